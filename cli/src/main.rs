@@ -1,0 +1,6 @@
+//! The command line of sublet.
+mod problem;
+
+fn main() {
+    let _ = problem::Problem::default();
+}

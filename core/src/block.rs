@@ -1,0 +1,167 @@
+//! The unit of placement: a block of memory with a size and a lifetime.
+
+use crate::Error;
+
+/// One allocation: how large it is, when it is alive, and where it may go.
+///
+/// The lifetime is half-open: the block is alive at every step `t` with `start <= t < end`.
+/// Two blocks whose lifetimes merely touch may share an address.
+///
+/// ```
+/// use sublet_core::Block;
+/// let conv = Block::new(0, 3, 4096);
+/// let relu = Block::new(3, 5, 4096);
+/// assert!(!conv.collides(&relu));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Block {
+    /// First step at which the block is alive.
+    pub start: u32,
+    /// First step at which it is no longer alive.
+    pub end: u32,
+    /// Size in bytes, at least 1.
+    pub size: u64,
+    /// The offset must be a multiple of this power of two (bytes); 1 is no constraint.
+    pub alignment: u64,
+    /// The offset that the block must have, in bytes, if it may not be moved.
+    pub pin: Option<u64>,
+}
+
+impl Block {
+    /// A block without alignment or pin, alive in `[start, end)`.
+    #[must_use]
+    pub const fn new(start: u32, end: u32, size: u64) -> Self {
+        Self { start, end, size, alignment: 1, pin: None }
+    }
+
+    /// Whether the lifetimes of the two blocks share a step (the pair is in E of Sekiyama et al. 2018).
+    ///
+    /// ```
+    /// # use sublet_core::Block;
+    /// assert!(Block::new(0, 3, 1).collides(&Block::new(2, 5, 1)));
+    /// ```
+    #[must_use]
+    pub const fn collides(&self, other: &Self) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+
+    /// Number of steps that the block is alive.
+    ///
+    /// ```
+    /// # use sublet_core::Block;
+    /// assert_eq!(Block::new(2, 5, 1).width(), 3);
+    /// ```
+    #[must_use]
+    pub const fn width(&self) -> u32 {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+/// What a table holds outside its bounds: an empty lifetime, which collides with nothing.
+impl Default for Block {
+    fn default() -> Self {
+        Self::new(0, 0, 0)
+    }
+}
+
+/// What a plan has to respect beside its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Constraints {
+    /// Every offset must be a multiple of this power of two, in bytes; 1 is no constraint.
+    pub alignment: u64,
+    /// W of the MIP: where the arena ends, in bytes; none is no constraint.
+    pub capacity: Option<u64>,
+}
+
+impl Constraints {
+    /// No alignment and no capacity.
+    pub const NONE: Self = Self { alignment: 1, capacity: None };
+}
+
+impl Default for Constraints {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// Checks that `blocks` can be planned: every size is at least 1, every lifetime is at least one step,
+/// every alignment is a power of two, every pin is aligned, and no offset that a planner may choose can
+/// pass `u64::MAX`.
+///
+/// Returns the highest end of a pinned block (0 without pins), a lower bound on the peak. O(n).
+///
+/// # Errors
+/// The first block that breaks a rule, by its index, or [`Error::TooManyBlocks`].
+///
+/// ```
+/// use sublet_core::{block, Block, Error};
+/// assert_eq!(block::check(&[Block::new(4, 4, 1)], 1), Err(Error::EmptyLifetime { block: 0, start: 4, end: 4 }));
+/// ```
+pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
+    if blocks.len() > MAX_BLOCKS {
+        return Err(Error::TooManyBlocks { needed: blocks.len(), most: MAX_BLOCKS });
+    }
+    if !alignment.is_power_of_two() {
+        return Err(Error::Alignment { block: None, alignment });
+    }
+    let mut stacked: u64 = 0;
+    let mut pinned: u64 = 0;
+    for (index, b) in (0u32..).zip(blocks) {
+        if b.size == 0 {
+            return Err(Error::ZeroSize { block: index });
+        }
+        if b.start >= b.end {
+            return Err(Error::EmptyLifetime { block: index, start: b.start, end: b.end });
+        }
+        if !b.alignment.is_power_of_two() {
+            return Err(Error::Alignment { block: Some(index), alignment: b.alignment });
+        }
+        let alignment = b.alignment.max(alignment);
+        if let Some(offset) = b.pin {
+            if offset & (alignment - 1) != 0 {
+                return Err(Error::PinMisaligned { block: index, offset, alignment });
+            }
+            let end = offset.checked_add(b.size).ok_or(Error::SizeOverflow { block: index })?;
+            pinned = pinned.max(end);
+        }
+        // Every block on top of every other, each after the longest padding it may need:
+        // no planner places higher than that above the pins.
+        stacked = stacked
+            .checked_add(b.size)
+            .and_then(|s| s.checked_add(alignment - 1))
+            .ok_or(Error::SizeOverflow { block: index })?;
+        if stacked.checked_add(pinned).is_none() {
+            return Err(Error::SizeOverflow { block: index });
+        }
+    }
+    Ok(pinned)
+}
+
+/// The most blocks that can be planned at once; indices, sections and tree nodes count in `u32`.
+pub const MAX_BLOCKS: usize = (1 << 28) - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_beyond_u64_are_refused() {
+        let half = Block::new(0, 1, u64::MAX / 2 + 1);
+        assert_eq!(check(&[half], 1), Ok(0));
+        assert_eq!(check(&[half, half], 1), Err(Error::SizeOverflow { block: 1 }));
+        let pin = Block { pin: Some(u64::MAX - 1), ..Block::new(0, 1, 1) };
+        assert_eq!(check(&[pin], 1), Err(Error::SizeOverflow { block: 0 }));
+    }
+
+    #[test]
+    fn rules_name_the_block() {
+        let good = Block::new(0, 1, 1);
+        assert_eq!(check(&[good, Block::new(0, 1, 0)], 1), Err(Error::ZeroSize { block: 1 }));
+        assert_eq!(check(&[Block::new(2, 1, 1)], 1), Err(Error::EmptyLifetime { block: 0, start: 2, end: 1 }));
+        let three = Block { alignment: 3, ..good };
+        assert_eq!(check(&[three], 1), Err(Error::Alignment { block: Some(0), alignment: 3 }));
+        assert_eq!(check(&[good], 0), Err(Error::Alignment { block: None, alignment: 0 }));
+        let pin = Block { pin: Some(4), ..good };
+        assert_eq!(check(&[pin], 8), Err(Error::PinMisaligned { block: 0, offset: 4, alignment: 8 }));
+    }
+}

@@ -1,0 +1,212 @@
+//! Everything that can go wrong, as one small value.
+
+use core::fmt;
+
+use crate::verify::Violation;
+
+/// Why a function of this crate gave no result.
+///
+/// Blocks are named by their index in the slice that was given, rows by theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// A buffer that the caller lends is too short; `needed` elements are enough.
+    BufferTooSmall {
+        /// Which buffer.
+        buffer: Buffer,
+        /// Elements that are enough.
+        needed: usize,
+        /// Elements that were there.
+        got: usize,
+    },
+    /// More blocks than can be counted.
+    TooManyBlocks {
+        /// Blocks that were given.
+        needed: usize,
+        /// The most that is possible.
+        most: usize,
+    },
+    /// A block of no bytes.
+    ZeroSize {
+        /// The block.
+        block: u32,
+    },
+    /// A block whose lifetime does not begin before it ends.
+    EmptyLifetime {
+        /// The block.
+        block: u32,
+        /// First step.
+        start: u32,
+        /// Step after the last.
+        end: u32,
+    },
+    /// An alignment that is not a power of two.
+    Alignment {
+        /// The block, or none where the alignment is the one for all blocks.
+        block: Option<u32>,
+        /// The alignment that was asked for.
+        alignment: u64,
+    },
+    /// A pinned offset that breaks the alignment of its block.
+    PinMisaligned {
+        /// The block.
+        block: u32,
+        /// Where it is pinned.
+        offset: u64,
+        /// The alignment it must have.
+        alignment: u64,
+    },
+    /// Two pinned blocks that are alive at the same step share an address.
+    PinsOverlap {
+        /// One block.
+        first: u32,
+        /// The other.
+        second: u32,
+    },
+    /// From this block on, the bytes that a plan may take do not fit in 64 bits.
+    SizeOverflow {
+        /// The block.
+        block: u32,
+    },
+    /// The best placement found does not fit.
+    OverCapacity {
+        /// The peak that was reached, in bytes.
+        peak: u64,
+        /// What no placement can be below, in bytes.
+        lower_bound: u64,
+        /// What was allowed, in bytes.
+        capacity: u64,
+    },
+    /// A row of a trace that cannot follow the rows before it.
+    Row {
+        /// The row, counted from 0.
+        row: u32,
+        /// What is wrong with it.
+        fault: RowFault,
+    },
+    /// A plan that breaks a constraint.
+    Invalid(Violation),
+}
+
+/// A buffer that the caller lends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Buffer {
+    /// The `u64` slice of a workspace.
+    Words,
+    /// The `u32` slice of a workspace.
+    Indices,
+    /// The offsets, one for each block.
+    Offsets,
+    /// The blocks of a trace.
+    Blocks,
+    /// The blocks of an owned front of fixed capacity.
+    Capacity,
+}
+
+/// What is wrong with a row of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RowFault {
+    /// Its time is before that of the row above it.
+    TimeBackwards,
+    /// A malloc of no bytes.
+    ZeroSize,
+    /// A malloc of a block that is allocated.
+    AllocatedTwice,
+    /// A free of a block that is not allocated.
+    FreeWithoutMalloc,
+    /// A read, write or copy of a block that is not allocated.
+    AccessWithoutMalloc,
+    /// A later malloc of a block with another size than the first.
+    SizeChanged,
+    /// A block number at or above the number of blocks.
+    UnknownBlock,
+    /// More rows than steps can be counted.
+    TooManyRows,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::BufferTooSmall { buffer, needed, got } => {
+                write!(f, "the buffer for {buffer} has {got} elements, {needed} are needed")
+            }
+            Self::TooManyBlocks { needed, most } => {
+                write!(f, "{needed} blocks are more than the {most} that can be planned")
+            }
+            Self::ZeroSize { block } => write!(f, "block {block} has size 0; a block has at least one byte"),
+            Self::EmptyLifetime { block, start, end } => {
+                write!(f, "block {block} has the empty lifetime [{start}, {end})")
+            }
+            Self::Alignment { block: Some(block), alignment } => {
+                write!(f, "block {block} has the alignment {alignment}, which is not a power of two")
+            }
+            Self::Alignment { block: None, alignment } => write!(f, "the alignment {alignment} is not a power of two"),
+            Self::PinMisaligned { block, offset, alignment } => {
+                write!(f, "block {block} is pinned at {offset}, which is not a multiple of its alignment {alignment}")
+            }
+            Self::PinsOverlap { first, second } => {
+                write!(f, "the pinned blocks {first} and {second} are alive together and share an address")
+            }
+            Self::SizeOverflow { block } => {
+                write!(f, "up to block {block} the sizes add up to more than 64 bits hold")
+            }
+            Self::OverCapacity { peak, lower_bound, capacity } => {
+                write!(
+                    f,
+                    "no plan within {capacity} bytes was found; it would take {peak}, and no plan takes less than {lower_bound}"
+                )
+            }
+            Self::Row { row, fault } => write!(f, "row {row}: {fault}"),
+            Self::Invalid(violation) => write!(f, "{violation}"),
+        }
+    }
+}
+
+impl fmt::Display for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Words => "the workspace's words",
+            Self::Indices => "the workspace's indices",
+            Self::Offsets => "the offsets",
+            Self::Blocks => "the blocks of the trace",
+            Self::Capacity => "the planner's blocks",
+        })
+    }
+}
+
+impl fmt::Display for RowFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::TimeBackwards => "its time is before the row above it",
+            Self::ZeroSize => "malloc of 0 bytes; a block has at least one byte",
+            Self::AllocatedTwice => "malloc of a block that is allocated already",
+            Self::FreeWithoutMalloc => "free of a block that is not allocated",
+            Self::AccessWithoutMalloc => "access to a block that is not allocated",
+            Self::SizeChanged => "malloc of a block with another size than before",
+            Self::UnknownBlock => "the block's number is not below the number of blocks",
+            Self::TooManyRows => "more rows than steps can be counted in 32 bits",
+        })
+    }
+}
+
+impl core::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_small() {
+        assert!(size_of::<Error>() <= 48, "{}", size_of::<Error>());
+    }
+
+    #[test]
+    fn display_is_a_sentence_with_the_figures() {
+        let e = Error::OverCapacity { peak: 12, lower_bound: 10, capacity: 8 };
+        assert!(format!("{e}").contains("take 12"));
+        let e = Error::Row { row: 7, fault: RowFault::AllocatedTwice };
+        assert_eq!(format!("{e}"), "row 7: malloc of a block that is allocated already");
+    }
+}

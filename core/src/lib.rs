@@ -1,0 +1,20 @@
+#![no_std]
+#![forbid(unsafe_code)]
+//! sublet-core
+#[cfg(test)]
+#[macro_use]
+extern crate std;
+
+pub mod block;
+pub mod error;
+pub mod place;
+mod sort;
+mod table;
+pub mod trace;
+pub mod verify;
+mod workspace;
+
+pub use block::{Block, Constraints};
+pub use error::Error;
+pub use verify::VerifiedPlan;
+pub use workspace::{Workspace, WorkspaceLen};

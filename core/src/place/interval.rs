@@ -1,0 +1,250 @@
+//! The interval graph of a set of lifetimes: who is alive with whom.
+//!
+//! Two blocks are adjacent when their lifetimes share a step. The graph is never stored: a [`Sweep`] is the
+//! blocks sorted by first and by last step, from which load curve, maximal cliques, components and edges
+//! are read off in one pass each. For an interval graph the weighted clique number ω, here the max load, is
+//! a lower bound on the peak of every placement (Sekiyama et al. 2018; Zhang et al. 2019, section 4.1).
+//!
+//! Cost: O(n log n) to sort, O(n) a pass, O(|E|) for the edges; 3 n indices.
+
+use crate::table::{Table, at, count};
+use crate::{Block, Error, Workspace, WorkspaceLen, sort};
+
+/// Blocks in the order of their first and of their last steps.
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep<'a> {
+    blocks: &'a [Block],
+    by_start: &'a [u32],
+    by_end: &'a [u32],
+}
+
+/// A set of blocks that are all alive at one step, and to which no block can be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clique {
+    /// The first step at which all of them are alive.
+    pub step: u32,
+    /// How many they are.
+    pub len: u32,
+    /// The sum of their sizes in bytes.
+    pub load: u64,
+}
+
+/// Length of the workspace of a [`Sweep`] over `n` blocks.
+#[must_use]
+pub const fn workspace(n: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 0, indices: 3 * n }
+}
+
+impl<'a> Sweep<'a> {
+    /// Sorts the blocks; equal steps in the order of the slice. The workspace stays lent as long as the
+    /// sweep lives.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`] says.
+    ///
+    /// ```
+    /// use sublet_core::place::interval::{self, Sweep};
+    /// use sublet_core::{Block, Workspace};
+    /// let blocks = [Block::new(0, 2, 8), Block::new(1, 4, 2), Block::new(2, 4, 4), Block::new(4, 5, 1)];
+    /// let mut indices = [0; 12];
+    /// let sweep = Sweep::new(&blocks, Workspace::new(&mut [], &mut indices))?;
+    /// assert_eq!(sweep.max_load(), 10);
+    /// assert!(sweep.load_curve().eq([(0, 8), (1, 10), (2, 6), (4, 1), (5, 0)]));
+    /// assert!(sweep.colliding_pairs().eq([(0, 1), (1, 2)]));
+    /// assert_eq!(sweep.cliques().count(), 3);
+    /// assert!(sweep.components().eq([&[0, 1, 2][..], &[3]]));
+    /// # Ok::<(), sublet_core::Error>(())
+    /// ```
+    pub fn new(blocks: &'a [Block], mut scratch: Workspace<'a>) -> Result<Self, Error> {
+        scratch.check(workspace(blocks.len()))?;
+        let n = count(blocks);
+        let mut by_start = scratch.indices(blocks.len());
+        let mut by_end = scratch.indices(blocks.len());
+        let mut aside = scratch.indices(blocks.len());
+        sort::identity(&mut by_start, n);
+        sort::by_key(&mut by_start, n, &mut aside, |i| at(blocks, i).start.into());
+        sort::identity(&mut by_end, n);
+        sort::by_key(&mut by_end, n, &mut aside, |i| at(blocks, i).end.into());
+        Ok(Self { blocks, by_start: by_start.into_slice(), by_end: by_end.into_slice() })
+    }
+
+    /// The blocks' indices, earliest first step first.
+    #[must_use]
+    pub const fn by_start(&self) -> &'a [u32] {
+        self.by_start
+    }
+
+    /// The load in bytes from each step on at which it may change, until the next such step.
+    pub fn load_curve(&self) -> impl Iterator<Item = (u32, u64)> + use<'a> {
+        let Self { blocks, by_start, by_end } = *self;
+        let (mut started, mut ended) = (0, 0);
+        let mut load = 0u64;
+        core::iter::from_fn(move || {
+            let next_end = by_end.get(ended).map(|&i| at(blocks, i).end)?;
+            let next_start = by_start.get(started).map_or(next_end, |&i| at(blocks, i).start);
+            let step = next_end.min(next_start);
+            while let Some(b) = by_end.get(ended).map(|&i| at(blocks, i)).filter(|b| b.end == step) {
+                load = load.wrapping_sub(b.size);
+                ended += 1;
+            }
+            while let Some(b) = by_start.get(started).map(|&i| at(blocks, i)).filter(|b| b.start == step) {
+                load = load.wrapping_add(b.size);
+                started += 1;
+            }
+            Some((step, load))
+        })
+    }
+
+    /// ω: the most bytes that are alive at one step.
+    #[must_use]
+    pub fn max_load(&self) -> u64 {
+        self.load_curve().map(|(_, load)| load).max().unwrap_or(0)
+    }
+
+    /// The maximal cliques in the order of their steps: one before each step at which, since a block last
+    /// began, the first block ends.
+    pub fn cliques(&self) -> impl Iterator<Item = Clique> + use<'a> {
+        let Self { blocks, by_start, by_end } = *self;
+        let (mut started, mut ended) = (0, 0);
+        let (mut load, mut len) = (0u64, 0u32);
+        core::iter::from_fn(move || {
+            let first = at(blocks, *by_start.get(started)?).start;
+            while let Some(b) = by_end.get(ended).map(|&i| at(blocks, i)).filter(|b| b.end <= first) {
+                load = load.wrapping_sub(b.size);
+                len -= 1;
+                ended += 1;
+            }
+            let next_end = by_end.get(ended).map_or(u32::MAX, |&i| at(blocks, i).end);
+            let mut step = first;
+            while let Some(b) = by_start.get(started).map(|&i| at(blocks, i)).filter(|b| b.start < next_end) {
+                load = load.wrapping_add(b.size);
+                len += 1;
+                step = b.start;
+                started += 1;
+            }
+            Some(Clique { step, len, load })
+        })
+    }
+
+    /// Sets of blocks, each as indices in the order of their first steps, between steps that no block
+    /// crosses. They can be placed one by one.
+    pub fn components(&self) -> impl Iterator<Item = &'a [u32]> + use<'a> {
+        let Self { blocks, by_start, .. } = *self;
+        let mut rest = by_start;
+        core::iter::from_fn(move || {
+            let mut end = at(blocks, *rest.first()?).end;
+            let len = rest
+                .iter()
+                .position(|&i| {
+                    let b = at(blocks, i);
+                    let apart = b.start >= end;
+                    end = end.max(b.end);
+                    apart
+                })
+                .unwrap_or(rest.len());
+            let (component, after) = rest.split_at_checked(len)?;
+            rest = after;
+            Some(component)
+        })
+    }
+
+    /// E: the pairs (i, j) with i < j whose lifetimes share a step. O(|E|) in all, nothing stored.
+    pub fn colliding_pairs(&self) -> impl Iterator<Item = (u32, u32)> + use<'a> {
+        let Self { blocks, by_start, .. } = *self;
+        (1..).zip(by_start).flat_map(move |(next, &i)| {
+            let end = at(blocks, i).end;
+            by_start
+                .get(next..)
+                .unwrap_or_default()
+                .iter()
+                .take_while(move |&&j| at(blocks, j).start < end)
+                .map(move |&j| (i.min(j), i.max(j)))
+        })
+    }
+
+    /// Writes the number of the first clique of each block to `low` and one past that of its last to
+    /// `high`; returns the number of cliques. Two blocks collide exactly when these ranges overlap.
+    pub(crate) fn clique_ranges(&self, low: &mut Table<'_, u32>, high: &mut Table<'_, u32>) -> u32 {
+        let mut ended = self.by_end.iter().peekable();
+        let mut cliques = 0u32;
+        // Whether a block has begun since the last one ended: the clique of number `cliques` is open.
+        let mut open = false;
+        for &i in self.by_start {
+            let start = at(self.blocks, i).start;
+            while let Some(&e) = ended.next_if(|&&e| at(self.blocks, e).end <= start) {
+                cliques += u32::from(open);
+                open = false;
+                high[e] = cliques;
+            }
+            low[i] = cliques;
+            open = true;
+        }
+        cliques += u32::from(open);
+        for &e in ended {
+            high[e] = cliques;
+        }
+        cliques
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::vec::Vec;
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_definitions(rows in prop::collection::vec((0u32..20, 1u32..8, 1u64..9), 0..14)) {
+            let blocks: Vec<Block> = rows.iter().map(|&(s, w, size)| Block::new(s, s + w, size)).collect();
+            let n = blocks.len();
+            let mut indices = vec![9; workspace(n).indices];
+            let sweep = Sweep::new(&blocks, Workspace::new(&mut [], &mut indices)).unwrap();
+            let alive = |t: u32| -> BTreeSet<usize> { (0..n).filter(|&i| blocks[i].start <= t && t < blocks[i].end).collect() };
+            let load = |t: u32| -> u64 { alive(t).iter().map(|&i| blocks[i].size).sum() };
+
+            prop_assert_eq!(sweep.max_load(), (0..30).map(load).max().unwrap());
+            for (step, bytes) in sweep.load_curve() {
+                prop_assert_eq!(bytes, load(step));
+            }
+
+            let mut pairs: Vec<_> = sweep.colliding_pairs().collect();
+            pairs.sort_unstable();
+            let expected: Vec<_> = (0..n).flat_map(|i| (i + 1..n).map(move |j| (i, j)))
+                .filter(|&(i, j)| blocks[i].collides(&blocks[j])).map(|(i, j)| (i as u32, j as u32)).collect();
+            prop_assert_eq!(pairs, expected);
+
+            let sets: BTreeSet<_> = (0..30).map(alive).filter(|s| !s.is_empty()).collect();
+            let maximal: BTreeSet<_> = sets.iter().filter(|s| !sets.iter().any(|t| t != *s && t.is_superset(s))).cloned().collect();
+            let found: BTreeSet<_> = sweep.cliques().map(|c| alive(c.step)).collect();
+            prop_assert_eq!(sweep.cliques().count(), found.len());
+            prop_assert_eq!(&found, &maximal);
+            for c in sweep.cliques() {
+                prop_assert_eq!((c.len as usize, c.load), (alive(c.step).len(), load(c.step)));
+            }
+
+            let (mut low, mut high) = (vec![0; n], vec![0; n]);
+            let m = sweep.clique_ranges(&mut Table::new(&mut low), &mut Table::new(&mut high));
+            prop_assert_eq!(m as usize, maximal.len());
+            for i in 0..n {
+                for j in 0..i {
+                    prop_assert_eq!(blocks[i].collides(&blocks[j]), low[i] < high[j] && low[j] < high[i]);
+                }
+            }
+
+            let components: Vec<Vec<u32>> = sweep.components().map(<[u32]>::to_vec).collect();
+            prop_assert_eq!(components.iter().map(Vec::len).sum::<usize>(), n);
+            for (k, c) in components.iter().enumerate() {
+                let other = components.iter().skip(k + 1).flatten();
+                prop_assert!(other.clone().all(|&j| c.iter().all(|&i| blocks[i as usize].end <= blocks[j as usize].start)));
+                // Inside one, no step is crossed by nobody.
+                let mut reach = blocks[c[0] as usize].end;
+                for &i in &c[1..] {
+                    prop_assert!(blocks[i as usize].start < reach);
+                    reach = reach.max(blocks[i as usize].end);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Stable sorting of indices by an integer key.
+//!
+//! Least-significant-digit radix sort, eight bits a pass; digits that are the same in all keys are passed
+//! over, so that small numbers cost few passes. It is here because the sorts of the standard library hold
+//! a reachable panic (an inconsistent order), which firmware may not have. O(n) per pass, n indices of
+//! scratch, 1 KiB of stack.
+
+use crate::table::Table;
+
+/// Sorts the first `n` indices of `order` by `key`, equal keys in the order they had.
+pub(crate) fn by_key(order: &mut Table<'_, u32>, n: u32, scratch: &mut Table<'_, u32>, key: impl Fn(u32) -> u64) {
+    if n < 2 {
+        return;
+    }
+    let first = key(order[0]);
+    let varying = (1..n).fold(0, |bits, i| bits | (key(order[i]) ^ first));
+    let mut in_scratch = false;
+    for shift in (0..u64::BITS).step_by(8) {
+        if (varying >> shift) & 0xff == 0 {
+            continue;
+        }
+        let digit = |i: u32| (key(i) >> shift).to_le_bytes()[0];
+        if in_scratch {
+            pass(scratch, order, n, digit);
+        } else {
+            pass(order, scratch, n, digit);
+        }
+        in_scratch = !in_scratch;
+    }
+    if in_scratch {
+        for i in 0..n {
+            order[i] = scratch[i];
+        }
+    }
+}
+
+fn pass(from: &Table<'_, u32>, to: &mut Table<'_, u32>, n: u32, digit: impl Fn(u32) -> u8) {
+    let mut ends = [0u32; 256];
+    let mut ends = Table::new(&mut ends);
+    for i in 0..n {
+        ends[u32::from(digit(from[i]))] += 1;
+    }
+    let mut sum = 0;
+    for d in 0..256 {
+        let begin = sum;
+        sum += ends[d];
+        ends[d] = begin;
+    }
+    for i in 0..n {
+        let d = u32::from(digit(from[i]));
+        to[ends[d]] = from[i];
+        ends[d] += 1;
+    }
+}
+
+/// Fills `order` with `0..n`, to be sorted.
+pub(crate) fn identity(order: &mut Table<'_, u32>, n: u32) {
+    for i in 0..n {
+        order[i] = i;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    proptest! {
+        #[test]
+        fn equals_the_stable_sort_of_the_standard_library(keys in prop::collection::vec(prop_oneof![0..4u64, any::<u64>()], 0..80)) {
+            let n = u32::try_from(keys.len()).unwrap();
+            let (mut order, mut scratch) = (vec![0; keys.len()], vec![0; keys.len()]);
+            let mut table = Table::new(&mut order);
+            identity(&mut table, n);
+            by_key(&mut table, n, &mut Table::new(&mut scratch), |i| keys[i as usize]);
+            let mut expected: Vec<u32> = (0..n).collect();
+            expected.sort_by_key(|&i| keys[i as usize]);
+            prop_assert_eq!(order, expected);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! One recorded iteration: rows of mallocs, frees and accesses.
+//!
+//! A trace is a slice of [`Row`]s in the order in which things happened; the position of a row is its
+//! step. [`liveness`] turns it into blocks with lifetimes.
+
+pub mod liveness;
+
+/// One row of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Row {
+    /// When it happened, in ns from the start of the iteration; never before the row above.
+    pub time_ns: u64,
+    /// Size of the block in bytes; only for [`Event::Malloc`].
+    pub bytes: u64,
+    /// The block: numbers from 0, dense, names are the caller's business.
+    pub block: u32,
+    /// The operator that the row belongs to.
+    pub op: Op,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What happens to a block in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Event {
+    /// It is allocated, with undefined content.
+    #[default]
+    Malloc,
+    /// It is freed, and its content is lost.
+    Free,
+    /// An operator reads it.
+    Read,
+    /// An operator writes it.
+    Write,
+    /// It is copied to the host.
+    SwapOut,
+    /// The last copy on the host comes back.
+    SwapIn,
+}
+
+/// The operator that a row belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Op {
+    /// None: frees between operators, persistent blocks, inputs.
+    #[default]
+    None,
+    /// The operator of this number.
+    First(u32),
+    /// The operator of this number, run again (recomputation).
+    Again(u32),
+}

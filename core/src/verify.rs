@@ -1,0 +1,482 @@
+//! Proves that a plan is valid, or names the constraint that it breaks.
+//!
+//! Problem: given blocks and offsets, is this a feasible point of the mixed integer program of Sekiyama et
+//! al. 2018, section 3.1? With W the capacity, u the peak, x the offsets, w the sizes and E the pairs that
+//! are alive together: (2) x_i + w_i ≤ u; (3), (4) for each pair in E one block ends below where the other
+//! begins; (5) u ≤ W; (6) x_i ≥ 0, which unsigned offsets cannot break. Beside these: alignments and pins.
+//!
+//! Steps: sort the blocks by offset, by first and by last step. Sweep over the steps with the set of live
+//! blocks, ordered by offset, as a bit set over ranks. As long as no two live blocks share an address they
+//! lie one above the other, so that a block that begins can only collide with its two neighbours in the set.
+//! Each pair of E is thereby judged without being looked at.
+//!
+//! Cost: O(n log n) time whatever the size of E, linear workspace. This module knows no planner.
+
+use core::fmt;
+
+use crate::table::{Table, at, count};
+use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block, error::Buffer, sort};
+
+/// A plan that [`verify`] has accepted, with the certificate of how good it is.
+///
+/// There is no other way to make one: whoever holds it holds the proof.
+#[derive(Clone, Copy, Debug)]
+pub struct VerifiedPlan<'a> {
+    blocks: &'a [Block],
+    offsets: &'a [u64],
+    peak: u64,
+    max_load: u64,
+}
+
+impl<'a> VerifiedPlan<'a> {
+    /// The blocks that are placed.
+    #[must_use]
+    pub const fn blocks(&self) -> &'a [Block] {
+        self.blocks
+    }
+
+    /// Where each of them is, in bytes from the start of the arena.
+    #[must_use]
+    pub const fn offsets(&self) -> &'a [u64] {
+        self.offsets
+    }
+
+    /// The bytes that the arena needs: the highest end of a block. It is u of the MIP.
+    #[must_use]
+    pub const fn peak(&self) -> u64 {
+        self.peak
+    }
+
+    /// The most bytes that are alive at one step; no plan has a lower peak.
+    #[must_use]
+    pub const fn max_load(&self) -> u64 {
+        self.max_load
+    }
+
+    /// Peak over max load: 1.0 is the best possible, and the value for no blocks at all.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a ratio to be read; `is_optimal` compares the integers")]
+    pub fn ratio(&self) -> f64 {
+        if self.max_load == 0 { 1.0 } else { self.peak as f64 / self.max_load as f64 }
+    }
+
+    /// Whether the peak equals the max load, so that no better plan exists.
+    #[must_use]
+    pub const fn is_optimal(&self) -> bool {
+        self.peak == self.max_load
+    }
+}
+
+/// The first constraint that a plan breaks: first the blocks one by one, then pairs in the order of steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Violation {
+    /// (2): no u holds the end of the block.
+    EndOverflow {
+        /// The block.
+        block: u32,
+        /// Its offset.
+        offset: u64,
+    },
+    /// (2) and (5): the block ends above the capacity.
+    OverCapacity {
+        /// The block.
+        block: u32,
+        /// Where it ends, in bytes.
+        end: u64,
+        /// W, in bytes.
+        capacity: u64,
+    },
+    /// (3) and (4): both blocks are alive at `step` and share an address; neither order holds.
+    Overlap {
+        /// The block with the lower index.
+        first: u32,
+        /// The other.
+        second: u32,
+        /// The first step at which both are alive.
+        step: u32,
+    },
+    /// The offset is not a multiple of the alignment.
+    Misaligned {
+        /// The block.
+        block: u32,
+        /// Its offset.
+        offset: u64,
+        /// The larger of its own and the global alignment.
+        alignment: u64,
+    },
+    /// The block is not where it is pinned.
+    Moved {
+        /// The block.
+        block: u32,
+        /// Its offset.
+        offset: u64,
+        /// Where it must be.
+        pin: u64,
+    },
+}
+
+impl Violation {
+    /// The number that the broken constraint has in the paper, or the name of one that the paper lacks.
+    #[must_use]
+    pub const fn constraint(&self) -> &'static str {
+        match self {
+            Self::EndOverflow { .. } => "(2)",
+            Self::OverCapacity { .. } => "(2), (5)",
+            Self::Overlap { .. } => "(3), (4)",
+            Self::Misaligned { .. } => "alignment",
+            Self::Moved { .. } => "pin",
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "constraint {}: ", self.constraint())?;
+        match *self {
+            Self::EndOverflow { block, offset } => {
+                write!(f, "block {block} at offset {offset} ends beyond what 64 bits hold")
+            }
+            Self::OverCapacity { block, end, capacity } => {
+                write!(f, "block {block} ends at {end}, above the capacity {capacity}")
+            }
+            Self::Overlap { first, second, step } => {
+                write!(f, "blocks {first} and {second} are both alive at step {step} and share an address")
+            }
+            Self::Misaligned { block, offset, alignment } => {
+                write!(f, "block {block} has the offset {offset}, which is not a multiple of {alignment}")
+            }
+            Self::Moved { block, offset, pin } => {
+                write!(f, "block {block} has the offset {offset}, but is pinned at {pin}")
+            }
+        }
+    }
+}
+
+/// Length of the workspace that [`verify`] needs for `n` blocks.
+#[must_use]
+pub const fn workspace(n: usize) -> WorkspaceLen {
+    WorkspaceLen { words: Ranks::words(n), indices: 5 * n }
+}
+
+/// Proves that `offsets` is a plan for `blocks` under `constraints`, or says which constraint it breaks.
+/// O(n log n), whatever the number of pairs that are alive together.
+///
+/// # Errors
+/// [`Error::Invalid`] with the first [`Violation`]; what [`block::check`] refuses;
+/// [`Error::BufferTooSmall`] if there is not one offset for each block, or the workspace is too short.
+///
+/// ```
+/// use sublet_core::verify::{self, Violation};
+/// use sublet_core::{Block, Constraints, Error, Workspace};
+/// let blocks = [Block::new(0, 2, 8), Block::new(1, 3, 8), Block::new(2, 4, 8)];
+/// let (mut words, mut indices) = ([0; 3], [0; 15]);
+/// let mut check = |offsets: &[u64]| {
+///     verify::verify(&blocks, offsets, &Constraints::NONE, Workspace::new(&mut words, &mut indices))
+///         .map(|plan| plan.is_optimal())
+/// };
+/// assert_eq!(check(&[0, 8, 0]), Ok(true));
+/// assert_eq!(check(&[0, 8, 4]), Err(Error::Invalid(Violation::Overlap { first: 1, second: 2, step: 2 })));
+/// ```
+pub fn verify<'a>(
+    blocks: &'a [Block],
+    offsets: &'a [u64],
+    constraints: &Constraints,
+    mut scratch: Workspace<'_>,
+) -> Result<VerifiedPlan<'a>, Error> {
+    block::check(blocks, constraints.alignment)?;
+    if offsets.len() != blocks.len() {
+        return Err(Error::BufferTooSmall { buffer: Buffer::Offsets, needed: blocks.len(), got: offsets.len() });
+    }
+    scratch.check(workspace(blocks.len()))?;
+    let mut peak = 0;
+    for (index, (b, &offset)) in (0u32..).zip(blocks.iter().zip(offsets)) {
+        peak = peak.max(check_block(index, b, offset, constraints)?);
+    }
+    let max_load = check_pairs(blocks, offsets, &mut scratch)?;
+    Ok(VerifiedPlan { blocks, offsets, peak, max_load })
+}
+
+/// The constraints that concern one block alone; its end.
+fn check_block(block: u32, b: &Block, offset: u64, constraints: &Constraints) -> Result<u64, Error> {
+    let refuse = |violation| Err(Error::Invalid(violation));
+    let Some(end) = offset.checked_add(b.size) else {
+        return refuse(Violation::EndOverflow { block, offset });
+    };
+    let alignment = b.alignment.max(constraints.alignment);
+    if offset & (alignment - 1) != 0 {
+        return refuse(Violation::Misaligned { block, offset, alignment });
+    }
+    if let Some(pin) = b.pin.filter(|&pin| pin != offset) {
+        return refuse(Violation::Moved { block, offset, pin });
+    }
+    if let Some(capacity) = constraints.capacity.filter(|&capacity| end > capacity) {
+        return refuse(Violation::OverCapacity { block, end, capacity });
+    }
+    Ok(end)
+}
+
+/// The constraints (3) and (4) for all pairs; the max load.
+fn check_pairs(blocks: &[Block], offsets: &[u64], scratch: &mut Workspace<'_>) -> Result<u64, Error> {
+    let n = count(blocks);
+    let len = blocks.len();
+    let mut by_start = scratch.indices(len);
+    let mut by_end = scratch.indices(len);
+    let mut by_offset = scratch.indices(len);
+    let mut rank = scratch.indices(len);
+    let mut aside = scratch.indices(len);
+    for (order, key) in [(&mut by_start, Key::Start), (&mut by_end, Key::End), (&mut by_offset, Key::Offset)] {
+        sort::identity(order, n);
+        sort::by_key(order, n, &mut aside, |i| match key {
+            Key::Start => at(blocks, i).start.into(),
+            Key::End => at(blocks, i).end.into(),
+            Key::Offset => at(offsets, i),
+        });
+    }
+    for r in 0..n {
+        rank[by_offset[r]] = r;
+    }
+    let mut live = Ranks::new(scratch, len);
+    let (mut load, mut max_load) = (0u64, 0u64);
+    let mut ended = 0;
+    for i in 0..n {
+        let new = by_start[i];
+        let step = at(blocks, new).start;
+        while ended < n && at(blocks, by_end[ended]).end <= step {
+            live.remove(rank[by_end[ended]]);
+            load = load.wrapping_sub(at(blocks, by_end[ended]).size);
+            ended += 1;
+        }
+        let overlaps = |low: u32, high: u32| at(offsets, low).saturating_add(at(blocks, low).size) > at(offsets, high);
+        let below = live.below(rank[new]).map(|r| by_offset[r]).filter(|&b| overlaps(b, new));
+        let above = live.above(rank[new]).map(|r| by_offset[r]).filter(|&b| overlaps(new, b));
+        if let Some(other) = below.or(above) {
+            let (first, second) = (new.min(other), new.max(other));
+            return Err(Error::Invalid(Violation::Overlap { first, second, step }));
+        }
+        live.insert(rank[new]);
+        load = load.wrapping_add(at(blocks, new).size);
+        max_load = max_load.max(load);
+    }
+    Ok(max_load)
+}
+
+#[derive(Clone, Copy)]
+enum Key {
+    Start,
+    End,
+    Offset,
+}
+
+/// A set of ranks below n with the nearest member below and above a rank: a bit set, over it a bit set of
+/// its words that are not 0, and so on. O(log₆₄ n) each.
+struct Ranks<'a> {
+    words: Table<'a, u64>,
+    /// Where each level begins in `words`, the lowest first; there are at most 5 levels of 2^28 ranks.
+    levels: [u32; 6],
+    height: u8,
+}
+
+impl<'a> Ranks<'a> {
+    const fn words(n: usize) -> usize {
+        let mut level = n.div_ceil(64);
+        let mut sum = level;
+        while level > 1 {
+            level = level.div_ceil(64);
+            sum += level;
+        }
+        sum
+    }
+
+    fn new(scratch: &mut Workspace<'a>, n: usize) -> Self {
+        let words = scratch.words(Self::words(n));
+        let mut levels = [0; 6];
+        let (mut begin, mut len, mut height) = (0, count_words(n), 0);
+        for level in &mut levels {
+            *level = begin;
+            height += 1;
+            if len <= 1 {
+                break;
+            }
+            begin += len;
+            len = len.div_ceil(64);
+        }
+        Self { words, levels, height }
+    }
+
+    fn insert(&mut self, rank: u32) {
+        let mut i = rank;
+        for &begin in self.levels.iter().take(self.height.into()) {
+            self.words[begin + i / 64] |= 1 << (i % 64);
+            i /= 64;
+        }
+    }
+
+    fn remove(&mut self, rank: u32) {
+        let mut i = rank;
+        for &begin in self.levels.iter().take(self.height.into()) {
+            self.words[begin + i / 64] &= !(1 << (i % 64));
+            if self.words[begin + i / 64] != 0 {
+                return;
+            }
+            i /= 64;
+        }
+    }
+
+    /// The highest member below `rank`.
+    fn below(&self, rank: u32) -> Option<u32> {
+        self.nearest(rank, |word, bit| {
+            let under = word & ((1 << bit) - 1);
+            (under != 0).then(|| 63 - under.leading_zeros())
+        })
+    }
+
+    /// The lowest member above `rank`.
+    fn above(&self, rank: u32) -> Option<u32> {
+        self.nearest(rank, |word, bit| {
+            let over = word & !(u64::MAX >> (63 - bit));
+            (over != 0).then(|| over.trailing_zeros())
+        })
+    }
+
+    /// Climbs until a word holds a member on the wanted side of the bit where it came from, then descends
+    /// along the members nearest to it.
+    fn nearest(&self, rank: u32, pick: impl Fn(u64, u32) -> Option<u32>) -> Option<u32> {
+        let mut i = rank;
+        for level in 0..self.height {
+            let begin = self.level(level);
+            if let Some(bit) = pick(self.words[begin + i / 64], i % 64) {
+                let mut member = i / 64 * 64 + bit;
+                for lower in (0..level).rev() {
+                    let word = self.words[self.level(lower) + member];
+                    // The lower words lie wholly on the wanted side: their member nearest to `rank` is the
+                    // highest when coming from above, the lowest when coming from below.
+                    let bit = if member < (rank >> (6 * (u32::from(lower) + 1))) {
+                        63 - word.leading_zeros().min(63)
+                    } else {
+                        word.trailing_zeros().min(63)
+                    };
+                    member = member * 64 + bit;
+                }
+                return Some(member);
+            }
+            i /= 64;
+        }
+        None
+    }
+
+    fn level(&self, level: u8) -> u32 {
+        self.levels.get(usize::from(level)).copied().unwrap_or(0)
+    }
+}
+
+fn count_words(n: usize) -> u32 {
+    u32::try_from(n.div_ceil(64)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::vec::Vec;
+
+    fn run(blocks: &[Block], offsets: &[u64], constraints: &Constraints) -> Result<(u64, u64), Error> {
+        let len = workspace(blocks.len());
+        let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+        verify(blocks, offsets, constraints, Workspace::new(&mut words, &mut indices)).map(|p| (p.peak(), p.max_load()))
+    }
+
+    proptest! {
+        #[test]
+        fn ranks_are_an_ordered_set(n in 1u32..9000, ops in prop::collection::vec((any::<bool>(), any::<u32>()), 0..200)) {
+            let mut words = vec![0; Ranks::words(n as usize)];
+            let mut set = Ranks::new(&mut Workspace::new(&mut words, &mut []), n as usize);
+            let mut model = BTreeSet::new();
+            for (insert, r) in ops {
+                let r = r % n;
+                if insert { set.insert(r); model.insert(r); } else { set.remove(r); model.remove(&r); }
+                for probe in [r, r / 2, n - 1, 0] {
+                    prop_assert_eq!(set.below(probe), model.range(..probe).next_back().copied());
+                    prop_assert_eq!(set.above(probe), model.range(probe + 1..).next().copied());
+                }
+            }
+        }
+
+        /// Every pair looked at, as the paper writes it.
+        #[test]
+        fn agrees_with_the_constraints_pair_by_pair(
+            rows in prop::collection::vec((0u32..12, 1u32..6, 1u64..8, 0u64..24, 0u32..3, prop::option::weighted(0.1, 0u64..4)), 0..12),
+            capacity in prop::option::of(8u64..40),
+        ) {
+            let blocks: Vec<Block> = rows.iter().map(|&(start, width, size, offset, log, pin)| Block {
+                alignment: 1 << log,
+                pin: pin.map(|p| if p == 0 { offset >> log << log } else { p << log }),
+                ..Block::new(start, start + width, size)
+            }).collect();
+            let offsets: Vec<u64> = rows.iter().map(|r| r.3).collect();
+            let each = blocks.iter().zip(&offsets).all(|(b, x)| {
+                x % b.alignment == 0 && b.pin.is_none_or(|p| p == *x) && capacity.is_none_or(|c| x + b.size <= c)
+            });
+            let pairs = (0..blocks.len()).all(|i| (0..i).all(|j| {
+                !blocks[i].collides(&blocks[j])
+                    || offsets[i] + blocks[i].size <= offsets[j]
+                    || offsets[j] + blocks[j].size <= offsets[i]
+            }));
+            let found = run(&blocks, &offsets, &Constraints { alignment: 1, capacity });
+            prop_assert_eq!(found.is_ok(), each && pairs, "{:?}", found);
+            if let Err(Error::Invalid(Violation::Overlap { first, second, step })) = found {
+                let (a, b) = (first as usize, second as usize);
+                prop_assert!(first < second && blocks[a].collides(&blocks[b]));
+                prop_assert_eq!(step, blocks[a].start.max(blocks[b].start));
+                prop_assert!(offsets[a] < offsets[b] + blocks[b].size && offsets[b] < offsets[a] + blocks[a].size);
+            }
+        }
+    }
+
+    #[test]
+    fn names_the_constraint() {
+        let b = Block::new(0, 2, 8);
+        let capacity = Constraints { alignment: 1, capacity: Some(15) };
+        let violation = |r: Result<_, Error>| match r {
+            Err(Error::Invalid(v)) => v.constraint(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(violation(run(&[b, b], &[0, 8], &capacity)), "(2), (5)");
+        assert_eq!(violation(run(&[b, b], &[0, 7], &Constraints::NONE)), "(3), (4)");
+        assert_eq!(violation(run(&[b], &[u64::MAX - 7], &Constraints::NONE)), "(2)");
+        assert_eq!(violation(run(&[b], &[4], &Constraints { alignment: 8, capacity: None })), "alignment");
+        assert_eq!(violation(run(&[Block { pin: Some(8), ..b }], &[0], &Constraints::NONE)), "pin");
+    }
+
+    #[test]
+    fn every_shorter_workspace_is_refused_with_the_length_that_is_enough() {
+        let blocks = vec![Block::new(0, 1, 1); 70];
+        let offsets: Vec<u64> = (0..70).collect();
+        let len = workspace(70);
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        for w in 0..=len.words {
+            for i in [0, 1, len.indices - 1, len.indices] {
+                let got =
+                    verify(&blocks, &offsets, &Constraints::NONE, Workspace::new(&mut words[..w], &mut indices[..i]));
+                match got {
+                    Ok(plan) => assert!(w == len.words && i == len.indices && plan.is_optimal()),
+                    Err(Error::BufferTooSmall { buffer: Buffer::Words, needed, got }) => {
+                        assert_eq!((needed, got), (len.words, w))
+                    }
+                    Err(Error::BufferTooSmall { buffer: Buffer::Indices, needed, got }) => {
+                        assert_eq!((needed, got, w), (len.indices, i, len.words));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_a_valid_plan_of_ratio_one() {
+        let plan = verify(&[], &[], &Constraints::NONE, Workspace::new(&mut [], &mut [])).unwrap();
+        assert!(plan.is_optimal());
+        assert!((plan.ratio() - 1.0).abs() < f64::EPSILON);
+    }
+}
