@@ -21,19 +21,27 @@ pub(crate) const ABSENT: u32 = u32::MAX;
 pub(crate) struct LifetimeTree<'a> {
     len: u32,
     leaves: u32,
-    // Per position along the curve.
-    low: Table<'a, u32>,
-    high: Table<'a, u32>,
-    rank: Table<'a, u32>,
-    /// Position of each block.
+    /// The blocks along the curve.
+    points: Table<'a, Point>,
+    /// Where along the curve each block is.
     position: Table<'a, u32>,
-    // Per node; the children of node i are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
-    low_min: Table<'a, u32>,
-    low_max: Table<'a, u32>,
-    high_min: Table<'a, u32>,
-    high_max: Table<'a, u32>,
-    best: Table<'a, u32>,
+    /// The children of node i are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
+    nodes: Table<'a, Node>,
 }
+
+/// A lifetime and the rank of its block; what a query reads lies side by side.
+type Point = [u32; 3];
+const LOW: usize = 0;
+const HIGH: usize = 1;
+const RANK: usize = 2;
+
+/// The box around the points of a node, and the best rank among its members.
+type Node = [u32; 5];
+const LOW_MIN: usize = 0;
+const LOW_MAX: usize = 1;
+const HIGH_MIN: usize = 2;
+const HIGH_MAX: usize = 3;
+const BEST: usize = 4;
 
 /// A rectangle of lifetimes: those with `low` and `high` in these ranges.
 #[derive(Clone)]
@@ -57,6 +65,17 @@ impl Lifetimes {
     pub(crate) const fn colliding(low: u32, high: u32) -> Self {
         Self { low: 0..high, high: low + 1..u32::MAX }
     }
+
+    fn touch(&self, node: &Node) -> bool {
+        node[LOW_MIN] < self.low.end
+            && node[LOW_MAX] >= self.low.start
+            && node[HIGH_MIN] < self.high.end
+            && node[HIGH_MAX] >= self.high.start
+    }
+
+    fn hold(&self, point: &Point) -> bool {
+        self.low.contains(&point[LOW]) && self.high.contains(&point[HIGH])
+    }
 }
 
 impl<'a> LifetimeTree<'a> {
@@ -76,109 +95,86 @@ impl<'a> LifetimeTree<'a> {
     ) -> Self {
         let len = usize::try_from(n).unwrap_or(usize::MAX);
         let leaves = n.div_ceil(LEAF);
-        let nodes = 2 * len.div_ceil(LEAF as usize);
         let mut tree = Self {
             len: n,
             leaves,
-            low: scratch.indices(len),
-            high: scratch.indices(len),
-            rank: scratch.indices(len),
+            points: scratch.records(len),
             position: scratch.indices(len),
-            low_min: scratch.indices(nodes),
-            low_max: scratch.indices(nodes),
-            high_min: scratch.indices(nodes),
-            high_max: scratch.indices(nodes),
-            best: scratch.indices(nodes),
+            nodes: scratch.records(2 * len.div_ceil(LEAF as usize)),
         };
         sort::identity(order, n);
         sort::by_key(order, n, aside, |i| interleave(low[i]) << 1 | interleave(high[i]));
         for p in 0..n {
             let i = order[p];
-            tree.low[p] = low[i];
-            tree.high[p] = high[i];
+            tree.points[p] = [low[i], high[i], ABSENT];
             tree.position[i] = p;
         }
-        for leaf in (0..leaves).rev() {
-            tree.bound_leaf(leaf);
+        for node in (1..2 * leaves).rev() {
+            let points = tree.points(node).map(|p| tree.points[p]).map(|[low, high, _]| [low, low, high, high, ABSENT]);
+            let children = tree.children(node).map(|child| tree.nodes[child]);
+            let around = |a: Node, b: Node| {
+                [
+                    a[LOW_MIN].min(b[LOW_MIN]),
+                    a[LOW_MAX].max(b[LOW_MAX]),
+                    a[HIGH_MIN].min(b[HIGH_MIN]),
+                    a[HIGH_MAX].max(b[HIGH_MAX]),
+                    ABSENT,
+                ]
+            };
+            tree.nodes[node] = points.chain(children).reduce(around).unwrap_or_default();
         }
-        for node in (1..leaves).rev() {
-            let (a, b) = (2 * node, 2 * node + 1);
-            tree.low_min[node] = tree.low_min[a].min(tree.low_min[b]);
-            tree.low_max[node] = tree.low_max[a].max(tree.low_max[b]);
-            tree.high_min[node] = tree.high_min[a].min(tree.high_min[b]);
-            tree.high_max[node] = tree.high_max[a].max(tree.high_max[b]);
-        }
-        tree.clear();
         tree
     }
 
-    fn bound_leaf(&mut self, leaf: u32) {
-        let node = self.leaves + leaf;
-        self.low_min[node] = u32::MAX;
-        self.high_min[node] = u32::MAX;
-        for p in self.points(node) {
-            self.low_min[node] = self.low_min[node].min(self.low[p]);
-            self.low_max[node] = self.low_max[node].max(self.low[p]);
-            self.high_min[node] = self.high_min[node].min(self.high[p]);
-            self.high_max[node] = self.high_max[node].max(self.high[p]);
-        }
+    /// The positions of a leaf's points; none for an inner node.
+    fn points(&self, node: u32) -> Range<u32> {
+        let begin = node.saturating_sub(self.leaves) * LEAF;
+        let end = if node < self.leaves { begin } else { (begin + LEAF).min(self.len) };
+        begin..end
     }
 
-    /// The positions in a leaf.
-    fn points(&self, node: u32) -> Range<u32> {
-        let begin = (node - self.leaves) * LEAF;
-        begin..(begin + LEAF).min(self.len)
+    /// The children of an inner node; none for a leaf.
+    fn children(&self, node: u32) -> Range<u32> {
+        if node < self.leaves { 2 * node..2 * node + 2 } else { 0..0 }
     }
 
     /// Takes all members out.
     pub(crate) fn clear(&mut self) {
-        self.rank.fill(ABSENT);
-        self.best.fill(ABSENT);
+        self.enter_all(|_| ABSENT, self.len);
     }
 
-    /// Makes every block a member: `rank_of[i]` is the rank of block i, lower is better.
+    /// Makes every block a member: `rank_of(i)` is the rank of block i, lower is better.
     pub(crate) fn enter_all(&mut self, rank_of: impl Fn(u32) -> u32, n: u32) {
         for i in 0..n {
             let p = self.position[i];
-            self.rank[p] = rank_of(i);
+            self.points[p][RANK] = rank_of(i);
         }
         for node in (1..2 * self.leaves).rev() {
-            self.best[node] = self.best_below(node);
+            self.nodes[node][BEST] = self.best_below(node);
         }
     }
 
     /// Makes block `i` a member with this rank, or with [`ABSENT`] takes it out.
     pub(crate) fn set(&mut self, i: u32, rank: u32) {
         let p = self.position[i];
-        self.rank[p] = rank;
+        self.points[p][RANK] = rank;
         let mut node = self.leaves + p / LEAF;
         while node > 0 {
             let best = self.best_below(node);
-            if best == self.best[node] {
+            if best == self.nodes[node][BEST] {
                 return;
             }
-            self.best[node] = best;
+            self.nodes[node][BEST] = best;
             node /= 2;
         }
     }
 
     fn best_below(&self, node: u32) -> u32 {
         if node < self.leaves {
-            self.best[2 * node].min(self.best[2 * node + 1])
+            self.nodes[2 * node][BEST].min(self.nodes[2 * node + 1][BEST])
         } else {
-            self.points(node).map(|p| self.rank[p]).min().unwrap_or(ABSENT)
+            self.points(node).map(|p| self.points[p][RANK]).min().unwrap_or(ABSENT)
         }
-    }
-
-    fn touches(&self, node: u32, of: &Lifetimes) -> bool {
-        self.low_min[node] < of.low.end
-            && self.low_max[node] >= of.low.start
-            && self.high_min[node] < of.high.end
-            && self.high_max[node] >= of.high.start
-    }
-
-    fn holds(&self, p: u32, of: &Lifetimes) -> bool {
-        of.low.contains(&self.low[p]) && of.high.contains(&self.high[p])
     }
 
     /// The lowest rank among the members with such a lifetime, or [`ABSENT`].
@@ -211,20 +207,22 @@ impl<'a> LifetimeTree<'a> {
         while depth > 0 {
             depth -= 1;
             let node = waiting[depth];
-            if self.best[node] >= limit || !self.touches(node, of) {
+            let here = self.nodes[node];
+            if here[BEST] >= limit || !of.touch(&here) {
                 continue;
             }
             if node < self.leaves {
                 let (a, b) = (2 * node, 2 * node + 1);
-                let a_first = self.best[a] <= self.best[b];
+                let a_first = self.nodes[a][BEST] <= self.nodes[b][BEST];
                 waiting[depth] = if a_first { b } else { a };
                 waiting[depth + 1] = if a_first { a } else { b };
                 depth += 2;
                 continue;
             }
             for p in self.points(node) {
-                if self.rank[p] < limit && self.holds(p, of) {
-                    limit = member(self.rank[p]);
+                let point = self.points[p];
+                if point[RANK] < limit && of.hold(&point) {
+                    limit = member(point[RANK]);
                 }
             }
         }

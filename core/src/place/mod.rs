@@ -4,11 +4,14 @@
 //! them knows where the blocks come from, and what they return counts for nothing until
 //! [`verify`](crate::verify::verify) has accepted it.
 
+pub mod auto;
 pub mod best_fit;
 pub mod interval;
+mod gap;
 mod lifetime_tree;
 mod load_tree;
 mod skyline;
+pub use gap::Fit;
 
 use crate::error::Buffer;
 use crate::place::interval::Sweep;
@@ -61,4 +64,9 @@ fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
         Some(capacity) if peak > capacity => Err(Error::OverCapacity { peak, lower_bound, capacity }),
         _ => Ok(summary),
     }
+}
+
+/// The next multiple of a power of two.
+fn align_up(offset: u64, alignment: u64) -> u64 {
+    offset.wrapping_add(alignment - 1) & !(alignment - 1)
 }

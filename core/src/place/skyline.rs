@@ -22,6 +22,7 @@
 //! stretches of time that are numbered from 0 and between which nothing begins or ends.
 
 use super::lifetime_tree::{ABSENT, LifetimeTree, Lifetimes};
+use super::align_up;
 use super::load_tree::LoadTree;
 use crate::table::{Table, at};
 use crate::{Block, Workspace, WorkspaceLen, sort};
@@ -69,7 +70,7 @@ const NO_LINE: u64 = u64::MAX;
 impl<'a> Skyline<'a> {
     /// Workspace for `n` blocks over at most `sections` sections.
     pub(crate) const fn workspace(n: usize, sections: usize) -> WorkspaceLen {
-        let own = WorkspaceLen { words: LoadTree::words(sections) + 2 * sections, indices: 5 * n + 4 * sections };
+        let own = WorkspaceLen { words: LoadTree::words(sections) + 2 * sections + n, indices: 5 * n + 4 * sections };
         own.and(LifetimeTree::workspace(n))
     }
 
@@ -141,6 +142,12 @@ impl<'a> Skyline<'a> {
         sort::by_key(&mut self.by_rank, self.n, &mut self.rank, |i| key(i, &at(blocks, i)));
     }
 
+    /// exp
+    pub(crate) fn score(&mut self, mut f: impl FnMut(u32,u64)->f64) {
+        for i in 0..self.n { let b=at(self.blocks,i); let s=f(b.width(),b.size); self.height[i] = ((1u64<<40) as f64 - s*1e9) as u64; }
+        let h=&self.height;
+        sort::by_key(&mut self.by_rank, self.n, &mut self.rank, |i| h[i]);
+    }
     /// Orders the blocks by index.
     pub(crate) fn rank_by_index(&mut self) {
         sort::identity(&mut self.by_rank, self.n);
@@ -190,39 +197,20 @@ impl<'a> Skyline<'a> {
 
     /// The block to put on a line, if any fits; none at all if the line can only end at or above the limit.
     fn pick(&self, rule: Rule, line: u32, limit: u64) -> Option<Option<u32>> {
-        let (mut low, mut high) = (line, self.end[line]);
+        let (low, high) = (line, self.end[line]);
         let block = |rank: u32| (rank != ABSENT).then(|| self.by_rank[rank]);
         if rule == Rule::Rank {
             return Some(block(self.unplaced.best(&Lifetimes::within(low, high))));
         }
-        let mut whole_line = true;
-        while low < high {
-            let (step, load) = self.remaining.busiest(low, high);
-            if whole_line && load.saturating_add(self.height[line]) >= limit {
-                return None;
-            }
-            whole_line = false;
-            if load == 0 {
-                break;
-            }
-            let rank = self.unplaced.best(&Lifetimes::within_over(low, high, step));
-            if rank != ABSENT {
-                return Some(block(rank));
-            }
-            // Nothing fits over this step: go on beside it, where the next block of the line can be.
-            let left = self.unplaced.best(&Lifetimes::within(low, step)) != ABSENT;
-            let right = self.unplaced.best(&Lifetimes::within(step + 1, high)) != ABSENT;
-            match (left, right) {
-                (false, false) => break,
-                (true, false) => high = step,
-                (false, true) => low = step + 1,
-                (true, true) => {
-                    let busier_left = self.remaining.busiest(low, step).1 >= self.remaining.busiest(step + 1, high).1;
-                    if busier_left { high = step } else { low = step + 1 }
-                }
-            }
+        let (step, load) = self.remaining.busiest(low, high);
+        if load.saturating_add(self.height[line]) >= limit {
+            return None;
         }
-        Some(None)
+        let over_busiest = self.unplaced.best(&Lifetimes::within_over(low, high, step));
+        if over_busiest != ABSENT {
+            return Some(block(over_busiest));
+        }
+        Some(block(self.unplaced.best(&Lifetimes::within(low, high))))
     }
 
     /// The first aligned offset from `height` on at which the block hits no pinned one.
@@ -316,9 +304,4 @@ impl<'a> Skyline<'a> {
             self.set_height(line, height);
         }
     }
-}
-
-/// The next multiple of a power of two.
-fn align_up(offset: u64, alignment: u64) -> u64 {
-    offset.wrapping_add(alignment - 1) & !(alignment - 1)
 }

@@ -1,0 +1,109 @@
+//! Placement into gaps: block after block goes into a hole between those that are placed and alive with it.
+//!
+//! For each block in the given order: collect the placed blocks whose lifetimes share a step with it, sort
+//! them by offset, and walk upwards. What lies between the highest end so far and the next begin is a hole,
+//! the first one at address 0 (the hole below the first neighbour, the leading gap). *First fit* takes the lowest hole that
+//! is large enough, *best fit* the smallest, the lower of equals; if none is, the block goes on top.
+//! Alignment rounds the begin of a hole up. Pinned blocks are placed before all others.
+//!
+//! Cost: the neighbours come out of a lifetime tree, so that a block with k placed neighbours costs
+//! O(k log k) beside O(√n) at worst for the tree; over all blocks that is O(|E| log n) time, and no edge is
+//! stored. 2 n words for the neighbours of one block.
+
+use super::lifetime_tree::{LifetimeTree, Lifetimes};
+use crate::table::{Table, at, count};
+use crate::{Block, Workspace, WorkspaceLen};
+
+/// Which of the holes that are large enough a block takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fit {
+    /// The lowest.
+    First,
+    /// The smallest; of equal ones the lowest.
+    Best,
+}
+
+/// Blocks over sections, and those placed so far.
+pub(crate) struct Gaps<'a> {
+    blocks: &'a [Block],
+    alignment: u64,
+    low: Table<'a, u32>,
+    high: Table<'a, u32>,
+    placed: LifetimeTree<'a>,
+    /// Begin and end of each placed neighbour of the block in hand.
+    neighbours: &'a mut [u64],
+}
+
+impl<'a> Gaps<'a> {
+    pub(crate) const fn workspace(n: usize) -> WorkspaceLen {
+        WorkspaceLen { words: 2 * n, indices: 4 * n }.and(LifetimeTree::workspace(n))
+    }
+
+    /// Nothing placed yet. `number_sections` writes the sections of each block.
+    pub(crate) fn new(
+        blocks: &'a [Block],
+        alignment: u64,
+        scratch: &mut Workspace<'a>,
+        number_sections: impl FnOnce(&mut Table<'_, u32>, &mut Table<'_, u32>) -> u32,
+    ) -> Self {
+        let len = blocks.len();
+        let mut low = scratch.indices(len);
+        let mut high = scratch.indices(len);
+        number_sections(&mut low, &mut high);
+        let (mut order, mut aside) = (scratch.indices(len), scratch.indices(len));
+        let placed = LifetimeTree::new(scratch, &low, &high, count(blocks), &mut order, &mut aside);
+        Self { blocks, alignment, low, high, placed, neighbours: scratch.words(2 * len).into_slice() }
+    }
+
+    /// Places the blocks in this order, pinned ones first; returns the peak.
+    pub(crate) fn build(&mut self, order: &[u32], fit: Fit, limit: u64, offsets: &mut Table<'_, u64>) -> Option<u64> {
+        self.placed.clear();
+        let mut peak = 0;
+        for (i, pin) in order.iter().filter_map(|&i| Some((i, at(self.blocks, i).pin?))) {
+            offsets[i] = pin;
+            self.placed.set(i, i);
+            peak = peak.max(pin.saturating_add(at(self.blocks, i).size));
+        }
+        for &i in order {
+            let b = at(self.blocks, i);
+            if b.pin.is_some() {
+                continue;
+            }
+            offsets[i] = self.hole(i, &b, fit, offsets);
+            peak = peak.max(offsets[i] + b.size);
+            if peak >= limit { return None; }
+            self.placed.set(i, i);
+        }
+        Some(peak)
+    }
+
+    fn hole(&mut self, i: u32, b: &Block, fit: Fit, offsets: &Table<'_, u64>) -> u64 {
+        let (pairs, _) = self.neighbours.as_chunks_mut::<2>();
+        let mut found = 0;
+        self.placed.each(&Lifetimes::colliding(self.low[i], self.high[i]), |j| {
+            if let Some(pair) = pairs.get_mut(found) {
+                let begin = offsets[j];
+                *pair = [begin, begin + at(self.blocks, j).size];
+                found += 1;
+            }
+        });
+        let neighbours = pairs.get_mut(..found).unwrap_or_default();
+        neighbours.sort_unstable();
+        let alignment = b.alignment.max(self.alignment);
+        let mut top = 0;
+        let mut best: Option<(u64, u64)> = None;
+        for &mut [begin, end] in neighbours {
+            // The hole begins at `top` and ends at `begin`.
+            if let Some(left) = begin.checked_sub(top).and_then(|room| room.checked_sub(b.size)) {
+                if fit == Fit::First {
+                    return top;
+                }
+                if best.is_none_or(|(least, _)| left < least) {
+                    best = Some((left, top));
+                }
+            }
+            top = top.max(super::align_up(end, alignment));
+        }
+        best.map_or(top, |(_, offset)| offset)
+    }
+}
