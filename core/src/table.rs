@@ -18,14 +18,9 @@ impl<'a, T: Copy + Default> Table<'a, T> {
         Self { cells, outside: T::default() }
     }
 
-    pub(crate) fn fill(&mut self, value: T) {
-        self.cells.fill(value);
-    }
-
-    pub(crate) fn swap(&mut self, a: u32, b: u32) {
-        let was = self[a];
-        self[a] = self[b];
-        self[b] = was;
+    /// Fills what stands at `first` and after it.
+    pub(crate) fn fill_from(&mut self, first: u32, value: T) {
+        self.cells.get_mut(position(first)..).unwrap_or_default().fill(value);
     }
 
     /// The first `n` cells.

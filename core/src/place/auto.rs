@@ -1,64 +1,72 @@
-//! auto experiment
-use super::skyline::{Rule, Skyline};
-use super::{Options, Summary, finish, interval, prepare};
-use crate::place::interval::Sweep;
-use crate::table::{Table, count};
-use crate::{Block, Error, Workspace, WorkspaceLen};
-use rand_core::{Rng, SeedableRng};
-use rand_xoshiro::SplitMix64;
+//! The portfolio: every placer as long as one may still do better, and the best plan of all.
+//!
+//! Members, in this order: the skyline from many starts, which is best on almost everything and costs
+//! least; published best fit; colouring; the greedy orders. It stops as soon as the peak is the lower bound.
+//! Work is counted in blocks placed: the many starts get `options.work`, and the members whose cost grows
+//! with the number of colliding pairs run only where that is of the same size, so that instances of 100,000
+//! blocks stay quick. Never worse than the best member that ran; of equal peaks the first wins.
+//!
+//! Cost: O(n log n + work) in practice, O(|E| log n) for the members that run only when |E| is small.
 
-/// ws
+use super::interval::Sweep;
+use super::{Options, Solver, Summary, finish, interval, member_workspace, prepare};
+use crate::{Block, Error, Workspace, WorkspaceLen};
+
+/// How many colliding pairs cost as much as one block placed by the skyline.
+const PAIRS_PER_BLOCK: u64 = 16;
+
+/// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
 pub const fn workspace(n: usize) -> WorkspaceLen {
-    Skyline::workspace(n, n).and(interval::workspace(n)).and(WorkspaceLen{words:n,indices:0})
-}
-
-/// place
-pub fn place(blocks: &[Block], options: &Options, mut scratch: Workspace<'_>, offsets: &mut [u64], report: &mut dyn FnMut(u32,&str,Option<u64>)) -> Result<Summary, Error> {
-    let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
-    let n = count(blocks);
-    let mut scratch = scratch.reborrow();
-    let mut offsets = Table::new(offsets);
-    let mut trial = scratch.words(blocks.len());
-    let mut skyline = {
-        let sw = scratch.indices(3*blocks.len());
-        let sweep = Sweep::new(blocks, Workspace::new(&mut [], sw.into_slice()))?;
-        Skyline::new(blocks, options.constraints.alignment, blocks.len(), &mut scratch, |low, high| sweep.clique_ranges(low, high))
-    };
-    let mut rng = SplitMix64::seed_from_u64(options.seed);
-    let mut best = u64::MAX;
-    let recipes: [(&str,Rule,f64,f64);8] = [("busy area",Rule::BusiestFirst,1.0,1.0),("busy size",Rule::BusiestFirst,0.0,1.0),("busy long",Rule::BusiestFirst,1.0,0.001),("busy size+",Rule::BusiestFirst,0.3,1.0),
-      ("longest",Rule::Rank,1.0,0.001),("area",Rule::Rank,1.0,1.0),("size",Rule::Rank,0.0,1.0),("long area",Rule::Rank,1.0,0.3)];
-    for round in 0..30u32 {
-        let (name,rule,a,b) = if (round as usize) < recipes.len() { recipes[round as usize] } else {
-            let f = |x:u64| (x>>11) as f64 / (1u64<<53) as f64;
-            ("rnd", Rule::BusiestFirst, f(rng.next_u64()), f(rng.next_u64())) };
-        skyline.rank_by_index();
-        let noise = if name=="rnd" {0.1} else {0.0};
-        skyline.score(|w,s| { let f = |x:u64| (x>>11) as f64 / (1u64<<53) as f64; let z = (f(rng.next_u64())-0.5)*2.0*noise*4.0; a*libm::log2(w as f64)+b*libm::log2(s as f64)+z });
-        let limit = if report as *const _ as *const u8 as usize == 0 {best} else {u64::MAX};
-        let limit = if name=="rnd" {best} else {limit};
-        let peak = skyline.build(rule, limit, &mut trial);
-        report(round,name,peak);
-        if let Some(p) = peak { if p<best {best=p; for i in 0..n { offsets[i]=trial[i]; }} }
-        if best==lower_bound {break;}
+    let mut most = interval::workspace(n);
+    let mut i = 0;
+    while i < Solver::MEMBERS.len() {
+        most = most.max(member_workspace(Solver::MEMBERS[i], n));
+        i += 1;
     }
-    finish(Summary { peak: best, lower_bound }, options)
+    most.and(WorkspaceLen { words: n, indices: 0 })
 }
 
-/// exp
-pub fn greedy(blocks: &[Block], key: &dyn Fn(&Block)->[u64;3], fit: super::Fit) -> u64 {
-    extern crate std;
-    use std::vec; use std::vec::Vec;
-    let n=blocks.len();
-    let len = super::gap::Gaps::workspace(n);
-    let mut w=vec![0u64;len.words]; let mut x=vec![0u32;len.indices+3*n];
-    let mut ws=Workspace::new(&mut w,&mut x);
-    let sw = ws.indices(3*n);
-    let sweep = Sweep::new(blocks, Workspace::new(&mut [], sw.into_slice())).unwrap();
-    let mut g=super::gap::Gaps::new(blocks,1,&mut ws,|l,h|sweep.clique_ranges(l,h));
-    let mut o:Vec<u32>=(0..n as u32).collect();
-    o.sort_by_key(|&i|key(&blocks[i as usize]));
-    let mut off=vec![0;n];
-    g.build(&o,fit,u64::MAX,&mut Table::new(&mut off)).unwrap()
+/// Places the blocks by every member in turn and keeps the best plan.
+///
+/// # Errors
+/// As [`place`](super::place).
+///
+/// ```
+/// use sublet_core::place::{auto, Options};
+/// use sublet_core::{Block, Workspace};
+/// let blocks = [Block::new(0, 3, 4), Block::new(3, 5, 4), Block::new(2, 4, 2)];
+/// let len = auto::workspace(blocks.len());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut offsets = [0; 3];
+/// let summary = auto::place(&blocks, &Options::default(), Workspace::new(&mut words, &mut indices), &mut offsets)?;
+/// assert_eq!(summary.peak, 6);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn place(
+    blocks: &[Block],
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+) -> Result<Summary, Error> {
+    let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
+    let pairs = Sweep::new(blocks, scratch.reborrow())?.colliding_pair_count();
+    let few_pairs = pairs / PAIRS_PER_BLOCK <= options.work;
+    let mut scratch = scratch.reborrow();
+    let trial = scratch.words(blocks.len()).into_slice();
+    // A member that misses the capacity still counts: only the best peak is compared with it, at the end.
+    let mut unlimited = *options;
+    unlimited.constraints.capacity = None;
+    let mut best = Summary { peak: u64::MAX, lower_bound, solver: Solver::Auto };
+    for solver in Solver::MEMBERS {
+        if best.peak == lower_bound || (solver.grows_with_pairs() && !few_pairs) {
+            continue;
+        }
+        let summary = super::place(solver, blocks, &unlimited, scratch.reborrow(), trial)?;
+        if summary.peak < best.peak {
+            best = summary;
+            offsets.copy_from_slice(trial);
+        }
+    }
+    finish(best, options)
 }

@@ -8,7 +8,7 @@
 //! without moving a single offset. Lifetimes are compared in steps, and lines end where steps do.
 
 use super::skyline::{Rule, Skyline};
-use super::{Options, Summary, finish, interval, prepare};
+use super::{Options, Solver, Summary, finish, interval, prepare};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
@@ -22,8 +22,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// Places every block by best fit. O(n log n) in practice, O(n √n) at worst; p pins add O(n p).
 ///
 /// # Errors
-/// What [`prepare`](super::place) refuses; [`Error::OverCapacity`] if the peak is above the capacity, with
-/// the placement that was found left in `offsets`.
+/// As [`place`](super::place).
 ///
 /// ```
 /// use sublet_core::place::{best_fit, Options};
@@ -46,12 +45,13 @@ pub fn place(
     let mut offsets = Table::new(offsets);
     let mut skyline = published(blocks, options, &mut scratch.reborrow());
     rank_longest_first(&mut skyline);
-    let peak = skyline.build(Rule::Rank, u64::MAX, &mut offsets).unwrap_or(u64::MAX);
-    finish(Summary { peak, lower_bound }, options)
+    let (peak, _) = skyline.build(Rule::Rank, u64::MAX, &mut offsets);
+    let peak = peak.unwrap_or(u64::MAX);
+    finish(Summary { peak, lower_bound, solver: Solver::BestFit }, options)
 }
 
 /// The skyline whose sections are the steps at which a lifetime begins or ends.
-pub(super) fn published<'a>(blocks: &'a [Block], options: &Options, scratch: &mut Workspace<'a>) -> Skyline<'a> {
+fn published<'a>(blocks: &'a [Block], options: &Options, scratch: &mut Workspace<'a>) -> Skyline<'a> {
     let n = count(blocks);
     let len = blocks.len();
     let mut by_start = scratch.indices(len);
@@ -83,7 +83,7 @@ pub(super) fn published<'a>(blocks: &'a [Block], options: &Options, scratch: &mu
 }
 
 /// The published preference.
-pub(super) fn rank_longest_first(skyline: &mut Skyline<'_>) {
+fn rank_longest_first(skyline: &mut Skyline<'_>) {
     skyline.rank_by_index();
     skyline.rank_by(|_, b| !b.size);
     skyline.rank_by(|_, b| u64::from(!b.width()));

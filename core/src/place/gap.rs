@@ -2,9 +2,9 @@
 //!
 //! For each block in the given order: collect the placed blocks whose lifetimes share a step with it, sort
 //! them by offset, and walk upwards. What lies between the highest end so far and the next begin is a hole,
-//! the first one at address 0 (the hole below the first neighbour, the leading gap). *First fit* takes the lowest hole that
-//! is large enough, *best fit* the smallest, the lower of equals; if none is, the block goes on top.
-//! Alignment rounds the begin of a hole up. Pinned blocks are placed before all others.
+//! the first one at address 0 (the leading gap, below the first neighbour). *First fit* takes the lowest
+//! hole that is large enough, *best fit* the smallest, the lower of equals; if none is, the block goes on
+//! top. Alignment rounds the begin of a hole up. Pinned blocks are placed before all others.
 //!
 //! Cost: the neighbours come out of a lifetime tree, so that a block with k placed neighbours costs
 //! O(k log k) beside O(√n) at worst for the tree; over all blocks that is O(|E| log n) time, and no edge is
@@ -56,25 +56,20 @@ impl<'a> Gaps<'a> {
     }
 
     /// Places the blocks in this order, pinned ones first; returns the peak.
-    pub(crate) fn build(&mut self, order: &[u32], fit: Fit, limit: u64, offsets: &mut Table<'_, u64>) -> Option<u64> {
-        self.placed.clear();
+    pub(crate) fn build(&mut self, order: &[u32], fit: Fit, offsets: &mut Table<'_, u64>) -> u64 {
         let mut peak = 0;
-        for (i, pin) in order.iter().filter_map(|&i| Some((i, at(self.blocks, i).pin?))) {
-            offsets[i] = pin;
-            self.placed.set(i, i);
-            peak = peak.max(pin.saturating_add(at(self.blocks, i).size));
-        }
-        for &i in order {
-            let b = at(self.blocks, i);
-            if b.pin.is_some() {
-                continue;
+        for pinned in [true, false] {
+            for &i in order {
+                let b = at(self.blocks, i);
+                if b.pin.is_some() != pinned {
+                    continue;
+                }
+                offsets[i] = b.pin.unwrap_or_else(|| self.hole(i, &b, fit, offsets));
+                peak = peak.max(offsets[i].saturating_add(b.size));
+                self.placed.set(i, i);
             }
-            offsets[i] = self.hole(i, &b, fit, offsets);
-            peak = peak.max(offsets[i] + b.size);
-            if peak >= limit { return None; }
-            self.placed.set(i, i);
         }
-        Some(peak)
+        peak
     }
 
     fn hole(&mut self, i: u32, b: &Block, fit: Fit, offsets: &Table<'_, u64>) -> u64 {

@@ -148,6 +148,31 @@ impl<'a> Sweep<'a> {
         })
     }
 
+    /// The size of E, in O(n) and without looking at the pairs.
+    ///
+    /// ```
+    /// # use sublet_core::place::interval::Sweep;
+    /// # use sublet_core::{Block, Workspace};
+    /// let blocks = [Block::new(0, 2, 8), Block::new(1, 4, 2), Block::new(2, 4, 4)];
+    /// let mut indices = [0; 9];
+    /// let sweep = Sweep::new(&blocks, Workspace::new(&mut [], &mut indices))?;
+    /// assert_eq!(sweep.colliding_pair_count(), 2);
+    /// # Ok::<(), sublet_core::Error>(())
+    /// ```
+    #[must_use]
+    pub fn colliding_pair_count(&self) -> u64 {
+        let mut ends = self.by_end.iter().peekable();
+        let (mut alive, mut pairs) = (0u64, 0u64);
+        for &i in self.by_start {
+            while ends.next_if(|&&e| at(self.blocks, e).end <= at(self.blocks, i).start).is_some() {
+                alive -= 1;
+            }
+            pairs += alive;
+            alive += 1;
+        }
+        pairs
+    }
+
     /// E: the pairs (i, j) with i < j whose lifetimes share a step. O(|E|) in all, nothing stored.
     pub fn colliding_pairs(&self) -> impl Iterator<Item = (u32, u32)> + use<'a> {
         let Self { blocks, by_start, .. } = *self;
@@ -213,6 +238,7 @@ mod tests {
             pairs.sort_unstable();
             let expected: Vec<_> = (0..n).flat_map(|i| (i + 1..n).map(move |j| (i, j)))
                 .filter(|&(i, j)| blocks[i].collides(&blocks[j])).map(|(i, j)| (i as u32, j as u32)).collect();
+            prop_assert_eq!(sweep.colliding_pair_count(), expected.len() as u64);
             prop_assert_eq!(pairs, expected);
 
             let sets: BTreeSet<_> = (0..30).map(alive).filter(|s| !s.is_empty()).collect();

@@ -42,6 +42,7 @@ const LOW_MAX: usize = 1;
 const HIGH_MIN: usize = 2;
 const HIGH_MAX: usize = 3;
 const BEST: usize = 4;
+const EMPTY: Node = [u32::MAX, 0, u32::MAX, 0, ABSENT];
 
 /// A rectangle of lifetimes: those with `low` and `high` in these ranges.
 #[derive(Clone)]
@@ -109,38 +110,14 @@ impl<'a> LifetimeTree<'a> {
             tree.points[p] = [low[i], high[i], ABSENT];
             tree.position[i] = p;
         }
-        for node in (1..2 * leaves).rev() {
-            let points = tree.points(node).map(|p| tree.points[p]).map(|[low, high, _]| [low, low, high, high, ABSENT]);
-            let children = tree.children(node).map(|child| tree.nodes[child]);
-            let around = |a: Node, b: Node| {
-                [
-                    a[LOW_MIN].min(b[LOW_MIN]),
-                    a[LOW_MAX].max(b[LOW_MAX]),
-                    a[HIGH_MIN].min(b[HIGH_MIN]),
-                    a[HIGH_MAX].max(b[HIGH_MAX]),
-                    ABSENT,
-                ]
-            };
-            tree.nodes[node] = points.chain(children).reduce(around).unwrap_or_default();
-        }
+        tree.enter_all(|_| ABSENT, n);
         tree
     }
 
-    /// The positions of a leaf's points; none for an inner node.
+    /// The positions of a leaf's points.
     fn points(&self, node: u32) -> Range<u32> {
-        let begin = node.saturating_sub(self.leaves) * LEAF;
-        let end = if node < self.leaves { begin } else { (begin + LEAF).min(self.len) };
-        begin..end
-    }
-
-    /// The children of an inner node; none for a leaf.
-    fn children(&self, node: u32) -> Range<u32> {
-        if node < self.leaves { 2 * node..2 * node + 2 } else { 0..0 }
-    }
-
-    /// Takes all members out.
-    pub(crate) fn clear(&mut self) {
-        self.enter_all(|_| ABSENT, self.len);
+        let begin = (node - self.leaves) * LEAF;
+        begin..(begin + LEAF).min(self.len)
     }
 
     /// Makes every block a member: `rank_of(i)` is the rank of block i, lower is better.
@@ -150,7 +127,7 @@ impl<'a> LifetimeTree<'a> {
             self.points[p][RANK] = rank_of(i);
         }
         for node in (1..2 * self.leaves).rev() {
-            self.nodes[node][BEST] = self.best_below(node);
+            self.nodes[node] = self.around(node);
         }
     }
 
@@ -160,21 +137,34 @@ impl<'a> LifetimeTree<'a> {
         self.points[p][RANK] = rank;
         let mut node = self.leaves + p / LEAF;
         while node > 0 {
-            let best = self.best_below(node);
-            if best == self.nodes[node][BEST] {
+            let around = self.around(node);
+            if around == self.nodes[node] {
                 return;
             }
-            self.nodes[node][BEST] = best;
+            self.nodes[node] = around;
             node /= 2;
         }
     }
 
-    fn best_below(&self, node: u32) -> u32 {
+    /// The box around the members below a node, and their best rank.
+    fn around(&self, node: u32) -> Node {
+        let join = |a: Node, b: Node| {
+            [
+                a[LOW_MIN].min(b[LOW_MIN]),
+                a[LOW_MAX].max(b[LOW_MAX]),
+                a[HIGH_MIN].min(b[HIGH_MIN]),
+                a[HIGH_MAX].max(b[HIGH_MAX]),
+                a[BEST].min(b[BEST]),
+            ]
+        };
         if node < self.leaves {
-            self.nodes[2 * node][BEST].min(self.nodes[2 * node + 1][BEST])
-        } else {
-            self.points(node).map(|p| self.points[p][RANK]).min().unwrap_or(ABSENT)
+            return join(self.nodes[2 * node], self.nodes[2 * node + 1]);
         }
+        self.points(node)
+            .map(|p| self.points[p])
+            .filter(|point| point[RANK] != ABSENT)
+            .map(|[low, high, rank]| [low, low, high, high, rank])
+            .fold(EMPTY, join)
     }
 
     /// The lowest rank among the members with such a lifetime, or [`ABSENT`].

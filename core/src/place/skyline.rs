@@ -21,8 +21,9 @@
 //! worst) to find the block; with p pins, O(p) more for each block. Lines are a list over *sections*:
 //! stretches of time that are numbered from 0 and between which nothing begins or ends.
 
-use super::lifetime_tree::{ABSENT, LifetimeTree, Lifetimes};
 use super::align_up;
+use super::earliest_end::EarliestEnd;
+use super::lifetime_tree::{ABSENT, LifetimeTree, Lifetimes};
 use super::load_tree::LoadTree;
 use crate::table::{Table, at};
 use crate::{Block, Workspace, WorkspaceLen, sort};
@@ -38,6 +39,7 @@ pub(crate) struct Skyline<'a> {
     high: Table<'a, u32>,
     /// The unplaced blocks by their ranks; the block of each rank.
     unplaced: LifetimeTree<'a>,
+    earliest_end: EarliestEnd<'a>,
     by_rank: Table<'a, u32>,
     /// Scratch for sorting; then the rank of each block.
     rank: Table<'a, u32>,
@@ -64,14 +66,23 @@ pub(crate) enum Rule {
     BusiestFirst,
 }
 
+/// What goes on a line.
+enum Pick {
+    Block(u32),
+    /// No unplaced block lies within the line.
+    NoneFits,
+    /// Over the busiest step the blocks will reach the limit.
+    AtLimit,
+}
+
 /// The height of a section where no line begins: no line is that high.
 const NO_LINE: u64 = u64::MAX;
 
 impl<'a> Skyline<'a> {
     /// Workspace for `n` blocks over at most `sections` sections.
     pub(crate) const fn workspace(n: usize, sections: usize) -> WorkspaceLen {
-        let own = WorkspaceLen { words: LoadTree::words(sections) + 2 * sections + n, indices: 5 * n + 4 * sections };
-        own.and(LifetimeTree::workspace(n))
+        let own = WorkspaceLen { words: LoadTree::words(sections) + 2 * sections, indices: 5 * n + 4 * sections };
+        own.and(LifetimeTree::workspace(n)).and(EarliestEnd::workspace(n, sections))
     }
 
     /// Lays out the board. `number_sections` writes the sections of each block and returns how many there
@@ -92,6 +103,7 @@ impl<'a> Skyline<'a> {
         let mut rank = scratch.indices(len);
         let mut pins = scratch.indices(len);
         let unplaced = LifetimeTree::new(scratch, &low, &high, n, &mut by_rank, &mut rank);
+        let earliest_end = EarliestEnd::new(scratch, &low, n, most_sections, &mut by_rank, &mut rank);
         let mut pin_count = 0;
         for i in 0..n {
             if at(blocks, i).pin.is_some() {
@@ -122,6 +134,7 @@ impl<'a> Skyline<'a> {
             low,
             high,
             unplaced,
+            earliest_end,
             by_rank,
             rank,
             pins,
@@ -135,34 +148,29 @@ impl<'a> Skyline<'a> {
         }
     }
 
-    /// Orders the blocks by preference: the lowest key first, equal keys by the next call to the left, at
-    /// last by index. Begin with [`Skyline::rank_by_index`].
+    /// Begins an order of preference: by index.
+    pub(crate) fn rank_by_index(&mut self) {
+        sort::identity(&mut self.by_rank, self.n);
+    }
+
+    /// Orders the blocks by preference: the lowest key first, equal keys as the calls before have left them.
     pub(crate) fn rank_by(&mut self, key: impl Fn(u32, &Block) -> u64) {
         let blocks = self.blocks;
         sort::by_key(&mut self.by_rank, self.n, &mut self.rank, |i| key(i, &at(blocks, i)));
     }
 
-    /// exp
-    pub(crate) fn score(&mut self, mut f: impl FnMut(u32,u64)->f64) {
-        for i in 0..self.n { let b=at(self.blocks,i); let s=f(b.width(),b.size); self.height[i] = ((1u64<<40) as f64 - s*1e9) as u64; }
-        let h=&self.height;
-        sort::by_key(&mut self.by_rank, self.n, &mut self.rank, |i| h[i]);
-    }
-    /// Orders the blocks by index.
-    pub(crate) fn rank_by_index(&mut self) {
-        sort::identity(&mut self.by_rank, self.n);
-    }
-
-    /// Builds one placement, as long as its peak stays below `limit`; returns the peak.
-    pub(crate) fn build(&mut self, rule: Rule, limit: u64, offsets: &mut Table<'_, u64>) -> Option<u64> {
+    /// Builds one placement, as long as its peak stays below `limit`; returns the peak, and how many blocks
+    /// were placed until then.
+    pub(crate) fn build(&mut self, rule: Rule, limit: u64, offsets: &mut Table<'_, u64>) -> (Option<u64>, u32) {
         if self.n == 0 {
-            return Some(0);
+            return (Some(0), 0);
         }
-        let Self { load, rank, by_rank, unplaced, blocks, .. } = self;
+        let Self { load, rank, by_rank, unplaced, earliest_end, high, blocks, .. } = self;
         for r in 0..self.n {
             rank[by_rank[r]] = if at(blocks, by_rank[r]).pin.is_some() { ABSENT } else { r };
         }
         unplaced.enter_all(|i| rank[i], self.n);
+        earliest_end.enter_all(|i| if rank[i] == ABSENT { u32::MAX } else { high[i] });
         if rule == Rule::BusiestFirst {
             self.remaining.fill(|s| load[s]);
         }
@@ -173,12 +181,17 @@ impl<'a> Skyline<'a> {
             peak = peak.max(offsets[i].saturating_add(at(blocks, i).size));
         }
         self.start_lines();
-        let mut left = self.n - self.pin_count;
-        while left > 0 && peak < limit {
+        let movable = self.n - self.pin_count;
+        let mut placed = 0;
+        while placed < movable && peak < limit {
             let line = self.lowest[1];
-            let Some(i) = self.pick(rule, line, limit)? else {
-                self.lift(line);
-                continue;
+            let i = match self.pick(rule, line, limit) {
+                Pick::Block(i) => i,
+                Pick::NoneFits => {
+                    self.lift(line);
+                    continue;
+                }
+                Pick::AtLimit => return (None, placed),
             };
             let b = at(self.blocks, i);
             let offset = self.dodge(&b, self.height[line]);
@@ -186,31 +199,33 @@ impl<'a> Skyline<'a> {
             offsets[i] = offset;
             peak = peak.max(top);
             self.unplaced.set(i, ABSENT);
+            self.earliest_end.remove(i);
             if rule == Rule::BusiestFirst {
                 self.remaining.subtract(self.low[i], self.high[i], b.size);
             }
             self.split(line, self.low[i], self.high[i], top);
-            left -= 1;
+            placed += 1;
         }
-        (peak < limit).then_some(peak)
+        ((peak < limit).then_some(peak), placed)
     }
 
-    /// The block to put on a line, if any fits; none at all if the line can only end at or above the limit.
-    fn pick(&self, rule: Rule, line: u32, limit: u64) -> Option<Option<u32>> {
+    fn pick(&self, rule: Rule, line: u32, limit: u64) -> Pick {
         let (low, high) = (line, self.end[line]);
-        let block = |rank: u32| (rank != ABSENT).then(|| self.by_rank[rank]);
-        if rule == Rule::Rank {
-            return Some(block(self.unplaced.best(&Lifetimes::within(low, high))));
+        if !self.earliest_end.any_within(low, high) {
+            return Pick::NoneFits;
         }
-        let (step, load) = self.remaining.busiest(low, high);
-        if load.saturating_add(self.height[line]) >= limit {
-            return None;
+        let mut best = ABSENT;
+        if rule == Rule::BusiestFirst {
+            let (step, load) = self.remaining.busiest(low, high);
+            if load.saturating_add(self.height[line]) >= limit {
+                return Pick::AtLimit;
+            }
+            best = self.unplaced.best(&Lifetimes::within_over(low, high, step));
         }
-        let over_busiest = self.unplaced.best(&Lifetimes::within_over(low, high, step));
-        if over_busiest != ABSENT {
-            return Some(block(over_busiest));
+        if best == ABSENT {
+            best = self.unplaced.best(&Lifetimes::within(low, high));
         }
-        Some(block(self.unplaced.best(&Lifetimes::within(low, high))))
+        Pick::Block(self.by_rank[best])
     }
 
     /// The first aligned offset from `height` on at which the block hits no pinned one.

@@ -1,0 +1,46 @@
+//! Weighted interval colouring, as published.
+//!
+//! Zhang et al. 2019, section 4.1 (SmartPool): blocks largest first, of equal ones the earliest; each takes
+//! a range of addresses ("a colour") that none of its placed neighbours has: the first or the smallest hole
+//! that is large enough, else the range on top. The published code never looks at the hole below the first
+//! neighbour when there are two or more; here it is looked at like every other. Equal size and start: the
+//! smaller index.
+//!
+//! Cost: as [`greedy`](super::greedy), whose machinery it shares.
+
+use super::gap::Fit;
+use super::{Options, Solver, Summary, greedy};
+use crate::{Block, Error, Workspace, WorkspaceLen};
+
+/// Length of the workspace that [`place`] needs for `n` blocks.
+#[must_use]
+pub const fn workspace(n: usize) -> WorkspaceLen {
+    greedy::workspace(n)
+}
+
+/// Colours the blocks, largest first.
+///
+/// # Errors
+/// As [`place`](super::place).
+///
+/// ```
+/// use sublet_core::place::{coloring, Fit, Options};
+/// use sublet_core::{Block, Workspace};
+/// let blocks = [Block::new(0, 2, 4), Block::new(1, 3, 8), Block::new(2, 4, 4)];
+/// let len = coloring::workspace(blocks.len());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut offsets = [0; 3];
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// coloring::place(&blocks, &Options::default(), Fit::Best, scratch, &mut offsets)?;
+/// assert_eq!(offsets, [8, 0, 8]);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn place(
+    blocks: &[Block],
+    options: &Options,
+    fit: Fit,
+    scratch: Workspace<'_>,
+    offsets: &mut [u64],
+) -> Result<Summary, Error> {
+    greedy::place_by(Solver::Coloring(fit), blocks, options, &[greedy::start, greedy::size], fit, scratch, offsets)
+}

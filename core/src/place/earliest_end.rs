@@ -1,0 +1,136 @@
+//! Whether any block at all fits on a line.
+//!
+//! A block lies within `[low, high)` exactly when the earliest end among the blocks that begin at `low` or
+//! later is at most `high`. A segment tree over the blocks in the order of their begins holds the earliest
+//! end of each node; the question is a walk along one side of it. O(log n), 4 n indices.
+
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen, sort};
+
+pub(crate) struct EarliestEnd<'a> {
+    n: u32,
+    /// Where each block stands in the order of begins.
+    position: Table<'a, u32>,
+    /// Per section, the first position of a block that begins there or later.
+    first: Table<'a, u32>,
+    /// Node i has the children 2i and 2i + 1; the positions are the leaves `n..2n`.
+    earliest: Table<'a, u32>,
+}
+
+impl<'a> EarliestEnd<'a> {
+    pub(crate) const fn workspace(n: usize, sections: usize) -> WorkspaceLen {
+        WorkspaceLen { words: 0, indices: 3 * n + sections }
+    }
+
+    /// The order of the lifetimes `[low[i], ...)` of `n` blocks over `sections` sections, with no member.
+    /// `order` and `aside` are scratch of n indices each.
+    pub(crate) fn new(
+        scratch: &mut Workspace<'a>,
+        low: &Table<'_, u32>,
+        n: u32,
+        sections: usize,
+        order: &mut Table<'_, u32>,
+        aside: &mut Table<'_, u32>,
+    ) -> Self {
+        let len = usize::try_from(n).unwrap_or(usize::MAX);
+        let mut tree = Self {
+            n,
+            position: scratch.indices(len),
+            first: scratch.indices(sections),
+            earliest: scratch.indices(2 * len),
+        };
+        sort::identity(order, n);
+        sort::by_key(order, n, aside, |i| low[i].into());
+        let mut section = 0;
+        for p in 0..n {
+            tree.position[order[p]] = p;
+            while section <= low[order[p]] {
+                tree.first[section] = p;
+                section += 1;
+            }
+        }
+        tree.first.fill_from(section, n);
+        tree
+    }
+
+    /// Gives every block the end `end_of(i)`; `u32::MAX` for a block that is no member.
+    pub(crate) fn enter_all(&mut self, end_of: impl Fn(u32) -> u32) {
+        for i in 0..self.n {
+            let p = self.position[i];
+            self.earliest[self.n + p] = end_of(i);
+        }
+        for node in (1..self.n).rev() {
+            self.earliest[node] = self.earliest[2 * node].min(self.earliest[2 * node + 1]);
+        }
+    }
+
+    /// Takes block `i` out.
+    pub(crate) fn remove(&mut self, i: u32) {
+        let mut node = self.n + self.position[i];
+        self.earliest[node] = u32::MAX;
+        while node > 1 {
+            node /= 2;
+            let earliest = self.earliest[2 * node].min(self.earliest[2 * node + 1]);
+            if earliest == self.earliest[node] {
+                return;
+            }
+            self.earliest[node] = earliest;
+        }
+    }
+
+    /// Whether a member lies within `[low, high)`.
+    pub(crate) fn any_within(&self, low: u32, high: u32) -> bool {
+        let (mut node, mut end) = (self.n + self.first[low], 2 * self.n);
+        while node < end {
+            if node % 2 == 1 {
+                if self.earliest[node] <= high {
+                    return true;
+                }
+                node += 1;
+            }
+            if end % 2 == 1 && self.earliest[end - 1] <= high {
+                return true;
+            }
+            node /= 2;
+            end /= 2;
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn answers_as_a_scan_does(
+            lifetimes in prop::collection::vec((0u32..20, 1u32..9), 1..40),
+            removals in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
+        ) {
+            let n = lifetimes.len();
+            let mut indices = vec![0; EarliestEnd::workspace(n, 30).indices + 3 * n];
+            let mut scratch = Workspace::new(&mut [], &mut indices);
+            let (mut low, mut order, mut aside) = (scratch.indices(n), scratch.indices(n), scratch.indices(n));
+            for (i, l) in (0u32..).zip(&lifetimes) {
+                low[i] = l.0;
+            }
+            let mut tree = EarliestEnd::new(&mut scratch, &low, n as u32, 30, &mut order, &mut aside);
+            let end = |i: u32| lifetimes[i as usize].0 + lifetimes[i as usize].1;
+            tree.enter_all(end);
+            let mut members = vec![true; n];
+            for gone in removals {
+                let gone = gone.index(n);
+                tree.remove(gone as u32);
+                members[gone] = false;
+                for from in 0..30 {
+                    for to in from..32 {
+                        let any = (0..n).any(|i| members[i] && lifetimes[i].0 >= from && end(i as u32) <= to);
+                        prop_assert_eq!(tree.any_within(from, to), any);
+                    }
+                }
+            }
+        }
+    }
+}

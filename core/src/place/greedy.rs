@@ -1,0 +1,115 @@
+//! One block after the other, in a fixed order, each into a hole between its neighbours.
+//!
+//! The planners of TensorFlow Lite, ExecuTorch, TVM and their like are of this kind. The orders: size, area
+//! (size times width), lifetime, each largest first; start, earliest first; size and then lifetime. Ties, where
+//! the order leaves them: larger size, earlier start, longer lifetime, smaller index.
+//!
+//! Cost: O(|E| log n) time with E the pairs that are alive together, linear memory; see [`Fit`] for the hole.
+
+use super::gap::{Fit, Gaps};
+use super::interval::Sweep;
+use super::{Options, Solver, Summary, finish, interval, prepare};
+use crate::table::{Table, at, count};
+use crate::{Block, Error, Workspace, WorkspaceLen, sort};
+
+/// The order in which blocks are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// Largest size first.
+    Size,
+    /// Largest size times width first.
+    Area,
+    /// Longest lifetime first.
+    Lifetime,
+    /// Earliest first step first.
+    Start,
+    /// Largest size first, of equal ones the longest lifetime.
+    SizeLifetime,
+}
+
+/// Length of the workspace that [`place`] needs for `n` blocks.
+#[must_use]
+pub const fn workspace(n: usize) -> WorkspaceLen {
+    Gaps::workspace(n).and(interval::workspace(n)).and(WorkspaceLen { words: 0, indices: 2 * n })
+}
+
+/// Places the blocks in `order`, each into the hole that `fit` says. O(|E| log n).
+///
+/// # Errors
+/// As [`place`](super::place).
+///
+/// ```
+/// use sublet_core::place::greedy::{self, Order};
+/// use sublet_core::place::{Fit, Options};
+/// use sublet_core::{Block, Workspace};
+/// let blocks = [Block::new(0, 2, 4), Block::new(1, 3, 8), Block::new(2, 4, 4)];
+/// let len = greedy::workspace(blocks.len());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut offsets = [0; 3];
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// greedy::place(&blocks, &Options::default(), Order::Size, Fit::First, scratch, &mut offsets)?;
+/// assert_eq!(offsets, [8, 0, 8]);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn place(
+    blocks: &[Block],
+    options: &Options,
+    order: Order,
+    fit: Fit,
+    scratch: Workspace<'_>,
+    offsets: &mut [u64],
+) -> Result<Summary, Error> {
+    // The keys of the order, the least important first.
+    let keys: [fn(&Block) -> u64; 5] = match order {
+        Order::Size => [lifetime, start, start, size, size],
+        Order::Area => [lifetime, start, size, area, area],
+        Order::Lifetime => [start, start, size, lifetime, lifetime],
+        Order::Start => [lifetime, lifetime, size, start, start],
+        Order::SizeLifetime => [start, start, lifetime, size, size],
+    };
+    place_by(Solver::Greedy(order, fit), blocks, options, &keys, fit, scratch, offsets)
+}
+
+/// Places the blocks in the order of the last key, ties by the key before it and so on, at last by index.
+pub(super) fn place_by(
+    solver: Solver,
+    blocks: &[Block],
+    options: &Options,
+    keys: &[fn(&Block) -> u64],
+    fit: Fit,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+) -> Result<Summary, Error> {
+    let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
+    let mut scratch = scratch.reborrow();
+    let n = count(blocks);
+    let (mut sorted, mut none) = (scratch.indices(3 * blocks.len()).into_slice(), [0u64; 0]);
+    let sweep = Sweep::new(blocks, Workspace::new(&mut none, &mut sorted))?;
+    let mut order = scratch.indices(blocks.len());
+    let mut aside = scratch.indices(blocks.len());
+    sort::identity(&mut order, n);
+    for key in keys {
+        sort::by_key(&mut order, n, &mut aside, |i| key(&at(blocks, i)));
+    }
+    let mut gaps =
+        Gaps::new(blocks, options.constraints.alignment, &mut scratch, |low, high| sweep.clique_ranges(low, high));
+    let peak = gaps.build(order.first(n), fit, &mut Table::new(offsets));
+    finish(Summary { peak, lower_bound, solver }, options)
+}
+
+pub(super) fn size(b: &Block) -> u64 {
+    !b.size
+}
+
+pub(super) fn start(b: &Block) -> u64 {
+    b.start.into()
+}
+
+fn lifetime(b: &Block) -> u64 {
+    !u64::from(b.width())
+}
+
+/// Saturates: areas beyond 64 bits are equally large.
+fn area(b: &Block) -> u64 {
+    !b.size.saturating_mul(b.width().into())
+}

@@ -1,0 +1,131 @@
+//! The skyline built many times, each time with another preference, and the best kept.
+//!
+//! How ties are broken and what counts as large moves the peak of best fit by several percent, and no one
+//! preference is best everywhere. Here a block is worth `width^α ⋅ size^β`, with (α, β) on a quarter circle
+//! from longest first over largest area first to largest size first; some starts look at the busiest step
+//! first, some do not. The first starts are fixed, the later ones draw α, β and ±10 % noise on width and
+//! size from a seeded generator. A start ends as soon as it cannot get below the best so far: when a line
+//! and the load over its busiest step reach it. The lower bound ends everything.
+//!
+//! Ties: equal worth goes by index. Cost: a start places n blocks at O(log n) each in practice; work is
+//! counted in blocks placed.
+
+use libm::{cos, log2, sin};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use super::interval::Sweep;
+use super::skyline::{Rule, Skyline};
+use super::{Options, Solver, Summary, finish, interval, prepare};
+use crate::table::{Table, count};
+use crate::{Block, Error, Workspace, WorkspaceLen};
+
+/// One way to build the skyline.
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    rule: Rule,
+    /// 0 is longest first, 1 is largest first.
+    angle: f64,
+    /// In powers of two on width and size.
+    noise: f64,
+}
+
+/// The fixed starts, the most promising first.
+const FIXED: [Start; 6] = [
+    Start { rule: Rule::BusiestFirst, angle: 0.5, noise: 0.0 },
+    Start { rule: Rule::Rank, angle: 0.5, noise: 0.0 },
+    Start { rule: Rule::BusiestFirst, angle: 0.0, noise: 0.0 },
+    Start { rule: Rule::BusiestFirst, angle: 1.0, noise: 0.0 },
+    Start { rule: Rule::Rank, angle: 0.0, noise: 0.0 },
+    Start { rule: Rule::Rank, angle: 1.0, noise: 0.0 },
+];
+
+/// Log₂ of 1.1: ten percent.
+const NOISE: f64 = 0.1375;
+
+/// Length of the workspace that [`place`] needs for `n` blocks.
+#[must_use]
+pub const fn workspace(n: usize) -> WorkspaceLen {
+    let trial = WorkspaceLen { words: 2 * n, indices: 0 };
+    Skyline::workspace(n, n).and(interval::workspace(n)).and(trial)
+}
+
+/// Builds the skyline again and again until the peak is the lower bound or `options.work` blocks have been
+/// placed, at least once.
+///
+/// # Errors
+/// As [`place`](super::place).
+///
+/// ```
+/// use sublet_core::place::{multistart, Options};
+/// use sublet_core::{Block, Workspace};
+/// let blocks = [Block::new(0, 3, 4), Block::new(3, 5, 4), Block::new(2, 4, 2)];
+/// let len = multistart::workspace(blocks.len());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut offsets = [0; 3];
+/// let summary = multistart::place(&blocks, &Options::default(), Workspace::new(&mut words, &mut indices), &mut offsets)?;
+/// assert_eq!(summary.peak, summary.lower_bound);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn place(
+    blocks: &[Block],
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+) -> Result<Summary, Error> {
+    let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
+    let mut scratch = scratch.reborrow();
+    let n = count(blocks);
+    let (mut sorted, mut none) = (scratch.indices(3 * blocks.len()).into_slice(), [0u64; 0]);
+    let sweep = Sweep::new(blocks, Workspace::new(&mut none, &mut sorted))?;
+    let mut skyline = Skyline::new(blocks, options.constraints.alignment, blocks.len(), &mut scratch, |low, high| {
+        sweep.clique_ranges(low, high)
+    });
+    let mut trial = scratch.words(blocks.len());
+    let mut worth = scratch.words(blocks.len());
+    let mut offsets = Table::new(offsets);
+    let mut random = SplitMix64::seed_from_u64(options.seed);
+    let mut fixed = FIXED.into_iter();
+    let (mut peak, mut work) = (u64::MAX, 0u64);
+    while peak == u64::MAX || (peak > lower_bound && work < options.work) {
+        let start = fixed.next().unwrap_or_else(|| draw(&mut random));
+        for (i, b) in (0u32..).zip(blocks) {
+            worth[i] = start.worth(b, &mut random);
+        }
+        skyline.rank_by_index();
+        skyline.rank_by(|i, _| !worth[i]);
+        let (reached, placed) = skyline.build(start.rule, peak, &mut trial);
+        work = work.saturating_add(u64::from(placed)).saturating_add(u64::from(n / 8 + 1));
+        if let Some(better) = reached {
+            peak = better;
+            for i in 0..n {
+                offsets[i] = trial[i];
+            }
+        }
+    }
+    finish(Summary { peak, lower_bound, solver: Solver::Multistart }, options)
+}
+
+fn draw(random: &mut SplitMix64) -> Start {
+    let rule = if random.next_u64() % 4 == 0 { Rule::Rank } else { Rule::BusiestFirst };
+    Start { rule, angle: unit(random), noise: NOISE }
+}
+
+impl Start {
+    /// The logarithm of `width^α ⋅ size^β` in units of 2^-40, shifted so that it is not negative.
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a score")]
+    fn worth(&self, b: &Block, random: &mut SplitMix64) -> u64 {
+        let turn = self.angle * core::f64::consts::FRAC_PI_2;
+        let mut worth = cos(turn) * log2(f64::from(b.width())) + sin(turn) * log2(b.size as f64);
+        if self.noise > 0.0 {
+            worth += self.noise * (cos(turn) * (2.0 * unit(random) - 1.0) + sin(turn) * (2.0 * unit(random) - 1.0));
+        }
+        ((worth + 1.0) * (1u64 << 40) as f64) as u64
+    }
+}
+
+/// A number in [0, 1).
+#[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
+fn unit(random: &mut SplitMix64) -> f64 {
+    (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+}

@@ -1,0 +1,125 @@
+//! One suite that runs every placer.
+
+use super::*;
+use crate::verify::{self, verify};
+use proptest::prelude::*;
+use std::vec::Vec;
+
+fn all() -> impl Iterator<Item = Solver> {
+    core::iter::once(Solver::Auto).chain(Solver::MEMBERS)
+}
+
+/// Places and has the verifier judge; the summary and the offsets.
+fn run(solver: Solver, blocks: &[Block], options: &Options) -> (Summary, Vec<u64>) {
+    let len = workspace(blocks.len()).max(verify::workspace(blocks.len()));
+    // What the workspace and the offsets hold before must not matter.
+    let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
+    let mut offsets = vec![!7; blocks.len()];
+    let summary = place(solver, blocks, options, Workspace::new(&mut words, &mut indices), &mut offsets);
+    let summary = summary.unwrap_or_else(|e| panic!("{}: {e}", solver.name()));
+    let plan = verify(blocks, &offsets, &options.constraints, Workspace::new(&mut words, &mut indices));
+    let plan = plan.unwrap_or_else(|e| panic!("{}: {e}", solver.name()));
+    assert_eq!(plan.peak(), summary.peak, "{}", solver.name());
+    assert!(summary.lower_bound <= summary.peak && plan.max_load() <= summary.lower_bound, "{}", solver.name());
+    (summary, offsets)
+}
+
+fn blocks() -> impl Strategy<Value = Vec<Block>> {
+    prop::collection::vec((0u32..40, 1u32..20, 1u64..50, 0u32..4), 0..40).prop_map(|rows| {
+        let block = |(start, width, size, log): (u32, u32, u64, u32)| Block {
+            alignment: 1u64 << log,
+            ..Block::new(start, start + width, size)
+        };
+        rows.into_iter().map(block).collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_plan_is_valid_and_auto_is_never_worse(blocks in blocks(), alignment in 0u32..4, seed: u64) {
+        let constraints = Constraints { alignment: 1 << alignment, capacity: None };
+        let options = Options { constraints, seed, work: 2000 };
+        let (auto, _) = run(Solver::Auto, &blocks, &options);
+        for solver in Solver::MEMBERS {
+            let (summary, _) = run(solver, &blocks, &options);
+            prop_assert!(auto.peak <= summary.peak, "{} has {}", solver.name(), summary.peak);
+        }
+    }
+
+    #[test]
+    fn pinned_blocks_stay_and_nothing_hits_them(blocks in blocks(), which in prop::collection::vec(any::<bool>(), 40), shift in 0u64..100) {
+        // Pins that are compatible with each other, because they are taken from a valid plan and lifted together.
+        let options = Options { work: 500, ..Options::default() };
+        let (_, offsets) = run(Solver::BestFit, &blocks, &options);
+        let mut pinned = blocks.clone();
+        for (i, b) in pinned.iter_mut().enumerate() {
+            b.pin = which[i].then_some(offsets[i] + shift * 8);
+        }
+        for solver in all() {
+            run(solver, &pinned, &options);
+        }
+    }
+
+    #[test]
+    fn the_same_call_gives_the_same_plan(blocks in blocks(), seed: u64) {
+        let options = Options { seed, work: 2000, ..Options::default() };
+        for solver in all() {
+            prop_assert_eq!(run(solver, &blocks, &options), run(solver, &blocks, &options));
+        }
+    }
+}
+
+#[test]
+fn every_shorter_buffer_is_refused_with_the_length_that_is_enough() {
+    let blocks = [Block::new(0, 2, 4), Block::new(1, 3, 8), Block::new(2, 4, 4), Block::new(0, 9, 1)];
+    for solver in all() {
+        let len = member_workspace(solver, blocks.len());
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        for offsets_len in 0..=blocks.len() {
+            for w in 0..=len.words {
+                for i in [0, 1, len.indices - 1, len.indices] {
+                    let mut offsets = vec![0; offsets_len];
+                    let scratch = Workspace::new(&mut words[..w], &mut indices[..i]);
+                    let expected = if offsets_len < blocks.len() {
+                        Some((Buffer::Offsets, blocks.len(), offsets_len))
+                    } else if w < len.words {
+                        Some((Buffer::Words, len.words, w))
+                    } else if i < len.indices {
+                        Some((Buffer::Indices, len.indices, i))
+                    } else {
+                        None
+                    };
+                    let expected = expected.map(|(buffer, needed, got)| Error::BufferTooSmall { buffer, needed, got });
+                    let got = place(solver, &blocks, &Options::default(), scratch, &mut offsets);
+                    assert_eq!(got.err(), expected, "{}", solver.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_missed_capacity_tells_the_peak_and_the_bound() {
+    let blocks = [Block::new(0, 2, 4), Block::new(1, 3, 8)];
+    let constraints = Constraints { alignment: 1, capacity: Some(11) };
+    for solver in all() {
+        let len = workspace(blocks.len());
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        let mut offsets = [0; 2];
+        let options = Options { constraints, ..Options::default() };
+        let got = place(solver, &blocks, &options, Workspace::new(&mut words, &mut indices), &mut offsets);
+        assert_eq!(got, Err(Error::OverCapacity { peak: 12, lower_bound: 12, capacity: 11 }), "{}", solver.name());
+    }
+}
+
+#[test]
+fn extreme_sizes_and_steps_are_placed() {
+    let blocks = [
+        Block::new(0, u32::MAX, 1 << 60),
+        Block::new(u32::MAX - 1, u32::MAX, 1 << 62),
+        Block { pin: Some(1 << 63), ..Block::new(5, 6, 1) },
+    ];
+    for solver in all() {
+        assert_eq!(run(solver, &blocks, &Options::default()).0.peak, (1 << 63) + 1, "{}", solver.name());
+    }
+}
