@@ -74,10 +74,8 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
         return Err(table.at_line("expected a block, found only the header"));
     }
     let line_of = |index: usize| lines.get(index).copied().unwrap_or_default();
-    let mut seen = HashSet::with_capacity(ids.len());
-    if let Some(twice) = ids.iter().position(|id| !seen.insert(id.as_str())) {
-        let first = ids.iter().position(|id| *id == ids[twice]).map_or(0, line_of);
-        let message = format!("expected a new id, found \"{}\", which line {first} has already", ids[twice]);
+    if let Some((first, twice)) = duplicate(&ids) {
+        let message = format!("expected a new id, found \"{}\", which line {} has already", ids[twice], line_of(first));
         return Err(InputError::line(file, line_of(twice), message));
     }
     let times = set_lifetimes(&mut blocks, &lifetimes);
@@ -89,6 +87,17 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
         }
         Err(e) => Err(InputError::file(file, problem.explain(&e))),
     }
+}
+
+/// The first id that was there before, with where it was first.
+fn duplicate(ids: &[String]) -> Option<(usize, usize)> {
+    // Blocks are mostly numbered in order, and then nothing has to be remembered.
+    if ids.is_sorted_by(|a, b| (a.len(), a) < (b.len(), b)) {
+        return None;
+    }
+    let mut seen = HashSet::with_capacity(ids.len());
+    let twice = ids.iter().position(|id| !seen.insert(id.as_str()))?;
+    Some((ids.iter().position(|id| *id == ids[twice])?, twice))
 }
 
 /// Gives the blocks their lifetimes: as they stand where all fit in 32 bits, otherwise the ranks of the times among

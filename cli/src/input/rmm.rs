@@ -72,7 +72,11 @@ fn parse_time(text: &[u8]) -> Option<u64> {
 fn parse_address(text: &[u8]) -> Option<u64> {
     match text {
         b"(nil)" | b"0" => Some(0),
-        _ => u64::from_str_radix(str::from_utf8(text.strip_prefix(b"0x")?).ok()?, 16).ok(),
+        _ => {
+            let digits = text.strip_prefix(b"0x")?;
+            let plain = digits.iter().all(u8::is_ascii_hexdigit);
+            u64::from_str_radix(str::from_utf8(digits).ok()?, 16).ok().filter(|_| plain)
+        }
     }
 }
 
