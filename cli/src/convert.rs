@@ -37,13 +37,13 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     }
 }
 
-/// What a file of this name holds: `.lp` LP text, `plan.csv` or `NAME.plan.csv` a plan, `trace.csv` or `NAME.trace.csv` a trace, any other
-/// `.csv` an instance.
+/// What a file of this name holds: `.lp` LP text, `plan.csv` or `NAME.plan.csv` a plan, `trace.csv` or
+/// `NAME.trace.csv` a trace, any other `.csv` an instance.
 fn by_name(file: &str) -> Result<Format, Failure> {
     let path = Path::new(file);
     let is =
         |path: &Path, name: &str| path.extension().or(path.file_name()).is_some_and(|e| e.eq_ignore_ascii_case(name));
-    let stem = path.file_stem().map(Path::new).unwrap_or(path);
+    let stem = path.file_stem().map_or(path, Path::new);
     match () {
         () if is(path, "lp") => Ok(Format::Lp),
         () if !is(path, "csv") => Err(Failure::Usage(format!(

@@ -4,7 +4,8 @@ mod support;
 
 use support::{Folder, pickle, sublet, sublet_limited};
 
-/// Plans a file of this content; it has to be refused at this place (`:line:column`, `:line`, or nothing) with this message.
+/// Plans a file of this content; it has to be refused at this place (`:line:column`, `:line`, or nothing) with this
+/// message.
 #[track_caller]
 fn refused(content: impl AsRef<[u8]>, place: &str, message: &str) {
     let folder = Folder::new();
@@ -334,8 +335,8 @@ fn plans_that_cannot_be_read() {
 #[test]
 fn an_output_that_cannot_be_written_leaves_the_old_file_whole() {
     let folder = Folder::new();
-    let rows: String = (0..1000).map(|i| format!("{i},{i},{},8\n", i + 1)).collect();
-    let input = folder.file("in.csv", instance(&rows));
+    let rows: Vec<String> = (0..1000).map(|i| format!("{i},{i},{},8\n", i + 1)).collect();
+    let input = folder.file("in.csv", instance(&rows.concat()));
     let old = folder.file("old.csv", "the old file");
     #[cfg(unix)]
     {

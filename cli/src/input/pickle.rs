@@ -2,8 +2,9 @@
 //!
 //! A pickle is a program for a stack machine, and may tell Python to import and call anything. This machine knows no
 //! such opcode: a pickle that has one is refused, and nothing runs. Values are shared and never copied, so that a
-//! pickle that doubles itself at every step (a memo bomb), or that holds itself, costs no more than its bytes; libraries that
-//! expand what is shared do not have that bound. Protocols 2 to 5, which are what `pickle.dump` of Python 3 writes.
+//! pickle that doubles itself at every step (a memo bomb), or that holds itself, costs no more than its bytes;
+//! libraries that expand what is shared do not have that bound. Protocols 2 to 5, which are what `pickle.dump` of
+//! Python 3 writes.
 
 use std::cmp::Ordering;
 

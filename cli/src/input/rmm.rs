@@ -63,8 +63,7 @@ fn parse_time(text: &[u8]) -> Option<u64> {
         (next()??, text.split_once('.').map(|(_, fraction)| fraction))
     };
     let fraction = fraction.unwrap_or("0");
-    let (9 | 0..9) = fraction.len() else { return None };
-    let scale = 10u64.pow(9 - u32::try_from(fraction.len()).ok()?);
+    let scale = 10u64.pow(9u32.checked_sub(u32::try_from(fraction.len()).ok()?)?);
     seconds.checked_mul(1_000_000_000)?.checked_add(decimal(fraction.as_bytes())? * scale)
 }
 

@@ -1,11 +1,19 @@
 //! The mixed integer program of Sekiyama et al. 2018, section 3.1, in CPLEX LP text.
 //!
-//! Minimise (1) the peak u; (2) x_i + w_i ≤ u; for each pair that is alive together (3) x_i + w_i ≤ x_j + z_i_j W and
-//! (4) x_j + w_j ≤ x_i + (1 - z_i_j) W; (5) 0 ≤ u ≤ W; (6) x_i ≥ 0; x and u whole, z binary. i and j count the blocks from
-//! 0. Beside these, where a block has them: a_i, its offset in units of its alignment, and its pin as bounds.
+//! ```text
+//! min u                                              (1)
+//! x_i + w_i <= u                    for each block   (2)
+//! x_i + w_i <= x_j + z_i_j W        for each pair    (3)
+//! x_j + w_j <= x_i + (1 - z_i_j) W  for each pair    (4)
+//! 0 <= u <= W                                        (5)
+//! 0 <= x_i                          for each block   (6)
+//! ```
 //!
-//! A solver that takes z within a tolerance may let pairs overlap when W is large against the sizes: give a small capacity, and verify what
-//! comes back.
+//! The pairs are those that are alive together; `i` and `j` count the blocks from 0; `x` and `u` are whole, `z` is
+//! binary. Beside the paper's constraints: `a_i`, the offset in units of an alignment, and pins as bounds.
+//!
+//! A solver that takes `z` within a tolerance may let pairs overlap where W is large against the sizes: give a
+//! small capacity, and verify what comes back.
 
 use std::io::{self, Write};
 

@@ -1,7 +1,7 @@
 //! Traces: `time_ns,event,block,bytes,op`.
 //!
-//! An instance becomes the mallocs and frees that give its lifetimes, with its times as nanoseconds: at each time first the frees, then the
-//! mallocs, so that the same blocks are alive together as before.
+//! An instance becomes the mallocs and frees that give its lifetimes, with its times as nanoseconds: at each time
+//! first the frees, then the mallocs, so that the same blocks are alive together as before.
 
 use std::io::{self, Write};
 
