@@ -1,6 +1,46 @@
-//! The command line of sublet.
+//! The command line of sublet: files in, files and pictures out.
+mod args;
+mod convert;
+mod failure;
+mod input;
+mod outcome;
+mod output;
+mod plan;
 mod problem;
+mod progress;
+mod scratch;
+mod size;
+mod solve;
+mod unit;
+mod verify;
 
-fn main() {
-    let _ = problem::Problem::default();
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Command, CommandLine};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let done = match CommandLine::parse().command {
+        Command::Plan(args) => plan::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Convert(args) => convert::run(&args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut CommandLine::command(), "sublet", &mut script);
+            io::stdout().write_all(&script).map_err(|e| Failure::printing(&e))
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !matches!(failure, Failure::NobodyListens) {
+                // Where standard error is closed too, the status has to do.
+                let _ = writeln!(io::stderr(), "error: {failure}");
+            }
+            failure.status()
+        }
+    }
 }

@@ -1,30 +1,159 @@
 //! What every command works on, whichever file it came from.
 
-use sublet_core::Block;
-use sublet_core::trace::{Row, liveness::Stay};
+use std::collections::HashSet;
+
+use sublet_core::error::RowFault;
+use sublet_core::trace::{Row, liveness, liveness::Stay};
+use sublet_core::verify::Violation;
+use sublet_core::{Block, Error, block};
+
+use crate::scratch::Scratch;
 
 /// Blocks to place, with the names that plans call them by.
 #[derive(Debug, Default)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// Where it came from: the file's name, or `-`.
-    pub name: String,
+    pub(crate) name: String,
     /// What placement sees.
-    pub blocks: Vec<Block>,
+    pub(crate) blocks: Vec<Block>,
     /// The id of each block in a plan: the instance's id, the block of the trace, or `B#k` for its k-th later stay.
-    pub ids: Vec<String>,
+    pub(crate) ids: Vec<String>,
+    /// What each step is called in the file, ascending; empty where the steps are the file's own times.
+    pub(crate) times: Vec<u64>,
     /// The trace that the blocks come from; none for an instance.
-    pub trace: Option<Trace>,
+    pub(crate) trace: Option<Trace>,
 }
 
 /// One recorded iteration.
 #[derive(Debug, Default)]
-pub struct Trace {
+pub(crate) struct Trace {
     /// The rows; `Row::block` is an index into `names`.
-    pub rows: Vec<Row>,
+    pub(crate) rows: Vec<Row>,
     /// What each block is called in the file.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Which stay of which block each of the problem's blocks is.
-    pub stays: Vec<Stay>,
+    pub(crate) stays: Vec<Stay>,
     /// The operators' names by their numbers, where a file beside the trace tells them.
-    pub op_names: Vec<String>,
+    pub(crate) op_names: Vec<String>,
+}
+
+/// A row of a trace that makes no problem.
+#[derive(Debug)]
+pub(crate) struct BadRow {
+    /// The row, counted from 0.
+    pub(crate) row: u32,
+    /// What is wrong with it.
+    pub(crate) message: String,
+}
+
+impl Problem {
+    /// The blocks of a trace.
+    ///
+    /// # Errors
+    /// The first row that cannot follow the rows before it, or whose block cannot be planned.
+    pub(crate) fn of_trace(name: &str, rows: Vec<Row>, names: Vec<String>) -> Result<Self, BadRow> {
+        let n = liveness::stays(&rows);
+        let (mut blocks, mut stays) = (vec![Block::default(); n], vec![Stay::default(); n]);
+        let mut scratch = Scratch::of(liveness::workspace(names.len()));
+        liveness::lifetimes(&rows, names.len(), scratch.lend(), &mut blocks, &mut stays).map_err(|e| match e {
+            Error::Row { row, fault } => {
+                let block = rows.get(row as usize).and_then(|r| names.get(r.block as usize));
+                BadRow { row, message: explain_row(fault, block.map_or("?", String::as_str)) }
+            }
+            e => BadRow { row: 0, message: e.to_string() },
+        })?;
+        let id = |stay: &Stay| match (&names[stay.block as usize], stay.ordinal) {
+            (name, 0) => name.clone(),
+            (name, k) => format!("{name}#{k}"),
+        };
+        let ids: Vec<String> = stays.iter().map(id).collect();
+        // `B#1` may be a block of that name, or the first later stay of B, but not both.
+        if names.iter().any(|name| name.contains('#')) {
+            let mut seen = HashSet::new();
+            if let Some(i) = ids.iter().position(|id| !seen.insert(id)) {
+                let message = format!("a block and a later stay of another are both called {}", ids[i]);
+                return Err(BadRow { row: blocks[i].start, message });
+            }
+        }
+        let trace = Some(Trace { rows, names, stays, op_names: Vec::new() });
+        let problem = Self { name: name.into(), blocks, ids, times: Vec::new(), trace };
+        match block::check(&problem.blocks, 1) {
+            Ok(_) => Ok(problem),
+            Err(e @ Error::SizeOverflow { block }) => {
+                let row = problem.blocks.get(block as usize).map_or(0, |b| b.start);
+                Err(BadRow { row, message: problem.explain(&e) })
+            }
+            Err(e) => Err(BadRow { row: 0, message: problem.explain(&e) }),
+        }
+    }
+
+    /// What the file calls a step.
+    pub(crate) fn time(&self, step: u32) -> u64 {
+        self.times.get(step as usize).copied().unwrap_or(step.into())
+    }
+
+    /// The id of the block of this index.
+    pub(crate) fn id(&self, block: u32) -> &str {
+        self.ids.get(block as usize).map_or("?", String::as_str)
+    }
+
+    /// What is wrong, with the blocks' ids and the file's times in place of indices and steps.
+    pub(crate) fn explain(&self, error: &Error) -> String {
+        match *error {
+            Error::Invalid(violation) => {
+                format!("constraint {}: {}", violation.constraint(), self.explain_violation(&violation))
+            }
+            Error::Alignment { block: Some(block), alignment } => {
+                format!("block {} has the alignment {alignment}, which is not a power of two", self.id(block))
+            }
+            Error::PinMisaligned { block, offset, alignment } => format!(
+                "block {} is pinned at {offset}, which is not a multiple of its alignment {alignment}",
+                self.id(block)
+            ),
+            Error::PinsOverlap { first, second } => format!(
+                "the pinned blocks {} and {} are alive together and share an address",
+                self.id(first),
+                self.id(second)
+            ),
+            Error::SizeOverflow { block } => {
+                format!("up to block {} the sizes add up to more than 64 bits hold", self.id(block))
+            }
+            ref other => other.to_string(),
+        }
+    }
+
+    fn explain_violation(&self, violation: &Violation) -> String {
+        match *violation {
+            Violation::EndOverflow { block, offset } => {
+                format!("block {} at offset {offset} ends beyond what 64 bits hold", self.id(block))
+            }
+            Violation::OverCapacity { block, end, capacity } => {
+                format!("block {} ends at {end}, above the capacity {capacity}", self.id(block))
+            }
+            Violation::Overlap { first, second, step } => format!(
+                "blocks {} and {} are both alive at {} and share an address",
+                self.id(first),
+                self.id(second),
+                self.time(step)
+            ),
+            Violation::Misaligned { block, offset, alignment } => {
+                format!("block {} has the offset {offset}, which is not a multiple of {alignment}", self.id(block))
+            }
+            Violation::Moved { block, offset, pin } => {
+                format!("block {} has the offset {offset}, but is pinned at {pin}", self.id(block))
+            }
+            ref other => other.to_string(),
+        }
+    }
+}
+
+fn explain_row(fault: RowFault, block: &str) -> String {
+    match fault {
+        RowFault::TimeBackwards => "expected a time that is not before that of the row above".into(),
+        RowFault::AllocatedTwice => format!("block {block} is allocated, but it is allocated already"),
+        RowFault::FreeWithoutMalloc => format!("block {block} is freed, but it is not allocated"),
+        RowFault::AccessWithoutMalloc => format!("block {block} is accessed, but it is not allocated"),
+        RowFault::SizeChanged => format!("block {block} is allocated again with another size than before"),
+        other => other.to_string(),
+    }
 }

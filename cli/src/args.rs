@@ -1,0 +1,147 @@
+//! What the command line says.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use sublet_core::Constraints;
+
+use crate::{size, solve};
+
+const INPUTS: &str = "\
+INPUT is recognised by its content, whatever it is called; - is standard input:
+  instance   id,lower,upper,size[,alignment][,offset]   lifetimes are half-open; `end` for `upper` is inclusive
+  trace      time_ns,event,block,bytes,op               events are malloc, free, read, write, swap_out, swap_in
+  RMM log    Thread,Time,Action,Pointer,Size,Stream     as RAPIDS RMM writes it
+  snapshot   a pickle of torch.cuda.memory._dump_snapshot; nothing in it is run
+
+SIZE is in bytes, or with a unit: 4096, 512MiB, 8G, 1.5GiB. K, M, G and KiB, MiB, GiB are powers of 1024;
+kB, MB, GB are powers of 1000.
+
+Exit status: 0 fine; 1 no plan within the capacity, or an invalid plan; 2 wrong usage or an unreadable file.";
+
+const EXAMPLES: &str = "\
+Examples:
+  sublet plan traces/resnet50.csv
+  sublet plan traces/resnet50.csv --capacity 8G --alignment 256 --output plan.csv
+  sublet verify traces/resnet50.csv plan.csv --json
+  sublet convert snapshot.pickle trace.csv";
+
+const PLAN_EXAMPLES: &str = "\
+Examples:
+  sublet plan traces/resnet50.csv
+  sublet plan model.csv --capacity 512MiB --alignment 64 --output model.plan.csv
+  sublet plan snapshot.pickle --json
+  gzip -dc trace.csv.gz | sublet plan - --output -";
+
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  sublet verify traces/resnet50.csv plan.csv
+  sublet verify model.csv solution.csv --capacity 1MiB --json";
+
+const CONVERT_EXAMPLES: &str = "\
+Without --to, the name of OUTPUT decides: .lp is LP text, plan.csv and NAME.plan.csv are plans, trace.csv and
+NAME.trace.csv are traces, any other .csv is an instance.
+
+Examples:
+  sublet convert traces/resnet50.csv instance.csv
+  sublet convert snapshot.pickle trace.csv
+  sublet convert model.csv model.lp --capacity 1MiB
+  sublet convert trace.csv - --to instance";
+
+/// Plans the memory of a deep network from one recorded iteration.
+#[derive(Debug, Parser)]
+#[command(name = "sublet", version, after_help = format!("{EXAMPLES}\n\n{INPUTS}"))]
+pub(crate) struct CommandLine {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Gives every block an address, proves the plan valid, and says how far it is from the best possible
+    Plan(PlanArgs),
+    /// Proves a plan valid, or names the first constraint that it breaks
+    Verify(VerifyArgs),
+    /// Writes the blocks of INPUT in another format
+    Convert(ConvertArgs),
+    /// Prints the completions for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConstraintArgs {
+    /// The arena ends here: a plan above it is refused
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    capacity: Option<u64>,
+    /// Every offset is a multiple of this power of two
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_alignment, default_value = "1")]
+    alignment: u64,
+}
+
+impl ConstraintArgs {
+    pub(crate) fn get(&self) -> Constraints {
+        Constraints { alignment: self.alignment, capacity: self.capacity }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = PLAN_EXAMPLES)]
+pub(crate) struct PlanArgs {
+    /// An instance, a trace, an RMM log or a PyTorch memory snapshot; - is standard input
+    pub(crate) input: String,
+    #[command(flatten)]
+    pub(crate) constraints: ConstraintArgs,
+    /// Who places the blocks
+    #[arg(long, value_name = "NAME", value_parser = solve::SOLVERS, default_value = solve::SOLVERS[0])]
+    pub(crate) solver: String,
+    /// Writes the plan to this file; - is standard output
+    #[arg(long, short, value_name = "PLAN")]
+    pub(crate) output: Option<String>,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = VERIFY_EXAMPLES)]
+pub(crate) struct VerifyArgs {
+    /// What the plan is for: an instance, a trace, an RMM log or a PyTorch memory snapshot; - is standard input
+    pub(crate) input: String,
+    /// A plan: id,offset[,lower,upper,size]
+    pub(crate) plan: String,
+    #[command(flatten)]
+    pub(crate) constraints: ConstraintArgs,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = CONVERT_EXAMPLES)]
+pub(crate) struct ConvertArgs {
+    /// An instance, a trace, an RMM log or a PyTorch memory snapshot; - is standard input
+    pub(crate) input: String,
+    /// The file to write; - is standard output
+    pub(crate) output: String,
+    /// What to write, whatever the file is called
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to: Option<Format>,
+    /// W of the MIP: where the arena ends
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) capacity: Option<u64>,
+}
+
+/// A format that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// id,lower,upper,size, and alignment and offset where there are any
+    Instance,
+    /// `time_ns,event,block,bytes,op`
+    Trace,
+    /// id,lower,upper,size,offset, of an instance that has all offsets
+    Plan,
+    /// The mixed integer program, for any MIP solver
+    Lp,
+}

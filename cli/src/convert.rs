@@ -1,0 +1,82 @@
+//! `sublet convert`: the same blocks in another format.
+
+use std::path::Path;
+
+use sublet_core::{Constraints, verify};
+
+use crate::args::{ConvertArgs, Format};
+use crate::failure::{Failure, InputError};
+use crate::problem::Problem;
+use crate::scratch::Scratch;
+use crate::{input, output};
+
+/// Reads and writes.
+///
+/// # Errors
+/// A file that cannot be read or written, or a format that cannot hold what the file has.
+pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
+    let format = match args.to {
+        Some(format) => format,
+        None => by_name(&args.output)?,
+    };
+    if args.capacity.is_some() && format != Format::Lp {
+        return Err(Failure::Usage("--capacity is for LP text only: no other format has a place for it".into()));
+    }
+    let problem = input::read(&args.input)?;
+    match format {
+        Format::Instance => output::write(&args.output, |out| output::instance(&problem, out)),
+        Format::Trace => {
+            fits_trace(&problem)?;
+            output::write(&args.output, |out| output::trace(&problem, out))
+        }
+        Format::Plan => plan(args, &problem),
+        Format::Lp => {
+            let capacity = args.capacity.unwrap_or_else(|| output::ample_capacity(&problem));
+            output::write(&args.output, |out| output::lp(&problem, capacity, out))
+        }
+    }
+}
+
+/// What a file of this name holds: `.lp` LP text, `plan.csv` or `NAME.plan.csv` a plan, `trace.csv` or
+/// `NAME.trace.csv` a trace, any other `.csv` an instance.
+fn by_name(file: &str) -> Result<Format, Failure> {
+    let path = Path::new(file);
+    let is =
+        |path: &Path, name: &str| path.extension().or(path.file_name()).is_some_and(|e| e.eq_ignore_ascii_case(name));
+    let stem = path.file_stem().map_or(path, Path::new);
+    match () {
+        () if is(path, "lp") => Ok(Format::Lp),
+        () if !is(path, "csv") => Err(Failure::Usage(format!(
+            "{file}: expected a name that ends in .csv or .lp, or --to instance, trace, plan or lp"
+        ))),
+        () if is(stem, "plan") => Ok(Format::Plan),
+        () if is(stem, "trace") => Ok(Format::Trace),
+        () => Ok(Format::Instance),
+    }
+}
+
+/// A trace has no alignments and no pins.
+fn fits_trace(problem: &Problem) -> Result<(), InputError> {
+    for (id, block) in problem.ids.iter().zip(&problem.blocks) {
+        let what = match (block.alignment, block.pin) {
+            (1, None) => continue,
+            (_, Some(_)) => "offset",
+            _ => "alignment",
+        };
+        return Err(InputError::file(&problem.name, format!("block {id} has an {what}, which a trace cannot hold")));
+    }
+    Ok(())
+}
+
+/// A plan is an instance that gives every block its offset, if it is valid.
+fn plan(args: &ConvertArgs, problem: &Problem) -> Result<(), Failure> {
+    let offset = |(id, block): (&String, &sublet_core::Block)| {
+        let none = || format!("block {id} has no offset; `sublet plan` gives it one");
+        block.pin.ok_or_else(|| InputError::file(&problem.name, none()))
+    };
+    let offsets: Vec<u64> = problem.ids.iter().zip(&problem.blocks).map(offset).collect::<Result<_, _>>()?;
+    let mut scratch = Scratch::of(verify::workspace(offsets.len()));
+    let plan = verify::verify(&problem.blocks, &offsets, &Constraints::NONE, scratch.lend())
+        .map_err(|e| Failure::No(format!("{}: {}", problem.name, problem.explain(&e))))?;
+    output::write(&args.output, |out| output::plan(problem, &plan, out))
+}

@@ -1,0 +1,57 @@
+//! Files in: each format is recognised by what it holds, never by its name.
+
+mod instance;
+mod ops;
+mod pickle;
+pub(crate) mod plan;
+mod recording;
+mod rmm;
+mod snapshot;
+mod table;
+mod trace;
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+
+use crate::failure::InputError;
+use crate::problem::Problem;
+use table::Table;
+
+/// What a file may be, to be said when it is something else.
+const EXPECTED: &str = "expected an instance (id,lower,upper,size[,alignment]), a trace (time_ns,event,block,bytes,op), \
+                        an RMM log (Thread,Time,Action,Pointer,Size,Stream) or a PyTorch memory snapshot (pickle)";
+
+/// Reads the file of this name, or standard input for `-`.
+///
+/// # Errors
+/// Which place of the file is not as expected.
+pub(crate) fn read(file: &str) -> Result<Problem, InputError> {
+    let mut reader = open(file)?;
+    let first = reader.fill_buf().map_err(|e| unreadable(file, &e))?.first().copied();
+    if first == Some(pickle::PROTO) {
+        return snapshot::read(file, reader);
+    }
+    let table = Table::open(file, reader)?;
+    let has = |name| table.optional(name).is_some();
+    if has("event") || has("time_ns") {
+        trace::read(file, table)
+    } else if has("Action") || has("Pointer") {
+        rmm::read(file, table)
+    } else if has("lower") || has("size") {
+        instance::read(file, table)
+    } else {
+        Err(table.at_line(EXPECTED))
+    }
+}
+
+fn open(file: &str) -> Result<Box<dyn BufRead>, InputError> {
+    if file == "-" {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let opened = File::open(file).map_err(|e| unreadable(file, &e))?;
+    Ok(Box::new(BufReader::with_capacity(1 << 16, opened)))
+}
+
+fn unreadable(file: &str, e: &io::Error) -> InputError {
+    InputError::file(file, format!("cannot be read: {e}"))
+}

@@ -1,0 +1,47 @@
+//! Plans: where each block of a problem is.
+//!
+//! `id,offset` and, if they are there, `lower,upper,size`, which have to be the problem's.
+
+use std::collections::HashMap;
+
+use super::{open, table::Table};
+use crate::failure::Failure;
+use crate::problem::Problem;
+
+/// The offset of every block of `problem`, in bytes.
+///
+/// # Errors
+/// [`Failure::No`] if the plan is not one for this problem; otherwise which place of the file is not as expected.
+pub(crate) fn read(file: &str, problem: &Problem) -> Result<Vec<u64>, Failure> {
+    let mut table = Table::open(file, open(file)?)?;
+    let (id, offset) = (table.column("id")?, table.column("offset")?);
+    let known = [table.optional("lower"), table.optional("upper"), table.optional("size")];
+    let indices: HashMap<&str, u32> = problem.ids.iter().map(String::as_str).zip(0..).collect();
+    let mut offsets = vec![None; problem.blocks.len()];
+    while table.advance()? {
+        let name = table.name(id)?;
+        let not_its = |message: String| Failure::No(table.at_line(message).to_string());
+        let Some(index) = indices.get(name).map(|&i| i as usize) else {
+            return Err(not_its(format!("the plan names block {name}, which {} has not", problem.name)));
+        };
+        let block = &problem.blocks[index];
+        let facts = [problem.time(block.start), problem.time(block.end), block.size];
+        for ((column, fact), what) in known.into_iter().zip(facts).zip(["lower", "upper", "size"]) {
+            let Some(column) = column else { continue };
+            match table.optional_number(column, "steps or bytes")? {
+                Some(told) if told != fact => {
+                    return Err(not_its(format!("block {name}: the plan says {what} {told}, {} {fact}", problem.name)));
+                }
+                _ => {}
+            }
+        }
+        if table.bytes(offset).trim_ascii().starts_with(b"-") {
+            return Err(not_its(format!("constraint (6): block {name} has a negative offset")));
+        }
+        if offsets[index].replace(table.number(offset, "bytes")?).is_some() {
+            return Err(not_its(format!("the plan gives block {name} a second offset")));
+        }
+    }
+    let missing = |i: usize| Failure::No(format!("{file}: block {} has no offset", problem.ids[i]));
+    (0..).zip(&offsets).map(|(i, o)| o.ok_or_else(|| missing(i))).collect()
+}

@@ -1,0 +1,127 @@
+//! Events of an allocator that knows addresses only, made into a trace.
+//!
+//! An address that is allocated again is another block. What was allocated before the recording began shows when
+//! it is freed, or when it is still there at the end: it is allocated in front of everything else. Blocks are
+//! numbered in the order of their mallocs.
+
+use std::collections::HashMap;
+
+use sublet_core::trace::{Event, Op, Row};
+
+use crate::problem::{BadRow, Problem};
+
+/// Events so far.
+#[derive(Debug, Default)]
+pub(super) struct Recording {
+    /// The blocks of `late` are numbered from 0.
+    late: Vec<Row>,
+    late_blocks: u32,
+    /// Sizes of the blocks from before the recording.
+    early: Vec<u64>,
+    /// Rows, by position in `late`, that free such a block: the index into `early` is their `block`.
+    early_frees: Vec<usize>,
+    /// What each address that was seen holds now.
+    at: HashMap<u64, Option<u32>>,
+    begin_ns: Option<u64>,
+    now_ns: u64,
+}
+
+/// Why an event cannot follow the events before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The address is allocated already.
+    AllocatedTwice,
+    /// The address was freed already.
+    FreedTwice,
+    /// More events than steps can be counted.
+    TooMany,
+}
+
+impl Recording {
+    /// `address` is allocated. Times may be a little out of order, as threads write them: the order of the events
+    /// counts. A block of no bytes is no block.
+    pub(super) fn alloc(&mut self, time_ns: u64, address: u64, bytes: u64) -> Result<(), Fault> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        if let Some(Some(_)) = self.at.get(&address) {
+            return Err(Fault::AllocatedTwice);
+        }
+        let block = self.late_blocks;
+        self.push(time_ns, Event::Malloc, block, bytes)?;
+        self.at.insert(address, Some(block));
+        self.late_blocks += 1;
+        Ok(())
+    }
+
+    /// `address`, which has that many bytes, is freed.
+    pub(super) fn free(&mut self, time_ns: u64, address: u64, bytes: u64) -> Result<(), Fault> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        match self.at.insert(address, None) {
+            Some(Some(block)) => self.push(time_ns, Event::Free, block, 0),
+            Some(None) => Err(Fault::FreedTwice),
+            None => {
+                let early = u32::try_from(self.early.len()).map_err(|_| Fault::TooMany)?;
+                self.early.push(bytes);
+                self.early_frees.push(self.late.len());
+                self.push(time_ns, Event::Free, early, 0)
+            }
+        }
+    }
+
+    /// `address` is in use when the recording ends, whether its malloc was seen or not.
+    pub(super) fn in_use(&mut self, address: u64, bytes: u64) {
+        if bytes > 0 && !self.at.contains_key(&address) {
+            self.early.push(bytes);
+            self.at.insert(address, None);
+        }
+    }
+
+    /// Whether nothing was recorded.
+    pub(super) fn is_empty(&self) -> bool {
+        self.late.is_empty() && self.early.is_empty()
+    }
+
+    /// The trace, with the blocks from before the recording in front.
+    pub(super) fn into_problem(mut self, name: &str) -> Result<Problem, BadRow> {
+        let before = u32::try_from(self.early.len()).unwrap_or(u32::MAX);
+        let mut early_frees = self.early_frees.iter().peekable();
+        for (i, row) in self.late.iter_mut().enumerate() {
+            if early_frees.next_if(|&&f| f == i).is_none() {
+                row.block = row.block.saturating_add(before);
+            }
+        }
+        let malloc = |(block, &bytes): (u32, &u64)| row(0, Event::Malloc, block, bytes);
+        let mut rows: Vec<Row> = (0..).zip(&self.early).map(malloc).collect();
+        rows.append(&mut self.late);
+        let names = (0..before.saturating_add(self.late_blocks)).map(|n| n.to_string()).collect();
+        Problem::of_trace(name, rows, names)
+    }
+
+    fn push(&mut self, time_ns: u64, event: Event, block: u32, bytes: u64) -> Result<(), Fault> {
+        if u32::try_from(self.late.len() + self.early.len()).is_err() {
+            return Err(Fault::TooMany);
+        }
+        let begin = *self.begin_ns.get_or_insert(time_ns);
+        self.now_ns = self.now_ns.max(time_ns.saturating_sub(begin));
+        self.late.push(row(self.now_ns, event, block, bytes));
+        Ok(())
+    }
+}
+
+fn row(time_ns: u64, event: Event, block: u32, bytes: u64) -> Row {
+    Row { time_ns, bytes, block, op: Op::None, event }
+}
+
+impl Fault {
+    /// What is wrong, with the address as the file writes it.
+    pub(super) fn explain(self, address: &str) -> String {
+        match self {
+            Self::AllocatedTwice => format!("address {address} is allocated, but it is allocated already"),
+            Self::FreedTwice => format!("address {address} is freed, but it was freed already"),
+            Self::TooMany => "expected fewer events: they are counted in 32 bits".into(),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Allocation logs of RAPIDS RMM: `Thread,Time,Action,Pointer,Size,Stream`.
+//!
+//! `allocate` and `free` (or `deallocate`) count; an `allocate failure` allocated nothing. The time is a time of day
+//! (`14:21:19.998533` or `14:21:19:998533`) or seconds since 1970 (`1634567890.123456`); past midnight it goes on.
+//! Cells may stand in quotes and with spaces around them.
+
+use std::io::BufRead;
+
+use super::recording::Recording;
+use super::table::{Table, decimal};
+use crate::failure::InputError;
+use crate::problem::{BadRow, Problem};
+
+const DAY_NS: u64 = 24 * 60 * 60 * 1_000_000_000;
+
+/// Reads what follows the header.
+pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Problem, InputError> {
+    let (time, action) = (table.column("Time")?, table.column("Action")?);
+    let (pointer, size) = (table.column("Pointer")?, table.column("Size")?);
+    let mut recording = Recording::default();
+    let (mut midnights, mut last) = (0, 0);
+    while table.advance()? {
+        let allocates = match table.unquoted(action) {
+            b"allocate" => true,
+            b"free" | b"deallocate" => false,
+            b"allocate failure" => continue,
+            _ => return Err(table.fault(action, "allocate, free, deallocate or allocate failure")),
+        };
+        let of_day = parse_time(table.unquoted(time))
+            .ok_or_else(|| table.fault(time, "a time such as 14:21:19.998533 or 1634567890.123456"))?;
+        // Threads may log a little out of order; half a day back is another day.
+        if of_day < DAY_NS && last >= DAY_NS / 2 && of_day < last - DAY_NS / 2 {
+            midnights += DAY_NS;
+        }
+        last = of_day;
+        let now = midnights.saturating_add(of_day);
+        let bytes = decimal(table.unquoted(size)).ok_or_else(|| table.fault(size, "a whole number of bytes"))?;
+        let address = parse_address(table.unquoted(pointer))
+            .ok_or_else(|| table.fault(pointer, "an address such as 0x7f8a40000000"))?;
+        let event = if allocates { Recording::alloc } else { Recording::free };
+        event(&mut recording, now, address, bytes).map_err(|fault| {
+            table.at_cell(pointer, fault.explain(&String::from_utf8_lossy(table.unquoted(pointer))))
+        })?;
+    }
+    if recording.is_empty() {
+        return Err(table.at_line("expected an allocation, found none"));
+    }
+    recording.into_problem(file).map_err(|BadRow { message, .. }| InputError::file(file, message))
+}
+
+/// A time of day or seconds since 1970, in ns.
+fn parse_time(text: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(text).ok()?;
+    let mut parts = text.split([':', '.']);
+    let mut next = || parts.next().map(|p| decimal(p.as_bytes()));
+    let (seconds, fraction) = if text.contains(':') {
+        let (hours, minutes, seconds) = (next()??, next()??, next()??);
+        if hours > 23 || minutes > 59 || seconds > 60 {
+            return None;
+        }
+        (hours * 3600 + minutes * 60 + seconds, text.splitn(4, [':', '.']).nth(3))
+    } else {
+        (next()??, text.split_once('.').map(|(_, fraction)| fraction))
+    };
+    let fraction = fraction.unwrap_or("0");
+    let scale = 10u64.pow(9u32.checked_sub(u32::try_from(fraction.len()).ok()?)?);
+    seconds.checked_mul(1_000_000_000)?.checked_add(decimal(fraction.as_bytes())? * scale)
+}
+
+/// Hexadecimal with `0x`, or what C prints for a null pointer.
+fn parse_address(text: &[u8]) -> Option<u64> {
+    match text {
+        b"(nil)" | b"0" => Some(0),
+        _ => {
+            let digits = text.strip_prefix(b"0x")?;
+            let plain = digits.iter().all(u8::is_ascii_hexdigit);
+            u64::from_str_radix(str::from_utf8(digits).ok()?, 16).ok().filter(|_| plain)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        let second = 1_000_000_000;
+        for (text, ns) in [
+            ("00:00:00", Some(0)),
+            ("14:21:19.998533", Some(51_679 * second + 998_533_000)),
+            ("14:21:19:998533", Some(51_679 * second + 998_533_000)),
+            ("1634567890.123456", Some(1_634_567_890 * second + 123_456_000)),
+            ("1634567890", Some(1_634_567_890 * second)),
+            ("24:00:00", None),
+            ("12:60:00", None),
+            ("12:00", None),
+            ("12:00:00.", None),
+            ("12:00:00.1234567890", None),
+            ("1.2.3", None),
+            ("", None),
+            ("-1", None),
+            ("18446744073709551615", None),
+        ] {
+            assert_eq!(parse_time(text.as_bytes()), ns, "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        assert_eq!(parse_address(b"0x30a000000"), Some(0x3_0a00_0000));
+        assert_eq!(parse_address(b"(nil)"), Some(0));
+        for text in ["", "0x", "30a", "0x1_0", "0x+1", "0x10000000000000000"] {
+            assert_eq!(parse_address(text.as_bytes()), None, "{text}");
+        }
+    }
+}

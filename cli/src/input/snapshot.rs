@@ -1,0 +1,166 @@
+//! PyTorch's memory snapshots, as `torch.cuda.memory._dump_snapshot` pickles them.
+//!
+//! `device_traces` has a list of events for each device: `alloc` is a malloc, `free_completed` a free, and so is a
+//! `free_requested` that nothing completed. `segments` has what is in use at the end: blocks that the events do not
+//! mention were there before the recording, as were those that are freed without an `alloc`. Sizes are what the
+//! program asked for, before the allocator rounds them. The events of one device make the problem: a snapshot with
+//! events of several is refused, since nothing says which is meant.
+
+use std::collections::HashSet;
+use std::io::{BufRead, Read};
+
+use super::pickle::{Pickle, Value};
+use super::recording::{Fault, Recording};
+use super::unreadable;
+use crate::failure::{InputError, Place};
+use crate::problem::{BadRow, Problem};
+
+/// The largest file that is read, in bytes.
+const LARGEST: u64 = 1 << 29;
+
+/// Reads a whole pickle.
+pub(super) fn read<R: BufRead>(file: &str, reader: R) -> Result<Problem, InputError> {
+    let mut bytes = Vec::new();
+    reader.take(LARGEST + 1).read_to_end(&mut bytes).map_err(|e| unreadable(file, &e))?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(InputError::file(
+            file,
+            format!("expected a snapshot of at most {LARGEST} bytes; record fewer events (max_entries)"),
+        ));
+    }
+    let pickle = Pickle::read(&bytes).map_err(|refusal| InputError {
+        file: file.into(),
+        place: Some(Place::Byte(refusal.byte)),
+        message: refusal.message,
+    })?;
+    let wrong = |message: String| InputError::file(file, message);
+    let devices = pickle
+        .get(pickle.root, "device_traces")
+        .and_then(|traces| pickle.list(traces))
+        .ok_or_else(|| wrong("expected a memory snapshot: a dict with a list \"device_traces\"".into()))?;
+    let traces: Vec<Vec<Entry>> = devices
+        .iter()
+        .enumerate()
+        .map(|(device, &trace)| {
+            let events = pickle.list(trace).ok_or_else(|| format!("device {device}: expected a list of events"))?;
+            entries(&pickle, events).map_err(|message| format!("device {device}: {message}"))
+        })
+        .collect::<Result<_, _>>()
+        .map_err(wrong)?;
+    let with_events: Vec<usize> = (0..traces.len()).filter(|&d| !traces[d].is_empty()).collect();
+    let &[device] = with_events.as_slice() else {
+        return Err(wrong(match with_events.as_slice() {
+            [] => "expected events of a device, found none; was the history recorded (_record_memory_history)?".into(),
+            several => {
+                format!("expected events of one device, found those of {several:?}; record one device at a time")
+            }
+        }));
+    };
+    let mut recording = Recording::default();
+    for entry in without_requests(&traces[device]) {
+        let record = if entry.action == Action::Alloc { Recording::alloc } else { Recording::free };
+        record(&mut recording, entry.time_ns, entry.address, entry.bytes).map_err(|fault: Fault| {
+            wrong(format!(
+                "device {device}, event {}: {}",
+                entry.index,
+                fault.explain(&format!("{:#x}", entry.address))
+            ))
+        })?;
+    }
+    for (address, bytes) in in_use(&pickle, device).map_err(wrong)? {
+        recording.in_use(address, bytes);
+    }
+    recording.into_problem(file).map_err(|BadRow { message, .. }| wrong(message))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Alloc,
+    FreeRequested,
+    FreeCompleted,
+}
+
+/// An event that changes what is allocated.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Its position in the file's list.
+    index: usize,
+    action: Action,
+    address: u64,
+    bytes: u64,
+    time_ns: u64,
+}
+
+/// The events that change what is allocated; segments, snapshots and failures do not.
+fn entries(pickle: &Pickle<'_>, events: &[Value]) -> Result<Vec<Entry>, String> {
+    let mut found = Vec::new();
+    for (index, &event) in events.iter().enumerate() {
+        let action = pickle.get(event, "action").and_then(|a| pickle.text(a));
+        let action = match action.ok_or_else(|| format!("event {index}: expected a dict with an \"action\""))? {
+            b"alloc" => Action::Alloc,
+            b"free_requested" => Action::FreeRequested,
+            b"free_completed" => Action::FreeCompleted,
+            _ => continue,
+        };
+        let number = |key| {
+            natural(pickle, event, key).ok_or_else(|| format!("event {index}: expected a whole number \"{key}\""))
+        };
+        // Older snapshots have no times: the order of the events stands for them.
+        let time_us = natural(pickle, event, "time_us").unwrap_or(index as u64);
+        let (address, bytes) = (number("addr")?, number("size")?);
+        found.push(Entry { index, action, address, bytes, time_ns: time_us.saturating_mul(1000) });
+    }
+    Ok(found)
+}
+
+/// The events without the requests that were completed.
+fn without_requests(entries: &[Entry]) -> Vec<Entry> {
+    let mut completed = HashSet::new();
+    let mut kept: Vec<Entry> = entries
+        .iter()
+        .rev()
+        .filter(|entry| match entry.action {
+            Action::Alloc => {
+                completed.remove(&entry.address);
+                true
+            }
+            Action::FreeRequested => !completed.remove(&entry.address),
+            Action::FreeCompleted => completed.insert(entry.address),
+        })
+        .copied()
+        .collect();
+    kept.reverse();
+    kept
+}
+
+/// Address and size of what the device's segments have in use.
+fn in_use(pickle: &Pickle<'_>, device: usize) -> Result<Vec<(u64, u64)>, String> {
+    let mut found = Vec::new();
+    let segments = pickle.get(pickle.root, "segments").and_then(|s| pickle.list(s)).unwrap_or_default();
+    for (index, &segment) in segments.iter().enumerate() {
+        if natural(pickle, segment, "device").is_some_and(|d| d != device as u64) {
+            continue;
+        }
+        let broken = || format!("segment {index}: expected an \"address\" and \"blocks\" with \"size\" and \"state\"");
+        let mut address = natural(pickle, segment, "address").ok_or_else(broken)?;
+        let blocks = pickle.get(segment, "blocks").and_then(|b| pickle.list(b)).ok_or_else(broken)?;
+        for &block in blocks {
+            let size = natural(pickle, block, "size").ok_or_else(broken)?;
+            let state = pickle.get(block, "state").and_then(|s| pickle.text(s)).ok_or_else(broken)?;
+            // Older snapshots leave the addresses out: the blocks fill the segment.
+            address = natural(pickle, block, "address").unwrap_or(address);
+            if state.starts_with(b"active") {
+                found.push((address, natural(pickle, block, "requested_size").unwrap_or(size)));
+            }
+            address = address.saturating_add(size);
+        }
+    }
+    Ok(found)
+}
+
+fn natural(pickle: &Pickle<'_>, dict: Value, key: &str) -> Option<u64> {
+    match pickle.get(dict, key) {
+        Some(Value::Int(n)) => u64::try_from(n).ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,91 @@
+//! Traces: what was allocated, read, written and freed in one iteration.
+//!
+//! `time_ns,event,block,bytes,op`, in any order. The step of a row is its number, counted from 0 after the header;
+//! blank lines do not count. A file `NAME.ops.csv` beside a trace `NAME.csv` tells the operators' names.
+
+use std::collections::HashMap;
+use std::io::BufRead;
+
+use sublet_core::trace::{Event, Op, Row};
+
+use super::ops;
+use super::table::{Table, decimal};
+use crate::failure::InputError;
+use crate::problem::{BadRow, Problem};
+
+const COLUMNS: [&str; 5] = ["time_ns", "event", "block", "bytes", "op"];
+
+/// Reads what follows the header.
+pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Problem, InputError> {
+    if let Some(unknown) = table.columns().iter().find(|c| !COLUMNS.contains(&c.as_str())) {
+        return Err(table.at_line(format!("unknown column \"{unknown}\"; expected {}", COLUMNS.join(", "))));
+    }
+    let [time, event, block, bytes, op] = [
+        table.column("time_ns")?,
+        table.column("event")?,
+        table.column("block")?,
+        table.column("bytes")?,
+        table.column("op")?,
+    ];
+    let (mut rows, mut lines) = (Vec::new(), Vec::new());
+    let mut names: Vec<String> = Vec::new();
+    let mut sizes: Vec<u64> = Vec::new();
+    let mut numbers: HashMap<String, u32> = HashMap::new();
+    while table.advance()? {
+        let Ok(next) = u32::try_from(names.len()) else {
+            return Err(table.at_line("expected fewer blocks: they are counted in 32 bits"));
+        };
+        let name = table.name(block)?;
+        let number = numbers.get(name).copied().unwrap_or(next);
+        if number == next {
+            numbers.insert(name.to_owned(), next);
+            names.push(name.to_owned());
+            sizes.push(0);
+        }
+        let kind = match table.bytes(event) {
+            b"malloc" => Event::Malloc,
+            b"free" => Event::Free,
+            b"read" => Event::Read,
+            b"write" => Event::Write,
+            b"swap_out" => Event::SwapOut,
+            b"swap_in" => Event::SwapIn,
+            _ => return Err(table.fault(event, "malloc, free, read, write, swap_out or swap_in")),
+        };
+        let size = match (kind, table.optional_number(bytes, "bytes")?) {
+            (Event::Malloc, Some(0)) => return Err(table.fault(bytes, "a size of at least one byte")),
+            (Event::Malloc, Some(size)) => size,
+            // A later stay may leave its size out: it is that of the first.
+            (Event::Malloc, None) if sizes[number as usize] > 0 => sizes[number as usize],
+            (Event::Malloc, None) => return Err(table.fault(bytes, "a size in bytes")),
+            (_, Some(_)) => return Err(table.fault(bytes, "nothing: only a malloc has bytes")),
+            (_, None) => 0,
+        };
+        if kind == Event::Malloc {
+            sizes[number as usize] = size;
+        }
+        let op = parse_op(table.bytes(op)).ok_or_else(|| table.fault(op, "the number of an op, such as 7 or 7'"))?;
+        rows.push(Row { time_ns: table.number(time, "ns")?, bytes: size, block: number, op, event: kind });
+        lines.push(table.line());
+    }
+    if rows.is_empty() {
+        return Err(table.at_line("expected a row, found only the header"));
+    }
+    let mut problem = Problem::of_trace(file, rows, names).map_err(|BadRow { row, message }| {
+        InputError::line(file, lines.get(row as usize).copied().unwrap_or_default(), message)
+    })?;
+    if let Some(trace) = &mut problem.trace {
+        trace.op_names = ops::beside(file)?;
+    }
+    Ok(problem)
+}
+
+/// An empty cell, `K`, or `K'` for an op that runs again.
+fn parse_op(cell: &[u8]) -> Option<Op> {
+    let cell = cell.trim_ascii();
+    let number = |digits| decimal(digits).and_then(|k| u32::try_from(k).ok());
+    match cell.strip_suffix(b"'") {
+        _ if cell.is_empty() => Some(Op::None),
+        Some(again) => number(again).map(Op::Again),
+        None => number(cell).map(Op::First),
+    }
+}

@@ -1,0 +1,106 @@
+//! What a command found, as one JSON object or as a few lines for people.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use sublet_core::VerifiedPlan;
+use sublet_core::place::interval::{self, Sweep};
+
+use crate::problem::Problem;
+use crate::scratch::Scratch;
+use crate::unit::Unit;
+
+/// What is known of a plan. Sizes in bytes.
+#[derive(Debug, Serialize)]
+pub(crate) struct Outcome<'a> {
+    /// The file that the problem came from.
+    pub(crate) input: &'a str,
+    /// How many blocks it has.
+    pub(crate) blocks: usize,
+    /// No plan has a lower peak.
+    pub(crate) max_load: u64,
+    /// The highest end of a block; of the best plan that was found, where none fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) peak: Option<u64>,
+    /// Peak over max load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ratio: Option<f64>,
+    /// Whether no plan has a lower peak.
+    pub(crate) optimal: bool,
+    /// Who placed the blocks; none where a plan was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) solver: Option<&'a str>,
+    /// How long placing took, or verifying where a plan was given.
+    pub(crate) seconds: f64,
+    /// Whether the plan satisfies every constraint.
+    pub(crate) verified: bool,
+    /// What no plan can be below, where none fits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lower_bound: Option<u64>,
+    /// Why there is no valid plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<&'a str>,
+}
+
+impl<'a> Outcome<'a> {
+    /// The certificate of a verified plan.
+    pub(crate) fn of(plan: &VerifiedPlan<'_>, input: &'a str) -> Self {
+        Self {
+            input,
+            blocks: plan.blocks().len(),
+            max_load: plan.max_load(),
+            peak: Some(plan.peak()),
+            ratio: Some(plan.ratio()),
+            optimal: plan.is_optimal(),
+            solver: None,
+            seconds: 0.0,
+            verified: true,
+            lower_bound: None,
+            error: None,
+        }
+    }
+
+    /// There is no valid plan; `peak` is that of the best or the given one.
+    pub(crate) fn refused(problem: &'a Problem, peak: Option<u64>, error: &'a str) -> Self {
+        let mut scratch = Scratch::of(interval::workspace(problem.blocks.len()));
+        let max_load = Sweep::new(&problem.blocks, scratch.lend()).map_or(0, |sweep| sweep.max_load());
+        Self {
+            input: &problem.name,
+            blocks: problem.blocks.len(),
+            max_load,
+            peak,
+            ratio: None,
+            optimal: false,
+            solver: None,
+            seconds: 0.0,
+            verified: false,
+            lower_bound: None,
+            error: Some(error),
+        }
+    }
+
+    /// One JSON object on one line.
+    pub(crate) fn json(&self, out: &mut impl Write) -> io::Result<()> {
+        serde_json::to_writer(&mut *out, self)?;
+        writeln!(out)
+    }
+
+    /// Aligned lines.
+    pub(crate) fn text(&self, out: &mut impl Write) -> io::Result<()> {
+        let unit = Unit::for_largest(self.peak.unwrap_or(0).max(self.max_load));
+        let size = |bytes: u64| format!("{} ({bytes} bytes)", unit.size(bytes));
+        writeln!(out, "input     {}", self.input)?;
+        writeln!(out, "blocks    {}", self.blocks)?;
+        writeln!(out, "max load  {}", size(self.max_load))?;
+        if let Some(peak) = self.peak {
+            writeln!(out, "peak      {}", size(peak))?;
+        }
+        if let Some(ratio) = self.ratio {
+            writeln!(out, "ratio     {ratio:.6}{}", if self.optimal { ", optimal" } else { "" })?;
+        }
+        if let Some(solver) = self.solver {
+            writeln!(out, "solver    {solver}, {:.3} s", self.seconds)?;
+        }
+        writeln!(out, "verified  {}", if self.verified { "yes" } else { "no" })
+    }
+}

@@ -1,0 +1,74 @@
+//! Files out: whole or not at all.
+
+mod instance;
+mod lp;
+mod plan;
+mod trace;
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+pub(crate) use instance::write as instance;
+pub(crate) use lp::{ample as ample_capacity, write as lp};
+pub(crate) use plan::write as plan;
+pub(crate) use trace::write as trace;
+
+use crate::failure::Failure;
+
+/// Where the formats write.
+pub(crate) type Out<'a> = BufWriter<&'a mut dyn Write>;
+
+/// Writes a file of this name, or standard output for `-`, by `content`.
+///
+/// The text goes to a new file beside the old one, which takes its name when all is written: whatever happens, the
+/// name stands for the whole old or the whole new content. What is no regular file, such as a pipe, is written as
+/// it is.
+///
+/// # Errors
+/// Why the file cannot be written.
+pub(crate) fn write(file: &str, content: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> Result<(), Failure> {
+    if file == "-" {
+        return write_to(&mut io::stdout().lock(), content).map_err(|e| Failure::printing(&e));
+    }
+    replace(Path::new(file), content).map_err(|e| Failure::Usage(format!("{file} cannot be written: {e}")))
+}
+
+fn replace(file: &Path, content: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> io::Result<()> {
+    let old = fs::metadata(file).ok();
+    if let Some(old) = &old {
+        // Renaming over it would also work where the file may not be written.
+        let mut opened = File::options().write(true).open(file)?;
+        if !old.is_file() {
+            return write_to(&mut opened, content);
+        }
+    }
+    // A link stays a link to the new content.
+    let target = if old.is_some() { fs::canonicalize(file)? } else { file.to_path_buf() };
+    let folder =
+        target.parent().filter(|p| !p.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let mut beside = tempfile::Builder::new();
+    beside.prefix(".sublet-");
+    new_file_mode(&mut beside);
+    let mut new = beside.tempfile_in(folder)?;
+    write_to(new.as_file_mut(), content)?;
+    if let Some(old) = old {
+        new.as_file().set_permissions(old.permissions())?;
+    }
+    new.persist(target).map_err(|e| e.error)?;
+    Ok(())
+}
+
+/// Temporary files are for their owner alone; this one is to stay, with what the umask leaves.
+fn new_file_mode(builder: &mut tempfile::Builder<'_, '_>) {
+    #[cfg(unix)]
+    builder.permissions(<Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666));
+    #[cfg(not(unix))]
+    let _: (&_, Option<Permissions>) = (builder, None);
+}
+
+fn write_to(sink: &mut dyn Write, content: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> io::Result<()> {
+    let mut out = BufWriter::with_capacity(1 << 16, sink);
+    content(&mut out)?;
+    out.flush()
+}

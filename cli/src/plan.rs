@@ -1,0 +1,78 @@
+//! `sublet plan`: an address for every block, proved before it is shown.
+
+use std::io::{self, Write};
+use std::time::Instant;
+
+use sublet_core::place::{Options, Summary};
+use sublet_core::{Constraints, Error, VerifiedPlan, verify};
+
+use crate::args::PlanArgs;
+use crate::failure::{Failure, InputError};
+use crate::outcome::Outcome;
+use crate::problem::Problem;
+use crate::scratch::Scratch;
+use crate::{input, output, progress, solve};
+
+/// Plans, verifies, writes and prints.
+///
+/// # Errors
+/// No plan within the capacity, or a file that cannot be read or written.
+pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
+    if args.json && args.output.as_deref() == Some("-") {
+        return Err(Failure::Usage("--json and --output - both want standard output".into()));
+    }
+    let problem = input::read(&args.input)?;
+    let constraints = args.constraints.get();
+    let options = Options { constraints, ..Options::default() };
+    let begin = Instant::now();
+    let solved = progress::during("placing", |_| solve::solve(&problem, &args.solver, &options));
+    let seconds = begin.elapsed().as_secs_f64();
+    let (offsets, summary) = match solved {
+        Ok(solved) => solved,
+        Err(e @ Error::OverCapacity { peak, lower_bound, .. }) => {
+            return Err(refuse(args, &problem, &e, Summary { peak, lower_bound }, seconds));
+        }
+        Err(e) => return Err(Failure::Input(InputError::file(&args.input, problem.explain(&e)))),
+    };
+    let plan = verified(&problem, &offsets, &constraints)?;
+    if let Some(file) = &args.output {
+        output::write(file, |out| output::plan(&problem, &plan, out))?;
+    }
+    let optimal = plan.peak() == plan.max_load().max(summary.lower_bound);
+    let outcome = Outcome { solver: Some(&args.solver), seconds, optimal, ..Outcome::of(&plan, &args.input) };
+    let printed = match (args.json, args.output.as_deref()) {
+        (true, _) => outcome.json(&mut io::stdout().lock()),
+        // The plan itself is on standard output.
+        (false, Some("-")) => outcome.text(&mut io::stderr().lock()),
+        (false, file) => {
+            let mut out = io::stdout().lock();
+            outcome.text(&mut out).and_then(|()| file.map_or(Ok(()), |file| writeln!(out, "plan      {file}")))
+        }
+    };
+    printed.map_err(|e| Failure::printing(&e))
+}
+
+/// Only what the verifier accepts is shown, whoever made it.
+fn verified<'a>(
+    problem: &'a Problem,
+    offsets: &'a [u64],
+    constraints: &Constraints,
+) -> Result<VerifiedPlan<'a>, Failure> {
+    let mut scratch = Scratch::of(verify::workspace(offsets.len()));
+    verify::verify(&problem.blocks, offsets, constraints, scratch.lend())
+        .map_err(|e| Failure::No(format!("the solver made an invalid plan, please report it: {}", problem.explain(&e))))
+}
+
+/// The best plan found does not fit.
+fn refuse(args: &PlanArgs, problem: &Problem, error: &Error, summary: Summary, seconds: f64) -> Failure {
+    let message = problem.explain(error);
+    if args.json {
+        let (peak, lower_bound) = (Some(summary.peak), Some(summary.lower_bound));
+        let refused = Outcome::refused(problem, peak, &message);
+        let outcome = Outcome { solver: Some(&args.solver), seconds, lower_bound, ..refused };
+        if let Err(e) = outcome.json(&mut io::stdout().lock()) {
+            return Failure::printing(&e);
+        }
+    }
+    Failure::No(message)
+}

@@ -1,0 +1,110 @@
+//! Sizes as people write them: `512MiB`, `8G`, `1.5GiB`, `4096`.
+//!
+//! `K`, `M`, `G`, `T` and `KiB`, `MiB`, `GiB`, `TiB` are powers of 1024, as memory is sold and as CUDA counts it;
+//! `kB`, `MB`, `GB`, `TB` are powers of 1000. Case does not matter; a fraction is taken where it gives whole bytes.
+
+/// What is said when a size cannot be read.
+const EXPECTED: &str = "expected a size such as 4096, 512MiB, 8G or 1.5GiB";
+
+/// The bytes that `text` says.
+///
+/// # Errors
+/// What was expected instead.
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let bytes_per_unit = bytes_per(unit.trim()).ok_or_else(|| format!("{EXPECTED}, found \"{text}\""))?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || (number.contains('.') && fraction.is_empty()) || fraction.contains('.') {
+        return Err(format!("{EXPECTED}, found \"{text}\""));
+    }
+    let too_large = || format!("\"{text}\" is more than the {} bytes that 64 bits hold", u64::MAX);
+    let whole: u64 = whole.parse().map_err(|_| too_large())?;
+    let whole = whole.checked_mul(bytes_per_unit).ok_or_else(too_large)?;
+    // The fraction is digits / 10^len; 18 digits are exact in 128 bits with every unit.
+    let digits = fraction.trim_end_matches('0');
+    let part = if digits.is_empty() {
+        0
+    } else {
+        let numerator = digits.parse::<u64>().ok().filter(|_| digits.len() <= 18).map(u128::from);
+        let scaled = numerator.map(|n| n * u128::from(bytes_per_unit));
+        let denominator = 10u128.pow(u32::try_from(digits.len().min(18)).unwrap_or(18));
+        scaled
+            .filter(|s| s % denominator == 0)
+            .and_then(|s| u64::try_from(s / denominator).ok())
+            .ok_or_else(|| format!("\"{text}\" is not a whole number of bytes"))?
+    };
+    whole.checked_add(part).ok_or_else(too_large)
+}
+
+/// The bytes that `text` says, where they have to be a power of two.
+///
+/// # Errors
+/// What was expected instead.
+pub(crate) fn parse_alignment(text: &str) -> Result<u64, String> {
+    let bytes = parse(text)?;
+    if bytes.is_power_of_two() { Ok(bytes) } else { Err(format!("expected a power of two, found {bytes}")) }
+}
+
+fn bytes_per(unit: &str) -> Option<u64> {
+    Some(match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("12 B", 12),
+            ("512MiB", 512 << 20),
+            ("8G", 8 << 30),
+            ("8g", 8 << 30),
+            ("1.5GiB", 3 << 29),
+            ("2.50k", 2560),
+            ("1kB", 1000),
+            ("0.001MB", 1000),
+            ("18446744073709551615", u64::MAX),
+            ("16777215.5T", 0xffff_ff80_0000_0000),
+        ] {
+            assert_eq!(parse(text), Ok(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_size_is_refused() {
+        for text in ["", "G", "-1", "+1", "1.", ".5", "1.2.3", "1e9", "5 GiBs", "0x10", "½", "1 000"] {
+            assert!(parse(text).unwrap_err().starts_with(EXPECTED), "{text}");
+        }
+        for text in ["18446744073709551616", "16777216T", "99999999999999999999999T"] {
+            assert!(parse(text).unwrap_err().contains("64 bits"), "{text}");
+        }
+        for text in ["1.5", "0.3K", "0.0000000000000000001T"] {
+            assert!(parse(text).unwrap_err().contains("whole number"), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_alignment_is_a_power_of_two() {
+        assert_eq!(parse_alignment("256"), Ok(256));
+        assert_eq!(parse_alignment("2M"), Ok(2 << 20));
+        for text in ["0", "3", "1kB"] {
+            assert!(parse_alignment(text).unwrap_err().contains("power of two"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `sublet verify`: whether a plan keeps every constraint, whoever made it.
+
+use std::io;
+use std::time::Instant;
+
+use sublet_core::{Error, verify};
+
+use crate::args::VerifyArgs;
+use crate::failure::{Failure, InputError};
+use crate::input;
+use crate::outcome::Outcome;
+use crate::problem::Problem;
+use crate::scratch::Scratch;
+
+/// Verifies and prints.
+///
+/// # Errors
+/// The first constraint that the plan breaks, or a file that cannot be read.
+pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
+    let problem = input::read(&args.input)?;
+    let offsets = match input::plan::read(&args.plan, &problem) {
+        Ok(offsets) => offsets,
+        Err(Failure::No(message)) => return Err(refuse(args, &problem, message, None, 0.0)),
+        Err(failure) => return Err(failure),
+    };
+    let mut scratch = Scratch::of(verify::workspace(offsets.len()));
+    let begin = Instant::now();
+    let verdict = verify::verify(&problem.blocks, &offsets, &args.constraints.get(), scratch.lend());
+    let seconds = begin.elapsed().as_secs_f64();
+    let plan = match verdict {
+        Ok(plan) => plan,
+        Err(e @ Error::Invalid(_)) => {
+            let message = format!("{}: {}", args.plan, problem.explain(&e));
+            let end = |(block, offset): (&sublet_core::Block, &u64)| offset.checked_add(block.size);
+            let ends: Option<Vec<u64>> = problem.blocks.iter().zip(&offsets).map(end).collect();
+            return Err(refuse(args, &problem, message, ends.and_then(|e| e.into_iter().max()), seconds));
+        }
+        Err(e) => return Err(Failure::Input(InputError::file(&args.input, problem.explain(&e)))),
+    };
+    let outcome = Outcome { seconds, ..Outcome::of(&plan, &args.input) };
+    let mut out = io::stdout().lock();
+    if args.json { outcome.json(&mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
+}
+
+fn refuse(args: &VerifyArgs, problem: &Problem, message: String, peak: Option<u64>, seconds: f64) -> Failure {
+    if args.json {
+        let outcome = Outcome { seconds, ..Outcome::refused(problem, peak, &message) };
+        if let Err(e) = outcome.json(&mut io::stdout().lock()) {
+            return Failure::printing(&e);
+        }
+    }
+    Failure::No(message)
+}
