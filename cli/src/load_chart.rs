@@ -1,0 +1,91 @@
+//! The load curve as text: bars of block characters, eight levels a line.
+
+use std::fmt::Write;
+use std::ops::Range;
+
+use crate::unit::Unit;
+
+/// Columns of bars.
+const WIDTH: u64 = 72;
+/// Lines of bars.
+const HEIGHT: u64 = 12;
+/// How much of a character is filled, in eighths.
+const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// Draws the load over `steps`, which `curve` gives in bytes from each step on at which it changes.
+///
+/// A column stands for `steps.len() / 72` steps, rounded as it falls, and shows the highest load in them, so
+/// that no peak is lost; where there is load, there is a bar. The top of the chart is the max load.
+pub(crate) fn draw(curve: &[(u32, u64)], steps: Range<u32>) -> String {
+    let max_load = curve.iter().map(|&(_, load)| load).max().unwrap_or(0);
+    let unit = Unit::for_largest(max_load);
+    let labels = [max_load, max_load / 2, 0].map(|load| unit.number(load.into()));
+    let margin = labels.iter().map(String::len).chain([unit.name().len()]).max().unwrap_or(0);
+
+    let bars = columns(curve, &steps).map(|load| eighths(load, max_load)).collect::<Vec<_>>();
+    let mut chart = format!("{:>margin$}\n", unit.name());
+    for line in (0..HEIGHT).rev() {
+        let (label, tick) = match line {
+            _ if line == HEIGHT - 1 => (labels[0].as_str(), '┤'),
+            _ if line == HEIGHT / 2 - 1 => (labels[1].as_str(), '┤'),
+            _ => ("", '│'),
+        };
+        let bar: String = bars.iter().map(|&filled| EIGHTHS[filled.saturating_sub(8 * line).min(8) as usize]).collect();
+        let _ = writeln!(chart, "{}", format!("{label:>margin$} {tick}{bar}").trim_end());
+    }
+    let axis = "─".repeat(WIDTH as usize);
+    let _ = writeln!(chart, "{:>margin$} └{axis}", labels[2]);
+    let (first, last) = (steps.start.to_string(), format!("step {}", steps.end));
+    let _ = writeln!(chart, "{:margin$}  {first}{last:>width$}", "", width = WIDTH as usize - first.len());
+    chart
+}
+
+/// The highest load in the steps of each column.
+fn columns<'a>(curve: &'a [(u32, u64)], steps: &Range<u32>) -> impl Iterator<Item = u64> + use<'a> {
+    let start = u64::from(steps.start);
+    let width = u64::from(steps.end.saturating_sub(steps.start));
+    (0..WIDTH).map(move |column| {
+        // The steps of the column; one at least, so that a chart of few steps has broad bars.
+        let from = start + column * width / WIDTH;
+        let to = (start + (column + 1) * width / WIDTH).max(from + 1);
+        let at = curve.partition_point(|&(step, _)| u64::from(step) <= from);
+        let after = curve.partition_point(|&(step, _)| u64::from(step) < to);
+        curve[at.saturating_sub(1)..after].iter().map(|&(_, load)| load).max().unwrap_or(0)
+    })
+}
+
+/// The height of a bar in eighths of a line, rounded down, though never to nothing.
+fn eighths(load: u64, max_load: u64) -> u64 {
+    if load == 0 {
+        return 0;
+    }
+    let height = u128::from(load) * u128::from(8 * HEIGHT) / u128::from(max_load);
+    u64::try_from(height).unwrap_or(u64::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_become_bars() {
+        let curve = [(10, 6 << 20), (20, 12 << 20), (30, 1 << 20), (40, 0), (45, 1), (50, 0)];
+        assert_eq!(draw(&curve, 10..50), "");
+    }
+
+    #[test]
+    fn a_peak_of_one_step_is_seen_in_a_long_chart() {
+        let curve = [(0, 1), (500_000, 96), (500_001, 1), (1_000_000, 0)];
+        let loads: Vec<u64> = columns(&curve, &(0..1_000_000)).collect();
+        assert_eq!(loads.len(), 72);
+        assert_eq!(loads.iter().position(|&load| load == 96), Some(36));
+        assert_eq!(loads.iter().filter(|&&load| load == 96).count(), 1);
+        assert_eq!((eighths(96, 96), eighths(1, 96), eighths(1, 1000), eighths(0, 96)), (96, 1, 1, 0));
+    }
+
+    #[test]
+    fn no_load_and_the_longest_times_are_drawn() {
+        assert_eq!(draw(&[], 0..0).lines().count(), 15);
+        assert!(draw(&[(0, u64::MAX), (u32::MAX, 0)], 0..u32::MAX).contains("16777216.00 ┤████"));
+    }
+}

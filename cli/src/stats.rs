@@ -1,0 +1,235 @@
+//! `sublet stats`: what there is to plan, before any planning.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::io::Write;
+
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use sublet_core::block;
+use sublet_core::place::interval::{self, Sweep};
+use sublet_core::trace::{Event, Op};
+
+use crate::load_chart;
+use crate::problem::{Problem, Trace};
+use crate::scratch::Scratch;
+use crate::unit::Unit;
+
+/// How many of the largest blocks at the peak are told.
+const LARGEST: usize = 10;
+
+/// What `--json` prints. Sizes in bytes.
+#[derive(Debug, Serialize)]
+struct Stats<'a> {
+    input: &'a str,
+    blocks: usize,
+    total_bytes: u64,
+    /// First step and one past the last.
+    first_step: u32,
+    end_step: u32,
+    max_load: u64,
+    /// The first step with the max load.
+    peak_step: u32,
+    alive_at_peak: usize,
+    /// Sets of blocks that are alive together and to which none can be added.
+    maximal_cliques: usize,
+    /// Sets of blocks between steps that no block crosses.
+    components: usize,
+    /// Blocks with an alignment above 1.
+    aligned: usize,
+    /// Blocks that may not be moved.
+    pinned: usize,
+    #[serde(flatten)]
+    events: Option<Events>,
+    largest_at_peak: Vec<Largest<'a>>,
+    /// The load from each step on at which it may change.
+    load_curve: Vec<(u32, u64)>,
+}
+
+/// What a trace tells beyond its blocks.
+#[derive(Debug, Default, Serialize)]
+struct Events {
+    peak_time_ns: u64,
+    end_time_ns: u64,
+    operators: usize,
+    operators_run_again: usize,
+    mallocs: usize,
+    frees: usize,
+    reads: usize,
+    writes: usize,
+    swaps_out: usize,
+    swaps_in: usize,
+}
+
+/// A block that is alive at the peak.
+#[derive(Debug, Serialize)]
+struct Largest<'a> {
+    id: &'a str,
+    size: u64,
+    percent_of_load: f64,
+    lower: u32,
+    upper: u32,
+    /// The operator that allocated it, in a trace.
+    op: Option<String>,
+}
+
+/// Counts and prints: one JSON object, or a page with the load curve.
+///
+/// # Errors
+/// Blocks that cannot be planned, and what writing gives.
+pub(crate) fn run(problem: &Problem, json: bool, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
+    let stats = stats(problem)?;
+    if json {
+        serde_json::to_writer(&mut *out, &stats)?;
+        writeln!(out)?;
+    } else {
+        write_page(&stats, out)?;
+    }
+    Ok(())
+}
+
+fn stats(problem: &Problem) -> Result<Stats<'_>, sublet_core::Error> {
+    let blocks = &problem.blocks;
+    // Beyond this, no sum of sizes overflows.
+    block::check(blocks, 1)?;
+    let mut scratch = Scratch::of(interval::workspace(blocks.len()));
+    let sweep = Sweep::new(blocks, scratch.lend())?;
+    let load_curve: Vec<_> = sweep.load_curve().collect();
+    let (peak_step, max_load) =
+        load_curve.iter().copied().max_by_key(|&(step, load)| (load, Reverse(step))).unwrap_or_default();
+    let mut at_peak: Vec<usize> =
+        (0..blocks.len()).filter(|&i| blocks[i].start <= peak_step && peak_step < blocks[i].end).collect();
+    at_peak.sort_by_key(|&i| Reverse(blocks[i].size));
+    let trace = problem.trace.as_ref();
+    let largest_at_peak = at_peak.iter().take(LARGEST).map(|&i| {
+        let b = blocks[i];
+        Largest {
+            id: problem.ids.get(i).map_or("", String::as_str),
+            size: b.size,
+            percent_of_load: percent(b.size, max_load),
+            lower: b.start,
+            upper: b.end,
+            op: trace.and_then(|t| allocated_by(t, b.start)),
+        }
+    });
+    Ok(Stats {
+        input: &problem.name,
+        blocks: blocks.len(),
+        total_bytes: blocks.iter().map(|b| b.size).sum(),
+        first_step: blocks.iter().map(|b| b.start).min().unwrap_or(0),
+        end_step: blocks.iter().map(|b| b.end).max().unwrap_or(0),
+        max_load,
+        peak_step,
+        alive_at_peak: at_peak.len(),
+        maximal_cliques: sweep.cliques().count(),
+        components: sweep.components().count(),
+        aligned: blocks.iter().filter(|b| b.alignment > 1).count(),
+        pinned: blocks.iter().filter(|b| b.pin.is_some()).count(),
+        events: trace.map(|t| events(t, peak_step)),
+        largest_at_peak: largest_at_peak.collect(),
+        load_curve,
+    })
+}
+
+fn events(trace: &Trace, peak_step: u32) -> Events {
+    let mut e = Events {
+        peak_time_ns: trace.rows.get(peak_step as usize).map_or(0, |r| r.time_ns),
+        end_time_ns: trace.rows.last().map_or(0, |r| r.time_ns),
+        ..Events::default()
+    };
+    let (mut operators, mut again) = (BTreeSet::new(), BTreeSet::new());
+    for row in &trace.rows {
+        *match row.event {
+            Event::Malloc => &mut e.mallocs,
+            Event::Free => &mut e.frees,
+            Event::Read => &mut e.reads,
+            Event::Write => &mut e.writes,
+            Event::SwapOut => &mut e.swaps_out,
+            Event::SwapIn => &mut e.swaps_in,
+        } += 1;
+        match row.op {
+            Op::None => {}
+            Op::First(op) => _ = operators.insert(op),
+            Op::Again(op) => _ = again.insert(op),
+        }
+    }
+    Events { operators: operators.len(), operators_run_again: again.len(), ..e }
+}
+
+/// The operator of the row `step`: its number, a prime if it runs again, and its name where it is known.
+fn allocated_by(trace: &Trace, step: u32) -> Option<String> {
+    let (op, prime) = match trace.rows.get(step as usize)?.op {
+        Op::None => return None,
+        Op::First(op) => (op, ""),
+        Op::Again(op) => (op, "'"),
+    };
+    let name = trace.op_names.get(op as usize).map_or("", String::as_str);
+    Some(format!("{op}{prime} {name}").trim_end().into())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share to be read")]
+fn percent(bytes: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { 100.0 * (bytes as f64 / of as f64) }
+}
+
+fn write_page(s: &Stats<'_>, out: &mut impl Write) -> std::io::Result<()> {
+    let unit = Unit::for_largest(s.max_load);
+    writeln!(out, "{}\n", s.input)?;
+    let mut facts = vec![
+        ("blocks", format!("{} of {} in all", s.blocks, Unit::for_largest(s.total_bytes).size(s.total_bytes))),
+        ("steps", format!("{} to {}", s.first_step, s.end_step)),
+    ];
+    if let Some(e) = &s.events {
+        let mut counts = format!("{} mallocs, {} frees, {} reads, {} writes", e.mallocs, e.frees, e.reads, e.writes);
+        if e.swaps_out + e.swaps_in > 0 {
+            counts += &format!(", {} swaps out, {} swaps in", e.swaps_out, e.swaps_in);
+        }
+        facts.push(("events", counts));
+        let again =
+            if e.operators_run_again > 0 { format!(", {} run again", e.operators_run_again) } else { String::new() };
+        facts.push(("operators", format!("{}{again}, in {}", e.operators, milliseconds(e.end_time_ns))));
+    }
+    let time = s.events.as_ref().map_or(String::new(), |e| format!(", {}", milliseconds(e.peak_time_ns)));
+    facts.extend([
+        ("max load", format!("{} ({} bytes) at step {}{time}", unit.size(s.max_load), s.max_load, s.peak_step)),
+        ("at the peak", format!("{} blocks alive", s.alive_at_peak)),
+        ("maximal cliques", s.maximal_cliques.to_string()),
+        ("components", s.components.to_string()),
+    ]);
+    if s.aligned > 0 {
+        facts.push(("aligned", format!("{} blocks", s.aligned)));
+    }
+    if s.pinned > 0 {
+        facts.push(("pinned", format!("{} blocks", s.pinned)));
+    }
+    for (name, fact) in facts {
+        writeln!(out, "{name:<15}  {fact}")?;
+    }
+
+    writeln!(out, "\n{}", load_chart::draw(&s.load_curve, s.first_step..s.end_step))?;
+
+    writeln!(out, "largest blocks at the peak\n")?;
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    table.set_header(["block", &format!("size {}", unit.name()), "% of load", "from step", "to step", "allocated by"]);
+    for column in table.column_iter_mut().skip(1).take(4) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for l in &s.largest_at_peak {
+        table.add_row([
+            l.id,
+            &unit.number(l.size.into()),
+            &format!("{:.1}", l.percent_of_load),
+            &l.lower.to_string(),
+            &l.upper.to_string(),
+            l.op.as_deref().unwrap_or(""),
+        ]);
+    }
+    writeln!(out, "{}", table.trim_fmt())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "three decimals, to be read")]
+fn milliseconds(ns: u64) -> String {
+    format!("{:.3} ms", ns as f64 / 1e6)
+}

@@ -1,0 +1,54 @@
+//! Bytes for people: one unit for all the sizes that are read together.
+
+/// A power of 1024 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unit {
+    name: &'static str,
+    bytes: u64,
+}
+
+impl Unit {
+    /// The largest unit of which `largest`, in bytes, has at least one.
+    pub(crate) fn for_largest(largest: u64) -> Self {
+        const NAMES: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+        let power = (largest.max(1).ilog2() / 10).min(4);
+        Self { name: NAMES[power as usize], bytes: 1 << (10 * power) }
+    }
+
+    /// What it is called.
+    pub(crate) const fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// A size or a difference of sizes, in bytes, as a number of this unit: two decimals, none for bytes.
+    #[expect(clippy::cast_precision_loss, reason = "two decimals, to be read")]
+    pub(crate) fn number(self, bytes: i128) -> String {
+        if self.bytes == 1 { bytes.to_string() } else { format!("{:.2}", bytes as f64 / self.bytes as f64) }
+    }
+
+    /// A size in bytes, with the unit.
+    pub(crate) fn size(self, bytes: u64) -> String {
+        format!("{} {}", self.number(bytes.into()), self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_size_decides() {
+        for (largest, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.00 KiB"),
+            (1536 << 10, "1.50 MiB"),
+            ((1 << 30) - 1, "1024.00 MiB"),
+            (5 << 30, "5.00 GiB"),
+            (u64::MAX, "16777216.00 TiB"),
+        ] {
+            assert_eq!(Unit::for_largest(largest).size(largest), text);
+        }
+        assert_eq!(Unit::for_largest(1 << 20).number(-(1 << 19)), "-0.50");
+    }
+}
