@@ -4,7 +4,6 @@ use std::error::Error;
 use std::io::Write;
 use std::time::Instant;
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use sublet_core::place::interval::{self, Sweep};
 use sublet_core::verify;
@@ -13,6 +12,7 @@ use crate::placers as place;
 use crate::pools;
 use crate::problem::Problem;
 use crate::scratch::Scratch;
+use crate::table;
 use crate::unit::Unit;
 
 /// What `--json` prints. Sizes in bytes.
@@ -119,16 +119,8 @@ fn ratio(bytes: u64, of: u64) -> f64 {
 fn write_table(c: &Comparison<'_>, out: &mut impl Write) -> std::io::Result<()> {
     let unit = Unit::for_largest(c.max_load);
     writeln!(out, "{}: {} blocks, max load {} ({} bytes)\n", c.input, c.blocks, unit.size(c.max_load), c.max_load)?;
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header([
-        String::new(),
-        format!("peak {}", unit.name()),
-        "ratio".into(),
-        "optimal".into(),
-        "seconds".into(),
-        format!("plan saves {}", unit.name()),
-        "%".into(),
-    ]);
+    let (peak, saved) = (format!("peak {}", unit.name()), format!("plan saves {}", unit.name()));
+    let mut table = table::aligned(["", &peak, "ratio", "optimal", "seconds", &saved, "%"], 1..7);
     for s in &c.solvers {
         table.add_row([
             s.solver.into(),
@@ -151,9 +143,6 @@ fn write_table(c: &Comparison<'_>, out: &mut impl Write) -> std::io::Result<()> 
             unit.number(t.saved_bytes),
             format!("{:.1}", t.saved_percent),
         ]);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
     }
     writeln!(out, "{}", table.trim_fmt())
 }
@@ -234,6 +223,13 @@ mod tests {
             "\
 three.csv: 3 blocks, max load 10.00 MiB (10485760 bytes)
 
+          peak MiB     ratio  optimal  seconds  plan saves MiB     %
+best_fit     10.00  1.000000      yes    0.012
+coloring     11.00  1.100000       no   12.500
+today:
+none         16.00  1.600000                              6.00  37.5
+cnmem        10.00  1.000000                              0.00   0.0
+pytorch      20.00  2.000000                             10.00  50.0
 "
         );
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::unit::Unit;
 
 /// Columns of bars.
-const WIDTH: u64 = 72;
+const WIDTH: u32 = 72;
 /// Lines of bars.
 const HEIGHT: u64 = 12;
 /// How much of a character is filled, in eighths.
@@ -35,7 +35,7 @@ pub(crate) fn draw(curve: &[(u32, u64)], steps: Range<u32>) -> String {
     }
     let axis = "─".repeat(WIDTH as usize);
     let _ = writeln!(chart, "{:>margin$} └{axis}", labels[2]);
-    let (first, last) = (steps.start.to_string(), format!("step {}", steps.end));
+    let (first, last) = (format!("step {}", steps.start), steps.end);
     let _ = writeln!(chart, "{:margin$}  {first}{last:>width$}", "", width = WIDTH as usize - first.len());
     chart
 }
@@ -43,11 +43,11 @@ pub(crate) fn draw(curve: &[(u32, u64)], steps: Range<u32>) -> String {
 /// The highest load in the steps of each column.
 fn columns<'a>(curve: &'a [(u32, u64)], steps: &Range<u32>) -> impl Iterator<Item = u64> + use<'a> {
     let start = u64::from(steps.start);
-    let width = u64::from(steps.end.saturating_sub(steps.start));
-    (0..WIDTH).map(move |column| {
+    let len = u64::from(steps.end.saturating_sub(steps.start));
+    (0..WIDTH).map(u64::from).map(move |column| {
         // The steps of the column; one at least, so that a chart of few steps has broad bars.
-        let from = start + column * width / WIDTH;
-        let to = (start + (column + 1) * width / WIDTH).max(from + 1);
+        let from = start + column * len / u64::from(WIDTH);
+        let to = (start + (column + 1) * len / u64::from(WIDTH)).max(from + 1);
         let at = curve.partition_point(|&(step, _)| u64::from(step) <= from);
         let after = curve.partition_point(|&(step, _)| u64::from(step) < to);
         curve[at.saturating_sub(1)..after].iter().map(|&(_, load)| load).max().unwrap_or(0)
@@ -66,11 +66,48 @@ fn eighths(load: u64, max_load: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn steps_become_bars() {
         let curve = [(10, 6 << 20), (20, 12 << 20), (30, 1 << 20), (40, 0), (45, 1), (50, 0)];
-        assert_eq!(draw(&curve, 10..50), "");
+        assert_eq!(
+            draw(&curve, 10..50),
+            "  MiB
+12.00 ┤                  ██████████████████
+      │                  ██████████████████
+      │                  ██████████████████
+      │                  ██████████████████
+      │                  ██████████████████
+      │                  ██████████████████
+ 6.00 ┤████████████████████████████████████
+      │████████████████████████████████████
+      │████████████████████████████████████
+      │████████████████████████████████████
+      │████████████████████████████████████
+      │██████████████████████████████████████████████████████         ▁▁▁▁▁▁▁▁▁
+ 0.00 └────────────────────────────────────────────────────────────────────────
+       step 10                                                               50
+"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_column_is_the_highest_load_of_its_steps(
+            loads in prop::collection::vec(1u64..100, 1..400),
+            start in 0u32..50,
+        ) {
+            let n = loads.len();
+            // One entry for each step, and the end.
+            let curve: Vec<_> = (start..).zip(loads.iter().copied().chain([0])).collect();
+            let steps = start..start + u32::try_from(n).unwrap();
+            let width = WIDTH as usize;
+            for (column, load) in (0..width).zip(columns(&curve, &steps)) {
+                let (from, to) = (column * n / width, (column + 1) * n / width);
+                prop_assert_eq!(load, *loads[from..to.max(from + 1)].iter().max().unwrap());
+            }
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod pools;
 mod problem;
 mod scratch;
 mod stats;
+mod table;
 mod unit;
 
 use std::error::Error;

@@ -25,7 +25,6 @@ pub(crate) const fn workspace(_n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 0 }
 }
 
-#[expect(clippy::needless_pass_by_value)]
 pub(crate) fn place(
     solver: Solver,
     blocks: &[Block],

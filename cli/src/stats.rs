@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::Write;
 
-use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use sublet_core::block;
 use sublet_core::place::interval::{self, Sweep};
@@ -14,6 +13,7 @@ use sublet_core::trace::{Event, Op};
 use crate::load_chart;
 use crate::problem::{Problem, Trace};
 use crate::scratch::Scratch;
+use crate::table;
 use crate::unit::Unit;
 
 /// How many of the largest blocks at the peak are told.
@@ -177,15 +177,17 @@ fn write_page(s: &Stats<'_>, out: &mut impl Write) -> std::io::Result<()> {
     let unit = Unit::for_largest(s.max_load);
     writeln!(out, "{}\n", s.input)?;
     let mut facts = vec![
-        ("blocks", format!("{} of {} in all", s.blocks, Unit::for_largest(s.total_bytes).size(s.total_bytes))),
+        ("blocks", format!("{}, {} in all", s.blocks, unit.size(s.total_bytes))),
         ("steps", format!("{} to {}", s.first_step, s.end_step)),
     ];
     if let Some(e) = &s.events {
-        let mut counts = format!("{} mallocs, {} frees, {} reads, {} writes", e.mallocs, e.frees, e.reads, e.writes);
+        facts.push((
+            "events",
+            format!("mallocs {}, frees {}, reads {}, writes {}", e.mallocs, e.frees, e.reads, e.writes),
+        ));
         if e.swaps_out + e.swaps_in > 0 {
-            counts += &format!(", {} swaps out, {} swaps in", e.swaps_out, e.swaps_in);
+            facts.push(("swaps", format!("out {}, in {}", e.swaps_out, e.swaps_in)));
         }
-        facts.push(("events", counts));
         let again =
             if e.operators_run_again > 0 { format!(", {} run again", e.operators_run_again) } else { String::new() };
         facts.push(("operators", format!("{}{again}, in {}", e.operators, milliseconds(e.end_time_ns))));
@@ -198,10 +200,10 @@ fn write_page(s: &Stats<'_>, out: &mut impl Write) -> std::io::Result<()> {
         ("components", s.components.to_string()),
     ]);
     if s.aligned > 0 {
-        facts.push(("aligned", format!("{} blocks", s.aligned)));
+        facts.push(("aligned", format!("{} of the blocks", s.aligned)));
     }
     if s.pinned > 0 {
-        facts.push(("pinned", format!("{} blocks", s.pinned)));
+        facts.push(("pinned", format!("{} of the blocks", s.pinned)));
     }
     for (name, fact) in facts {
         writeln!(out, "{name:<15}  {fact}")?;
@@ -210,12 +212,8 @@ fn write_page(s: &Stats<'_>, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(out, "\n{}", load_chart::draw(&s.load_curve, s.first_step..s.end_step))?;
 
     writeln!(out, "largest blocks at the peak\n")?;
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
-    table.set_header(["block", &format!("size {}", unit.name()), "% of load", "from step", "to step", "allocated by"]);
-    for column in table.column_iter_mut().skip(1).take(4) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    let size = format!("size {}", unit.name());
+    let mut table = table::aligned(["block", &size, "% of load", "from step", "to step", "allocated by"], 1..5);
     for l in &s.largest_at_peak {
         table.add_row([
             l.id,
@@ -232,4 +230,140 @@ fn write_page(s: &Stats<'_>, out: &mut impl Write) -> std::io::Result<()> {
 #[expect(clippy::cast_precision_loss, reason = "three decimals, to be read")]
 fn milliseconds(ns: u64) -> String {
     format!("{:.3} ms", ns as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+    use sublet_core::Block;
+    use sublet_core::trace::{Row, liveness::Stay};
+
+    /// A weight that stays, and an operator that reads it, runs, and runs again.
+    fn trace() -> Problem {
+        let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op, event };
+        let rows = vec![
+            row(0, Event::Malloc, 0, 300, Op::None),
+            row(1_000_000, Event::Malloc, 1, 100, Op::First(0)),
+            row(1_000_000, Event::Read, 0, 0, Op::First(0)),
+            row(2_500_000, Event::Write, 1, 0, Op::First(0)),
+            row(2_500_000, Event::Free, 1, 0, Op::First(0)),
+            row(2_500_000, Event::SwapOut, 0, 0, Op::None),
+            row(2_500_000, Event::Malloc, 1, 100, Op::Again(0)),
+            row(4_000_000, Event::Write, 1, 0, Op::Again(0)),
+        ];
+        let stay = |block, ordinal| Stay { block, ordinal };
+        Problem {
+            name: "tiny.csv".into(),
+            blocks: vec![Block::new(0, 8, 300), Block::new(1, 4, 100), Block::new(6, 8, 100)],
+            ids: ["w", "x", "x#1"].map(String::from).to_vec(),
+            trace: Some(Trace {
+                rows,
+                names: ["w", "x"].map(String::from).to_vec(),
+                stays: vec![stay(0, 0), stay(1, 0), stay(1, 1)],
+                op_names: vec!["conv".into()],
+            }),
+        }
+    }
+
+    fn printed(problem: &Problem, json: bool) -> String {
+        let mut out = Vec::new();
+        run(problem, json, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_page_of_a_trace() {
+        assert_eq!(
+            printed(&trace(), false),
+            "\
+tiny.csv
+
+blocks           3, 500 B in all
+steps            0 to 8
+events           mallocs 3, frees 1, reads 1, writes 2
+swaps            out 1, in 0
+operators        1, 1 run again, in 4.000 ms
+max load         400 B (400 bytes) at step 1, 1.000 ms
+at the peak      2 blocks alive
+maximal cliques  2
+components       1
+
+  B
+400 ┤         ███████████████████████████                  ██████████████████
+    │         ███████████████████████████                  ██████████████████
+    │         ███████████████████████████                  ██████████████████
+    │████████████████████████████████████████████████████████████████████████
+    │████████████████████████████████████████████████████████████████████████
+    │████████████████████████████████████████████████████████████████████████
+200 ┤████████████████████████████████████████████████████████████████████████
+    │████████████████████████████████████████████████████████████████████████
+    │████████████████████████████████████████████████████████████████████████
+    │████████████████████████████████████████████████████████████████████████
+    │████████████████████████████████████████████████████████████████████████
+    │████████████████████████████████████████████████████████████████████████
+  0 └────────────────────────────────────────────────────────────────────────
+     step 0                                                                 8
+
+largest blocks at the peak
+
+block  size B  % of load  from step  to step  allocated by
+w         300       75.0          0        8
+x         100       25.0          1        4  0 conv
+"
+        );
+    }
+
+    #[test]
+    fn json_of_a_trace() {
+        let json: Value = serde_json::from_str(&printed(&trace(), true)).unwrap();
+        assert_eq!(
+            json,
+            json!({
+                "input": "tiny.csv", "blocks": 3, "total_bytes": 500, "first_step": 0, "end_step": 8,
+                "max_load": 400, "peak_step": 1, "alive_at_peak": 2, "maximal_cliques": 2, "components": 1,
+                "aligned": 0, "pinned": 0,
+                "peak_time_ns": 1_000_000, "end_time_ns": 4_000_000, "operators": 1, "operators_run_again": 1,
+                "mallocs": 3, "frees": 1, "reads": 1, "writes": 2, "swaps_out": 1, "swaps_in": 0,
+                "largest_at_peak": [
+                    {"id": "w", "size": 300, "percent_of_load": 75.0, "lower": 0, "upper": 8, "op": null},
+                    {"id": "x", "size": 100, "percent_of_load": 25.0, "lower": 1, "upper": 4, "op": "0 conv"},
+                ],
+                "load_curve": [[0, 300], [1, 400], [4, 300], [6, 400], [8, 0]],
+            })
+        );
+    }
+
+    #[test]
+    fn an_instance_has_no_events_but_alignments_and_pins() {
+        let blocks = vec![
+            Block { alignment: 64, ..Block::new(5, 6, 128) },
+            Block { pin: Some(0), ..Block::new(6, 9, 8) },
+            Block { alignment: 2, ..Block::new(7, 9, 8) },
+        ];
+        let ids = ["a", "b", "c"].map(String::from).to_vec();
+        let instance = Problem { name: "-".into(), blocks, ids, trace: None };
+        let json: Value = serde_json::from_str(&printed(&instance, true)).unwrap();
+        assert_eq!((&json["aligned"], &json["pinned"], &json["components"]), (&json!(2), &json!(1), &json!(2)));
+        assert_eq!((&json["first_step"], &json["peak_step"], &json["mallocs"]), (&json!(5), &json!(5), &Value::Null));
+        let page = printed(&instance, false);
+        assert!(page.contains("\naligned          2 of the blocks\npinned           1 of the blocks\n"), "{page}");
+        assert!(!page.contains("events") && !page.contains("operators"), "{page}");
+    }
+
+    #[test]
+    fn an_operator_is_told_by_number_and_name_as_far_as_known() {
+        let mut trace = trace().trace.unwrap();
+        assert_eq!(allocated_by(&trace, 0), None);
+        assert_eq!(allocated_by(&trace, 6).as_deref(), Some("0' conv"));
+        trace.op_names.clear();
+        assert_eq!(allocated_by(&trace, 6).as_deref(), Some("0'"));
+    }
+
+    #[test]
+    fn nothing_and_too_much_are_no_trouble() {
+        assert!(printed(&Problem::default(), false).contains("at the peak      0 blocks alive"));
+        let huge = Problem { blocks: vec![Block::new(0, 1, u64::MAX); 2], ..Problem::default() };
+        assert_eq!(stats(&huge).unwrap_err(), sublet_core::Error::SizeOverflow { block: 1 });
+    }
 }

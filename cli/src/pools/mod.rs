@@ -2,7 +2,8 @@
 //!
 //! Each takes the mallocs and frees of one iteration in their order, without knowing what comes next, and
 //! tells how many bytes it then holds of the device. All of them start empty, on a device that never runs
-//! out and with one stream; they know neither alignments above their own granules nor pins.
+//! out and with one stream; they know neither alignments above their own granules nor pins. What a second
+//! iteration may take on top, in the holes that the first has left, is not counted.
 //!
 //! Cost: O(log n) for a malloc or a free.
 

@@ -59,10 +59,12 @@ impl Pool for PyTorch {
         if let Some(address) = pool.take(size, splits) {
             return Some(address);
         }
-        let segment = match size {
-            ..=LARGEST_SMALL => SMALL_SEGMENT,
-            ..SMALLEST_OWN => LARGE_SEGMENT,
-            _ => size.checked_next_multiple_of(OWN_GRANULE)?,
+        let segment = if size <= LARGEST_SMALL {
+            SMALL_SEGMENT
+        } else if size < SMALLEST_OWN {
+            LARGE_SEGMENT
+        } else {
+            size.checked_next_multiple_of(OWN_GRANULE)?
         };
         let address = self.reserved;
         self.reserved = address.checked_add(segment)?;
