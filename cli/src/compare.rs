@@ -1,12 +1,11 @@
 //! `sublet compare`: every solver, and what users have today, on the same blocks.
 
-use std::error::Error;
-use std::io::Write;
+use std::io::{self, Write};
 use std::time::Instant;
 
 use serde::Serialize;
 use sublet_core::place::interval::{self, Sweep};
-use sublet_core::verify;
+use sublet_core::{Block, Error, verify};
 
 use crate::placers as place;
 use crate::pools;
@@ -15,9 +14,9 @@ use crate::scratch::Scratch;
 use crate::table;
 use crate::unit::Unit;
 
-/// What `--json` prints. Sizes in bytes.
+/// What the solvers and the allocators have reached on one problem. Sizes in bytes.
 #[derive(Debug, Serialize)]
-struct Comparison<'a> {
+pub(crate) struct Comparison<'a> {
     input: &'a str,
     blocks: usize,
     max_load: u64,
@@ -53,43 +52,70 @@ struct Today {
     saved_percent: f64,
 }
 
-/// Compares and prints: one JSON object, or a table.
-///
-/// # Errors
-/// Blocks that cannot be planned, a plan that the verifier refuses, and what writing gives.
-pub(crate) fn run(problem: &Problem, json: bool, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let comparison = compare(problem)?;
-    if json {
-        serde_json::to_writer(&mut *out, &comparison)?;
-        writeln!(out)?;
-    } else {
-        write_table(&comparison, out)?;
+impl<'a> Comparison<'a> {
+    /// Places with every solver and serves with every allocator.
+    ///
+    /// # Errors
+    /// Blocks that cannot be planned, and a plan that the verifier refuses.
+    pub(crate) fn of(problem: &'a Problem) -> Result<Self, Error> {
+        let blocks = &problem.blocks;
+        let n = blocks.len();
+        let solvers = place::Solver::ALL.iter().map(|&s| solve(s, blocks)).collect::<Result<Vec<_>, _>>()?;
+        // The solvers have checked that the load can be counted.
+        let max_load = Sweep::new(blocks, Scratch::of(interval::workspace(n)).lend())?.max_load();
+        let best = solvers.iter().map(|s| s.peak).min().unwrap_or(max_load);
+        let today = pools::all()
+            .into_iter()
+            .map(|(allocator, mut pool)| {
+                let peak = pools::simulate(pool.as_mut(), blocks)?;
+                let saved_bytes = i128::from(peak) - i128::from(best);
+                let saved_percent = 100.0 * (1.0 - ratio(best, peak));
+                Ok(Today { allocator, peak, ratio: ratio(peak, max_load), saved_bytes, saved_percent })
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self { input: &problem.name, blocks: n, max_load, solvers, today })
     }
-    Ok(())
-}
 
-fn compare(problem: &Problem) -> Result<Comparison<'_>, sublet_core::Error> {
-    let blocks = &problem.blocks;
-    let n = blocks.len();
-    let solvers = place::Solver::ALL.iter().map(|&solver| solve(solver, problem)).collect::<Result<Vec<_>, _>>()?;
-    // The solvers have checked that the load can be counted.
-    let max_load = Sweep::new(blocks, Scratch::of(interval::workspace(n)).lend())?.max_load();
-    let best = solvers.iter().map(|s| s.peak).min().unwrap_or(max_load);
-    let today = pools::all()
-        .into_iter()
-        .map(|(allocator, mut pool)| {
-            let peak = pools::simulate(pool.as_mut(), blocks)?;
-            let saved_bytes = i128::from(peak) - i128::from(best);
-            let saved_percent = 100.0 * (1.0 - ratio(best, peak));
-            Ok(Today { allocator, peak, ratio: ratio(peak, max_load), saved_bytes, saved_percent })
-        })
-        .collect::<Result<_, _>>()?;
-    Ok(Comparison { input: &problem.name, blocks: n, max_load, solvers, today })
+    /// One JSON object in a line.
+    pub(crate) fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
+        serde_json::to_writer(&mut *out, self)?;
+        writeln!(out)
+    }
+
+    /// A table for people.
+    pub(crate) fn write_table(&self, out: &mut impl Write) -> io::Result<()> {
+        let unit = Unit::for_largest(self.max_load);
+        let max_load = unit.size(self.max_load);
+        writeln!(out, "{}: {} blocks, max load {max_load} ({} bytes)\n", self.input, self.blocks, self.max_load)?;
+        let (peak, saved) = (format!("peak {}", unit.name()), format!("plan saves {}", unit.name()));
+        let mut table = table::aligned(["", &peak, "ratio", "optimal", "seconds", &saved, "%"], 1..7);
+        for s in &self.solvers {
+            table.add_row([
+                s.solver,
+                &unit.number(s.peak.into()),
+                &format!("{:.6}", s.ratio),
+                if s.optimal { "yes" } else { "no" },
+                &format!("{:.3}", s.seconds),
+            ]);
+        }
+        table.add_row(["today:"]);
+        for t in &self.today {
+            table.add_row([
+                t.allocator,
+                &unit.number(t.peak.into()),
+                &format!("{:.6}", t.ratio),
+                "",
+                "",
+                &unit.number(t.saved_bytes),
+                &format!("{:.1}", t.saved_percent),
+            ]);
+        }
+        writeln!(out, "{}", table.trim_fmt())
+    }
 }
 
 /// Places with one solver; the row of a plan that the verifier has accepted.
-fn solve(solver: place::Solver, problem: &Problem) -> Result<Solved, sublet_core::Error> {
-    let blocks = &problem.blocks;
+fn solve(solver: place::Solver, blocks: &[Block]) -> Result<Solved, Error> {
     let n = blocks.len();
     let options = place::Options::default();
     let mut scratch = Scratch::of(place::workspace(n).max(verify::workspace(n)));
@@ -116,42 +142,10 @@ fn ratio(bytes: u64, of: u64) -> f64 {
     if of == 0 { 1.0 } else { bytes as f64 / of as f64 }
 }
 
-fn write_table(c: &Comparison<'_>, out: &mut impl Write) -> std::io::Result<()> {
-    let unit = Unit::for_largest(c.max_load);
-    writeln!(out, "{}: {} blocks, max load {} ({} bytes)\n", c.input, c.blocks, unit.size(c.max_load), c.max_load)?;
-    let (peak, saved) = (format!("peak {}", unit.name()), format!("plan saves {}", unit.name()));
-    let mut table = table::aligned(["", &peak, "ratio", "optimal", "seconds", &saved, "%"], 1..7);
-    for s in &c.solvers {
-        table.add_row([
-            s.solver.into(),
-            unit.number(s.peak.into()),
-            format!("{:.6}", s.ratio),
-            if s.optimal { "yes" } else { "no" }.into(),
-            format!("{:.3}", s.seconds),
-            String::new(),
-            String::new(),
-        ]);
-    }
-    table.add_row(["today:"]);
-    for t in &c.today {
-        table.add_row([
-            t.allocator.into(),
-            unit.number(t.peak.into()),
-            format!("{:.6}", t.ratio),
-            String::new(),
-            String::new(),
-            unit.number(t.saved_bytes),
-            format!("{:.1}", t.saved_percent),
-        ]);
-    }
-    writeln!(out, "{}", table.trim_fmt())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::{Value, json};
-    use sublet_core::Block;
 
     const MIB: u64 = 1 << 20;
 
@@ -161,14 +155,14 @@ mod tests {
             name: "three.csv".into(),
             blocks: vec![Block::new(0, 2, 6 * MIB), Block::new(0, 4, 4 * MIB), Block::new(2, 4, 6 * MIB)],
             ids: ["0", "1", "2"].map(String::from).to_vec(),
-            trace: None,
+            ..Problem::default()
         }
     }
 
     #[test]
     fn json_has_every_solver_and_every_allocator() {
         let mut out = Vec::new();
-        run(&problem(), true, &mut out).unwrap();
+        Comparison::of(&problem()).unwrap().write_json(&mut out).unwrap();
         let mut json: Value = serde_json::from_slice(&out).unwrap();
         let solvers = json["solvers"].take();
         assert_eq!(
@@ -181,7 +175,7 @@ mod tests {
         );
         let solvers = solvers.as_array().unwrap();
         let names: Vec<_> = solvers.iter().map(|s| s["solver"].as_str().unwrap()).collect();
-        assert_eq!(names, place::Solver::ALL.map(place::Solver::name));
+        assert!(names.into_iter().eq(place::Solver::ALL.iter().map(|s| s.name())));
         for s in solvers {
             assert_eq!(s["lower_bound"], 10 * MIB);
             assert_eq!(s["optimal"], s["peak"] == 10 * MIB);
@@ -195,7 +189,7 @@ mod tests {
     #[test]
     fn the_table_is_aligned() {
         let problem = problem();
-        let mut comparison = compare(&problem).unwrap();
+        let mut comparison = Comparison::of(&problem).unwrap();
         comparison.solvers = vec![
             Solved {
                 solver: "best_fit",
@@ -217,7 +211,7 @@ mod tests {
             },
         ];
         let mut out = Vec::new();
-        write_table(&comparison, &mut out).unwrap();
+        comparison.write_table(&mut out).unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "\
@@ -243,7 +237,7 @@ pytorch      20.00  2.000000                             10.00  50.0
     #[test]
     fn nothing_to_place_is_no_trouble() {
         let empty = Problem::default();
-        let comparison = compare(&empty).unwrap();
+        let comparison = Comparison::of(&empty).unwrap();
         assert!(comparison.solvers.iter().all(|s| s.optimal && s.peak == 0));
         assert!(comparison.today.iter().all(|t| t.peak == 0 && t.saved_bytes == 0 && t.saved_percent == 0.0));
     }
@@ -251,6 +245,6 @@ pytorch      20.00  2.000000                             10.00  50.0
     #[test]
     fn blocks_that_cannot_be_planned_are_refused() {
         let huge = Problem { blocks: vec![Block::new(0, 1, u64::MAX); 2], ..Problem::default() };
-        assert_eq!(compare(&huge).unwrap_err(), sublet_core::Error::SizeOverflow { block: 1 });
+        assert_eq!(Comparison::of(&huge).unwrap_err(), Error::SizeOverflow { block: 1 });
     }
 }

@@ -16,7 +16,7 @@ const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇'
 ///
 /// A column stands for `steps.len() / 72` steps, rounded as it falls, and shows the highest load in them, so
 /// that no peak is lost; where there is load, there is a bar. The top of the chart is the max load.
-pub(crate) fn draw(curve: &[(u32, u64)], steps: Range<u32>) -> String {
+pub(crate) fn draw(curve: &[(u64, u64)], steps: Range<u64>) -> String {
     let max_load = curve.iter().map(|&(_, load)| load).max().unwrap_or(0);
     let unit = Unit::for_largest(max_load);
     let labels = [max_load, max_load / 2, 0].map(|load| unit.number(load.into()));
@@ -25,11 +25,12 @@ pub(crate) fn draw(curve: &[(u32, u64)], steps: Range<u32>) -> String {
     let bars = columns(curve, &steps).map(|load| eighths(load, max_load)).collect::<Vec<_>>();
     let mut chart = format!("{:>margin$}\n", unit.name());
     for line in (0..HEIGHT).rev() {
-        let (label, tick) = match line {
-            _ if line == HEIGHT - 1 => (labels[0].as_str(), '┤'),
-            _ if line == HEIGHT / 2 - 1 => (labels[1].as_str(), '┤'),
-            _ => ("", '│'),
+        let label = match HEIGHT - line {
+            1 => Some(&labels[0]),
+            below if below == HEIGHT / 2 + 1 => Some(&labels[1]),
+            _ => None,
         };
+        let (label, tick) = label.map_or(("", '│'), |label| (label, '┤'));
         let bar: String = bars.iter().map(|&filled| EIGHTHS[filled.saturating_sub(8 * line).min(8) as usize]).collect();
         let _ = writeln!(chart, "{}", format!("{label:>margin$} {tick}{bar}").trim_end());
     }
@@ -41,16 +42,18 @@ pub(crate) fn draw(curve: &[(u32, u64)], steps: Range<u32>) -> String {
 }
 
 /// The highest load in the steps of each column.
-fn columns<'a>(curve: &'a [(u32, u64)], steps: &Range<u32>) -> impl Iterator<Item = u64> + use<'a> {
-    let start = u64::from(steps.start);
-    let len = u64::from(steps.end.saturating_sub(steps.start));
-    (0..WIDTH).map(u64::from).map(move |column| {
+fn columns<'a>(curve: &'a [(u64, u64)], steps: &Range<u64>) -> impl Iterator<Item = u64> + use<'a> {
+    let start = steps.start;
+    let len = u128::from(steps.end.saturating_sub(start));
+    // Where a column begins, from the first step on; a part of `len`, so it fits.
+    let at = move |column: u32| u64::try_from(u128::from(column) * len / u128::from(WIDTH)).unwrap_or(u64::MAX);
+    (0..WIDTH).map(move |column| {
         // The steps of the column; one at least, so that a chart of few steps has broad bars.
-        let from = start + column * len / u64::from(WIDTH);
-        let to = (start + (column + 1) * len / u64::from(WIDTH)).max(from + 1);
-        let at = curve.partition_point(|&(step, _)| u64::from(step) <= from);
-        let after = curve.partition_point(|&(step, _)| u64::from(step) < to);
-        curve[at.saturating_sub(1)..after].iter().map(|&(_, load)| load).max().unwrap_or(0)
+        let from = start + at(column);
+        let last = start + at(column + 1).saturating_sub(1).max(at(column));
+        let current = curve.partition_point(|&(step, _)| step <= from).saturating_sub(1);
+        let after = curve.partition_point(|&(step, _)| step <= last);
+        curve[current..after].iter().map(|&(_, load)| load).max().unwrap_or(0)
     })
 }
 
@@ -96,12 +99,12 @@ mod tests {
         #[test]
         fn a_column_is_the_highest_load_of_its_steps(
             loads in prop::collection::vec(1u64..100, 1..400),
-            start in 0u32..50,
+            start in 0u64..50,
         ) {
             let n = loads.len();
             // One entry for each step, and the end.
             let curve: Vec<_> = (start..).zip(loads.iter().copied().chain([0])).collect();
-            let steps = start..start + u32::try_from(n).unwrap();
+            let steps = start..start + n as u64;
             let width = WIDTH as usize;
             for (column, load) in (0..width).zip(columns(&curve, &steps)) {
                 let (from, to) = (column * n / width, (column + 1) * n / width);
@@ -123,6 +126,6 @@ mod tests {
     #[test]
     fn no_load_and_the_longest_times_are_drawn() {
         assert_eq!(draw(&[], 0..0).lines().count(), 15);
-        assert!(draw(&[(0, u64::MAX), (u32::MAX, 0)], 0..u32::MAX).contains("16777216.00 ┤████"));
+        assert!(draw(&[(1, u64::MAX), (u64::MAX, 0)], 1..u64::MAX).contains("16777216.00 ┤████"));
     }
 }

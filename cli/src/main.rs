@@ -20,7 +20,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let problem = read(&args[2])?;
     let json = args.iter().any(|a| a == "--json");
     let mut out = std::io::stdout().lock();
-    if args[1] == "stats" { stats::run(&problem, json, &mut out) } else { compare::run(&problem, json, &mut out) }
+    match (args[1].as_str(), json) {
+        ("stats", true) => stats::Stats::of(&problem)?.write_json(&mut out)?,
+        ("stats", false) => stats::Stats::of(&problem)?.write_page(&mut out)?,
+        (_, true) => compare::Comparison::of(&problem)?.write_json(&mut out)?,
+        (_, false) => compare::Comparison::of(&problem)?.write_table(&mut out)?,
+    }
+    Ok(())
 }
 
 fn read(path: &str) -> Result<Problem, Box<dyn Error>> {

@@ -2,13 +2,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::error::Error;
-use std::io::Write;
+use std::io::{self, Write};
 
 use serde::Serialize;
-use sublet_core::block;
 use sublet_core::place::interval::{self, Sweep};
 use sublet_core::trace::{Event, Op};
+use sublet_core::{Error, block};
 
 use crate::load_chart;
 use crate::problem::{Problem, Trace};
@@ -19,18 +18,18 @@ use crate::unit::Unit;
 /// How many of the largest blocks at the peak are told.
 const LARGEST: usize = 10;
 
-/// What `--json` prints. Sizes in bytes.
+/// Counts of one problem. Sizes in bytes; steps as the file calls them.
 #[derive(Debug, Serialize)]
-struct Stats<'a> {
+pub(crate) struct Stats<'a> {
     input: &'a str,
     blocks: usize,
     total_bytes: u64,
     /// First step and one past the last.
-    first_step: u32,
-    end_step: u32,
+    first_step: u64,
+    end_step: u64,
     max_load: u64,
     /// The first step with the max load.
-    peak_step: u32,
+    peak_step: u64,
     alive_at_peak: usize,
     /// Sets of blocks that are alive together and to which none can be added.
     maximal_cliques: usize,
@@ -44,7 +43,7 @@ struct Stats<'a> {
     events: Option<Events>,
     largest_at_peak: Vec<Largest<'a>>,
     /// The load from each step on at which it may change.
-    load_curve: Vec<(u32, u64)>,
+    load_curve: Vec<(u64, u64)>,
 }
 
 /// What a trace tells beyond its blocks.
@@ -68,68 +67,127 @@ struct Largest<'a> {
     id: &'a str,
     size: u64,
     percent_of_load: f64,
-    lower: u32,
-    upper: u32,
+    lower: u64,
+    upper: u64,
     /// The operator that allocated it, in a trace.
     op: Option<String>,
 }
 
-/// Counts and prints: one JSON object, or a page with the load curve.
-///
-/// # Errors
-/// Blocks that cannot be planned, and what writing gives.
-pub(crate) fn run(problem: &Problem, json: bool, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
-    let stats = stats(problem)?;
-    if json {
-        serde_json::to_writer(&mut *out, &stats)?;
-        writeln!(out)?;
-    } else {
-        write_page(&stats, out)?;
+impl<'a> Stats<'a> {
+    /// Counts.
+    ///
+    /// # Errors
+    /// Blocks that cannot be planned.
+    pub(crate) fn of(problem: &'a Problem) -> Result<Self, Error> {
+        let blocks = &problem.blocks;
+        // Beyond this, no sum of sizes overflows.
+        block::check(blocks, 1)?;
+        let mut scratch = Scratch::of(interval::workspace(blocks.len()));
+        let sweep = Sweep::new(blocks, scratch.lend())?;
+        let load_curve: Vec<_> = sweep.load_curve().collect();
+        let (peak_step, max_load) =
+            load_curve.iter().copied().max_by_key(|&(step, load)| (load, Reverse(step))).unwrap_or_default();
+        let mut at_peak: Vec<usize> =
+            (0..blocks.len()).filter(|&i| blocks[i].start <= peak_step && peak_step < blocks[i].end).collect();
+        at_peak.sort_by_key(|&i| Reverse(blocks[i].size));
+        let trace = problem.trace.as_ref();
+        let largest_at_peak = at_peak.iter().take(LARGEST).map(|&i| {
+            let b = blocks[i];
+            Largest {
+                id: problem.ids.get(i).map_or("", String::as_str),
+                size: b.size,
+                percent_of_load: percent(b.size, max_load),
+                lower: problem.time(b.start),
+                upper: problem.time(b.end),
+                op: trace.and_then(|t| allocated_by(t, b.start)),
+            }
+        });
+        Ok(Self {
+            input: &problem.name,
+            blocks: blocks.len(),
+            total_bytes: blocks.iter().map(|b| b.size).sum(),
+            first_step: problem.time(blocks.iter().map(|b| b.start).min().unwrap_or(0)),
+            end_step: problem.time(blocks.iter().map(|b| b.end).max().unwrap_or(0)),
+            max_load,
+            peak_step: problem.time(peak_step),
+            alive_at_peak: at_peak.len(),
+            maximal_cliques: sweep.cliques().count(),
+            components: sweep.components().count(),
+            aligned: blocks.iter().filter(|b| b.alignment > 1).count(),
+            pinned: blocks.iter().filter(|b| b.pin.is_some()).count(),
+            events: trace.map(|t| events(t, peak_step)),
+            largest_at_peak: largest_at_peak.collect(),
+            load_curve: load_curve.into_iter().map(|(step, load)| (problem.time(step), load)).collect(),
+        })
     }
-    Ok(())
-}
 
-fn stats(problem: &Problem) -> Result<Stats<'_>, sublet_core::Error> {
-    let blocks = &problem.blocks;
-    // Beyond this, no sum of sizes overflows.
-    block::check(blocks, 1)?;
-    let mut scratch = Scratch::of(interval::workspace(blocks.len()));
-    let sweep = Sweep::new(blocks, scratch.lend())?;
-    let load_curve: Vec<_> = sweep.load_curve().collect();
-    let (peak_step, max_load) =
-        load_curve.iter().copied().max_by_key(|&(step, load)| (load, Reverse(step))).unwrap_or_default();
-    let mut at_peak: Vec<usize> =
-        (0..blocks.len()).filter(|&i| blocks[i].start <= peak_step && peak_step < blocks[i].end).collect();
-    at_peak.sort_by_key(|&i| Reverse(blocks[i].size));
-    let trace = problem.trace.as_ref();
-    let largest_at_peak = at_peak.iter().take(LARGEST).map(|&i| {
-        let b = blocks[i];
-        Largest {
-            id: problem.ids.get(i).map_or("", String::as_str),
-            size: b.size,
-            percent_of_load: percent(b.size, max_load),
-            lower: b.start,
-            upper: b.end,
-            op: trace.and_then(|t| allocated_by(t, b.start)),
+    /// One JSON object in a line.
+    pub(crate) fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
+        serde_json::to_writer(&mut *out, self)?;
+        writeln!(out)
+    }
+
+    /// A page for people, with the load curve.
+    pub(crate) fn write_page(&self, out: &mut impl Write) -> io::Result<()> {
+        let unit = Unit::for_largest(self.max_load);
+        writeln!(out, "{}\n", self.input)?;
+        let mut facts = vec![
+            ("blocks", format!("{}, {} in all", self.blocks, unit.size(self.total_bytes))),
+            ("steps", format!("{} to {}", self.first_step, self.end_step)),
+        ];
+        if let Some(e) = &self.events {
+            facts.push((
+                "events",
+                format!("mallocs {}, frees {}, reads {}, writes {}", e.mallocs, e.frees, e.reads, e.writes),
+            ));
+            if e.swaps_out + e.swaps_in > 0 {
+                facts.push(("swaps", format!("out {}, in {}", e.swaps_out, e.swaps_in)));
+            }
+            let again = if e.operators_run_again > 0 {
+                format!(", {} run again", e.operators_run_again)
+            } else {
+                String::new()
+            };
+            facts.push(("operators", format!("{}{again}, in {}", e.operators, milliseconds(e.end_time_ns))));
         }
-    });
-    Ok(Stats {
-        input: &problem.name,
-        blocks: blocks.len(),
-        total_bytes: blocks.iter().map(|b| b.size).sum(),
-        first_step: blocks.iter().map(|b| b.start).min().unwrap_or(0),
-        end_step: blocks.iter().map(|b| b.end).max().unwrap_or(0),
-        max_load,
-        peak_step,
-        alive_at_peak: at_peak.len(),
-        maximal_cliques: sweep.cliques().count(),
-        components: sweep.components().count(),
-        aligned: blocks.iter().filter(|b| b.alignment > 1).count(),
-        pinned: blocks.iter().filter(|b| b.pin.is_some()).count(),
-        events: trace.map(|t| events(t, peak_step)),
-        largest_at_peak: largest_at_peak.collect(),
-        load_curve,
-    })
+        let time = self.events.as_ref().map_or(String::new(), |e| format!(", {}", milliseconds(e.peak_time_ns)));
+        facts.extend([
+            (
+                "max load",
+                format!("{} ({} bytes) at step {}{time}", unit.size(self.max_load), self.max_load, self.peak_step),
+            ),
+            ("at the peak", format!("{} blocks alive", self.alive_at_peak)),
+            ("maximal cliques", self.maximal_cliques.to_string()),
+            ("components", self.components.to_string()),
+        ]);
+        if self.aligned > 0 {
+            facts.push(("aligned", format!("{} of the blocks", self.aligned)));
+        }
+        if self.pinned > 0 {
+            facts.push(("pinned", format!("{} of the blocks", self.pinned)));
+        }
+        for (name, fact) in facts {
+            writeln!(out, "{name:<15}  {fact}")?;
+        }
+
+        writeln!(out, "\n{}", load_chart::draw(&self.load_curve, self.first_step..self.end_step))?;
+
+        writeln!(out, "largest blocks at the peak\n")?;
+        let size = format!("size {}", unit.name());
+        let op = if self.events.is_some() { "allocated by" } else { "" };
+        let mut table = table::aligned(["block", &size, "% of load", "from step", "to step", op], 1..5);
+        for l in &self.largest_at_peak {
+            table.add_row([
+                l.id,
+                &unit.number(l.size.into()),
+                &format!("{:.1}", l.percent_of_load),
+                &l.lower.to_string(),
+                &l.upper.to_string(),
+                l.op.as_deref().unwrap_or(""),
+            ]);
+        }
+        writeln!(out, "{}", table.trim_fmt())
+    }
 }
 
 fn events(trace: &Trace, peak_step: u32) -> Events {
@@ -173,60 +231,6 @@ fn percent(bytes: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { 100.0 * (bytes as f64 / of as f64) }
 }
 
-fn write_page(s: &Stats<'_>, out: &mut impl Write) -> std::io::Result<()> {
-    let unit = Unit::for_largest(s.max_load);
-    writeln!(out, "{}\n", s.input)?;
-    let mut facts = vec![
-        ("blocks", format!("{}, {} in all", s.blocks, unit.size(s.total_bytes))),
-        ("steps", format!("{} to {}", s.first_step, s.end_step)),
-    ];
-    if let Some(e) = &s.events {
-        facts.push((
-            "events",
-            format!("mallocs {}, frees {}, reads {}, writes {}", e.mallocs, e.frees, e.reads, e.writes),
-        ));
-        if e.swaps_out + e.swaps_in > 0 {
-            facts.push(("swaps", format!("out {}, in {}", e.swaps_out, e.swaps_in)));
-        }
-        let again =
-            if e.operators_run_again > 0 { format!(", {} run again", e.operators_run_again) } else { String::new() };
-        facts.push(("operators", format!("{}{again}, in {}", e.operators, milliseconds(e.end_time_ns))));
-    }
-    let time = s.events.as_ref().map_or(String::new(), |e| format!(", {}", milliseconds(e.peak_time_ns)));
-    facts.extend([
-        ("max load", format!("{} ({} bytes) at step {}{time}", unit.size(s.max_load), s.max_load, s.peak_step)),
-        ("at the peak", format!("{} blocks alive", s.alive_at_peak)),
-        ("maximal cliques", s.maximal_cliques.to_string()),
-        ("components", s.components.to_string()),
-    ]);
-    if s.aligned > 0 {
-        facts.push(("aligned", format!("{} of the blocks", s.aligned)));
-    }
-    if s.pinned > 0 {
-        facts.push(("pinned", format!("{} of the blocks", s.pinned)));
-    }
-    for (name, fact) in facts {
-        writeln!(out, "{name:<15}  {fact}")?;
-    }
-
-    writeln!(out, "\n{}", load_chart::draw(&s.load_curve, s.first_step..s.end_step))?;
-
-    writeln!(out, "largest blocks at the peak\n")?;
-    let size = format!("size {}", unit.name());
-    let mut table = table::aligned(["block", &size, "% of load", "from step", "to step", "allocated by"], 1..5);
-    for l in &s.largest_at_peak {
-        table.add_row([
-            l.id,
-            &unit.number(l.size.into()),
-            &format!("{:.1}", l.percent_of_load),
-            &l.lower.to_string(),
-            &l.upper.to_string(),
-            l.op.as_deref().unwrap_or(""),
-        ]);
-    }
-    writeln!(out, "{}", table.trim_fmt())
-}
-
 #[expect(clippy::cast_precision_loss, reason = "three decimals, to be read")]
 fn milliseconds(ns: u64) -> String {
     format!("{:.3} ms", ns as f64 / 1e6)
@@ -263,19 +267,26 @@ mod tests {
                 stays: vec![stay(0, 0), stay(1, 0), stay(1, 1)],
                 op_names: vec!["conv".into()],
             }),
+            ..Problem::default()
         }
     }
 
-    fn printed(problem: &Problem, json: bool) -> String {
+    fn page(problem: &Problem) -> String {
         let mut out = Vec::new();
-        run(problem, json, &mut out).unwrap();
+        Stats::of(problem).unwrap().write_page(&mut out).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    fn json(problem: &Problem) -> Value {
+        let mut out = Vec::new();
+        Stats::of(problem).unwrap().write_json(&mut out).unwrap();
+        serde_json::from_slice(&out).unwrap()
     }
 
     #[test]
     fn the_page_of_a_trace() {
         assert_eq!(
-            printed(&trace(), false),
+            page(&trace()),
             "\
 tiny.csv
 
@@ -316,9 +327,8 @@ x         100       25.0          1        4  0 conv
 
     #[test]
     fn json_of_a_trace() {
-        let json: Value = serde_json::from_str(&printed(&trace(), true)).unwrap();
         assert_eq!(
-            json,
+            json(&trace()),
             json!({
                 "input": "tiny.csv", "blocks": 3, "total_bytes": 500, "first_step": 0, "end_step": 8,
                 "max_load": 400, "peak_step": 1, "alive_at_peak": 2, "maximal_cliques": 2, "components": 1,
@@ -342,13 +352,33 @@ x         100       25.0          1        4  0 conv
             Block { alignment: 2, ..Block::new(7, 9, 8) },
         ];
         let ids = ["a", "b", "c"].map(String::from).to_vec();
-        let instance = Problem { name: "-".into(), blocks, ids, trace: None };
-        let json: Value = serde_json::from_str(&printed(&instance, true)).unwrap();
+        let instance = Problem { name: "-".into(), blocks, ids, ..Problem::default() };
+        let json = json(&instance);
         assert_eq!((&json["aligned"], &json["pinned"], &json["components"]), (&json!(2), &json!(1), &json!(2)));
         assert_eq!((&json["first_step"], &json["peak_step"], &json["mallocs"]), (&json!(5), &json!(5), &Value::Null));
-        let page = printed(&instance, false);
+        let page = page(&instance);
         assert!(page.contains("\naligned          2 of the blocks\npinned           1 of the blocks\n"), "{page}");
         assert!(!page.contains("events") && !page.contains("operators"), "{page}");
+    }
+
+    #[test]
+    fn steps_are_called_as_in_the_file() {
+        let far = 1 << 40;
+        let problem = Problem {
+            blocks: vec![Block::new(0, 2, 8), Block::new(1, 2, 8)],
+            times: vec![7, far, 2 * far],
+            ..Problem::default()
+        };
+        let json = json(&problem);
+        assert_eq!(
+            (&json["first_step"], &json["peak_step"], &json["end_step"]),
+            (&json!(7), &json!(far), &json!(2 * far))
+        );
+        assert_eq!(json["load_curve"], json!([[7, 8], [far, 16], [2 * far, 0]]));
+        assert_eq!(
+            (&json["largest_at_peak"][1]["lower"], &json["largest_at_peak"][1]["upper"]),
+            (&json!(far), &json!(2 * far))
+        );
     }
 
     #[test]
@@ -362,8 +392,8 @@ x         100       25.0          1        4  0 conv
 
     #[test]
     fn nothing_and_too_much_are_no_trouble() {
-        assert!(printed(&Problem::default(), false).contains("at the peak      0 blocks alive"));
+        assert!(page(&Problem::default()).contains("at the peak      0 blocks alive"));
         let huge = Problem { blocks: vec![Block::new(0, 1, u64::MAX); 2], ..Problem::default() };
-        assert_eq!(stats(&huge).unwrap_err(), sublet_core::Error::SizeOverflow { block: 1 });
+        assert_eq!(Stats::of(&huge).unwrap_err(), Error::SizeOverflow { block: 1 });
     }
 }
