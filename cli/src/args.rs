@@ -1,10 +1,14 @@
 //! What the command line says.
 
+use std::iter;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sublet_core::Constraints;
+use sublet_core::place::Solver;
 
-use crate::{size, solve};
+use crate::size;
 
 const INPUTS: &str = "\
 INPUT is recognised by its content, whatever it is called; - is standard input:
@@ -20,21 +24,21 @@ Exit status: 0 fine; 1 no plan within the capacity, or an invalid plan; 2 wrong 
 
 const EXAMPLES: &str = "\
 Examples:
-  sublet plan traces/resnet50.csv
-  sublet plan traces/resnet50.csv --capacity 8G --alignment 256 --output plan.csv
-  sublet verify traces/resnet50.csv plan.csv --json
+  sublet plan traces/resnet50_train_b32.csv
+  sublet plan traces/resnet50_train_b32.csv --capacity 8G --alignment 256 --output plan.csv
+  sublet verify traces/resnet50_train_b32.csv plan.csv --json
   sublet convert snapshot.pickle trace.csv";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
-  sublet plan traces/resnet50.csv
+  sublet plan traces/resnet50_train_b32.csv --report plan.html
   sublet plan model.csv --capacity 512MiB --alignment 64 --output model.plan.csv
   sublet plan snapshot.pickle --json
   gzip -dc trace.csv.gz | sublet plan - --output -";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
-  sublet verify traces/resnet50.csv plan.csv
+  sublet verify traces/resnet50_train_b32.csv plan.csv
   sublet verify model.csv solution.csv --capacity 1MiB --json";
 
 const CONVERT_EXAMPLES: &str = "\
@@ -42,7 +46,7 @@ Without --to, the name of OUTPUT decides: .lp is LP text, plan.csv and NAME.plan
 NAME.trace.csv are traces, any other .csv is an instance.
 
 Examples:
-  sublet convert traces/resnet50.csv instance.csv
+  sublet convert traces/resnet50_train_b32.csv instance.csv
   sublet convert snapshot.pickle trace.csv
   sublet convert model.csv model.lp --capacity 1MiB
   sublet convert trace.csv - --to instance";
@@ -61,6 +65,10 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Proves a plan valid, or names the first constraint that it breaks
     Verify(VerifyArgs),
+    /// Every solver, and what users have today, on the same blocks
+    Compare(InputArgs),
+    /// Blocks, events, max load, the load curve, the largest blocks at the peak
+    Stats(InputArgs),
     /// Writes the blocks of INPUT in another format
     Convert(ConvertArgs),
     /// Prints the completions for a shell
@@ -94,11 +102,14 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) constraints: ConstraintArgs,
     /// Who places the blocks
-    #[arg(long, value_name = "NAME", value_parser = solve::SOLVERS, default_value = solve::SOLVERS[0])]
-    pub(crate) solver: String,
+    #[arg(long, value_name = "NAME", value_parser = solvers(), default_value = Solver::Auto.name())]
+    pub(crate) solver: Solver,
     /// Writes the plan to this file; - is standard output
     #[arg(long, short, value_name = "PLAN")]
     pub(crate) output: Option<String>,
+    /// Draws the memory map: a page for the browser, or the picture alone if the name ends in .svg
+    #[arg(long, value_name = "HTML|SVG")]
+    pub(crate) report: Option<String>,
     /// Prints one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -118,6 +129,16 @@ pub(crate) struct VerifyArgs {
     pub(crate) json: bool,
 }
 
+/// A command that only looks.
+#[derive(Debug, Args)]
+pub(crate) struct InputArgs {
+    /// An instance, a trace, an RMM log or a PyTorch memory snapshot; - is standard input
+    pub(crate) input: String,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = CONVERT_EXAMPLES)]
 pub(crate) struct ConvertArgs {
@@ -131,6 +152,12 @@ pub(crate) struct ConvertArgs {
     /// W of the MIP: where the arena ends
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) capacity: Option<u64>,
+}
+
+/// The solvers by their names.
+fn solvers() -> impl TypedValueParser<Value = Solver> {
+    let names = iter::once(Solver::Auto).chain(Solver::MEMBERS).map(Solver::name);
+    PossibleValuesParser::new(names).try_map(|name| Solver::named(&name).ok_or("no solver has this name"))
 }
 
 /// A format that is written.

@@ -1,16 +1,20 @@
 //! The command line of sublet: files in, files and pictures out.
 mod args;
+mod compare;
 mod convert;
 mod failure;
 mod input;
+mod load_chart;
 mod outcome;
 mod output;
 mod plan;
+mod pools;
 mod problem;
 mod progress;
 mod scratch;
 mod size;
-mod solve;
+mod stats;
+mod table;
 mod unit;
 mod verify;
 
@@ -26,6 +30,8 @@ fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Plan(args) => plan::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Stats(args) => stats::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

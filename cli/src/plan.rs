@@ -1,17 +1,20 @@
 //! `sublet plan`: an address for every block, proved before it is shown.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::Instant;
 
-use sublet_core::place::{Options, Summary};
-use sublet_core::{Constraints, Error, VerifiedPlan, verify};
+use sublet_core::place::{self, Options, Summary};
+use sublet_core::verify::{self, Violation};
+use sublet_core::{Constraints, Error, VerifiedPlan};
 
 use crate::args::PlanArgs;
 use crate::failure::{Failure, InputError};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::scratch::Scratch;
-use crate::{input, output, progress, solve};
+use crate::report::{self, Picture};
+use crate::{input, output, progress};
 
 /// Plans, verifies, writes and prints.
 ///
@@ -24,13 +27,18 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let problem = input::read(&args.input)?;
     let constraints = args.constraints.get();
     let options = Options { constraints, ..Options::default() };
+    let mut offsets = vec![0; problem.blocks.len()];
+    let mut scratch = Scratch::of(place::workspace(offsets.len()));
     let begin = Instant::now();
-    let solved = progress::during("placing", |_| solve::solve(&problem, &args.solver, &options));
+    let placed = progress::during("placing", |_| {
+        place::place(args.solver, &problem.blocks, &options, scratch.lend(), &mut offsets)
+    });
     let seconds = begin.elapsed().as_secs_f64();
-    let (offsets, summary) = match solved {
-        Ok(solved) => solved,
+    drop(scratch);
+    let summary = match placed {
+        Ok(summary) => summary,
         Err(e @ Error::OverCapacity { peak, lower_bound, .. }) => {
-            return Err(refuse(args, &problem, &e, Summary { peak, lower_bound }, seconds));
+            return Err(refuse(args, &problem, &e, Summary { peak, lower_bound, solver: args.solver }, seconds));
         }
         Err(e) => return Err(Failure::Input(InputError::file(&args.input, problem.explain(&e)))),
     };
@@ -38,8 +46,13 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     if let Some(file) = &args.output {
         output::write(file, |out| output::plan(&problem, &plan, out))?;
     }
+    if let Some(file) = &args.report {
+        let picture = Picture { problem: &problem, plan: &plan, solver: summary.solver.name(), rows: Vec::new() };
+        let svg = Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case("svg"));
+        output::write(file, |out| if svg { report::svg(&picture, out) } else { report::html(&picture, out) })?;
+    }
     let optimal = plan.peak() == plan.max_load().max(summary.lower_bound);
-    let outcome = Outcome { solver: Some(&args.solver), seconds, optimal, ..Outcome::of(&plan, &args.input) };
+    let outcome = Outcome { solver: Some(summary.solver.name()), seconds, optimal, ..Outcome::of(&plan, &args.input) };
     let printed = match (args.json, args.output.as_deref()) {
         (true, _) => outcome.json(&mut io::stdout().lock()),
         // The plan itself is on standard output.
@@ -59,8 +72,15 @@ fn verified<'a>(
     constraints: &Constraints,
 ) -> Result<VerifiedPlan<'a>, Failure> {
     let mut scratch = Scratch::of(verify::workspace(offsets.len()));
-    verify::verify(&problem.blocks, offsets, constraints, scratch.lend())
-        .map_err(|e| Failure::No(format!("the solver made an invalid plan, please report it: {}", problem.explain(&e))))
+    verify::verify(&problem.blocks, offsets, constraints, scratch.lend()).map_err(|e| match e {
+        // Solvers leave pinned blocks where they are, even where no plan can.
+        Error::Invalid(Violation::Overlap { first, second, .. }) if problem.pinned(first) && problem.pinned(second) => {
+            let (first, second) = (problem.id(first), problem.id(second));
+            let message = format!("the pinned blocks {first} and {second} are alive together and share an address");
+            Failure::Input(InputError::file(&problem.name, message))
+        }
+        e => Failure::No(format!("the solver made an invalid plan, please report it: {}", problem.explain(&e))),
+    })
 }
 
 /// The best plan found does not fit.
@@ -69,7 +89,7 @@ fn refuse(args: &PlanArgs, problem: &Problem, error: &Error, summary: Summary, s
     if args.json {
         let (peak, lower_bound) = (Some(summary.peak), Some(summary.lower_bound));
         let refused = Outcome::refused(problem, peak, &message);
-        let outcome = Outcome { solver: Some(&args.solver), seconds, lower_bound, ..refused };
+        let outcome = Outcome { solver: Some(args.solver.name()), seconds, lower_bound, ..refused };
         if let Err(e) = outcome.json(&mut io::stdout().lock()) {
             return Failure::printing(&e);
         }

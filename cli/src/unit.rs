@@ -8,10 +8,11 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// The largest unit of which `largest`, in bytes, has at least one.
+    /// The largest unit of which `largest`, in bytes, has at least ten, so that with two decimals what is
+    /// a thousandth of it still shows.
     pub(crate) fn for_largest(largest: u64) -> Self {
         const NAMES: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-        let power = (largest.max(1).ilog2() / 10).min(4);
+        let power = ((largest / 10).max(1).ilog2() / 10).min(4);
         Self { name: NAMES[power as usize], bytes: 1 << (10 * power) }
     }
 
@@ -40,15 +41,15 @@ mod tests {
     fn the_largest_size_decides() {
         for (largest, text) in [
             (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.00 KiB"),
-            (1536 << 10, "1.50 MiB"),
-            ((1 << 30) - 1, "1024.00 MiB"),
-            (5 << 30, "5.00 GiB"),
+            (10_239, "10239 B"),
+            (10_240, "10.00 KiB"),
+            ((10 << 20) - 1, "10240.00 KiB"),
+            (1536 << 20, "1536.00 MiB"),
+            (10 << 30, "10.00 GiB"),
             (u64::MAX, "16777216.00 TiB"),
         ] {
             assert_eq!(Unit::for_largest(largest).size(largest), text);
         }
-        assert_eq!(Unit::for_largest(1 << 20).number(-(1 << 19)), "-0.50");
+        assert_eq!(Unit::for_largest(10 << 20).number(-(1 << 19)), "-0.50");
     }
 }

@@ -1,0 +1,271 @@
+//! `sublet compare`: every solver, and what users have today, on the same blocks.
+
+use std::io::{self, Write};
+use std::iter;
+use std::time::Instant;
+
+use serde::Serialize;
+use sublet_core::place::interval::{self, Sweep};
+use sublet_core::place::{self, Solver};
+use sublet_core::{Block, Error, verify};
+
+use crate::args::InputArgs;
+use crate::failure::{Failure, InputError};
+use crate::{input, pools, progress};
+use crate::problem::Problem;
+use crate::scratch::Scratch;
+use crate::table;
+use crate::unit::Unit;
+
+/// Reads, compares and prints.
+///
+/// # Errors
+/// A file that cannot be read, or blocks that cannot be planned.
+pub(crate) fn run(args: &InputArgs) -> Result<(), Failure> {
+    let problem = input::read(&args.input)?;
+    let comparison = progress::during("comparing", |_| Comparison::of(&problem))
+        .map_err(|e| InputError::file(&args.input, problem.explain(&e)))?;
+    let mut out = io::stdout().lock();
+    let printed = if args.json { comparison.write_json(&mut out) } else { comparison.write_table(&mut out) };
+    printed.map_err(|e| Failure::printing(&e))
+}
+
+/// The portfolio and each of its members.
+fn all_solvers() -> impl Iterator<Item = Solver> {
+    iter::once(Solver::Auto).chain(Solver::MEMBERS)
+}
+
+/// What the solvers and the allocators have reached on one problem. Sizes in bytes.
+#[derive(Debug, Serialize)]
+pub(crate) struct Comparison<'a> {
+    input: &'a str,
+    blocks: usize,
+    max_load: u64,
+    solvers: Vec<Solved>,
+    today: Vec<Today>,
+}
+
+/// What a solver has reached.
+#[derive(Debug, Serialize)]
+struct Solved {
+    solver: &'static str,
+    peak: u64,
+    /// What no plan can be below.
+    lower_bound: u64,
+    /// Peak over max load.
+    ratio: f64,
+    /// Whether the peak is the lower bound.
+    optimal: bool,
+    /// Time of the placement alone.
+    seconds: f64,
+    /// Always true: a plan that is refused is an error, not a row.
+    verified: bool,
+}
+
+/// What an allocator of today reserves, and what the best plan saves of it.
+#[derive(Debug, Serialize)]
+struct Today {
+    allocator: &'static str,
+    peak: u64,
+    ratio: f64,
+    /// Negative where the plan takes more.
+    saved_bytes: i128,
+    saved_percent: f64,
+}
+
+impl<'a> Comparison<'a> {
+    /// Places with every solver and serves with every allocator.
+    ///
+    /// # Errors
+    /// Blocks that cannot be planned, and a plan that the verifier refuses.
+    pub(crate) fn of(problem: &'a Problem) -> Result<Self, Error> {
+        let blocks = &problem.blocks;
+        let n = blocks.len();
+        let solvers = all_solvers().map(|s| solve(s, blocks)).collect::<Result<Vec<_>, _>>()?;
+        // The solvers have checked that the load can be counted.
+        let max_load = Sweep::new(blocks, Scratch::of(interval::workspace(n)).lend())?.max_load();
+        let best = solvers.iter().map(|s| s.peak).min().unwrap_or(max_load);
+        let today = pools::all()
+            .into_iter()
+            .map(|(allocator, mut pool)| {
+                let peak = pools::simulate(pool.as_mut(), blocks)?;
+                let saved_bytes = i128::from(peak) - i128::from(best);
+                let saved_percent = 100.0 * (1.0 - ratio(best, peak));
+                Ok(Today { allocator, peak, ratio: ratio(peak, max_load), saved_bytes, saved_percent })
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self { input: &problem.name, blocks: n, max_load, solvers, today })
+    }
+
+    /// One JSON object in a line.
+    pub(crate) fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
+        serde_json::to_writer(&mut *out, self)?;
+        writeln!(out)
+    }
+
+    /// A table for people.
+    pub(crate) fn write_table(&self, out: &mut impl Write) -> io::Result<()> {
+        let unit = Unit::for_largest(self.max_load);
+        let max_load = unit.size(self.max_load);
+        writeln!(out, "{}: {} blocks, max load {max_load} ({} bytes)\n", self.input, self.blocks, self.max_load)?;
+        let (peak, saved) = (format!("peak {}", unit.name()), format!("plan saves {}", unit.name()));
+        let mut table = table::aligned(["", &peak, "ratio", "optimal", "seconds", &saved, "%"], 1..7);
+        for s in &self.solvers {
+            table.add_row([
+                s.solver,
+                &unit.number(s.peak.into()),
+                &format!("{:.6}", s.ratio),
+                if s.optimal { "yes" } else { "no" },
+                &format!("{:.3}", s.seconds),
+            ]);
+        }
+        table.add_row(["today:"]);
+        for t in &self.today {
+            table.add_row([
+                t.allocator,
+                &unit.number(t.peak.into()),
+                &format!("{:.6}", t.ratio),
+                "",
+                "",
+                &unit.number(t.saved_bytes),
+                &format!("{:.1}", t.saved_percent),
+            ]);
+        }
+        writeln!(out, "{}", table.trim_fmt())
+    }
+}
+
+/// Places with one solver; the row of a plan that the verifier has accepted.
+fn solve(solver: Solver, blocks: &[Block]) -> Result<Solved, Error> {
+    let n = blocks.len();
+    let options = place::Options::default();
+    let mut scratch = Scratch::of(place::workspace(n).max(verify::workspace(n)));
+    let mut offsets = vec![0; n];
+    let begin = Instant::now();
+    let summary = place::place(solver, blocks, &options, scratch.lend(), &mut offsets)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let plan = verify::verify(blocks, &offsets, &options.constraints, scratch.lend())?;
+    let lower_bound = summary.lower_bound.max(plan.max_load());
+    Ok(Solved {
+        solver: solver.name(),
+        peak: plan.peak(),
+        lower_bound,
+        ratio: plan.ratio(),
+        optimal: plan.peak() == lower_bound,
+        seconds,
+        verified: true,
+    })
+}
+
+/// `bytes` over `of`; 1 where there is nothing.
+#[expect(clippy::cast_precision_loss, reason = "a ratio to be read")]
+fn ratio(bytes: u64, of: u64) -> f64 {
+    if of == 0 { 1.0 } else { bytes as f64 / of as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const MIB: u64 = 1 << 20;
+
+    /// Two blocks of 6 MiB, one after the other, beside one of 4 MiB.
+    fn problem() -> Problem {
+        Problem {
+            name: "three.csv".into(),
+            blocks: vec![Block::new(0, 2, 6 * MIB), Block::new(0, 4, 4 * MIB), Block::new(2, 4, 6 * MIB)],
+            ids: ["0", "1", "2"].map(String::from).to_vec(),
+            ..Problem::default()
+        }
+    }
+
+    #[test]
+    fn json_has_every_solver_and_every_allocator() {
+        let mut out = Vec::new();
+        Comparison::of(&problem()).unwrap().write_json(&mut out).unwrap();
+        let mut json: Value = serde_json::from_slice(&out).unwrap();
+        let solvers = json["solvers"].take();
+        assert_eq!(
+            json,
+            json!({"input": "three.csv", "blocks": 3, "max_load": 10 * MIB, "solvers": null, "today": [
+                {"allocator": "none", "peak": 16 * MIB, "ratio": 1.6, "saved_bytes": 6 * MIB, "saved_percent": 37.5},
+                {"allocator": "cnmem", "peak": 10 * MIB, "ratio": 1.0, "saved_bytes": 0, "saved_percent": 0.0},
+                {"allocator": "pytorch", "peak": 20 * MIB, "ratio": 2.0, "saved_bytes": 10 * MIB, "saved_percent": 50.0},
+            ]})
+        );
+        let solvers = solvers.as_array().unwrap();
+        let names: Vec<_> = solvers.iter().map(|s| s["solver"].as_str().unwrap()).collect();
+        assert!(names.into_iter().eq(all_solvers().map(Solver::name)));
+        for s in solvers {
+            assert_eq!(s["lower_bound"], 10 * MIB);
+            assert_eq!(s["optimal"], s["peak"] == 10 * MIB);
+            assert_eq!(s["verified"], true);
+            assert!(s["peak"].as_u64().unwrap() >= 10 * MIB);
+            assert!(s["ratio"].as_f64().unwrap() >= 1.0);
+            assert!(s["seconds"].as_f64().unwrap() >= 0.0);
+        }
+    }
+
+    #[test]
+    fn the_table_is_aligned() {
+        let problem = problem();
+        let mut comparison = Comparison::of(&problem).unwrap();
+        comparison.solvers = vec![
+            Solved {
+                solver: "best_fit",
+                peak: 10 * MIB,
+                lower_bound: 10 * MIB,
+                ratio: 1.0,
+                optimal: true,
+                seconds: 0.0123,
+                verified: true,
+            },
+            Solved {
+                solver: "coloring",
+                peak: 11 * MIB,
+                lower_bound: 10 * MIB,
+                ratio: 1.1,
+                optimal: false,
+                seconds: 12.5,
+                verified: true,
+            },
+        ];
+        let mut out = Vec::new();
+        comparison.write_table(&mut out).unwrap();
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "\
+three.csv: 3 blocks, max load 10.00 MiB (10485760 bytes)
+
+          peak MiB     ratio  optimal  seconds  plan saves MiB     %
+best_fit     10.00  1.000000      yes    0.012
+coloring     11.00  1.100000       no   12.500
+today:
+none         16.00  1.600000                              6.00  37.5
+cnmem        10.00  1.000000                              0.00   0.0
+pytorch      20.00  2.000000                             10.00  50.0
+"
+        );
+    }
+
+    #[test]
+    fn a_plan_may_take_more_than_an_allocator() {
+        let t = Today { allocator: "cnmem", peak: 3, ratio: 1.0, saved_bytes: -1, saved_percent: -50.0 };
+        assert_eq!(serde_json::to_value(t).unwrap()["saved_bytes"], -1);
+    }
+
+    #[test]
+    fn nothing_to_place_is_no_trouble() {
+        let empty = Problem::default();
+        let comparison = Comparison::of(&empty).unwrap();
+        assert!(comparison.solvers.iter().all(|s| s.optimal && s.peak == 0));
+        assert!(comparison.today.iter().all(|t| t.peak == 0 && t.saved_bytes == 0 && t.saved_percent == 0.0));
+    }
+
+    #[test]
+    fn blocks_that_cannot_be_planned_are_refused() {
+        let huge = Problem { blocks: vec![Block::new(0, 1, u64::MAX); 2], ..Problem::default() };
+        assert_eq!(Comparison::of(&huge).unwrap_err(), Error::SizeOverflow { block: 1 });
+    }
+}

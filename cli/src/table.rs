@@ -1,0 +1,18 @@
+//! Tables for people: aligned columns without lines.
+
+use std::ops::Range;
+
+use comfy_table::{CellAlignment, Table, presets};
+
+/// A table without rows; the columns `numbers` are aligned on the right.
+pub(crate) fn aligned<const N: usize>(header: [&str; N], numbers: Range<usize>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if numbers.contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
