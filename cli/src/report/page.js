@@ -34,7 +34,7 @@ for (const view of views) {
   chart.append(view.scale, view.plot);
 }
 const timeScale = element("div", { className: "scale time" });
-chart.append(timeScale);
+chart.append(element("div", { className: "scale axis" }, "step"), timeScale);
 
 /** A canvas of the size that it has on the page, empty, with the scales of its view. */
 function pen(view, canvas) {
@@ -64,11 +64,9 @@ function drawViews() {
     const mark = byteMark(view.vertical.span, view.zooms ? 9 : 3);
     view.scale.replaceChildren(element("span", { className: "name" }, view.name),
       ...view.vertical.marks(mark).map(value => label(bytes(value, mark), "bottom", view.vertical.place(value))));
-    for (const e of view.scale.querySelectorAll("span:not(.name)")) e.style.transform = "translateY(50%)";
   }
   const mark = stepMark(time.span, 12);
-  timeScale.replaceChildren(...time.marks(mark).map(step => label(whole(step), "left", time.place(step))),
-    element("span", { className: "name" }, "step"));
+  timeScale.replaceChildren(...time.marks(mark).map(step => label(whole(step), "left", time.place(step))));
   const { vertical } = map, magnified = (time.all[1] - time.all[0]) / time.span;
   byId("range").textContent = `steps ${whole(Math.floor(time.lo))} – ${whole(Math.ceil(time.hi))}` +
     ` · addresses ${bytes(vertical.lo)} – ${bytes(vertical.hi)} · time ×${Number(magnified.toPrecision(3))}`;
@@ -108,10 +106,11 @@ function showTip(tip, x, y) {
   box.style.top = `${Math.max(4, y + 16 + h > innerHeight ? y - 16 - h : y + 16)}px`;
 }
 
-/** Where an event is in a view: parts of its width and height, from the low ends of its axes. */
+/** Where an event is in a view: parts of its width and height, from the low ends of its axes. A mouse tells the corner
+    of the pixel that it is on; what is drawn there is what lies under the pixel's middle. */
 function placeIn(view, event) {
   const box = view.canvas.getBoundingClientRect();
-  return [(event.clientX - box.left) / box.width, 1 - (event.clientY - box.top) / box.height];
+  return [(event.clientX + .5 - box.left) / box.width, 1 - (event.clientY + .5 - box.top) / box.height];
 }
 
 function point(view, event) {
@@ -259,7 +258,7 @@ function fillAlive() {
   };
   const columns = [
     ["block", "name", i => [swatch(plan.groups[plan.group[i]].color), plan.id[i]]],
-    ...(plan.op.length ? [["op", "name", i => plan.ops[plan.op[i]]]] : []),
+    ...(plan.op.length ? [["op", "name", i => opOf(plan, i) ?? ""]] : []),
     ["size", "number", i => bytes(plan.size[i])],
     ["bytes", "number", i => whole(plan.size[i])],
     ["of the load", "number", i => `${(100 * share(i)).toFixed(2)} %`],

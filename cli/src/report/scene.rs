@@ -39,8 +39,8 @@ pub(super) struct Scene<'a> {
     pub(super) offset: &'a [u64],
     /// The group of each block.
     pub(super) group: Vec<usize>,
-    /// The op of each block; empty where there is no trace.
-    pub(super) op: Vec<usize>,
+    /// The op of each block, none for persistent blocks and inputs; empty where there is no trace.
+    pub(super) op: Vec<Option<usize>>,
     /// The load from `curve_step[i]` to `curve_step[i + 1]` is `curve_load[i]`.
     pub(super) curve_step: Vec<u32>,
     pub(super) curve_load: Vec<u64>,
@@ -57,12 +57,13 @@ pub(super) struct Group {
 
 /// For names that have no order: the hues alternate, so that neighbours in the ranking are told apart.
 /// Each is light enough for dark text and dark enough for white paper, and so serves light and dark pages.
-const HUES: [&str; 10] = [
-    "#5c93e4", "#e7b551", "#4dc0b5", "#e66d75", "#a584dc", "#63bb73", "#ea8d52", "#8bc7e5", "#e593c2", "#b7c86b",
-];
-/// For classes with an order: from the smallest to the largest.
-const RAMP: [&str; 9] =
-    ["#e1e4a2", "#bcdfa0", "#92daa9", "#65d2b8", "#3ac6c9", "#27b6d8", "#41a2e1", "#618be1", "#7c74d6"];
+const HUES: [&str; 10] =
+    ["#5c93e4", "#e7b551", "#4dc0b5", "#e66d75", "#a584dc", "#63bb73", "#ea8d52", "#8bc7e5", "#e593c2", "#b7c86b"];
+/// How many classes of sizes there are at most.
+const CLASSES: u32 = 9;
+/// Their colours, from the smallest to the largest.
+const RAMP: [&str; CLASSES as usize] =
+    ["#e3df98", "#f3cb88", "#fdb689", "#fca499", "#f197b1", "#db8fca", "#bb8dde", "#928fe8", "#5c93e4"];
 /// The ops that have no hue of their own.
 const OTHERS: &str = "#b9a99a";
 /// Blocks that no op allocates.
@@ -79,7 +80,7 @@ impl<'a> Scene<'a> {
             label_ops(blocks.iter().map(of_block), &trace.op_names)
         });
         let (colored_by, groups, group) = if trace.is_some_and(|t| !t.op_names.is_empty()) {
-            let names: Vec<_> = op.iter().map(|&i| ops[i].name).collect();
+            let names: Vec<_> = op.iter().map(|op| op.map(|i| ops[i].name)).collect();
             let (groups, group) = group_by_op(blocks, &names);
             ("op that allocates the block", groups, group)
         } else {
@@ -93,10 +94,7 @@ impl<'a> Scene<'a> {
             max_load: plan.max_load(),
             ratio: plan.ratio(),
             optimal: plan.is_optimal(),
-            steps: [
-                blocks.iter().map(|b| b.start).min().unwrap_or(0),
-                blocks.iter().map(|b| b.end).max().unwrap_or(1),
-            ],
+            steps: [blocks.iter().map(|b| b.start).min().unwrap_or(0), blocks.iter().map(|b| b.end).max().unwrap_or(1)],
             peak_step: curve.iter().find(|&&(_, load)| load == plan.max_load()).map_or(0, |&(step, _)| step),
             colored_by,
             groups,
@@ -119,33 +117,36 @@ fn load_curve(blocks: &[Block]) -> Vec<(u32, u64)> {
     let len = interval::workspace(blocks.len());
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     // A plan that was verified has blocks that can be swept, and the workspace is as long as was asked for.
-    Sweep::new(blocks, Workspace::new(&mut words, &mut indices)).map_or_else(|_| Vec::new(), |s| s.load_curve().collect())
+    Sweep::new(blocks, Workspace::new(&mut words, &mut indices))
+        .map_or_else(|_| Vec::new(), |s| s.load_curve().collect())
 }
 
 /// An op that allocates blocks.
 struct NamedOp<'a> {
-    /// What ops of one colour have in common; none for no op at all.
-    name: Option<&'a str>,
+    /// What ops of one colour have in common.
+    name: &'a str,
     /// Number and name.
     told: String,
 }
 
 /// The distinct ops in the order in which they come, and which of them each block has.
-fn label_ops(of_blocks: impl Iterator<Item = Op>, names: &[String]) -> (Vec<NamedOp<'_>>, Vec<usize>) {
+fn label_ops(of_blocks: impl Iterator<Item = Op>, names: &[String]) -> (Vec<NamedOp<'_>>, Vec<Option<usize>>) {
     let mut ops = Vec::new();
     let mut known = HashMap::new();
-    let of_blocks = of_blocks.map(|op| {
+    let mut index = |op, number: u32, run: &str| {
         *known.entry(op).or_insert_with(|| {
-            let name_of = |number: u32| names.get(number as usize).map_or("unnamed", String::as_str);
-            ops.push(match op {
-                Op::None => NamedOp { name: None, told: "none: persistent or input".into() },
-                Op::First(k) => NamedOp { name: Some(name_of(k)), told: format!("{k} {}", name_of(k)) },
-                Op::Again(k) => NamedOp { name: Some(name_of(k)), told: format!("{k}' {} (again)", name_of(k)) },
-            });
+            let name = names.get(number as usize).map_or("", String::as_str);
+            ops.push(NamedOp { name, told: format!("{number}{run} {name}").trim_end().into() });
             ops.len() - 1
         })
-    });
-    let of_blocks = of_blocks.collect();
+    };
+    let of_blocks = of_blocks
+        .map(|op| match op {
+            Op::None => None,
+            Op::First(number) => Some(index(op, number, "")),
+            Op::Again(number) => Some(index(op, number, "'")),
+        })
+        .collect();
     (ops, of_blocks)
 }
 
@@ -169,21 +170,19 @@ fn group_by_op(blocks: &[Block], names: &[Option<&str>]) -> (Vec<Group>, Vec<usi
     drop_empty(groups, of_blocks)
 }
 
-/// At most nine classes of sizes, each from one power of two to another.
+/// The powers of two that the largest blocks lie between, and one class for all that is smaller: what is small is hardly
+/// seen in a map of bytes.
 fn group_by_size(blocks: &[Block]) -> (Vec<Group>, Vec<usize>) {
-    let class = |b: &Block| b.size.max(1).ilog2();
-    let lowest = blocks.iter().map(class).min().unwrap_or(0);
-    let highest = blocks.iter().map(class).max().unwrap_or(0);
-    let most = u32::try_from(RAMP.len()).unwrap_or(u32::MAX);
-    let octaves = (highest - lowest + 1).div_ceil(most);
-    let classes = (highest - lowest) / octaves + 1;
-    let groups = (0..classes).map(|i| {
-        let bits = lowest + i * octaves;
-        let color = RAMP[i as usize * (RAMP.len() - 1) / (classes as usize - 1).max(1)];
-        let above = 1u64.checked_shl(bits + octaves).map_or_else(|| "16 EiB".into(), bytes);
-        Group::new(&format!("{} to {above}", bytes(1 << bits)), color)
+    let power = |b: &Block| b.size.max(1).ilog2();
+    let highest = blocks.iter().map(power).max().unwrap_or(0);
+    let lowest = (highest + 1).saturating_sub(CLASSES);
+    let groups = (lowest..=highest).map(|bits| {
+        let above = 1u64.checked_shl(bits + 1).map_or_else(|| "16 EiB".into(), bytes);
+        let below = lowest > 0 && bits == lowest;
+        let label = if below { format!("below {above}") } else { format!("{} to {above}", bytes(1 << bits)) };
+        Group::new(&label, RAMP[(CLASSES - 1 - (highest - bits)) as usize])
     });
-    let of_blocks = blocks.iter().map(|b| ((class(b) - lowest) / octaves) as usize).collect();
+    let of_blocks = blocks.iter().map(|b| power(b).saturating_sub(lowest) as usize).collect();
     drop_empty(groups.collect(), of_blocks)
 }
 
@@ -241,4 +240,17 @@ pub(super) fn step_tick(range: u32, most: u32) -> u32 {
     let least = range.div_ceil(most).max(1);
     let ten = 10u32.pow(least.ilog10());
     [1, 2, 5, 10].into_iter().filter_map(|m| ten.checked_mul(m)).find(|&tick| tick >= least).unwrap_or(u32::MAX)
+}
+
+/// A whole number with its thousands set apart.
+pub(super) fn whole(n: usize) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 use super::markup;
-use super::scene::{Scene, byte_tick, bytes, step_tick};
+use super::scene::{Scene, byte_tick, bytes, step_tick, whole};
 
 /// Up to this many blocks each is drawn, however small.
 const EXACT: usize = 4000;
@@ -85,7 +85,7 @@ fn head(scene: &Scene<'_>, out: &mut impl Write) -> io::Result<()> {
         if scene.optimal { " (optimal)" } else { "" },
         bytes(scene.peak),
         bytes(scene.max_load),
-        scene.id.len(),
+        whole(scene.id.len()),
         scene.solver
     );
     text(out, "soft", (LEFT, 58.0), r#"style="font-size:13px""#, &line)
@@ -95,8 +95,7 @@ fn head(scene: &Scene<'_>, out: &mut impl Write) -> io::Result<()> {
 fn axes(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
     for (range, name, most) in [(&MAP, "address", 8), (&LOAD, "load", 2)] {
         let mark = byte_tick(scene.peak, most);
-        let marks = (0..).map_while(|i: u64| i.checked_mul(mark).filter(|&at| at <= scene.peak));
-        for at in marks {
+        for at in (0..=scene.peak / mark).map(|i| i * mark) {
             let y = scale.y(range, at);
             line(out, "grid", "#e6e8eb", (LEFT, y), (RIGHT, y), "")?;
             text(out, "soft", (LEFT - 8.0, y + 4.0), r#"text-anchor="end""#, &bytes(at))?;
@@ -105,14 +104,13 @@ fn axes(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()
     }
     let [first, last] = scene.steps;
     let mark = step_tick(last - first, 10);
-    let marks = (first.div_ceil(mark)..).map_while(|i| i.checked_mul(mark).filter(|&at| at <= last));
-    for at in marks {
+    for at in (first.div_ceil(mark)..=last / mark).map(|i| i * mark) {
         let x = scale.x(at);
         line(out, "grid", "#e6e8eb", (x, MAP.top), (x, MAP.bottom), "")?;
         line(out, "grid", "#e6e8eb", (x, LOAD.top), (x, LOAD.bottom), "")?;
-        text(out, "soft", (x, LOAD.bottom + 16.0), r#"text-anchor="middle""#, &at.to_string())?;
+        text(out, "soft", (x, LOAD.bottom + 16.0), r#"text-anchor="middle""#, &whole(at as usize))?;
     }
-    text(out, "soft", (RIGHT, LOAD.bottom + 32.0), r#"text-anchor="end""#, "step")
+    text(out, "soft", (LEFT - 16.0, LOAD.bottom + 16.0), r#"text-anchor="end""#, "step")
 }
 
 /// A block as it is drawn.
@@ -129,7 +127,8 @@ fn map(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()>
     let snap = |at: f64| if rounded { (at * GRID).round() / GRID } else { at };
     let mut drawn: Vec<_> = (0..scene.id.len())
         .map(|block| {
-            let (x, y) = (snap(scale.x(scene.start[block])), snap(scale.y(&MAP, scene.offset[block] + scene.size[block])));
+            let (x, y) =
+                (snap(scale.x(scene.start[block])), snap(scale.y(&MAP, scene.offset[block] + scene.size[block])));
             let w = snap(scale.x(scene.end[block])) - x;
             let h = snap(scale.y(&MAP, scene.offset[block])) - y;
             // A hair of paper parts neighbours, where they are large enough to spare it.
@@ -140,7 +139,9 @@ fn map(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()>
         .collect();
     drawn.sort_by_key(|d| scene.group[d.block]);
     for same in drawn.chunk_by(|a, b| scene.group[a.block] == scene.group[b.block]) {
-        writeln!(out, r#"<g class="blocks" fill="{}">"#, scene.groups[scene.group[same[0].block]].color)?;
+        // Half covered pixels would show as stripes where blocks tile.
+        let crisp = if rounded { r#" shape-rendering="crispEdges""# } else { "" };
+        writeln!(out, r#"<g class="blocks" fill="{}"{crisp}>"#, scene.groups[scene.group[same[0].block]].color)?;
         for d in same {
             let (x, y, w, h) = (Pixels(d.x), Pixels(d.y), Pixels(d.w), Pixels(d.h));
             writeln!(out, r#"<rect x="{x}" y="{y}" width="{w}" height="{h}"/>"#)?;
@@ -159,7 +160,7 @@ fn labels(scene: &Scene<'_>, mut drawn: Vec<Drawn>, out: &mut impl Write) -> io:
     for d in drawn.iter().take(LABELS) {
         let id = &scene.id[d.block];
         let label = match scene.op.get(d.block) {
-            Some(&op) if !scene.ops[op].starts_with("none") => &scene.ops[op],
+            Some(&Some(op)) => &scene.ops[op],
             _ => id,
         };
         // What a character of this font takes on average.
@@ -192,7 +193,13 @@ fn load(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()
 fn bounds(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
     if scene.id.is_empty() {
         let middle = (f64::midpoint(LEFT, RIGHT), f64::midpoint(MAP.top, MAP.bottom));
-        return text(out, "soft", middle, r#"text-anchor="middle" style="font-size:13px""#, "No blocks: nothing to place.");
+        return text(
+            out,
+            "soft",
+            middle,
+            r#"text-anchor="middle" style="font-size:13px""#,
+            "No blocks: nothing to place.",
+        );
     }
     for range in [&MAP, &LOAD] {
         let (peak, most) = (scale.y(range, scene.peak), scale.y(range, scene.max_load));
@@ -215,7 +222,13 @@ fn bounds(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<
 
 #[expect(clippy::cast_precision_loss, reason = "pixels")]
 fn legend(scene: &Scene<'_>, out: &mut impl Write) -> io::Result<()> {
-    text(out, "soft", (LEFT, LEGEND_TOP - 16.0), "", &format!("Colour: {}", scene.colored_by))?;
+    text(
+        out,
+        "soft",
+        (LEFT, LEGEND_TOP - 16.0),
+        "",
+        &format!("Colour: {}. Dotted: the step of the max load.", scene.colored_by),
+    )?;
     let rows = scene.groups.len().div_ceil(LEGEND_COLUMNS).max(1);
     let column = (RIGHT - LEFT) / LEGEND_COLUMNS as f64;
     for (i, g) in scene.groups.iter().enumerate() {
@@ -249,11 +262,7 @@ fn line(
 }
 
 fn shorten(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        text.into()
-    } else {
-        text.chars().take(most - 1).chain(['…']).collect()
-    }
+    if text.chars().count() <= most { text.into() } else { text.chars().take(most - 1).chain(['…']).collect() }
 }
 
 /// A coordinate, to a hundredth and without idle zeros.

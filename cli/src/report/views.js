@@ -36,9 +36,12 @@ class BlockIndex {
   }
 }
 
+/** Number and name of the op that allocates a block, if one does. */
+function opOf(plan, i) { return plan.ops[plan.op[i]]; }
+
 /** What is told about a block. */
 function describeBlock(plan, i) {
-  const facts = plan.op.length ? [["op", plan.ops[plan.op[i]]]] : [];
+  const facts = plan.op.length ? [["op", opOf(plan, i) ?? "none: persistent or input"]] : [];
   facts.push(
     ["size", exactBytes(plan.size[i])],
     ["steps", `[${whole(plan.start[i])}, ${whole(plan.end[i])})`],
@@ -46,28 +49,28 @@ function describeBlock(plan, i) {
   return { title: `block ${plan.id[i]}`, color: plan.groups[plan.group[i]].color, facts };
 }
 
-/** Peak and max load as labelled lines, and the step of the max load as a dotted one. */
-function drawBounds(pen, plan) {
+/** Peak and max load as lines, the step of the max load as a dotted one; `named` says which line is which. */
+function drawBounds(pen, plan, named) {
   const { g, w, h, ratio } = pen;
   const line = (value, dash, label, above) => {
     const y = Math.round(pen.y(value)) + .5;
     g.setLineDash(dash.map(d => d * ratio));
     g.beginPath(); g.moveTo(0, y); g.lineTo(w, y); g.stroke();
     g.setLineDash([]);
-    g.lineWidth = 4 * ratio;
-    g.strokeStyle = pen.color("paper");
-    g.textBaseline = above ? "bottom" : "top";
-    const at = [w - 8 * ratio, y + (above ? -3 : 4) * ratio];
-    g.strokeText(label, ...at);
-    g.fillText(label, ...at);
-    g.lineWidth = ratio;
-    g.strokeStyle = pen.color("ink");
+    if (!named) return;
+    const right = w - 8 * ratio, middle = y + (above ? -11 : 12) * ratio, width = g.measureText(label).width;
+    g.fillStyle = pen.color("paper");
+    g.globalAlpha = .85;
+    g.fillRect(right - width - 4 * ratio, middle - 8 * ratio, width + 8 * ratio, 16 * ratio);
+    g.globalAlpha = 1;
+    g.fillStyle = pen.color("ink");
+    g.fillText(label, right, middle);
   };
   g.lineWidth = ratio;
-  g.lineJoin = "round";
-  g.strokeStyle = g.fillStyle = pen.color("ink");
+  g.strokeStyle = pen.color("ink");
   g.font = pen.font(12);
   g.textAlign = "right";
+  g.textBaseline = "middle";
   const x = Math.round(pen.x(plan.peak_step)) + .5;
   g.setLineDash([ratio, 3 * ratio]);
   g.beginPath(); g.moveTo(x, 0); g.lineTo(x, h); g.stroke();
@@ -124,7 +127,7 @@ class MapView {
       }
     }
     if (plan.id.length) {
-      drawBounds(pen, plan);
+      drawBounds(pen, plan, true);
     } else {
       g.fillStyle = pen.color("soft");
       g.font = pen.font(14);
@@ -139,10 +142,7 @@ class MapView {
     return [pen.x(start[i]), pen.y(offset[i] + size[i]), pen.x(end[i]), pen.y(offset[i])].map(Math.round);
   }
 
-  label(i) {
-    const { op, ops, id } = this.plan;
-    return op.length && !ops[op[i]].startsWith("none") ? ops[op[i]] : id[i];
-  }
+  label(i) { return opOf(this.plan, i) ?? this.plan.id[i]; }
 
   tip(step, address) {
     const i = this.index.at(step, address);
@@ -161,7 +161,7 @@ class MapView {
 class LoadView {
   constructor(plan, time) {
     Object.assign(this, { plan, time, name: "load", kind: "load", zooms: false });
-    this.vertical = new Axis(0, Math.max(plan.peak, 1) * 1.25, 1);
+    this.vertical = new Axis(0, Math.max(plan.peak, 1) * 1.12, 1);
   }
 
   /** The part of the load curve that `step` falls into, or -1 before the first. */
@@ -196,7 +196,7 @@ class LoadView {
     g.strokeStyle = pen.color("load");
     g.lineWidth = ratio;
     g.stroke();
-    drawBounds(pen, plan);
+    drawBounds(pen, plan, false);
   }
 
   tip(step) {
