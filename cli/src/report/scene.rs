@@ -63,7 +63,7 @@ const HUES: [&str; 10] =
 const CLASSES: u32 = 9;
 /// Their colours, from the smallest to the largest.
 const RAMP: [&str; CLASSES as usize] =
-    ["#e3df98", "#f3cb88", "#fdb689", "#fca499", "#f197b1", "#db8fca", "#bb8dde", "#928fe8", "#5c93e4"];
+    ["#bc90d7", "#e38ab5", "#f38d85", "#f2a86e", "#eac66e", "#bbd381", "#74c698", "#50b6c1", "#5e93e1"];
 /// The ops that have no hue of their own.
 const OTHERS: &str = "#b9a99a";
 /// Blocks that no op allocates.

@@ -132,7 +132,11 @@ fn map(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()>
             let w = snap(scale.x(scene.end[block])) - x;
             let h = snap(scale.y(&MAP, scene.offset[block])) - y;
             // A hair of paper parts neighbours, where they are large enough to spare it.
-            let hair = if w > 3.0 && h > 3.0 { 0.5 } else { 0.0 };
+            let hair = match (w > 3.0 && h > 3.0, rounded) {
+                (false, _) => 0.0,
+                (true, false) => 0.5,
+                (true, true) => 1.0,
+            };
             Drawn { block, x, y: y + hair, w: w - hair, h: h - hair }
         })
         .filter(|d| !rounded || (d.w > 0.0 && d.h > 0.0))
@@ -229,7 +233,7 @@ fn legend(scene: &Scene<'_>, out: &mut impl Write) -> io::Result<()> {
         "",
         &format!("Colour: {}. Dotted: the step of the max load.", scene.colored_by),
     )?;
-    let rows = scene.groups.len().div_ceil(LEGEND_COLUMNS).max(1);
+    let rows = scene.groups.len().div_ceil(LEGEND_COLUMNS);
     let column = (RIGHT - LEFT) / LEGEND_COLUMNS as f64;
     for (i, g) in scene.groups.iter().enumerate() {
         let (x, y) = (LEFT + column * (i / rows) as f64, LEGEND_TOP + LEGEND_ROW * (i % rows) as f64);
