@@ -1,6 +1,6 @@
 //! The report as a person meets it: opened in a real Chromium, pointed at, zoomed and dragged with real mouse events.
 //!
-//! The browser is driven over the WebDriver protocol by `chromedriver`. `SUBLET_CHROMIUM` names the browser where it is
+//! The browser is driven over the `WebDriver` protocol by `chromedriver`. `SUBLET_CHROMIUM` names the browser where it is
 //! not called as usual.
 
 use std::fmt::Write as _;

@@ -63,7 +63,7 @@ fn names_cannot_leave_their_place() {
     let rows = vec![Row { op: Op::First(0), event: Event::Malloc, ..Row::default() }];
     problem.trace = Some(Trace { rows, op_names, ..Trace::default() });
 
-    let page = written(&problem, &offsets, |p, out| html(p, out));
+    let page = written(&problem, &offsets, html);
     let data = data(&page);
     assert_eq!(data["name"], HOSTILE);
     assert_eq!(data["solver"], HOSTILE);
@@ -74,7 +74,7 @@ fn names_cannot_leave_their_place() {
     assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (2, 2));
     assert!(!page.contains("<!--"));
 
-    let image = written(&problem, &offsets, |p, out| svg(p, out));
+    let image = written(&problem, &offsets, svg);
     let document = roxmltree::Document::parse(&image).unwrap();
     assert!(document.descendants().all(|n| n.tag_name().name() != "script"));
     let title = document.descendants().find(|n| n.has_tag_name(("http://www.w3.org/2000/svg", "title"))).unwrap();
@@ -84,7 +84,7 @@ fn names_cannot_leave_their_place() {
 #[test]
 fn the_page_needs_nothing_outside_it() {
     let (blocks, offsets) = tower(2);
-    let page = written(&instance(blocks, "b"), &offsets, |p, out| html(p, out));
+    let page = written(&instance(blocks, "b"), &offsets, html);
     for outside in ["http://", "https://", "src=", "href=", "@import", "url(", "fetch(", "{{"] {
         assert!(!page.contains(outside), "{outside}");
     }
@@ -93,7 +93,7 @@ fn the_page_needs_nothing_outside_it() {
 #[test]
 fn every_block_of_a_small_plan_is_a_rectangle_in_its_place() {
     let (blocks, offsets) = tower(1000);
-    let image = written(&instance(blocks, "b"), &offsets, |p, out| svg(p, out));
+    let image = written(&instance(blocks, "b"), &offsets, svg);
     let rectangles = rectangles(&image);
     assert_eq!(rectangles.len(), 1000);
     for pair in rectangles.windows(2) {
@@ -106,7 +106,7 @@ fn every_block_of_a_small_plan_is_a_rectangle_in_its_place() {
 #[test]
 fn what_cannot_be_seen_of_a_large_plan_is_left_out() {
     let (blocks, offsets) = tower(20_000);
-    let image = written(&instance(blocks, "b"), &offsets, |p, out| svg(p, out));
+    let image = written(&instance(blocks, "b"), &offsets, svg);
     let rectangles = rectangles(&image);
     assert!((500..2000).contains(&rectangles.len()), "{}", rectangles.len());
     // They still reach from the first address to the last, without a gap.
@@ -121,17 +121,17 @@ fn what_cannot_be_seen_of_a_large_plan_is_left_out() {
 #[test]
 fn no_blocks_and_one_block_are_pictures_too() {
     let nothing = instance(vec![], "none");
-    let image = written(&nothing, &[], |p, out| svg(p, out));
+    let image = written(&nothing, &[], svg);
     assert!(rectangles(&image).is_empty());
     assert!(image.contains("No blocks"));
-    assert_eq!(data(&written(&nothing, &[], |p, out| html(p, out)))["steps"], serde_json::json!([0, 1]));
+    assert_eq!(data(&written(&nothing, &[], html))["steps"], serde_json::json!([0, 1]));
 
     // The last step and the largest block there are.
     let one = instance(vec![Block::new(u32::MAX - 1, u32::MAX, u64::MAX)], "one");
-    let image = written(&one, &[0], |p, out| svg(p, out));
+    let image = written(&one, &[0], svg);
     assert_eq!(rectangles(&image).len(), 1);
     assert!(image.contains("peak = max load 16 EiB"));
-    assert_eq!(data(&written(&one, &[0], |p, out| html(p, out)))["peak"], u64::MAX);
+    assert_eq!(data(&written(&one, &[0], html))["peak"], u64::MAX);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn ops_have_colours_by_the_area_that_they_fill() {
     let blocks: Vec<_> = (0..15).map(|i| Block::new(i, i + 1, u64::from(i) + 1)).collect();
     let mut problem = instance(blocks, "b");
     problem.trace = Some(Trace { rows, op_names: names, ..Trace::default() });
-    let data = data(&written(&problem, &[0; 15], |p, out| html(p, out)));
+    let data = data(&written(&problem, &[0; 15], html));
 
     let labels: Vec<_> = data["groups"].as_array().unwrap().iter().map(|g| g["label"].as_str().unwrap()).collect();
     let expected = ["0", "11", "10", "9", "8", "7", "6", "5", "4", "3", "2 other ops", "no op: persistent or input"];
@@ -162,7 +162,7 @@ fn ops_have_colours_by_the_area_that_they_fill() {
 fn without_ops_sizes_have_colours() {
     let sizes = [1, 3, 1 << 20, (1 << 20) + 1, (1 << 21) - 1, 1 << 21, 1 << 28];
     let blocks = (0..).zip(sizes).map(|(i, size)| Block::new(i, i + 1, size)).collect();
-    let data = data(&written(&instance(blocks, "b"), &[0; 7], |p, out| html(p, out)));
+    let data = data(&written(&instance(blocks, "b"), &[0; 7], html));
     let groups: Vec<_> = data["groups"]
         .as_array()
         .unwrap()
@@ -177,7 +177,7 @@ fn without_ops_sizes_have_colours() {
 #[test]
 fn the_load_curve_and_its_peak() {
     let blocks = vec![Block::new(5, 9, 10), Block::new(7, 12, 20), Block::new(9, 10, 10)];
-    let data = data(&written(&instance(blocks, "b"), &[20, 0, 20], |p, out| html(p, out)));
+    let data = data(&written(&instance(blocks, "b"), &[20, 0, 20], html));
     assert_eq!(data["curve_step"], serde_json::json!([5, 7, 9, 10, 12]));
     assert_eq!(data["curve_load"], serde_json::json!([10, 30, 30, 20, 0]));
     assert_eq!((&data["peak_step"], &data["max_load"]), (&7.into(), &30.into()));
