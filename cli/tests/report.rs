@@ -275,6 +275,19 @@ fn four_blocks_are_drawn_told_and_zoomed() {
     assert_eq!(browser.range(), everything);
     browser.key("+");
     assert_ne!(browser.range(), everything);
+    browser.key("0");
+
+    // At the max load the last two are alive, the larger one first; to pick a block shows it.
+    let alive = "return [...document.querySelectorAll('#alive tr.block')].map(row => row.cells[0].innerText)";
+    assert_eq!(browser.ask(alive), json!(["late", "late & small"]));
+    browser.ask("document.querySelector('#alive tr.block').click()");
+    browser.settle();
+    assert_ne!(browser.range(), everything);
+    // To point at a colour of the legend fades the others.
+    let faded = browser.colors().0;
+    browser.ask("document.querySelector('#legend button').focus()");
+    browser.settle();
+    assert!(browser.colors().0 < faded, "no colour fades");
     assert_eq!(browser.errors(), [Value::Null; 0]);
 }
 

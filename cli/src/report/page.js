@@ -65,7 +65,7 @@ function drawViews() {
     view.scale.replaceChildren(element("span", { className: "name" }, view.name),
       ...view.vertical.marks(mark).map(value => label(bytes(value, mark), "bottom", view.vertical.place(value))));
   }
-  const mark = stepMark(time.span, 12);
+  const mark = timeMark(time, map.plot.clientWidth);
   timeScale.replaceChildren(...time.marks(mark).map(step => label(whole(step), "left", time.place(step))));
   const { vertical } = map, magnified = (time.all[1] - time.all[0]) / time.span;
   byId("range").textContent = `steps ${whole(Math.floor(time.lo))} – ${whole(Math.ceil(time.hi))}` +

@@ -82,10 +82,13 @@ function drawBounds(pen, plan, named) {
   }
 }
 
+/** The distance between the marks of the time axis, on `width` CSS pixels. */
+function timeMark(time, width) { return stepMark(time.span, Math.max(2, width / 95)); }
+
 function drawGrid(pen, time, vertical, verticalMark) {
-  const { g, w, h } = pen;
+  const { g, w, h, ratio } = pen;
   g.fillStyle = pen.color("line");
-  for (const step of time.marks(stepMark(time.span, 12))) g.fillRect(Math.round(pen.x(step)), 0, 1, h);
+  for (const step of time.marks(timeMark(time, w / ratio))) g.fillRect(Math.round(pen.x(step)), 0, 1, h);
   for (const value of vertical.marks(verticalMark)) g.fillRect(0, Math.round(pen.y(value)), w, 1);
 }
 
