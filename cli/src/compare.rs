@@ -11,11 +11,11 @@ use sublet_core::{Block, Error, verify};
 
 use crate::args::InputArgs;
 use crate::failure::{Failure, InputError};
-use crate::{input, pools, progress};
 use crate::problem::Problem;
 use crate::scratch::Scratch;
 use crate::table;
 use crate::unit::Unit;
+use crate::{input, pools, progress};
 
 /// Reads, compares and prints.
 ///

@@ -11,6 +11,7 @@ mod plan;
 mod pools;
 mod problem;
 mod progress;
+mod report;
 mod scratch;
 mod size;
 mod stats;

@@ -12,8 +12,8 @@ use crate::args::PlanArgs;
 use crate::failure::{Failure, InputError};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
-use crate::scratch::Scratch;
 use crate::report::{self, Picture};
+use crate::scratch::Scratch;
 use crate::{input, output, progress};
 
 /// Plans, verifies, writes and prints.

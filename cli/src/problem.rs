@@ -1,6 +1,8 @@
 //! What every command works on, whichever file it came from.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::path::Path;
 
 use sublet_core::error::RowFault;
 use sublet_core::trace::{Row, liveness, liveness::Stay};
@@ -31,8 +33,6 @@ pub(crate) struct Trace {
     pub(crate) rows: Vec<Row>,
     /// What each block is called in the file.
     pub(crate) names: Vec<String>,
-    /// Which stay of which block each of the problem's blocks is.
-    pub(crate) stays: Vec<Stay>,
     /// The operators' names by their numbers, where a file beside the trace tells them.
     pub(crate) op_names: Vec<String>,
 }
@@ -75,7 +75,7 @@ impl Problem {
                 return Err(BadRow { row: blocks[i].start, message });
             }
         }
-        let trace = Some(Trace { rows, names, stays, op_names: Vec::new() });
+        let trace = Some(Trace { rows, names, op_names: Vec::new() });
         let problem = Self { name: name.into(), blocks, ids, times: Vec::new(), trace };
         match block::check(&problem.blocks, 1) {
             Ok(_) => Ok(problem),
@@ -85,6 +85,11 @@ impl Problem {
             }
             Err(e) => Err(BadRow { row: 0, message: problem.explain(&e) }),
         }
+    }
+
+    /// The file's name without its folder.
+    pub(crate) fn title(&self) -> &str {
+        Path::new(&self.name).file_name().and_then(OsStr::to_str).unwrap_or(&self.name)
     }
 
     /// What the file calls a step.

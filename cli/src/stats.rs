@@ -256,7 +256,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
     use sublet_core::Block;
-    use sublet_core::trace::{Row, liveness::Stay};
+    use sublet_core::trace::Row;
 
     /// A weight that stays, and an operator that reads it, runs, and runs again.
     fn trace() -> Problem {
@@ -271,17 +271,11 @@ mod tests {
             row(2_500_000, Event::Malloc, 1, 100, Op::Again(0)),
             row(4_000_000, Event::Write, 1, 0, Op::Again(0)),
         ];
-        let stay = |block, ordinal| Stay { block, ordinal };
         Problem {
             name: "tiny.csv".into(),
             blocks: vec![Block::new(0, 8, 300), Block::new(1, 4, 100), Block::new(6, 8, 100)],
             ids: ["w", "x", "x#1"].map(String::from).to_vec(),
-            trace: Some(Trace {
-                rows,
-                names: ["w", "x"].map(String::from).to_vec(),
-                stays: vec![stay(0, 0), stay(1, 0), stay(1, 1)],
-                op_names: vec!["conv".into()],
-            }),
+            trace: Some(Trace { rows, names: ["w", "x"].map(String::from).to_vec(), op_names: vec!["conv".into()] }),
             ..Problem::default()
         }
     }

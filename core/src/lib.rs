@@ -1,5 +1,6 @@
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "tests count small things"))]
 //! sublet-core
 #[cfg(test)]
 #[macro_use]

@@ -16,7 +16,7 @@ pub(crate) fn by_key(order: &mut Table<'_, u32>, n: u32, scratch: &mut Table<'_,
     let varying = (1..n).fold(0, |bits, i| bits | (key(order[i]) ^ first));
     let mut in_scratch = false;
     for shift in (0..u64::BITS).step_by(8) {
-        if (varying >> shift) & 0xff == 0 {
+        if (varying >> shift).to_le_bytes()[0] == 0 {
             continue;
         }
         let digit = |i: u32| (key(i) >> shift).to_le_bytes()[0];

@@ -2,8 +2,8 @@
 //!
 //! Problem: given blocks and offsets, is this a feasible point of the mixed integer program of Sekiyama et
 //! al. 2018, section 3.1? With W the capacity, u the peak, x the offsets, w the sizes and E the pairs that
-//! are alive together: (2) x_i + w_i ≤ u; (3), (4) for each pair in E one block ends below where the other
-//! begins; (5) u ≤ W; (6) x_i ≥ 0, which unsigned offsets cannot break. Beside these: alignments and pins.
+//! are alive together: (2) `x_i + w_i ≤ u`; (3), (4) for each pair in E one block ends below where the other
+//! begins; (5) u ≤ W; (6) `x_i ≥ 0`, which unsigned offsets cannot break. Beside these: alignments and pins.
 //!
 //! Steps: sort the blocks by offset, by first and by last step. Sweep over the steps with the set of live
 //! blocks, ordered by offset, as a bit set over ranks. As long as no two live blocks share an address they
@@ -327,7 +327,7 @@ impl<'a> Ranks<'a> {
     fn below(&self, rank: u32) -> Option<u32> {
         self.nearest(rank, |word, bit| {
             let under = word & ((1 << bit) - 1);
-            (under != 0).then(|| 63 - under.leading_zeros())
+            (under != 0).then(|| under.ilog2())
         })
     }
 

@@ -84,6 +84,11 @@ impl<'a> Workspace<'a> {
         Ok(())
     }
 
+    /// A workspace of this length out of what is left.
+    pub(crate) fn split(&mut self, len: WorkspaceLen) -> Workspace<'a> {
+        Workspace { words: take(&mut self.words, len.words), indices: take(&mut self.indices, len.indices) }
+    }
+
     /// A table of `n` words, all 0, out of what is left.
     pub(crate) fn words(&mut self, n: usize) -> Table<'a, u64> {
         Table::new(take(&mut self.words, n))
@@ -104,12 +109,10 @@ impl<'a> Workspace<'a> {
 }
 
 /// Cuts `n` elements off the front. A caller that has checked the length gets them all.
+#[expect(clippy::mut_mut, reason = "the rest is handed back")]
 fn take<'a, T: Default + Copy>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     debug_assert!(n <= rest.len());
-    let (front, back) = match core::mem::take(rest).split_at_mut_checked(n) {
-        Some(halves) => halves,
-        None => (Default::default(), Default::default()),
-    };
+    let (front, back) = core::mem::take(rest).split_at_mut_checked(n).unwrap_or_default();
     *rest = back;
     front.fill(T::default());
     front

@@ -1,6 +1,6 @@
 //! One block after the other, in a fixed order, each into a hole between its neighbours.
 //!
-//! The planners of TensorFlow Lite, ExecuTorch, TVM and their like are of this kind. The orders: size, area
+//! The planners of TensorFlow Lite, ExecuTorch and TVM are of this kind. The orders: size, area
 //! (size times width), lifetime, each largest first; start, earliest first; size and then lifetime. Ties, where
 //! the order leaves them: larger size, earlier start, longer lifetime, smaller index.
 //!
@@ -83,8 +83,7 @@ pub(super) fn place_by(
     let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
     let mut scratch = scratch.reborrow();
     let n = count(blocks);
-    let (mut sorted, mut none) = (scratch.indices(3 * blocks.len()).into_slice(), [0u64; 0]);
-    let sweep = Sweep::new(blocks, Workspace::new(&mut none, &mut sorted))?;
+    let sweep = Sweep::new(blocks, scratch.split(interval::workspace(blocks.len())))?;
     let mut order = scratch.indices(blocks.len());
     let mut aside = scratch.indices(blocks.len());
     sort::identity(&mut order, n);

@@ -76,8 +76,7 @@ pub fn place(
     let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
     let mut scratch = scratch.reborrow();
     let n = count(blocks);
-    let (mut sorted, mut none) = (scratch.indices(3 * blocks.len()).into_slice(), [0u64; 0]);
-    let sweep = Sweep::new(blocks, Workspace::new(&mut none, &mut sorted))?;
+    let sweep = Sweep::new(blocks, scratch.split(interval::workspace(blocks.len())))?;
     let mut skyline = Skyline::new(blocks, options.constraints.alignment, blocks.len(), &mut scratch, |low, high| {
         sweep.clique_ranges(low, high)
     });
@@ -107,7 +106,7 @@ pub fn place(
 }
 
 fn draw(random: &mut SplitMix64) -> Start {
-    let rule = if random.next_u64() % 4 == 0 { Rule::Rank } else { Rule::BusiestFirst };
+    let rule = if random.next_u64().is_multiple_of(4) { Rule::Rank } else { Rule::BusiestFirst };
     Start { rule, angle: unit(random), noise: NOISE }
 }
 

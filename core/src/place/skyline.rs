@@ -267,7 +267,7 @@ impl<'a> Skyline<'a> {
 
     fn set_height(&mut self, section: u32, height: u64) {
         self.height[section] = height;
-        let mut node = (self.sections + section) / 2;
+        let mut node = (self.sections + section) >> 1;
         while node > 0 {
             self.lowest[node] = self.lower(self.lowest[2 * node], self.lowest[2 * node + 1]);
             node /= 2;

@@ -1,0 +1,100 @@
+//! The picture of a plan: what lies where, and when.
+//!
+//! A [`Scene`](scene::Scene) is what both forms draw: a colour for every block, the load curve, the step of the max
+//! load. [`html`] writes it as one page with nothing outside it, to be explored; [`svg`] as one image, to be printed.
+
+mod json;
+mod scene;
+mod svg;
+
+use std::io;
+
+use serde::Serialize;
+use sublet_core::VerifiedPlan;
+
+use crate::problem::Problem;
+use scene::Scene;
+
+/// What a report shows.
+#[derive(Debug)]
+pub(crate) struct Picture<'a> {
+    /// The blocks' names, and the trace that they come from.
+    pub(crate) problem: &'a Problem,
+    /// Where they are.
+    pub(crate) plan: &'a VerifiedPlan<'a>,
+    /// Who placed them.
+    pub(crate) solver: &'a str,
+    /// What each solver that was asked has reached; nothing is shown of it when there are none.
+    pub(crate) rows: Vec<SolverRow>,
+}
+
+/// What one solver has reached.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct SolverRow {
+    /// Its name.
+    pub(crate) solver: String,
+    /// The peak of its plan, in bytes.
+    pub(crate) peak: u64,
+    /// What no plan can be below, as far as this solver knows, in bytes.
+    pub(crate) lower_bound: u64,
+    /// Whether it proved that no plan has a lower peak.
+    pub(crate) optimal: bool,
+    /// Nodes of its search tree; 0 for a heuristic.
+    pub(crate) nodes: u64,
+    /// How long it took.
+    pub(crate) seconds: f64,
+}
+
+const TEMPLATE: &str = include_str!("template.html");
+
+/// Writes the picture as one HTML file that needs no network.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub(crate) fn html(picture: &Picture<'_>, out: &mut impl io::Write) -> io::Result<()> {
+    let mut rest = TEMPLATE;
+    while let Some((before, (name, after))) = rest.split_once("{{").and_then(|(b, r)| Some((b, r.split_once("}}")?))) {
+        out.write_all(before.as_bytes())?;
+        match name {
+            "title" => out.write_all(markup(picture.problem.title()).as_bytes())?,
+            "style" => out.write_all(include_bytes!("style.css"))?,
+            "data" => json::write(&Scene::new(picture), out)?,
+            "axis" => out.write_all(include_bytes!("axis.js"))?,
+            "views" => out.write_all(include_bytes!("views.js"))?,
+            "page" => out.write_all(include_bytes!("page.js"))?,
+            _ => return Err(io::Error::other(format!("the report's template has an unknown slot {name:?}"))),
+        }
+        rest = after;
+    }
+    out.write_all(rest.as_bytes())
+}
+
+/// Writes the picture as one SVG image.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub(crate) fn svg(picture: &Picture<'_>, out: &mut impl io::Write) -> io::Result<()> {
+    svg::write(&Scene::new(picture), out)
+}
+
+/// `text` as it may stand in HTML and XML, between tags or in an attribute. Characters that XML cannot hold
+/// become U+FFFD.
+fn markup(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

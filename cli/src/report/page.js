@@ -1,0 +1,299 @@
+// The page: lays the views over the shared time axis, turns wheel, drag and keys into zoom and pan, fills the tables.
+
+/** An element with properties and children; texts become text nodes, so that no name is ever read as markup. */
+function element(tag, properties = {}, ...children) {
+  const e = Object.assign(document.createElement(tag), properties);
+  e.append(...children);
+  return e;
+}
+
+const byId = id => document.getElementById(id);
+const plan = JSON.parse(byId("plan").textContent);
+const swatch = color => {
+  const e = element("span", { className: "swatch" });
+  e.style.background = color;
+  return e;
+};
+
+// ---- chart ----
+
+const time = new Axis(plan.steps[0], plan.steps[1], 4);
+const map = new MapView(plan, time);
+const views = [map, new LoadView(plan, time)];
+/** Where the pointer is, in steps; null outside. */
+let pointer = null;
+/** The block that the pointer or a row of the table points out, and the one that was picked in the table. */
+let hovered = -1, picked = -1;
+
+const chart = byId("chart");
+for (const view of views) {
+  view.scale = element("div", { className: "scale vertical" });
+  view.canvas = element("canvas", { ariaLabel: view.name });
+  view.overlay = element("canvas", { ariaHidden: true });
+  view.plot = element("div", { className: `plot ${view.kind}` }, view.canvas, view.overlay);
+  chart.append(view.scale, view.plot);
+}
+const timeScale = element("div", { className: "scale time" });
+chart.append(element("div", { className: "scale axis" }, "step"), timeScale);
+
+/** A canvas of the size that it has on the page, empty, with the scales of its view. */
+function pen(view, canvas) {
+  const ratio = devicePixelRatio || 1, style = getComputedStyle(document.documentElement);
+  const w = Math.round(view.plot.clientWidth * ratio), h = Math.round(view.plot.clientHeight * ratio);
+  if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
+  const g = canvas.getContext("2d");
+  g.clearRect(0, 0, w, h);
+  return {
+    g, w, h, ratio,
+    x: step => time.place(step) * w,
+    y: value => (1 - view.vertical.place(value)) * h,
+    color: name => style.getPropertyValue(`--${name}`),
+    font: px => `${px * ratio}px ${style.getPropertyValue("font-family") || "system-ui, sans-serif"}`,
+  };
+}
+
+function label(text, property, place) {
+  const e = element("span", {}, text);
+  e.style[property] = `${place * 100}%`;
+  return e;
+}
+
+function drawViews() {
+  for (const view of views) {
+    view.draw(pen(view, view.canvas));
+    const mark = byteMark(view.vertical.span, view.zooms ? 9 : 3);
+    view.scale.replaceChildren(element("span", { className: "name" }, view.name),
+      ...view.vertical.marks(mark).map(value => label(bytes(value, mark), "bottom", view.vertical.place(value))));
+  }
+  const mark = timeMark(time, map.plot.clientWidth);
+  timeScale.replaceChildren(...time.marks(mark).map(step => label(whole(step), "left", time.place(step))));
+  const { vertical } = map, magnified = (time.all[1] - time.all[0]) / time.span;
+  byId("range").textContent = `steps ${whole(Math.floor(time.lo))} – ${whole(Math.ceil(time.hi))}` +
+    ` · addresses ${bytes(vertical.lo)} – ${bytes(vertical.hi)} · time ×${Number(magnified.toPrecision(3))}`;
+  drawMarks();
+}
+
+function drawMarks() {
+  for (const view of views) {
+    const p = pen(view, view.overlay);
+    if (pointer) {
+      p.g.fillStyle = p.color("soft");
+      p.g.fillRect(Math.round(p.x(pointer.step)), 0, 1, p.h);
+    }
+    view.mark(p, pointer, hovered >= 0 ? hovered : picked);
+  }
+}
+
+/** Runs `draw` before the next frame, once however often it is asked for. */
+function coalesce(draw) {
+  let asked = false;
+  return () => {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => { asked = false; draw(); });
+  };
+}
+const redraw = coalesce(drawViews), remark = coalesce(drawMarks);
+
+function showTip(tip, x, y) {
+  const box = byId("tip");
+  box.hidden = !tip;
+  if (!tip) return;
+  box.replaceChildren(element("strong", {}, ...(tip.color ? [swatch(tip.color)] : []), tip.title),
+    element("dl", {}, ...tip.facts.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)])));
+  const { offsetWidth: w, offsetHeight: h } = box;
+  box.style.left = `${Math.max(4, x + 16 + w > innerWidth ? x - 16 - w : x + 16)}px`;
+  box.style.top = `${Math.max(4, y + 16 + h > innerHeight ? y - 16 - h : y + 16)}px`;
+}
+
+/** Where an event is in a view: parts of its width and height, from the low ends of its axes. A mouse tells the corner
+    of the pixel that it is on; what is drawn there is what lies under the pixel's middle. */
+function placeIn(view, event) {
+  const box = view.canvas.getBoundingClientRect();
+  return [(event.clientX + .5 - box.left) / box.width, 1 - (event.clientY + .5 - box.top) / box.height];
+}
+
+function point(view, event) {
+  const [x, y] = placeIn(view, event);
+  pointer = { step: time.value(x) };
+  const tip = view.tip(pointer.step, view.vertical.value(y));
+  hovered = tip?.block ?? -1;
+  showTip(tip, event.clientX, event.clientY);
+  remark();
+}
+
+function leave() {
+  pointer = null;
+  hovered = -1;
+  showTip(null);
+  remark();
+}
+
+function showAll() {
+  for (const axis of [time, map.vertical]) axis.reset();
+  picked = -1;
+  redraw();
+}
+
+for (const view of views) {
+  let dragged = null;
+  const { plot } = view;
+  plot.addEventListener("pointerdown", event => {
+    if (event.button !== 0) return;
+    dragged = placeIn(view, event);
+    plot.setPointerCapture(event.pointerId);
+    plot.classList.add("dragging");
+    leave();
+  });
+  plot.addEventListener("pointermove", event => {
+    if (!dragged) return point(view, event);
+    const [x, y] = placeIn(view, event);
+    time.pan(dragged[0] - x);
+    if (view.zooms) view.vertical.pan(dragged[1] - y);
+    dragged = [x, y];
+    redraw();
+  });
+  for (const end of ["pointerup", "pointercancel"]) {
+    plot.addEventListener(end, () => { dragged = null; plot.classList.remove("dragging"); });
+  }
+  plot.addEventListener("pointerleave", leave);
+  plot.addEventListener("dblclick", showAll);
+  plot.addEventListener("wheel", event => {
+    // Some systems turn the wheel sideways while shift is held.
+    const turned = event.deltaY || event.deltaX, lines = event.deltaMode === 0 ? 1 : 30;
+    const axes = [...(event.altKey ? [] : [time]), ...(view.zooms && !event.shiftKey ? [view.vertical] : [])];
+    // With everything in view there is nothing to zoom out of: the page scrolls.
+    if (turned > 0 && !axes.some(axis => axis.zoomed)) return;
+    event.preventDefault();
+    const [x, y] = placeIn(view, event), factor = Math.exp(Math.max(-400, Math.min(400, turned * lines)) * .002);
+    for (const axis of axes) axis.zoom(factor, axis === time ? x : y);
+    point(view, event);
+    redraw();
+  }, { passive: false });
+}
+
+chart.addEventListener("keydown", event => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const both = change => { for (const axis of [time, map.vertical]) change(axis); };
+  const action = {
+    ArrowLeft: () => time.pan(-.1), ArrowRight: () => time.pan(.1),
+    ArrowUp: () => map.vertical.pan(.1), ArrowDown: () => map.vertical.pan(-.1),
+    "+": () => both(axis => axis.zoom(.8, .5)), "=": () => both(axis => axis.zoom(.8, .5)),
+    "-": () => both(axis => axis.zoom(1.25, .5)), "0": showAll, Home: showAll, Escape: showAll,
+  }[event.key];
+  if (!action) return;
+  event.preventDefault();
+  leave();
+  action();
+  redraw();
+});
+
+const sizes = new ResizeObserver(redraw);
+for (const view of views) sizes.observe(view.plot);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+
+// ---- figures and legend ----
+
+const figure = (name, ...value) => element("div", {}, element("dt", {}, name), element("dd", {}, ...value));
+byId("figures").append(
+  figure("peak / max load", plan.ratio.toFixed(6),
+    ...(plan.optimal ? [element("span", { className: "optimal" }, "optimal")] : [])),
+  figure("peak", bytes(plan.peak)),
+  figure("max load", bytes(plan.max_load)),
+  figure("between them", bytes(plan.peak - plan.max_load)),
+  figure("blocks", whole(plan.id.length)),
+  figure("steps", plan.id.length ? whole(plan.steps[1] - plan.steps[0]) : "0"),
+  figure("solver", plan.solver));
+
+byId("legend").append(element("li", { className: "by" }, `Colour: ${plan.colored_by}`),
+  ...plan.groups.map((group, i) => {
+    const light = on => () => { map.spotlight = on ? i : -1; redraw(); };
+    return element("li", {}, element("button", {
+      type: "button", title: group.label, onmouseenter: light(true), onmouseleave: light(false), onfocus: light(true), onblur: light(false),
+    }, swatch(group.color), element("span", {}, group.label), element("small", {}, whole(group.blocks))));
+  }));
+byId("legend").hidden = !plan.groups.length;
+byId("lines").textContent = plan.optimal
+  ? "The line is the peak, which is the max load: no plan can need less. Dotted: the step of the max load."
+  : "Solid line: the peak, what this plan needs. Dashed: the max load, which no plan can be below. Dotted: its step.";
+
+// ---- tables ----
+
+/** Columns are [heading, class, value(row)]; `rowOf` makes the row's element. */
+function fillTable(table, columns, rows, rowOf = () => element("tr")) {
+  table.replaceChildren(
+    element("thead", {}, element("tr", {}, ...columns.map(([heading, className]) => element("th", { className }, heading)))),
+    element("tbody", {}, ...rows.map(row => {
+      const tr = rowOf(row);
+      tr.append(...columns.map(([, className, value]) => element("td", { className }, ...[value(row)].flat())));
+      return tr;
+    })));
+}
+
+/** Points a block out, and brings it into view with some of what is around it. */
+function pick(i) {
+  picked = i;
+  const { start, end, offset, size } = plan;
+  const around = (axis, lo, hi) => axis.show(lo - Math.max(hi - lo, 1) * .6, hi + Math.max(hi - lo, 1) * .6);
+  around(time, start[i], end[i]);
+  around(map.vertical, offset[i], offset[i] + size[i]);
+  chart.scrollIntoView({ block: "nearest" });
+  redraw();
+}
+
+function fillAlive() {
+  const section = byId("alive"), most = 50;
+  const alive = plan.id.map((_, i) => i)
+    .filter(i => plan.start[i] <= plan.peak_step && plan.peak_step < plan.end[i])
+    .sort((a, b) => plan.size[b] - plan.size[a] || a - b);
+  section.hidden = !alive.length;
+  if (!alive.length) return;
+  section.querySelector("h2").append("Alive at the max load",
+    element("small", {}, `step ${whole(plan.peak_step)}, ${whole(alive.length)} blocks, ${exactBytes(plan.max_load)}`));
+  const share = i => plan.size[i] / plan.max_load;
+  const bar = i => {
+    const e = element("span", { className: "bar" });
+    e.style.width = `${120 * share(i) / share(alive[0])}px`;
+    return e;
+  };
+  const columns = [
+    ["block", "name", i => [swatch(plan.groups[plan.group[i]].color), plan.id[i]]],
+    ...(plan.op.length ? [["op", "name", i => opOf(plan, i) ?? ""]] : []),
+    ["size", "number", i => bytes(plan.size[i])],
+    ["bytes", "number", i => whole(plan.size[i])],
+    ["of the load", "number", i => `${(100 * share(i)).toFixed(2)} %`],
+    ["", "", bar],
+    ["from step", "number", i => whole(plan.start[i])],
+    ["until", "number", i => whole(plan.end[i])],
+    ["offset", "number", i => whole(plan.offset[i])],
+  ];
+  const rowOf = i => {
+    const point = on => () => { hovered = on ? i : -1; remark(); };
+    return element("tr", {
+      className: "block", tabIndex: 0, title: "Show it in the map", onclick: () => pick(i),
+      onkeydown: event => { if (event.key === "Enter") pick(i); },
+      onmouseenter: point(true), onmouseleave: point(false), onfocus: point(true), onblur: point(false),
+    });
+  };
+  const table = section.querySelector("table");
+  fillTable(table, columns, alive.slice(0, most), rowOf);
+  if (alive.length > most) {
+    const more = element("button", { type: "button", className: "more" }, `Show all ${whole(alive.length)}`);
+    more.onclick = () => { more.remove(); fillTable(table, columns, alive, rowOf); };
+    section.append(more);
+  }
+}
+fillAlive();
+
+if (plan.rows.length) {
+  byId("solvers").hidden = false;
+  fillTable(byId("solvers").querySelector("table"), [
+    ["solver", "name", row => row.solver],
+    ["peak", "number", row => whole(row.peak)],
+    ["lower bound", "number", row => whole(row.lower_bound)],
+    ["peak / bound", "number", row => row.lower_bound ? (row.peak / row.lower_bound).toFixed(6) : "–"],
+    ["optimal", "", row => row.optimal ? "proved" : ""],
+    ["nodes", "number", row => row.nodes ? whole(row.nodes) : ""],
+    ["seconds", "number", row => row.seconds.toFixed(3)],
+  ], plan.rows);
+}
