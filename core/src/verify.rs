@@ -462,7 +462,7 @@ mod tests {
                 match got {
                     Ok(plan) => assert!(w == len.words && i == len.indices && plan.is_optimal()),
                     Err(Error::BufferTooSmall { buffer: Buffer::Words, needed, got }) => {
-                        assert_eq!((needed, got), (len.words, w))
+                        assert_eq!((needed, got), (len.words, w));
                     }
                     Err(Error::BufferTooSmall { buffer: Buffer::Indices, needed, got }) => {
                         assert_eq!((needed, got, w), (len.indices, i, len.words));

@@ -65,7 +65,7 @@ fn names_cannot_leave_their_place() {
 
     let page = written(&problem, &offsets, html);
     let data = data(&page);
-    assert_eq!(data["name"], HOSTILE);
+    assert_eq!(data["name"], problem.title());
     assert_eq!(data["solver"], HOSTILE);
     assert_eq!(data["rows"][0]["solver"], HOSTILE);
     assert_eq!(data["id"][2], format!("{HOSTILE}2"));
