@@ -89,6 +89,14 @@ impl<'a> Workspace<'a> {
         Table::new(take(&mut self.words, n))
     }
 
+    /// A table of `n` records of words, all 0, out of what is left.
+    pub(crate) fn records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
+    where
+        [u64; K]: Default,
+    {
+        Table::new(take(&mut self.words, n * K).as_chunks_mut().0)
+    }
+
     /// A table of `n` indices, all 0, out of what is left.
     pub(crate) fn indices(&mut self, n: usize) -> Table<'a, u32> {
         Table::new(take(&mut self.indices, n))

@@ -4,7 +4,9 @@
 //! them knows where the blocks come from, and what they return counts for nothing until
 //! [`verify`](crate::verify::verify) has accepted it.
 
+pub mod bound;
 pub mod interval;
+pub mod search;
 
 use crate::Constraints;
 
