@@ -56,6 +56,13 @@ pub enum Error {
         /// The alignment it must have.
         alignment: u64,
     },
+    /// Two pinned blocks that are alive at the same step share an address.
+    PinsOverlap {
+        /// The block with the lower index.
+        first: u32,
+        /// The other.
+        second: u32,
+    },
     /// From this block on, the bytes that a plan may take do not fit in 64 bits.
     SizeOverflow {
         /// The block.
@@ -138,6 +145,9 @@ impl fmt::Display for Error {
             Self::Alignment { block: None, alignment } => write!(f, "the alignment {alignment} is not a power of two"),
             Self::PinMisaligned { block, offset, alignment } => {
                 write!(f, "block {block} is pinned at {offset}, which is not a multiple of its alignment {alignment}")
+            }
+            Self::PinsOverlap { first, second } => {
+                write!(f, "the pinned blocks {first} and {second} are alive together and share an address")
             }
             Self::SizeOverflow { block } => {
                 write!(f, "up to block {block} the sizes add up to more than 64 bits hold")

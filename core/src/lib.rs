@@ -41,7 +41,7 @@
 //!
 //! // Three tensors; the first and the last are never alive together.
 //! let blocks = [Block::new(0, 2, 4096), Block::new(1, 3, 8192), Block::new(2, 4, 4096)];
-//! let len = place::workspace(blocks.len()).max(verify::workspace(blocks.len()));
+//! let len = place::workspace_of(Solver::Auto, blocks.len()).max(verify::workspace(blocks.len()));
 //! let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
 //! let mut scratch = Workspace::new(&mut words, &mut indices);
 //!

@@ -12,7 +12,9 @@ const PER_BLOCK: WorkspaceLen = per_block();
 
 /// A planner of fixed capacity, without any memory but its own; it may live in a `static`.
 ///
-/// It lends its arrays to [`place`](crate::place::place) and [`verify`](crate::verify::verify): what it plans is what they plan.
+/// It lends its arrays to [`place`](place::place) and [`verify`](verify::verify): what it plans is what they
+/// plan. They are linear in N, and so enough for every solver but [`Solver::Auto`] and [`Solver::Search`],
+/// whose search takes more.
 ///
 /// ```
 /// use sublet_core::place::{Options, Solver};
@@ -21,7 +23,7 @@ const PER_BLOCK: WorkspaceLen = per_block();
 /// planner.push(Block::new(0, 2, 4))?;
 /// planner.push(Block::new(1, 3, 8))?;
 /// planner.push(Block::new(2, 4, 4))?;
-/// let plan = planner.plan(Solver::Auto, &Options::default())?;
+/// let plan = planner.plan(Solver::Portfolio, &Options::default())?;
 /// assert_eq!((plan.peak(), plan.offsets()[1]), (12, 0));
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
@@ -67,7 +69,7 @@ impl<const N: usize> Planner<N> {
     /// Places all blocks and proves the plan.
     ///
     /// # Errors
-    /// As [`place`](crate::place::place) and [`verify`](crate::verify::verify); never for a lack of memory.
+    /// As [`place`](place::place) and [`verify`](verify::verify); for a lack of memory only where the solver searches.
     pub fn plan(&mut self, solver: Solver, options: &Options) -> Result<VerifiedPlan<'_>, Error> {
         let mut scratch = Workspace::new(self.words.as_flattened_mut(), self.indices.as_flattened_mut());
         let offsets = self.offsets.get_mut(..self.blocks.len()).unwrap_or_default();
@@ -88,7 +90,7 @@ const fn per_block() -> WorkspaceLen {
     let mut most = WorkspaceLen { words: 0, indices: 0 };
     let mut n = 1;
     while n <= 64 {
-        let len = place::workspace(n).max(verify::workspace(n));
+        let len = place::workspace_of(Solver::Portfolio, n).max(verify::workspace(n));
         most = most.max(WorkspaceLen { words: len.words.div_ceil(n), indices: len.indices.div_ceil(n) });
         n += 1;
     }
@@ -102,7 +104,7 @@ mod tests {
     #[test]
     fn the_memory_is_enough_for_any_number_of_blocks() {
         for n in 0..20_000 {
-            let len = place::workspace(n).max(verify::workspace(n));
+            let len = place::workspace_of(Solver::Portfolio, n).max(verify::workspace(n));
             assert!(len.words <= PER_BLOCK.words * n && len.indices <= PER_BLOCK.indices * n, "{n} blocks: {len:?}");
         }
     }
@@ -117,6 +119,6 @@ mod tests {
         assert_eq!(full, Err(Error::BufferTooSmall { buffer: Buffer::Capacity, needed: 3, got: 2 }));
         assert_eq!(planner.plan(Solver::BestFit, &Options::default()).unwrap().peak(), 16);
         planner.clear();
-        assert_eq!(planner.plan(Solver::Auto, &Options::default()).unwrap().peak(), 0);
+        assert_eq!(planner.plan(Solver::Portfolio, &Options::default()).unwrap().peak(), 0);
     }
 }

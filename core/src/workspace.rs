@@ -95,11 +95,19 @@ impl<'a> Workspace<'a> {
     }
 
     /// A table of `n` records of K indices that are read together, all 0, out of what is left.
-    pub(crate) fn records<const K: usize>(&mut self, n: usize) -> Table<'a, [u32; K]>
+    pub(crate) fn index_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u32; K]>
     where
         [u32; K]: Default,
     {
         Table::new(take(&mut self.indices, K * n).as_chunks_mut().0)
+    }
+
+    /// A table of `n` records of words, all 0, out of what is left.
+    pub(crate) fn word_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
+    where
+        [u64; K]: Default,
+    {
+        Table::new(take(&mut self.words, n * K).as_chunks_mut().0)
     }
 
     /// A table of `n` indices, all 0, out of what is left.

@@ -1,45 +1,40 @@
-//! The portfolio: every placer as long as one may still do better, and the best plan of all.
+//! The one to use: heuristics first, and where they leave a gap the search, as long as the budget lasts.
 //!
-//! Members, in this order: the skyline from many starts, which is best on almost everything and costs
-//! least; published best fit; colouring; the greedy orders. It stops as soon as the peak is the lower bound.
-//! Work is counted in blocks placed: the many starts get `options.work`, and the members whose cost grows
-//! with the number of colliding pairs run only where that is of the same size, so that instances of 100,000
-//! blocks stay quick. Never worse than the best member that ran; of equal peaks the first wins.
+//! The portfolio reaches the lower bound on most networks. Where it does not, and there are at most
+//! [`search::MOST_BLOCKS`] blocks, the search goes on from its plan, and may prove that none is better.
+//! With budgets beyond the default ones both take turns: each round has twice the work and the nodes of the
+//! one before it and another seed, because which of the two gets there first cannot be known.
 //!
-//! Cost: O(n log n + work) in practice, O(|E| log n) for the members that run only when |E| is small.
+//! Never worse than any heuristic that the portfolio runs. Cost: that of its parts.
 
-use super::interval::Sweep;
-use super::{Options, Solver, Summary, finish, interval, member_workspace, prepare};
-use crate::{Block, Error, Workspace, WorkspaceLen};
+use core::ops::ControlFlow;
 
-/// How many colliding pairs cost as much as one block placed by the skyline.
-const PAIRS_PER_BLOCK: u64 = 16;
+use super::{Options, Solver, Summary, Watch, finish, multistart, portfolio, prepare, search};
+use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
 pub const fn workspace(n: usize) -> WorkspaceLen {
-    let mut most = interval::workspace(n);
-    let mut i = 0;
-    while i < Solver::MEMBERS.len() {
-        most = most.max(member_workspace(Solver::MEMBERS[i], n));
-        i += 1;
-    }
-    most.and(WorkspaceLen { words: n, indices: 0 })
+    let trial = WorkspaceLen { words: n, indices: 0 };
+    let linear = portfolio::workspace(n).max(multistart::workspace(n).and(trial));
+    if n <= search::MOST_BLOCKS { linear.max(search::workspace(n)) } else { linear }
 }
 
-/// Places the blocks by every member in turn and keeps the best plan.
+/// Places the blocks as well as `options.work` and `options.nodes` allow, or until `watch` breaks.
 ///
 /// # Errors
 /// As [`place`](super::place).
 ///
 /// ```
-/// use sublet_core::place::{auto, Options};
+/// use core::ops::ControlFlow;
+/// use sublet_core::place::{Options, auto};
 /// use sublet_core::{Block, Workspace};
 /// let blocks = [Block::new(0, 3, 4), Block::new(3, 5, 4), Block::new(2, 4, 2)];
 /// let len = auto::workspace(blocks.len());
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
 /// let mut offsets = [0; 3];
-/// let summary = auto::place(&blocks, &Options::default(), Workspace::new(&mut words, &mut indices), &mut offsets)?;
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let summary = auto::place(&blocks, &Options::default(), scratch, &mut offsets, &mut |_| ControlFlow::Continue(()))?;
 /// assert_eq!(summary.peak, 6);
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
@@ -48,25 +43,77 @@ pub fn place(
     options: &Options,
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
+    watch: Watch<'_>,
 ) -> Result<Summary, Error> {
     let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
-    let pairs = Sweep::new(blocks, scratch.reborrow())?.colliding_pair_count();
-    let few_pairs = pairs / PAIRS_PER_BLOCK <= options.work;
-    let mut scratch = scratch.reborrow();
-    let trial = scratch.words(blocks.len()).into_slice();
-    // A member that misses the capacity still counts: only the best peak is compared with it, at the end.
-    let mut unlimited = *options;
-    unlimited.constraints.capacity = None;
-    let mut best = Summary { peak: u64::MAX, lower_bound, solver: Solver::Auto };
-    for solver in Solver::MEMBERS {
-        if best.peak == lower_bound || (solver.grows_with_pairs() && !few_pairs) {
-            continue;
-        }
-        let summary = super::place(solver, blocks, &unlimited, scratch.reborrow(), trial)?;
-        if summary.peak < best.peak {
-            best = summary;
-            offsets.copy_from_slice(trial);
-        }
+    let (mut work, mut nodes) = (options.work, options.nodes);
+    if blocks.len() > search::MOST_BLOCKS {
+        nodes = 0;
     }
-    finish(best, options)
+    // A plan above the capacity still counts: only the best peak is compared with it, at the end.
+    let mut round = Options { constraints: Constraints { capacity: None, ..options.constraints }, ..*options };
+    let best = Summary { peak: u64::MAX, lower_bound, solver: Solver::Auto, nodes: 0 };
+    let mut told = Told { watch, best, nodes: 0, stopped: false };
+    for doubled in 0..u64::BITS {
+        round.work = work.min(Options::DEFAULT_WORK.saturating_mul(1 << doubled));
+        round.nodes = nodes.min(Options::DEFAULT_NODES.saturating_mul(1 << doubled));
+        work -= round.work;
+        nodes -= round.nodes;
+        if doubled == 0 {
+            let found = portfolio::place(blocks, &round, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
+            told.keep(found);
+        } else if round.work > 0 {
+            let mut scratch = scratch.reborrow();
+            let trial = scratch.words(blocks.len()).into_slice();
+            let found = multistart::place(blocks, &round, scratch, trial, &mut |now| told.tell(now))?;
+            if found.peak < told.best.peak {
+                offsets.copy_from_slice(trial);
+            }
+            told.keep(found);
+        }
+        if round.nodes > 0 && !told.done() {
+            let incumbent = Some(told.best);
+            let found =
+                search::improve(blocks, &round, incumbent, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
+            told.keep(found);
+            told.nodes += found.nodes;
+        }
+        if told.done() || (work == 0 && nodes == 0) {
+            break;
+        }
+        round.seed = round.seed.wrapping_add(1);
+    }
+    finish(Summary { nodes: told.nodes, ..told.best }, options)
+}
+
+/// Puts together what the parts tell, each of which knows only itself.
+struct Told<'a> {
+    watch: Watch<'a>,
+    /// The best plan and the best bound so far.
+    best: Summary,
+    /// Nodes of the searches that are over.
+    nodes: u64,
+    stopped: bool,
+}
+
+impl Told<'_> {
+    fn tell(&mut self, now: &Summary) -> ControlFlow<()> {
+        let told = Summary { nodes: self.nodes + now.nodes, ..self.better(now) };
+        let flow = (self.watch)(&told);
+        self.stopped |= flow.is_break();
+        flow
+    }
+
+    fn keep(&mut self, found: Summary) {
+        self.best = self.better(&found);
+    }
+
+    fn better(&self, now: &Summary) -> Summary {
+        let best = if now.peak < self.best.peak { *now } else { self.best };
+        Summary { lower_bound: now.lower_bound.max(self.best.lower_bound), ..best }
+    }
+
+    fn done(&self) -> bool {
+        self.stopped || self.best.peak == self.best.lower_bound
+    }
 }

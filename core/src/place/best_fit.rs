@@ -47,7 +47,7 @@ pub fn place(
     rank_longest_first(&mut skyline);
     let (peak, _) = skyline.build(Rule::Rank, u64::MAX, &mut offsets);
     let peak = peak.unwrap_or(u64::MAX);
-    finish(Summary { peak, lower_bound, solver: Solver::BestFit }, options)
+    finish(Summary { peak, lower_bound, solver: Solver::BestFit, nodes: 0 }, options)
 }
 
 /// The skyline whose sections are the steps at which a lifetime begins or ends.

@@ -93,7 +93,7 @@ pub(super) fn place_by(
     let mut gaps =
         Gaps::new(blocks, options.constraints.alignment, &mut scratch, |low, high| sweep.clique_ranges(low, high));
     let peak = gaps.build(order.first(n), fit, &mut Table::new(offsets));
-    finish(Summary { peak, lower_bound, solver }, options)
+    finish(Summary { peak, lower_bound, solver, nodes: 0 }, options)
 }
 
 pub(super) fn size(b: &Block) -> u64 {

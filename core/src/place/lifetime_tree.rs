@@ -99,9 +99,9 @@ impl<'a> LifetimeTree<'a> {
         let mut tree = Self {
             len: n,
             leaves,
-            points: scratch.records(len),
+            points: scratch.index_records(len),
             position: scratch.indices(len),
-            nodes: scratch.records(2 * len.div_ceil(LEAF as usize)),
+            nodes: scratch.index_records(2 * len.div_ceil(LEAF as usize)),
         };
         sort::identity(order, n);
         sort::by_key(order, n, aside, |i| interleave(low[i]) << 1 | interleave(high[i]));

@@ -8,6 +8,7 @@
 
 pub mod auto;
 pub mod best_fit;
+pub mod bound;
 pub mod coloring;
 mod earliest_end;
 mod gap;
@@ -16,54 +17,72 @@ pub mod interval;
 mod lifetime_tree;
 mod load_tree;
 pub mod multistart;
+pub mod portfolio;
+pub mod search;
 mod skyline;
 
 pub use gap::Fit;
 use greedy::Order;
 use interval::Sweep;
 
+use core::ops::ControlFlow;
+
 use crate::error::Buffer;
-use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block};
+use crate::table::at;
+use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block, sort};
 
 /// What a placement is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Alignment and capacity.
     pub constraints: Constraints,
-    /// Where the random choices of restarts begin; the same seed gives the same plan everywhere.
+    /// Where the random choices begin; the same seed gives the same plan everywhere.
     pub seed: u64,
-    /// How much a method that can go on may do, in blocks placed; the first attempt is always finished.
+    /// How much the many starts may do, in blocks placed; the first is always finished.
     pub work: u64,
+    /// How many nodes of its tree the search may look at.
+    pub nodes: u64,
 }
 
 impl Options {
     /// Enough for the optimum on most networks, in a fraction of a second.
     pub const DEFAULT_WORK: u64 = 150_000;
+    /// Enough for the optimum on most hard instances of a few hundred blocks, in about a second.
+    pub const DEFAULT_NODES: u64 = 300_000;
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { constraints: Constraints::NONE, seed: 1, work: Self::DEFAULT_WORK }
+        Self { constraints: Constraints::NONE, seed: 1, work: Self::DEFAULT_WORK, nodes: Self::DEFAULT_NODES }
     }
 }
 
 /// What a placement has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// The highest end of a block, in bytes.
+    /// The highest end of a block, in bytes; `u64::MAX` as long as there is no plan.
     pub peak: u64,
-    /// What no placement can be below, in bytes: the max load, the highest pinned end.
+    /// What no placement can be below, in bytes; the plan is optimal when the peak is that.
     pub lower_bound: u64,
     /// The method that made the placement; for a portfolio the member that won.
     pub solver: Solver,
+    /// Nodes that the search has looked at.
+    pub nodes: u64,
 }
+
+/// Who is told of progress, and may end a method that could go on: it then returns the best it has.
+pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 
 /// A method of placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Solver {
-    /// [`auto`]: the portfolio of all others.
+    /// [`auto`]: the portfolio, and where it leaves a gap the search.
     Auto,
+    /// [`portfolio`]: the heuristics, the best of them.
+    Portfolio,
+    /// [`search`]: exact.
+    Search,
     /// [`multistart`]: the skyline from many starts.
     Multistart,
     /// [`best_fit`]: Sekiyama et al. 2018.
@@ -75,8 +94,8 @@ pub enum Solver {
 }
 
 impl Solver {
-    /// Every method that [`Solver::Auto`] chooses from, in the order in which it does.
-    pub const MEMBERS: [Self; 14] = [
+    /// The members of [`Solver::Portfolio`], in the order in which it runs them.
+    pub const HEURISTICS: [Self; 14] = [
         Self::Multistart,
         Self::BestFit,
         Self::Coloring(Fit::First),
@@ -93,16 +112,23 @@ impl Solver {
         Self::Greedy(Order::Start, Fit::Best),
     ];
 
-    /// What people call it: lower case, words joined by dashes.
+    /// Every method.
     ///
     /// ```
     /// use sublet_core::place::Solver;
-    /// assert!(Solver::MEMBERS.iter().all(|&s| Solver::named(s.name()) == Some(s)));
+    /// assert!(Solver::all().all(|solver| Solver::named(solver.name()) == Some(solver)));
     /// ```
+    pub fn all() -> impl Iterator<Item = Self> + Clone {
+        [Self::Auto, Self::Portfolio, Self::Search].into_iter().chain(Self::HEURISTICS)
+    }
+
+    /// What people call it: lower case, words joined by dashes.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
+            Self::Portfolio => "portfolio",
+            Self::Search => "search",
             Self::Multistart => "multistart",
             Self::BestFit => "best-fit",
             Self::Coloring(Fit::First) => "coloring-first-fit",
@@ -123,7 +149,7 @@ impl Solver {
     /// The method of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        core::iter::once(Self::Auto).chain(Self::MEMBERS).find(|s| s.name() == name)
+        Self::all().find(|s| s.name() == name)
     }
 
     /// Whether its cost grows with the number of pairs that are alive together.
@@ -132,16 +158,14 @@ impl Solver {
     }
 }
 
-/// Length of the workspace that [`place`] needs for `n` blocks, whatever the solver.
+/// Length of the workspace that [`place`] needs for `n` blocks. It is linear in n, but for
+/// [`Solver::Search`], and for [`Solver::Auto`] up to [`search::MOST_BLOCKS`] blocks.
 #[must_use]
-pub const fn workspace(n: usize) -> WorkspaceLen {
-    auto::workspace(n)
-}
-
-/// Length of the workspace that a member of the portfolio needs.
-const fn member_workspace(solver: Solver, n: usize) -> WorkspaceLen {
+pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
     match solver {
         Solver::Auto => auto::workspace(n),
+        Solver::Portfolio => portfolio::workspace(n),
+        Solver::Search => search::workspace(n),
         Solver::Multistart => multistart::workspace(n),
         Solver::BestFit => best_fit::workspace(n),
         Solver::Coloring(_) => coloring::workspace(n),
@@ -152,15 +176,15 @@ const fn member_workspace(solver: Solver, n: usize) -> WorkspaceLen {
 /// Gives every block an offset by the method that `solver` names.
 ///
 /// # Errors
-/// What [`block::check`] refuses; [`Error::BufferTooSmall`] if there is not one offset for each block or the
-/// workspace is too short; [`Error::OverCapacity`] if the peak is above the capacity, with the placement
-/// that was found left in `offsets`.
+/// What [`block::check`] refuses; [`Error::PinsOverlap`]; [`Error::BufferTooSmall`] if there is not one
+/// offset for each block or the workspace is shorter than [`workspace_of`] says; [`Error::OverCapacity`] if
+/// the peak is above the capacity, with the placement that was found left in `offsets`.
 ///
 /// ```
 /// use sublet_core::place::{self, Options, Solver};
 /// use sublet_core::{Block, Workspace};
 /// let blocks = [Block::new(0, 2, 4), Block::new(1, 3, 8), Block::new(2, 4, 4)];
-/// let len = place::workspace(blocks.len());
+/// let len = place::workspace_of(Solver::Auto, blocks.len());
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
 /// let mut offsets = [0; 3];
 /// let scratch = Workspace::new(&mut words, &mut indices);
@@ -175,9 +199,45 @@ pub fn place(
     scratch: Workspace<'_>,
     offsets: &mut [u64],
 ) -> Result<Summary, Error> {
+    place_watched(solver, blocks, options, scratch, offsets, &mut |_| ControlFlow::Continue(()))
+}
+
+/// As [`place`], and tells `watch` of every improvement and of progress between them; it may end the work.
+///
+/// # Errors
+/// As [`place`].
+///
+/// ```
+/// use core::ops::ControlFlow;
+/// use sublet_core::place::{self, Options, Solver};
+/// use sublet_core::{Block, Workspace};
+/// let blocks = [Block::new(0, 2, 4), Block::new(1, 3, 8), Block::new(2, 4, 4)];
+/// let len = place::workspace_of(Solver::Auto, blocks.len());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut offsets = [0; 3];
+/// let mut told = 0;
+/// let mut watch = |_: &_| {
+///     told += 1;
+///     ControlFlow::Continue(())
+/// };
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// place::place_watched(Solver::Auto, &blocks, &Options::default(), scratch, &mut offsets, &mut watch)?;
+/// assert!(told > 0);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn place_watched(
+    solver: Solver,
+    blocks: &[Block],
+    options: &Options,
+    scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
     match solver {
-        Solver::Auto => auto::place(blocks, options, scratch, offsets),
-        Solver::Multistart => multistart::place(blocks, options, scratch, offsets),
+        Solver::Auto => auto::place(blocks, options, scratch, offsets, watch),
+        Solver::Portfolio => portfolio::place(blocks, options, scratch, offsets, watch),
+        Solver::Search => search::place(blocks, options, scratch, offsets, watch),
+        Solver::Multistart => multistart::place(blocks, options, scratch, offsets, watch),
         Solver::BestFit => best_fit::place(blocks, options, scratch, offsets),
         Solver::Coloring(fit) => coloring::place(blocks, options, fit, scratch, offsets),
         Solver::Greedy(order, fit) => greedy::place(blocks, options, order, fit, scratch, offsets),
@@ -197,7 +257,34 @@ fn prepare(
         return Err(Error::BufferTooSmall { buffer: Buffer::Offsets, needed: blocks.len(), got: offsets.len() });
     }
     scratch.check(needed)?;
+    if pinned > 0 {
+        check_pins(blocks, &mut scratch.reborrow())?;
+    }
     Ok(Sweep::new(blocks, scratch.reborrow())?.max_load().max(pinned))
+}
+
+/// Refuses pinned blocks that are alive together and share an address. Costs O(n log n), and a look at each
+/// pair of pinned blocks that share an address.
+fn check_pins(blocks: &[Block], scratch: &mut Workspace<'_>) -> Result<(), Error> {
+    let mut pins = scratch.indices(blocks.len());
+    let mut aside = scratch.indices(blocks.len());
+    let mut pin_count = 0;
+    for (i, _) in (0u32..).zip(blocks).filter(|(_, b)| b.pin.is_some()) {
+        pins[pin_count] = i;
+        pin_count += 1;
+    }
+    let offset = |i: u32| at(blocks, i).pin.unwrap_or(0);
+    sort::by_key(&mut pins, pin_count, &mut aside, offset);
+    for p in 0..pin_count {
+        let low = pins[p];
+        let end = offset(low).saturating_add(at(blocks, low).size);
+        for high in (p + 1..pin_count).map(|q| pins[q]).take_while(|&high| offset(high) < end) {
+            if at(blocks, low).collides(&at(blocks, high)) {
+                return Err(Error::PinsOverlap { first: low.min(high), second: low.max(high) });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What every placer does last: compares the peak with the capacity.

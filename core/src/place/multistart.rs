@@ -18,7 +18,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::interval::Sweep;
 use super::skyline::{Rule, Skyline};
-use super::{Options, Solver, Summary, finish, interval, prepare};
+use super::{Options, Solver, Summary, Watch, finish, interval, prepare};
 use crate::table::{Table, count};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
@@ -63,19 +63,21 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 /// Builds the skyline again and again until the peak is the lower bound or `options.work` blocks have been
-/// placed, at least once.
+/// placed, at least once, or `watch`, which is called after each start, breaks.
 ///
 /// # Errors
 /// As [`place`](super::place).
 ///
 /// ```
-/// use sublet_core::place::{multistart, Options};
+/// use core::ops::ControlFlow;
+/// use sublet_core::place::{Options, multistart};
 /// use sublet_core::{Block, Workspace};
 /// let blocks = [Block::new(0, 3, 4), Block::new(3, 5, 4), Block::new(2, 4, 2)];
 /// let len = multistart::workspace(blocks.len());
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
 /// let mut offsets = [0; 3];
-/// let summary = multistart::place(&blocks, &Options::default(), Workspace::new(&mut words, &mut indices), &mut offsets)?;
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let summary = multistart::place(&blocks, &Options::default(), scratch, &mut offsets, &mut |_| ControlFlow::Continue(()))?;
 /// assert_eq!(summary.peak, summary.lower_bound);
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
@@ -84,6 +86,7 @@ pub fn place(
     options: &Options,
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
+    watch: Watch<'_>,
 ) -> Result<Summary, Error> {
     let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
     let mut scratch = scratch.reborrow();
@@ -97,6 +100,7 @@ pub fn place(
     let mut offsets = Table::new(offsets);
     let mut random = SplitMix64::seed_from_u64(options.seed);
     let mut fixed = FIXED.into_iter();
+    let summary = |peak| Summary { peak, lower_bound, solver: Solver::Multistart, nodes: 0 };
     let (mut peak, mut work) = (u64::MAX, 0u64);
     while peak == u64::MAX || (peak > lower_bound && work < options.work) {
         let start = fixed.next().unwrap_or_else(|| draw(&mut random));
@@ -113,8 +117,11 @@ pub fn place(
                 offsets[i] = trial[i];
             }
         }
+        if watch(&summary(peak)).is_break() {
+            break;
+        }
     }
-    finish(Summary { peak, lower_bound, solver: Solver::Multistart }, options)
+    finish(summary(peak), options)
 }
 
 fn draw(random: &mut SplitMix64) -> Start {

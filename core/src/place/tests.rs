@@ -5,13 +5,9 @@ use crate::verify::{self, verify};
 use proptest::prelude::*;
 use std::vec::Vec;
 
-fn all() -> impl Iterator<Item = Solver> {
-    core::iter::once(Solver::Auto).chain(Solver::MEMBERS)
-}
-
 /// Places and has the verifier judge; the summary and the offsets.
 fn run(solver: Solver, blocks: &[Block], options: &Options) -> (Summary, Vec<u64>) {
-    let len = workspace(blocks.len()).max(verify::workspace(blocks.len()));
+    let len = workspace_of(solver, blocks.len()).max(verify::workspace(blocks.len()));
     // What the workspace and the offsets hold before must not matter.
     let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
     let mut offsets = vec![!7; blocks.len()];
@@ -38,9 +34,9 @@ proptest! {
     #[test]
     fn every_plan_is_valid_and_auto_is_never_worse(blocks in blocks(), alignment in 0u32..4, seed: u64) {
         let constraints = Constraints { alignment: 1 << alignment, capacity: None };
-        let options = Options { constraints, seed, work: 2000 };
+        let options = Options { constraints, seed, work: 2000, nodes: 200 };
         let (auto, _) = run(Solver::Auto, &blocks, &options);
-        for solver in Solver::MEMBERS {
+        for solver in Solver::HEURISTICS {
             let (summary, _) = run(solver, &blocks, &options);
             prop_assert!(auto.peak <= summary.peak, "{} has {}", solver.name(), summary.peak);
         }
@@ -49,21 +45,21 @@ proptest! {
     #[test]
     fn pinned_blocks_stay_and_nothing_hits_them(blocks in blocks(), which in prop::collection::vec(any::<bool>(), 40), shift in 0u64..100) {
         // Pins that are compatible with each other, because they are taken from a valid plan and lifted together.
-        let options = Options { work: 500, ..Options::default() };
+        let options = Options { work: 500, nodes: 100, ..Options::default() };
         let (_, offsets) = run(Solver::BestFit, &blocks, &options);
         let mut pinned = blocks.clone();
         for (i, b) in pinned.iter_mut().enumerate() {
             b.pin = which[i].then_some(offsets[i] + shift * 8);
         }
-        for solver in all() {
+        for solver in Solver::all() {
             run(solver, &pinned, &options);
         }
     }
 
     #[test]
     fn the_same_call_gives_the_same_plan(blocks in blocks(), seed: u64) {
-        let options = Options { seed, work: 2000, ..Options::default() };
-        for solver in all() {
+        let options = Options { seed, work: 2000, nodes: 200, ..Options::default() };
+        for solver in Solver::all() {
             prop_assert_eq!(run(solver, &blocks, &options), run(solver, &blocks, &options));
         }
     }
@@ -72,8 +68,8 @@ proptest! {
 #[test]
 fn every_shorter_buffer_is_refused_with_the_length_that_is_enough() {
     let blocks = [Block::new(0, 2, 4), Block::new(1, 3, 8), Block::new(2, 4, 4), Block::new(0, 9, 1)];
-    for solver in all() {
-        let len = member_workspace(solver, blocks.len());
+    for solver in Solver::all() {
+        let len = workspace_of(solver, blocks.len());
         let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
         for offsets_len in 0..=blocks.len() {
             for w in 0..=len.words {
@@ -102,13 +98,26 @@ fn every_shorter_buffer_is_refused_with_the_length_that_is_enough() {
 fn a_missed_capacity_tells_the_peak_and_the_bound() {
     let blocks = [Block::new(0, 2, 4), Block::new(1, 3, 8)];
     let constraints = Constraints { alignment: 1, capacity: Some(11) };
-    for solver in all() {
-        let len = workspace(blocks.len());
+    for solver in Solver::all() {
+        let len = workspace_of(solver, blocks.len());
         let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
         let mut offsets = [0; 2];
         let options = Options { constraints, ..Options::default() };
         let got = place(solver, &blocks, &options, Workspace::new(&mut words, &mut indices), &mut offsets);
         assert_eq!(got, Err(Error::OverCapacity { peak: 12, lower_bound: 12, capacity: 11 }), "{}", solver.name());
+    }
+}
+
+#[test]
+fn pins_that_overlap_are_refused() {
+    let pin = |start, offset| Block { pin: Some(offset), ..Block::new(start, start + 2, 8) };
+    let blocks = [Block::new(0, 9, 1), pin(0, 8), pin(2, 8), pin(1, 15)];
+    for solver in Solver::all() {
+        let len = workspace_of(solver, blocks.len());
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        let scratch = Workspace::new(&mut words, &mut indices);
+        let got = place(solver, &blocks, &Options::default(), scratch, &mut [0; 4]);
+        assert_eq!(got, Err(Error::PinsOverlap { first: 1, second: 3 }), "{}", solver.name());
     }
 }
 
@@ -119,7 +128,7 @@ fn extreme_sizes_and_steps_are_placed() {
         Block::new(u32::MAX - 1, u32::MAX, 1 << 62),
         Block { pin: Some(1 << 63), ..Block::new(5, 6, 1) },
     ];
-    for solver in all() {
+    for solver in Solver::all() {
         assert_eq!(run(solver, &blocks, &Options::default()).0.peak, (1 << 63) + 1, "{}", solver.name());
     }
 }

@@ -1,0 +1,78 @@
+//! The portfolio: every heuristic as long as one may still do better, and the best plan of all.
+//!
+//! Members, in this order: the skyline from many starts, which is best on almost everything and costs
+//! least; published best fit; colouring; the greedy orders. It stops as soon as the peak is the lower bound.
+//! Work is counted in blocks placed: the many starts get `options.work`, and the members whose cost grows
+//! with the number of colliding pairs run only where that is of the same size, so that instances of 100,000
+//! blocks stay quick. Never worse than the best member that ran; of equal peaks the first wins.
+//!
+//! Cost: O(n log n + work) in practice, O(|E| log n) for the members that run only when |E| is small.
+
+use super::interval::Sweep;
+use super::{Options, Solver, Summary, Watch, finish, interval, place_watched, prepare, workspace_of};
+use crate::{Block, Error, Workspace, WorkspaceLen};
+
+/// How many colliding pairs cost as much as one block placed by the skyline.
+const PAIRS_PER_BLOCK: u64 = 16;
+
+/// Length of the workspace that [`place`] needs for `n` blocks.
+#[must_use]
+pub const fn workspace(n: usize) -> WorkspaceLen {
+    let mut most = interval::workspace(n);
+    let mut i = 0;
+    while i < Solver::HEURISTICS.len() {
+        most = most.max(workspace_of(Solver::HEURISTICS[i], n));
+        i += 1;
+    }
+    most.and(WorkspaceLen { words: n, indices: 0 })
+}
+
+/// Places the blocks by every member in turn and keeps the best plan; `watch` is called after each.
+///
+/// # Errors
+/// As [`place`](super::place).
+///
+/// ```
+/// use core::ops::ControlFlow;
+/// use sublet_core::place::{Options, portfolio};
+/// use sublet_core::{Block, Workspace};
+/// let blocks = [Block::new(0, 3, 4), Block::new(3, 5, 4), Block::new(2, 4, 2)];
+/// let len = portfolio::workspace(blocks.len());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut offsets = [0; 3];
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let summary = portfolio::place(&blocks, &Options::default(), scratch, &mut offsets, &mut |_| ControlFlow::Continue(()))?;
+/// assert_eq!(summary.peak, 6);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn place(
+    blocks: &[Block],
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    let lower_bound = prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
+    let pairs = Sweep::new(blocks, scratch.reborrow())?.colliding_pair_count();
+    let few_pairs = pairs / PAIRS_PER_BLOCK <= options.work;
+    let mut scratch = scratch.reborrow();
+    let trial = scratch.words(blocks.len()).into_slice();
+    // A member that misses the capacity still counts: only the best peak is compared with it, at the end.
+    let mut unlimited = *options;
+    unlimited.constraints.capacity = None;
+    let mut best = Summary { peak: u64::MAX, lower_bound, solver: Solver::Portfolio, nodes: 0 };
+    for solver in Solver::HEURISTICS {
+        if best.peak == lower_bound || (solver.grows_with_pairs() && !few_pairs) {
+            continue;
+        }
+        let summary = place_watched(solver, blocks, &unlimited, scratch.reborrow(), trial, watch)?;
+        if summary.peak < best.peak {
+            best = summary;
+            offsets.copy_from_slice(trial);
+        }
+        if watch(&best).is_break() {
+            break;
+        }
+    }
+    finish(best, options)
+}

@@ -1,0 +1,277 @@
+//! Exact search: the least peak, and the proof that there is none below.
+//!
+//! Problem: offline dynamic storage allocation is NP-hard (Garey and Johnson 1979, SR2). Is there a
+//! placement within a capacity c? Peers are `MiniMalloc` (Moffitt 2023) and `SuperMalloc`.
+//!
+//! Steps:
+//! 1. Times are compressed to *sections*, the maximal cliques; sizes are divided by their greatest common
+//!    divisor; blocks are numbered by content, so that names, order of rows and scale of time do not matter.
+//! 2. Only placements in which every block lies on 0, on another block or on a pinned one are looked at,
+//!    and of like blocks the lower number lies lower. They are built from the bottom: every block that is
+//!    still *open* lies above the placed ones that are alive with it.
+//! 3. A node is branched on an open block b whose least possible offset m is the least in its component.
+//!    Left: b lies at m, and all open blocks that are alive with it above. Right: it does not, so it lies
+//!    on another open block; its m becomes the least end that one of those can have, over and over until
+//!    nothing moves. No order of the blocks is fixed in advance.
+//! 4. A node fails when in some section the lowest m and the open bytes together exceed c. A block of which
+//!    that is true of its own m cannot be the next one in that section: it lies on an open block there.
+//! 5. The section to branch in has the lowest floor; among equals the fewest blocks that could lie there,
+//!    divided by the failures that it has seen (kept over restarts). In it the block comes first that has
+//!    the largest load beside it, then the longest, then the largest area.
+//! 6. Where no open block crosses from one section to the next, the components are searched one by one,
+//!    and a failure in one goes back past all decisions that were about others.
+//! 7. Run times are heavy-tailed: after a long first run, short ones follow (Luby, Sinclair and Zuckerman
+//!    1993) whose lengths and sizes are off by up to a tenth in 5.
+//!
+//! To find the least peak, capacities are tried between bound and incumbent: first the bound itself, then
+//! half way, a quarter, … of the gap below the incumbent; each round with more nodes than the last.
+//!
+//! Cost: O(alive + changed) per touched section and node. Scratch: n²/64 words for who is alive where, and
+//! a trail of 128 n entries; a descent that needs a longer one is given up.
+
+mod order;
+mod state;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use core::ops::ControlFlow;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+use self::state::{Item, State, UNBOUNDED};
+use self::tree::{End, Tree};
+use super::interval::{self, Sweep};
+use super::{Options, Solver, Summary, Watch, bound, finish, prepare};
+use crate::table::{Table, at, count};
+use crate::{Block, Error, Workspace, WorkspaceLen, sort};
+
+/// The most blocks that [`Solver::Auto`] searches: what is alive where takes n²/64 words.
+pub const MOST_BLOCKS: usize = 6000;
+
+/// Length of the workspace of [`place`] for `n` blocks.
+#[must_use]
+pub const fn workspace(n: usize) -> WorkspaceLen {
+    let searching = state::workspace(n).and(tree::workspace(n)).and(WorkspaceLen { words: n, indices: 0 });
+    WorkspaceLen { words: 0, indices: 4 * n }.and(interval::workspace(n).max(searching)).max(bound::workspace(n))
+}
+
+/// Looks for the placement of least peak until it is proved to be that, `options.nodes` are used up, or
+/// `watch`, which is called every few hundred nodes and at each improvement, breaks.
+///
+/// # Errors
+/// As [`place`](super::place).
+///
+/// ```
+/// use core::ops::ControlFlow;
+/// use sublet_core::place::{Options, search};
+/// use sublet_core::{Block, Workspace};
+/// let blocks = [Block::new(0, 3, 4), Block::new(3, 9, 4), Block::new(0, 9, 4), Block::new(9, 21, 4), Block::new(0, 21, 4)];
+/// let len = search::workspace(blocks.len());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut offsets = [0; 5];
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let found = search::place(&blocks, &Options::default(), scratch, &mut offsets, &mut |_| ControlFlow::Continue(()))?;
+/// assert_eq!((found.peak, found.lower_bound), (12, 12));
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn place(
+    blocks: &[Block],
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
+    finish(improve(blocks, options, None, scratch, offsets, watch)?, options)
+}
+
+/// Looks below the peak of a plan that is given in `offsets`, if one is; the result is never worse.
+pub(super) fn improve(
+    blocks: &[Block],
+    options: &Options,
+    incumbent: Option<Summary>,
+    scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    let n = blocks.len();
+    let mut scratch = scratch;
+    let lower_bound = bound::lower_bound(blocks, &options.constraints, scratch.reborrow())?;
+
+    let mut low = scratch.indices(n);
+    let mut high = scratch.indices(n);
+    let mut order = scratch.indices(n);
+    let mut aside = scratch.indices(n);
+    let sections = Sweep::new(blocks, scratch.reborrow())?.clique_ranges(&mut low, &mut high);
+    let alignment = |b: &Block| b.alignment.max(options.constraints.alignment);
+    let content: [&dyn Fn(u32) -> u64; 5] = [
+        &|i| at(blocks, i).pin.map_or(0, |pin| pin.saturating_add(1)),
+        &|i| alignment(&at(blocks, i)),
+        &|i| !at(blocks, i).size,
+        &|i| high[i].into(),
+        &|i| low[i].into(),
+    ];
+    sort::identity(&mut order, count(blocks));
+    for key in content {
+        sort::by_key(&mut order, count(blocks), &mut aside, key);
+    }
+    let unit = unit(blocks, alignment);
+    let item = |k: u32| {
+        let i = order[k];
+        let b = at(blocks, i);
+        Item {
+            low: low[i],
+            high: high[i],
+            size: b.size / unit,
+            alignment: (alignment(&b) / unit).max(1),
+            pin: b.pin.map(|pin| pin / unit),
+        }
+    };
+    let state = State::new(n, sections, item, &mut scratch);
+    let tree = Tree::new(n, &mut scratch);
+    let mut search = Search {
+        state,
+        tree,
+        key: scratch.words(n),
+        order,
+        aside,
+        random: Xoshiro256PlusPlus::seed_from_u64(options.seed),
+        unit,
+        lower: lower_bound.div_ceil(unit),
+        best: incumbent.map(|summary| (summary.peak, summary.solver)),
+    };
+    search.minimise(options.nodes, offsets, watch);
+    Ok(search.summary())
+}
+
+struct Search<'a> {
+    state: State<'a>,
+    tree: Tree<'a>,
+    key: Table<'a, u64>,
+    /// The search's numbers of blocks to those of the caller.
+    order: Table<'a, u32>,
+    aside: Table<'a, u32>,
+    random: Xoshiro256PlusPlus,
+    /// Bytes to the unit of the search.
+    unit: u64,
+    /// What no plan can be below, in units.
+    lower: u64,
+    /// The peak of the best plan so far, in bytes, and who made it.
+    best: Option<(u64, Solver)>,
+}
+
+impl Search<'_> {
+    fn minimise(&mut self, nodes: u64, offsets: &mut [u64], watch: Watch<'_>) {
+        // The gap is halved that often for the next try; and how often all its parts have been tried.
+        let (mut halvings, mut round) = (0, 0);
+        let mut stopped = false;
+        while !stopped && self.tree.nodes < nodes {
+            let gap = self.best.map(|(peak, _)| peak.div_ceil(self.unit).saturating_sub(self.lower));
+            let capacity = match gap {
+                Some(0) => return,
+                Some(gap) => self.lower + gap - (gap >> halvings).max(1),
+                None if halvings == 0 => self.lower,
+                None => return self.pile(offsets),
+            };
+            let quota = ((32 * self.base()) << round) >> halvings.min(2);
+            let limit = nodes.min(self.tree.nodes.saturating_add(quota));
+            match self.attempt(capacity, limit, offsets, watch) {
+                End::Found => {}
+                End::Infeasible => {
+                    self.lower = capacity + 1;
+                    halvings = halvings.max(1);
+                }
+                End::Limit if gap.is_none_or(|gap| gap >> halvings > 1) => halvings += 1,
+                End::Limit => {
+                    halvings = 0;
+                    round = 32.min(round + 1);
+                }
+                End::Stopped => stopped = true,
+            }
+            if self.best.is_none() && halvings > 0 {
+                self.pile(offsets);
+            }
+        }
+        if self.best.is_none() {
+            self.pile(offsets);
+        }
+    }
+
+    /// Any placement that is valid: one descent, in which nothing can fail.
+    fn pile(&mut self, offsets: &mut [u64]) {
+        self.attempt(UNBOUNDED, u64::MAX, offsets, &mut |_| ControlFlow::Continue(()));
+    }
+
+    /// Looks for a placement within `capacity` units until the tree has `limit` nodes.
+    fn attempt(&mut self, capacity: u64, limit: u64, offsets: &mut [u64], watch: Watch<'_>) -> End {
+        let mut progress = self.summary();
+        for run in 0.. {
+            order::rank(&mut self.state, &mut self.key, &mut self.aside, (run > 0).then_some(&mut self.random));
+            let length = if run == 0 { 4 } else { luby(run) } * self.base();
+            let end = self.tree.run(
+                &mut self.state,
+                capacity,
+                limit.min(self.tree.nodes.saturating_add(length)),
+                &mut |nodes| {
+                    progress.nodes = nodes;
+                    watch(&progress)
+                },
+            );
+            match end {
+                End::Found => {
+                    let mut peak = 0;
+                    for b in 0..self.state.n {
+                        let [offset, end] = self.state.span[b];
+                        peak = peak.max(end * self.unit);
+                        if let Some(x) = usize::try_from(self.order[b]).ok().and_then(|i| offsets.get_mut(i)) {
+                            *x = offset * self.unit;
+                        }
+                    }
+                    self.best = Some((peak, Solver::Search));
+                    return if watch(&self.summary()).is_break() { End::Stopped } else { End::Found };
+                }
+                End::Limit if self.tree.nodes < limit => {}
+                end => return end,
+            }
+        }
+        End::Limit
+    }
+
+    /// The unit of the lengths of runs, in nodes.
+    fn base(&self) -> u64 {
+        128 + u64::from(self.state.n)
+    }
+
+    fn summary(&self) -> Summary {
+        let (peak, solver) = self.best.unwrap_or((u64::MAX, Solver::Search));
+        Summary { peak, lower_bound: self.lower * self.unit, solver, nodes: self.tree.nodes }
+    }
+}
+
+/// The i-th member, from 1, of 1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8, …
+const fn luby(mut i: u64) -> u64 {
+    loop {
+        let k = u64::BITS - i.leading_zeros();
+        if i == (1 << k) - 1 {
+            return 1 << (k - 1);
+        }
+        i -= (1 << (k - 1)) - 1;
+    }
+}
+
+/// The largest unit of which all offsets can be multiples: the greatest common divisor of sizes, pins, and
+/// the alignments that do not divide these anyway.
+fn unit(blocks: &[Block], alignment: impl Fn(&Block) -> u64) -> u64 {
+    let sizes = blocks.iter().fold(0, |g, b| gcd(gcd(g, b.size), b.pin.unwrap_or(0)));
+    let unit = blocks.iter().map(alignment).filter(|&a| sizes % a != 0).fold(sizes, gcd);
+    unit.max(1)
+}
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}

@@ -1,0 +1,583 @@
+//! A node of the search tree: what is placed, what that leaves to the rest, and how to take it back.
+
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen, sort};
+
+/// No block.
+pub(super) const NONE: u32 = u32::MAX;
+
+// What a section's record holds.
+/// The bytes that are still open.
+pub(super) const REST: usize = 0;
+/// The least offset of an open block.
+pub(super) const FLOOR: usize = 1;
+const END: usize = 2;
+const SECOND: usize = 3;
+const ENDER: usize = 4;
+pub(super) const CHOICES: usize = 5;
+
+/// A capacity within which nothing fails, and therefore nothing has to be taken back.
+pub(super) const UNBOUNDED: u64 = u64::MAX;
+
+/// A block in units of the search, before it has a number there.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Item {
+    pub low: u32,
+    pub high: u32,
+    pub size: u64,
+    pub alignment: u64,
+    pub pin: Option<u64>,
+}
+
+/// A node has no solution below it.
+pub(super) struct Conflict;
+
+pub(super) type Outcome = Result<(), Conflict>;
+
+/// The blocks, numbered by (first section, last section, size, …), and the state of the search.
+pub(super) struct State<'a> {
+    pub n: u32,
+    pub sections: u32,
+    /// Words in a row of `alive`.
+    row: u32,
+    pub capacity: u64,
+
+    // Blocks.
+    pub low: Table<'a, u32>,
+    pub high: Table<'a, u32>,
+    pub size: Table<'a, u64>,
+    mask: Table<'a, u64>,
+    pin: Table<'a, u64>,
+    /// 1 if the block is like the one before it; then it lies above that one.
+    twin: Table<'a, u32>,
+    /// The pinned blocks, lowest first.
+    pins: Table<'a, u32>,
+    pin_count: u32,
+    /// The least offset that the block can still have; the offset once it is placed.
+    pub span: Table<'a, [u64; 2]>,
+    /// 1 if the block cannot lie on what is placed already, only on a block that is still open.
+    lifted: Table<'a, u64>,
+    /// Bit set: not placed yet.
+    open: Table<'a, u64>,
+    pub open_count: u32,
+
+    // Sections.
+    /// Bit sets of the blocks that are alive in each section.
+    alive: Table<'a, u64>,
+    /// The number of the first block that begins in the section or later.
+    first: Table<'a, u32>,
+    pub section: Table<'a, [u64; 6]>,
+    pub weight: Table<'a, u64>,
+    /// Open blocks that are alive in this section and the next.
+    pub crossing: Table<'a, u32>,
+    dirty: Table<'a, u64>,
+    dirty_from: u32,
+    /// Sections whose ends have changed since their blocks were last lifted, and what the end was then.
+    moved: Table<'a, u64>,
+    moved_from: u32,
+    settled: Table<'a, u64>,
+
+    block_trail: Table<'a, u64>,
+    block_trail_of: Table<'a, u32>,
+    pub block_mark: u32,
+    section_trail: Table<'a, [u64; 6]>,
+    section_trail_of: Table<'a, u32>,
+    pub section_mark: u32,
+    trail_len: u32,
+    pub full: bool,
+    pub rank: Table<'a, u32>,
+    /// The most bytes that are alive together with the block, and itself, at one step.
+    pub load: Table<'a, u64>,
+}
+
+pub(super) const fn trail_len(n: usize) -> usize {
+    128 * n
+}
+
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
+    let row = n.div_ceil(64);
+    let trail = trail_len(n);
+    WorkspaceLen { words: 14 * n + 4 * row + n * row + 7 * trail, indices: 8 * n + 1 + 2 * trail }
+}
+
+impl<'a> State<'a> {
+    /// `items` must be sorted.
+    pub(super) fn new(n: usize, sections: u32, item: impl Fn(u32) -> Item, scratch: &mut Workspace<'a>) -> Self {
+        let row = n.div_ceil(64);
+        let trail = trail_len(n);
+        let m = n;
+        let mut state = Self {
+            n: number(n),
+            sections,
+            row: number(row),
+            capacity: 0,
+            low: scratch.indices(n),
+            high: scratch.indices(n),
+            size: scratch.words(n),
+            mask: scratch.words(n),
+            pin: scratch.words(n),
+            twin: scratch.indices(n),
+            pins: scratch.indices(n),
+            pin_count: 0,
+            span: scratch.word_records(n),
+            lifted: scratch.words(row),
+            open: scratch.words(row),
+            open_count: 0,
+            alive: scratch.words(m * row),
+            first: scratch.indices(m + 1),
+            section: scratch.word_records(m),
+            weight: scratch.words(m),
+            crossing: scratch.indices(m),
+            dirty: scratch.words(row),
+            dirty_from: 0,
+            moved: scratch.words(row),
+            moved_from: 0,
+            settled: scratch.words(n),
+            block_trail: scratch.words(trail),
+            block_trail_of: scratch.indices(trail),
+            block_mark: 0,
+            section_trail: scratch.word_records(trail),
+            section_trail_of: scratch.indices(trail),
+            section_mark: 0,
+            trail_len: number(trail),
+            full: false,
+            rank: scratch.indices(n),
+            load: scratch.words(n),
+        };
+        let mut aside = scratch.indices(n);
+        state.load(item, &mut aside);
+        state
+    }
+
+    fn load(&mut self, item: impl Fn(u32) -> Item, aside: &mut Table<'_, u32>) {
+        let mut next_section = 0;
+        let mut before = None;
+        for b in 0..self.n {
+            let i = item(b);
+            self.low[b] = i.low;
+            self.high[b] = i.high;
+            self.size[b] = i.size;
+            self.mask[b] = i.alignment - 1;
+            self.pin[b] = i.pin.unwrap_or(u64::MAX);
+            if i.pin.is_some() {
+                self.pins[self.pin_count] = b;
+                self.pin_count += 1;
+            }
+            let kind = (i.low, i.high, i.size, i.alignment);
+            if i.pin.is_none() && before == Some(kind) {
+                self.twin[b] = 1;
+            }
+            before = i.pin.is_none().then_some(kind);
+            while next_section <= i.low {
+                self.first[next_section] = b;
+                next_section += 1;
+            }
+            for s in i.low..i.high {
+                self.alive[s * self.row + b / 64] |= 1 << (b % 64);
+                self.section[s][REST] += i.size;
+            }
+        }
+        while next_section <= self.sections {
+            self.first[next_section] = self.n;
+            next_section += 1;
+        }
+        for b in 0..self.n {
+            for s in self.low[b]..self.high[b] {
+                self.load[b] = self.load[b].max(self.section[s][REST]);
+            }
+        }
+        let pin = &self.pin;
+        sort::by_key(&mut self.pins, self.pin_count, aside, |b| pin[b]);
+    }
+
+    /// Nothing placed, and a new capacity; weights stay.
+    pub(super) fn reset(&mut self, capacity: u64) -> Outcome {
+        self.capacity = capacity;
+        self.block_mark = 0;
+        self.section_mark = 0;
+        self.full = false;
+        self.open_count = self.n;
+        self.open.fill(0);
+        self.lifted.fill(0);
+        self.crossing.fill(0);
+        self.section.fill([0, 0, 0, 0, NONE.into(), 0]);
+        self.dirty.fill(0);
+        self.moved.fill(0);
+        self.settled.fill(0);
+        for b in 0..self.n {
+            self.open[b / 64] |= 1 << (b % 64);
+            for s in self.low[b]..self.high[b] {
+                self.section[s][REST] += self.size[b];
+                self.crossing[s] += u32::from(s + 1 < self.high[b]);
+            }
+            let pinned = self.pin[b] != u64::MAX;
+            let from = if pinned {
+                self.pin[b]
+            } else {
+                self.above_pins(b, if self.twin[b] == 1 { self.span[b - 1][1] } else { 0 })
+            };
+            if self.size[b] > capacity || from > capacity - self.size[b] {
+                return Err(Conflict);
+            }
+            self.span[b] = [from, from + self.size[b]];
+            self.set_lifted(b, !pinned && from > 0);
+        }
+        for s in 0..self.sections {
+            if self.section[s][REST] > capacity {
+                return Err(Conflict);
+            }
+            self.soil(s);
+        }
+        let done = self.propagate();
+        // What holds for the root is never taken back.
+        self.block_mark = 0;
+        self.section_mark = 0;
+        done
+    }
+
+    fn is_open(&self, b: u32) -> bool {
+        self.open[b / 64] >> (b % 64) & 1 == 1
+    }
+
+    #[inline]
+    fn soil(&mut self, s: u32) {
+        self.dirty[s / 64] |= 1 << (s % 64);
+        self.dirty_from = self.dirty_from.min(s / 64);
+    }
+
+    /// `v` lifted to a multiple of the block's alignment, out of the way of pinned blocks.
+    #[inline]
+    fn above_pins(&self, b: u32, v: u64) -> u64 {
+        let mask = self.mask[b];
+        let mut v = align(v, mask);
+        for i in 0..self.pin_count {
+            let p = self.pins[i];
+            let [low, high] = [self.pin[p], self.pin[p] + self.size[p]];
+            if low >= v.saturating_add(self.size[b]) {
+                break;
+            }
+            if v < high && self.low[p] < self.high[b] && self.low[b] < self.high[p] {
+                v = align(high, mask);
+            }
+        }
+        v
+    }
+
+    #[inline]
+    pub(super) fn for_alive(&self, s: u32, mut f: impl FnMut(u32)) {
+        // Blocks are numbered by their first section: those alive in s end before first[s + 1].
+        let words = self.first[s + 1].div_ceil(64);
+        let base = s * self.row;
+        for w in 0..words {
+            let mut bits = self.alive[base + w] & self.open[w];
+            while bits != 0 {
+                f(w * 64 + bits.trailing_zeros());
+                bits &= bits - 1;
+            }
+        }
+    }
+
+    /// The least offset of `b` is at least `v`, and it lies on an open block.
+    fn raise(&mut self, b: u32, v: u64) -> Outcome {
+        self.set_least(b, v, true)?;
+        // Twins lie one above the other.
+        let mut next = b + 1;
+        while next < self.n && self.twin[next] == 1 {
+            let v = self.span[next - 1][1];
+            if self.span[next][0] >= v {
+                break;
+            }
+            self.set_least(next, v, true)?;
+            next += 1;
+        }
+        Ok(())
+    }
+
+    /// What a least offset of `v` implies for `b` itself.
+    #[inline]
+    fn tighten(&self, b: u32, v: u64, lifted: bool) -> (u64, bool) {
+        let (mut v, mut lifted) = (v, lifted);
+        let mut support = u64::MAX;
+        for s in self.low[b]..self.high[b] {
+            let section = &self.section[s];
+            let bound = if section[ENDER] == u64::from(b) { section[SECOND] } else { section[END] };
+            support = support.min(bound);
+            if v < bound && v > self.capacity - section[REST] {
+                // Not the next one there.
+                if bound > self.capacity {
+                    return (bound, true);
+                }
+                v = bound;
+                lifted = true;
+            }
+        }
+        if lifted {
+            v = v.max(support);
+        }
+        (v, lifted)
+    }
+
+    fn set_least(&mut self, b: u32, v: u64, lifted: bool) -> Outcome {
+        if v > self.capacity {
+            return Err(Conflict);
+        }
+        let v = self.above_pins(b, v);
+        let [was, was_end] = self.span[b];
+        let size = was_end - was;
+        if v > self.capacity - size || self.pin[b] < v {
+            return Err(Conflict);
+        }
+        self.save_block(b);
+        self.span[b] = [v, v + size];
+        self.set_lifted(b, lifted);
+        for s in self.low[b]..self.high[b] {
+            let section = &self.section[s];
+            let room = self.capacity - section[REST];
+            if section[FLOOR] == was
+                || section[ENDER] == u64::from(b)
+                || section[SECOND] == was_end
+                || (was <= room && v > room)
+            {
+                self.soil(s);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn save_block(&mut self, b: u32) {
+        if self.capacity == UNBOUNDED {
+            return;
+        }
+        if self.block_mark >= self.trail_len {
+            self.full = true;
+            return;
+        }
+        self.block_trail[self.block_mark] = self.span[b][0];
+        self.block_trail_of[self.block_mark] = b | u32::from(self.is_lifted(b)) << 31;
+        self.block_mark += 1;
+    }
+
+    #[inline]
+    fn is_lifted(&self, b: u32) -> bool {
+        self.lifted[b / 64] >> (b % 64) & 1 == 1
+    }
+
+    #[inline]
+    fn set_lifted(&mut self, b: u32, lifted: bool) {
+        let word = &mut self.lifted[b / 64];
+        *word = *word & !(1 << (b % 64)) | u64::from(lifted) << (b % 64);
+    }
+
+    /// Places `b` at its least offset: all open blocks that are alive with it lie above.
+    pub(super) fn place(&mut self, b: u32) -> Outcome {
+        self.open[b / 64] &= !(1 << (b % 64));
+        self.open_count -= 1;
+        let (low, high) = (self.low[b], self.high[b]);
+        let [least, end] = self.span[b];
+        let mut tight = NONE;
+        for s in low..high {
+            let rest = self.section[s][REST] - (end - least);
+            self.section[s][REST] = rest;
+            self.crossing[s] -= u32::from(s + 1 < high);
+            if end > self.capacity - rest {
+                tight = s;
+            }
+            self.soil(s);
+        }
+        if tight != NONE {
+            self.weight[tight] += 1;
+            return Err(Conflict);
+        }
+        let (from, to) = (self.first[low], self.first[high]);
+        for w in 0..to.div_ceil(64) {
+            let mut bits = self.alive[low * self.row + w];
+            if to > w * 64 {
+                let after =
+                    if from > w * 64 { if from - w * 64 >= 64 { 0 } else { !0 << (from - w * 64) } } else { !0 };
+                let before = if to - w * 64 >= 64 { !0 } else { !(!0 << (to - w * 64)) };
+                bits |= after & before;
+            }
+            bits &= self.open[w];
+            while bits != 0 {
+                let c = w * 64 + bits.trailing_zeros();
+                bits &= bits - 1;
+                let least = self.span[c][0];
+                if self.twin[c] == 1 && self.is_open(c - 1) {
+                    let v = self.span[c - 1][1];
+                    if least < v {
+                        self.set_least(c, v, true)?;
+                    }
+                    continue;
+                }
+                let v = align(end, self.mask[c]);
+                if least < v {
+                    let lifted = self.above_pins(c, v) > v;
+                    self.set_least(c, v, lifted)?;
+                } else if least == v && self.is_lifted(c) && self.pin[c] == u64::MAX {
+                    self.save_block(c);
+                    self.set_lifted(c, false);
+                }
+            }
+        }
+        self.propagate()
+    }
+
+    /// `b` does not lie at its least offset: it lies on an open block.
+    pub(super) fn refuse(&mut self, b: u32) -> Outcome {
+        if self.pin[b] != u64::MAX {
+            return Err(Conflict);
+        }
+        let (v, _) = self.tighten(b, self.span[b][0], true);
+        self.raise(b, v)?;
+        self.propagate()
+    }
+
+    fn propagate(&mut self) -> Outcome {
+        let words = self.sections.div_ceil(64);
+        loop {
+            while let Some(s) = pop(&mut self.dirty, &mut self.dirty_from, words) {
+                if self.refresh(s).is_err() {
+                    self.weight[s] += 1;
+                    return Err(Conflict);
+                }
+            }
+            let Some(s) = pop(&mut self.moved, &mut self.moved_from, words) else { return Ok(()) };
+            if self.lift(s).is_err() {
+                self.weight[s] += 1;
+                return Err(Conflict);
+            }
+        }
+    }
+
+    fn refresh(&mut self, s: u32) -> Outcome {
+        let old = self.section[s];
+        let Some(room) = self.capacity.checked_sub(old[REST]) else { return Err(Conflict) };
+        let (mut floor, mut end, mut second, mut ender, mut lowest) = (u64::MAX, u64::MAX, u64::MAX, NONE, 0);
+        self.for_alive(s, |b| {
+            let [least, e] = self.span[b];
+            if least < floor {
+                floor = least;
+                lowest = 0;
+            }
+            lowest += u64::from(least == floor);
+            second = second.min(e.max(end));
+            if e < end {
+                end = e;
+                ender = b;
+            }
+        });
+        if old[REST] > 0 && floor > room {
+            return Err(Conflict);
+        }
+        let new = [old[REST], floor, end, second, u64::from(ender), lowest];
+        if new == old {
+            return Ok(());
+        }
+        if self.section_mark >= self.trail_len {
+            self.full |= self.capacity != UNBOUNDED;
+        } else if self.capacity != UNBOUNDED {
+            self.section_trail[self.section_mark] = old;
+            self.section_trail_of[self.section_mark] = s;
+            self.section_mark += 1;
+        }
+        self.section[s] = new;
+        if ender != NONE {
+            self.moved[s / 64] |= 1 << (s % 64);
+            self.moved_from = self.moved_from.min(s / 64);
+        }
+        Ok(())
+    }
+
+    /// Lifts the blocks in `s` that the ends there do not let lie where they are.
+    fn lift(&mut self, s: u32) -> Outcome {
+        let section = self.section[s];
+        let (end, second, ender) = (section[END], section[SECOND], section[ENDER]);
+        let settled = self.settled[s];
+        self.settled[s] = end;
+        let room = self.capacity - section[REST];
+        let words = self.first[s + 1].div_ceil(64);
+        let base = s * self.row;
+        for w in 0..words {
+            let mut bits = self.alive[base + w] & self.open[w];
+            while bits != 0 {
+                let b = w * 64 + bits.trailing_zeros();
+                bits &= bits - 1;
+                let least = self.span[b][0];
+                let bound = if ender == u64::from(b) { second } else { end };
+                if least < bound && (least > room || (settled <= least && self.is_lifted(b))) {
+                    let (v, _) = self.tighten(b, least, self.is_lifted(b));
+                    if v > least {
+                        self.raise(b, v)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back everything after the marks, and the placement of `b`.
+    pub(super) fn undo(&mut self, b: u32, block_mark: u32, section_mark: u32) {
+        self.undo_to(block_mark, section_mark);
+        let (low, high, size) = (self.low[b], self.high[b], self.size[b]);
+        for s in low..high {
+            self.section[s][REST] += size;
+            self.crossing[s] += u32::from(s + 1 < high);
+        }
+        self.open[b / 64] |= 1 << (b % 64);
+        self.open_count += 1;
+    }
+
+    fn undo_to(&mut self, block_mark: u32, section_mark: u32) {
+        for w in self.dirty_from..self.sections.div_ceil(64) {
+            self.dirty[w] = 0;
+        }
+        for w in self.moved_from..self.sections.div_ceil(64) {
+            self.moved[w] = 0;
+        }
+        self.dirty_from = self.sections.div_ceil(64);
+        self.moved_from = self.dirty_from;
+        while self.block_mark > block_mark {
+            self.block_mark -= 1;
+            let of = self.block_trail_of[self.block_mark];
+            let b = of & !(1 << 31);
+            let [was, end] = self.span[b];
+            let least = self.block_trail[self.block_mark];
+            self.span[b] = [least, end - was + least];
+            self.set_lifted(b, of >> 31 == 1);
+        }
+        while self.section_mark > section_mark {
+            self.section_mark -= 1;
+            let s = self.section_trail_of[self.section_mark];
+            let rest = self.section[s][REST];
+            self.settled[s] = self.section_trail[self.section_mark][END];
+            self.section[s] = self.section_trail[self.section_mark];
+            self.section[s][REST] = rest;
+        }
+    }
+}
+
+/// A length as a number of blocks, of which there are fewer than 2^28, or of what is kept for each.
+fn number(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+/// The least multiple of `mask + 1` that is not below `v`.
+#[inline]
+fn align(v: u64, mask: u64) -> u64 {
+    v.checked_add(mask).map_or(u64::MAX, |v| v & !mask)
+}
+
+/// Takes the first member out of a bit set none of whose members is below word `from`.
+#[inline]
+fn pop(set: &mut Table<'_, u64>, from: &mut u32, words: u32) -> Option<u32> {
+    while *from < words {
+        let word = set[*from];
+        if word != 0 {
+            set[*from] = word & (word - 1);
+            return Some(*from * 64 + word.trailing_zeros());
+        }
+        *from += 1;
+    }
+    None
+}

@@ -1,0 +1,155 @@
+//! One descent through the tree: decisions, and the way back.
+
+use core::ops::ControlFlow;
+
+use super::state::{CHOICES, FLOOR, NONE, REST, State};
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen};
+
+/// How a run has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Every block has a place.
+    Found,
+    /// No placement exists within the capacity.
+    Infeasible,
+    /// The run's nodes are used up.
+    Limit,
+    /// The caller wants no more.
+    Stopped,
+}
+
+/// The decisions on the way from the root, and the sections that they are about.
+pub(super) struct Tree<'a> {
+    block: Table<'a, u32>,
+    block_mark: Table<'a, u32>,
+    section_mark: Table<'a, u32>,
+    low: Table<'a, u32>,
+    high: Table<'a, u32>,
+    depth: u32,
+    /// The component that is worked on: sections that open blocks tie together.
+    part: (u32, u32),
+    /// Nodes since the beginning.
+    pub nodes: u64,
+}
+
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 0, indices: 5 * n }
+}
+
+impl<'a> Tree<'a> {
+    pub(super) fn new(n: usize, scratch: &mut Workspace<'a>) -> Self {
+        Self {
+            block: scratch.indices(n),
+            block_mark: scratch.indices(n),
+            section_mark: scratch.indices(n),
+            low: scratch.indices(n),
+            high: scratch.indices(n),
+            depth: 0,
+            part: (0, 0),
+            nodes: 0,
+        }
+    }
+
+    /// Looks for a placement within `capacity` until `limit` nodes have been seen. `watch` is asked every
+    /// few hundred nodes whether to go on.
+    pub(super) fn run(
+        &mut self,
+        state: &mut State<'_>,
+        capacity: u64,
+        limit: u64,
+        watch: &mut impl FnMut(u64) -> ControlFlow<()>,
+    ) -> End {
+        self.depth = 0;
+        self.part = (0, state.sections);
+        if state.reset(capacity).is_err() {
+            return End::Infeasible;
+        }
+        while state.open_count > 0 {
+            if self.nodes >= limit || state.full {
+                return End::Limit;
+            }
+            self.nodes += 1;
+            if self.nodes.is_multiple_of(256) && watch(self.nodes).is_break() {
+                return End::Stopped;
+            }
+            self.narrow(state);
+            let b = self.choose(state);
+            self.push(state, b);
+            let mut failed = state.place(b).is_err();
+            while failed && !state.full {
+                let Some(b) = self.back(state) else { return End::Infeasible };
+                failed = state.refuse(b).is_err();
+            }
+        }
+        End::Found
+    }
+
+    fn push(&mut self, state: &State<'_>, b: u32) {
+        let d = self.depth;
+        self.block[d] = b;
+        self.block_mark[d] = state.block_mark;
+        self.section_mark[d] = state.section_mark;
+        (self.low[d], self.high[d]) = self.part;
+        self.depth += 1;
+    }
+
+    /// Takes back decisions up to and with the last one that has a part in the failure: what was placed
+    /// meanwhile in other components cannot be its cause.
+    fn back(&mut self, state: &mut State<'_>) -> Option<u32> {
+        let failed = self.part;
+        while self.depth > 0 {
+            self.depth -= 1;
+            let d = self.depth;
+            state.undo(self.block[d], self.block_mark[d], self.section_mark[d]);
+            self.part = (self.low[d], self.high[d]);
+            if self.part.0 < failed.1 && failed.0 < self.part.1 {
+                return Some(self.block[d]);
+            }
+        }
+        None
+    }
+
+    /// Where the component has split or is done, goes on with the longest one that is left of it, or
+    /// anywhere.
+    fn narrow(&mut self, state: &State<'_>) {
+        self.part = longest(state, self.part).or_else(|| longest(state, (0, state.sections))).unwrap_or(self.part);
+    }
+
+    /// Among the sections with the lowest floor the one with the fewest blocks that could lie there for
+    /// its failures so far; in it the lowest block of best rank.
+    fn choose(&self, state: &State<'_>) -> u32 {
+        let (mut chosen, mut floor, mut choices, mut weight) = (0, u64::MAX, 1, 0);
+        for s in self.part.0..self.part.1 {
+            let section = &state.section[s];
+            let (f, c, w) = (section[FLOOR], section[CHOICES], 1 + state.weight[s]);
+            if section[REST] > 0 && (f < floor || f == floor && c * weight < choices * w) {
+                (chosen, floor, choices, weight) = (s, f, c, w);
+            }
+        }
+        let (mut block, mut rank) = (NONE, u32::MAX);
+        state.for_alive(chosen, |b| {
+            if state.span[b][0] == floor && state.rank[b] < rank {
+                (block, rank) = (b, state.rank[b]);
+            }
+        });
+        block
+    }
+}
+
+/// The longest component within a range of sections, the first of equals.
+fn longest(state: &State<'_>, (low, high): (u32, u32)) -> Option<(u32, u32)> {
+    let mut best = None;
+    let mut longest = 0;
+    let mut begin = low;
+    for s in low..high {
+        if state.crossing[s] == 0 || s + 1 == high {
+            if state.section[s][REST] > 0 && s + 1 - begin > longest {
+                longest = s + 1 - begin;
+                best = Some((begin, s + 1));
+            }
+            begin = s + 1;
+        }
+    }
+    best
+}
