@@ -14,9 +14,10 @@
 //!    on another open block; its m becomes the least end that one of those can have, over and over until
 //!    nothing moves. No order of the blocks is fixed in advance.
 //! 4. A node fails when in some section the lowest m and the open bytes together exceed c. A block of which
-//!    that is true of its own m cannot be the next one in that section: it lies on an open block there.
+//!    that is true of its own m cannot be the next one in that section: it lies above one that can. Where
+//!    small blocks climb on each other in turn, the end of the climb is found by shortest paths.
 //! 5. The section to branch in has the lowest floor; among equals the fewest blocks that could lie there,
-//!    divided by the failures that it has seen (kept over restarts). In it the block comes first that has
+//!    divided by the failures that it has seen (of which each restart forgets a quarter). In it the block comes first that has
 //!    the largest load beside it, then the longest, then the largest area.
 //! 6. Where no open block crosses from one section to the next, the components are searched one by one,
 //!    and a failure in one goes back past all decisions that were about others.
@@ -29,6 +30,7 @@
 //! Cost: O(alive + changed) per touched section and node. Scratch: n²/64 words for who is alive where, and
 //! a trail of 128 n entries; a descent that needs a longer one is given up.
 
+mod heap;
 mod order;
 mod state;
 #[cfg(test)]
@@ -208,6 +210,9 @@ impl Search<'_> {
     fn attempt(&mut self, capacity: u64, limit: u64, offsets: &mut [u64], watch: Watch<'_>) -> End {
         let mut progress = self.summary();
         for run in 0.. {
+            if run > 0 {
+                self.state.fade();
+            }
             order::rank(&mut self.state, &mut self.key, &mut self.aside, (run > 0).then_some(&mut self.random));
             let length = if run == 0 { 4 } else { luby(run) } * self.base();
             let end = self.tree.run(

@@ -1,5 +1,6 @@
 //! A node of the search tree: what is placed, what that leaves to the rest, and how to take it back.
 
+use super::heap::Heap;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
@@ -15,6 +16,9 @@ const END: usize = 2;
 const SECOND: usize = 3;
 const ENDER: usize = 4;
 pub(super) const CHOICES: usize = 5;
+/// The least end of an open block that can be the next one.
+const NEXT: usize = 6;
+pub(super) type Section = [u64; 7];
 
 /// A capacity within which nothing fails, and therefore nothing has to be taken back.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
@@ -66,7 +70,7 @@ pub(super) struct State<'a> {
     alive: Table<'a, u64>,
     /// The number of the first block that begins in the section or later.
     first: Table<'a, u32>,
-    pub section: Table<'a, [u64; 6]>,
+    pub section: Table<'a, Section>,
     pub weight: Table<'a, u64>,
     /// Open blocks that are alive in this section and the next.
     pub crossing: Table<'a, u32>,
@@ -76,15 +80,19 @@ pub(super) struct State<'a> {
     moved: Table<'a, u64>,
     moved_from: u32,
     settled: Table<'a, u64>,
+    reached: Table<'a, u64>,
 
     block_trail: Table<'a, u64>,
     block_trail_of: Table<'a, u32>,
     pub block_mark: u32,
-    section_trail: Table<'a, [u64; 6]>,
+    section_trail: Table<'a, Section>,
     section_trail_of: Table<'a, u32>,
     pub section_mark: u32,
     trail_len: u32,
     pub full: bool,
+    raises: u32,
+    heap: Heap<'a>,
+    settling: Table<'a, u64>,
     pub rank: Table<'a, u32>,
     /// The most bytes that are alive together with the block, and itself, at one step.
     pub load: Table<'a, u64>,
@@ -97,7 +105,7 @@ pub(super) const fn trail_len(n: usize) -> usize {
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let row = n.div_ceil(64);
     let trail = trail_len(n);
-    WorkspaceLen { words: 14 * n + 4 * row + n * row + 7 * trail, indices: 8 * n + 1 + 2 * trail }
+    WorkspaceLen { words: 17 * n + 5 * row + n * row + 8 * trail, indices: 9 * n + 1 + 2 * trail }
 }
 
 impl<'a> State<'a> {
@@ -133,6 +141,7 @@ impl<'a> State<'a> {
             moved: scratch.words(row),
             moved_from: 0,
             settled: scratch.words(n),
+            reached: scratch.words(row),
             block_trail: scratch.words(trail),
             block_trail_of: scratch.indices(trail),
             block_mark: 0,
@@ -141,6 +150,9 @@ impl<'a> State<'a> {
             section_mark: 0,
             trail_len: number(trail),
             full: false,
+            raises: 0,
+            heap: Heap::new(n, scratch),
+            settling: scratch.words(n),
             rank: scratch.indices(n),
             load: scratch.words(n),
         };
@@ -200,7 +212,7 @@ impl<'a> State<'a> {
         self.open.fill(0);
         self.lifted.fill(0);
         self.crossing.fill(0);
-        self.section.fill([0, 0, 0, 0, NONE.into(), 0]);
+        self.section.fill([0, 0, 0, 0, NONE.into(), 0, 0]);
         self.dirty.fill(0);
         self.moved.fill(0);
         self.settled.fill(0);
@@ -233,6 +245,13 @@ impl<'a> State<'a> {
         self.block_mark = 0;
         self.section_mark = 0;
         done
+    }
+
+    /// Lets a quarter of the failures be forgotten.
+    pub(super) fn fade(&mut self) {
+        for s in 0..self.sections {
+            self.weight[s] -= self.weight[s] / 4;
+        }
     }
 
     fn is_open(&self, b: u32) -> bool {
@@ -302,12 +321,12 @@ impl<'a> State<'a> {
             let section = &self.section[s];
             let bound = if section[ENDER] == u64::from(b) { section[SECOND] } else { section[END] };
             support = support.min(bound);
-            if v < bound && v > self.capacity - section[REST] {
+            if v < section[NEXT] && v > self.capacity - section[REST] {
                 // Not the next one there.
-                if bound > self.capacity {
-                    return (bound, true);
+                if section[NEXT] > self.capacity {
+                    return (section[NEXT], true);
                 }
-                v = bound;
+                v = section[NEXT];
                 lifted = true;
             }
         }
@@ -318,6 +337,7 @@ impl<'a> State<'a> {
     }
 
     fn set_least(&mut self, b: u32, v: u64, lifted: bool) -> Outcome {
+        self.raises += 1;
         if v > self.capacity {
             return Err(Conflict);
         }
@@ -435,12 +455,18 @@ impl<'a> State<'a> {
 
     fn propagate(&mut self) -> Outcome {
         let words = self.sections.div_ceil(64);
+        self.raises = 0;
         loop {
             while let Some(s) = pop(&mut self.dirty, &mut self.dirty_from, words) {
                 if self.refresh(s).is_err() {
                     self.weight[s] += 1;
                     return Err(Conflict);
                 }
+            }
+            if self.raises > self.n {
+                self.raises = 0;
+                self.settle()?;
+                continue;
             }
             let Some(s) = pop(&mut self.moved, &mut self.moved_from, words) else { return Ok(()) };
             if self.lift(s).is_err() {
@@ -450,17 +476,71 @@ impl<'a> State<'a> {
         }
     }
 
+    /// Where small blocks lie on each other in turn, `lift` climbs in small steps. This goes to where it
+    /// ends at once: a lifted block lies on a chain of others on one that is not lifted, and its least
+    /// offset is the length of the shortest chain (Dijkstra's algorithm over ends).
+    fn settle(&mut self) -> Outcome {
+        const UNKNOWN: u64 = u64::MAX;
+        self.heap.clear();
+        for b in 0..self.n {
+            if self.is_open(b) {
+                self.settling[b] = UNKNOWN;
+                if !self.is_lifted(b) {
+                    self.settling[b] = self.span[b][0];
+                    self.heap.push(self.span[b][1], b);
+                }
+            }
+        }
+        self.reached.fill(0);
+        while let Some((end, c)) = self.heap.pop() {
+            for s in self.low[c]..self.high[c] {
+                if self.reached[s / 64] >> (s % 64) & 1 == 1 {
+                    continue;
+                }
+                self.reached[s / 64] |= 1 << (s % 64);
+                let words = self.first[s + 1].div_ceil(64);
+                for w in 0..words {
+                    let mut bits = self.alive[s * self.row + w] & self.open[w] & self.lifted[w];
+                    while bits != 0 {
+                        let b = w * 64 + bits.trailing_zeros();
+                        bits &= bits - 1;
+                        if self.settling[b] == UNKNOWN {
+                            let [least, e] = self.span[b];
+                            let v = self.above_pins(b, least.max(end));
+                            if v > self.capacity {
+                                return Err(Conflict);
+                            }
+                            self.settling[b] = v;
+                            self.heap.push(e - least + v, b);
+                        }
+                    }
+                }
+            }
+        }
+        for b in 0..self.n {
+            if self.is_open(b) && self.is_lifted(b) && self.settling[b] > self.span[b][0] {
+                self.raise(b, self.settling[b])?;
+            }
+        }
+        self.raises = 0;
+        Ok(())
+    }
+
     fn refresh(&mut self, s: u32) -> Outcome {
         let old = self.section[s];
         let Some(room) = self.capacity.checked_sub(old[REST]) else { return Err(Conflict) };
-        let (mut floor, mut end, mut second, mut ender, mut lowest) = (u64::MAX, u64::MAX, u64::MAX, NONE, 0);
+        let (mut floor, mut end, mut second, mut ender, mut choices, mut next) =
+            (u64::MAX, u64::MAX, u64::MAX, NONE, 0, u64::MAX);
         self.for_alive(s, |b| {
             let [least, e] = self.span[b];
             if least < floor {
                 floor = least;
-                lowest = 0;
+                choices = 0;
             }
-            lowest += u64::from(least == floor);
+            choices += u64::from(least == floor);
+            if least <= room {
+                next = next.min(e);
+            }
             second = second.min(e.max(end));
             if e < end {
                 end = e;
@@ -470,7 +550,7 @@ impl<'a> State<'a> {
         if old[REST] > 0 && floor > room {
             return Err(Conflict);
         }
-        let new = [old[REST], floor, end, second, u64::from(ender), lowest];
+        let new = [old[REST], floor, end, second, u64::from(ender), choices, next];
         if new == old {
             return Ok(());
         }
@@ -492,7 +572,7 @@ impl<'a> State<'a> {
     /// Lifts the blocks in `s` that the ends there do not let lie where they are.
     fn lift(&mut self, s: u32) -> Outcome {
         let section = self.section[s];
-        let (end, second, ender) = (section[END], section[SECOND], section[ENDER]);
+        let (end, second, ender, next) = (section[END], section[SECOND], section[ENDER], section[NEXT]);
         let settled = self.settled[s];
         self.settled[s] = end;
         let room = self.capacity - section[REST];
@@ -505,7 +585,7 @@ impl<'a> State<'a> {
                 bits &= bits - 1;
                 let least = self.span[b][0];
                 let bound = if ender == u64::from(b) { second } else { end };
-                if least < bound && (least > room || (settled <= least && self.is_lifted(b))) {
+                if least > room && least < next || least < bound && settled <= least && self.is_lifted(b) {
                     let (v, _) = self.tighten(b, least, self.is_lifted(b));
                     if v > least {
                         self.raise(b, v)?;

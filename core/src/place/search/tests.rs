@@ -89,9 +89,8 @@ proptest! {
     ) {
         let blocks: Vec<Block> = rows.iter().map(|&(s, w, size)| Block::new(s, s + w, size)).collect();
         let mut offsets = vec![0; blocks.len()];
-        let options = Options::default();
-        let first = search(&blocks, &options, Effort { nodes: 0, incumbent: false }, &mut offsets);
-        let second = search(&blocks, &options, Effort { nodes, incumbent: true }, &mut offsets);
+        let first = search(&blocks, &Options { nodes: 0, ..Options::default() }, None, &mut offsets);
+        let second = search(&blocks, &Options { nodes, ..Options::default() }, Some(first), &mut offsets);
         prop_assert!(second.peak <= first.peak);
         prop_assert!(second.nodes <= nodes);
     }
@@ -148,54 +147,16 @@ fn a_callback_that_breaks_ends_the_search_with_a_valid_plan() {
     let len = workspace(blocks.len());
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     let mut offsets = vec![0; blocks.len()];
-    let effort = Effort { nodes: u64::MAX, incumbent: false };
     let scratch = Workspace::new(&mut words, &mut indices);
     let mut calls = 0;
-    let mut watch = |_: &Progress| {
+    let mut watch = |_: &Summary| {
         calls += 1;
         ControlFlow::Break(())
     };
-    let found = place(&blocks, &Options::default(), effort, scratch, &mut offsets, &mut watch).unwrap();
+    let found = place(&blocks, &Options::default(), scratch, &mut offsets, &mut watch).unwrap();
     let len = verify::workspace(blocks.len());
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     let plan = verify::verify(&blocks, &offsets, &Constraints::NONE, Workspace::new(&mut words, &mut indices)).unwrap();
     assert_eq!(plan.peak(), found.peak);
     assert_eq!(calls, 1);
-}
-
-#[test]
-fn every_shorter_workspace_is_refused() {
-    let blocks = [Block::new(0, 2, 8), Block::new(1, 3, 8), Block::new(2, 4, 8)];
-    let len = workspace(3);
-    for (w, i) in [(len.words - 1, len.indices), (len.words, len.indices - 1)] {
-        let (mut words, mut indices) = (vec![0; w], vec![0; i]);
-        let effort = Effort { nodes: 9, incumbent: false };
-        let scratch = Workspace::new(&mut words, &mut indices);
-        let got = place(&blocks, &Options::default(), effort, scratch, &mut [0; 3], &mut |_| ControlFlow::Continue(()));
-        assert!(matches!(got, Err(Error::BufferTooSmall { .. })), "{got:?}");
-    }
-}
-
-#[test]
-fn what_does_not_fit_is_an_error_with_peak_and_bound() {
-    let blocks = [Block::new(0, 2, 8), Block::new(1, 3, 8)];
-    let options = Options { constraints: Constraints { alignment: 1, capacity: Some(15) }, ..Options::default() };
-    let len = workspace(2);
-    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-    let effort = Effort { nodes: 99, incumbent: false };
-    let scratch = Workspace::new(&mut words, &mut indices);
-    let got = place(&blocks, &options, effort, scratch, &mut [0; 2], &mut |_| ControlFlow::Continue(()));
-    assert_eq!(got, Err(Error::OverCapacity { peak: 16, lower_bound: 16, capacity: 15 }));
-}
-
-#[test]
-fn pins_that_overlap_are_named() {
-    let pinned = |start, pin| Block { pin: Some(pin), ..Block::new(start, start + 3, 8) };
-    let blocks = [pinned(5, 0), Block::new(0, 9, 8), pinned(0, 16), pinned(1, 20)];
-    let len = workspace(4);
-    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-    let effort = Effort { nodes: 99, incumbent: false };
-    let scratch = Workspace::new(&mut words, &mut indices);
-    let got = place(&blocks, &Options::default(), effort, scratch, &mut [0; 4], &mut |_| ControlFlow::Continue(()));
-    assert_eq!(got, Err(Error::PinsOverlap { first: 2, second: 3 }));
 }
