@@ -1,7 +1,59 @@
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::cast_possible_truncation, reason = "tests count small things"))]
-//! sublet-core
+//! Plans the memory of a deep network before the network runs, without allocating any itself.
+//!
+//! A deep network's iterations repeat: the same blocks are allocated, read, written and freed in the same
+//! order. From one recorded iteration this crate gives every block an address that is shared with blocks
+//! that are alive at other times, and proves the plan valid.
+//!
+//! # The way data flows
+//!
+//! ```text
+//! rows ──► trace::liveness ──► blocks ──► place ──► offsets ──► verify ──► VerifiedPlan
+//!          (lifetimes)                    (where)               (the proof)
+//! ```
+//!
+//! - [`trace`]: the rows of a recorded iteration, and the lifetimes that they give to blocks;
+//! - [`place`]: an offset for every block, by one of several methods or by the best of them;
+//! - [`verify`]: accepts a plan or names the constraint that it breaks; only what it accepts is a
+//!   [`VerifiedPlan`], and it shares no code with the planners but the sorting of indices;
+//! - [`Planner`]: all of it for at most N blocks in memory of its own.
+//!
+//! # Words
+//!
+//! A *block* is one allocation: size, alignment, lifetime. A *step* is a position in a trace; lifetimes are
+//! half-open, `[start, end)`. The *load* is what is alive at a step, in bytes; *max load* is the most of
+//! it, and no placement has a lower *peak*, the highest end of a block. Their quotient is the *ratio*; 1 is
+//! the proven optimum.
+//!
+//! # What this crate does not do
+//!
+//! It does not allocate, read clocks or files, or start threads. The caller lends all memory: inputs and
+//! outputs as slices, scratch as a [`Workspace`] whose length a `workspace` function tells. Nothing
+//! panics, on any input, and results are the same on every platform.
+//!
+//! # Example
+//!
+//! ```
+//! use sublet_core::place::{self, Options, Solver};
+//! use sublet_core::{Block, Workspace, verify};
+//!
+//! // Three tensors; the first and the last are never alive together.
+//! let blocks = [Block::new(0, 2, 4096), Block::new(1, 3, 8192), Block::new(2, 4, 4096)];
+//! let len = place::workspace(blocks.len()).max(verify::workspace(blocks.len()));
+//! let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+//! let mut scratch = Workspace::new(&mut words, &mut indices);
+//!
+//! let mut offsets = [0; 3];
+//! let options = Options::default();
+//! place::place(Solver::Auto, &blocks, &options, scratch.reborrow(), &mut offsets)?;
+//! let plan = verify::verify(&blocks, &offsets, &options.constraints, scratch)?;
+//! assert!(plan.is_optimal());
+//! assert_eq!(plan.peak(), 12_288);
+//! # Ok::<(), sublet_core::Error>(())
+//! ```
+
 #[cfg(test)]
 #[macro_use]
 extern crate std;
@@ -9,6 +61,7 @@ extern crate std;
 pub mod block;
 pub mod error;
 pub mod place;
+mod planner;
 mod sort;
 mod table;
 pub mod trace;
@@ -17,5 +70,6 @@ mod workspace;
 
 pub use block::{Block, Constraints};
 pub use error::Error;
+pub use planner::Planner;
 pub use verify::VerifiedPlan;
 pub use workspace::{Workspace, WorkspaceLen};

@@ -2,50 +2,32 @@
 //!
 //! A block lies within `[low, high)` exactly when the earliest end among the blocks that begin at `low` or
 //! later is at most `high`. A segment tree over the blocks in the order of their begins holds the earliest
-//! end of each node; the question is a walk along one side of it. O(log n), 4 n indices.
+//! end of each node; the question is a walk along one side of it. O(log n); 2 n indices, one a section.
 
 use crate::table::Table;
-use crate::{Workspace, WorkspaceLen, sort};
+use crate::{Workspace, WorkspaceLen};
 
 pub(crate) struct EarliestEnd<'a> {
     n: u32,
-    /// Where each block stands in the order of begins.
-    position: Table<'a, u32>,
-    /// Per section, the first position of a block that begins there or later.
+    /// Per section, the first block that begins there or later.
     first: Table<'a, u32>,
-    /// Node i has the children 2i and 2i + 1; the positions are the leaves `n..2n`.
+    /// Node i has the children 2i and 2i + 1; the blocks are the leaves `n..2n`.
     earliest: Table<'a, u32>,
 }
 
 impl<'a> EarliestEnd<'a> {
     pub(crate) const fn workspace(n: usize, sections: usize) -> WorkspaceLen {
-        WorkspaceLen { words: 0, indices: 3 * n + sections }
+        WorkspaceLen { words: 0, indices: 2 * n + sections }
     }
 
-    /// The order of the lifetimes `[low[i], ...)` of `n` blocks over `sections` sections, with no member.
-    /// `order` and `aside` are scratch of n indices each.
-    pub(crate) fn new(
-        scratch: &mut Workspace<'a>,
-        low: &Table<'_, u32>,
-        n: u32,
-        sections: usize,
-        order: &mut Table<'_, u32>,
-        aside: &mut Table<'_, u32>,
-    ) -> Self {
+    /// A tree over `n` blocks that begin at the sections `low`, which ascend; none is a member.
+    pub(crate) fn new(scratch: &mut Workspace<'a>, low: &Table<'_, u32>, n: u32, sections: usize) -> Self {
         let len = usize::try_from(n).unwrap_or(usize::MAX);
-        let mut tree = Self {
-            n,
-            position: scratch.indices(len),
-            first: scratch.indices(sections),
-            earliest: scratch.indices(2 * len),
-        };
-        sort::identity(order, n);
-        sort::by_key(order, n, aside, |i| low[i].into());
+        let mut tree = Self { n, first: scratch.indices(sections), earliest: scratch.indices(2 * len) };
         let mut section = 0;
-        for p in 0..n {
-            tree.position[order[p]] = p;
-            while section <= low[order[p]] {
-                tree.first[section] = p;
+        for i in 0..n {
+            while section <= low[i] {
+                tree.first[section] = i;
                 section += 1;
             }
         }
@@ -56,8 +38,7 @@ impl<'a> EarliestEnd<'a> {
     /// Gives every block the end `end_of(i)`; `u32::MAX` for a block that is no member.
     pub(crate) fn enter_all(&mut self, end_of: impl Fn(u32) -> u32) {
         for i in 0..self.n {
-            let p = self.position[i];
-            self.earliest[self.n + p] = end_of(i);
+            self.earliest[self.n + i] = end_of(i);
         }
         for node in (1..self.n).rev() {
             self.earliest[node] = self.earliest[2 * node].min(self.earliest[2 * node + 1]);
@@ -66,7 +47,7 @@ impl<'a> EarliestEnd<'a> {
 
     /// Takes block `i` out.
     pub(crate) fn remove(&mut self, i: u32) {
-        let mut node = self.n + self.position[i];
+        let mut node = self.n + i;
         self.earliest[node] = u32::MAX;
         while node > 1 {
             node /= 2;
@@ -106,17 +87,18 @@ mod tests {
     proptest! {
         #[test]
         fn answers_as_a_scan_does(
-            lifetimes in prop::collection::vec((0u32..20, 1u32..9), 1..40),
+            mut lifetimes in prop::collection::vec((0u32..20, 1u32..9), 1..40),
             removals in prop::collection::vec(any::<prop::sample::Index>(), 0..40),
         ) {
+            lifetimes.sort_unstable();
             let n = lifetimes.len();
-            let mut indices = vec![0; EarliestEnd::workspace(n, 30).indices + 3 * n];
+            let mut indices = vec![0; EarliestEnd::workspace(n, 30).indices + n];
             let mut scratch = Workspace::new(&mut [], &mut indices);
-            let (mut low, mut order, mut aside) = (scratch.indices(n), scratch.indices(n), scratch.indices(n));
+            let mut low = scratch.indices(n);
             for (i, l) in (0u32..).zip(&lifetimes) {
                 low[i] = l.0;
             }
-            let mut tree = EarliestEnd::new(&mut scratch, &low, n as u32, 30, &mut order, &mut aside);
+            let mut tree = EarliestEnd::new(&mut scratch, &low, n as u32, 30);
             let end = |i: u32| lifetimes[i as usize].0 + lifetimes[i as usize].1;
             tree.enter_all(end);
             let mut members = vec![true; n];

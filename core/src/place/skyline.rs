@@ -4,7 +4,10 @@
 //! possible. Sekiyama et al. 2018, section 3.2, after Burke et al. 2004, keep *offset lines*: maximal
 //! stretches of time below which everything is taken. Steps:
 //!
-//! 1. Take the lowest line, the leftmost of equals.
+//! 1. Take the lowest line, the leftmost of equals. What happens to it does not depend on lines that are not
+//!    its neighbours, and these are higher: any line that is lower than the one before it and not higher
+//!    than the one after it may go first, and the offsets are the same. So the work stays at one place in
+//!    time until nothing is low there.
 //! 2. Among the unplaced blocks whose lifetime lies within the line pick one by the rule; put it on the
 //!    line, which splits in up to three.
 //! 3. If none fits, lift the line to its lowest neighbour and merge, with both if they are equal.
@@ -17,9 +20,11 @@
 //! Alignment rounds the line up under the block. Pinned blocks are obstacles: a block that would hit one
 //! goes on top of it.
 //!
-//! Cost: O(log n) to find and split the line, a visit of the lifetime tree (a few dozen nodes, O(√n) at
-//! worst) to find the block; with p pins, O(p) more for each block. Lines are a list over *sections*:
-//! stretches of time that are numbered from 0 and between which nothing begins or ends.
+//! Cost: a few steps to find and split a line, O(log n) to see whether any block fits, a visit of the
+//! lifetime tree (a few dozen nodes, O(√n) at worst) to find the best; with p pins, O(p) more for each
+//! block. Lines are a list over *sections*: stretches of time that are numbered from 0 and between which
+//! nothing begins or ends. Blocks are numbered anew in the order of their begins, so that what happens at
+//! one time lies side by side in memory.
 
 use super::align_up;
 use super::earliest_end::EarliestEnd;
@@ -34,6 +39,8 @@ pub(crate) struct Skyline<'a> {
     alignment: u64,
     n: u32,
     sections: u32,
+    /// The index of each block in the caller's slice, in the order of begins, in which the tables below count.
+    original: Table<'a, u32>,
     /// Per block, its sections: `[low, high)`.
     low: Table<'a, u32>,
     high: Table<'a, u32>,
@@ -50,8 +57,6 @@ pub(crate) struct Skyline<'a> {
     end: Table<'a, u32>,
     previous: Table<'a, u32>,
     height: Table<'a, u64>,
-    /// Knock-out tournament for the lowest line; node i plays 2i against 2i + 1, sections are the leaves.
-    lowest: Table<'a, u32>,
     remaining: LoadTree<'a>,
     /// The load of each section without the pinned blocks.
     load: Table<'a, u64>,
@@ -75,13 +80,13 @@ enum Pick {
     AtLimit,
 }
 
-/// The height of a section where no line begins: no line is that high.
+/// What is beside the first and the last line: higher than any line.
 const NO_LINE: u64 = u64::MAX;
 
 impl<'a> Skyline<'a> {
     /// Workspace for `n` blocks over at most `sections` sections.
     pub(crate) const fn workspace(n: usize, sections: usize) -> WorkspaceLen {
-        let own = WorkspaceLen { words: LoadTree::words(sections) + 2 * sections, indices: 5 * n + 4 * sections };
+        let own = WorkspaceLen { words: LoadTree::words(sections) + 2 * sections, indices: 6 * n + 2 * sections };
         own.and(LifetimeTree::workspace(n)).and(EarliestEnd::workspace(n, sections))
     }
 
@@ -96,25 +101,31 @@ impl<'a> Skyline<'a> {
     ) -> Self {
         let len = blocks.len();
         let n = crate::table::count(blocks);
+        let mut original = scratch.indices(len);
         let mut low = scratch.indices(len);
         let mut high = scratch.indices(len);
-        let sections = number_sections(&mut low, &mut high);
         let mut by_rank = scratch.indices(len);
         let mut rank = scratch.indices(len);
         let mut pins = scratch.indices(len);
-        let unplaced = LifetimeTree::new(scratch, &low, &high, n, &mut by_rank, &mut rank);
-        let earliest_end = EarliestEnd::new(scratch, &low, n, most_sections, &mut by_rank, &mut rank);
+        // The sections in the caller's order first, then sorted.
+        let sections = number_sections(&mut by_rank, &mut rank);
+        sort::identity(&mut original, n);
+        sort::by_key(&mut original, n, &mut pins, |i| by_rank[i].into());
         let mut pin_count = 0;
         for i in 0..n {
-            if at(blocks, i).pin.is_some() {
-                pins[pin_count] = i;
+            low[i] = by_rank[original[i]];
+            high[i] = rank[original[i]];
+            if at(blocks, original[i]).pin.is_some() {
+                pins[pin_count] = original[i];
                 pin_count += 1;
             }
         }
+        let unplaced = LifetimeTree::new(scratch, &low, &high, n, &mut by_rank, &mut rank);
+        let earliest_end = EarliestEnd::new(scratch, &low, n, most_sections);
         sort::by_key(&mut pins, pin_count, &mut rank, |i| at(blocks, i).pin.unwrap_or(0));
         let mut load = scratch.words(most_sections);
         for i in 0..n {
-            let b = at(blocks, i);
+            let b = at(blocks, original[i]);
             if b.pin.is_none() {
                 // First what is added at each section, and taken away; the sum makes the load of it.
                 load[low[i]] = load[low[i]].wrapping_add(b.size);
@@ -131,6 +142,7 @@ impl<'a> Skyline<'a> {
             alignment,
             n,
             sections,
+            original,
             low,
             high,
             unplaced,
@@ -142,7 +154,6 @@ impl<'a> Skyline<'a> {
             end: scratch.indices(most_sections),
             previous: scratch.indices(most_sections),
             height: scratch.words(most_sections),
-            lowest: scratch.indices(2 * most_sections),
             remaining: LoadTree::new(scratch, sections),
             load,
         }
@@ -150,13 +161,15 @@ impl<'a> Skyline<'a> {
 
     /// Begins an order of preference: by index.
     pub(crate) fn rank_by_index(&mut self) {
-        sort::identity(&mut self.by_rank, self.n);
+        for i in 0..self.n {
+            self.by_rank[self.original[i]] = i;
+        }
     }
 
     /// Orders the blocks by preference: the lowest key first, equal keys as the calls before have left them.
     pub(crate) fn rank_by(&mut self, key: impl Fn(u32, &Block) -> u64) {
-        let blocks = self.blocks;
-        sort::by_key(&mut self.by_rank, self.n, &mut self.rank, |i| key(i, &at(blocks, i)));
+        let Self { blocks, original, .. } = self;
+        sort::by_key(&mut self.by_rank, self.n, &mut self.rank, |i| key(original[i], &at(blocks, original[i])));
     }
 
     /// Builds one placement, as long as its peak stays below `limit`; returns the peak, and how many blocks
@@ -165,9 +178,10 @@ impl<'a> Skyline<'a> {
         if self.n == 0 {
             return (Some(0), 0);
         }
-        let Self { load, rank, by_rank, unplaced, earliest_end, high, blocks, .. } = self;
+        let Self { load, rank, by_rank, unplaced, earliest_end, high, blocks, original, .. } = self;
         for r in 0..self.n {
-            rank[by_rank[r]] = if at(blocks, by_rank[r]).pin.is_some() { ABSENT } else { r };
+            let pinned = at(blocks, original[by_rank[r]]).pin.is_some();
+            rank[by_rank[r]] = if pinned { ABSENT } else { r };
         }
         unplaced.enter_all(|i| rank[i], self.n);
         earliest_end.enter_all(|i| if rank[i] == ABSENT { u32::MAX } else { high[i] });
@@ -180,23 +194,23 @@ impl<'a> Skyline<'a> {
             offsets[i] = at(blocks, i).pin.unwrap_or(0);
             peak = peak.max(offsets[i].saturating_add(at(blocks, i).size));
         }
-        self.start_lines();
+        let mut line = self.first_line();
         let movable = self.n - self.pin_count;
         let mut placed = 0;
         while placed < movable && peak < limit {
-            let line = self.lowest[1];
+            line = self.local_minimum(line);
             let i = match self.pick(rule, line, limit) {
                 Pick::Block(i) => i,
                 Pick::NoneFits => {
-                    self.lift(line);
+                    line = self.lift(line);
                     continue;
                 }
                 Pick::AtLimit => return (None, placed),
             };
-            let b = at(self.blocks, i);
+            let b = at(self.blocks, self.original[i]);
             let offset = self.dodge(&b, self.height[line]);
             let top = offset + b.size;
-            offsets[i] = offset;
+            offsets[self.original[i]] = offset;
             peak = peak.max(top);
             self.unplaced.set(i, ABSENT);
             self.earliest_end.remove(i);
@@ -245,78 +259,70 @@ impl<'a> Skyline<'a> {
 
     // Lines
 
-    /// One line over everything, at the bottom.
-    fn start_lines(&mut self) {
-        for s in 1..self.sections {
-            self.height[s] = NO_LINE;
-        }
+    /// One line over everything, at the bottom; it begins at section 0.
+    fn first_line(&mut self) -> u32 {
         self.height[0] = 0;
         self.end[0] = self.sections;
         self.previous[0] = 0;
-        for s in 0..self.sections {
-            self.lowest[self.sections + s] = s;
-        }
-        for node in (1..self.sections).rev() {
-            self.lowest[node] = self.lower(self.lowest[2 * node], self.lowest[2 * node + 1]);
-        }
+        0
     }
 
-    fn lower(&self, a: u32, b: u32) -> u32 {
-        if (self.height[a], a) <= (self.height[b], b) { a } else { b }
+    fn height_before(&self, line: u32) -> u64 {
+        if line > 0 { self.height[self.previous[line]] } else { NO_LINE }
     }
 
-    fn set_height(&mut self, section: u32, height: u64) {
-        self.height[section] = height;
-        let mut node = (self.sections + section) >> 1;
-        while node > 0 {
-            self.lowest[node] = self.lower(self.lowest[2 * node], self.lowest[2 * node + 1]);
-            node /= 2;
+    fn height_after(&self, line: u32) -> u64 {
+        let end = self.end[line];
+        if end < self.sections { self.height[end] } else { NO_LINE }
+    }
+
+    /// Walks from a line downhill to one that is lower than the line before it and not higher than the one
+    /// after it.
+    fn local_minimum(&self, from: u32) -> u32 {
+        let mut line = from;
+        loop {
+            if self.height_before(line) <= self.height[line] {
+                line = self.previous[line];
+            } else if self.height_after(line) < self.height[line] {
+                line = self.end[line];
+            } else {
+                return line;
+            }
         }
     }
 
     /// Puts a block of the sections `[low, high)` with this top on the line.
     fn split(&mut self, line: u32, low: u32, high: u32, top: u64) {
         let end = self.end[line];
-        let height = self.height[line];
         if end < self.sections {
             self.previous[end] = if high < end { high } else { low };
         }
         if high < end {
             self.end[high] = end;
             self.previous[high] = low;
-            self.set_height(high, height);
+            self.height[high] = self.height[line];
         }
         if line < low {
             self.end[line] = low;
             self.previous[low] = line;
         }
         self.end[low] = high;
-        self.set_height(low, top);
+        self.height[low] = top;
     }
 
-    /// Lifts a line to its lowest neighbour and merges them. A line that spans everything stays: every
-    /// block that is left fits on it.
-    fn lift(&mut self, line: u32) {
-        let end = self.end[line];
-        let before = self.previous[line];
-        let left = if line > 0 { self.height[before] } else { NO_LINE };
-        let right = if end < self.sections { self.height[end] } else { NO_LINE };
-        let height = left.min(right);
-        if right == height && end < self.sections {
-            self.end[line] = self.end[end];
-            if self.end[end] < self.sections {
-                self.previous[self.end[end]] = line;
-            }
-            self.set_height(end, NO_LINE);
+    /// Lifts a line to its lowest neighbour and merges them; returns what has become of it. A line that
+    /// spans everything is never lifted: every block that is left fits on it.
+    fn lift(&mut self, line: u32) -> u32 {
+        let (before, after) = (self.height_before(line), self.height_after(line));
+        self.height[line] = before.min(after);
+        if after == self.height[line] {
+            self.end[line] = self.end[self.end[line]];
         }
-        if left == height && line > 0 {
-            self.end[before] = self.end[line];
-            if self.end[line] < self.sections {
-                self.previous[self.end[line]] = before;
-            }
-            self.set_height(line, NO_LINE);
-        } else {
-            self.set_height(line, height);
+        let merged = if before == self.height[line] { self.previous[line] } else { line };
+        self.end[merged] = self.end[line];
+        if self.end[line] < self.sections {
+            self.previous[self.end[line]] = merged;
         }
+        merged
     }
 }

@@ -1,0 +1,122 @@
+//! A planner that owns its memory, for at most N blocks.
+
+use heapless::Vec;
+
+use crate::error::Buffer;
+use crate::place::{self, Options, Solver};
+use crate::verify::{self, VerifiedPlan};
+use crate::{Block, Error, Workspace, WorkspaceLen};
+
+/// What placing and verifying a block takes of a workspace.
+const PER_BLOCK: WorkspaceLen = per_block();
+
+/// A planner of fixed capacity, without any memory but its own; it may live in a `static`.
+///
+/// It lends its arrays to [`place`](crate::place::place) and [`verify`](crate::verify::verify): what it plans is what they plan.
+///
+/// ```
+/// use sublet_core::place::{Options, Solver};
+/// use sublet_core::{Block, Planner};
+/// let mut planner = Planner::<8>::new();
+/// planner.push(Block::new(0, 2, 4))?;
+/// planner.push(Block::new(1, 3, 8))?;
+/// planner.push(Block::new(2, 4, 4))?;
+/// let plan = planner.plan(Solver::Auto, &Options::default())?;
+/// assert_eq!((plan.peak(), plan.offsets()[1]), (12, 0));
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Planner<const N: usize> {
+    blocks: Vec<Block, N>,
+    offsets: [u64; N],
+    words: [[u64; PER_BLOCK.words]; N],
+    indices: [[u32; PER_BLOCK.indices]; N],
+}
+
+impl<const N: usize> Planner<N> {
+    /// A planner without blocks.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            blocks: Vec::new(),
+            offsets: [0; N],
+            words: [[0; PER_BLOCK.words]; N],
+            indices: [[0; PER_BLOCK.indices]; N],
+        }
+    }
+
+    /// Adds a block.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] if there are N blocks already.
+    pub fn push(&mut self, block: Block) -> Result<(), Error> {
+        self.blocks.push(block).map_err(|_| Error::BufferTooSmall { buffer: Buffer::Capacity, needed: N + 1, got: N })
+    }
+
+    /// The blocks in the order in which they were added.
+    #[must_use]
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// Removes all blocks.
+    pub fn clear(&mut self) {
+        self.blocks.clear();
+    }
+
+    /// Places all blocks and proves the plan.
+    ///
+    /// # Errors
+    /// As [`place`](crate::place::place) and [`verify`](crate::verify::verify); never for a lack of memory.
+    pub fn plan(&mut self, solver: Solver, options: &Options) -> Result<VerifiedPlan<'_>, Error> {
+        let mut scratch = Workspace::new(self.words.as_flattened_mut(), self.indices.as_flattened_mut());
+        let offsets = self.offsets.get_mut(..self.blocks.len()).unwrap_or_default();
+        place::place(solver, &self.blocks, options, scratch.reborrow(), offsets)?;
+        verify::verify(&self.blocks, offsets, &options.constraints, scratch)
+    }
+}
+
+impl<const N: usize> Default for Planner<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The longest workspace in relation to the number of blocks. It is that of few blocks, where what is
+/// rounded up weighs most.
+const fn per_block() -> WorkspaceLen {
+    let mut most = WorkspaceLen { words: 0, indices: 0 };
+    let mut n = 1;
+    while n <= 64 {
+        let len = place::workspace(n).max(verify::workspace(n));
+        most = most.max(WorkspaceLen { words: len.words.div_ceil(n), indices: len.indices.div_ceil(n) });
+        n += 1;
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_is_enough_for_any_number_of_blocks() {
+        for n in 0..20_000 {
+            let len = place::workspace(n).max(verify::workspace(n));
+            assert!(len.words <= PER_BLOCK.words * n && len.indices <= PER_BLOCK.indices * n, "{n} blocks: {len:?}");
+        }
+    }
+
+    #[test]
+    fn a_full_planner_says_so_and_still_plans() {
+        let mut planner = Planner::<2>::new();
+        for start in 0..2 {
+            planner.push(Block::new(start, start + 2, 8)).unwrap();
+        }
+        let full = planner.push(Block::new(0, 1, 1));
+        assert_eq!(full, Err(Error::BufferTooSmall { buffer: Buffer::Capacity, needed: 3, got: 2 }));
+        assert_eq!(planner.plan(Solver::BestFit, &Options::default()).unwrap().peak(), 16);
+        planner.clear();
+        assert_eq!(planner.plan(Solver::Auto, &Options::default()).unwrap().peak(), 0);
+    }
+}
