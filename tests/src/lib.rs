@@ -17,8 +17,7 @@ pub fn place(solver: Solver, blocks: &[Block]) -> (Summary, Vec<u64>) {
     let scratch = Workspace::new(&mut words, &mut indices);
     let summary = place::place(solver, blocks, &Options::default(), scratch, &mut offsets)
         .unwrap_or_else(|e| panic!("{}: {e}", solver.name()));
-    let plan =
-        verify(blocks, &offsets, &Constraints::NONE).unwrap_or_else(|e| panic!("{}: {e}", solver.name()));
+    let plan = verify(blocks, &offsets, &Constraints::NONE).unwrap_or_else(|e| panic!("{}: {e}", solver.name()));
     assert_eq!(plan.peak(), summary.peak, "{}", solver.name());
     (summary, offsets)
 }
