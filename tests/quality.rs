@@ -27,11 +27,11 @@ fn many_blocks_alive_are_placed_within_three_percent() {
     }
 }
 
-/// `traces/hard.csv` is what `generate tight 120 6` prints, and what it is there for: a full rectangle that no
+/// `traces/hard.csv` is what `generate tight 120 13` prints, and what it is there for: a full rectangle that no
 /// heuristic fills.
 #[test]
 fn the_hard_instance_is_the_generators_and_hard() {
-    let (blocks, _) = instance::tight(120, 6);
+    let (blocks, _) = instance::tight(120, 13);
     let mut written = Vec::new();
     instance::write(&blocks, &mut written).unwrap();
     let committed = include_str!("../traces/hard.csv");
