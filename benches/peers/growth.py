@@ -3,7 +3,7 @@
 
 usage: growth.py [--alive N] [--seed N] [--limit SECONDS] [FILE ...]
 
-Build first: cargo build --release --workspace --examples. Needs the package omnimalloc.
+Build first: cargo build --release --workspace --examples. Needs the package omnimalloc and GNU time.
 
 Prints markdown. First table: seeded instances of 1,000 to 1,000,000 blocks, the same files for both sides, CPU
 seconds (user and system, all threads) and ratio (peak over max load). sublet's seconds are those of its whole process:
@@ -35,21 +35,23 @@ PEERS = ["GreedyBySize", "GreedyByArea", "GreedyByDuration", "GreedyByStart", "G
 
 
 def run(file, solver="auto"):
-    """Plan a file; what the program prints, and the resources of its process, with `wall` among them."""
+    """Plan a file; what the program prints, with the seconds and the bytes that its process took."""
     begin = time.perf_counter()
-    command = [RELEASE / "sublet", "plan", file, "--solver", solver, "--json"]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE)
-    out = child.stdout.read()
+    # A child begins with the memory of its parent, which is large here; GNU time's is small.
+    command = ["/usr/bin/time", "-f", "%M", RELEASE / "sublet", "plan", file, "--solver", solver, "--json"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = child.stdout.read(), child.stderr.read()
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode != 0:
-        raise SystemExit(f"{command} ended with {child.returncode}")
-    return json.loads(out), used, time.perf_counter() - begin
+        raise SystemExit(err.decode())
+    wall, cpu = time.perf_counter() - begin, used.ru_utime + used.ru_stime
+    return json.loads(out) | {"wall": wall, "cpu": cpu, "memory": int(err) * 1024}
 
 
 def sublet(file, solver):
-    said, used, _ = run(file, solver)
-    return used.ru_utime + used.ru_stime, said["ratio"]
+    said = run(file, solver)
+    return said["cpu"], said["ratio"]
 
 
 def omnimalloc(blocks, max_load, name):
@@ -78,7 +80,7 @@ def growth(alive, seed, limit):
             with open(file, "wb") as out:
                 subprocess.run([RELEASE / "examples" / "generate", "random", str(n), str(alive), str(seed)],
                                stdout=out, check=True)
-            max_load = run(file, "best-fit")[0]["max_load"]
+            max_load = run(file, "best-fit")["max_load"]
             blocks = read_for_omnimalloc(file)
             for name in names:
                 if last[name] > limit / 10:
@@ -99,9 +101,9 @@ def whole_process(files):
     print("| | blocks | wall s | CPU s | memory MB | ratio |")
     print("| - | - | - | - | - | - |")
     for file in files:
-        said, used, wall = run(file)
-        cpu, memory = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6
-        print(f"| {Path(file).stem} | {said['blocks']:,} | {wall:.3f} | {cpu:.3f} | {memory:.1f} | {said['ratio']:.6f} |")
+        said = run(file)
+        print(f"| {Path(file).stem} | {said['blocks']:,} | {said['wall']:.3f} | {said['cpu']:.3f} "
+              f"| {said['memory'] / 1e6:.1f} | {said['ratio']:.6f} |")
 
 
 def machine():

@@ -23,7 +23,8 @@ fn problems(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let is_problem = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_str().unwrap();
-        name.ends_with(".csv") && !name.ends_with(".ops.csv") && !name.ends_with(".plan.csv")
+        let parts: Vec<&str> = name.split('.').collect();
+        parts.ends_with(&["csv"]) && !parts.contains(&"ops") && !parts.contains(&"plan")
     };
     let mut problems: Vec<PathBuf> = entries.map(|e| e.unwrap().path()).filter(is_problem).collect();
     problems.sort();
@@ -43,7 +44,7 @@ fn plan(problem: &Path, args: &[&str]) -> Value {
 #[derive(Default)]
 struct Plans {
     /// The lines that `judge_all.py` reads.
-    pairs: String,
+    pairs: Vec<String>,
     claims: Vec<Value>,
 }
 
@@ -51,7 +52,7 @@ impl Plans {
     fn add(&mut self, folder: &Folder, problem: &Path, solver: &str, alignment: &str) -> u64 {
         let file = folder.path(&format!("{}.plan.csv", self.claims.len()));
         let claim = plan(problem, &["--solver", solver, "--alignment", alignment, "--output", &file]);
-        self.pairs += &format!("{}\t{file}\t{alignment}\n", problem.display());
+        self.pairs.push(format!("{}\t{file}\t{alignment}", problem.display()));
         let peak = claim["peak"].as_u64().unwrap();
         self.claims.push(claim);
         peak
@@ -66,14 +67,14 @@ impl Plans {
             .spawn()
             .unwrap();
         let mut pipe = child.stdin.take().unwrap();
-        let pairs = self.pairs.clone();
+        let pairs = self.pairs.join("\n");
         let feeder = std::thread::spawn(move || pipe.write_all(pairs.as_bytes()));
         let output = child.wait_with_output().unwrap();
         feeder.join().unwrap().unwrap();
         assert!(output.status.success());
         let verdicts = String::from_utf8(output.stdout).unwrap();
         assert_eq!(verdicts.lines().count(), self.claims.len());
-        for ((verdict, claim), pair) in verdicts.lines().zip(&self.claims).zip(self.pairs.lines()) {
+        for ((verdict, claim), pair) in verdicts.lines().zip(&self.claims).zip(&self.pairs) {
             let verdict: Value = serde_json::from_str(verdict).unwrap();
             assert_eq!(verdict["valid"], true, "{pair}: {verdict}");
             for field in ["blocks", "max_load", "peak"] {
