@@ -2,15 +2,17 @@
 //!
 //! How ties are broken and what counts as large moves the peak of best fit by several percent, and no one
 //! preference is best everywhere. Here a block is worth `width^α ⋅ size^β`, with (α, β) on a quarter circle
-//! from longest first over largest area first to largest size first; some starts look at the busiest step
-//! first, some do not. The first starts are fixed, the later ones draw α, β and ±10 % noise on width and
-//! size from a seeded generator. A start ends as soon as it cannot get below the best so far: when a line
-//! and the load over its busiest step reach it. The lower bound ends everything.
+//! from longest first over largest area first to largest size first; before that counts, blocks may be
+//! ordered by size classes, powers of some base, so that the small ones wait for the holes that the large
+//! ones leave. Some starts look at the busiest step first, some do not. The first starts are fixed, the later
+//! ones draw all of this, and ±10 % noise on width and size, from a seeded generator. A start ends as soon
+//! as it cannot get below the best so far: when a line and the load over its busiest step reach it. The
+//! lower bound ends everything.
 //!
 //! Ties: equal worth goes by index. Cost: a start places n blocks at O(log n) each in practice; work is
 //! counted in blocks placed.
 
-use libm::{cos, log2, sin};
+use libm::{cos, exp2, floor, log2, sin};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -26,18 +28,28 @@ struct Start {
     rule: Rule,
     /// 0 is longest first, 1 is largest first.
     angle: f64,
+    /// Size classes: how many powers of two each holds, and where they begin, in classes.
+    class: Option<(f64, f64)>,
     /// In powers of two on width and size.
     noise: f64,
 }
 
+impl Start {
+    const fn fixed(rule: Rule, angle: f64, class: Option<(f64, f64)>) -> Self {
+        Self { rule, angle, class, noise: 0.0 }
+    }
+}
+
 /// The fixed starts, the most promising first.
-const FIXED: [Start; 6] = [
-    Start { rule: Rule::BusiestFirst, angle: 0.5, noise: 0.0 },
-    Start { rule: Rule::Rank, angle: 0.5, noise: 0.0 },
-    Start { rule: Rule::BusiestFirst, angle: 0.0, noise: 0.0 },
-    Start { rule: Rule::BusiestFirst, angle: 1.0, noise: 0.0 },
-    Start { rule: Rule::Rank, angle: 0.0, noise: 0.0 },
-    Start { rule: Rule::Rank, angle: 1.0, noise: 0.0 },
+const FIXED: [Start; 8] = [
+    Start::fixed(Rule::BusiestFirst, 0.5, None),
+    Start::fixed(Rule::Rank, 0.5, None),
+    Start::fixed(Rule::BusiestFirst, 0.0, Some((8.0, 0.0))),
+    Start::fixed(Rule::BusiestFirst, 0.0, None),
+    Start::fixed(Rule::BusiestFirst, 1.0, None),
+    Start::fixed(Rule::Rank, 0.0, Some((2.0, 0.0))),
+    Start::fixed(Rule::Rank, 0.0, None),
+    Start::fixed(Rule::Rank, 1.0, None),
 ];
 
 /// Log₂ of 1.1: ten percent.
@@ -107,19 +119,26 @@ pub fn place(
 
 fn draw(random: &mut SplitMix64) -> Start {
     let rule = if random.next_u64().is_multiple_of(4) { Rule::Rank } else { Rule::BusiestFirst };
-    Start { rule, angle: unit(random), noise: NOISE }
+    // From half a power of two to sixteen, all scales alike.
+    let class = random.next_u64().is_multiple_of(2).then(|| (exp2(5.0 * unit(random) - 1.0), unit(random)));
+    Start { rule, angle: unit(random), class, noise: NOISE }
 }
 
 impl Start {
-    /// The logarithm of `width^α ⋅ size^β` in units of 2^-40, shifted so that it is not negative.
+    /// The class, and in it the logarithm of `width^α ⋅ size^β`, in units of 2^-40, not negative.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a score")]
     fn worth(&self, b: &Block, random: &mut SplitMix64) -> u64 {
         let turn = self.angle * core::f64::consts::FRAC_PI_2;
-        let mut worth = cos(turn) * log2(f64::from(b.width())) + sin(turn) * log2(b.size as f64);
+        let (width, size) = (log2(f64::from(b.width())), log2(b.size as f64));
+        let mut worth = 1.0 + cos(turn) * width + sin(turn) * size;
         if self.noise > 0.0 {
             worth += self.noise * (cos(turn) * (2.0 * unit(random) - 1.0) + sin(turn) * (2.0 * unit(random) - 1.0));
         }
-        ((worth + 1.0) * (1u64 << 40) as f64) as u64
+        if let Some((powers, begin)) = self.class {
+            // No worth reaches 128: width has 32 powers of two, size 64.
+            worth += 128.0 * floor(size / powers + begin);
+        }
+        (worth * (1u64 << 40) as f64) as u64
     }
 }
 
