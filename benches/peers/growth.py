@@ -3,7 +3,7 @@
 
 usage: growth.py [--alive N] [--seed N] [--limit SECONDS] [FILE ...]
 
-Build first: cargo build --release --workspace --examples. Needs the package omnimalloc and GNU time.
+Build first: cargo build --release --workspace --bins --examples. Needs the package omnimalloc and GNU time.
 
 Prints markdown. First table: seeded instances of 1,000 to 1,000,000 blocks, the same files for both sides, CPU
 seconds (user and system, all threads) and ratio (peak over max load). sublet's seconds are those of its whole process:
