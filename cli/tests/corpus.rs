@@ -127,6 +127,25 @@ fn every_network_of_the_small_corpus_has_an_optimal_plan() {
     }
 }
 
+/// The table of `traces/README.md` names every file, its blocks and its max load.
+#[test]
+fn the_small_corpus_is_what_its_page_says() {
+    let page = fs::read_to_string(Path::new(TRACES).join("README.md")).unwrap();
+    let told: Vec<[&str; 3]> = page
+        .lines()
+        .filter_map(|line| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let name = cells.get(1)?.strip_prefix('`')?.strip_suffix('`')?;
+            Some([name, cells[3], cells[4]])
+        })
+        .collect();
+    assert_eq!(told.len(), problems(TRACES.as_ref()).len());
+    for [name, blocks, max_load] in told {
+        let claim = plan(&Path::new(TRACES).join(name).with_extension("csv"), &["--solver", "best-fit"]);
+        assert_eq!([claim["blocks"].to_string(), claim["max_load"].to_string()], [blocks, max_load], "{name}");
+    }
+}
+
 #[test]
 fn every_network_of_the_larger_corpus_has_an_optimal_plan_but_one() {
     let Some(data) = folder_from("SUBLET_DATA", "ratios on the larger corpus are not held") else { return };
