@@ -93,7 +93,7 @@ fn feed(command: &mut Command, stdin: impl IntoIterator<Item = Vec<u8>>) -> Ran 
 pub(crate) fn folder_from(variable: &str, skipped: &str) -> Option<PathBuf> {
     let folder = std::env::var_os(variable).map(PathBuf::from);
     if folder.is_none() {
-        eprintln!("skipped, {variable} is not set: {skipped}");
+        eprintln!("skipped: {skipped}; {variable} is not set");
     }
     folder
 }

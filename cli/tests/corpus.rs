@@ -1,0 +1,197 @@
+//! The corpus, by the binary: every plan is judged by another program, and how good plans are is held.
+//!
+//! A small corpus lies in `traces/`; `SUBLET_DATA` names the folder of the larger one, `SUBLET_JUDGES` that of
+//! `check_plan.py`.
+
+mod support;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write;
+use std::iter;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use sublet_core::place::Solver;
+use support::{Folder, folder_from, sublet};
+
+const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces");
+
+/// The instances and traces of a folder, sorted.
+fn problems(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let is_problem = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let parts: Vec<&str> = name.split('.').collect();
+        parts.ends_with(&["csv"]) && !parts.contains(&"ops") && !parts.contains(&"plan")
+    };
+    let mut problems: Vec<PathBuf> = entries.map(|e| e.unwrap().path()).filter(is_problem).collect();
+    problems.sort();
+    assert!(!problems.is_empty(), "{}", folder.display());
+    problems
+}
+
+/// What the binary says about the plan that it makes with these arguments.
+fn plan(problem: &Path, args: &[&str]) -> Value {
+    let problem = problem.to_str().unwrap();
+    let ran = sublet(&[&["plan", problem, "--json"], args].concat());
+    assert_eq!(ran.status, 0, "{problem}: {ran:?}");
+    ran.json()
+}
+
+/// Plans to be judged, and what the binary says about each.
+#[derive(Default)]
+struct Plans {
+    /// The lines that `judge_all.py` reads.
+    pairs: Vec<String>,
+    claims: Vec<Value>,
+}
+
+impl Plans {
+    fn add(&mut self, folder: &Folder, problem: &Path, solver: &str, alignment: &str) -> u64 {
+        let file = folder.path(&format!("{}.plan.csv", self.claims.len()));
+        let claim = plan(problem, &["--solver", solver, "--alignment", alignment, "--output", &file]);
+        self.pairs.push(format!("{}\t{file}\t{alignment}", problem.display()));
+        let peak = claim["peak"].as_u64().unwrap();
+        self.claims.push(claim);
+        peak
+    }
+
+    fn judge(&self, judges: &Path) {
+        let mut child = Command::new("python3")
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/judge_all.py"))
+            .arg(judges)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut pipe = child.stdin.take().unwrap();
+        let pairs = self.pairs.join("\n");
+        let feeder = std::thread::spawn(move || pipe.write_all(pairs.as_bytes()));
+        let output = child.wait_with_output().unwrap();
+        feeder.join().unwrap().unwrap();
+        assert!(output.status.success());
+        let verdicts = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(verdicts.lines().count(), self.claims.len());
+        for ((verdict, claim), pair) in verdicts.lines().zip(&self.claims).zip(&self.pairs) {
+            let verdict: Value = serde_json::from_str(verdict).unwrap();
+            assert_eq!(verdict["valid"], true, "{pair}: {verdict}");
+            for field in ["blocks", "max_load", "peak"] {
+                assert_eq!(verdict[field], claim[field], "{pair}: {verdict}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_judge_accepts_every_plan_of_every_solver() {
+    let Some(judges) = folder_from("SUBLET_JUDGES", "no plan is judged by check_plan.py") else { return };
+    let mut files = problems(TRACES.as_ref());
+    if let Some(data) = folder_from("SUBLET_DATA", "the plans of the larger corpus are not judged") {
+        for kind in ["traces", "minimalloc", "idealloc", "examples"] {
+            files.extend(problems(&data.join(kind)));
+        }
+    }
+    let folder = Folder::new();
+    let mut plans = Plans::default();
+    for file in &files {
+        let auto = plans.add(&folder, file, Solver::Auto.name(), "1");
+        for solver in Solver::MEMBERS {
+            let peak = plans.add(&folder, file, solver.name(), "1");
+            assert!(auto <= peak, "{}: {} has {peak}, the portfolio {auto}", file.display(), solver.name());
+        }
+        plans.add(&folder, file, Solver::Auto.name(), "64");
+    }
+    plans.judge(&judges);
+}
+
+/// The traces of a folder whose plans are not optimal, with their ratios.
+fn misses(folder: &Path) -> HashMap<String, f64> {
+    let missed = problems(folder).into_iter().filter_map(|file| {
+        let claim = plan(&file, &[]);
+        assert_eq!(claim["optimal"], claim["peak"] == claim["max_load"], "{claim}");
+        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+        (claim["optimal"] != true).then(|| (name, claim["ratio"].as_f64().unwrap()))
+    });
+    missed.collect()
+}
+
+#[test]
+fn every_network_of_the_small_corpus_has_an_optimal_plan() {
+    let mut missed = misses(TRACES.as_ref());
+    missed.remove("hard");
+    assert!(missed.is_empty(), "{missed:?}");
+    for (name, peak) in [("chainer_alexnet_infer", 10_169_344), ("chainer_googlenet_infer", 12_202_496)] {
+        assert_eq!(plan(&Path::new(TRACES).join(name).with_extension("csv"), &[])["peak"], peak, "{name}");
+    }
+}
+
+/// The table of `traces/README.md` names every file, its blocks and its max load.
+#[test]
+fn the_small_corpus_is_what_its_page_says() {
+    let page = fs::read_to_string(Path::new(TRACES).join("README.md")).unwrap();
+    let told: Vec<[&str; 3]> = page
+        .lines()
+        .filter_map(|line| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            let name = cells.get(1)?.strip_prefix('`')?.strip_suffix('`')?;
+            Some([name, cells[3], cells[4]])
+        })
+        .collect();
+    assert_eq!(told.len(), problems(TRACES.as_ref()).len());
+    for [name, blocks, max_load] in told {
+        let claim = plan(&Path::new(TRACES).join(name).with_extension("csv"), &["--solver", "best-fit"]);
+        assert_eq!([claim["blocks"].to_string(), claim["max_load"].to_string()], [blocks, max_load], "{name}");
+    }
+}
+
+#[test]
+fn every_network_of_the_larger_corpus_has_an_optimal_plan_but_one() {
+    let Some(data) = folder_from("SUBLET_DATA", "ratios on the larger corpus are not held") else { return };
+    let mut missed = misses(&data.join("traces"));
+    let lstm = missed.remove("lstm4x1024_train_b64").unwrap_or(1.0);
+    assert!(lstm <= 1.012, "{lstm}");
+    assert!(missed.is_empty(), "{missed:?}");
+    let pangu = plan(&data.join("idealloc/pangu_2.6B.csv"), &[])["ratio"].as_f64().unwrap();
+    assert!(pangu <= 1.008, "{pangu}");
+}
+
+/// The plans of another platform, compiler or day are the same bytes.
+///
+/// After a change that means to change them: `sublet plan traces/NAME.csv --output cli/tests/golden/NAME.plan.csv`.
+#[test]
+fn plans_are_the_golden_ones_byte_by_byte() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let folder = Folder::new();
+    for name in ["alexnet_train_b32", "resnet50_train_b32", "hard"] {
+        let file = folder.path("plan.csv");
+        plan(&Path::new(TRACES).join(name).with_extension("csv"), &["--output", &file]);
+        let expected = fs::read_to_string(golden.join(name).with_extension("plan.csv")).unwrap();
+        assert!(folder.read("plan.csv") == expected, "the plan of {name} is another than the golden one");
+    }
+}
+
+/// The order of the rows may break ties, but where the plan is optimal it stays so.
+#[test]
+fn shuffled_rows_change_no_optimal_peak() {
+    let folder = Folder::new();
+    let instance = folder.path("instance.csv");
+    for file in problems(TRACES.as_ref()) {
+        let peak = plan(&file, &[])["peak"].clone();
+        if peak != plan(&file, &[])["max_load"] {
+            continue;
+        }
+        assert_eq!(sublet(&["convert", file.to_str().unwrap(), &instance]).status, 0);
+        let text = folder.read("instance.csv");
+        let (header, rows) = text.split_once('\n').unwrap();
+        let rows: Vec<&str> = rows.lines().collect();
+        // A stride that shares no factor with the number of rows visits each of them once.
+        for stride in [rows.len() - 1, 101, 1009] {
+            let shuffled = (0..rows.len()).map(|i| rows[i * stride % rows.len()]);
+            let lines: Vec<&str> = iter::once(header).chain(shuffled).collect();
+            let shuffled = folder.file("shuffled.csv", lines.join("\n") + "\n");
+            assert_eq!(plan(shuffled.as_ref(), &[])["peak"], peak, "{} by {stride}", file.display());
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What tests and benches of several crates share: seeded instances, and placements that the verifier has judged.
+
+pub mod instance;
+
+use sublet_core::place::{self, Options, Solver, Summary};
+use sublet_core::{Block, Constraints, Error, VerifiedPlan, Workspace, verify};
+
+/// Places the blocks with default options; what the solver says, and its offsets.
+///
+/// # Panics
+/// Where the solver refuses the blocks, or the verifier the plan.
+#[must_use]
+pub fn place(solver: Solver, blocks: &[Block]) -> (Summary, Vec<u64>) {
+    let len = place::workspace(blocks.len());
+    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+    let mut offsets = vec![0; blocks.len()];
+    let scratch = Workspace::new(&mut words, &mut indices);
+    let summary = place::place(solver, blocks, &Options::default(), scratch, &mut offsets)
+        .unwrap_or_else(|e| panic!("{}: {e}", solver.name()));
+    let plan = verify(blocks, &offsets, &Constraints::NONE).unwrap_or_else(|e| panic!("{}: {e}", solver.name()));
+    assert_eq!(plan.peak(), summary.peak, "{}", solver.name());
+    (summary, offsets)
+}
+
+/// The verifier with a workspace of its own.
+///
+/// # Errors
+/// As [`verify::verify`].
+pub fn verify<'a>(
+    blocks: &'a [Block],
+    offsets: &'a [u64],
+    constraints: &Constraints,
+) -> Result<VerifiedPlan<'a>, Error> {
+    let len = verify::workspace(blocks.len());
+    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+    verify::verify(blocks, offsets, constraints, Workspace::new(&mut words, &mut indices))
+}
