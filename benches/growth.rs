@@ -18,14 +18,14 @@ const ALIVE: u32 = 60;
 const SEED: u64 = 1;
 
 fn solvers(c: &mut Criterion) {
-    for solver in iter::once(Solver::Auto).chain(Solver::MEMBERS) {
+    for solver in Solver::all() {
         let mut group = c.benchmark_group(solver.name());
         group.sample_size(10).sampling_mode(SamplingMode::Flat).warm_up_time(Duration::from_millis(100));
         let every_pair = matches!(solver, Solver::Coloring(_) | Solver::Greedy(..));
         let most = if every_pair { 100_000 } else { 1_000_000 };
         for n in [1_000, 10_000, 100_000, 1_000_000].into_iter().filter(|&n| n <= most) {
             let blocks = instance::random(n, ALIVE, SEED);
-            let len = place::workspace(blocks.len());
+            let len = place::workspace_of(solver, blocks.len());
             let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
             let mut offsets = vec![0; blocks.len()];
             group.throughput(Throughput::Elements(n.into()));

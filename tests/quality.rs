@@ -36,7 +36,7 @@ fn the_hard_instance_is_the_generators_and_hard() {
     instance::write(&blocks, &mut written).unwrap();
     let committed = include_str!("../traces/hard.csv");
     assert!(String::from_utf8(written).unwrap() == committed, "the generator writes another traces/hard.csv");
-    for solver in Solver::MEMBERS {
+    for solver in Solver::HEURISTICS {
         let (summary, _) = place(solver, &blocks);
         assert_eq!(summary.lower_bound, TIGHT_HEIGHT);
         assert!(summary.peak > TIGHT_HEIGHT, "{} solves it", solver.name());

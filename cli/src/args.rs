@@ -156,7 +156,7 @@ pub(crate) struct ConvertArgs {
 
 /// The solvers by their names.
 fn solvers() -> impl TypedValueParser<Value = Solver> {
-    let names = iter::once(Solver::Auto).chain(Solver::MEMBERS).map(Solver::name);
+    let names = Solver::all().map(Solver::name);
     PossibleValuesParser::new(names).try_map(|name| Solver::named(&name).ok_or("no solver has this name"))
 }
 

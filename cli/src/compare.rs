@@ -32,7 +32,7 @@ pub(crate) fn run(args: &InputArgs) -> Result<(), Failure> {
 
 /// The portfolio and each of its members.
 fn all_solvers() -> impl Iterator<Item = Solver> {
-    iter::once(Solver::Auto).chain(Solver::MEMBERS)
+    Solver::all()
 }
 
 /// What the solvers and the allocators have reached on one problem. Sizes in bytes.
@@ -139,7 +139,7 @@ impl<'a> Comparison<'a> {
 fn solve(solver: Solver, blocks: &[Block]) -> Result<Solved, Error> {
     let n = blocks.len();
     let options = place::Options::default();
-    let mut scratch = Scratch::of(place::workspace(n).max(verify::workspace(n)));
+    let mut scratch = Scratch::of(place::workspace_of(solver, n).max(verify::workspace(n)));
     let mut offsets = vec![0; n];
     let begin = Instant::now();
     let summary = place::place(solver, blocks, &options, scratch.lend(), &mut offsets)?;

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let constraints = args.constraints.get();
     let options = Options { constraints, ..Options::default() };
     let mut offsets = vec![0; problem.blocks.len()];
-    let mut scratch = Scratch::of(place::workspace(offsets.len()));
+    let mut scratch = Scratch::of(place::workspace_of(args.solver, offsets.len()));
     let begin = Instant::now();
     let placed = progress::during("placing", |_| {
         place::place(args.solver, &problem.blocks, &options, scratch.lend(), &mut offsets)

@@ -11,7 +11,7 @@ use sublet_core::{Block, Constraints, Error, VerifiedPlan, Workspace, verify};
 /// Where the solver refuses the blocks, or the verifier the plan.
 #[must_use]
 pub fn place(solver: Solver, blocks: &[Block]) -> (Summary, Vec<u64>) {
-    let len = place::workspace(blocks.len());
+    let len = place::workspace_of(solver, blocks.len());
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     let mut offsets = vec![0; blocks.len()];
     let scratch = Workspace::new(&mut words, &mut indices);
