@@ -1,7 +1,5 @@
 //! What the command line says.
 
-use std::iter;
-
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;

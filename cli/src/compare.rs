@@ -1,7 +1,6 @@
 //! `sublet compare`: every solver, and what users have today, on the same blocks.
 
 use std::io::{self, Write};
-use std::iter;
 use std::time::Instant;
 
 use serde::Serialize;

@@ -4,9 +4,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use sublet_core::place::{self, Options, Summary};
-use sublet_core::verify::{self, Violation};
-use sublet_core::{Constraints, Error, VerifiedPlan};
+use sublet_core::place::{self, Options};
+use sublet_core::{Constraints, Error, VerifiedPlan, verify};
 
 use crate::args::PlanArgs;
 use crate::failure::{Failure, InputError};
@@ -37,9 +36,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     drop(scratch);
     let summary = match placed {
         Ok(summary) => summary,
-        Err(e @ Error::OverCapacity { peak, lower_bound, .. }) => {
-            return Err(refuse(args, &problem, &e, Summary { peak, lower_bound, solver: args.solver }, seconds));
-        }
+        Err(e @ Error::OverCapacity { .. }) => return Err(refuse(args, &problem, &e, seconds)),
         Err(e) => return Err(Failure::Input(InputError::file(&args.input, problem.explain(&e)))),
     };
     let plan = verified(&problem, &offsets, &constraints)?;
@@ -72,22 +69,15 @@ fn verified<'a>(
     constraints: &Constraints,
 ) -> Result<VerifiedPlan<'a>, Failure> {
     let mut scratch = Scratch::of(verify::workspace(offsets.len()));
-    verify::verify(&problem.blocks, offsets, constraints, scratch.lend()).map_err(|e| match e {
-        // Solvers leave pinned blocks where they are, even where no plan can.
-        Error::Invalid(Violation::Overlap { first, second, .. }) if problem.pinned(first) && problem.pinned(second) => {
-            let (first, second) = (problem.id(first), problem.id(second));
-            let message = format!("the pinned blocks {first} and {second} are alive together and share an address");
-            Failure::Input(InputError::file(&problem.name, message))
-        }
-        e => Failure::No(format!("the solver made an invalid plan, please report it: {}", problem.explain(&e))),
-    })
+    verify::verify(&problem.blocks, offsets, constraints, scratch.lend())
+        .map_err(|e| Failure::No(format!("the solver made an invalid plan, please report it: {}", problem.explain(&e))))
 }
 
 /// The best plan found does not fit.
-fn refuse(args: &PlanArgs, problem: &Problem, error: &Error, summary: Summary, seconds: f64) -> Failure {
+fn refuse(args: &PlanArgs, problem: &Problem, error: &Error, seconds: f64) -> Failure {
     let message = problem.explain(error);
-    if args.json {
-        let (peak, lower_bound) = (Some(summary.peak), Some(summary.lower_bound));
+    if let (true, &Error::OverCapacity { peak, lower_bound, .. }) = (args.json, error) {
+        let (peak, lower_bound) = (Some(peak), Some(lower_bound));
         let refused = Outcome::refused(problem, peak, &message);
         let outcome = Outcome { solver: Some(args.solver.name()), seconds, lower_bound, ..refused };
         if let Err(e) = outcome.json(&mut io::stdout().lock()) {

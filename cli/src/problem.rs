@@ -102,11 +102,6 @@ impl Problem {
         self.ids.get(block as usize).map_or("?", String::as_str)
     }
 
-    /// Whether the block of this index may not be moved.
-    pub(crate) fn pinned(&self, block: u32) -> bool {
-        self.blocks.get(block as usize).is_some_and(|b| b.pin.is_some())
-    }
-
     /// What is wrong, with the blocks' ids and the file's times in place of indices and steps.
     pub(crate) fn explain(&self, error: &Error) -> String {
         match *error {
@@ -119,6 +114,11 @@ impl Problem {
             Error::PinMisaligned { block, offset, alignment } => format!(
                 "block {} is pinned at {offset}, which is not a multiple of its alignment {alignment}",
                 self.id(block)
+            ),
+            Error::PinsOverlap { first, second } => format!(
+                "the pinned blocks {} and {} are alive together and share an address",
+                self.id(first),
+                self.id(second)
             ),
             Error::SizeOverflow { block } => {
                 format!("up to block {} the sizes add up to more than 64 bits hold", self.id(block))
