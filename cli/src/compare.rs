@@ -29,9 +29,9 @@ pub(crate) fn run(args: &InputArgs) -> Result<(), Failure> {
     printed.map_err(|e| Failure::printing(&e))
 }
 
-/// The portfolio and each of its members.
+/// The portfolios and each heuristic. The search is not run alone: `auto` is what it does best.
 fn all_solvers() -> impl Iterator<Item = Solver> {
-    Solver::all()
+    Solver::all().filter(|&solver| solver != Solver::Search)
 }
 
 /// What the solvers and the allocators have reached on one problem. Sizes in bytes.
