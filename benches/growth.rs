@@ -5,7 +5,6 @@
 //! `peers/growth.py` runs all of them, once, to a million.
 
 use std::hint::black_box;
-use std::iter;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};

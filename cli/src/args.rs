@@ -1,12 +1,15 @@
 //! What the command line says.
 
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sublet_core::Constraints;
 use sublet_core::place::Solver;
 
-use crate::size;
+use crate::{size, solve};
 
 const INPUTS: &str = "\
 INPUT is recognised by its content, whatever it is called; - is standard input:
@@ -32,6 +35,7 @@ Examples:
   sublet plan traces/resnet50_train_b32.csv --report plan.html
   sublet plan model.csv --capacity 512MiB --alignment 64 --output model.plan.csv
   sublet plan snapshot.pickle --json
+  sublet plan hard.csv --effort max --time-limit 60 --threads 8
   gzip -dc trace.csv.gz | sublet plan - --output -";
 
 const VERIFY_EXAMPLES: &str = "\
@@ -92,6 +96,34 @@ impl ConstraintArgs {
     }
 }
 
+/// How to place.
+#[derive(Debug, Args)]
+pub(crate) struct SolveArgs {
+    /// Who places the blocks
+    #[arg(long, value_name = "NAME", value_parser = solvers(), default_value = Solver::Auto.name())]
+    pub(crate) solver: Solver,
+    /// How hard to try
+    #[arg(long, value_enum, default_value = "default")]
+    pub(crate) effort: Effort,
+    /// Ends with the best plan so far after this time; so does Ctrl-C
+    #[arg(long, value_name = "SECONDS", value_parser = solve::parse_seconds)]
+    pub(crate) time_limit: Option<Duration>,
+    /// Searches that run at once with --effort max; the plan does not depend on it
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) threads: NonZeroUsize,
+}
+
+/// How hard to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Effort {
+    /// Every heuristic once, no search
+    Fast,
+    /// The optimum on most networks, in about a second at most
+    Default,
+    /// Many searches with other seeds; minutes, where no plan is proved optimal
+    Max,
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = PLAN_EXAMPLES)]
 pub(crate) struct PlanArgs {
@@ -99,9 +131,8 @@ pub(crate) struct PlanArgs {
     pub(crate) input: String,
     #[command(flatten)]
     pub(crate) constraints: ConstraintArgs,
-    /// Who places the blocks
-    #[arg(long, value_name = "NAME", value_parser = solvers(), default_value = Solver::Auto.name())]
-    pub(crate) solver: Solver,
+    #[command(flatten)]
+    pub(crate) solve: SolveArgs,
     /// Writes the plan to this file; - is standard output
     #[arg(long, short, value_name = "PLAN")]
     pub(crate) output: Option<String>,

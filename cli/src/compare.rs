@@ -29,9 +29,9 @@ pub(crate) fn run(args: &InputArgs) -> Result<(), Failure> {
     printed.map_err(|e| Failure::printing(&e))
 }
 
-/// The portfolio and each of its members.
+/// The portfolios and each heuristic. The search is not run alone: `auto` is what it does best.
 fn all_solvers() -> impl Iterator<Item = Solver> {
-    Solver::all()
+    Solver::all().filter(|&solver| solver != Solver::Search)
 }
 
 /// What the solvers and the allocators have reached on one problem. Sizes in bytes.
@@ -55,6 +55,8 @@ struct Solved {
     ratio: f64,
     /// Whether the peak is the lower bound.
     optimal: bool,
+    /// Nodes of its tree that a search has looked at.
+    nodes: u64,
     /// Time of the placement alone.
     seconds: f64,
     /// Always true: a plan that is refused is an error, not a row.
@@ -108,13 +110,16 @@ impl<'a> Comparison<'a> {
         let max_load = unit.size(self.max_load);
         writeln!(out, "{}: {} blocks, max load {max_load} ({} bytes)\n", self.input, self.blocks, self.max_load)?;
         let (peak, saved) = (format!("peak {}", unit.name()), format!("plan saves {}", unit.name()));
-        let mut table = table::aligned(["", &peak, "ratio", "optimal", "seconds", &saved, "%"], 1..7);
+        let bound = format!("bound {}", unit.name());
+        let mut table = table::aligned(["", &peak, "ratio", &bound, "optimal", "nodes", "seconds", &saved, "%"], 1..9);
         for s in &self.solvers {
             table.add_row([
                 s.solver,
                 &unit.number(s.peak.into()),
                 &format!("{:.6}", s.ratio),
+                &unit.number(s.lower_bound.into()),
                 if s.optimal { "yes" } else { "no" },
+                &if s.nodes > 0 { s.nodes.to_string() } else { String::new() },
                 &format!("{:.3}", s.seconds),
             ]);
         }
@@ -124,6 +129,8 @@ impl<'a> Comparison<'a> {
                 t.allocator,
                 &unit.number(t.peak.into()),
                 &format!("{:.6}", t.ratio),
+                "",
+                "",
                 "",
                 "",
                 &unit.number(t.saved_bytes),
@@ -151,6 +158,7 @@ fn solve(solver: Solver, blocks: &[Block]) -> Result<Solved, Error> {
         lower_bound,
         ratio: plan.ratio(),
         optimal: plan.peak() == lower_bound,
+        nodes: summary.nodes,
         seconds,
         verified: true,
     })
@@ -217,6 +225,7 @@ mod tests {
                 lower_bound: 10 * MIB,
                 ratio: 1.0,
                 optimal: true,
+                nodes: 17,
                 seconds: 0.0123,
                 verified: true,
             },
@@ -226,6 +235,7 @@ mod tests {
                 lower_bound: 10 * MIB,
                 ratio: 1.1,
                 optimal: false,
+                nodes: 0,
                 seconds: 12.5,
                 verified: true,
             },
@@ -237,13 +247,13 @@ mod tests {
             "\
 three.csv: 3 blocks, max load 10.00 MiB (10485760 bytes)
 
-          peak MiB     ratio  optimal  seconds  plan saves MiB     %
-best_fit     10.00  1.000000      yes    0.012
-coloring     11.00  1.100000       no   12.500
+          peak MiB     ratio  bound MiB  optimal  nodes  seconds  plan saves MiB     %
+best_fit     10.00  1.000000      10.00      yes     17    0.012
+coloring     11.00  1.100000      10.00       no          12.500
 today:
-none         16.00  1.600000                              6.00  37.5
-cnmem        10.00  1.000000                              0.00   0.0
-pytorch      20.00  2.000000                             10.00  50.0
+none         16.00  1.600000                                                6.00  37.5
+cnmem        10.00  1.000000                                                0.00   0.0
+pytorch      20.00  2.000000                                               10.00  50.0
 "
         );
     }

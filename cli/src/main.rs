@@ -14,6 +14,7 @@ mod progress;
 mod report;
 mod scratch;
 mod size;
+mod solve;
 mod stats;
 mod table;
 mod unit;

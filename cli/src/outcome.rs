@@ -34,9 +34,12 @@ pub(crate) struct Outcome<'a> {
     pub(crate) seconds: f64,
     /// Whether the plan satisfies every constraint.
     pub(crate) verified: bool,
-    /// What no plan can be below, where none fits.
+    /// What no plan can be below, where none fits or a search has looked for more than the max load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lower_bound: Option<u64>,
+    /// Nodes of its tree that the search has looked at, where there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) nodes: Option<u64>,
     /// Why there is no valid plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<&'a str>,
@@ -56,6 +59,7 @@ impl<'a> Outcome<'a> {
             seconds: 0.0,
             verified: true,
             lower_bound: None,
+            nodes: None,
             error: None,
         }
     }
@@ -75,6 +79,7 @@ impl<'a> Outcome<'a> {
             seconds: 0.0,
             verified: false,
             lower_bound: None,
+            nodes: None,
             error: Some(error),
         }
     }
@@ -100,6 +105,9 @@ impl<'a> Outcome<'a> {
         }
         if let Some(solver) = self.solver {
             writeln!(out, "solver    {solver}, {:.3} s", self.seconds)?;
+        }
+        if let (Some(nodes), Some(lower_bound)) = (self.nodes, self.lower_bound) {
+            writeln!(out, "search    {nodes} nodes, at least {}", size(lower_bound))?;
         }
         writeln!(out, "verified  {}", if self.verified { "yes" } else { "no" })
     }

@@ -4,15 +4,16 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use sublet_core::place::{self, Options};
+use sublet_core::place::Summary;
 use sublet_core::{Constraints, Error, VerifiedPlan, verify};
 
 use crate::args::PlanArgs;
 use crate::failure::{Failure, InputError};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
-use crate::report::{self, Picture};
+use crate::report::{self, Picture, SolverRow};
 use crate::scratch::Scratch;
+use crate::solve::{self, Solved};
 use crate::{input, output, progress};
 
 /// Plans, verifies, writes and prints.
@@ -25,17 +26,11 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     }
     let problem = input::read(&args.input)?;
     let constraints = args.constraints.get();
-    let options = Options { constraints, ..Options::default() };
-    let mut offsets = vec![0; problem.blocks.len()];
-    let mut scratch = Scratch::of(place::workspace_of(args.solver, offsets.len()));
     let begin = Instant::now();
-    let placed = progress::during("placing", |_| {
-        place::place(args.solver, &problem.blocks, &options, scratch.lend(), &mut offsets)
-    });
+    let solved = progress::during("placing", |bar| solve::solve(&problem.blocks, constraints, &args.solve, bar));
     let seconds = begin.elapsed().as_secs_f64();
-    drop(scratch);
-    let summary = match placed {
-        Ok(summary) => summary,
+    let Solved { offsets, summary } = match solved {
+        Ok(solved) => solved,
         Err(e @ Error::OverCapacity { .. }) => return Err(refuse(args, &problem, &e, seconds)),
         Err(e) => return Err(Failure::Input(InputError::file(&args.input, problem.explain(&e)))),
     };
@@ -44,12 +39,24 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         output::write(file, |out| output::plan(&problem, &plan, out))?;
     }
     if let Some(file) = &args.report {
-        let picture = Picture { problem: &problem, plan: &plan, solver: summary.solver.name(), rows: Vec::new() };
+        let Summary { peak, lower_bound, solver, nodes } = summary;
+        let row =
+            SolverRow { solver: solver.name().into(), peak, lower_bound, optimal: peak == lower_bound, nodes, seconds };
+        let picture = Picture { problem: &problem, plan: &plan, solver: solver.name(), rows: vec![row] };
         let svg = Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case("svg"));
         output::write(file, |out| if svg { report::svg(&picture, out) } else { report::html(&picture, out) })?;
     }
-    let optimal = plan.peak() == plan.max_load().max(summary.lower_bound);
-    let outcome = Outcome { solver: Some(summary.solver.name()), seconds, optimal, ..Outcome::of(&plan, &args.input) };
+    let optimal = plan.peak() == summary.lower_bound;
+    // The search may have proved more than the max load.
+    let searched = (summary.nodes > 0).then_some(summary);
+    let outcome = Outcome {
+        solver: Some(summary.solver.name()),
+        seconds,
+        optimal,
+        lower_bound: searched.map(|s| s.lower_bound),
+        nodes: searched.map(|s| s.nodes),
+        ..Outcome::of(&plan, &args.input)
+    };
     let printed = match (args.json, args.output.as_deref()) {
         (true, _) => outcome.json(&mut io::stdout().lock()),
         // The plan itself is on standard output.
@@ -79,7 +86,7 @@ fn refuse(args: &PlanArgs, problem: &Problem, error: &Error, seconds: f64) -> Fa
     if let (true, &Error::OverCapacity { peak, lower_bound, .. }) = (args.json, error) {
         let (peak, lower_bound) = (Some(peak), Some(lower_bound));
         let refused = Outcome::refused(problem, peak, &message);
-        let outcome = Outcome { solver: Some(args.solver.name()), seconds, lower_bound, ..refused };
+        let outcome = Outcome { solver: Some(args.solve.solver.name()), seconds, lower_bound, ..refused };
         if let Err(e) = outcome.json(&mut io::stdout().lock()) {
             return Failure::printing(&e);
         }

@@ -2,8 +2,9 @@
 //!
 //! The portfolio reaches the lower bound on most networks. Where it does not, and there are at most
 //! [`search::MOST_BLOCKS`] blocks, the search goes on from its plan, and may prove that none is better.
-//! With budgets beyond the default ones both take turns: each round has twice the work and the nodes of the
-//! one before it and another seed, because which of the two gets there first cannot be known.
+//! Both take turns, because which of the two gets there first cannot be known: a short round, one of the
+//! default size, and then each of twice the size of the one before it, with other seeds, until the budgets
+//! are used up.
 //!
 //! Never worse than any heuristic that the portfolio runs. Cost: that of its parts.
 
@@ -11,6 +12,11 @@ use core::ops::ControlFlow;
 
 use super::{Options, Solver, Summary, Watch, finish, multistart, portfolio, prepare, search};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
+
+/// In the first round each block is placed that often,
+const FEW_STARTS: u64 = 48;
+/// and the search has this part of its default budget.
+const FEW_NODES: u64 = 16;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
@@ -50,16 +56,21 @@ pub fn place(
     if blocks.len() > search::MOST_BLOCKS {
         nodes = 0;
     }
+    // Most instances are solved by a few starts or a few nodes.
+    let few_starts = (FEW_STARTS * blocks.len() as u64).max(Options::DEFAULT_WORK / FEW_NODES);
+    let few = (if nodes > 0 { few_starts } else { work }, Options::DEFAULT_NODES / FEW_NODES);
     // A plan above the capacity still counts: only the best peak is compared with it, at the end.
     let mut round = Options { constraints: Constraints { capacity: None, ..options.constraints }, ..*options };
     let best = Summary { peak: u64::MAX, lower_bound, solver: Solver::Auto, nodes: 0 };
     let mut told = Told { watch, best, nodes: 0, stopped: false };
-    for doubled in 0..u64::BITS {
-        round.work = work.min(Options::DEFAULT_WORK.saturating_mul(1 << doubled));
-        round.nodes = nodes.min(Options::DEFAULT_NODES.saturating_mul(1 << doubled));
+    for number in 0..u64::BITS {
+        let all = |default: u64| default.saturating_mul(1 << number.saturating_sub(1));
+        let most = if number == 0 { few } else { (all(Options::DEFAULT_WORK), all(Options::DEFAULT_NODES)) };
+        (round.work, round.nodes) = (work.min(most.0), nodes.min(most.1));
+        round.seed = options.seed.wrapping_add(number.into());
         work -= round.work;
         nodes -= round.nodes;
-        if doubled == 0 {
+        if number == 0 {
             let found = portfolio::place(blocks, &round, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
         } else if round.work > 0 {
@@ -73,6 +84,8 @@ pub fn place(
         }
         if round.nodes > 0 && !told.done() {
             let incumbent = Some(told.best);
+            // The second search takes up the first one where it ended.
+            round.seed = options.seed.wrapping_add(number.saturating_sub(1).into());
             let found =
                 search::improve(blocks, &round, incumbent, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
@@ -81,7 +94,6 @@ pub fn place(
         if told.done() || (work == 0 && nodes == 0) {
             break;
         }
-        round.seed = round.seed.wrapping_add(1);
     }
     finish(Summary { nodes: told.nodes, ..told.best }, options)
 }

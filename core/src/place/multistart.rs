@@ -42,10 +42,10 @@ impl Start {
 
 /// The fixed starts, the most promising first.
 const FIXED: [Start; 8] = [
-    Start::fixed(Rule::BusiestFirst, 0.5, None),
-    Start::fixed(Rule::Rank, 0.5, None),
     Start::fixed(Rule::BusiestFirst, 0.0, Some((8.0, 0.0))),
+    Start::fixed(Rule::BusiestFirst, 0.5, None),
     Start::fixed(Rule::BusiestFirst, 0.0, None),
+    Start::fixed(Rule::Rank, 0.5, None),
     Start::fixed(Rule::BusiestFirst, 1.0, None),
     Start::fixed(Rule::Rank, 0.0, Some((2.0, 0.0))),
     Start::fixed(Rule::Rank, 0.0, None),

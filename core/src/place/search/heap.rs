@@ -42,7 +42,7 @@ impl<'a> Heap<'a> {
         }
         let least = (self.keys[0], self.blocks[0]);
         self.len -= 1;
-        let last = (self.keys[self.len], self.blocks[self.len]);
+        let moved = (self.keys[self.len], self.blocks[self.len]);
         let mut i = 0;
         loop {
             let mut child = 2 * i + 1;
@@ -53,15 +53,15 @@ impl<'a> Heap<'a> {
             if right < self.len && (self.keys[right], self.blocks[right]) < (self.keys[child], self.blocks[child]) {
                 child = right;
             }
-            if last <= (self.keys[child], self.blocks[child]) {
+            if moved <= (self.keys[child], self.blocks[child]) {
                 break;
             }
             self.keys[i] = self.keys[child];
             self.blocks[i] = self.blocks[child];
             i = child;
         }
-        self.keys[i] = last.0;
-        self.blocks[i] = last.1;
+        self.keys[i] = moved.0;
+        self.blocks[i] = moved.1;
         Some(least)
     }
 }

@@ -1,0 +1,181 @@
+//! Asks core for a placement: how hard to try, for how long, on how many threads.
+//!
+//! The work is cut into lanes, which differ in nothing but their seeds. Threads take lanes in turn, and of
+//! equal peaks that of the lowest lane counts; a lane whose plan is proved optimal ends those above it. So
+//! the answer does not depend on the number of threads, as long as nobody interrupts.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use sublet_core::place::{self, Options, Solver, Summary};
+use sublet_core::{Block, Constraints, Error};
+
+use crate::args::{Effort, SolveArgs};
+use crate::scratch::Scratch;
+
+/// Lanes of `--effort max`, and how much more each may do than by default.
+const MOST_LANES: usize = 16;
+const MOST_WORK: u64 = 8;
+
+/// A placement and what is known of it.
+pub(crate) struct Solved {
+    pub(crate) offsets: Vec<u64>,
+    pub(crate) summary: Summary,
+}
+
+/// What the lanes have in common.
+struct Race<'a> {
+    blocks: &'a [Block],
+    solver: Solver,
+    options: Options,
+    deadline: Option<Instant>,
+    lanes: usize,
+    next: AtomicUsize,
+    /// The lowest lane that has proved its plan optimal; nobody needs those above it.
+    optimal: AtomicUsize,
+    best: Mutex<Best>,
+}
+
+/// The plan with the lowest peak, of equals that of the lowest lane.
+struct Best {
+    lane: usize,
+    solved: Option<Solved>,
+    /// The highest lower bound that any lane has proved.
+    lower_bound: u64,
+}
+
+/// Places the blocks; the bar tells how far it is.
+///
+/// # Errors
+/// As [`place::place`]. A capacity that is missed is an error only if every lane has missed it.
+pub(crate) fn solve(
+    blocks: &[Block],
+    constraints: Constraints,
+    args: &SolveArgs,
+    bar: &ProgressBar,
+) -> Result<Solved, Error> {
+    interrupted_by_ctrl_c();
+    let default = Options { constraints, ..Options::default() };
+    let (lanes, options) = match args.effort {
+        Effort::Fast => (1, Options { work: 1, nodes: 0, ..default }),
+        Effort::Default => (1, default),
+        Effort::Max => {
+            let (work, nodes) = (MOST_WORK * Options::DEFAULT_WORK, MOST_WORK * Options::DEFAULT_NODES);
+            (MOST_LANES, Options { work, nodes, ..default })
+        }
+    };
+    let race = Race {
+        blocks,
+        solver: args.solver,
+        options,
+        deadline: args.time_limit.and_then(|limit| Instant::now().checked_add(limit)),
+        lanes,
+        next: AtomicUsize::new(0),
+        optimal: AtomicUsize::new(usize::MAX),
+        best: Mutex::new(Best { lane: usize::MAX, solved: None, lower_bound: 0 }),
+    };
+    let failed = Mutex::new(None);
+    thread::scope(|scope| {
+        for _ in 0..args.threads.get().min(lanes) {
+            scope.spawn(|| {
+                if let Err(e) = race.run(bar) {
+                    locked(&failed).get_or_insert(e);
+                }
+            });
+        }
+    });
+    let Best { solved, lower_bound, .. } = race.best.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match (solved, failed.into_inner().unwrap_or_else(PoisonError::into_inner)) {
+        (Some(mut solved), _) => {
+            solved.summary.lower_bound = lower_bound;
+            Ok(solved)
+        }
+        (None, Some(e)) => Err(e),
+        (None, None) => unreachable!("the first lane ends with a plan or an error"),
+    }
+}
+
+impl Race<'_> {
+    /// Takes lanes until there are none.
+    fn run(&self, bar: &ProgressBar) -> Result<(), Error> {
+        let n = self.blocks.len();
+        let mut scratch = Scratch::of(place::workspace_of(self.solver, n));
+        let mut offsets = vec![0; n];
+        let mut missed = None;
+        loop {
+            let lane = self.next.fetch_add(1, Ordering::Relaxed);
+            // The first lane always runs: it gives a plan however little time there is.
+            if lane >= self.lanes || (lane > 0 && (self.is_over() || lane > self.optimal.load(Ordering::Relaxed))) {
+                return missed.map_or(Ok(()), Err);
+            }
+            let options = Options { seed: self.options.seed + lane as u64, ..self.options };
+            let mut watch = |now: &Summary| {
+                if now.peak < u64::MAX {
+                    bar.set_message(format!("peak {}, at least {}", now.peak, now.lower_bound));
+                }
+                if self.is_over() || lane > self.optimal.load(Ordering::Relaxed) {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            };
+            match place::place_watched(self.solver, self.blocks, &options, scratch.lend(), &mut offsets, &mut watch) {
+                Ok(summary) => self.keep(lane, summary, &offsets),
+                // Another seed may still fit.
+                Err(e @ Error::OverCapacity { peak, .. }) => match missed {
+                    Some(Error::OverCapacity { peak: least, .. }) if least <= peak => {}
+                    _ => missed = Some(e),
+                },
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn keep(&self, lane: usize, summary: Summary, offsets: &[u64]) {
+        let mut best = locked(&self.best);
+        best.lower_bound = best.lower_bound.max(summary.lower_bound);
+        let peak = best.solved.as_ref().map_or(u64::MAX, |solved| solved.summary.peak);
+        if (summary.peak, lane) < (peak, best.lane) {
+            best.lane = lane;
+            best.solved = Some(Solved { offsets: offsets.to_vec(), summary });
+        }
+        if summary.peak == summary.lower_bound {
+            self.optimal.fetch_min(lane, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the time is up, or somebody has pressed Ctrl-C.
+    fn is_over(&self) -> bool {
+        INTERRUPTED.load(Ordering::Relaxed) || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// The first Ctrl-C ends the search with the best plan so far, the second one ends the program.
+fn interrupted_by_ctrl_c() {
+    // Where no handler can be set, Ctrl-C ends the program, as ever.
+    let _ = ctrlc::set_handler(|| {
+        if INTERRUPTED.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    });
+}
+
+/// A lock that nobody can poison: what it guards is whole between any two statements.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A number of seconds, with or without a fraction.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| "expected seconds, not negative and not endless".to_owned())
+}

@@ -1,0 +1,70 @@
+//! What the README says is what the binary does.
+
+mod support;
+
+use serde_json::Value;
+use support::sublet;
+
+const README: &str = include_str!("../../README.md");
+const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces");
+
+#[test]
+fn the_table_of_ratios_is_what_compare_finds() {
+    let table = README.lines().skip_while(|line| !line.starts_with("| one iteration of")).skip(2);
+    let rows: Vec<&str> = table.take_while(|line| line.starts_with('|')).collect();
+    assert_eq!(rows.len(), 8);
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let found = sublet(&["compare", &format!("{TRACES}/{}.csv", cells[0]), "--json"]).json();
+        let ratio = |list: &str, key: &str, name: &str| -> f64 {
+            let entries = found[list].as_array().unwrap();
+            let entry = entries.iter().find(|e| e[key] == name).unwrap();
+            entry["ratio"].as_f64().unwrap()
+        };
+        let solver = |name| ratio("solvers", "solver", name);
+        let today = |name| ratio("today", "allocator", name);
+        let colouring = solver("coloring-first-fit").min(solver("coloring-best-fit"));
+        let max_load = found["max_load"].as_f64().unwrap() / 1024.0 / 1024.0;
+        let expected = [
+            found["blocks"].to_string(),
+            format!("{max_load:.1}"),
+            format!("{:.6}", solver("auto")),
+            format!("{:.4}", solver("best-fit")),
+            format!("{colouring:.4}"),
+            format!("{:.3}", today("cnmem")),
+            format!("{:.3}", today("pytorch")),
+        ];
+        assert_eq!(cells[1..], expected, "{}", cells[0]);
+    }
+}
+
+#[test]
+fn the_first_command_prints_what_is_said() {
+    let said: Vec<&str> = README
+        .lines()
+        .skip_while(|line| !line.starts_with("The first one prints"))
+        .filter_map(|line| line.strip_prefix("    "))
+        .take(7)
+        .collect();
+    let ran = sublet(&["plan", &format!("{TRACES}/resnet50_train_b32.csv")]);
+    for (said, printed) in said.iter().zip(ran.out.lines()) {
+        // The path and the seconds are the reader's own.
+        let keep = |line: &str| line.split([',', '/']).next().unwrap().split_whitespace().next().map(str::to_owned);
+        if said.starts_with("input") || said.starts_with("solver") {
+            assert_eq!(keep(said), keep(printed));
+        } else {
+            assert_eq!(*said, printed);
+        }
+    }
+    assert_eq!(said.len(), ran.out.lines().count());
+}
+
+#[test]
+fn the_commands_it_names_exist() {
+    let help = sublet(&["help"]).out;
+    for command in ["plan", "verify", "compare", "stats", "convert"] {
+        assert!(README.contains(&format!("sublet {command}")) && help.contains(command), "{command}");
+    }
+    let effort: Value = sublet(&["plan", &format!("{TRACES}/hard.csv"), "--effort", "max", "--json"]).json();
+    assert_eq!(effort["optimal"], true);
+}
