@@ -24,8 +24,10 @@
 //! 7. Run times are heavy-tailed: after a long first run, short ones follow (Luby, Sinclair and Zuckerman
 //!    1993) whose lengths and sizes are off by up to a tenth in 5.
 //!
-//! To find the least peak, capacities are tried between bound and incumbent: first the bound itself, then
-//! half way, a quarter, … of the gap below the incumbent; each round with more nodes than the last.
+//! To find the least peak, capacities are tried between bound and incumbent: the bound itself, then a half,
+//! a quarter and an eighth of the gap below the incumbent, each for as long as that succeeds; each round with
+//! twice the nodes of the last. Failures are remembered throughout. Where the constraints have a capacity,
+//! nothing else is tried: a plan within it ends the search, and so does the proof that there is none.
 //!
 //! Cost: O(alive + changed) per touched section and node. Scratch: n²/64 words for who is alive where, and
 //! a trail of 128 n entries; a descent that needs a longer one is given up.
@@ -52,6 +54,9 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// The most blocks that [`Solver::Auto`] searches: what is alive where takes n²/64 words.
 pub const MOST_BLOCKS: usize = 6000;
 
+/// The least part of the gap that is tried at once is 2 to the minus this.
+const MOST_HALVINGS: u32 = 3;
+
 /// Length of the workspace of [`place`] for `n` blocks.
 #[must_use]
 pub const fn workspace(n: usize) -> WorkspaceLen {
@@ -59,8 +64,9 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * n }.and(interval::workspace(n).max(searching)).max(bound::workspace(n))
 }
 
-/// Looks for the placement of least peak until it is proved to be that, `options.nodes` are used up, or
-/// `watch`, which is called every few hundred nodes and at each improvement, breaks.
+/// Looks for the placement of least peak, or one within the capacity, if there is a capacity. It ends with
+/// that or with the proof that there is none, when `options.nodes` are used up, or when `watch` breaks, which
+/// is called every few hundred nodes and at each improvement.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -142,6 +148,7 @@ pub(super) fn improve(
         random: Xoshiro256PlusPlus::seed_from_u64(options.seed),
         unit,
         lower: lower_bound.div_ceil(unit),
+        capacity: options.constraints.capacity.map(|capacity| capacity / unit),
         best: incumbent.map(|summary| (summary.peak, summary.solver)),
     };
     search.minimise(options.nodes, offsets, watch);
@@ -160,6 +167,8 @@ struct Search<'a> {
     unit: u64,
     /// What no plan can be below, in units.
     lower: u64,
+    /// A peak that is low enough, in units.
+    capacity: Option<u64>,
     /// The peak of the best plan so far, in bytes, and who made it.
     best: Option<(u64, Solver)>,
 }
@@ -168,29 +177,31 @@ impl Search<'_> {
     fn minimise(&mut self, nodes: u64, offsets: &mut [u64], watch: Watch<'_>) {
         // The gap is halved that often for the next try; and how often all its parts have been tried.
         let (mut halvings, mut round) = (0, 0);
-        let mut stopped = false;
-        while !stopped && self.tree.nodes < nodes {
-            let gap = self.best.map(|(peak, _)| peak.div_ceil(self.unit).saturating_sub(self.lower));
-            let capacity = match gap {
-                Some(0) => return,
-                Some(gap) => self.lower + gap - (gap >> halvings).max(1),
-                None if halvings == 0 => self.lower,
-                None => return self.pile(offsets),
+        while !self.satisfied() {
+            let gap = self.best.map(|(peak, _)| peak.div_ceil(self.unit) - self.lower);
+            let capacity = match (self.capacity, gap) {
+                (Some(capacity), _) => capacity,
+                (None, Some(gap)) => self.lower + gap - (gap >> halvings).max(1),
+                (None, None) => self.lower,
             };
-            let quota = ((32 * self.base()) << round) >> halvings.min(2);
-            let limit = nodes.min(self.tree.nodes.saturating_add(quota));
+            let limit = if self.capacity.is_some() {
+                nodes
+            } else {
+                nodes.min(self.tree.nodes.saturating_add((16 * self.base()) << round))
+            };
             match self.attempt(capacity, limit, offsets, watch) {
                 End::Found => {}
                 End::Infeasible => {
                     self.lower = capacity + 1;
                     halvings = halvings.max(1);
                 }
-                End::Limit if gap.is_none_or(|gap| gap >> halvings > 1) => halvings += 1,
+                End::Stopped => break,
+                End::Limit if self.tree.nodes >= nodes => break,
+                End::Limit if halvings < MOST_HALVINGS && gap.is_none_or(|gap| gap >> halvings > 1) => halvings += 1,
                 End::Limit => {
                     halvings = 0;
                     round = 32.min(round + 1);
                 }
-                End::Stopped => stopped = true,
             }
             if self.best.is_none() && halvings > 0 {
                 self.pile(offsets);
@@ -199,6 +210,14 @@ impl Search<'_> {
         if self.best.is_none() {
             self.pile(offsets);
         }
+    }
+
+    /// Whether there is nothing left to look for: the peak is the bound or within the capacity, or no plan is
+    /// within it.
+    fn satisfied(&self) -> bool {
+        let enough = self.capacity.unwrap_or(0).max(self.lower);
+        self.capacity.is_some_and(|capacity| capacity < self.lower)
+            || self.best.is_some_and(|(peak, _)| peak.div_ceil(self.unit) <= enough)
     }
 
     /// Any placement that is valid: one descent, in which nothing can fail.

@@ -468,10 +468,15 @@ impl<'a> State<'a> {
                 self.settle()?;
                 continue;
             }
-            let Some(s) = pop(&mut self.moved, &mut self.moved_from, words) else { return Ok(()) };
-            if self.lift(s).is_err() {
-                self.weight[s] += 1;
-                return Err(Conflict);
+            let before = self.raises;
+            while let Some(s) = pop(&mut self.moved, &mut self.moved_from, words) {
+                if self.lift(s).is_err() {
+                    self.weight[s] += 1;
+                    return Err(Conflict);
+                }
+            }
+            if self.raises == before {
+                return Ok(());
             }
         }
     }
