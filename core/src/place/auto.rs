@@ -6,6 +6,8 @@
 //! default size, and then each of twice the size of the one before it, with other seeds, until the budgets
 //! are used up.
 //!
+//! A capacity that is given is enough: within it nothing better is looked for.
+//!
 //! Never worse than any heuristic that the portfolio runs. Cost: that of its parts.
 
 use core::ops::ControlFlow;
@@ -59,15 +61,17 @@ pub fn place(
     // Most instances are solved by a few starts or a few nodes.
     let few_starts = (FEW_STARTS * blocks.len() as u64).max(Options::DEFAULT_WORK / FEW_NODES);
     let few = (if nodes > 0 { few_starts } else { work }, Options::DEFAULT_NODES / FEW_NODES);
-    // A plan above the capacity still counts: only the best peak is compared with it, at the end.
-    let mut round = Options { constraints: Constraints { capacity: None, ..options.constraints }, ..*options };
+    let mut round = *options;
+    // To the heuristics a plan above the capacity still counts: the search may begin with it.
+    let without_capacity = Constraints { capacity: None, ..options.constraints };
     let best = Summary { peak: u64::MAX, lower_bound, solver: Solver::Auto, nodes: 0 };
-    let mut told = Told { watch, best, nodes: 0, stopped: false };
+    let mut told = Told { watch, best, enough: options.constraints.capacity.unwrap_or(0), nodes: 0, stopped: false };
     for number in 0..u64::BITS {
         let all = |default: u64| default.saturating_mul(1 << number.saturating_sub(1));
         let most = if number == 0 { few } else { (all(Options::DEFAULT_WORK), all(Options::DEFAULT_NODES)) };
         (round.work, round.nodes) = (work.min(most.0), nodes.min(most.1));
         round.seed = options.seed.wrapping_add(number.into());
+        round.constraints = without_capacity;
         work -= round.work;
         nodes -= round.nodes;
         if number == 0 {
@@ -86,6 +90,7 @@ pub fn place(
             let incumbent = Some(told.best);
             // The second search takes up the first one where it ended.
             round.seed = options.seed.wrapping_add(number.saturating_sub(1).into());
+            round.constraints = options.constraints;
             let found =
                 search::improve(blocks, &round, incumbent, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
@@ -103,6 +108,8 @@ struct Told<'a> {
     watch: Watch<'a>,
     /// The best plan and the best bound so far.
     best: Summary,
+    /// A peak that is good enough, in bytes.
+    enough: u64,
     /// Nodes of the searches that are over.
     nodes: u64,
     stopped: bool,
@@ -126,6 +133,6 @@ impl Told<'_> {
     }
 
     fn done(&self) -> bool {
-        self.stopped || self.best.peak == self.best.lower_bound
+        self.stopped || self.best.peak <= self.best.lower_bound.max(self.enough)
     }
 }
