@@ -2,7 +2,9 @@
 mod args;
 mod compare;
 mod convert;
+mod device;
 mod failure;
+mod fit;
 mod input;
 mod load_chart;
 mod outcome;
@@ -30,6 +32,7 @@ use failure::Failure;
 fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Plan(args) => plan::run(&args),
+        Command::Fit(args) => fit::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Stats(args) => stats::run(&args),

@@ -9,6 +9,9 @@ extern crate std;
 pub mod block;
 pub mod error;
 pub mod place;
+pub mod rewrite;
+
+pub mod simulate;
 mod sort;
 mod table;
 pub mod trace;
@@ -17,5 +20,5 @@ mod workspace;
 
 pub use block::{Block, Constraints};
 pub use error::Error;
-pub use verify::VerifiedPlan;
+pub use verify::{VerifiedPlan, VerifiedSchedule};
 pub use workspace::{Workspace, WorkspaceLen};
