@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use serde::Serialize;
 use sublet_core::rewrite::fit::{self, Fitted, Lengths, Options, Output};
-use sublet_core::rewrite::swap::Policy;
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::{Row, liveness::Stay};
 use sublet_core::{Block, Error};
@@ -99,8 +98,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let device = swappable(&args.device)?;
     let problem = input::read(&args.input)?;
     let trace = recorded(&problem)?;
-    let options =
-        Options { policy: args.policy, least_bytes: args.least, ..Options::new(args.limit, device) };
+    let options = Options { policy: args.policy, least_bytes: args.least, ..Options::new(args.limit, device) };
     let mut buffers = Buffers::of(trace);
     let begin = Instant::now();
     let made = progress::during("fitting", |_| buffers.fit(trace, &options));
@@ -154,7 +152,8 @@ pub(crate) fn recorded(problem: &Problem) -> Result<&Trace, Failure> {
 /// The rewritten trace as a problem of its own.
 fn rewritten(problem: &Problem, trace: &Trace, fitted: &Fitted<'_>) -> Result<Problem, Failure> {
     let invalid = |BadRow { row, message }| Failure::No(format!("row {row} of the rewritten trace: {message}"));
-    let mut rewritten = Problem::of_trace(&problem.name, fitted.schedule.rows().to_vec(), trace.names.clone()).map_err(invalid)?;
+    let mut rewritten =
+        Problem::of_trace(&problem.name, fitted.schedule.rows().to_vec(), trace.names.clone()).map_err(invalid)?;
     if let Some(rewritten) = &mut rewritten.trace {
         rewritten.op_names.clone_from(&trace.op_names);
     }

@@ -29,15 +29,18 @@ pub struct Options {
     pub least_bytes: u64,
     /// Where random choices begin; the same seed gives the same result everywhere.
     pub seed: u64,
-    /// How much the search may do, in segments and gaps looked at.
+    /// How much the search may do for each row of the trace, in segments and gaps looked at.
     pub work: u64,
 }
 
 impl Options {
+    /// A second for the networks of 5,000 rows.
+    pub const DEFAULT_WORK: u64 = 5_000;
+
     /// A limit and a device; blocks of 1 MiB and more.
     #[must_use]
     pub const fn new(limit: u64, device: Device) -> Self {
-        Self { limit, device, policy: Policy::Auto, least_bytes: 1 << 20, seed: 1, work: 300_000_000 }
+        Self { limit, device, policy: Policy::Auto, least_bytes: 1 << 20, seed: 1, work: Self::DEFAULT_WORK }
     }
 }
 
@@ -84,7 +87,7 @@ pub struct Fitted<'a> {
     pub policy: Policy,
     /// The most bytes on the device in the original.
     pub original_peak: u64,
-    /// The least load of AutoSwap: every gap over the peak away.
+    /// The least load of Zhang et al. 2019: every gap over the peak away.
     pub load_min: u64,
 }
 
@@ -168,7 +171,8 @@ pub fn fit<'a>(
     let mut scratch = scratch.reborrow();
     let trace = swap::Trace::new(original, block_count, options.least_bytes, &mut scratch)?;
     let swapper = Swapper::new(&trace, &options.device, options.seed, &mut scratch);
-    let mut pass = Pass { block_count, options, swapper, scratch, output, len: 0, stays: 0 };
+    let work = u64::try_from(original.len()).unwrap_or(u64::MAX).saturating_mul(options.work);
+    let mut pass = Pass { block_count, options, swapper, scratch, output, work, len: 0, stays: 0 };
     let original_peak = pass.swapper.peak();
     let load_min = pass.swapper.load_min();
     let policy = pass.best()?;
@@ -182,6 +186,7 @@ struct Pass<'a, 's> {
     swapper: Swapper<'s>,
     scratch: Workspace<'s>,
     output: Output<'a>,
+    work: u64,
     /// How much of the output is in use.
     len: usize,
     stays: usize,
@@ -191,9 +196,7 @@ impl<'a> Pass<'a, '_> {
     /// Makes the best schedule of the policy, and of those it contains; the policy that made it.
     fn best(&mut self) -> Result<Policy, Error> {
         let contained: &[Policy] = match self.options.policy {
-            Policy::Auto => {
-                &[Policy::Auto, Policy::Bayes, Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa]
-            }
+            Policy::Auto => &[Policy::Auto, Policy::Bayes, Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa],
             Policy::Bayes => &[Policy::Bayes, Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa],
             _ => &[self.options.policy],
         };
@@ -225,7 +228,7 @@ impl<'a> Pass<'a, '_> {
     fn fit_policy(&mut self, policy: Policy, bound: f64) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
         let mut target = limit;
-        let mut work = self.options.work;
+        let mut work = self.work;
         let mut made = self.swapper.plan(policy, target, work);
         for _ in 0..ATTEMPTS {
             let Some(overhead) = made.filter(|&overhead| overhead < bound) else {

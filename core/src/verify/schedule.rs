@@ -139,7 +139,7 @@ pub fn schedule<'a>(
     (device, cyclic): (&Device, bool),
     constraints: &Constraints,
     mut scratch: Workspace<'_>,
-    room: Room<'a>,
+    Room { timings, blocks, names }: Room<'a>,
 ) -> Result<VerifiedSchedule<'a>, Error> {
     if !device.is_sound() {
         return Err(Error::Device);
@@ -147,19 +147,19 @@ pub fn schedule<'a>(
     let stays = liveness::stays(rewritten);
     scratch.check(workspace(original.len(), block_count, stays))?;
     for (buffer, needed, got) in [
-        (Buffer::Timings, rewritten.len(), room.timings.len()),
-        (Buffer::Blocks, stays, room.blocks.len()),
-        (Buffer::Blocks, stays, room.names.len()),
+        (Buffer::Timings, rewritten.len(), timings.len()),
+        (Buffer::Blocks, stays, blocks.len()),
+        (Buffer::Blocks, stays, names.len()),
     ] {
         if needed != got {
             return Err(Error::BufferTooSmall { buffer, needed, got });
         }
     }
     values(original, rewritten, block_count, cyclic, scratch.reborrow())?;
-    let run = simulate::simulate(original, rewritten, block_count, device, scratch.reborrow(), room.timings)?;
-    liveness::lifetimes(rewritten, block_count, scratch.reborrow(), room.blocks, room.names)?;
-    let plan = super::verify(room.blocks, offsets, constraints, scratch)?;
-    Ok(VerifiedSchedule { rows: rewritten, timings: room.timings, names: room.names, plan, run })
+    let run = simulate::simulate(original, rewritten, block_count, device, scratch.reborrow(), timings)?;
+    liveness::lifetimes(rewritten, block_count, scratch.reborrow(), blocks, names)?;
+    let plan = super::verify(blocks, offsets, constraints, scratch)?;
+    Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })
 }
 
 /// Judges residency, values, operators and ends.
@@ -396,7 +396,8 @@ impl State<'_> {
             let on_device = self.resident[b] > 0 && self.value[b] == last;
             let on_host = last == if self.host[b] == 0 { 1 + b } else { self.host[b] - 1 };
             let [at_start, initial_copy_used] = self.marks[b];
-            let restored = if at_start > 0 { on_device && (on_host || initial_copy_used == 0) } else { self.cyclic && on_host };
+            let restored =
+                if at_start > 0 { on_device && (on_host || initial_copy_used == 0) } else { self.cyclic && on_host };
             if !restored {
                 return Err(RowFault::EndNotRestored);
             }

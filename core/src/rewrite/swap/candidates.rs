@@ -6,8 +6,8 @@
 //! holds from one write to the next: one copy on the host serves all gaps of a version.
 //!
 //! A persistent block has two more gaps where iterations repeat: before its first access (head) and after its last
-//! (tail). It may be away at the head if its final version is on the host at the end, and at the tail if it is away at
-//! the head too.
+//! (tail). It may be away at the head if its final version is on the host at the end; the host then has its initial
+//! version from the start, for all gaps of it. It may be away at the tail if it is away at the head too.
 //!
 //! Blocks below the least size are left alone. No gap ends in a free. O(rows).
 
@@ -90,12 +90,12 @@ pub(super) struct Candidates<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Version {
     pub(super) block: u32,
-    /// The boundary from which it can be copied; [`NONE`] for the initial version, which the host has.
+    /// The boundary from which it can be copied; [`NONE`] if it holds nothing.
     pub(super) release: u32,
     /// Its last gap, from which the others follow, or [`NONE`].
     pub(super) last_gap: u32,
-    /// For the initial version: the final version of the block, if it is another; else [`NONE`].
-    pub(super) successor: u32,
+    /// For the initial version of a persistent block: the final one, which may be the same; else [`NONE`].
+    pub(super) last: u32,
 }
 
 /// Length of the workspace of [`Candidates`].
@@ -150,8 +150,8 @@ impl<'a> Candidates<'a> {
     }
 
     pub(super) fn version(&self, version: u32) -> Version {
-        let [block, release, last_gap, successor] = self.version[version];
-        Version { block, release, last_gap, successor }
+        let [block, release, last_gap, last] = self.version[version];
+        Version { block, release, last_gap, last }
     }
 
     /// The gaps of a version, the last first.
@@ -240,17 +240,15 @@ impl<'a> Candidates<'a> {
         }
         let blocks_len = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
         for b in 0..blocks_len {
-            let [last, version, initial, head, persistent] = blocks[b];
-            if persistent == 0 || last == 0 {
+            let [accessed, version, initial, head, persistent] = blocks[b];
+            if persistent == 0 || accessed == 0 {
                 continue;
             }
-            if initial != version {
-                self.version[initial - 1][3] = version - 1;
-            }
-            if head > 0 && last < self.segments {
+            self.version[initial - 1][3] = version - 1;
+            if head > 0 && accessed < self.segments {
                 let tail = self.add(Gap {
                     block: b,
-                    begin: last,
+                    begin: accessed,
                     end: self.segments,
                     version: version - 1,
                     previous: NONE,
@@ -264,7 +262,7 @@ impl<'a> Candidates<'a> {
 
     fn access(&mut self, g: u32, r: &Row, [last, version, initial, head, persistent]: &mut [u32; 5]) {
         if *version == 0 && (*persistent > 0 || r.event == Event::Read) {
-            *version = self.add_version(r.block, NONE);
+            *version = self.add_version(r.block, if *persistent > 0 { g.max(1) } else { NONE });
             *initial = *version;
         }
         let reads = r.event == Event::Read;
@@ -272,7 +270,7 @@ impl<'a> Candidates<'a> {
         if *last == 0 && *persistent > 0 && g >= 1 {
             let kind = if reads { Kind::Head } else { Kind::DeadHead };
             *head = 1 + self.add(Gap { version: *version - 1, ..gap(0, kind) });
-        } else if *last > 0 && *last < g && (!reads || *persistent > 0 || self.version[*version - 1][1] != NONE) {
+        } else if *last > 0 && *last < g && (!reads || self.version[*version - 1][1] != NONE) {
             let kind = if reads { Kind::Middle } else { Kind::Dead };
             self.add(Gap { version: *version - 1, ..gap(*last, kind) });
         }

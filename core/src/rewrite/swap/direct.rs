@@ -205,7 +205,9 @@ impl<'a> Search<'a> {
             let [give, _] = schedule.at(gap);
             give.abs_diff(segment).min(c.gap(gap).end.abs_diff(segment))
         };
-        (0..6).map(|_| any(self.below(n))).fold(first, |near, gap| if distance(gap) < distance(near) { gap } else { near })
+        (0..6)
+            .map(|_| any(self.below(n)))
+            .fold(first, |near, gap| if distance(gap) < distance(near) { gap } else { near })
     }
 
     /// Widens and uses gaps until every segment that the move touched fits; false if that cannot be.
@@ -216,7 +218,11 @@ impl<'a> Search<'a> {
             let [gap, old_give, old_take] = self.log[i];
             let [give, take] = schedule.at(gap);
             i += 1;
-            let vacated = if give < take { [(old_give, give.min(old_take)), (take.max(old_give), old_take)] } else { [(old_give, old_take), (0, 0)] };
+            let vacated = if give < take {
+                [(old_give, give.min(old_take)), (take.max(old_give), old_take)]
+            } else {
+                [(old_give, old_take), (0, 0)]
+            };
             for (from, to) in vacated {
                 let mut segment = from;
                 while segment < to {
@@ -250,17 +256,17 @@ impl<'a> Search<'a> {
             if used && give <= segment && segment < take || !used && !Self::may_use(schedule, &g) {
                 continue;
             }
-            let mut last = segment + 1;
-            while last < to.min(g.end) && schedule.load(last) > limit {
-                last += 1;
+            let mut until = segment + 1;
+            while until < to.min(g.end) && schedule.load(until) > limit {
+                until += 1;
             }
             let [new_give, new_take] =
-                schedule.clamp(gap, if used { [give.min(segment), take.max(last)] } else { [segment, last] });
+                schedule.clamp(gap, if used { [give.min(segment), take.max(until)] } else { [segment, until] });
             let size = c.size[g.block];
             let (out_ns, in_ns) = (schedule.device().out_ns(size), schedule.device().in_ns(size));
             let mut cost = 0.0;
             if g.kind != Kind::Dead {
-                let clean = c.version(g.version).release == NONE;
+                let clean = schedule.is_clean(g.version);
                 // The less time beside the copies, the likelier a delay.
                 if !clean && (!used || new_give < give) {
                     cost += out_ns * out_ns / (out_ns + (time(new_give) - time(g.begin)).max(0.0));
@@ -274,7 +280,7 @@ impl<'a> Search<'a> {
             }
             // What is smaller than the lack needs another gap beside it.
             let share = (size.min(missing) as f64 / missing as f64).max(1e-3);
-            let cost = cost / share * (0.05 + self.unit()) - libm::log(self.unit().max(1e-9)) * 1000.0;
+            let cost = (cost / share + 1000.0) * (0.05 + self.unit());
             if cost < least {
                 least = cost;
                 drawn = Some(([new_give, new_take], gap));
@@ -297,7 +303,11 @@ impl<'a> Search<'a> {
         for i in 0..self.log_len {
             let [gap, old_give, old_take] = self.log[i];
             let [give, take] = schedule.at(gap);
-            low = low.min(if old_give < old_take { old_give } else { give }).min(if give < take { give } else { old_give });
+            low = low.min(if old_give < old_take { old_give } else { give }).min(if give < take {
+                give
+            } else {
+                old_give
+            });
             high = high.max(old_take).max(take);
         }
         let n = u32::try_from(schedule.used().len()).unwrap_or(u32::MAX);

@@ -44,8 +44,7 @@ pub enum Policy {
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Auto, Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa, Self::Bayes, Self::Layer];
+    pub const ALL: [Self; 7] = [Self::Auto, Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa, Self::Bayes, Self::Layer];
 
     /// What people call it.
     ///
@@ -130,7 +129,7 @@ impl<'a> Swapper<'a> {
         self.schedule.peak().0
     }
 
-    /// AutoSwap's `load_min`: the least load where only the gaps within the iteration and over the peak are away.
+    /// Zhang et al.'s `load_min`: the least load where only the gaps within the iteration and over the peak are away.
     pub(super) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -159,18 +158,18 @@ impl<'a> Swapper<'a> {
             Policy::Bayes => {
                 let (selection, schedule) = (&mut self.selection, &mut self.schedule);
                 let weights = bayes::search(self.seed, |weights| {
-                    let made = selection.by_score(schedule, limit, weights, Scope::Across);
+                    let made = by_score(selection, schedule, limit, weights);
                     made.then(|| schedule.run(f64::INFINITY, |_| ()).overhead)
                 });
                 self.by_score(limit, weights)
             }
-            Policy::Layer => self.selection.by_layer(&mut self.schedule, limit),
+            Policy::Layer => select::by_layer(&mut self.schedule, limit),
         };
         made.then(|| self.overhead())
     }
 
     fn by_score(&mut self, limit: u64, weights: Weights) -> bool {
-        self.selection.by_score(&mut self.schedule, limit, weights, Scope::Across)
+        by_score(&mut self.selection, &mut self.schedule, limit, weights)
     }
 
     fn overhead(&mut self) -> f64 {
@@ -229,4 +228,8 @@ impl<'a> Swapper<'a> {
     pub(super) fn rows(&mut self, scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
         emit::rows(&mut self.schedule, scratch, out)
     }
+}
+/// The published schedule within the iteration, or across its end where that is not enough.
+fn by_score(selection: &mut Selection<'_>, schedule: &mut Schedule<'_>, limit: u64, weights: Weights) -> bool {
+    [Scope::Inside, Scope::Across].into_iter().any(|scope| selection.by_score(schedule, limit, weights, scope))
 }

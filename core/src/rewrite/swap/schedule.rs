@@ -55,7 +55,7 @@ pub(super) struct Schedule<'a> {
     used_len: u32,
     /// Of each version: the boundary where its copy out is due, [`NONE`] if it is not wanted.
     due: Table<'a, u32>,
-    /// Of a final version: how many gaps in use want it on the host at the end.
+    /// Of a final version: whether the host must have it at the end, because the block is away at the start.
     owed: Table<'a, u32>,
     /// Bytes that are away in each segment.
     away: Table<'a, u64>,
@@ -254,22 +254,28 @@ impl<'a> Schedule<'a> {
             }
             _ => {}
         }
-        let version = self.candidates.version(g.version);
-        if version.release == NONE {
-            if version.successor != NONE && g.kind != Kind::Dead && was_used != is_used {
-                let owed = &mut self.owed[version.successor];
-                *owed = if is_used { *owed + 1 } else { *owed - 1 };
-                self.set_due(version.successor);
-            }
-        } else {
-            self.set_due(g.version);
+        let last = self.candidates.version(g.version).last;
+        if g.kind.is_head() && last != g.version && was_used != is_used {
+            self.owed[last] = u32::from(is_used);
+            self.set_due(last);
         }
+        self.set_due(g.version);
+    }
+
+    /// Whether the host has the version from the start.
+    pub(super) fn is_clean(&self, version: u32) -> bool {
+        let last = self.candidates.version(version).last;
+        last == version || (last != NONE && self.owed[last] > 0)
     }
 
     fn set_due(&mut self, version: u32) {
         let at_end = if self.owed[version] > 0 { self.candidates.segments } else { NONE };
-        let copied = self.candidates.gaps_of(version).filter(|&(gap, g)| g.kind != Kind::Dead && self.is_used(gap));
-        self.due[version] = copied.fold(at_end, |due, (gap, _)| due.min(self.positions[gap][0]));
+        self.due[version] = if self.is_clean(version) {
+            NONE
+        } else {
+            let copied = self.candidates.gaps_of(version).filter(|&(gap, g)| g.kind != Kind::Dead && self.is_used(gap));
+            copied.fold(at_end, |due, (gap, _)| due.min(self.positions[gap][0]))
+        };
     }
 
     fn link(&mut self, list: usize, boundary: u32, gap: u32) {
@@ -318,31 +324,24 @@ impl<'a> Schedule<'a> {
                 }
                 version += 1;
             }
-            let until_next = if g < segments { c.time[g + 1] - c.time[g] } else { c.end_time - c.time[g] } as f64;
-            self.hand_in(&mut links, clock, clock + until_next, g, &mut emit);
             let reached = clock;
             self.give(&mut links, &mut clock, g, &mut emit);
             if g == segments {
                 while links.out_len > 0 {
                     self.hand_out(&mut links, clock, &mut emit);
                 }
-                clock += until_next;
+                clock += (c.end_time - c.time[g]) as f64;
                 break;
             }
-            let mut next = self.first[g][1];
-            while next > 0 {
-                let gap = next - 1;
-                if c.gap(gap).kind.returns() {
-                    self.wait_in(&mut links, gap);
-                } else {
-                    emit(Action::In(gap));
-                }
-                next = self.after[gap][1];
-            }
-            while links.out_len > 0 && links.out_free < clock + until_next {
+            self.take(&mut links, g, &mut emit);
+            // What this segment needs goes first: how long it waits tells when the next boundary comes.
+            self.hand_in(&mut links, clock, f64::NEG_INFINITY, g, &mut emit);
+            let begin = (clock + (c.access_time[g] - c.time[g]) as f64).max(f64::from_bits(self.arrival[g]));
+            let next = begin + (c.time[g + 1] - c.access_time[g]) as f64;
+            while links.out_len > 0 && links.out_free < next {
                 self.hand_out(&mut links, clock, &mut emit);
             }
-            self.hand_in(&mut links, clock, clock + until_next, g, &mut emit);
+            self.hand_in(&mut links, clock, next, g, &mut emit);
             emit(Action::Segment(g));
             let mut stalled = clock > reached;
             clock += (c.access_time[g] - c.time[g]) as f64;
@@ -365,24 +364,47 @@ impl<'a> Schedule<'a> {
         Outcome { overhead: end - c.end_time as f64, bytes: links.bytes }
     }
 
-    /// Gives back the memory that is due at a boundary; compute waits for the copies.
+    /// Gives back the memory that is due at a boundary; compute waits for the copies, and the link in works on.
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
         let c = self.candidates;
+        let mut done = *clock;
         let mut next = self.first[boundary][0];
         while next > 0 {
             let gap = next - 1;
             next = self.after[gap][0];
             let g = c.gap(gap);
-            if g.kind.is_head() {
-                continue;
-            }
-            if g.kind != Kind::Dead && c.version(g.version).release != NONE {
+            if g.kind != Kind::Dead && !g.kind.is_head() && !self.is_clean(g.version) {
                 while self.copied[g.version] == 0 && links.out_len > 0 {
                     self.hand_out(links, *clock, emit);
                 }
-                *clock = clock.max(f64::from_bits(self.copied[g.version]));
+                done = done.max(f64::from_bits(self.copied[g.version]));
             }
-            emit(Action::Free(gap));
+        }
+        if done > *clock {
+            self.hand_in(links, *clock, done, boundary, emit);
+            *clock = done;
+        }
+        let mut next = self.first[boundary][0];
+        while next > 0 {
+            let gap = next - 1;
+            next = self.after[gap][0];
+            if !c.gap(gap).kind.is_head() {
+                emit(Action::Free(gap));
+            }
+        }
+    }
+
+    /// Takes the memory that is due at a boundary.
+    fn take(&mut self, links: &mut Links, boundary: u32, emit: &mut impl FnMut(Action)) {
+        let mut next = self.first[boundary][1];
+        while next > 0 {
+            let gap = next - 1;
+            next = self.after[gap][1];
+            if self.candidates.gap(gap).kind.returns() {
+                self.wait_in(links, gap);
+            } else {
+                emit(Action::In(gap));
+            }
         }
     }
 

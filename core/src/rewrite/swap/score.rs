@@ -1,4 +1,4 @@
-//! How much a gap is worth: the priority scores of AutoSwap (Zhang et al. 2019, section 4.2).
+//! How much a gap is worth: the priority scores of Zhang et al. 2019, section 4.2.
 //!
 //! - DOA, duration of absence: the gap's time less the copies out and in. Negative where they do not fit.
 //! - AOA, area of absence: DOA times the size; divided by the size where DOA is negative, so that the small ones, which
@@ -27,7 +27,12 @@ impl Weights {
 /// The four scores of a gap. `area` holds the area under the load curve up to each boundary as it was at first, and
 /// `area_left` as it is.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
-pub(super) fn scores(schedule: &Schedule<'_>, gap: &Gap, area: &Table<'_, u64>, area_left: &Table<'_, u64>) -> [f64; 4] {
+pub(super) fn scores(
+    schedule: &Schedule<'_>,
+    gap: &Gap,
+    area: &Table<'_, u64>,
+    area_left: &Table<'_, u64>,
+) -> [f64; 4] {
     let c = schedule.candidates();
     let size = c.size[gap.block];
     let device = schedule.device();

@@ -8,7 +8,7 @@
 //! from the back, every copy in is scheduled as late as the link allows without delay and is moved later where memory
 //! is not free so early. Ties go by the gap's number. O(picks · (segments + gaps)).
 
-use super::candidates::{Gap, Kind, NONE};
+use super::candidates::{Candidates, Gap, Kind, NONE};
 use super::schedule::Schedule;
 use super::score::{self, Weights};
 use crate::table::Table;
@@ -17,17 +17,18 @@ use crate::{Workspace, WorkspaceLen};
 /// Which gaps may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Those within the iteration.
+    /// Those that are paid for within the iteration.
     Inside,
-    /// Those of persistent blocks across its end too.
+    /// Those too that need the final value of a persistent block on the host at the end.
     Across,
 }
 
 /// The tables of a selection.
 pub(super) struct Selection<'a> {
+    /// The area under the load curve up to each boundary, as it was at first and as it is, as bits.
     area: Table<'a, u64>,
     area_left: Table<'a, u64>,
-    /// The four scores' standard deviations are taken over all gaps.
+    /// The gaps to be positioned.
     chosen: Table<'a, u32>,
 }
 
@@ -86,7 +87,7 @@ impl<'a> Selection<'a> {
         let c = schedule.candidates();
         for gap in 0..c.gaps {
             let g = c.gap(gap);
-            let positions = if scope == Scope::Across || !across(&g) { [g.begin, g.end] } else { [0, 0] };
+            let positions = if scope == Scope::Across || !across(c, &g) { [g.begin, g.end] } else { [0, 0] };
             schedule.set(gap, positions);
         }
         let fits = schedule.peak().0 <= limit;
@@ -97,7 +98,6 @@ impl<'a> Selection<'a> {
     }
 
     /// The weights over the scores' standard deviations.
-    #[expect(clippy::cast_precision_loss, reason = "scores")]
     fn scale(&mut self, schedule: &Schedule<'_>, Weights(weights): Weights) -> [f64; 4] {
         let c = schedule.candidates();
         score::areas(schedule, &mut self.area);
@@ -117,21 +117,6 @@ impl<'a> Selection<'a> {
             *w = if deviation > 0.0 { *w / deviation } else { *w };
         }
         scale
-    }
-
-    /// Layrub's rule (Jin et al. 2018): every block leaves after the last reader before its longest gap and is back one
-    /// operator ahead of the next; compute waits for each copy out. The limit is not asked for; false if it is missed.
-    pub(super) fn by_layer(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
-        schedule.clear();
-        let c = schedule.candidates();
-        let (_, peak) = schedule.peak();
-        for gap in 0..c.gaps {
-            let g = c.gap(gap);
-            if g.kind == Kind::Middle && g.begin <= peak && peak < g.end && g.begin + 1 < g.end {
-                schedule.set(gap, [g.begin, g.end - 1]);
-            }
-        }
-        schedule.peak().0 <= limit
     }
 
     /// Gives back late and takes early, among the gaps in use.
@@ -170,6 +155,21 @@ impl<'a> Selection<'a> {
     }
 }
 
+/// Layrub's rule (Jin et al. 2018): every block leaves after the last reader before its longest gap and is back one
+/// operator ahead of the next; compute waits for each copy out. The limit is not asked for; false if it is missed.
+pub(super) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
+    schedule.clear();
+    let c = schedule.candidates();
+    let (_, peak) = schedule.peak();
+    for gap in 0..c.gaps {
+        let g = c.gap(gap);
+        if g.kind == Kind::Middle && g.begin <= peak && peak < g.end && g.begin + 1 < g.end {
+            schedule.set(gap, [g.begin, g.end - 1]);
+        }
+    }
+    schedule.peak().0 <= limit
+}
+
 /// Moves the take of a gap back to where its copy in can end in time and before `link`, as far as memory is free;
 /// returns when the copy begins.
 #[expect(clippy::cast_precision_loss, reason = "times")]
@@ -186,16 +186,15 @@ fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f
     begin
 }
 
-/// Whether a gap lies across the end of the iteration.
-pub(super) fn across(gap: &Gap) -> bool {
-    gap.kind.is_head() || gap.kind == Kind::Tail
+/// Whether a gap needs the final value of its block on the host at the end.
+fn across(candidates: &Candidates<'_>, gap: &Gap) -> bool {
+    (gap.kind.is_head() || gap.kind == Kind::Tail) && candidates.version(gap.version).last != gap.version
 }
 
 /// A tail only where its head is in use.
 fn allowed(schedule: &Schedule<'_>, gap: &Gap, scope: Scope) -> bool {
     match gap.kind {
         Kind::Tail => scope == Scope::Across && gap.other_end != NONE && schedule.is_used(gap.other_end),
-        Kind::Head | Kind::DeadHead => scope == Scope::Across,
-        _ => true,
+        _ => scope == Scope::Across || !across(schedule.candidates(), gap),
     }
 }
