@@ -49,6 +49,13 @@ Examples:
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G --device h200 --output fitted --report fit.html
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --policy bayes --json";
 
+const SWEEP_EXAMPLES: &str = "\
+Every policy at every limit, down to the least that works, and the bound below which no schedule is without overhead.
+
+Examples:
+  sublet sweep traces/vgg16_cifar_train_b100.csv
+  sublet sweep traces/vgg16_cifar_train_b100.csv --device h200 --output curve.csv --report curve.html";
+
 const VERIFY_EXAMPLES: &str = "\
 Examples:
   sublet verify traces/resnet50_train_b32.csv plan.csv
@@ -78,6 +85,8 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Rewrites a trace so that it runs in less memory, and says what that costs in time
     Fit(FitArgs),
+    /// What less memory costs in time, limit by limit, by every policy
+    Sweep(SweepArgs),
     /// Proves a plan valid, or names the first constraint that it breaks
     Verify(VerifyArgs),
     /// Every solver, and what users have today, on the same blocks
@@ -159,6 +168,25 @@ pub(crate) struct FitArgs {
     /// Prints one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = SWEEP_EXAMPLES)]
+pub(crate) struct SweepArgs {
+    /// A trace of one iteration; - is standard input
+    pub(crate) input: String,
+    /// Whose links to the host are simulated
+    #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti")]
+    pub(crate) device: String,
+    /// How many limits are tried, from the original peak down
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub(crate) points: u32,
+    /// Writes limit,policy,footprint,peak_load,overhead,swapped_bytes to this file; - is standard output
+    #[arg(long, short, value_name = "CSV")]
+    pub(crate) output: Option<String>,
+    /// Draws overhead against limit
+    #[arg(long, value_name = "HTML")]
+    pub(crate) report: Option<String>,
 }
 
 /// How memory is saved.

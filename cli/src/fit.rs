@@ -16,7 +16,7 @@ use crate::failure::{Failure, InputError};
 use crate::problem::{BadRow, Problem, Trace};
 use crate::scratch::Scratch;
 use crate::unit::Unit;
-use crate::{device, input, output, progress};
+use crate::{device, input, output, progress, timeline};
 
 /// The memory that a fit is made in.
 #[derive(Debug)]
@@ -164,7 +164,8 @@ fn write_folder(folder: &str, rewritten: &Problem, fitted: &Fitted<'_>) -> Resul
     fs::create_dir_all(folder).map_err(|e| Failure::Usage(format!("{folder} cannot be made: {e}")))?;
     let file = |name: &str| Path::new(folder).join(name).to_string_lossy().into_owned();
     output::write(&file("rewritten.csv"), |out| output::trace(rewritten, out))?;
-    output::write(&file("plan.csv"), |out| output::plan(rewritten, fitted.schedule.plan(), out))
+    output::write(&file("plan.csv"), |out| output::plan(rewritten, fitted.schedule.plan(), out))?;
+    output::write(&file("timeline.json"), |out| timeline::write(rewritten, &fitted.schedule, out))
 }
 
 /// Nothing fits.

@@ -17,7 +17,9 @@ mod report;
 mod scratch;
 mod size;
 mod stats;
+mod sweep;
 mod table;
+mod timeline;
 mod unit;
 mod verify;
 
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Plan(args) => plan::run(&args),
         Command::Fit(args) => fit::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Stats(args) => stats::run(&args),

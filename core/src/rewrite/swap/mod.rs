@@ -5,6 +5,7 @@
 //! this folder, in this order: `candidates`, `score`, `select`, `bayes`, `schedule`, `direct`, `emit`.
 
 mod bayes;
+pub mod bound;
 mod candidates;
 mod direct;
 mod emit;
