@@ -59,7 +59,8 @@ Examples:
 const VERIFY_EXAMPLES: &str = "\
 Examples:
   sublet verify traces/resnet50_train_b32.csv plan.csv
-  sublet verify model.csv solution.csv --capacity 1MiB --json";
+  sublet verify model.csv solution.csv --capacity 1MiB --json
+  sublet verify traces/resnet50_train_b32.csv fitted/plan.csv --rewritten fitted/rewritten.csv";
 
 const CONVERT_EXAMPLES: &str = "\
 Without --to, the name of OUTPUT decides: .lp is LP text, plan.csv and NAME.plan.csv are plans, trace.csv and
@@ -162,7 +163,7 @@ pub(crate) struct FitArgs {
     /// Writes rewritten.csv, plan.csv and timeline.json to this folder
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<String>,
-    /// Draws the memory map and the copies: a page for the browser, or the map alone if the name ends in .svg
+    /// Draws the memory map of the rewritten trace: a page for the browser, or the picture alone if the name ends in .svg
     #[arg(long, value_name = "HTML|SVG")]
     pub(crate) report: Option<String>,
     /// Prints one JSON object
@@ -203,6 +204,12 @@ pub(crate) struct VerifyArgs {
     pub(crate) input: String,
     /// A plan: id,offset[,lower,upper,size]
     pub(crate) plan: String,
+    /// The plan is for this trace, which computes what INPUT computes with copies to the host and back
+    #[arg(long, value_name = "TRACE")]
+    pub(crate) rewritten: Option<String>,
+    /// Whose links to the host are simulated
+    #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti", requires = "rewritten")]
+    pub(crate) device: String,
     #[command(flatten)]
     pub(crate) constraints: ConstraintArgs,
     /// Prints one JSON object

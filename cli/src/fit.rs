@@ -14,9 +14,10 @@ use sublet_core::{Block, Error};
 use crate::args::FitArgs;
 use crate::failure::{Failure, InputError};
 use crate::problem::{BadRow, Problem, Trace};
+use crate::report::Picture;
 use crate::scratch::Scratch;
 use crate::unit::Unit;
-use crate::{device, input, output, progress, timeline};
+use crate::{device, input, output, progress, report, timeline};
 
 /// The memory that a fit is made in.
 #[derive(Debug)]
@@ -126,6 +127,12 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         if let Some(folder) = &args.output {
             write_folder(folder, &rewritten, &fitted)?;
         }
+        if let Some(file) = &args.report {
+            let plan = fitted.schedule.plan();
+            let picture = Picture { problem: &rewritten, plan, solver: fitted.policy.name(), rows: Vec::new() };
+            let svg = Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case("svg"));
+            output::write(file, |out| if svg { report::svg(&picture, out) } else { report::html(&picture, out) })?;
+        }
     }
     let mut out = io::stdout().lock();
     if args.json { outcome.json(&mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
@@ -172,6 +179,7 @@ fn write_folder(folder: &str, rewritten: &Problem, fitted: &Fitted<'_>) -> Resul
 fn refuse(args: &FitArgs, problem: &Problem, error: &Error, seconds: f64) -> Failure {
     let least = match *error {
         Error::OverLimit { least, .. } => Some(least),
+        Error::HostTooSmall { .. } => None,
         _ => return InputError::file(&args.input, problem.explain(error)).into(),
     };
     if args.json {

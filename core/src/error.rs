@@ -81,6 +81,13 @@ pub enum Error {
     Invalid(Violation),
     /// A device whose bandwidths or latencies are no times to compute with.
     Device,
+    /// What is swapped does not fit on the host.
+    HostTooSmall {
+        /// The bytes of all blocks that are copied.
+        needed: u64,
+        /// What the host can hold.
+        capacity: u64,
+    },
     /// No rewriting stays within the limit.
     OverLimit {
         /// The least limit that is known to work, in bytes.
@@ -178,6 +185,9 @@ impl fmt::Display for Error {
             Self::Row { row, fault } => write!(f, "row {row}: {fault}"),
             Self::Invalid(violation) => write!(f, "{violation}"),
             Self::Device => f.write_str("a device needs positive bandwidths and latencies that are not negative"),
+            Self::HostTooSmall { needed, capacity } => {
+                write!(f, "the blocks that are swapped take {needed} bytes on the host, which can hold {capacity}")
+            }
             Self::OverLimit { least, limit } => {
                 write!(f, "nothing that was tried stays within {limit} bytes; {least} bytes are enough")
             }

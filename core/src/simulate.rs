@@ -5,7 +5,7 @@
 //! come to its row, its queue is free and earlier copies of the block are done; it takes the latency and
 //! bytes over bandwidth. A free waits for the block's copies. The run ends when all queues are empty.
 //!
-//! One pass over the rows, two words of scratch for each block. Only sums, quotients and maxima of real numbers
+//! One pass over the rows, a few words of scratch for each block. Only sums, quotients and maxima of real numbers
 //! are taken, in a fixed order, so that the times are the same everywhere.
 
 use crate::error::{Buffer, RowFault};
@@ -26,7 +26,7 @@ pub struct Device {
     pub in_latency: f64,
     /// Bytes that the host can hold for the device; none is no limit.
     pub host_capacity: Option<u64>,
-    /// Host and device share one memory: what is swapped out leaves nothing.
+    /// Host and device share one memory: swapping frees nothing.
     pub integrated: bool,
 }
 
@@ -116,6 +116,8 @@ pub struct Run {
     pub swapped_bytes: u64,
     /// Most bytes that are on the device at once.
     pub peak_load: u64,
+    /// Bytes of the blocks that are copied, each once: what the host has to hold for them.
+    pub host_bytes: u64,
 }
 
 impl Run {
@@ -130,7 +132,7 @@ impl Run {
 /// Length of the workspace that [`simulate`] needs for traces with `blocks` block numbers.
 #[must_use]
 pub const fn workspace(blocks: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 3 * blocks, indices: 0 }
+    WorkspaceLen { words: 3 * blocks, indices: blocks }
 }
 
 /// Times `rewritten`, which holds the accesses of `original` in their order, on `device`; writes when each of its
@@ -160,8 +162,8 @@ pub const fn workspace(blocks: usize) -> WorkspaceLen {
 ///     row(0, Event::SwapIn, Op::None),
 ///     original[2],
 /// ];
-/// let (mut words, mut timings) = ([0; 3], [Timing::default(); 7]);
-/// let scratch = Workspace::new(&mut words, &mut []);
+/// let (mut words, mut indices, mut timings) = ([0; 3], [0; 1], [Timing::default(); 7]);
+/// let scratch = Workspace::new(&mut words, &mut indices);
 /// let run = simulate::simulate(&original, &rewritten, 1, &Device::symmetric(12e9), scratch, &mut timings)?;
 /// // The read is reached at 11 + 9 µs and waits until 22 µs.
 /// assert_eq!((timings[6].reached, run.time_ns), (20_000.0, 22_000.0));
@@ -188,6 +190,7 @@ pub fn simulate(
         copied_in: scratch.words(block_count),
     };
     let mut size = scratch.words(block_count);
+    let mut on_host = scratch.indices(block_count);
     let mut accesses = original.iter().enumerate().filter(|(_, r)| r.event.is_access());
     let mut run = Run { original_ns: original.last().map_or(0, |r| r.time_ns), ..Run::default() };
     let (mut load, mut previous) = (0u64, 0);
@@ -212,6 +215,10 @@ pub fn simulate(
             Event::SwapOut | Event::SwapIn => {
                 (timing.begin, timing.end) = queues.copy(r.event, r.block, size[r.block]);
                 run.swapped_bytes = run.swapped_bytes.saturating_add(size[r.block]);
+                if on_host[r.block] == 0 {
+                    on_host[r.block] = 1;
+                    run.host_bytes = run.host_bytes.saturating_add(size[r.block]);
+                }
                 continue;
             }
             Event::Read | Event::Write => {

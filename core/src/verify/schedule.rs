@@ -100,7 +100,8 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// # Errors
 /// [`Error::Row`] with the first row that breaks a rule, counted in `rewritten` but for
 /// [`RowFault::NotRecorded`], which is about `original`; what [`verify`](super::verify) refuses;
-/// [`Error::BufferTooSmall`] if a slice of `room` or the workspace is too short.
+/// [`Error::HostTooSmall`]; [`Error::Device`]; [`Error::BufferTooSmall`] if a slice of `room` or the workspace is too
+/// short.
 ///
 /// ```
 /// use sublet_core::simulate::{Device, Timing};
@@ -157,6 +158,9 @@ pub fn schedule<'a>(
     }
     values(original, rewritten, block_count, cyclic, scratch.reborrow())?;
     let run = simulate::simulate(original, rewritten, block_count, device, scratch.reborrow(), timings)?;
+    if let Some(capacity) = device.host_capacity.filter(|&capacity| run.host_bytes > capacity) {
+        return Err(Error::HostTooSmall { needed: run.host_bytes, capacity });
+    }
     liveness::lifetimes(rewritten, block_count, scratch.reborrow(), blocks, names)?;
     let plan = super::verify(blocks, offsets, constraints, scratch)?;
     Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })

@@ -275,7 +275,7 @@ impl<'a> Candidates<'a> {
             self.add(Gap { version: *version - 1, ..gap(*last, kind) });
         }
         *last = g + 1;
-        if r.event == Event::Write && (*version == 0 || self.version[*version - 1][1] != g + 1) {
+        if r.event == Event::Write && (*version == *initial || self.version[*version - 1][1] != g + 1) {
             *version = self.add_version(r.block, g + 1);
         }
     }
