@@ -42,7 +42,7 @@ DEVICE is gtx1080ti (12 GB/s each way), h200 (55 GB/s), k40 (10 GB/s), jetson-or
 or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes].
 
 DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, where every stay lies; and
-timeline.json, which opens in Perfetto and chrome://tracing.
+timeline.json, which opens in Perfetto.
 
 Examples:
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G
@@ -182,7 +182,7 @@ pub(crate) struct SweepArgs {
     /// How many limits are tried, from the original peak down
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub(crate) points: u32,
-    /// Writes limit,policy,footprint,peak_load,overhead,swapped_bytes to this file; - is standard output
+    /// Writes the curve to this file, a row for each limit and policy; - is standard output
     #[arg(long, short, value_name = "CSV")]
     pub(crate) output: Option<String>,
     /// Draws overhead against limit

@@ -1,4 +1,4 @@
-//! A rewritten trace in Chrome's trace event format: it opens in Perfetto and chrome://tracing.
+//! A rewritten trace in Chrome's trace event format: it opens in Perfetto and in Chrome itself.
 //!
 //! Three tracks of complete events: compute, with an event for each operator and one for each stall; copies out; copies
 //! in. Two counters: the bytes on the device, and the time stalled so far. Times are in microseconds.

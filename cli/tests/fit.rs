@@ -36,11 +36,12 @@ time_ns,event,block,bytes,op
 2000000,read,b,,2
 9000000,write,c,,2
 9000000,free,b,,
-9000000,read,a,,3
 9000000,read,c,,3
-9500000,write,w,,3
-9500000,free,a,,
-9500000,free,c,,
+11000000,write,w,,3
+11000000,free,c,,
+11000000,read,a,,4
+11500000,write,w,,4
+11500000,free,a,,
 ";
 
 fn peak_of(trace: &str) -> u64 {
@@ -57,7 +58,7 @@ fn writes_the_trace_the_plan_and_the_timeline() {
     let json = ran.json();
     assert_eq!(json["verified"], true);
     assert_eq!(json["original_peak"], 3 * 8_388_608 + 4096);
-    assert_eq!(json["overhead"], 0.0, "a leaves and returns while op 2 runs");
+    assert_eq!(json["overhead"], 0.0, "a leaves while op 1 runs, and returns while op 3 runs");
     assert_eq!(json["swapped_bytes"], 2 * 8_388_608);
     assert!(json["footprint"].as_u64().unwrap() <= 17 << 20);
     let rewritten = folder.read("fitted/rewritten.csv");
@@ -65,7 +66,7 @@ fn writes_the_trace_the_plan_and_the_timeline() {
     assert!(folder.read("fitted/plan.csv").contains("\na#1,"));
     let timeline: Value = serde_json::from_str(&folder.read("fitted/timeline.json")).unwrap();
     let on = |tid: u64| timeline.as_array().unwrap().iter().filter(|e| e["ph"] == "X" && e["tid"] == tid).count();
-    assert_eq!((on(0), on(1), on(2)), (4, 1, 1));
+    assert_eq!((on(0), on(1), on(2)), (5, 1, 1));
     assert!(folder.read("fit.html").contains("a#1"));
     let again = sublet(&[
         "verify",
@@ -82,7 +83,10 @@ fn writes_the_trace_the_plan_and_the_timeline() {
 fn a_stall_is_on_the_timeline() {
     let folder = Folder::new();
     let (trace, out) = (
-        folder.file("t.csv", &TRACE.replace("9000000", "2200000").replace("9500000", "2700000")),
+        folder.file(
+            "t.csv",
+            TRACE.replace("9000000", "2200000").replace("11000000", "2300000").replace("11500000", "2700000"),
+        ),
         folder.path("fitted"),
     );
     let json = sublet(&["fit", &trace, "--limit", "17M", "--output", &out, "--json"]).json();
@@ -272,15 +276,12 @@ fn the_judge_and_the_verifier_agree_on_broken_traces() {
             args.extend(["--plan", &plan]);
         }
         let theirs = judge(&script, &args);
-        match ours.filter(|ran| ran.status == 0) {
-            Some(ran) => {
-                agree(&ran, &theirs);
-                valid += 1;
-            }
-            None => {
-                assert_eq!(theirs["valid"], false, "round {round}: {theirs}");
-                invalid += 1;
-            }
+        if let Some(ran) = ours.filter(|ran| ran.status == 0) {
+            agree(&ran, &theirs);
+            valid += 1;
+        } else {
+            assert_eq!(theirs["valid"], false, "round {round}: {theirs}");
+            invalid += 1;
         }
     }
     assert!(valid > 10 && invalid > 10, "{valid} valid, {invalid} invalid");

@@ -412,7 +412,8 @@ mod tests {
                 let n = swapper.rows(scratch.reborrow(), &mut rewritten).unwrap();
                 let mut timings = vec![Timing::default(); n];
                 let run = simulate::simulate(&rows, &rewritten[..n], blocks, &device, scratch, &mut timings).unwrap();
-                prop_assert!((run.time_ns - run.original_ns as f64 - overhead).abs() < 0.01, "{run:?} {overhead}");
+                let original = f64::from(u32::try_from(run.original_ns).unwrap());
+                prop_assert!((run.time_ns - original - overhead).abs() < 0.01, "{run:?} {overhead}");
                 prop_assert!(run.peak_load <= limit);
             }
         }
