@@ -36,16 +36,18 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// let rows = [
 ///     row(0, Event::Malloc, 0, 8_000, Op::First(0)),
 ///     row(1_000, Event::Write, 0, 0, Op::First(0)),
-///     row(1_000, Event::Malloc, 1, 8_000, Op::First(1)),
+///     row(1_500, Event::Malloc, 1, 8_000, Op::First(1)),
 ///     row(1_500, Event::Write, 1, 0, Op::First(1)),
+///     row(1_500, Event::Free, 1, 0, Op::First(1)),
 ///     row(9_000, Event::Read, 0, 0, Op::First(2)),
+///     row(9_000, Event::Free, 0, 0, Op::First(2)),
 /// ];
 /// let len = bound::workspace(rows.len(), 2);
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
 /// let device = Device::symmetric(12e9);
 /// let least = bound::load_without_overhead(&rows, 2, &device, Workspace::new(&mut words, &mut indices))?;
-/// // When the second block is allocated, nothing of the first can have left; when it is written, 6,000 bytes can.
-/// assert_eq!(least, 16_000);
+/// // In the 500 ns until the second block is allocated, 6,000 bytes of the first can have left.
+/// assert_eq!(least, 10_000);
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
 pub fn load_without_overhead(

@@ -1,6 +1,6 @@
 //! Swapping: blocks leave the device for the host while they are idle.
 //!
-//! [`Swapper`] holds the trace's candidates and makes, by the [`Policy`] that is asked for, a schedule whose load
+//! The pass holds the trace's candidates and makes, by the [`Policy`] that is asked for, a schedule whose load
 //! stays within a limit: which gaps, where memory is given back, where it is taken again. The steps are the files of
 //! this folder, in this order: `candidates`, `score`, `select`, `bayes`, `schedule`, `direct`, `emit`.
 
