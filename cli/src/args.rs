@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sublet_core::Constraints;
 use sublet_core::place::Solver;
+use sublet_core::rewrite::swap::Policy;
 
 use crate::{size, solve};
 
@@ -38,10 +39,30 @@ Examples:
   sublet plan hard.csv --effort max --time-limit 60 --threads 8
   gzip -dc trace.csv.gz | sublet plan - --output -";
 
+const FIT_EXAMPLES: &str = "\
+DEVICE is gtx1080ti (12 GB/s each way), h200 (55 GB/s), k40 (10 GB/s), jetson-orin (one memory for host and device),
+or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes].
+
+DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, where every stay lies; and
+timeline.json, which opens in Perfetto.
+
+Examples:
+  sublet fit traces/resnet50_train_b32.csv --limit 2.5G
+  sublet fit traces/resnet50_train_b32.csv --limit 2.5G --device h200 --output fitted --report fit.html
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --policy bayes --json";
+
+const SWEEP_EXAMPLES: &str = "\
+Every policy at every limit, down to the least that works, and the bound below which no schedule is without overhead.
+
+Examples:
+  sublet sweep traces/vgg16_cifar_train_b100.csv
+  sublet sweep traces/vgg16_cifar_train_b100.csv --device h200 --output curve.csv --report curve.html";
+
 const VERIFY_EXAMPLES: &str = "\
 Examples:
   sublet verify traces/resnet50_train_b32.csv plan.csv
-  sublet verify model.csv solution.csv --capacity 1MiB --json";
+  sublet verify model.csv solution.csv --capacity 1MiB --json
+  sublet verify traces/resnet50_train_b32.csv fitted/plan.csv --rewritten fitted/rewritten.csv";
 
 const CONVERT_EXAMPLES: &str = "\
 Without --to, the name of OUTPUT decides: .lp is LP text, plan.csv and NAME.plan.csv are plans, trace.csv and
@@ -65,6 +86,10 @@ pub(crate) struct CommandLine {
 pub(crate) enum Command {
     /// Gives every block an address, proves the plan valid, and says how far it is from the best possible
     Plan(PlanArgs),
+    /// Rewrites a trace so that it runs in less memory, and says what that costs in time
+    Fit(FitArgs),
+    /// What less memory costs in time, limit by limit, by every policy
+    Sweep(SweepArgs),
     /// Proves a plan valid, or names the first constraint that it breaks
     Verify(VerifyArgs),
     /// Every solver, and what users have today, on the same blocks
@@ -145,12 +170,75 @@ pub(crate) struct PlanArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = FIT_EXAMPLES)]
+pub(crate) struct FitArgs {
+    /// A trace of one iteration; - is standard input
+    pub(crate) input: String,
+    /// The most memory that the iteration may take on the device, fragmentation included
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) limit: u64,
+    /// Whose links to the host are simulated
+    #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti")]
+    pub(crate) device: String,
+    /// Who decides what leaves the device, and when
+    #[arg(long, value_name = "NAME", value_parser = policies(), default_value = Policy::Auto.name())]
+    pub(crate) policy: Policy,
+    /// The means, of which swapping to the host is the one there is
+    #[arg(long, value_name = "MEANS", default_value = "swap")]
+    pub(crate) using: Means,
+    /// Blocks that are smaller stay on the device
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1MiB")]
+    pub(crate) least: u64,
+    /// Writes rewritten.csv, plan.csv and timeline.json to this folder
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) output: Option<String>,
+    /// Draws the memory map of the rewritten trace: a page for the browser, or the picture alone if the name ends in .svg
+    #[arg(long, value_name = "HTML|SVG")]
+    pub(crate) report: Option<String>,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = SWEEP_EXAMPLES)]
+pub(crate) struct SweepArgs {
+    /// A trace of one iteration; - is standard input
+    pub(crate) input: String,
+    /// Whose links to the host are simulated
+    #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti")]
+    pub(crate) device: String,
+    /// How many limits are tried, from the original peak down
+    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    pub(crate) points: u32,
+    /// Writes the curve to this file, a row for each limit and policy; - is standard output
+    #[arg(long, short, value_name = "CSV")]
+    pub(crate) output: Option<String>,
+    /// Draws overhead against limit
+    #[arg(long, value_name = "HTML")]
+    pub(crate) report: Option<String>,
+}
+
+/// How memory is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Means {
+    /// Blocks leave for the host while they are idle
+    Swap,
+}
+
+#[derive(Debug, Args)]
 #[command(after_help = VERIFY_EXAMPLES)]
 pub(crate) struct VerifyArgs {
     /// What the plan is for: an instance, a trace, an RMM log or a PyTorch memory snapshot; - is standard input
     pub(crate) input: String,
     /// A plan: id,offset[,lower,upper,size]
     pub(crate) plan: String,
+    /// The plan is for this trace, which computes what INPUT computes with copies to the host and back
+    #[arg(long, value_name = "TRACE")]
+    pub(crate) rewritten: Option<String>,
+    /// Whose links to the host are simulated
+    #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti", requires = "rewritten")]
+    pub(crate) device: String,
     #[command(flatten)]
     pub(crate) constraints: ConstraintArgs,
     /// Prints one JSON object
@@ -187,6 +275,12 @@ pub(crate) struct ConvertArgs {
 fn solvers() -> impl TypedValueParser<Value = Solver> {
     let names = Solver::all().map(Solver::name);
     PossibleValuesParser::new(names).try_map(|name| Solver::named(&name).ok_or("no solver has this name"))
+}
+
+/// The policies by their names.
+fn policies() -> impl TypedValueParser<Value = Policy> {
+    let names = Policy::ALL.map(Policy::name);
+    PossibleValuesParser::new(names).try_map(|name| Policy::named(&name).ok_or("no policy has this name"))
 }
 
 /// A format that is written.

@@ -2,7 +2,9 @@
 mod args;
 mod compare;
 mod convert;
+mod device;
 mod failure;
+mod fit;
 mod input;
 mod load_chart;
 mod outcome;
@@ -16,7 +18,9 @@ mod scratch;
 mod size;
 mod solve;
 mod stats;
+mod sweep;
 mod table;
+mod timeline;
 mod unit;
 mod verify;
 
@@ -31,6 +35,8 @@ use failure::Failure;
 fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Plan(args) => plan::run(&args),
+        Command::Fit(args) => fit::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Stats(args) => stats::run(&args),

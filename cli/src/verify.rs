@@ -1,5 +1,7 @@
 //! `sublet verify`: whether a plan keeps every constraint, whoever made it.
 
+mod schedule;
+
 use std::io;
 use std::time::Instant;
 
@@ -17,6 +19,9 @@ use crate::scratch::Scratch;
 /// # Errors
 /// The first constraint that the plan breaks, or a file that cannot be read.
 pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
+    if let Some(rewritten) = &args.rewritten {
+        return schedule::run(args, rewritten);
+    }
     let problem = input::read(&args.input)?;
     let offsets = match input::plan::read(&args.plan, &problem) {
         Ok(offsets) => offsets,

@@ -86,6 +86,22 @@ pub enum Error {
     },
     /// A plan that breaks a constraint.
     Invalid(Violation),
+    /// A device whose bandwidths or latencies are no times to compute with.
+    Device,
+    /// What is swapped does not fit on the host.
+    HostTooSmall {
+        /// The bytes of all blocks that are copied.
+        needed: u64,
+        /// What the host can hold.
+        capacity: u64,
+    },
+    /// No rewriting stays within the limit.
+    OverLimit {
+        /// The least limit that is known to work, in bytes.
+        least: u64,
+        /// What was asked for, in bytes.
+        limit: u64,
+    },
 }
 
 /// A buffer that the caller lends.
@@ -102,6 +118,10 @@ pub enum Buffer {
     Blocks,
     /// The blocks of an owned front of fixed capacity.
     Capacity,
+    /// The timings of a simulated trace, one for each row.
+    Timings,
+    /// The rows of a rewritten trace.
+    Rows,
 }
 
 /// What is wrong with a row of a trace.
@@ -124,6 +144,20 @@ pub enum RowFault {
     UnknownBlock,
     /// More rows than steps can be counted.
     TooManyRows,
+    /// In an original trace: an operator whose accesses do not stand together, a copy, or a second malloc of a block.
+    NotRecorded,
+    /// In a rewritten trace: not the access that comes next in the original.
+    OtherAccess,
+    /// A malloc, free or copy among the accesses of an operator that has none there in the original.
+    InsideOperator,
+    /// A read of another value than in the original.
+    OtherValue,
+    /// A copy from the host of a block that is not there.
+    NotOnHost,
+    /// The trace ends before the original's last access.
+    AccessesMissing,
+    /// After the last row: a persistent block is not where it has to be, or not with its value, at the end.
+    EndNotRestored,
 }
 
 impl fmt::Display for Error {
@@ -160,6 +194,13 @@ impl fmt::Display for Error {
             }
             Self::Row { row, fault } => write!(f, "row {row}: {fault}"),
             Self::Invalid(violation) => write!(f, "{violation}"),
+            Self::Device => f.write_str("a device needs positive bandwidths and latencies that are not negative"),
+            Self::HostTooSmall { needed, capacity } => {
+                write!(f, "the blocks that are swapped take {needed} bytes on the host, which can hold {capacity}")
+            }
+            Self::OverLimit { least, limit } => {
+                write!(f, "nothing that was tried stays within {limit} bytes; {least} bytes are enough")
+            }
         }
     }
 }
@@ -172,6 +213,8 @@ impl fmt::Display for Buffer {
             Self::Offsets => "the offsets",
             Self::Blocks => "the blocks of the trace",
             Self::Capacity => "the planner's blocks",
+            Self::Timings => "the timings",
+            Self::Rows => "the rows of the rewritten trace",
         })
     }
 }
@@ -187,6 +230,15 @@ impl fmt::Display for RowFault {
             Self::SizeChanged => "malloc of a block with another size than before",
             Self::UnknownBlock => "the block's number is not below the number of blocks",
             Self::TooManyRows => "more rows than steps can be counted in 32 bits",
+            Self::NotRecorded => {
+                "not as recorded: a copy, a second malloc of the block, or an operator whose accesses do not stand together"
+            }
+            Self::OtherAccess => "not the access that comes next in the original",
+            Self::InsideOperator => "the operator has no such row between its accesses in the original",
+            Self::OtherValue => "the block has another value than in the original",
+            Self::NotOnHost => "copy of a block that is not on the host",
+            Self::AccessesMissing => "accesses of the original are missing",
+            Self::EndNotRestored => "a persistent block is not where it must be, or not with its value, at the start or the end",
         })
     }
 }

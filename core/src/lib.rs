@@ -10,12 +10,14 @@
 //! # The way data flows
 //!
 //! ```text
-//! rows ──► trace::liveness ──► blocks ──► place ──► offsets ──► verify ──► VerifiedPlan
-//!          (lifetimes)                    (where)               (the proof)
+//! rows ──► rewrite ──► rows ──► trace::liveness ──► blocks ──► place ──► offsets ──► verify ──► VerifiedPlan
+//!          (copies)             (lifetimes)                    (where)               (the proof)
 //! ```
 //!
 //! - [`trace`]: the rows of a recorded iteration, and the lifetimes that they give to blocks;
 //! - [`place`]: an offset for every block, by one of several methods or by the best of them;
+//! - [`rewrite`]: passes from a trace to a trace that needs less memory, by copies to the host and back;
+//!   [`simulate`] times any trace on a device;
 //! - [`verify`]: accepts a plan or names the constraint that it breaks; only what it accepts is a
 //!   [`VerifiedPlan`], and it shares no code with the planners but the sorting of indices;
 //! - [`Planner`]: all of it for at most N blocks in memory of its own.
@@ -62,6 +64,8 @@ pub mod block;
 pub mod error;
 pub mod place;
 mod planner;
+pub mod rewrite;
+pub mod simulate;
 mod sort;
 mod table;
 pub mod trace;
@@ -71,5 +75,5 @@ mod workspace;
 pub use block::{Block, Constraints};
 pub use error::Error;
 pub use planner::Planner;
-pub use verify::VerifiedPlan;
+pub use verify::{VerifiedPlan, VerifiedSchedule};
 pub use workspace::{Workspace, WorkspaceLen};

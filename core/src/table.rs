@@ -22,6 +22,10 @@ impl<'a, T: Copy + Default> Table<'a, T> {
         self.cells.fill(value);
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.cells.len()
+    }
+
     /// Fills what stands at `first` and after it.
     pub(crate) fn fill_from(&mut self, first: u32, value: T) {
         self.cells.get_mut(position(first)..).unwrap_or_default().fill(value);

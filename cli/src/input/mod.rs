@@ -44,6 +44,27 @@ pub(crate) fn read(file: &str) -> Result<Problem, InputError> {
     }
 }
 
+/// The figures of a device: bytes per second out and in, latency in ns, and the host's bytes if they are told.
+///
+/// # Errors
+/// Which place of the file is not as expected.
+pub(crate) fn device(file: &str) -> Result<[Option<u64>; 4], InputError> {
+    let mut table = Table::open(file, open(file)?)?;
+    let [out, back, latency] =
+        [table.column("out_bytes_per_s")?, table.column("in_bytes_per_s")?, table.column("latency_ns")?];
+    let host = table.optional("host_bytes");
+    if !table.advance()? {
+        return Err(table.at_line("expected a row, found only the header"));
+    }
+    let host = host.map(|host| table.number(host, "bytes")).transpose()?;
+    Ok([
+        Some(table.number(out, "bytes per second")?),
+        Some(table.number(back, "bytes per second")?),
+        Some(table.number(latency, "ns")?),
+        host,
+    ])
+}
+
 fn open(file: &str) -> Result<Box<dyn BufRead>, InputError> {
     if file == "-" {
         return Ok(Box::new(io::stdin().lock()));

@@ -79,7 +79,7 @@ pub(crate) fn svg(picture: &Picture<'_>, out: &mut impl io::Write) -> io::Result
 
 /// `text` as it may stand in HTML and XML, between tags or in an attribute. Characters that XML cannot hold
 /// become U+FFFD.
-fn markup(text: &str) -> String {
+pub(crate) fn markup(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

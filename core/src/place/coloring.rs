@@ -6,7 +6,7 @@
 //! neighbour when there are two or more; here it is looked at like every other. Equal size and start: the
 //! smaller index.
 //!
-//! Cost: as [`greedy`](super::greedy), whose machinery it shares.
+//! Cost: as [`greedy`], whose machinery it shares.
 
 use super::gap::Fit;
 use super::{Options, Solver, Summary, greedy};

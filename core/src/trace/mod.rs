@@ -38,6 +38,14 @@ pub enum Event {
     SwapIn,
 }
 
+impl Event {
+    /// Whether an operator reads or writes.
+    #[must_use]
+    pub const fn is_access(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
+    }
+}
+
 /// The operator that a row belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Op {

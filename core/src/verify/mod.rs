@@ -12,7 +12,11 @@
 //!
 //! Cost: O(n log n) time whatever the size of E, linear workspace. This module knows no planner.
 
+pub mod schedule;
+
 use core::fmt;
+
+pub use schedule::VerifiedSchedule;
 
 use crate::table::{Table, at, count};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block, error::Buffer, sort};

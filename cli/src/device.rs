@@ -1,0 +1,39 @@
+//! Whose links to the host are simulated: a preset, or figures measured on a machine.
+//!
+//! A file has one row: `out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes]`. No `host_bytes` is a host that holds
+//! everything.
+
+use sublet_core::simulate::Device;
+
+use crate::failure::{Failure, InputError};
+use crate::input;
+
+/// The device of this name, or the one that the file of this name describes.
+///
+/// # Errors
+/// There is neither, or the file has no figures to compute with.
+pub(crate) fn named(name: &str) -> Result<Device, Failure> {
+    if let Some(device) = Device::named(name) {
+        return Ok(device);
+    }
+    if !std::path::Path::new(name).is_file() {
+        let presets = Device::PRESETS.map(|(preset, _)| preset).join(", ");
+        return Err(Failure::Usage(format!("{name} is neither a device ({presets}) nor a file")));
+    }
+    let [out, back, latency, host] = input::device(name)?;
+    #[expect(clippy::cast_precision_loss, reason = "measured figures")]
+    let figure = |n: Option<u64>| n.unwrap_or(0) as f64;
+    let device = Device {
+        out_bandwidth: figure(out),
+        in_bandwidth: figure(back),
+        out_latency: figure(latency),
+        in_latency: figure(latency),
+        host_capacity: host,
+        integrated: false,
+    };
+    if device.is_sound() {
+        Ok(device)
+    } else {
+        Err(InputError::file(name, "expected bandwidths of at least one byte per second").into())
+    }
+}

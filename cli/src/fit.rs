@@ -1,0 +1,233 @@
+//! `sublet fit`: a trace rewritten so that it runs in less memory, proved and timed.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Instant;
+
+use serde::Serialize;
+use sublet_core::rewrite::fit::{self, Fitted, Lengths, Options, Output};
+use sublet_core::simulate::{Device, Timing};
+use sublet_core::trace::{Row, liveness::Stay};
+use sublet_core::{Block, Error};
+
+use crate::args::FitArgs;
+use crate::failure::{Failure, InputError};
+use crate::problem::{BadRow, Problem, Trace};
+use crate::report::Picture;
+use crate::scratch::Scratch;
+use crate::unit::Unit;
+use crate::{device, input, output, progress, report, timeline};
+
+/// The memory that a fit is made in.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    scratch: Scratch,
+    rows: Vec<Row>,
+    timings: Vec<Timing>,
+    blocks: Vec<Block>,
+    names: Vec<Stay>,
+    offsets: Vec<u64>,
+}
+
+impl Buffers {
+    /// Enough for this trace.
+    pub(crate) fn of(trace: &Trace) -> Self {
+        let lengths = Lengths::of(&trace.rows, trace.names.len());
+        Self {
+            scratch: Scratch::of(fit::workspace(trace.rows.len(), trace.names.len(), lengths)),
+            rows: vec![Row::default(); lengths.rows],
+            timings: vec![Timing::default(); lengths.rows],
+            blocks: vec![Block::default(); lengths.stays],
+            names: vec![Stay::default(); lengths.stays],
+            offsets: vec![0; lengths.stays],
+        }
+    }
+
+    /// Fits the trace.
+    ///
+    /// # Errors
+    /// As [`fit::fit`].
+    pub(crate) fn fit(&mut self, trace: &Trace, options: &Options) -> Result<Fitted<'_>, Error> {
+        let output = Output {
+            rows: &mut self.rows,
+            timings: &mut self.timings,
+            blocks: &mut self.blocks,
+            names: &mut self.names,
+            offsets: &mut self.offsets,
+        };
+        fit::fit(&trace.rows, trace.names.len(), options, self.scratch.lend(), output)
+    }
+}
+
+/// What is told of a fit. Sizes in bytes.
+#[derive(Debug, Serialize)]
+struct Outcome<'a> {
+    input: &'a str,
+    limit: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    footprint: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_load: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original_peak: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    load_min: Option<u64>,
+    /// What the run takes longer than the original, as a fraction of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overhead: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_ns: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    swapped_bytes: Option<u64>,
+    /// Who made the schedule.
+    policy: &'a str,
+    verified: bool,
+    seconds: f64,
+    /// The least limit that is known to work, where this one does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    least_limit: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Fits, writes and prints.
+///
+/// # Errors
+/// Nothing stays within the limit, or a file that cannot be read or written.
+pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
+    let device = swappable(&args.device)?;
+    let problem = input::read(&args.input)?;
+    let trace = recorded(&problem)?;
+    let options = Options { policy: args.policy, least_bytes: args.least, ..Options::new(args.limit, device) };
+    let mut buffers = Buffers::of(trace);
+    let begin = Instant::now();
+    let made = progress::during("fitting", |_| buffers.fit(trace, &options));
+    let seconds = begin.elapsed().as_secs_f64();
+    let fitted = made.map_err(|e| refuse(args, &problem, &e, seconds))?;
+    let run = fitted.schedule.run();
+    let outcome = Outcome {
+        input: &args.input,
+        limit: args.limit,
+        footprint: Some(fitted.schedule.plan().peak()),
+        peak_load: Some(run.peak_load),
+        original_peak: Some(fitted.original_peak),
+        load_min: Some(fitted.load_min),
+        overhead: Some(run.overhead()),
+        time_ns: Some(run.time_ns),
+        swapped_bytes: Some(run.swapped_bytes),
+        policy: fitted.policy.name(),
+        verified: true,
+        seconds,
+        least_limit: None,
+        error: None,
+    };
+    if args.output.is_some() || args.report.is_some() {
+        let rewritten = rewritten(&problem, trace, &fitted)?;
+        if let Some(folder) = &args.output {
+            write_folder(folder, &rewritten, &fitted)?;
+        }
+        if let Some(file) = &args.report {
+            let plan = fitted.schedule.plan();
+            let picture = Picture { problem: &rewritten, plan, solver: fitted.policy.name(), rows: Vec::new() };
+            let svg = Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case("svg"));
+            output::write(file, |out| if svg { report::svg(&picture, out) } else { report::html(&picture, out) })?;
+        }
+    }
+    let mut out = io::stdout().lock();
+    if args.json { outcome.json(&mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
+}
+
+/// The device of this name, if blocks can leave it.
+pub(crate) fn swappable(name: &str) -> Result<Device, Failure> {
+    let device = device::named(name)?;
+    if device.integrated || device.host_capacity == Some(0) {
+        return Err(Failure::Usage(format!(
+            "{name} cannot swap: its host and device share one memory, and what leaves the device takes as much of it; \
+             only computing again, sharing in place and smaller batches save memory there"
+        )));
+    }
+    Ok(device)
+}
+
+/// The trace of a problem.
+pub(crate) fn recorded(problem: &Problem) -> Result<&Trace, Failure> {
+    let missing = "expected a trace with reads, writes and times; lifetimes alone do not tell when a block is idle";
+    problem.trace.as_ref().ok_or_else(|| InputError::file(&problem.name, missing).into())
+}
+
+/// The rewritten trace as a problem of its own.
+fn rewritten(problem: &Problem, trace: &Trace, fitted: &Fitted<'_>) -> Result<Problem, Failure> {
+    let invalid = |BadRow { row, message }| Failure::No(format!("row {row} of the rewritten trace: {message}"));
+    let mut rewritten =
+        Problem::of_trace(&problem.name, fitted.schedule.rows().to_vec(), trace.names.clone()).map_err(invalid)?;
+    if let Some(rewritten) = &mut rewritten.trace {
+        rewritten.op_names.clone_from(&trace.op_names);
+    }
+    Ok(rewritten)
+}
+
+fn write_folder(folder: &str, rewritten: &Problem, fitted: &Fitted<'_>) -> Result<(), Failure> {
+    fs::create_dir_all(folder).map_err(|e| Failure::Usage(format!("{folder} cannot be made: {e}")))?;
+    let file = |name: &str| Path::new(folder).join(name).to_string_lossy().into_owned();
+    output::write(&file("rewritten.csv"), |out| output::trace(rewritten, out))?;
+    output::write(&file("plan.csv"), |out| output::plan(rewritten, fitted.schedule.plan(), out))?;
+    output::write(&file("timeline.json"), |out| timeline::write(rewritten, &fitted.schedule, out))
+}
+
+/// Nothing fits.
+fn refuse(args: &FitArgs, problem: &Problem, error: &Error, seconds: f64) -> Failure {
+    let least = match *error {
+        Error::OverLimit { least, .. } => Some(least),
+        Error::HostTooSmall { .. } => None,
+        _ => return InputError::file(&args.input, problem.explain(error)).into(),
+    };
+    if args.json {
+        let outcome = Outcome {
+            input: &args.input,
+            limit: args.limit,
+            footprint: None,
+            peak_load: None,
+            original_peak: None,
+            load_min: None,
+            overhead: None,
+            time_ns: None,
+            swapped_bytes: None,
+            policy: args.policy.name(),
+            verified: false,
+            seconds,
+            least_limit: least,
+            error: Some(error.to_string()),
+        };
+        if let Err(e) = outcome.json(&mut io::stdout().lock()) {
+            return Failure::printing(&e);
+        }
+    }
+    Failure::No(error.to_string())
+}
+
+impl Outcome<'_> {
+    fn json(&self, out: &mut impl Write) -> io::Result<()> {
+        serde_json::to_writer(&mut *out, self)?;
+        writeln!(out)
+    }
+
+    fn text(&self, out: &mut impl Write) -> io::Result<()> {
+        let unit = Unit::for_largest(self.original_peak.unwrap_or(0).max(self.limit));
+        let mut line = |name: &str, bytes: Option<u64>| match bytes {
+            Some(bytes) => writeln!(out, "{name:<13}  {} ({bytes} bytes)", unit.size(bytes)),
+            None => Ok(()),
+        };
+        line("original peak", self.original_peak)?;
+        line("limit", Some(self.limit))?;
+        line("footprint", self.footprint)?;
+        line("peak load", self.peak_load)?;
+        line("load_min", self.load_min)?;
+        line("swapped", self.swapped_bytes)?;
+        if let Some(overhead) = self.overhead {
+            writeln!(out, "overhead       {:.3} %", 100.0 * overhead)?;
+        }
+        writeln!(out, "policy         {}, {:.3} s", self.policy, self.seconds)?;
+        writeln!(out, "verified       {}", if self.verified { "yes" } else { "no" })
+    }
+}

@@ -1,0 +1,121 @@
+//! `sublet verify --rewritten`: whether a rewritten trace computes what the original computes, within its plan.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use serde::Serialize;
+use sublet_core::simulate::{Run, Timing};
+use sublet_core::trace::{Row, liveness::Stay};
+use sublet_core::verify::schedule::{self, Room};
+use sublet_core::{Block, Error};
+
+use crate::args::VerifyArgs;
+use crate::failure::{Failure, InputError};
+use crate::problem::Problem;
+use crate::scratch::Scratch;
+use crate::{device, fit, input};
+
+/// What is told. Sizes in bytes.
+#[derive(Debug, Default, Serialize)]
+struct Verdict {
+    verified: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    footprint: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_load: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_ns: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overhead: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    swapped_bytes: Option<u64>,
+}
+
+/// Verifies and prints.
+///
+/// # Errors
+/// The first rule that the trace or the plan breaks, or a file that cannot be read.
+pub(super) fn run(args: &VerifyArgs, file: &str) -> Result<(), Failure> {
+    let original = input::read(&args.input)?;
+    let rewritten = input::read(file)?;
+    let offsets = input::plan::read(&args.plan, &rewritten).map_err(|e| told(args, e))?;
+    let (run, footprint) = judge(args, &original, &rewritten, &offsets).map_err(|e| told(args, e))?;
+    let verdict = Verdict::of(&run, footprint);
+    let mut out = io::stdout().lock();
+    if args.json { verdict.json(&mut out) } else { verdict.text(&mut out) }.map_err(|e| Failure::printing(&e))
+}
+
+/// Tells a failure as JSON, if that was asked for.
+fn told(args: &VerifyArgs, failure: Failure) -> Failure {
+    if args.json
+        && let Failure::No(message) = &failure
+    {
+        let verdict = Verdict { error: Some(message.clone()), ..Verdict::default() };
+        if let Err(e) = verdict.json(&mut io::stdout().lock()) {
+            return Failure::printing(&e);
+        }
+    }
+    failure
+}
+
+/// The run and the footprint of a rewritten trace that is valid.
+fn judge(args: &VerifyArgs, original: &Problem, rewritten: &Problem, offsets: &[u64]) -> Result<(Run, u64), Failure> {
+    let device = device::named(&args.device)?;
+    let (from, to) = (fit::recorded(original)?, fit::recorded(rewritten)?);
+    let numbers: HashMap<&str, u32> = (0..).zip(&from.names).map(|(i, name)| (name.as_str(), i)).collect();
+    let rows: Option<Vec<Row>> = to
+        .rows
+        .iter()
+        .map(|row| Some(Row { block: *numbers.get(to.names[row.block as usize].as_str())?, ..*row }))
+        .collect();
+    let rows = rows.ok_or_else(|| Failure::No("it has a block that the original does not have".into()))?;
+    let (mut timings, mut blocks) = (vec![Timing::default(); rows.len()], vec![Block::default(); offsets.len()]);
+    let mut names = vec![Stay::default(); offsets.len()];
+    let mut scratch = Scratch::of(schedule::workspace(from.rows.len(), from.names.len(), offsets.len()));
+    let verified = schedule::schedule(
+        (&from.rows, &rows, from.names.len()),
+        offsets,
+        (&device, true),
+        &args.constraints.get(),
+        scratch.lend(),
+        Room { timings: &mut timings, blocks: &mut blocks, names: &mut names },
+    );
+    match verified {
+        Ok(verified) => Ok((*verified.run(), verified.plan().peak())),
+        Err(e @ (Error::Row { .. } | Error::Invalid(_) | Error::HostTooSmall { .. })) => {
+            Err(Failure::No(rewritten.explain(&e)))
+        }
+        Err(e) => Err(InputError::file(&args.input, original.explain(&e)).into()),
+    }
+}
+
+impl Verdict {
+    fn of(run: &Run, footprint: u64) -> Self {
+        Self {
+            verified: true,
+            error: None,
+            footprint: Some(footprint),
+            peak_load: Some(run.peak_load),
+            time_ns: Some(run.time_ns),
+            overhead: Some(run.overhead()),
+            swapped_bytes: Some(run.swapped_bytes),
+        }
+    }
+
+    fn json(&self, out: &mut impl Write) -> io::Result<()> {
+        serde_json::to_writer(&mut *out, self)?;
+        writeln!(out)
+    }
+
+    fn text(&self, out: &mut impl Write) -> io::Result<()> {
+        for (name, bytes) in
+            [("footprint", self.footprint), ("peak load", self.peak_load), ("swapped", self.swapped_bytes)]
+        {
+            writeln!(out, "{name:<9} {} bytes", bytes.unwrap_or(0))?;
+        }
+        writeln!(out, "overhead  {:.3} %", 100.0 * self.overhead.unwrap_or(0.0))?;
+        writeln!(out, "verified  yes")
+    }
+}

@@ -1,0 +1,301 @@
+//! `sublet fit` and `sublet sweep`, and what the judge in Python says of them.
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+use support::{Folder, Ran, folder_from, sublet};
+
+const SKIPPED: &str = "rewritten traces are not held against the judge";
+
+/// The corpus and the judge of rewritten traces.
+fn corpus() -> Option<(PathBuf, PathBuf)> {
+    let data = folder_from("SUBLET_DATA", SKIPPED)?;
+    let judges = folder_from("SUBLET_JUDGES", SKIPPED)?;
+    Some((data.join("traces"), judges.join("check_schedule.py")))
+}
+
+fn judge(script: &PathBuf, args: &[&str]) -> Value {
+    let output = Command::new("python3").arg(script).args(args).output().expect("python3");
+    serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
+}
+
+/// A weight, and a chain of two activations of which the first is read again at the end.
+const TRACE: &str = "\
+time_ns,event,block,bytes,op
+0,malloc,w,4096,
+0,malloc,a,8388608,0
+0,read,w,,0
+1000000,write,a,,0
+1000000,malloc,b,8388608,1
+1000000,read,a,,1
+2000000,write,b,,1
+2000000,malloc,c,8388608,2
+2000000,read,b,,2
+9000000,write,c,,2
+9000000,free,b,,
+9000000,read,c,,3
+11000000,write,w,,3
+11000000,free,c,,
+11000000,read,a,,4
+11500000,write,w,,4
+11500000,free,a,,
+";
+
+fn peak_of(trace: &str) -> u64 {
+    sublet(&["stats", trace, "--json"]).json()["max_load"].as_u64().unwrap()
+}
+
+#[test]
+fn writes_the_trace_the_plan_and_the_timeline() {
+    let folder = Folder::new();
+    let (trace, out) = (folder.file("t.csv", TRACE), folder.path("fitted"));
+    let report = folder.path("fit.html");
+    let ran = sublet(&["fit", &trace, "--limit", "17M", "--output", &out, "--report", &report, "--json"]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let json = ran.json();
+    assert_eq!(json["verified"], true);
+    assert_eq!(json["original_peak"], 3 * 8_388_608 + 4096);
+    assert_eq!(json["overhead"], 0.0, "a leaves while op 1 runs, and returns while op 3 runs");
+    assert_eq!(json["swapped_bytes"], 2 * 8_388_608);
+    assert!(json["footprint"].as_u64().unwrap() <= 17 << 20);
+    let rewritten = folder.read("fitted/rewritten.csv");
+    assert!(rewritten.contains(",swap_out,a,,") && rewritten.contains(",swap_in,a,,"), "{rewritten}");
+    assert!(folder.read("fitted/plan.csv").contains("\na#1,"));
+    let timeline: Value = serde_json::from_str(&folder.read("fitted/timeline.json")).unwrap();
+    let on = |tid: u64| timeline.as_array().unwrap().iter().filter(|e| e["ph"] == "X" && e["tid"] == tid).count();
+    assert_eq!((on(0), on(1), on(2)), (5, 1, 1));
+    assert!(folder.read("fit.html").contains("a#1"));
+    let again = sublet(&[
+        "verify",
+        &trace,
+        &format!("{out}/plan.csv"),
+        "--rewritten",
+        &format!("{out}/rewritten.csv"),
+        "--json",
+    ]);
+    assert_eq!((again.status, &again.json()["time_ns"]), (0, &json["time_ns"]));
+}
+
+#[test]
+fn a_stall_is_on_the_timeline() {
+    let folder = Folder::new();
+    let (trace, out) = (
+        folder.file(
+            "t.csv",
+            TRACE.replace("9000000", "2200000").replace("11000000", "2300000").replace("11500000", "2700000"),
+        ),
+        folder.path("fitted"),
+    );
+    let json = sublet(&["fit", &trace, "--limit", "17M", "--output", &out, "--json"]).json();
+    assert!(json["overhead"].as_f64().unwrap() > 0.1, "{json}");
+    let timeline: Value = serde_json::from_str(&folder.read("fitted/timeline.json")).unwrap();
+    let stalls: f64 =
+        timeline.as_array().unwrap().iter().filter(|e| e["name"] == "stall").map(|e| e["dur"].as_f64().unwrap()).sum();
+    let longer = json["time_ns"].as_f64().unwrap() - 2_700_000.0;
+    assert!((stalls * 1e3 - longer).abs() < 1.0, "{stalls} µs of {longer} ns");
+}
+
+#[test]
+fn below_what_is_possible_the_least_limit_is_told() {
+    let folder = Folder::new();
+    let trace = folder.file("t.csv", TRACE);
+    let ran = sublet(&["fit", &trace, "--limit", "10M", "--json"]);
+    assert_eq!((ran.status, &ran.json()["verified"]), (1, &Value::Bool(false)), "{ran:?}");
+    let least = ran.json()["least_limit"].as_u64().unwrap();
+    assert!(ran.err.contains(&least.to_string()), "{ran:?}");
+    assert_eq!(sublet(&["fit", &trace, "--limit", &least.to_string()]).status, 0);
+    assert_eq!(sublet(&["fit", &trace, "--limit", &(least - 1).to_string()]).status, 1);
+}
+
+#[test]
+fn devices() {
+    let folder = Folder::new();
+    let trace = folder.file("t.csv", TRACE);
+    let fit = |device: &str| sublet(&["fit", &trace, "--limit", "17M", "--device", device, "--json"]);
+    let integrated = fit("jetson-orin");
+    assert_eq!(integrated.status, 2);
+    assert!(
+        integrated.err.contains("share one memory") && integrated.err.contains("computing again"),
+        "{integrated:?}"
+    );
+    assert!(fit("abacus").err.contains("gtx1080ti"));
+    assert_eq!(fit("h200").json()["overhead"], 0.0);
+    let slow = folder.file("slow.csv", "out_bytes_per_s,in_bytes_per_s,latency_ns\n1000000000,2000000000,5000\n");
+    assert!(fit(&slow).json()["overhead"].as_f64().unwrap() > 0.2);
+    let none = folder.file("none.csv", "out_bytes_per_s,in_bytes_per_s,latency_ns\n0,1,1\n");
+    assert_eq!(fit(&none).status, 2);
+    let full = folder
+        .file("full.csv", "out_bytes_per_s,in_bytes_per_s,latency_ns,host_bytes\n12000000000,12000000000,10000,1000\n");
+    assert!(fit(&full).err.contains("can hold 1000"));
+}
+
+#[test]
+fn an_instance_cannot_be_fitted() {
+    let folder = Folder::new();
+    let instance = folder.file("i.csv", "id,lower,upper,size\na,0,2,8\n");
+    let ran = sublet(&["fit", &instance, "--limit", "8"]);
+    assert_eq!(ran.status, 2);
+    assert!(ran.err.contains("expected a trace"), "{ran:?}");
+}
+
+#[test]
+fn a_sweep_is_a_table_a_curve_and_a_page() {
+    let folder = Folder::new();
+    let (trace, csv, html) = (folder.file("t.csv", TRACE), folder.path("curve.csv"), folder.path("curve.html"));
+    let ran = sublet(&["sweep", &trace, "--points", "3", "--output", &csv, "--report", &html]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert!(ran.out.contains("no schedule without overhead can go below"), "{}", ran.out);
+    let curve = folder.read("curve.csv");
+    let auto: Vec<&str> = curve.lines().filter(|l| l.contains(",auto,")).collect();
+    assert_eq!(auto.len(), 3, "{curve}");
+    assert!(folder.read("curve.html").contains("<polyline"));
+}
+
+/// The judge's figures, against the tool's.
+fn agree(ran: &Ran, verdict: &Value) {
+    let json = ran.json();
+    assert_eq!(verdict["valid"], true, "{verdict} {json}");
+    for name in ["peak_load", "footprint", "swapped_bytes"] {
+        assert_eq!(verdict[name], json[name], "{name}");
+    }
+    let (theirs, ours) = (verdict["time_ns"].as_f64().unwrap(), json["time_ns"].as_f64().unwrap());
+    assert!((theirs - ours).abs() <= 1e-5 * theirs, "{theirs} {ours}");
+}
+
+#[test]
+fn the_judge_accepts_every_policy_at_every_limit() {
+    let Some((traces, script)) = corpus() else { return };
+    let folder = Folder::new();
+    for name in ["vgg11_cifar_train_b100", "alexnet_train_b64", "googlenet_train_b32"] {
+        let trace = traces.join(format!("{name}.csv")).to_str().unwrap().to_owned();
+        let peak = peak_of(&trace);
+        let mut fitted = 0;
+        for percent in [95, 80, 65, 50, 40] {
+            let limit = (peak * percent / 100).to_string();
+            for policy in ["auto", "doa", "aoa", "wdoa", "swdoa", "bayes", "layer"] {
+                let out = folder.path("fitted");
+                let ran = sublet(&["fit", &trace, "--limit", &limit, "--policy", policy, "--output", &out, "--json"]);
+                if ran.status == 1 {
+                    continue;
+                }
+                let (rewritten, plan) = (format!("{out}/rewritten.csv"), format!("{out}/plan.csv"));
+                let args = [&trace, &rewritten, "--plan", &plan, "--limit", &limit, "--cyclic"];
+                agree(&ran, &judge(&script, &args));
+                fitted += 1;
+            }
+        }
+        assert!(fitted >= 7, "{name}: {fitted}");
+    }
+}
+
+/// Reductions of the footprint without overhead that have been reached; in percent of the peak.
+#[test]
+fn footprints_without_overhead() {
+    let Some((traces, _)) = corpus() else { return };
+    for (name, percent) in [
+        ("resnet50_cifar_train_b100", 47),
+        ("resnet18_cifar_train_b100", 32),
+        ("vgg16_cifar_train_b100", 56),
+        ("vgg11_cifar_train_b100", 63),
+        ("resnet50_train_b32", 84),
+        ("seq2seq_train_b64", 78),
+    ] {
+        let trace = traces.join(format!("{name}.csv")).to_str().unwrap().to_owned();
+        let limit = (peak_of(&trace) * percent / 100).to_string();
+        let json = sublet(&["fit", &trace, "--limit", &limit, "--json"]).json();
+        assert!(json["overhead"].as_f64().unwrap() <= 0.001, "{name} {json}");
+    }
+}
+
+#[test]
+fn auto_bayes_and_the_scores_are_in_order() {
+    let Some((traces, _)) = corpus() else { return };
+    let folder = Folder::new();
+    for name in ["vgg11_cifar_train_b100", "alexnet_train_b32", "resnet18_cifar_train_b100"] {
+        let trace = traces.join(format!("{name}.csv")).to_str().unwrap().to_owned();
+        let csv = folder.path("curve.csv");
+        assert_eq!(sublet(&["sweep", &trace, "--points", "6", "--output", &csv]).status, 0);
+        let curve = folder.read("curve.csv");
+        let rows: Vec<Vec<&str>> = curve.lines().skip(1).map(|l| l.split(',').collect()).collect();
+        let overhead = |limit: &str, policy: &str| {
+            let row = rows.iter().find(|r| r[0] == limit && r[1] == policy);
+            row.map_or(f64::INFINITY, |r| r[4].parse().unwrap())
+        };
+        for row in rows.iter().filter(|r| r[1] == "auto") {
+            let bayes = overhead(row[0], "bayes");
+            assert!(overhead(row[0], "auto") <= bayes, "{name} {row:?}");
+            for score in ["doa", "aoa", "wdoa", "swdoa"] {
+                assert!(bayes <= overhead(row[0], score), "{name} {score} {row:?}");
+            }
+        }
+    }
+}
+
+/// Rows are lost, doubled and moved; the verifier and the judge say the same of what is left.
+#[test]
+fn the_judge_and_the_verifier_agree_on_broken_traces() {
+    let Some((traces, script)) = corpus() else { return };
+    let folder = Folder::new();
+    let trace = traces.join("vgg11_cifar_train_b100.csv").to_str().unwrap().to_owned();
+    let out = folder.path("fitted");
+    let limit = (peak_of(&trace) / 2).to_string();
+    assert_eq!(sublet(&["fit", &trace, "--limit", &limit, "--output", &out]).status, 0);
+    let rewritten = folder.read("fitted/rewritten.csv");
+    let (header, rows) = rewritten.split_once('\n').unwrap();
+    // Times are not part of what is judged: without them any order of rows is a trace that can be read.
+    let rows: Vec<String> = rows.lines().map(|l| format!("0,{}", l.split_once(',').unwrap().1)).collect();
+    let copies: Vec<usize> = (0..rows.len()).filter(|&i| rows[i].contains("swap_")).collect();
+    let mut random = 1u64;
+    let mut below = |n: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) as usize % n
+    };
+    let (mut valid, mut invalid) = (0, 0);
+    for round in 0..120 {
+        let mut mutated = rows.clone();
+        // Near a copy, where most can go wrong.
+        let at = (copies[below(copies.len())] + below(9)).saturating_sub(4).min(rows.len() - 1);
+        match round % 4 {
+            0 => drop(mutated.remove(at)),
+            1 => mutated.insert(at, rows[at].clone()),
+            2 => mutated.swap(at, (at + 1).min(rows.len() - 1)),
+            _ => {
+                let row = mutated.remove(at);
+                mutated.insert((at + below(60)).saturating_sub(30).min(rows.len() - 1), row);
+            }
+        }
+        let file = folder.file("mutated.csv", format!("{header}\n{}\n", mutated.join("\n")));
+        let plan = folder.path("mutated.plan.csv");
+        let placed = sublet(&["plan", &file, "--output", &plan]).status == 0;
+        let ours = placed.then(|| sublet(&["verify", &trace, &plan, "--rewritten", &file, "--json"]));
+        let mut args = vec![trace.as_str(), &file, "--cyclic"];
+        if placed {
+            args.extend(["--plan", &plan]);
+        }
+        let theirs = judge(&script, &args);
+        if let Some(ran) = ours.filter(|ran| ran.status == 0) {
+            agree(&ran, &theirs);
+            valid += 1;
+        } else {
+            assert_eq!(theirs["valid"], false, "round {round}: {theirs}");
+            invalid += 1;
+        }
+    }
+    assert!(valid > 10 && invalid > 10, "{valid} valid, {invalid} invalid");
+}
+
+#[test]
+fn the_example_of_swapping_is_accepted() {
+    let Some((traces, script)) = corpus() else { return };
+    let folder = Folder::new();
+    let trace = traces.join("vgg11_cifar_train_b100.csv").to_str().unwrap().to_owned();
+    let example = traces.parent().unwrap().join("examples/vgg11_cifar_train_b100.at60.rewritten.csv");
+    let example = example.to_str().unwrap();
+    let plan = folder.path("plan.csv");
+    assert_eq!(sublet(&["plan", example, "--output", &plan]).status, 0);
+    let ran = sublet(&["verify", &trace, &plan, "--rewritten", example, "--json"]);
+    agree(&ran, &judge(&script, &[&trace, example, "--plan", &plan, "--cyclic"]));
+}

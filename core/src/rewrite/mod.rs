@@ -1,0 +1,8 @@
+//! Passes from a trace to a trace that computes the same and needs less memory.
+//!
+//! A pass decides and writes rows; what it wrote counts for nothing until
+//! [`verify::schedule`](crate::verify::schedule::schedule) has accepted it. [`fit`] puts the passes and the
+//! placement together.
+
+pub mod fit;
+pub mod swap;

@@ -1,0 +1,200 @@
+//! A load that no schedule without overhead can go below.
+//!
+//! A relaxation: blocks move in parts and without latency, and each row is looked at on its own. By the time of a row
+//! the link out can have moved only what was released early enough, and the link in must bring it back in time; the
+//! windows of what is away are nested, so that the shortest first is the tightest. Blocks of any size may move, and the
+//! gaps of persistent blocks cross the end of the iteration.
+//!
+//! Rows are looked at by falling load, until the load itself is below the bound. O(rows · gaps) at worst, in
+//! practice a small part of the rows; linear workspace.
+
+use crate::error::RowFault;
+use crate::simulate::Device;
+use crate::table::{Table, at, count};
+use crate::trace::{Event, Op, Row};
+use crate::{Error, Workspace, WorkspaceLen, sort};
+
+/// Length of the workspace that [`load_without_overhead`] needs.
+#[must_use]
+pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    let gaps = rows + blocks;
+    WorkspaceLen { words: 2 * rows + 3 * blocks + 6 * gaps, indices: 2 * rows + 2 * gaps + blocks }
+}
+
+/// A lower bound on the peak load of every schedule whose overhead is 0, in bytes.
+///
+/// # Errors
+/// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a block number that is not below
+/// `block_count`, or a copy.
+///
+/// ```
+/// use sublet_core::rewrite::swap::bound;
+/// use sublet_core::simulate::Device;
+/// use sublet_core::trace::{Event, Op, Row};
+/// use sublet_core::Workspace;
+/// let row = |time_ns, event, block, bytes, op| Row { time_ns, event, block, bytes, op };
+/// let rows = [
+///     row(0, Event::Malloc, 0, 8_000, Op::First(0)),
+///     row(1_000, Event::Write, 0, 0, Op::First(0)),
+///     row(1_500, Event::Malloc, 1, 8_000, Op::First(1)),
+///     row(1_500, Event::Write, 1, 0, Op::First(1)),
+///     row(1_500, Event::Free, 1, 0, Op::First(1)),
+///     row(9_000, Event::Read, 0, 0, Op::First(2)),
+///     row(9_000, Event::Free, 0, 0, Op::First(2)),
+/// ];
+/// let len = bound::workspace(rows.len(), 2);
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let device = Device::symmetric(12e9);
+/// let least = bound::load_without_overhead(&rows, 2, &device, Workspace::new(&mut words, &mut indices))?;
+/// // In the 500 ns until the second block is allocated, 6,000 bytes of the first can have left.
+/// assert_eq!(least, 10_000);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn load_without_overhead(
+    rows: &[Row],
+    block_count: usize,
+    device: &Device,
+    mut scratch: Workspace<'_>,
+) -> Result<u64, Error> {
+    scratch.check(workspace(rows.len(), block_count))?;
+    let n = count(rows);
+    let mut load = scratch.words(rows.len());
+    let mut released = scratch.words(rows.len());
+    let mut size = scratch.words(block_count);
+    let mut blocks = Blocks {
+        first: scratch.words(block_count),
+        last_release: scratch.words(block_count),
+        state: scratch.indices(block_count),
+    };
+    let gaps_len = rows.len() + block_count;
+    let mut gaps = Gaps {
+        release: scratch.words(gaps_len),
+        deadline: scratch.words(gaps_len),
+        size: scratch.words(gaps_len),
+        len: 0,
+    };
+    let mut present = 0u64;
+    for (row, r) in (0u32..).zip(rows) {
+        let refuse = |fault| Err(Error::Row { row, fault });
+        if usize::try_from(r.block).map_or(true, |b| b >= block_count) {
+            return refuse(RowFault::UnknownBlock);
+        }
+        match r.event {
+            Event::Malloc => {
+                size[r.block] = r.bytes;
+                present = present.saturating_add(r.bytes);
+            }
+            Event::Free => present = present.saturating_sub(size[r.block]),
+            Event::Read | Event::Write => {}
+            Event::SwapIn | Event::SwapOut => return refuse(RowFault::NotRecorded),
+        }
+        load[row] = present;
+    }
+    // What an operator accesses is released when its rows end.
+    for row in (0..n).rev() {
+        let r = at(rows, row);
+        let goes_on = row + 1 < n && r.op != Op::None && at(rows, row + 1).op == r.op;
+        released[row] = if goes_on { released[row + 1] } else { r.time_ns };
+    }
+    for (row, r) in (0u32..).zip(rows) {
+        match r.event {
+            Event::Free => blocks.state[r.block] |= FREED,
+            Event::Read | Event::Write => {
+                if blocks.state[r.block] & ACCESSED == 0 {
+                    blocks.first[r.block] = r.time_ns;
+                } else if r.time_ns > blocks.last_release[r.block] {
+                    gaps.push(blocks.last_release[r.block], r.time_ns, size[r.block]);
+                }
+                blocks.state[r.block] |= ACCESSED;
+                blocks.last_release[r.block] = released[row];
+            }
+            _ => {}
+        }
+    }
+    let end = rows.last().map_or(0, |r| r.time_ns);
+    for b in 0..u32::try_from(block_count).unwrap_or(u32::MAX) {
+        if blocks.state[b] == ACCESSED {
+            gaps.push(blocks.last_release[b], blocks.first[b].saturating_add(end), size[b]);
+        }
+    }
+    Ok(over_rows(rows, &load, &gaps, device, scratch))
+}
+
+const ACCESSED: u32 = 1;
+const FREED: u32 = 2;
+
+/// What is known of each block while the rows are read.
+struct Blocks<'a> {
+    first: Table<'a, u64>,
+    last_release: Table<'a, u64>,
+    state: Table<'a, u32>,
+}
+
+struct Gaps<'a> {
+    release: Table<'a, u64>,
+    deadline: Table<'a, u64>,
+    size: Table<'a, u64>,
+    len: u32,
+}
+
+impl Gaps<'_> {
+    fn push(&mut self, release: u64, deadline: u64, size: u64) {
+        self.release[self.len] = release;
+        self.deadline[self.len] = deadline;
+        self.size[self.len] = size;
+        self.len += 1;
+    }
+}
+
+/// The bound over all rows.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a bound in bytes"
+)]
+fn over_rows(rows: &[Row], load: &Table<'_, u64>, gaps: &Gaps<'_>, device: &Device, mut scratch: Workspace<'_>) -> u64 {
+    let end = rows.last().map_or(0, |r| r.time_ns);
+    let n = count(rows);
+    let mut by_load = scratch.indices(rows.len());
+    let mut rows_aside = scratch.indices(rows.len());
+    sort::identity(&mut by_load, n);
+    sort::by_key(&mut by_load, n, &mut rows_aside, |row| !load[row]);
+    let most = gaps.release.len();
+    let (mut since, mut until, mut size) = (scratch.words(most), scratch.words(most), scratch.words(most));
+    let (mut order, mut aside) = (scratch.indices(most), scratch.indices(most));
+    let mut bound = 0.0f64;
+    for i in 0..n {
+        let row = by_load[i];
+        let loaded = load[row] as f64;
+        if loaded <= bound {
+            break;
+        }
+        let time = at(rows, row).time_ns;
+        let (mut away, mut bytes) = (0, 0.0);
+        for gap in 0..gaps.len {
+            let (release, deadline) = (gaps.release[gap], gaps.deadline[gap]);
+            // In this iteration, or as what began to leave in the one before.
+            let now = Some(time).filter(|&t| release.saturating_add(end) >= t);
+            let then = time.checked_add(end).filter(|_| release >= time);
+            if let Some(t) = [now, then].into_iter().flatten().find(|&t| release < t && t < deadline) {
+                since[away] = t - release;
+                until[away] = deadline - t;
+                size[away] = gaps.size[gap];
+                bytes += gaps.size[gap] as f64;
+                away += 1;
+            }
+        }
+        let mut movable = bytes;
+        for (windows, bandwidth) in [(&since, device.out_bandwidth), (&until, device.in_bandwidth)] {
+            sort::identity(&mut order, away);
+            sort::by_key(&mut order, away, &mut aside, |k| windows[k]);
+            let moved = (0..away)
+                .map(|k| order[k])
+                .fold(0.0f64, |moved, k| (moved + size[k] as f64).min(windows[k] as f64 * (bandwidth / 1e9)));
+            movable = movable.min(moved);
+        }
+        bound = bound.max(loaded - movable);
+    }
+    bound as u64
+}

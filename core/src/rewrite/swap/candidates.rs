@@ -1,0 +1,304 @@
+//! What may leave the device, and when.
+//!
+//! The rows of a trace are grouped by operator: a *segment* is the accesses of one operator with the mallocs before
+//! and the frees after them, and copies happen at the *boundaries* between segments. A *gap* is a run of segments in
+//! which a block is not accessed; while it is away its bytes are free in all of them. A *version* is what a block
+//! holds from one write to the next: one copy on the host serves all gaps of a version.
+//!
+//! A persistent block has two more gaps where iterations repeat: before its first access (head) and after its last
+//! (tail). It may be away at the head if its final version is on the host at the end; the host then has its initial
+//! version from the start, for all gaps of it. It may be away at the tail if it is away at the head too.
+//!
+//! Blocks below the least size are left alone. No gap ends in a free. O(rows).
+
+use crate::error::RowFault;
+use crate::simulate;
+use crate::table::Table;
+use crate::trace::{Event, Row};
+use crate::{Error, Workspace, WorkspaceLen};
+
+/// No version, no gap, no segment.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Segments in which a block is idle.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gap {
+    pub(super) block: u32,
+    /// The first idle segment.
+    pub(super) begin: u32,
+    /// The segment that accesses the block again; the number of segments for a tail.
+    pub(super) end: u32,
+    pub(super) version: u32,
+    /// The gap of the same version before it, or [`NONE`].
+    pub(super) previous: u32,
+    /// For a tail: the head of the same block. For a head: its tail.
+    pub(super) other_end: u32,
+    pub(super) kind: Kind,
+}
+
+/// What has to happen around a gap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Out before, in after.
+    #[default]
+    Middle,
+    /// What the block holds is never read again: nothing is copied.
+    Dead,
+    /// In after; away at the start.
+    Head,
+    /// Away at the start, and written before it is read.
+    DeadHead,
+    /// Out before; away at the end.
+    Tail,
+}
+
+impl Kind {
+    pub(super) fn is_head(self) -> bool {
+        matches!(self, Self::Head | Self::DeadHead)
+    }
+
+    /// Whether the block comes back by a copy.
+    pub(super) fn returns(self) -> bool {
+        matches!(self, Self::Middle | Self::Head)
+    }
+}
+
+/// The trace, as the pass sees it.
+pub(super) struct Candidates<'a> {
+    pub(super) rows: &'a [Row],
+    /// How many segments, gaps and versions there are.
+    pub(super) segments: u32,
+    pub(super) gaps: u32,
+    pub(super) versions: u32,
+    /// The first row of each segment, and the number of rows.
+    pub(super) first_row: Table<'a, u32>,
+    /// When compute comes to each boundary if it never waits, in ns; one more than segments.
+    pub(super) time: Table<'a, u64>,
+    /// When the first access of each segment begins if it never waits.
+    pub(super) access_time: Table<'a, u64>,
+    /// When the trace ends.
+    pub(super) end_time: u64,
+    /// The most bytes on the device in each segment.
+    pub(super) load: Table<'a, u64>,
+    /// By block.
+    pub(super) size: Table<'a, u64>,
+    gap: Table<'a, [u32; 7]>,
+    version: Table<'a, [u32; 4]>,
+}
+
+/// What a block holds from one write to the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Version {
+    pub(super) block: u32,
+    /// The boundary from which it can be copied; [`NONE`] if it holds nothing.
+    pub(super) release: u32,
+    /// Its last gap, from which the others follow, or [`NONE`].
+    pub(super) last_gap: u32,
+    /// For the initial version of a persistent block: the final one, which may be the same; else [`NONE`].
+    pub(super) last: u32,
+}
+
+/// Length of the workspace of [`Candidates`].
+pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    let most = rows + blocks;
+    WorkspaceLen { words: 3 * rows + 2 + blocks, indices: rows + 1 + (7 + 4) * most + 5 * blocks }
+}
+
+impl<'a> Candidates<'a> {
+    /// Finds them among the blocks of at least `least` bytes.
+    ///
+    /// # Errors
+    /// A row with a block number that is not below `block_count`, or a copy.
+    pub(super) fn new(
+        rows: &'a [Row],
+        block_count: usize,
+        least: u64,
+        scratch: &mut Workspace<'a>,
+    ) -> Result<Self, Error> {
+        let most = rows.len() + block_count;
+        let mut found = Self {
+            rows,
+            segments: 0,
+            gaps: 0,
+            versions: 0,
+            first_row: scratch.indices(rows.len() + 1),
+            time: scratch.words(rows.len() + 1),
+            access_time: scratch.words(rows.len() + 1),
+            end_time: rows.last().map_or(0, |r| r.time_ns),
+            load: scratch.words(rows.len()),
+            size: scratch.words(block_count),
+            gap: scratch.index_records(most),
+            version: scratch.index_records(most),
+        };
+        let mut blocks = scratch.index_records(block_count);
+        found.check(rows, block_count)?;
+        found.segment(rows);
+        found.collect(least, &mut blocks);
+        Ok(found)
+    }
+
+    pub(super) fn gap(&self, gap: u32) -> Gap {
+        let [block, begin, end, version, previous, other_end, kind] = self.gap[gap];
+        let kind = match kind {
+            1 => Kind::Dead,
+            2 => Kind::Head,
+            3 => Kind::DeadHead,
+            4 => Kind::Tail,
+            _ => Kind::Middle,
+        };
+        Gap { block, begin, end, version, previous, other_end, kind }
+    }
+
+    pub(super) fn version(&self, version: u32) -> Version {
+        let [block, release, last_gap, last] = self.version[version];
+        Version { block, release, last_gap, last }
+    }
+
+    /// The gaps of a version, the last first.
+    pub(super) fn gaps_of(&self, version: u32) -> impl Iterator<Item = (u32, Gap)> + '_ {
+        let mut next = self.version(version).last_gap;
+        core::iter::from_fn(move || {
+            let gap = next;
+            (gap != NONE).then(|| {
+                let found = self.gap(gap);
+                next = found.previous;
+                (gap, found)
+            })
+        })
+    }
+
+    fn check(&mut self, rows: &[Row], block_count: usize) -> Result<(), Error> {
+        for (row, r) in (0u32..).zip(rows) {
+            let refuse = |fault| Err(Error::Row { row, fault });
+            if usize::try_from(r.block).map_or(true, |b| b >= block_count) {
+                return refuse(RowFault::UnknownBlock);
+            }
+            match r.event {
+                Event::SwapIn | Event::SwapOut => return refuse(RowFault::NotRecorded),
+                Event::Malloc if self.size[r.block] > 0 => return refuse(RowFault::NotRecorded),
+                Event::Malloc => self.size[r.block] = r.bytes,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the segments begin, their times and loads.
+    fn segment(&mut self, rows: &[Row]) {
+        let (mut row, mut load) = (0, 0u64);
+        while row < rows.len() {
+            let g = self.segments;
+            let begin = row;
+            let is_access = |i: usize| rows.get(i).is_some_and(|r| r.event.is_access());
+            while row < rows.len() && !is_access(row) {
+                row += 1;
+            }
+            if row < rows.len() {
+                self.access_time[g] = rows.get(row).map_or(0, |r| r.time_ns);
+                row = simulate::operator(rows, row);
+                while rows.get(row).is_some_and(|r| r.event == Event::Free) {
+                    row += 1;
+                }
+            } else {
+                self.access_time[g] = self.end_time;
+            }
+            self.first_row[g] = u32::try_from(begin).unwrap_or(u32::MAX);
+            self.load[g] = load;
+            self.time[g + 1] = if g > 0 { self.time[g] } else { 0 };
+            for r in rows.get(begin..row).unwrap_or_default() {
+                match r.event {
+                    Event::Malloc => load = load.saturating_add(r.bytes),
+                    Event::Free => load = load.saturating_sub(self.size[r.block]),
+                    _ => self.time[g + 1] = r.time_ns,
+                }
+                self.load[g] = self.load[g].max(load);
+            }
+            self.segments += 1;
+        }
+        self.first_row[self.segments] = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+    }
+
+    /// The versions and gaps. Per block, `blocks` holds: 1 + the segment of its last access, 1 + its version, 1 + its
+    /// initial version, 1 + its head, whether it is persistent.
+    fn collect(&mut self, least: u64, blocks: &mut Table<'_, [u32; 5]>) {
+        let rows = self.rows;
+        for r in rows {
+            match r.event {
+                Event::Malloc if r.time_ns == 0 => blocks[r.block][4] = 1,
+                Event::Free => blocks[r.block][4] = 0,
+                _ => {}
+            }
+        }
+        for g in 0..self.segments {
+            let range = self.first_row[g]..self.first_row[g + 1];
+            for r in range.filter_map(|i| rows.get(usize::try_from(i).ok()?)) {
+                if !r.event.is_access() || self.size[r.block] < least {
+                    continue;
+                }
+                self.access(g, r, &mut blocks[r.block]);
+            }
+        }
+        let blocks_len = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+        for b in 0..blocks_len {
+            let [accessed, version, initial, head, persistent] = blocks[b];
+            if persistent == 0 || accessed == 0 {
+                continue;
+            }
+            self.version[initial - 1][3] = version - 1;
+            if head > 0 && accessed < self.segments {
+                let tail = self.add(Gap {
+                    block: b,
+                    begin: accessed,
+                    end: self.segments,
+                    version: version - 1,
+                    previous: NONE,
+                    other_end: head - 1,
+                    kind: Kind::Tail,
+                });
+                self.gap[head - 1][5] = tail;
+            }
+        }
+    }
+
+    fn access(&mut self, g: u32, r: &Row, [last, version, initial, head, persistent]: &mut [u32; 5]) {
+        if *version == 0 && (*persistent > 0 || r.event == Event::Read) {
+            *version = self.add_version(r.block, if *persistent > 0 { g.max(1) } else { NONE });
+            *initial = *version;
+        }
+        let reads = r.event == Event::Read;
+        let gap = |begin, kind| Gap { block: r.block, begin, end: g, kind, other_end: NONE, ..Gap::default() };
+        if *last == 0 && *persistent > 0 && g >= 1 {
+            let kind = if reads { Kind::Head } else { Kind::DeadHead };
+            *head = 1 + self.add(Gap { version: *version - 1, ..gap(0, kind) });
+        } else if *last > 0 && *last < g && (!reads || self.version[*version - 1][1] != NONE) {
+            let kind = if reads { Kind::Middle } else { Kind::Dead };
+            self.add(Gap { version: *version - 1, ..gap(*last, kind) });
+        }
+        *last = g + 1;
+        if r.event == Event::Write && (*version == *initial || self.version[*version - 1][1] != g + 1) {
+            *version = self.add_version(r.block, g + 1);
+        }
+    }
+
+    fn add_version(&mut self, block: u32, release: u32) -> u32 {
+        self.version[self.versions] = [block, release, NONE, NONE];
+        self.versions += 1;
+        self.versions
+    }
+
+    fn add(&mut self, gap: Gap) -> u32 {
+        let Gap { block, begin, end, version, other_end, kind, .. } = gap;
+        let kind = match kind {
+            Kind::Middle => 0,
+            Kind::Dead => 1,
+            Kind::Head => 2,
+            Kind::DeadHead => 3,
+            Kind::Tail => 4,
+        };
+        let id = self.gaps;
+        self.gap[id] = [block, begin, end, version, self.version[version][2], other_end, kind];
+        self.version[version][2] = id;
+        self.gaps += 1;
+        id
+    }
+}

@@ -1,0 +1,364 @@
+//! The direct way: search over the positions, with the simulated time as judge.
+//!
+//! A state is a schedule whose load is within the limit. A move disturbs it: a gap gives later or takes earlier, is
+//! widened, dropped or newly used. *Repair* widens or uses other gaps until every segment fits again, each drawn with a
+//! chance that falls with the copies and the delay it is likely to cost; *trim* then narrows the gaps around wherever
+//! memory allows, in random order, so that copies get more time. The result is kept if it takes no longer, or by the
+//! rule of simulated annealing if it takes a little longer, and undone if not. Half of the moves start at gaps around a
+//! segment that had to wait. The best state seen is the result; the search ends early when nothing waits any more.
+//!
+//! All random choices come from one seeded generator. Work is counted in segments and gaps looked at. Scratch: a log of
+//! the positions before the move, and a copy of the best.
+
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use super::candidates::{Gap, Kind, NONE};
+use super::schedule::{Positions, Schedule};
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen};
+
+/// The tables of a search.
+pub(super) struct Search<'a> {
+    /// Gaps with their positions before the move, in the order in which they were moved.
+    log: Table<'a, [u32; 3]>,
+    log_len: u32,
+    best: Positions<'a>,
+    random: SplitMix64,
+    work: u64,
+}
+
+/// Length of the workspace of a [`Search`].
+pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    Positions::workspace(rows, blocks).and(WorkspaceLen { words: 0, indices: 3 * LOG })
+}
+
+/// The most positions that one move may change; a move that would change more is undone.
+const LOG: usize = 512;
+const LOG_U32: u32 = 512;
+
+/// The annealing begins by taking what is longer by this part of the original's time.
+const HEAT: f64 = 0.002;
+
+impl<'a> Search<'a> {
+    pub(super) fn new(rows: usize, blocks: usize, seed: u64, scratch: &mut Workspace<'a>) -> Self {
+        Self {
+            log: scratch.index_records(LOG),
+            log_len: 0,
+            best: Positions::new(rows, blocks, scratch),
+            random: SplitMix64::seed_from_u64(seed),
+            work: 0,
+        }
+    }
+
+    /// Widens gaps until the load is within `limit`; false if that cannot be.
+    pub(super) fn lower(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
+        let segments = schedule.candidates().segments;
+        for segment in 0..segments {
+            while schedule.load(segment) > limit {
+                self.log_len = 0;
+                if !self.free_memory(schedule, segment, segments, NONE, limit) {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Improves a schedule whose load is within `limit` by `work`; what it takes longer than the original is returned.
+    #[expect(clippy::cast_precision_loss, reason = "a temperature")]
+    pub(super) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
+        let c = schedule.candidates();
+        let mut present = schedule.run(f64::INFINITY, |_| ()).overhead;
+        let mut least = present;
+        self.best.keep(schedule);
+        self.work = 0;
+        let heat = HEAT * c.end_time as f64;
+        while self.work < work && least > 0.0 && c.gaps > 0 {
+            let left = 1.0 - self.work as f64 / work as f64;
+            let heat = heat * left * left * left;
+            let bound = present - heat * libm::log(self.unit().max(1e-12));
+            self.log_len = 0;
+            let moved = self.disturb(schedule) && self.repair(schedule, limit);
+            let mut taken = false;
+            if moved {
+                self.trim(schedule, limit);
+                self.work += u64::from(c.segments);
+                let found = schedule.run(bound, |_| ()).overhead;
+                taken = found <= bound && self.log_len < LOG_U32;
+                if taken {
+                    present = found;
+                    if found < least {
+                        least = found;
+                        self.best.keep(schedule);
+                    }
+                }
+            }
+            self.work += 50;
+            if !taken {
+                self.undo(schedule);
+            }
+        }
+        self.best.restore(schedule);
+        schedule.run(f64::INFINITY, |_| ()).overhead
+    }
+
+    fn set(&mut self, schedule: &mut Schedule<'_>, gap: u32, positions: [u32; 2]) {
+        let [give, take] = schedule.at(gap);
+        if [give, take] == positions {
+            return;
+        }
+        if self.log_len < LOG_U32 {
+            self.log[self.log_len] = [gap, give, take];
+            self.log_len += 1;
+            schedule.set(gap, positions);
+        }
+    }
+
+    fn undo(&mut self, schedule: &mut Schedule<'_>) {
+        while self.log_len > 0 {
+            self.log_len -= 1;
+            let [gap, give, take] = self.log[self.log_len];
+            schedule.set(gap, [give, take]);
+        }
+    }
+
+    /// Whether the gap's ends allow it to be used: a tail needs its head.
+    fn may_use(schedule: &Schedule<'_>, g: &Gap) -> bool {
+        g.kind != Kind::Tail || (g.other_end != NONE && schedule.is_used(g.other_end))
+    }
+
+    /// Drops a gap, and with a head its tail.
+    fn drop_gap(&mut self, schedule: &mut Schedule<'_>, gap: u32, g: &Gap) {
+        if g.kind.is_head() && g.other_end != NONE && schedule.is_used(g.other_end) {
+            self.set(schedule, g.other_end, [0, 0]);
+        }
+        self.set(schedule, gap, [0, 0]);
+    }
+
+    /// The move; false if there is none.
+    fn disturb(&mut self, schedule: &mut Schedule<'_>) -> bool {
+        let c = schedule.candidates();
+        let kind = self.below(16);
+        let used = u32::try_from(schedule.used().len()).unwrap_or(u32::MAX);
+        if used == 0 || kind < 3 {
+            return self.insert(schedule);
+        }
+        let gap = self.pick(schedule);
+        let g = c.gap(gap);
+        let [give, take] = schedule.at(gap);
+        if kind < 5 {
+            self.drop_gap(schedule, gap, &g);
+            return true;
+        }
+        // A new position for one of the two ends: near for most moves, anywhere for some.
+        let front = if g.kind.is_head() { false } else { g.kind == Kind::Tail || self.below(2) == 0 };
+        let (low, high) = if front { (g.begin, take) } else { (give, g.end) };
+        let old = if front { give } else { take };
+        let reach = if self.below(4) == 0 { high - low } else { 1 + (high - low) / 8 };
+        let low = low.max(old.saturating_sub(reach));
+        let high = high.min(old.saturating_add(reach));
+        let new = low + self.below(high - low + 1);
+        let positions = if front { [new, take] } else { [give, new] };
+        let [give, take] = schedule.clamp(gap, positions);
+        if give == take {
+            self.drop_gap(schedule, gap, &g);
+        } else {
+            self.set(schedule, gap, [give, take]);
+        }
+        true
+    }
+
+    /// Uses a gap that is not in use, wherever it may be.
+    fn insert(&mut self, schedule: &mut Schedule<'_>) -> bool {
+        let c = schedule.candidates();
+        for _ in 0..8 {
+            let gap = self.below(c.gaps);
+            let g = c.gap(gap);
+            if !schedule.is_used(gap) && Self::may_use(schedule, &g) {
+                let width = g.end - g.begin;
+                let give = g.begin + self.below(1 + width / 2);
+                let take = g.end - self.below(1 + width / 2);
+                let [give, take] = schedule.clamp(gap, [give, take.max(give + 1)]);
+                self.set(schedule, gap, [give, take]);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A gap in use; every other time one with an end before a segment that had to wait.
+    fn pick(&mut self, schedule: &Schedule<'_>) -> u32 {
+        let used = schedule.used();
+        let any = |random: u32| used.get(usize::try_from(random).unwrap_or(0)).copied().unwrap_or(0);
+        let n = u32::try_from(used.len()).unwrap_or(u32::MAX);
+        let first = any(self.below(n));
+        let stalls = schedule.stalls();
+        if stalls.is_empty() || self.below(2) == 0 {
+            return first;
+        }
+        let stalled = u32::try_from(stalls.len()).map_or(0, |n| self.below(n));
+        let segment = stalls.get(usize::try_from(stalled).unwrap_or(0)).copied().unwrap_or(0);
+        // Of a few, the one with an end nearest to the segment.
+        let c = schedule.candidates();
+        let distance = |gap: u32| {
+            let [give, _] = schedule.at(gap);
+            give.abs_diff(segment).min(c.gap(gap).end.abs_diff(segment))
+        };
+        (0..6)
+            .map(|_| any(self.below(n)))
+            .fold(first, |near, gap| if distance(gap) < distance(near) { gap } else { near })
+    }
+
+    /// Widens and uses gaps until every segment that the move touched fits; false if that cannot be.
+    fn repair(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
+        let mut i = 0;
+        // The log grows while segments are repaired; what is widened never needs repair.
+        while i < self.log_len {
+            let [gap, old_give, old_take] = self.log[i];
+            let [give, take] = schedule.at(gap);
+            i += 1;
+            let vacated = if give < take {
+                [(old_give, give.min(old_take)), (take.max(old_give), old_take)]
+            } else {
+                [(old_give, old_take), (0, 0)]
+            };
+            for (from, to) in vacated {
+                let mut segment = from;
+                while segment < to {
+                    if schedule.load(segment) <= limit {
+                        segment += 1;
+                    } else if !self.free_memory(schedule, segment, to, gap, limit) {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Widens one gap, or uses one, so that its bytes are away in `segment` and as far towards `to` as is needed.
+    #[expect(clippy::cast_precision_loss, reason = "a chance")]
+    fn free_memory(&mut self, schedule: &mut Schedule<'_>, segment: u32, to: u32, not: u32, limit: u64) -> bool {
+        let c = schedule.candidates();
+        let time = |boundary: u32| c.time[boundary] as f64;
+        let mut drawn: Option<([u32; 2], u32)> = None;
+        let mut least = f64::INFINITY;
+        let missing = schedule.load(segment).saturating_sub(limit);
+        self.work += u64::from(c.gaps) / 2;
+        for gap in 0..c.gaps {
+            let g = c.gap(gap);
+            if g.begin > segment || g.end <= segment || gap == not {
+                continue;
+            }
+            let [give, take] = schedule.at(gap);
+            let used = give < take;
+            if used && give <= segment && segment < take || !used && !Self::may_use(schedule, &g) {
+                continue;
+            }
+            let mut until = segment + 1;
+            while until < to.min(g.end) && schedule.load(until) > limit {
+                until += 1;
+            }
+            let [new_give, new_take] =
+                schedule.clamp(gap, if used { [give.min(segment), take.max(until)] } else { [segment, until] });
+            let size = c.size[g.block];
+            let (out_ns, in_ns) = (schedule.device().out_ns(size), schedule.device().in_ns(size));
+            let mut cost = 0.0;
+            if g.kind != Kind::Dead {
+                let clean = schedule.is_clean(g.version);
+                // The less time beside the copies, the likelier a delay.
+                if !clean && (!used || new_give < give) {
+                    cost += out_ns * out_ns / (out_ns + (time(new_give) - time(g.begin)).max(0.0));
+                }
+                if g.kind.returns() && (!used || new_take > take) {
+                    cost += in_ns * in_ns / (in_ns + (c.access_time[g.end] as f64 - time(new_take)).max(0.0));
+                }
+                if !used {
+                    cost += if clean { in_ns } else { out_ns + in_ns } / 2.0;
+                }
+            }
+            // What is smaller than the lack needs another gap beside it.
+            let share = (size.min(missing) as f64 / missing as f64).max(1e-3);
+            let cost = (cost / share + 1000.0) * (0.05 + self.unit());
+            if cost < least {
+                least = cost;
+                drawn = Some(([new_give, new_take], gap));
+            }
+        }
+        let Some((positions, gap)) = drawn else {
+            return false;
+        };
+        if self.log_len >= LOG_U32 {
+            return false;
+        }
+        self.set(schedule, gap, positions);
+        true
+    }
+
+    /// Narrows gaps that meet what was moved wherever memory allows, in random order.
+    fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
+        let c = schedule.candidates();
+        let (mut low, mut high) = (NONE, 0);
+        for i in 0..self.log_len {
+            let [gap, old_give, old_take] = self.log[i];
+            let [give, take] = schedule.at(gap);
+            low = low.min(if old_give < old_take { old_give } else { give }).min(if give < take {
+                give
+            } else {
+                old_give
+            });
+            high = high.max(old_take).max(take);
+        }
+        let n = u32::try_from(schedule.used().len()).unwrap_or(u32::MAX);
+        if n == 0 {
+            return;
+        }
+        self.work += u64::from(n);
+        let offset = self.below(n);
+        // Gaps that are dropped swap places with the last: some may be passed over, which the next move makes good.
+        for i in 0..n {
+            let i = usize::try_from((i + offset) % n).unwrap_or(0);
+            let Some(&gap) = schedule.used().get(i) else { continue };
+            let g = c.gap(gap);
+            let [mut give, mut take] = schedule.at(gap);
+            if give >= high || take <= low {
+                continue;
+            }
+            let size = c.size[g.block];
+            let fits = |segment: u32, schedule: &Schedule<'_>| schedule.load(segment).saturating_add(size) <= limit;
+            let (old_give, old_take) = (give, take);
+            if !g.kind.is_head() {
+                while give < take && fits(give, schedule) {
+                    give += 1;
+                }
+            }
+            if g.kind != Kind::Tail {
+                while take > give && fits(take - 1, schedule) {
+                    take -= 1;
+                }
+            }
+            // A tail needs its head to be away for a segment at least.
+            if take == 0 && g.other_end != NONE && schedule.is_used(g.other_end) {
+                take = 1;
+            }
+            if give >= take {
+                self.drop_gap(schedule, gap, &g);
+            } else if [give, take] != [old_give, old_take] {
+                self.set(schedule, gap, [give, take]);
+            }
+        }
+    }
+
+    /// A number below `n`; 0 if `n` is 0.
+    fn below(&mut self, n: u32) -> u32 {
+        let high = u64::from(n).wrapping_mul(self.random.next_u64() >> 32) >> 32;
+        u32::try_from(high).unwrap_or(0)
+    }
+
+    /// A number in [0, 1).
+    #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
+    fn unit(&mut self) -> f64 {
+        (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}

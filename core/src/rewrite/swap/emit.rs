@@ -1,0 +1,75 @@
+//! From positions to rows.
+//!
+//! The rows of the original stay, in their order; copies, frees and mallocs come at the boundaries. A block that is away
+//! at the start is not allocated there.
+
+use super::schedule::{Action, Schedule};
+use crate::error::Buffer;
+use crate::table::at;
+use crate::trace::{Event, Op, Row};
+use crate::{Error, Workspace, WorkspaceLen};
+
+/// Length of the workspace of [`rows`].
+pub(super) const fn workspace(blocks: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 0, indices: blocks }
+}
+
+/// Writes the rows of a schedule to `out` and returns how many they are; copies have the time of the row above
+/// them until the trace is simulated.
+///
+/// # Errors
+/// [`Error::BufferTooSmall`] if `out` is too short.
+pub(super) fn rows(schedule: &mut Schedule<'_>, mut scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
+    let c = schedule.candidates();
+    let mut away_at_start = scratch.indices(c.size.len());
+    for &gap in schedule.used() {
+        let g = c.gap(gap);
+        if g.kind.is_head() {
+            away_at_start[g.block] = 1;
+        }
+    }
+    let mut writer = Writer { out, len: 0, time_ns: 0 };
+    schedule.run(f64::INFINITY, |action| match action {
+        Action::Segment(g) => {
+            for row in c.first_row[g]..c.first_row[g + 1] {
+                let r = at(c.rows, row);
+                if r.event != Event::Malloc || away_at_start[r.block] == 0 {
+                    writer.push(r);
+                }
+            }
+        }
+        Action::Out(version) => writer.event(Event::SwapOut, c.version(version).block, 0),
+        Action::Free(gap) => writer.event(Event::Free, c.gap(gap).block, 0),
+        Action::In(gap) => {
+            let g = c.gap(gap);
+            writer.event(Event::Malloc, g.block, c.size[g.block]);
+            if g.kind.returns() {
+                writer.event(Event::SwapIn, g.block, 0);
+            }
+        }
+    });
+    if writer.len > writer.out.len() {
+        return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: writer.len, got: writer.out.len() });
+    }
+    Ok(writer.len)
+}
+
+struct Writer<'a> {
+    out: &'a mut [Row],
+    len: usize,
+    time_ns: u64,
+}
+
+impl Writer<'_> {
+    fn push(&mut self, row: Row) {
+        if let Some(cell) = self.out.get_mut(self.len) {
+            *cell = row;
+        }
+        self.len += 1;
+        self.time_ns = row.time_ns;
+    }
+
+    fn event(&mut self, event: Event, block: u32, bytes: u64) {
+        self.push(Row { time_ns: self.time_ns, bytes, block, op: Op::None, event });
+    }
+}

@@ -1,0 +1,236 @@
+//! Swapping: blocks leave the device for the host while they are idle.
+//!
+//! The pass holds the trace's candidates and makes, by the [`Policy`] that is asked for, a schedule whose load
+//! stays within a limit: which gaps, where memory is given back, where it is taken again. The steps are the files of
+//! this folder, in this order: `candidates`, `score`, `select`, `bayes`, `schedule`, `direct`, `emit`.
+
+mod bayes;
+pub mod bound;
+mod candidates;
+mod direct;
+mod emit;
+mod schedule;
+mod score;
+mod select;
+
+use candidates::{Candidates, Kind};
+use direct::Search;
+use schedule::{Positions, Schedule};
+use score::Weights;
+use select::{Scope, Selection};
+
+use crate::simulate::Device;
+use crate::trace::Row;
+use crate::{Error, Workspace, WorkspaceLen};
+
+/// How it is decided what leaves, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Policy {
+    /// Search over positions, and every other policy but [`Policy::Layer`]: the best of all.
+    Auto,
+    /// Duration of absence (Zhang et al. 2019).
+    Doa,
+    /// Area of absence.
+    Aoa,
+    /// Weighted duration of absence.
+    Wdoa,
+    /// Submodular weighted duration of absence.
+    Swdoa,
+    /// A mixture of the four, found by Bayesian optimisation.
+    Bayes,
+    /// Out after the last forward reader, in one operator ahead (Jin et al. 2018).
+    Layer,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Self; 7] = [Self::Auto, Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa, Self::Bayes, Self::Layer];
+
+    /// What people call it.
+    ///
+    /// ```
+    /// use sublet_core::rewrite::swap::Policy;
+    /// assert!(Policy::ALL.iter().all(|&p| Policy::named(p.name()) == Some(p)));
+    /// ```
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Doa => "doa",
+            Self::Aoa => "aoa",
+            Self::Wdoa => "wdoa",
+            Self::Swdoa => "swdoa",
+            Self::Bayes => "bayes",
+            Self::Layer => "layer",
+        }
+    }
+
+    /// The policy of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|p| p.name() == name)
+    }
+}
+
+/// Length of the workspace of a [`Trace`] of this many rows and block numbers.
+pub(super) const fn trace_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    candidates::workspace(rows, blocks)
+}
+
+/// Length of the workspace of a [`Swapper`].
+pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    schedule::workspace(rows, blocks)
+        .and(select::workspace(rows, blocks))
+        .and(direct::workspace(rows, blocks))
+        .and(Positions::workspace(rows, blocks))
+        .and(Positions::workspace(rows, blocks))
+}
+
+/// Length of the workspace of [`Swapper::rows`].
+pub(super) const fn rows_workspace(blocks: usize) -> WorkspaceLen {
+    emit::workspace(blocks)
+}
+
+/// What may leave, of one trace.
+pub(super) struct Trace<'a>(Candidates<'a>);
+
+impl<'a> Trace<'a> {
+    pub(super) fn new(rows: &'a [Row], blocks: usize, least: u64, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
+        Candidates::new(rows, blocks, least, scratch).map(Self)
+    }
+}
+
+/// The pass at work.
+pub(super) struct Swapper<'a> {
+    schedule: Schedule<'a>,
+    selection: Selection<'a>,
+    search: Search<'a>,
+    kept: Positions<'a>,
+    result: Positions<'a>,
+    seed: u64,
+}
+
+impl<'a> Swapper<'a> {
+    pub(super) fn new(trace: &'a Trace<'a>, device: &Device, seed: u64, scratch: &mut Workspace<'a>) -> Self {
+        let (rows, blocks) = (trace.0.rows.len(), trace.0.size.len());
+        Self {
+            schedule: Schedule::new(&trace.0, device, scratch),
+            selection: Selection::new(rows, blocks, scratch),
+            search: Search::new(rows, blocks, seed, scratch),
+            kept: Positions::new(rows, blocks, scratch),
+            result: Positions::new(rows, blocks, scratch),
+            seed,
+        }
+    }
+
+    /// The least load that any schedule has: every gap away for as long as it lasts.
+    pub(super) fn least_load(&mut self) -> u64 {
+        self.selection.all(&mut self.schedule, 0, Scope::Across);
+        self.schedule.peak().0
+    }
+
+    /// Zhang et al.'s `load_min`: the least load where only the gaps within the iteration and over the peak are away.
+    pub(super) fn load_min(&mut self) -> u64 {
+        self.schedule.clear();
+        let (_, peak) = self.schedule.peak();
+        let c = self.schedule.candidates();
+        for gap in 0..c.gaps {
+            let g = c.gap(gap);
+            if g.kind == Kind::Middle && g.begin <= peak && peak < g.end {
+                self.schedule.set(gap, [g.begin, g.end]);
+            }
+        }
+        self.schedule.peak().0
+    }
+
+    pub(super) fn peak(&self) -> u64 {
+        self.schedule.peak().0
+    }
+
+    /// Makes the schedule of a policy within a load; what it takes longer than the original in ns, or none.
+    pub(super) fn plan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
+        let made = match policy {
+            Policy::Auto => return self.direct(limit, work),
+            Policy::Doa => self.by_score(limit, Weights::DOA),
+            Policy::Aoa => self.by_score(limit, Weights::AOA),
+            Policy::Wdoa => self.by_score(limit, Weights::WDOA),
+            Policy::Swdoa => self.by_score(limit, Weights::SWDOA),
+            Policy::Bayes => {
+                let (selection, schedule) = (&mut self.selection, &mut self.schedule);
+                let weights = bayes::search(self.seed, |weights| {
+                    let made = by_score(selection, schedule, limit, weights);
+                    made.then(|| schedule.run(f64::INFINITY, |_| ()).overhead)
+                });
+                self.by_score(limit, weights)
+            }
+            Policy::Layer => select::by_layer(&mut self.schedule, limit),
+        };
+        made.then(|| self.overhead())
+    }
+
+    fn by_score(&mut self, limit: u64, weights: Weights) -> bool {
+        by_score(&mut self.selection, &mut self.schedule, limit, weights)
+    }
+
+    fn overhead(&mut self) -> f64 {
+        self.schedule.run(f64::INFINITY, |_| ()).overhead
+    }
+
+    /// The best of the schedules that can be made at once, improved.
+    fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
+        let mut least = f64::INFINITY;
+        for scope in [Scope::Inside, Scope::Across] {
+            for weights in [None, Some(Weights::DOA), Some(Weights::AOA), Some(Weights::WDOA), Some(Weights::SWDOA)] {
+                let made = match weights {
+                    None => self.selection.all(&mut self.schedule, limit, scope),
+                    Some(weights) => self.selection.by_score(&mut self.schedule, limit, weights, scope),
+                };
+                let overhead = if made { self.overhead() } else { f64::INFINITY };
+                if overhead < least {
+                    least = overhead;
+                    self.kept.keep(&self.schedule);
+                }
+            }
+        }
+        if least.is_infinite() {
+            return None;
+        }
+        self.kept.restore(&mut self.schedule);
+        Some(self.search.improve(&mut self.schedule, limit, work))
+    }
+
+    /// Brings the schedule within a lower limit and improves it again.
+    pub(super) fn lower(&mut self, limit: u64, work: u64) -> Option<f64> {
+        self.search.lower(&mut self.schedule, limit).then(|| self.search.improve(&mut self.schedule, limit, work))
+    }
+
+    /// Away less together, at the same time.
+    pub(super) fn tighten(&mut self) {
+        let before = self.overhead();
+        self.kept.keep(&self.schedule);
+        self.schedule.tighten();
+        if self.overhead() > before {
+            self.kept.restore(&mut self.schedule);
+        }
+    }
+
+    /// Remembers the schedule as the result.
+    pub(super) fn keep_result(&mut self) {
+        self.result.keep(&self.schedule);
+    }
+
+    /// Makes the schedule the result that was remembered.
+    pub(super) fn restore_result(&mut self) {
+        self.result.restore(&mut self.schedule);
+    }
+
+    /// Writes the rewritten trace.
+    pub(super) fn rows(&mut self, scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
+        emit::rows(&mut self.schedule, scratch, out)
+    }
+}
+/// The published schedule within the iteration, or across its end where that is not enough.
+fn by_score(selection: &mut Selection<'_>, schedule: &mut Schedule<'_>, limit: u64, weights: Weights) -> bool {
+    [Scope::Inside, Scope::Across].into_iter().any(|scope| selection.by_score(schedule, limit, weights, scope))
+}

@@ -1,0 +1,504 @@
+//! Positions, and the time that follows from them.
+//!
+//! A schedule says for each gap at which boundary the block's memory is given back and at which it is taken again;
+//! equal boundaries mean that the block stays. How much memory is free in a segment depends on these positions alone,
+//! and so does the time, by one pass over the segments:
+//!
+//! Copies wait beside the two links and go in the order in which they are due: out, when the memory is given back;
+//! in, when the operator reads. A link is handed the next copy only where it would fall idle before the next
+//! boundary, so that an urgent copy never stands behind a patient one for long. A copy that is due is handed over at
+//! once. Ties go by the gap's number.
+//!
+//! Cost: O(segments + versions + gaps in use) a pass, with short sorted lists for what waits.
+
+use super::candidates::{Candidates, Kind, NONE, Version};
+use crate::simulate::Device;
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen};
+
+/// What a pass over the segments does, in the order of the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// The rows of a segment.
+    Segment(u32),
+    /// A copy out of a version.
+    Out(u32),
+    /// The memory of a gap's block is given back.
+    Free(u32),
+    /// It is taken again, with a copy in if the gap returns.
+    In(u32),
+}
+
+/// How a pass ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Outcome {
+    /// What the run takes longer than the original, in ns; infinite where the pass was given up.
+    pub(super) overhead: f64,
+    /// Bytes copied.
+    pub(super) bytes: u64,
+}
+
+/// The positions of all gaps, and what follows from them.
+pub(super) struct Schedule<'a> {
+    candidates: &'a Candidates<'a>,
+    device: Device,
+    /// Where the memory of each gap is given back, and where it is taken again.
+    positions: Table<'a, [u32; 2]>,
+    /// The gaps in use by the boundary where they give, and by that where they take: 1 + the first of each boundary's
+    /// list, 1 + the one before and 1 + the one after each gap.
+    first: Table<'a, [u32; 2]>,
+    before: Table<'a, [u32; 2]>,
+    after: Table<'a, [u32; 2]>,
+    /// The gaps in use in any order, and 1 + where each gap stands among them.
+    used: Table<'a, u32>,
+    place: Table<'a, u32>,
+    used_len: u32,
+    /// Of each version: the boundary where its copy out is due, [`NONE`] if it is not wanted.
+    due: Table<'a, u32>,
+    /// Of a final version: whether the host must have it at the end, because the block is away at the start.
+    owed: Table<'a, u32>,
+    /// Bytes that are away in each segment.
+    away: Table<'a, u64>,
+    /// Of each version: when its copy out is done, as bits; 0 before it is handed over.
+    copied: Table<'a, u64>,
+    /// Of each segment: when the last copy in is done that it waits for.
+    arrival: Table<'a, u64>,
+    /// When compute comes to each boundary, and when it is ready for the first access after it.
+    clock: Table<'a, u64>,
+    ready: Table<'a, u64>,
+    /// The versions and the gaps that wait beside the links, the most urgent last.
+    waiting_out: Table<'a, u32>,
+    waiting_in: Table<'a, u32>,
+    /// The gaps in the order of their copies in.
+    returned: Table<'a, u32>,
+    returned_len: u32,
+    /// The segments that had to wait, in the last pass.
+    stalls: Table<'a, u32>,
+    stalls_len: u32,
+}
+
+/// The positions of a schedule, remembered.
+pub(super) struct Positions<'a> {
+    gaps: Table<'a, [u32; 3]>,
+    len: u32,
+}
+
+impl<'a> Positions<'a> {
+    pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+        WorkspaceLen { words: 0, indices: 3 * (rows + blocks) }
+    }
+
+    pub(super) fn new(rows: usize, blocks: usize, scratch: &mut Workspace<'a>) -> Self {
+        Self { gaps: scratch.index_records(rows + blocks), len: 0 }
+    }
+
+    pub(super) fn keep(&mut self, schedule: &Schedule<'_>) {
+        self.len = 0;
+        for &gap in schedule.used() {
+            let [give, take] = schedule.at(gap);
+            self.gaps[self.len] = [gap, give, take];
+            self.len += 1;
+        }
+    }
+
+    pub(super) fn restore(&self, schedule: &mut Schedule<'_>) {
+        schedule.clear();
+        for i in 0..self.len {
+            let [gap, give, take] = self.gaps[i];
+            schedule.set(gap, [give, take]);
+        }
+    }
+}
+
+/// Length of the workspace of a [`Schedule`].
+pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    let (boundaries, most) = (rows + 2, rows + blocks);
+    WorkspaceLen { words: 4 * boundaries + most, indices: 13 * most + 3 * boundaries }
+}
+
+/// The two links while a pass runs.
+struct Links {
+    out_free: f64,
+    in_free: f64,
+    out_len: u32,
+    in_len: u32,
+    bytes: u64,
+}
+
+impl<'a> Schedule<'a> {
+    /// Nothing leaves the device.
+    pub(super) fn new(candidates: &'a Candidates<'a>, device: &Device, scratch: &mut Workspace<'a>) -> Self {
+        let boundaries = candidates.rows.len() + 2;
+        let most = candidates.rows.len() + candidates.size.len();
+        let mut schedule = Self {
+            candidates,
+            device: *device,
+            positions: scratch.index_records(most),
+            first: scratch.index_records(boundaries),
+            before: scratch.index_records(most),
+            after: scratch.index_records(most),
+            used: scratch.indices(most),
+            place: scratch.indices(most),
+            used_len: 0,
+            due: scratch.indices(most),
+            owed: scratch.indices(most),
+            away: scratch.words(boundaries),
+            copied: scratch.words(most),
+            arrival: scratch.words(boundaries),
+            clock: scratch.words(boundaries),
+            ready: scratch.words(boundaries),
+            waiting_out: scratch.indices(most),
+            waiting_in: scratch.indices(most),
+            returned: scratch.indices(most),
+            returned_len: 0,
+            stalls: scratch.indices(boundaries),
+            stalls_len: 0,
+        };
+        schedule.due.fill_from(0, NONE);
+        schedule
+    }
+
+    pub(super) fn candidates(&self) -> &'a Candidates<'a> {
+        self.candidates
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Where the memory of a gap is given back and taken again; equal where the block stays.
+    pub(super) fn at(&self, gap: u32) -> [u32; 2] {
+        self.positions[gap]
+    }
+
+    pub(super) fn is_used(&self, gap: u32) -> bool {
+        self.place[gap] > 0
+    }
+
+    /// The gaps in use, in no order that means anything.
+    pub(super) fn used(&self) -> &[u32] {
+        self.used.first(self.used_len)
+    }
+
+    /// The segments that had to wait in the last pass, ascending.
+    pub(super) fn stalls(&self) -> &[u32] {
+        self.stalls.first(self.stalls_len)
+    }
+
+    /// Bytes on the device in a segment.
+    pub(super) fn load(&self, segment: u32) -> u64 {
+        self.candidates.load[segment].saturating_sub(self.away[segment])
+    }
+
+    /// The most bytes on the device at once, and the first segment in which they are.
+    pub(super) fn peak(&self) -> (u64, u32) {
+        let loads = (0..self.candidates.segments).map(|g| (self.load(g), g));
+        loads.fold((0, 0), |peak, found| if found.0 > peak.0 { found } else { peak })
+    }
+
+    /// Brings every block back.
+    pub(super) fn clear(&mut self) {
+        while self.used_len > 0 {
+            self.set(self.used[self.used_len - 1], [0, 0]);
+        }
+    }
+
+    /// The positions that a gap may have, nearest to these: a head is away from the start on, a tail to the end.
+    pub(super) fn clamp(&self, gap: u32, [give, take]: [u32; 2]) -> [u32; 2] {
+        let g = self.candidates.gap(gap);
+        let give = if g.kind.is_head() { 0 } else { give.max(g.begin) };
+        let take = if g.kind == Kind::Tail { g.end } else { take.min(g.end) };
+        if give < take { [give, take] } else { [0, 0] }
+    }
+
+    /// Moves a gap's positions, which must be within its segments.
+    pub(super) fn set(&mut self, gap: u32, [give, take]: [u32; 2]) {
+        let g = self.candidates.gap(gap);
+        let size = self.candidates.size[g.block];
+        let [old_give, old_take] = self.positions[gap];
+        if [old_give, old_take] == [give, take] {
+            return;
+        }
+        // The bytes are away from `give` on, less those from `take` on.
+        for segment in give.min(old_give)..give.max(old_give) {
+            let bytes = if give < old_give { size } else { size.wrapping_neg() };
+            self.away[segment] = self.away[segment].wrapping_add(bytes);
+        }
+        for segment in take.min(old_take)..take.max(old_take) {
+            let bytes = if take > old_take { size } else { size.wrapping_neg() };
+            self.away[segment] = self.away[segment].wrapping_add(bytes);
+        }
+        let (was_used, is_used) = (old_give < old_take, give < take);
+        for (list, old, new) in [(0, old_give, give), (1, old_take, take)] {
+            if was_used {
+                self.unlink(list, old, gap);
+            }
+            if is_used {
+                self.link(list, new, gap);
+            }
+        }
+        self.positions[gap] = [give, take];
+        match (was_used, is_used) {
+            (false, true) => {
+                self.used[self.used_len] = gap;
+                self.used_len += 1;
+                self.place[gap] = self.used_len;
+            }
+            (true, false) => {
+                self.used_len -= 1;
+                let last = self.used[self.used_len];
+                let hole = self.place[gap];
+                self.used[hole - 1] = last;
+                self.place[last] = hole;
+                self.place[gap] = 0;
+            }
+            _ => {}
+        }
+        let last = self.candidates.version(g.version).last;
+        if g.kind.is_head() && last != g.version && was_used != is_used {
+            self.owed[last] = u32::from(is_used);
+            self.set_due(last);
+        }
+        self.set_due(g.version);
+    }
+
+    /// Whether the host has the version from the start.
+    pub(super) fn is_clean(&self, version: u32) -> bool {
+        let last = self.candidates.version(version).last;
+        last == version || (last != NONE && self.owed[last] > 0)
+    }
+
+    fn set_due(&mut self, version: u32) {
+        let at_end = if self.owed[version] > 0 { self.candidates.segments } else { NONE };
+        self.due[version] = if self.is_clean(version) {
+            NONE
+        } else {
+            let copied = self.candidates.gaps_of(version).filter(|&(gap, g)| g.kind != Kind::Dead && self.is_used(gap));
+            copied.fold(at_end, |due, (gap, _)| due.min(self.positions[gap][0]))
+        };
+    }
+
+    fn link(&mut self, list: usize, boundary: u32, gap: u32) {
+        let next = self.first[boundary][list];
+        self.before[gap][list] = 0;
+        self.after[gap][list] = next;
+        if next > 0 {
+            self.before[next - 1][list] = gap + 1;
+        }
+        self.first[boundary][list] = gap + 1;
+    }
+
+    fn unlink(&mut self, list: usize, boundary: u32, gap: u32) {
+        let (before, after) = (self.before[gap][list], self.after[gap][list]);
+        if before > 0 {
+            self.after[before - 1][list] = after;
+        } else {
+            self.first[boundary][list] = after;
+        }
+        if after > 0 {
+            self.before[after - 1][list] = before;
+        }
+    }
+
+    /// Runs the schedule, and gives up as soon as it is known to take more than `bound` ns longer than the original.
+    #[expect(clippy::cast_precision_loss, reason = "times")]
+    pub(super) fn run(&mut self, bound: f64, mut emit: impl FnMut(Action)) -> Outcome {
+        let c = self.candidates;
+        let segments = c.segments;
+        self.copied.fill_from(0, 0);
+        self.arrival.fill_from(0, 0);
+        self.stalls_len = 0;
+        self.returned_len = 0;
+        let mut links = Links { out_free: 0.0, in_free: 0.0, out_len: 0, in_len: 0, bytes: 0 };
+        let mut clock = 0.0;
+        let mut version = 0;
+        for g in 0..=segments {
+            self.clock[g] = f64::to_bits(clock);
+            while version < c.versions {
+                let release = c.version(version).release;
+                if release != NONE && release > g {
+                    break;
+                }
+                if release != NONE && self.due[version] != NONE {
+                    self.wait_out(&mut links, version);
+                }
+                version += 1;
+            }
+            let reached = clock;
+            self.give(&mut links, &mut clock, g, &mut emit);
+            if g == segments {
+                while links.out_len > 0 {
+                    self.hand_out(&mut links, clock, &mut emit);
+                }
+                clock += (c.end_time - c.time[g]) as f64;
+                break;
+            }
+            self.take(&mut links, g, &mut emit);
+            // What this segment needs goes first: how long it waits tells when the next boundary comes.
+            self.hand_in(&mut links, clock, f64::NEG_INFINITY, g, &mut emit);
+            let begin = (clock + (c.access_time[g] - c.time[g]) as f64).max(f64::from_bits(self.arrival[g]));
+            let next = begin + (c.time[g + 1] - c.access_time[g]) as f64;
+            while links.out_len > 0 && links.out_free < next {
+                self.hand_out(&mut links, clock, &mut emit);
+            }
+            self.hand_in(&mut links, clock, next, g, &mut emit);
+            emit(Action::Segment(g));
+            let mut stalled = clock > reached;
+            clock += (c.access_time[g] - c.time[g]) as f64;
+            self.ready[g] = clock.to_bits();
+            let arrival = f64::from_bits(self.arrival[g]);
+            if arrival > clock {
+                clock = arrival;
+                stalled = true;
+            }
+            if stalled {
+                self.stalls[self.stalls_len] = g;
+                self.stalls_len += 1;
+            }
+            clock += (c.time[g + 1] - c.access_time[g]) as f64;
+            if clock - c.time[g + 1] as f64 > bound {
+                return Outcome { overhead: f64::INFINITY, bytes: links.bytes };
+            }
+        }
+        let end = clock.max(links.out_free).max(links.in_free);
+        Outcome { overhead: end - c.end_time as f64, bytes: links.bytes }
+    }
+
+    /// Gives back the memory that is due at a boundary; compute waits for the copies, and the link in works on.
+    fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
+        let c = self.candidates;
+        let mut done = *clock;
+        let mut next = self.first[boundary][0];
+        while next > 0 {
+            let gap = next - 1;
+            next = self.after[gap][0];
+            let g = c.gap(gap);
+            if g.kind != Kind::Dead && !g.kind.is_head() && !self.is_clean(g.version) {
+                while self.copied[g.version] == 0 && links.out_len > 0 {
+                    self.hand_out(links, *clock, emit);
+                }
+                done = done.max(f64::from_bits(self.copied[g.version]));
+            }
+        }
+        if done > *clock {
+            self.hand_in(links, *clock, done, boundary, emit);
+            *clock = done;
+        }
+        let mut next = self.first[boundary][0];
+        while next > 0 {
+            let gap = next - 1;
+            next = self.after[gap][0];
+            if !c.gap(gap).kind.is_head() {
+                emit(Action::Free(gap));
+            }
+        }
+    }
+
+    /// Takes the memory that is due at a boundary.
+    fn take(&mut self, links: &mut Links, boundary: u32, emit: &mut impl FnMut(Action)) {
+        let mut next = self.first[boundary][1];
+        while next > 0 {
+            let gap = next - 1;
+            next = self.after[gap][1];
+            if self.candidates.gap(gap).kind.returns() {
+                self.wait_in(links, gap);
+            } else {
+                emit(Action::In(gap));
+            }
+        }
+    }
+
+    fn wait_out(&mut self, links: &mut Links, version: u32) {
+        let mut i = links.out_len;
+        while i > 0 && self.due[self.waiting_out[i - 1]] <= self.due[version] {
+            self.waiting_out[i] = self.waiting_out[i - 1];
+            i -= 1;
+        }
+        self.waiting_out[i] = version;
+        links.out_len += 1;
+    }
+
+    fn wait_in(&mut self, links: &mut Links, gap: u32) {
+        let c = self.candidates;
+        let key = |gap| (c.gap(gap).end, gap);
+        let mut i = links.in_len;
+        while i > 0 && key(self.waiting_in[i - 1]) < key(gap) {
+            self.waiting_in[i] = self.waiting_in[i - 1];
+            i -= 1;
+        }
+        self.waiting_in[i] = gap;
+        links.in_len += 1;
+    }
+
+    /// The most urgent copy out goes to its link.
+    fn hand_out(&mut self, links: &mut Links, clock: f64, emit: &mut impl FnMut(Action)) {
+        links.out_len -= 1;
+        let version = self.waiting_out[links.out_len];
+        let Version { block, .. } = self.candidates.version(version);
+        let bytes = self.candidates.size[block];
+        links.out_free = clock.max(links.out_free) + self.device.out_ns(bytes);
+        links.bytes += bytes;
+        self.copied[version] = links.out_free.to_bits();
+        emit(Action::Out(version));
+    }
+
+    /// The most urgent copies in go to their link while it would be idle before `until`, or the segment needs them.
+    fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, segment: u32, emit: &mut impl FnMut(Action)) {
+        let c = self.candidates;
+        while links.in_len > 0 {
+            let gap = self.waiting_in[links.in_len - 1];
+            let g = c.gap(gap);
+            if links.in_free >= until && g.end > segment {
+                break;
+            }
+            links.in_len -= 1;
+            let bytes = c.size[g.block];
+            links.in_free = clock.max(links.in_free) + self.device.in_ns(bytes);
+            links.bytes += bytes;
+            self.arrival[g.end] = self.arrival[g.end].max(links.in_free.to_bits());
+            self.returned[self.returned_len] = gap;
+            self.returned_len += 1;
+            emit(Action::In(gap));
+        }
+    }
+
+    /// Moves every position as far inwards in time as the last pass allows without taking longer: memory is given back
+    /// where the copy out is done, and taken again as late as the link allows. What is in memory together becomes less,
+    /// and places better. To be called after a [`run`](Self::run) that was not given up.
+    pub(super) fn tighten(&mut self) {
+        let c = self.candidates;
+        let boundary = |time: f64, clock: &Table<'_, u64>| {
+            // The last boundary that compute has come to at this time.
+            let (mut low, mut high) = (0, c.segments);
+            while low < high {
+                let middle = (low + high).div_ceil(2);
+                if f64::from_bits(clock[middle]) <= time { low = middle } else { high = middle - 1 }
+            }
+            low
+        };
+        let mut next_begin = f64::INFINITY;
+        for i in (0..self.returned_len).rev() {
+            let gap = self.returned[i];
+            let g = c.gap(gap);
+            let due = f64::from_bits(self.ready[g.end]).max(f64::from_bits(self.arrival[g.end]));
+            next_begin = next_begin.min(due) - self.device.in_ns(c.size[g.block]);
+            let [give, take] = self.positions[gap];
+            let late = boundary(next_begin, &self.clock).min(g.end);
+            if late > take {
+                self.set(gap, [give, late]);
+            }
+        }
+        for i in 0..self.used_len {
+            let gap = self.used[i];
+            let g = c.gap(gap);
+            let [give, take] = self.positions[gap];
+            if g.kind.is_head() {
+                continue;
+            }
+            let done = if g.kind == Kind::Dead { 0.0 } else { f64::from_bits(self.copied[g.version]) };
+            let known = boundary(done, &self.clock);
+            let known = if f64::from_bits(self.clock[known]) < done { known + 1 } else { known };
+            self.set(gap, [give.min(known.max(g.begin)), take]);
+        }
+    }
+}

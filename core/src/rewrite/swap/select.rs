@@ -1,0 +1,200 @@
+//! The published way: choose gaps by a score until the limit holds, then give back late and take early.
+//!
+//! Zhang et al. 2019, section 4: the gap with the highest score among those over the load's peak goes first, until the
+//! peak is within the limit. Where the published candidates, those over the first peak, are used up, the peak has moved
+//! and the gaps over it follow: blocks leave more than once below `load_min`.
+//!
+//! Positions: from the front, memory is given back only where a segment would not fit, the gaps that begin first first;
+//! from the back, every copy in is scheduled as late as the link allows without delay and is moved later where memory
+//! is not free so early. Ties go by the gap's number. O(picks · (segments + gaps)).
+
+use super::candidates::{Candidates, Gap, Kind, NONE};
+use super::schedule::Schedule;
+use super::score::{self, Weights};
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen};
+
+/// Which gaps may be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// Those that are paid for within the iteration.
+    Inside,
+    /// Those too that need the final value of a persistent block on the host at the end.
+    Across,
+}
+
+/// The tables of a selection.
+pub(super) struct Selection<'a> {
+    /// The area under the load curve up to each boundary, as it was at first and as it is, as bits.
+    area: Table<'a, u64>,
+    area_left: Table<'a, u64>,
+    /// The gaps to be positioned.
+    chosen: Table<'a, u32>,
+}
+
+/// Length of the workspace of a [`Selection`].
+pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 2 * (rows + 2), indices: rows + blocks }
+}
+
+impl<'a> Selection<'a> {
+    pub(super) fn new(rows: usize, blocks: usize, scratch: &mut Workspace<'a>) -> Self {
+        Self {
+            area: scratch.words(rows + 2),
+            area_left: scratch.words(rows + 2),
+            chosen: scratch.indices(rows + blocks),
+        }
+    }
+
+    /// Makes the published schedule; false if the chosen gaps do not bring the load within the limit.
+    pub(super) fn by_score(&mut self, schedule: &mut Schedule<'_>, limit: u64, weights: Weights, scope: Scope) -> bool {
+        schedule.clear();
+        let scale = self.scale(schedule, weights);
+        let submodular = scale[3] != 0.0;
+        loop {
+            let (peak, segment) = schedule.peak();
+            if peak <= limit {
+                break;
+            }
+            if submodular {
+                score::areas(schedule, &mut self.area_left);
+            }
+            let c = schedule.candidates();
+            let mut best: Option<(f64, u32)> = None;
+            for gap in 0..c.gaps {
+                let g = c.gap(gap);
+                if g.begin > segment || g.end <= segment || schedule.is_used(gap) || !allowed(schedule, &g, scope) {
+                    continue;
+                }
+                let scores = score::scores(schedule, &g, &self.area, &self.area_left);
+                let worth = scores.iter().zip(scale).map(|(s, w)| s * w).sum();
+                if best.is_none_or(|(most, _)| worth > most) {
+                    best = Some((worth, gap));
+                }
+            }
+            let Some((_, gap)) = best else {
+                return false;
+            };
+            let g = c.gap(gap);
+            schedule.set(gap, [g.begin, g.end]);
+        }
+        self.position(schedule, limit);
+        true
+    }
+
+    /// Chooses every gap; false if even that does not bring the load within the limit.
+    pub(super) fn all(&mut self, schedule: &mut Schedule<'_>, limit: u64, scope: Scope) -> bool {
+        let c = schedule.candidates();
+        for gap in 0..c.gaps {
+            let g = c.gap(gap);
+            let positions = if scope == Scope::Across || !across(c, &g) { [g.begin, g.end] } else { [0, 0] };
+            schedule.set(gap, positions);
+        }
+        let fits = schedule.peak().0 <= limit;
+        if fits {
+            self.position(schedule, limit);
+        }
+        fits
+    }
+
+    /// The weights over the scores' standard deviations.
+    fn scale(&mut self, schedule: &Schedule<'_>, Weights(weights): Weights) -> [f64; 4] {
+        let c = schedule.candidates();
+        score::areas(schedule, &mut self.area);
+        score::areas(schedule, &mut self.area_left);
+        let (mut sum, mut squares) = ([0.0; 4], [0.0; 4]);
+        for gap in 0..c.gaps {
+            let scores = score::scores(schedule, &c.gap(gap), &self.area, &self.area_left);
+            for ((s, q), x) in sum.iter_mut().zip(&mut squares).zip(scores) {
+                *s += x;
+                *q += x * x;
+            }
+        }
+        let n = f64::from(c.gaps.max(1));
+        let mut scale = weights;
+        for ((w, s), q) in scale.iter_mut().zip(sum).zip(squares) {
+            let deviation = libm::sqrt((q / n - (s / n) * (s / n)).max(0.0));
+            *w = if deviation > 0.0 { *w / deviation } else { *w };
+        }
+        scale
+    }
+
+    /// Gives back late and takes early, among the gaps in use.
+    pub(super) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
+        let c = schedule.candidates();
+        let mut n = 0;
+        for gap in 0..c.gaps {
+            if schedule.is_used(gap) {
+                self.chosen[n] = gap;
+                n += 1;
+                // Heads are away from the start on.
+                if !c.gap(gap).kind.is_head() {
+                    schedule.set(gap, [0, 0]);
+                }
+            }
+        }
+        for segment in 0..c.segments {
+            while schedule.load(segment) > limit {
+                let waiting = (0..n).map(|i| self.chosen[i]).filter(|&gap| {
+                    let g = c.gap(gap);
+                    !schedule.is_used(gap) && g.begin <= segment && segment < g.end
+                });
+                let Some(gap) = waiting.min_by_key(|&gap| (c.gap(gap).begin, gap)) else {
+                    break;
+                };
+                schedule.set(gap, [segment, c.gap(gap).end]);
+            }
+        }
+        let mut link = f64::INFINITY;
+        for i in (0..n).rev() {
+            let gap = self.chosen[i];
+            if schedule.is_used(gap) && c.gap(gap).kind.returns() {
+                link = take_early(schedule, gap, limit, link);
+            }
+        }
+    }
+}
+
+/// Layrub's rule (Jin et al. 2018): every block leaves after the last reader before its longest gap and is back one
+/// operator ahead of the next; compute waits for each copy out. The limit is not asked for; false if it is missed.
+pub(super) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
+    schedule.clear();
+    let c = schedule.candidates();
+    let (_, peak) = schedule.peak();
+    for gap in 0..c.gaps {
+        let g = c.gap(gap);
+        if g.kind == Kind::Middle && g.begin <= peak && peak < g.end && g.begin + 1 < g.end {
+            schedule.set(gap, [g.begin, g.end - 1]);
+        }
+    }
+    schedule.peak().0 <= limit
+}
+
+/// Moves the take of a gap back to where its copy in can end in time and before `link`, as far as memory is free;
+/// returns when the copy begins.
+#[expect(clippy::cast_precision_loss, reason = "times")]
+fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f64 {
+    let c = schedule.candidates();
+    let g = c.gap(gap);
+    let size = c.size[g.block];
+    let begin = link.min(c.access_time[g.end] as f64) - schedule.device().in_ns(size);
+    let [give, mut take] = schedule.at(gap);
+    while take > give + 1 && c.time[take] as f64 > begin && schedule.load(take - 1).saturating_add(size) <= limit {
+        take -= 1;
+    }
+    schedule.set(gap, [give, take]);
+    begin
+}
+
+/// Whether a gap needs the final value of its block on the host at the end.
+fn across(candidates: &Candidates<'_>, gap: &Gap) -> bool {
+    (gap.kind.is_head() || gap.kind == Kind::Tail) && candidates.version(gap.version).last != gap.version
+}
+
+/// A tail only where its head is in use.
+fn allowed(schedule: &Schedule<'_>, gap: &Gap, scope: Scope) -> bool {
+    match gap.kind {
+        Kind::Tail => scope == Scope::Across && gap.other_end != NONE && schedule.is_used(gap.other_end),
+        _ => scope == Scope::Across || !across(schedule.candidates(), gap),
+    }
+}
