@@ -231,7 +231,7 @@ pub(crate) enum Means {
 pub(crate) struct VerifyArgs {
     /// What the plan is for: an instance, a trace, an RMM log or a PyTorch memory snapshot; - is standard input
     pub(crate) input: String,
-    /// A plan: id,offset[,lower,upper,size]
+    /// A plan: id,offset and, where they are told, lower,upper,size
     pub(crate) plan: String,
     /// The plan is for this trace, which computes what INPUT computes with copies to the host and back
     #[arg(long, value_name = "TRACE")]

@@ -24,7 +24,7 @@ const PER_BLOCK: WorkspaceLen = per_block();
 /// planner.push(Block::new(1, 3, 8))?;
 /// planner.push(Block::new(2, 4, 4))?;
 /// let plan = planner.plan(Solver::Portfolio, &Options::default())?;
-/// assert_eq!((plan.peak(), plan.offsets()[1]), (12, 0));
+/// assert_eq!((plan.peak(), plan.offsets().len()), (12, 3));
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
 #[derive(Debug)]

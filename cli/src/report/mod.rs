@@ -1,7 +1,7 @@
 //! The picture of a plan: what lies where, and when.
 //!
-//! A [`Scene`](scene::Scene) is what both forms draw: a colour for every block, the load curve, the step of the max
-//! load. [`html`] writes it as one page with nothing outside it, to be explored; [`svg`] as one image, to be printed.
+//! A [`scene::Scene`] is what both forms draw: a colour for every block, the load curve, the step of the max
+//! load. [`html()`] writes it as one page with nothing outside it, to be explored; [`svg()`] as one image, to be printed.
 
 mod json;
 mod scene;

@@ -17,12 +17,12 @@
 //!    that is true of its own m cannot be the next one in that section: it lies above one that can. Where
 //!    small blocks climb on each other in turn, the end of the climb is found by shortest paths.
 //! 5. The section to branch in has the lowest floor; among equals the fewest blocks that could lie there,
-//!    divided by the failures that it has seen (of which each restart forgets a quarter). In it the block comes first that has
-//!    the largest load beside it, then the longest, then the largest area.
+//!    divided by the failures that it has seen (of which each restart forgets a quarter). In it the block
+//!    comes first that has the largest load beside it, then the longest, then the largest area.
 //! 6. Where no open block crosses from one section to the next, the components are searched one by one,
 //!    and a failure in one goes back past all decisions that were about others.
 //! 7. Run times are heavy-tailed: after a long first run, short ones follow (Luby, Sinclair and Zuckerman
-//!    1993) whose lengths and sizes are off by up to a tenth in 5.
+//!    1993) whose lengths and sizes are off by up to a tenth in 5, where the load no longer counts.
 //!
 //! To find the least peak, capacities are tried between bound and incumbent: the bound itself, then a half,
 //! a quarter and an eighth of the gap below the incumbent, each for as long as that succeeds; each round with
@@ -187,7 +187,7 @@ impl Search<'_> {
             let limit = if self.capacity.is_some() {
                 nodes
             } else {
-                nodes.min(self.tree.nodes.saturating_add((16 * self.base()) << round))
+                nodes.min(self.tree.nodes.saturating_add((32 * self.base()) << round))
             };
             match self.attempt(capacity, limit, offsets, watch) {
                 End::Found => {}

@@ -7,7 +7,7 @@ use crate::sort;
 use crate::table::Table;
 
 /// Ranks the blocks: those with the largest load beside them first, then the longest, then the largest
-/// area. With `noise`, length and size are each off by up to a tenth.
+/// area. With `noise`, length and size are each off by up to a tenth, and the load does not count.
 pub(super) fn rank(
     state: &mut State<'_>,
     key: &mut Table<'_, u64>,
@@ -20,8 +20,9 @@ pub(super) fn rank(
     // Sizes to 24 bits: with lengths below 2^28 and the noise, areas stay below 2^62.
     let shift = (u64::BITS - largest.leading_zeros()).saturating_sub(24);
     let length = |b| u64::from(state.high[b] - state.low[b]);
-    let mut noise = noise;
-    let mut blur = |x: u64| x * noise.as_mut().map_or(1000, |random| 900 + u64::from(random.next_u32()) % 201);
+    let mut random = noise;
+    let plain = random.is_none();
+    let mut blur = |x: u64| x * random.as_mut().map_or(1000, |random| 900 + u64::from(random.next_u32()) % 201);
     sort::identity(order, n);
     for b in 0..n {
         key[b] = !(blur(state.size[b] >> shift) * length(b));
@@ -31,7 +32,9 @@ pub(super) fn rank(
         key[b] = !blur(length(b));
     }
     sort::by_key(order, n, aside, |b| key[b]);
-    sort::by_key(order, n, aside, |b| !state.load[b]);
+    if plain {
+        sort::by_key(order, n, aside, |b| !state.load[b]);
+    }
     for i in 0..n {
         aside[order[i]] = i;
     }

@@ -128,6 +128,26 @@ fn tight_instances_are_solved_at_their_capacity() {
 }
 
 #[test]
+fn a_capacity_is_reached_or_proved_to_be_too_small() {
+    for seed in 0..20 {
+        let mut blocks = tight(24, 100, 1000, seed);
+        let ask = |blocks: &[Block]| {
+            let constraints = Constraints { alignment: 1, capacity: Some(1000) };
+            let len = workspace(blocks.len());
+            let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+            let scratch = Workspace::new(&mut words, &mut indices);
+            let options = Options { constraints, nodes: u64::MAX, ..Options::default() };
+            place(blocks, &options, scratch, &mut vec![0; blocks.len()], &mut |_| ControlFlow::Continue(()))
+        };
+        assert!(ask(&blocks).is_ok_and(|found| found.peak <= 1000), "seed {seed}");
+        blocks[0].size += 1;
+        let refused = ask(&blocks);
+        let proved = |lower_bound| lower_bound > 1000;
+        assert!(matches!(refused, Err(Error::OverCapacity { lower_bound, .. }) if proved(lower_bound)), "seed {seed}");
+    }
+}
+
+#[test]
 fn rows_names_and_scale_of_time_do_not_matter() {
     for seed in 0..10 {
         let blocks = tight(60, 200, 997, seed);
