@@ -62,8 +62,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     Skyline::workspace(n, n).and(interval::workspace(n)).and(trial)
 }
 
-/// Builds the skyline again and again until the peak is the lower bound or `options.work` blocks have been
-/// placed, at least once, or `watch`, which is called after each start, breaks.
+/// Builds the skyline again and again until the peak is the lower bound, or `options.work` blocks have been
+/// placed or would be by one start more, or `watch`, which is called after each start, breaks; at least once.
 ///
 /// # Errors
 /// As [`place`](super::place).
@@ -102,7 +102,7 @@ pub fn place(
     let mut fixed = FIXED.into_iter();
     let summary = |peak| Summary { peak, lower_bound, solver: Solver::Multistart, nodes: 0 };
     let (mut peak, mut work) = (u64::MAX, 0u64);
-    while peak == u64::MAX || (peak > lower_bound && work < options.work) {
+    while peak == u64::MAX || (peak > lower_bound && work.saturating_add(n.into()) <= options.work) {
         let start = fixed.next().unwrap_or_else(|| draw(&mut random));
         for (i, b) in (0u32..).zip(blocks) {
             worth[i] = start.worth(b, &mut random);
