@@ -130,8 +130,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         if let Some(file) = &args.report {
             let plan = fitted.schedule.plan();
             let picture = Picture { problem: &rewritten, plan, solver: fitted.policy.name(), rows: Vec::new() };
-            let svg = Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case("svg"));
-            output::write(file, |out| if svg { report::svg(&picture, out) } else { report::html(&picture, out) })?;
+            output::write(file, |out| report::write(file, &picture, out))?;
         }
     }
     let mut out = io::stdout().lock();

@@ -1,7 +1,6 @@
 //! `sublet plan`: an address for every block, proved before it is shown.
 
 use std::io::{self, Write};
-use std::path::Path;
 use std::time::Instant;
 
 use sublet_core::place::Summary;
@@ -43,8 +42,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         let row =
             SolverRow { solver: solver.name().into(), peak, lower_bound, optimal: peak == lower_bound, nodes, seconds };
         let picture = Picture { problem: &problem, plan: &plan, solver: solver.name(), rows: vec![row] };
-        let svg = Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case("svg"));
-        output::write(file, |out| if svg { report::svg(&picture, out) } else { report::html(&picture, out) })?;
+        output::write(file, |out| report::write(file, &picture, out))?;
     }
     let optimal = plan.peak() == summary.lower_bound;
     // The search may have proved more than the max load.

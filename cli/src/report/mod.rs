@@ -8,6 +8,7 @@ mod scene;
 mod svg;
 
 use std::io;
+use std::path::Path;
 
 use serde::Serialize;
 use sublet_core::VerifiedPlan;
@@ -46,6 +47,12 @@ pub(crate) struct SolverRow {
 }
 
 const TEMPLATE: &str = include_str!("template.html");
+
+/// Writes the form that the file's name asks for: the image if it ends in .svg, else the page.
+pub(crate) fn write(file: &str, picture: &Picture<'_>, out: &mut impl io::Write) -> io::Result<()> {
+    let image = Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case("svg"));
+    if image { svg(picture, out) } else { html(picture, out) }
+}
 
 /// Writes the picture as one HTML file that needs no network.
 ///
