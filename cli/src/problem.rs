@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use sublet_core::error::RowFault;
-use sublet_core::trace::{Row, liveness, liveness::Stay};
+use sublet_core::trace::{Operator, Recorded, Row, liveness, liveness::Stay};
 use sublet_core::verify::Violation;
 use sublet_core::{Block, Error, block};
 
@@ -35,6 +35,15 @@ pub(crate) struct Trace {
     pub(crate) names: Vec<String>,
     /// The operators' names by their numbers, where a file beside the trace tells them.
     pub(crate) op_names: Vec<String>,
+    /// What that file says that they may do.
+    pub(crate) operators: Vec<Operator>,
+}
+
+impl Trace {
+    /// The trace as core takes it.
+    pub(crate) fn recorded(&self) -> Recorded<'_> {
+        Recorded { rows: &self.rows, operators: &self.operators, blocks: self.names.len() }
+    }
 }
 
 /// A row of a trace that makes no problem.
@@ -75,7 +84,7 @@ impl Problem {
                 return Err(BadRow { row: blocks[i].start, message });
             }
         }
-        let trace = Some(Trace { rows, names, op_names: Vec::new() });
+        let trace = Some(Trace { rows, names, ..Trace::default() });
         let problem = Self { name: name.into(), blocks, ids, times: Vec::new(), trace };
         match block::check(&problem.blocks, 1) {
             Ok(_) => Ok(problem),

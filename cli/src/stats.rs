@@ -275,7 +275,12 @@ mod tests {
             name: "tiny.csv".into(),
             blocks: vec![Block::new(0, 8, 300), Block::new(1, 4, 100), Block::new(6, 8, 100)],
             ids: ["w", "x", "x#1"].map(String::from).to_vec(),
-            trace: Some(Trace { rows, names: ["w", "x"].map(String::from).to_vec(), op_names: vec!["conv".into()] }),
+            trace: Some(Trace {
+                rows,
+                names: ["w", "x"].map(String::from).to_vec(),
+                op_names: vec!["conv".into()],
+                ..Trace::default()
+            }),
             ..Problem::default()
         }
     }

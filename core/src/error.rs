@@ -144,7 +144,8 @@ pub enum RowFault {
     UnknownBlock,
     /// More rows than steps can be counted.
     TooManyRows,
-    /// In an original trace: an operator whose accesses do not stand together, a copy, or a second malloc of a block.
+    /// In a recording: an operator whose accesses do not stand together or that runs again, a copy, or a second malloc
+    /// of a block.
     NotRecorded,
     /// In a rewritten trace: not the access that comes next in the original.
     OtherAccess,
@@ -156,6 +157,14 @@ pub enum RowFault {
     NotOnHost,
     /// The trace ends before the original's last access.
     AccessesMissing,
+    /// The operator may not run again.
+    MayNotRunAgain,
+    /// A mask of less than a bit for each element of 4 bytes.
+    MaskTooSmall,
+    /// A mask that is written elsewhere than right after a rectifier that touches its block.
+    MaskElsewhere,
+    /// A block that takes over the memory of another in place, but has another address.
+    NotInPlace,
     /// After the last row: a persistent block is not where it has to be, or not with its value, at the end.
     EndNotRestored,
 }
@@ -231,13 +240,18 @@ impl fmt::Display for RowFault {
             Self::UnknownBlock => "the block's number is not below the number of blocks",
             Self::TooManyRows => "more rows than steps can be counted in 32 bits",
             Self::NotRecorded => {
-                "not as recorded: a copy, a second malloc of the block, or an operator whose accesses do not stand together"
+                "not as recorded: a copy, a second malloc of the block, or an operator that runs again or whose accesses \
+                 do not stand together"
             }
             Self::OtherAccess => "not the access that comes next in the original",
             Self::InsideOperator => "the operator has no such row between its accesses in the original",
             Self::OtherValue => "the block has another value than in the original",
             Self::NotOnHost => "copy of a block that is not on the host",
             Self::AccessesMissing => "accesses of the original are missing",
+            Self::MayNotRunAgain => "the operator may not run again",
+            Self::MaskTooSmall => "a mask takes a bit for each element of 4 bytes of its block",
+            Self::MaskElsewhere => "a mask is written right after a rectifier that touches its block, and nowhere else",
+            Self::NotInPlace => "the block takes over another's memory in place, but has another offset",
             Self::EndNotRestored => "a persistent block is not where it must be, or not with its value, at the start or the end",
         })
     }

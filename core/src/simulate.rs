@@ -3,14 +3,16 @@
 //! Compute takes the times between the accesses of the original trace. An operator starts when the copies in
 //! of all that it touches and the copies out of all that it writes are done. A copy starts when compute has
 //! come to its row, its queue is free and earlier copies of the block are done; it takes the latency and
-//! bytes over bandwidth. A free waits for the block's copies. The run ends when all queues are empty.
+//! bytes over bandwidth. A free waits for the block's copies. The run ends when all queues are empty. An operator
+//! that runs again takes its time again; the mask of a rectifier is made in no time, and who reads it waits for it.
 //!
-//! One pass over the rows, a few words of scratch for each block. Only sums, quotients and maxima of real numbers
+//! One pass over the rows, a few words of scratch for each row and block. Only sums, quotients and maxima of real numbers
 //! are taken, in a fixed order, so that the times are the same everywhere.
 
 use crate::error::{Buffer, RowFault};
 use crate::table::Table;
-use crate::trace::{Event, Op, Row};
+use crate::trace::recorded::{self, Operators, Progress};
+use crate::trace::{Event, Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
 /// The links between a device and its host.
@@ -118,6 +120,8 @@ pub struct Run {
     pub peak_load: u64,
     /// Bytes of the blocks that are copied, each once: what the host has to hold for them.
     pub host_bytes: u64,
+    /// How long the operators that run again take together, in ns.
+    pub recomputed_ns: u64,
 }
 
 impl Run {
@@ -129,78 +133,84 @@ impl Run {
     }
 }
 
-/// Length of the workspace that [`simulate`] needs for traces with `blocks` block numbers.
+/// Length of the workspace that [`simulate`] needs for a recording of `rows` rows with `blocks` block numbers.
 #[must_use]
-pub const fn workspace(blocks: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 3 * blocks, indices: blocks }
+pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    recorded::workspace(rows, blocks).and(WorkspaceLen { words: 6 * blocks, indices: 2 * blocks })
 }
 
-/// Times `rewritten`, which holds the accesses of `original` in their order, on `device`; writes when each of its
+/// Times `rewritten`, which holds the accesses of `recorded` in their order, on `device`; writes when each of its
 /// rows happens to `timings`. Whether it is valid is not asked here. O(rows).
 ///
 /// # Errors
-/// [`Error::Row`] for a row that has no place among the accesses of the original, or a block number that is not
-/// below `block_count`; [`Error::BufferTooSmall`] if there is not one timing for each row, or the workspace is
-/// too short.
+/// [`Error::Row`] for a row that has no place among the accesses of the recording, a block number that is not one of
+/// its blocks or their masks, or a recording whose operators do not stand together; [`Error::BufferTooSmall`] if
+/// there is not one timing for each row, or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::simulate::{self, Device, Timing};
-/// use sublet_core::trace::{Event, Op, Row};
+/// use sublet_core::trace::{Event, Op, Recorded, Row};
 /// use sublet_core::Workspace;
 /// let row = |time_ns, event, op| Row { time_ns, event, op, block: 0, bytes: if event == Event::Malloc { 12_000 } else { 0 } };
-/// let original = [
+/// let recorded = [
 ///     row(0, Event::Malloc, Op::None),
 ///     row(0, Event::Write, Op::First(0)),
 ///     row(9_000, Event::Read, Op::First(1)),
 /// ];
 /// let rewritten = [
-///     original[0],
-///     original[1],
+///     recorded[0],
+///     recorded[1],
 ///     row(0, Event::SwapOut, Op::None), // 10 µs and 12,000 bytes at 12 GB/s: 11 µs
 ///     row(0, Event::Free, Op::None),
-///     original[0],
+///     recorded[0],
 ///     row(0, Event::SwapIn, Op::None),
-///     original[2],
+///     recorded[2],
 /// ];
-/// let (mut words, mut indices, mut timings) = ([0; 3], [0; 1], [Timing::default(); 7]);
+/// let len = simulate::workspace(recorded.len(), 1);
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
 /// let scratch = Workspace::new(&mut words, &mut indices);
-/// let run = simulate::simulate(&original, &rewritten, 1, &Device::symmetric(12e9), scratch, &mut timings)?;
+/// let mut timings = [Timing::default(); 7];
+/// let recorded = Recorded::new(&recorded, 1);
+/// let run = simulate::simulate(&recorded, &rewritten, &Device::symmetric(12e9), scratch, &mut timings)?;
 /// // The read is reached at 11 + 9 µs and waits until 22 µs.
 /// assert_eq!((timings[6].reached, run.time_ns), (20_000.0, 22_000.0));
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
 pub fn simulate(
-    original: &[Row],
+    recorded: &Recorded<'_>,
     rewritten: &[Row],
-    block_count: usize,
     device: &Device,
-    mut scratch: Workspace<'_>,
+    scratch: Workspace<'_>,
     timings: &mut [Timing],
 ) -> Result<Run, Error> {
-    scratch.check(workspace(block_count))?;
+    let mut scratch = scratch;
+    let Recorded { rows, blocks, .. } = *recorded;
+    scratch.check(workspace(rows.len(), blocks))?;
     if timings.len() != rewritten.len() {
         return Err(Error::BufferTooSmall { buffer: Buffer::Timings, needed: rewritten.len(), got: timings.len() });
     }
+    let numbers = 2 * blocks;
     let mut queues = Queues {
         device: *device,
         compute: 0.0,
         out: 0.0,
         back: 0.0,
-        copied_out: scratch.words(block_count),
-        copied_in: scratch.words(block_count),
+        copied_out: scratch.words(numbers),
+        copied_in: scratch.words(numbers),
     };
-    let mut size = scratch.words(block_count);
-    let mut on_host = scratch.indices(block_count);
-    let mut accesses = original.iter().enumerate().filter(|(_, r)| r.event.is_access());
-    let mut run = Run { original_ns: original.last().map_or(0, |r| r.time_ns), ..Run::default() };
+    let mut size = scratch.words(numbers);
+    let mut on_host = scratch.indices(numbers);
+    let mut operators = Operators::new(recorded, &mut scratch)?;
+    let mut run = Run { original_ns: rows.last().map_or(0, |r| r.time_ns), ..Run::default() };
     let (mut load, mut previous) = (0u64, 0);
-    // The original's rows of the operator in progress are those before this one.
-    let mut operator_end = 0;
+    // The recording is read up to this row, and the operator that is open.
+    let (mut next, mut open) = (0, None::<Progress>);
     for (step, (r, timing)) in (0u32..).zip(rewritten.iter().zip(timings)) {
         let refuse = |fault| Err(Error::Row { row: step, fault });
-        if usize::try_from(r.block).map_or(true, |b| b >= block_count) {
+        if usize::try_from(r.block).map_or(true, |b| b >= numbers) {
             return refuse(RowFault::UnknownBlock);
         }
+        let is_mask = recorded.masked(r.block).is_some();
         timing.reached = queues.compute;
         match r.event {
             Event::Malloc => {
@@ -221,27 +231,37 @@ pub fn simulate(
                 }
                 continue;
             }
+            Event::Write if is_mask && open.is_none() => {}
             Event::Read | Event::Write => {
-                let Some((i, access)) = accesses.next() else {
+                if open.is_none() {
+                    let Some(begun) = operators.begin(r.op, next) else {
+                        return refuse(RowFault::OtherAccess);
+                    };
+                    if !begun.again {
+                        let first = rows.get(begun.first).map_or(0, |r| r.time_ns);
+                        queues.pass(first.saturating_sub(previous));
+                    }
+                    timing.reached = queues.compute;
+                    operators.to_come(begun).for_each(|(_, access)| queues.wait(access));
+                    open = Some(begun);
+                }
+                if is_mask {
+                    queues.wait(r);
+                }
+                timing.begin = queues.compute;
+                let Some((progress, (row, access))) = open.and_then(|p| Some((p, operators.to_come(p).next()?))) else {
                     return refuse(RowFault::OtherAccess);
                 };
-                queues.pass(access.time_ns.saturating_sub(previous));
-                if i >= operator_end {
-                    timing.reached = queues.compute;
-                    operator_end = operator(original, i);
-                    let rows = original.get(i..operator_end).unwrap_or_default();
-                    for r in rows.iter().filter(|r| r.event.is_access()) {
-                        if usize::try_from(r.block).map_or(true, |b| b >= block_count) {
-                            return refuse(RowFault::OtherAccess);
-                        }
-                        queues.wait(r);
-                    }
-                    timing.begin = queues.compute;
-                } else {
-                    timing.begin = timing.reached;
-                }
-                previous = access.time_ns;
+                let added = operators.since_last_access(progress, row);
+                queues.pass(added);
                 timing.end = queues.compute;
+                if progress.again {
+                    run.recomputed_ns = run.recomputed_ns.saturating_add(added);
+                } else {
+                    (next, previous) = (row + 1, access.time_ns);
+                }
+                let progress = Progress { next: row + 1, ..progress };
+                open = operators.to_come(progress).next().map(|_| progress);
                 continue;
             }
         }
@@ -250,22 +270,6 @@ pub fn simulate(
     queues.pass(run.original_ns.saturating_sub(previous));
     run.time_ns = queues.compute.max(queues.out).max(queues.back);
     Ok(run)
-}
-
-/// The row after the last access of the operator whose first access is the row `first`: the accesses that follow
-/// with the same number. An access without a number is alone.
-pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
-    let op = rows.get(first).map_or(Op::None, |r| r.op);
-    let mut end = first + 1;
-    if op != Op::None {
-        for (i, r) in rows.iter().enumerate().skip(end).filter(|(_, r)| r.event.is_access()) {
-            if r.op != op {
-                break;
-            }
-            end = i + 1;
-        }
-    }
-    end
 }
 
 /// When each queue is free, and when the last copies of each block are done.

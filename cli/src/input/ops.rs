@@ -1,27 +1,45 @@
 //! The operators of a trace: `op,name,phase,inplace,rerun`, in a file beside it.
+//!
+//! `inplace` and `rerun` are 0 or 1; where a column is missing, no operator works in place and all may run again.
 
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
+use sublet_core::trace::{Kind, Operator};
+
 use super::{table::Table, unreadable};
 use crate::failure::InputError;
 
-/// The operators' names, by their numbers, from `NAME.ops.csv` beside `NAME.csv`; none if there is no such file.
-pub(super) fn beside(trace: &str) -> Result<Vec<String>, InputError> {
+/// The operators' names and what they may do, by their numbers, from `NAME.ops.csv` beside `NAME.csv`; none if there is
+/// no such file.
+pub(super) fn beside(trace: &str) -> Result<(Vec<String>, Vec<Operator>), InputError> {
     let path = Path::new(trace).with_extension("ops.csv");
     let Some(file) = path.to_str().filter(|_| trace != "-" && path.is_file()) else {
-        return Ok(Vec::new());
+        return Ok(Default::default());
     };
     let opened = File::open(&path).map_err(|e| unreadable(file, &e))?;
     let mut table = Table::open(file, BufReader::new(opened))?;
     let (op, name) = (table.column("op")?, table.column("name")?);
-    let mut names = Vec::new();
+    let [in_place, again] = ["inplace", "rerun"].map(|column| table.optional(column));
+    let (mut names, mut operators) = (Vec::new(), Vec::new());
     while table.advance()? {
         if table.number(op, "ops")? != names.len() as u64 {
             return Err(table.fault(op, format!("the op {}: they are numbered from 0", names.len())));
         }
+        let flag = |column: Option<usize>, otherwise| match column.map(|c| (c, table.bytes(c).trim_ascii())) {
+            None => Ok(otherwise),
+            Some((_, b"0")) => Ok(false),
+            Some((_, b"1")) => Ok(true),
+            Some((column, _)) => Err(table.fault(column, "0 or 1")),
+        };
+        let kind = match table.name(name)? {
+            "relu" | "relu_" => Kind::Relu,
+            "threshold_backward" => Kind::ReluBackward,
+            _ => Kind::Other,
+        };
+        operators.push(Operator { in_place: flag(in_place, false)?, again: flag(again, true)?, kind });
         names.push(table.name(name)?.to_owned());
     }
-    Ok(names)
+    Ok((names, operators))
 }

@@ -1,7 +1,8 @@
 //! Traces: what was allocated, read, written and freed in one iteration.
 //!
 //! `time_ns,event,block,bytes,op`, in any order. The step of a row is its number, counted from 0 after the header;
-//! blank lines do not count. A file `NAME.ops.csv` beside a trace `NAME.csv` tells the operators' names.
+//! blank lines do not count. A file `NAME.ops.csv` beside a trace `NAME.csv` tells the operators' names and
+//! what they may do.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -74,7 +75,7 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
         InputError::line(file, lines.get(row as usize).copied().unwrap_or_default(), message)
     })?;
     if let Some(trace) = &mut problem.trace {
-        trace.op_names = ops::beside(file)?;
+        (trace.op_names, trace.operators) = ops::beside(file)?;
     }
     Ok(problem)
 }

@@ -31,6 +31,8 @@ struct Verdict {
     overhead: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     swapped_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recomputed_ns: Option<u64>,
 }
 
 /// Verifies and prints.
@@ -64,18 +66,20 @@ fn told(args: &VerifyArgs, failure: Failure) -> Failure {
 fn judge(args: &VerifyArgs, original: &Problem, rewritten: &Problem, offsets: &[u64]) -> Result<(Run, u64), Failure> {
     let device = device::named(&args.device)?;
     let (from, to) = (fit::recorded(original)?, fit::recorded(rewritten)?);
+    let blocks = u32::try_from(from.names.len()).unwrap_or(u32::MAX);
     let numbers: HashMap<&str, u32> = (0..).zip(&from.names).map(|(i, name)| (name.as_str(), i)).collect();
-    let rows: Option<Vec<Row>> = to
-        .rows
-        .iter()
-        .map(|row| Some(Row { block: *numbers.get(to.names[row.block as usize].as_str())?, ..*row }))
-        .collect();
+    // `B~` is the mask of block B, unless a block is called so.
+    let mask = |name: &str| blocks.checked_add(*numbers.get(name.strip_suffix('~')?)?);
+    let number = |name: &str| numbers.get(name).copied().or_else(|| mask(name));
+    let rows: Option<Vec<Row>> =
+        to.rows.iter().map(|row| Some(Row { block: number(&to.names[row.block as usize])?, ..*row })).collect();
     let rows = rows.ok_or_else(|| Failure::No("it has a block that the original does not have".into()))?;
     let (mut timings, mut blocks) = (vec![Timing::default(); rows.len()], vec![Block::default(); offsets.len()]);
     let mut names = vec![Stay::default(); offsets.len()];
     let mut scratch = Scratch::of(schedule::workspace(from.rows.len(), from.names.len(), offsets.len()));
     let verified = schedule::schedule(
-        (&from.rows, &rows, from.names.len()),
+        &from.recorded(),
+        &rows,
         offsets,
         (&device, true),
         &args.constraints.get(),
@@ -101,6 +105,7 @@ impl Verdict {
             time_ns: Some(run.time_ns),
             overhead: Some(run.overhead()),
             swapped_bytes: Some(run.swapped_bytes),
+            recomputed_ns: Some(run.recomputed_ns),
         }
     }
 

@@ -12,7 +12,7 @@
 use super::swap::{self, Policy, Swapper};
 use crate::place::{self, Solver};
 use crate::simulate::{Device, Timing};
-use crate::trace::{Event, Row, liveness, liveness::Stay};
+use crate::trace::{Event, Recorded, Row, liveness, liveness::Stay};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, error::Buffer};
 
@@ -273,13 +273,15 @@ impl<'a> Pass<'a, '_> {
         let Output { rows, timings, blocks, names, offsets } = output;
         let rows = rows.get_mut(..len).unwrap_or_default();
         let timings = timings.get_mut(..len).unwrap_or_default();
-        crate::simulate::simulate(original, rows, block_count, &options.device, scratch.reborrow(), timings)?;
+        let recorded = Recorded::new(original, block_count);
+        crate::simulate::simulate(&recorded, rows, &options.device, scratch.reborrow(), timings)?;
         for (row, timing) in rows.iter_mut().zip(&*timings) {
             let copy = matches!(row.event, Event::SwapOut | Event::SwapIn);
             row.time_ns = libm::round(if copy { timing.reached } else { timing.end }) as u64;
         }
         let schedule = verify::schedule(
-            (original, rows, block_count),
+            &recorded,
+            rows,
             offsets.get(..stays).unwrap_or_default(),
             (&options.device, true),
             &Constraints { alignment: 1, capacity: Some(options.limit) },
@@ -411,7 +413,8 @@ mod tests {
                 let mut rewritten = vec![Row::default(); lengths.rows];
                 let n = swapper.rows(scratch.reborrow(), &mut rewritten).unwrap();
                 let mut timings = vec![Timing::default(); n];
-                let run = simulate::simulate(&rows, &rewritten[..n], blocks, &device, scratch, &mut timings).unwrap();
+                let recorded = Recorded::new(&rows, blocks);
+                let run = simulate::simulate(&recorded, &rewritten[..n], &device, scratch, &mut timings).unwrap();
                 let original = f64::from(u32::try_from(run.original_ns).unwrap());
                 prop_assert!((run.time_ns - original - overhead).abs() < 0.01, "{run:?} {overhead}");
                 prop_assert!(run.peak_load <= limit);

@@ -4,6 +4,9 @@
 //! step. [`liveness`] turns it into blocks with lifetimes.
 
 pub mod liveness;
+pub(crate) mod recorded;
+
+pub use recorded::{Kind, Operator, Recorded};
 
 /// One row of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -1,28 +1,36 @@
-//! Proves that a rewritten trace computes what the original computes, and when.
+//! Proves that a rewritten trace computes what the recorded one computes, and when.
 //!
-//! Problem: `rewritten` holds the accesses of `original` in their order, and besides them other mallocs and
-//! frees and copies to and from the host. Is every value there when it is read, and is the iteration one that
-//! can be repeated?
+//! Problem: `rewritten` holds the accesses of the recording in their order, and besides them other mallocs and
+//! frees, copies to and from the host, operators that run again, and masks. Is every value there when it is read, and
+//! is the iteration one that can be repeated?
 //!
 //! Values: a write gives a block a value, a malloc leaves it undefined, a free loses it, a copy out keeps it on
-//! the host and a copy in brings the last copy back. Every read sees the value that it saw in the original.
-//! Residency: a block is accessed and copied only between its malloc and its free. Operators: between the
-//! accesses of one stand only mallocs and frees that stand there in the original. Ends: a persistent block
-//! (allocated at time 0, never freed) is on the device with its initial value at the start and with its final
-//! value at the end; where iterations repeat, its final value may be on the host instead if it does not start on
-//! the device, and the host's copy of its initial value may be used if the host has its final value at the end.
-//! Addresses: as [`verify`](super::verify) judges. Time: as [`simulate`] says.
+//! the host and a copy in brings the last copy back. Every operator reads the values that it read in the recording;
+//! one that runs again yields the values of its first run if all that it reads has the values of the first run, and
+//! undefined ones if not. It leaves out the persistent blocks that it updates. Masks: right after a rectifier, `write`
+//! of the mask of a block that it touches keeps the signs, and its gradient may read the mask in place of the block.
+//! Residency: a block is accessed and copied only between its malloc and its free. Operators: between the accesses of
+//! one stand only mallocs and frees that stand there in the recording, and where it works in place, after its reads,
+//! a free of its first input directly followed by the malloc of its first output, of the same size and at the same
+//! address. Ends: a persistent block (allocated at time 0, never freed) is on the device with its initial value at the
+//! start and with its final value at the end; where iterations repeat, its final value may be on the host instead if it
+//! does not start on the device, and the host's copy of its initial value may be used if the host has its final value
+//! at the end. Addresses: as [`verify`](super::verify) judges. Time: as [`simulate`] says.
 //!
 //! Values are numbered: 0 is undefined, the initial value of a block is 1 + its number, and what an operator
-//! writes to a block is numbered by the first row that writes it. Operators that run again are not judged here yet
-//! and refused. Cost: O(n log n) time, linear workspace. This module knows no pass.
+//! writes to a block is numbered by the first row that writes it; the mask of a value has its number. Cost: O(n log n)
+//! time, linear workspace. This module knows no pass.
 
 use crate::error::{Buffer, RowFault};
 use crate::simulate::{self, Device, Run, Timing};
 use crate::table::{Table, at};
 use crate::trace::liveness::{self, Stay};
-use crate::trace::{Event, Op, Row};
+use crate::trace::recorded::{self, Operators, Progress};
+use crate::trace::{Event, Kind, Op, Recorded, Row};
 use crate::{Block, Constraints, Error, VerifiedPlan, Workspace, WorkspaceLen, sort};
+
+/// A mask takes a bit for each element of 4 bytes.
+const MASKED: u64 = 32;
 
 /// A rewritten trace with a plan, both of which [`schedule`] has accepted.
 ///
@@ -80,50 +88,53 @@ pub struct Room<'a> {
     pub names: &'a mut [Stay],
 }
 
-/// Length of the workspace that [`schedule`] needs for an original of `rows` rows, and for `stays` mallocs in the
-/// rewritten trace, where blocks are numbered below `blocks`.
+/// Length of the workspace that [`schedule`] needs for a recording of `rows` rows with `blocks` block numbers, and for
+/// `stays` mallocs in the rewritten trace.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, stays: usize) -> WorkspaceLen {
-    values_workspace(rows, blocks)
-        .max(simulate::workspace(blocks))
-        .max(liveness::workspace(blocks))
-        .max(super::workspace(stays))
+    WorkspaceLen { words: 0, indices: stays }.and(
+        values_workspace(rows, blocks)
+            .max(simulate::workspace(rows, blocks))
+            .max(liveness::workspace(2 * blocks))
+            .max(super::workspace(stays)),
+    )
 }
 
 const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    WorkspaceLen { words: blocks, indices: 4 * rows + 8 * blocks }
+    recorded::workspace(rows, blocks).and(WorkspaceLen { words: blocks, indices: 3 * rows + 12 * blocks })
 }
 
-/// Proves that `rewritten` computes what `original` computes and that `offsets` is a plan for its stays, and times it.
+/// Proves that `rewritten` computes what was recorded and that `offsets` is a plan for its stays, and times it.
 /// `cyclic` says that iterations repeat, so that persistent blocks may be on the host at both ends.
 ///
 /// # Errors
 /// [`Error::Row`] with the first row that breaks a rule, counted in `rewritten` but for
-/// [`RowFault::NotRecorded`], which is about `original`; what [`verify`](super::verify) refuses;
+/// [`RowFault::NotRecorded`], which is about the recording; what [`verify`](super::verify) refuses;
 /// [`Error::HostTooSmall`]; [`Error::Device`]; [`Error::BufferTooSmall`] if a slice of `room` or the workspace is too
 /// short.
 ///
 /// ```
 /// use sublet_core::simulate::{Device, Timing};
-/// use sublet_core::trace::{liveness::Stay, Event, Op, Row};
+/// use sublet_core::trace::{liveness::Stay, Event, Op, Recorded, Row};
 /// use sublet_core::verify::schedule::{self, Room};
 /// use sublet_core::{Block, Constraints, Workspace};
 /// let row = |event, op| Row { event, op, block: 0, bytes: if event == Event::Malloc { 64 } else { 0 }, time_ns: 0 };
-/// let original = [row(Event::Malloc, Op::None), row(Event::Write, Op::First(0)), row(Event::Read, Op::First(1))];
+/// let recorded = [row(Event::Malloc, Op::None), row(Event::Write, Op::First(0)), row(Event::Read, Op::First(1))];
 /// let swapped = [
-///     original[0],
-///     original[1],
+///     recorded[0],
+///     recorded[1],
 ///     row(Event::SwapOut, Op::None),
 ///     row(Event::Free, Op::None),
-///     original[0],
+///     recorded[0],
 ///     row(Event::SwapIn, Op::None),
-///     original[2],
+///     recorded[2],
 /// ];
 /// let (mut timings, mut blocks, mut names) = ([Timing::default(); 7], [Block::default(); 2], [Stay::default(); 2]);
-/// let len = schedule::workspace(original.len(), 1, 2);
+/// let len = schedule::workspace(recorded.len(), 1, 2);
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
 /// let verified = schedule::schedule(
-///     (&original, &swapped, 1),
+///     &Recorded::new(&recorded, 1),
+///     &swapped,
 ///     &[0, 0],
 ///     (&Device::symmetric(12e9), true),
 ///     &Constraints::NONE,
@@ -135,7 +146,8 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
 pub fn schedule<'a>(
-    (original, rewritten, block_count): (&[Row], &'a [Row], usize),
+    recorded: &Recorded<'_>,
+    rewritten: &'a [Row],
     offsets: &'a [u64],
     (device, cyclic): (&Device, bool),
     constraints: &Constraints,
@@ -146,7 +158,7 @@ pub fn schedule<'a>(
         return Err(Error::Device);
     }
     let stays = liveness::stays(rewritten);
-    scratch.check(workspace(original.len(), block_count, stays))?;
+    scratch.check(workspace(recorded.rows.len(), recorded.blocks, stays))?;
     for (buffer, needed, got) in [
         (Buffer::Timings, rewritten.len(), timings.len()),
         (Buffer::Blocks, stays, blocks.len()),
@@ -156,98 +168,98 @@ pub fn schedule<'a>(
             return Err(Error::BufferTooSmall { buffer, needed, got });
         }
     }
-    values(original, rewritten, block_count, cyclic, scratch.reborrow())?;
-    let run = simulate::simulate(original, rewritten, block_count, device, scratch.reborrow(), timings)?;
+    let mut taken_over = scratch.indices(stays);
+    values(recorded, rewritten, cyclic, &mut taken_over, scratch.reborrow())?;
+    let run = simulate::simulate(recorded, rewritten, device, scratch.reborrow(), timings)?;
     if let Some(capacity) = device.host_capacity.filter(|&capacity| run.host_bytes > capacity) {
         return Err(Error::HostTooSmall { needed: run.host_bytes, capacity });
     }
-    liveness::lifetimes(rewritten, block_count, scratch.reborrow(), blocks, names)?;
+    liveness::lifetimes(rewritten, 2 * recorded.blocks, scratch.reborrow(), blocks, names)?;
     let plan = super::verify(blocks, offsets, constraints, scratch)?;
+    for stay in (0..).take(stays).filter(|&stay| taken_over[stay] > 0) {
+        if at(offsets, stay) != at(offsets, taken_over[stay] - 1) {
+            return Err(Error::Row { row: at(blocks, stay).start, fault: RowFault::NotInPlace });
+        }
+    }
     Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })
 }
 
-/// Judges residency, values, operators and ends.
-fn values<'a>(
-    original: &'a [Row],
+/// Judges residency, values, operators and ends. Writes for each stay 1 + the stay whose memory it takes over in place.
+fn values(
+    recorded: &Recorded<'_>,
     rewritten: &[Row],
-    block_count: usize,
     cyclic: bool,
-    mut scratch: Workspace<'a>,
+    taken_over: &mut Table<'_, u32>,
+    scratch: Workspace<'_>,
 ) -> Result<(), Error> {
-    let (Ok(_), Ok(end)) = (u32::try_from(original.len()), u32::try_from(rewritten.len())) else {
+    let mut scratch = scratch;
+    let (Ok(_), Ok(end)) = (u32::try_from(recorded.rows.len()), u32::try_from(rewritten.len())) else {
         return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
     };
-    let original = Original::new(original, block_count, &mut scratch)?;
+    let numbers = 2 * recorded.blocks;
+    let operators = Operators::new(recorded, &mut scratch)?;
     let mut state = State {
-        original,
+        recorded: *recorded,
+        seen: Seen::new(recorded, &operators, &mut scratch)?,
+        operators,
         cyclic,
-        resident: scratch.indices(block_count),
-        value: scratch.indices(block_count),
-        host: scratch.indices(block_count),
-        marks: scratch.index_records(block_count),
-        own: scratch.indices(block_count),
+        resident: scratch.indices(numbers),
+        value: scratch.indices(numbers),
+        host: scratch.indices(numbers),
+        stay: scratch.indices(numbers),
+        marks: scratch.index_records(recorded.blocks),
+        own: scratch.indices(recorded.blocks),
+        stays: 0,
         next: 0,
-        operator: None,
+        open: None,
+        last: Op::None,
         accessed: false,
         copied: false,
+        giver: None,
     };
-    for (row, r) in (0u32..).zip(rewritten) {
-        state.row(r).map_err(|fault| Error::Row { row, fault })?;
+    let following = rewritten.iter().skip(1).map(Some).chain([None]);
+    for (row, (r, following)) in (0u32..).zip(rewritten.iter().zip(following)) {
+        if let Some((taker, giver)) = state.row(r, following).map_err(|fault| Error::Row { row, fault })? {
+            taken_over[taker] = 1 + giver;
+        }
     }
     state.end().map_err(|fault| Error::Row { row: end, fault })
 }
 
-/// What is known of the original.
-struct Original<'a> {
-    rows: &'a [Row],
+/// The values of the recording.
+struct Seen<'a> {
     size: Table<'a, u64>,
     /// By row: the value that a read sees, the value that a write makes.
     value: Table<'a, u32>,
-    persistent: Table<'a, u32>,
     /// The value of each block after the last row.
-    final_value: Table<'a, u32>,
+    last: Table<'a, u32>,
 }
 
-impl<'a> Original<'a> {
-    fn new(rows: &'a [Row], block_count: usize, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
+impl<'a> Seen<'a> {
+    /// Refuses what [`RowFault::NotRecorded`] names. The block numbers have been checked.
+    fn new(recorded: &Recorded<'_>, operators: &Operators<'_>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
+        let Recorded { rows, blocks: block_count, .. } = *recorded;
         let blocks = u32::try_from(block_count).unwrap_or(u32::MAX);
         let mut size = scratch.words(block_count);
-        let mut persistent = scratch.indices(block_count);
         let mut value = scratch.indices(rows.len());
         let mut order = scratch.indices(rows.len());
-        let mut rank = scratch.indices(rows.len());
         let mut aside = scratch.indices(rows.len());
         let mut accesses = 0;
         for (row, r) in (0u32..).zip(rows) {
-            let refuse = |fault| Err(Error::Row { row, fault });
-            if r.block >= blocks {
-                return refuse(RowFault::UnknownBlock);
-            }
+            let refuse = Err(Error::Row { row, fault: RowFault::NotRecorded });
             match r.event {
-                Event::Malloc if size[r.block] > 0 => return refuse(RowFault::NotRecorded),
-                Event::Malloc => {
-                    size[r.block] = r.bytes;
-                    persistent[r.block] = u32::from(r.time_ns == 0);
-                }
-                Event::Free => persistent[r.block] = 0,
-                Event::SwapIn | Event::SwapOut => return refuse(RowFault::NotRecorded),
+                Event::Malloc if size[r.block] > 0 => return refuse,
+                Event::Malloc => size[r.block] = r.bytes,
+                Event::SwapIn | Event::SwapOut => return refuse,
+                Event::Free => {}
                 Event::Read | Event::Write => {
-                    rank[row] = accesses;
                     order[accesses] = row;
                     accesses += 1;
                 }
             }
         }
-        // The accesses of an operator stand together if, sorted by operator, they are as near as before.
-        sort::by_key(&mut order, accesses, &mut aside, |i| number(at(rows, i).op));
-        for k in 1..accesses {
-            let (before, after) = (order[k - 1], order[k]);
-            let op = at(rows, after).op;
-            if op != Op::None && at(rows, before).op == op && rank[after] != rank[before] + 1 {
-                return Err(Error::Row { row: after, fault: RowFault::NotRecorded });
-            }
-        }
         // All writes of one operator to one block make one value: it is numbered by the first of them.
+        sort::by_key(&mut order, accesses, &mut aside, |i| number(at(rows, i).op));
         sort::by_key(&mut order, accesses, &mut aside, |i| at(rows, i).block.into());
         let mut first = None;
         for k in 0..accesses {
@@ -260,8 +272,8 @@ impl<'a> Original<'a> {
             }
         }
         let mut current = scratch.indices(block_count);
-        for b in 0..blocks {
-            current[b] = if persistent[b] > 0 { 1 + b } else { 0 };
+        for b in (0..blocks).filter(|&b| operators.is_persistent(b)) {
+            current[b] = 1 + b;
         }
         for (row, r) in (0u32..).zip(rows) {
             match r.event {
@@ -271,7 +283,7 @@ impl<'a> Original<'a> {
                 _ => {}
             }
         }
-        Ok(Self { rows, size, value, persistent, final_value: current })
+        Ok(Self { size, value, last: current })
     }
 }
 
@@ -279,59 +291,87 @@ impl<'a> Original<'a> {
 fn number(op: Op) -> u64 {
     match op {
         Op::None => 0,
-        Op::First(k) => 1 + u64::from(k),
-        Op::Again(k) => (1 << 32) + u64::from(k),
+        Op::First(k) | Op::Again(k) => 1 + u64::from(k),
     }
+}
+
+/// An operator that has begun.
+#[derive(Clone, Copy)]
+struct Open {
+    progress: Progress,
+    /// What it has read so far has the values of its first run.
+    same: bool,
 }
 
 /// The rewritten trace up to a row.
 struct State<'a> {
-    original: Original<'a>,
+    recorded: Recorded<'a>,
+    operators: Operators<'a>,
+    seen: Seen<'a>,
     cyclic: bool,
     resident: Table<'a, u32>,
-    /// The value on the device.
+    /// The value on the device; for a mask, the value whose signs it holds.
     value: Table<'a, u32>,
     /// 0 before the first copy out, then 1 + the value on the host.
     host: Table<'a, u32>,
+    /// The stay that is or was the last, in the order of the mallocs.
+    stay: Table<'a, u32>,
     /// Whether it is on the device at the start, and whether the host's copy of its initial value has been used.
     marks: Table<'a, [u32; 2]>,
     /// 1 + the first row of the operator that last allocated or freed the block between its accesses.
     own: Table<'a, u32>,
-    /// The row of the original from which its next access is searched.
+    stays: u32,
+    /// The recorded row from which the next access is searched.
     next: usize,
-    /// In an operator: its first row, and the row after its last access.
-    operator: Option<(usize, usize)>,
+    open: Option<Open>,
+    /// The operator of the last access.
+    last: Op,
     accessed: bool,
     copied: bool,
+    /// The block that has just been freed inside an operator for the block that follows in place.
+    giver: Option<u32>,
 }
 
 impl State<'_> {
-    fn row(&mut self, r: &Row) -> Result<(), RowFault> {
+    /// Goes on to the next row, and says which stay takes over the memory of which in it.
+    fn row(&mut self, r: &Row, following: Option<&Row>) -> Result<Option<(u32, u32)>, RowFault> {
         let b = r.block;
-        if usize::try_from(b).map_or(true, |b| b >= self.original.size.len()) || self.original.size[b] == 0 {
-            return Err(RowFault::UnknownBlock);
-        }
+        let mask = self.recorded.masked(b);
+        let Some(size) = self.known(mask.unwrap_or(b)) else { return Err(RowFault::UnknownBlock) };
         match r.event {
             Event::Malloc if self.resident[b] > 0 => return Err(RowFault::AllocatedTwice),
-            Event::Malloc if r.bytes != self.original.size[b] => return Err(RowFault::SizeChanged),
+            Event::Malloc if mask.is_none() && r.bytes != size => return Err(RowFault::SizeChanged),
+            Event::Malloc if mask.is_some() && r.bytes < size.div_ceil(MASKED) => return Err(RowFault::MaskTooSmall),
             Event::Malloc => {}
             Event::Free if self.resident[b] == 0 => return Err(RowFault::FreeWithoutMalloc),
             _ if self.resident[b] == 0 => return Err(RowFault::AccessWithoutMalloc),
             _ => {}
         }
-        if r.event.is_access() {
-            return self.access(r);
+        match (r.event, mask) {
+            (Event::Write, Some(block)) if self.open.is_none() => return self.mask(r, block).map(|()| None),
+            (Event::Read | Event::Write, _) => return self.access(r, mask).map(|()| None),
+            _ => {}
         }
-        if let Some((first, _)) = self.operator {
-            let own = matches!(r.event, Event::Malloc | Event::Free) && self.own[b] == row_mark(first);
-            if !own {
-                return Err(RowFault::InsideOperator);
+        let giver = self.giver.take();
+        let mut taken_over = None;
+        if let Some(open) = self.open
+            && !self.is_own(r, open.progress)
+        {
+            let taker = following.filter(|f| f.event == Event::Malloc).map(|f| f.block);
+            match r.event {
+                Event::Free if self.hands_over(open.progress, b, taker) => self.giver = Some(b),
+                Event::Malloc if giver.is_some_and(|x| self.hands_over(open.progress, x, Some(b))) => {
+                    taken_over = giver.map(|x| (self.stays, self.stay[x]));
+                }
+                _ => return Err(RowFault::InsideOperator),
             }
         }
         match r.event {
             Event::Malloc => {
                 self.resident[b] = 1;
-                if self.original.persistent[b] > 0 && !self.accessed && !self.copied {
+                self.stay[b] = self.stays;
+                self.stays += 1;
+                if mask.is_none() && self.operators.is_persistent(b) && !self.accessed && !self.copied {
                     self.value[b] = 1 + b;
                     self.marks[b][0] = 1;
                 }
@@ -347,7 +387,7 @@ impl State<'_> {
             _ => {
                 self.copied = true;
                 let value = match self.host[b] {
-                    0 if self.cyclic && self.original.persistent[b] > 0 => {
+                    0 if self.cyclic && mask.is_none() && self.operators.is_persistent(b) => {
                         self.marks[b][1] = 1;
                         1 + b
                     }
@@ -359,44 +399,114 @@ impl State<'_> {
                 self.value[b] = value;
             }
         }
+        Ok(taken_over)
+    }
+
+    /// The size of a block of the recording.
+    fn known(&self, block: u32) -> Option<u64> {
+        let known = usize::try_from(block).is_ok_and(|b| b < self.recorded.blocks);
+        known.then(|| self.seen.size[block]).filter(|&size| size > 0)
+    }
+
+    /// Whether the operator allocates or frees this block between its accesses in the recording.
+    fn is_own(&self, r: &Row, progress: Progress) -> bool {
+        matches!(r.event, Event::Malloc | Event::Free)
+            && self.recorded.masked(r.block).is_none()
+            && self.own[r.block] == row_mark(progress.first)
+    }
+
+    /// Whether `giver` may be freed now for `taker` to be allocated in its place.
+    fn hands_over(&self, progress: Progress, giver: u32, taker: Option<u32>) -> bool {
+        let whole = Progress { next: progress.first, again: false, ..progress };
+        let first = |event| {
+            let mut of_event = self.operators.to_come(whole).filter(|(_, r)| r.event == event).map(|(_, r)| r.block);
+            of_event.find(|&b| self.own[b] != row_mark(progress.first))
+        };
+        let op = self.recorded.rows.get(progress.first).map_or(Op::None, |r| r.op);
+        let reads_done = self.operators.to_come(progress).all(|(_, r)| r.event != Event::Read);
+        let (from, to) = (first(Event::Read), first(Event::Write));
+        let size = |block: Option<u32>| block.and_then(|b| self.known(b));
+        self.recorded.operator(op).in_place
+            && reads_done
+            && from == Some(giver)
+            && to == taker
+            && from != to
+            && size(from) == size(to)
+    }
+
+    /// The signs of what the rectifier that has just run reads or writes.
+    fn mask(&mut self, r: &Row, block: u32) -> Result<(), RowFault> {
+        let is_relu = r.op != Op::None && r.op == self.last && self.recorded.operator(r.op).kind == Kind::Relu;
+        let label = if let Op::First(k) = r.op { Op::Again(k) } else { r.op };
+        let Some(relu) = self.operators.begin(label, self.next).filter(|_| is_relu) else {
+            return Err(RowFault::MaskElsewhere);
+        };
+        let whole = Progress { again: false, ..relu };
+        if self.operators.to_come(whole).all(|(_, access)| access.block != block) {
+            return Err(RowFault::MaskElsewhere);
+        }
+        self.value[r.block] = self.value[block];
         Ok(())
     }
 
-    fn access(&mut self, r: &Row) -> Result<(), RowFault> {
-        let rows = self.original.rows;
-        let next = (self.next..).zip(rows.get(self.next..).unwrap_or_default()).find(|(_, r)| r.event.is_access());
-        let Some((i, expected)) = next else {
+    fn access(&mut self, r: &Row, mask: Option<u32>) -> Result<(), RowFault> {
+        let mut open = match self.open {
+            Some(open) => open,
+            None => self.begin(r.op)?,
+        };
+        let Some((row, expected)) = self.operators.to_come(open.progress).next() else {
             return Err(RowFault::OtherAccess);
         };
-        if (r.event, r.block, r.op) != (expected.event, expected.block, expected.op) {
+        let again = open.progress.again;
+        let label = match expected.op {
+            Op::First(k) if again => Op::Again(k),
+            op => op,
+        };
+        let in_its_place = mask == Some(expected.block)
+            && r.event == Event::Read
+            && self.recorded.operator(label).kind == Kind::ReluBackward;
+        if (r.event, r.op) != (expected.event, label) || !(r.block == expected.block || in_its_place) {
             return Err(RowFault::OtherAccess);
         }
-        if self.operator.is_none() {
-            let end = simulate::operator(rows, i);
-            self.operator = Some((i, end));
-            for own in rows.get(i..end).unwrap_or_default().iter().filter(|r| !r.event.is_access()) {
-                self.own[own.block] = row_mark(i);
-            }
-        }
-        let value = u32::try_from(i).map_or(0, |i| self.original.value[i]);
+        let value = u32::try_from(row).map_or(0, |row| self.seen.value[row]);
+        let holds = self.value[r.block];
         if r.event == Event::Write {
-            self.value[r.block] = value;
-        } else if r.op != Op::None && self.value[r.block] != value {
+            self.value[r.block] = if open.same { value } else { 0 };
+        } else if again {
+            open.same &= value != 0 && holds == value;
+        } else if label != Op::None && (holds != value || in_its_place && value == 0) {
             return Err(RowFault::OtherValue);
         }
-        self.accessed = true;
-        self.next = i + 1;
-        self.operator = self.operator.filter(|&(_, end)| self.next < end);
+        if !again {
+            self.accessed = true;
+            self.next = row + 1;
+        }
+        self.last = r.op;
+        open.progress.next = row + 1;
+        self.open = self.operators.to_come(open.progress).next().map(|_| open);
         Ok(())
+    }
+
+    /// Opens the operator to which the next access belongs.
+    fn begin(&mut self, op: Op) -> Result<Open, RowFault> {
+        let progress = self.operators.begin(op, self.next).ok_or(RowFault::OtherAccess)?;
+        if progress.again && !self.recorded.operator(op).again {
+            return Err(RowFault::MayNotRunAgain);
+        }
+        let rows = self.recorded.rows.get(progress.first..progress.end).unwrap_or_default();
+        for own in rows.iter().filter(|r| !r.event.is_access()) {
+            self.own[own.block] = row_mark(progress.first);
+        }
+        Ok(Open { progress, same: true })
     }
 
     fn end(&self) -> Result<(), RowFault> {
-        let rest = self.original.rows.get(self.next..).unwrap_or_default();
-        if rest.iter().any(|r| r.event.is_access()) {
+        let rest = self.recorded.rows.get(self.next..).unwrap_or_default();
+        if self.open.is_some() || rest.iter().any(|r| r.event.is_access()) {
             return Err(RowFault::AccessesMissing);
         }
-        for b in (0..).take(self.original.size.len()).filter(|&b| self.original.persistent[b] > 0) {
-            let last = self.original.final_value[b];
+        for b in (0..).take(self.recorded.blocks).filter(|&b| self.operators.is_persistent(b)) {
+            let last = self.seen.last[b];
             let on_device = self.resident[b] > 0 && self.value[b] == last;
             let on_host = last == if self.host[b] == 0 { 1 + b } else { self.host[b] - 1 };
             let [at_start, initial_copy_used] = self.marks[b];
@@ -447,12 +557,19 @@ mod tests {
             rewritten.extend(changes.iter().filter(|c| c.0 == i).flat_map(|c| c.1));
             rewritten.extend(r);
         }
-        let len = values_workspace(ORIGINAL.len(), 2);
+        judge(&Recorded::new(&ORIGINAL, 2), &rewritten, cyclic)
+    }
+
+    fn judge(recorded: &Recorded<'_>, rewritten: &[Row], cyclic: bool) -> Result<(), RowFault> {
+        let len = values_workspace(recorded.rows.len(), recorded.blocks);
         let (mut words, mut indices) = (vec![3; len.words], vec![3; len.indices]);
-        values(&ORIGINAL, &rewritten, 2, cyclic, Workspace::new(&mut words, &mut indices)).map_err(|e| match e {
-            Error::Row { fault, .. } => fault,
-            e => panic!("{e}"),
-        })
+        let mut taken_over = vec![0; rewritten.len()];
+        let scratch = Workspace::new(&mut words, &mut indices);
+        match values(recorded, rewritten, cyclic, &mut Table::new(&mut taken_over), scratch) {
+            Ok(()) => Ok(()),
+            Err(Error::Row { fault, .. }) => Err(fault),
+            Err(e) => panic!("{e}"),
+        }
     }
 
     #[test]

@@ -12,9 +12,8 @@
 //! Blocks below the least size are left alone. No gap ends in a free. O(rows).
 
 use crate::error::RowFault;
-use crate::simulate;
 use crate::table::Table;
-use crate::trace::{Event, Row};
+use crate::trace::{Event, Row, recorded};
 use crate::{Error, Workspace, WorkspaceLen};
 
 /// No version, no gap, no segment.
@@ -195,7 +194,7 @@ impl<'a> Candidates<'a> {
             }
             if row < rows.len() {
                 self.access_time[g] = rows.get(row).map_or(0, |r| r.time_ns);
-                row = simulate::operator(rows, row);
+                row = recorded::operator(rows, row);
                 while rows.get(row).is_some_and(|r| r.event == Event::Free) {
                     row += 1;
                 }

@@ -1,0 +1,118 @@
+//! `sublet verify --rewritten`: traces with copies, second runs, masks and work in place.
+
+mod support;
+
+use support::{Folder, Ran, folder_from, sublet};
+
+/// A rectifier in place, two convolutions, and a gradient that reads what the rectifier wrote.
+const TRACE: &str = "\
+time_ns,event,block,bytes,op
+0,malloc,w,64,
+0,malloc,x,6400,
+1,write,x,,
+1,malloc,y,6400,0
+1,read,x,,0
+1000,write,y,,0
+1000,free,x,,
+1000,malloc,z,6400,1
+1000,read,y,,1
+1000,read,w,,1
+3000,write,z,,1
+3000,malloc,g,6400,2
+3000,read,z,,2
+4000,write,g,,2
+4000,free,z,,
+4000,malloc,d,6400,3
+4000,read,g,,3
+4000,read,y,,3
+5000,write,d,,3
+5000,write,w,,3
+";
+
+const OPS: &str = "\
+op,name,phase,inplace,rerun
+0,relu,fwd,1,1
+1,convolution,fwd,0,1
+2,convolution,bwd,0,0
+3,threshold_backward,bwd,0,0
+";
+
+/// The rectifier works in place and leaves a mask, and the first convolution runs twice.
+const REWRITTEN: &str = "\
+time_ns,event,block,bytes,op
+0,malloc,w,64,
+0,malloc,x,6400,
+0,write,x,,
+0,malloc,y~,200,
+0,read,x,,0
+0,free,x,,
+0,malloc,y,6400,0
+0,write,y,,0
+0,write,y~,,0
+0,malloc,z,6400,1
+0,read,y,,1
+0,read,w,,1
+0,write,z,,1
+0,free,z,,
+0,malloc,z,6400,1'
+0,read,y,,1'
+0,read,w,,1'
+0,write,z,,1'
+0,free,y,,
+0,malloc,g,6400,2
+0,read,z,,2
+0,write,g,,2
+0,free,z,,
+0,malloc,d,6400,3
+0,read,g,,3
+0,read,y~,,3
+0,write,d,,3
+0,write,w,,3
+";
+
+const PLAN: &str = "id,offset\nw,0\ny~,64\nx,300\ny,300\nz,6700\nz#1,6700\ng,300\nd,6700\n";
+
+fn verify(ops: &str, rewritten: &str, plan: &str) -> Ran {
+    let folder = Folder::new();
+    folder.file("t.ops.csv", ops);
+    let trace = folder.file("t.csv", TRACE);
+    let (rewritten, plan) = (folder.file("r.csv", rewritten), folder.file("p.csv", plan));
+    sublet(&["verify", &trace, &plan, "--rewritten", &rewritten, "--json"])
+}
+
+#[test]
+fn second_runs_masks_and_work_in_place_are_accepted() {
+    let ran = verify(OPS, REWRITTEN, PLAN);
+    let json = ran.json();
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!((&json["footprint"], &json["recomputed_ns"]), (&13_100.into(), &2000.into()));
+    assert_eq!(json["time_ns"], 7000.0);
+}
+
+#[test]
+fn what_the_operators_do_not_allow_is_refused() {
+    let refused = |ops: &str, rewritten: &str, plan: &str, why: &str| {
+        let ran = verify(ops, rewritten, plan);
+        assert!(ran.status == 1 && ran.err.contains(why), "{why}: {ran:?}");
+    };
+    refused(&OPS.replace("1,convolution,fwd,0,1", "1,convolution,fwd,0,0"), REWRITTEN, PLAN, "may not run again");
+    refused(&OPS.replace("0,relu,fwd,1,1", "0,relu,fwd,0,1"), REWRITTEN, PLAN, "no such row between its accesses");
+    refused(&OPS.replace("0,relu,", "0,sigmoid,"), REWRITTEN, PLAN, "right after a rectifier");
+    refused(&OPS.replace("threshold_backward", "sigmoid_backward"), REWRITTEN, PLAN, "not the access that comes next");
+    refused(OPS, &REWRITTEN.replace("y~,200", "y~,199"), PLAN, "a bit for each element");
+    refused(OPS, &REWRITTEN.replace("0,write,y~,,0\n", ""), PLAN, "another value");
+    refused(OPS, REWRITTEN, &PLAN.replace("\ny,300", "\ny,264"), "another offset");
+    // A second run that reads something else gives something else.
+    let undefined = REWRITTEN.replace("0,malloc,z,6400,1'", "0,free,y,,\n0,malloc,y,6400,\n0,malloc,z,6400,1'");
+    refused(OPS, &undefined, &format!("{PLAN}y#1,300\n"), "row 22: the block has another value");
+}
+
+#[test]
+fn the_examples_of_the_corpus_are_accepted() {
+    let Some(data) = folder_from("SUBLET_DATA", "examples of rewritten traces are not verified") else { return };
+    let file = |name: &str| data.join("examples").join(name).to_str().unwrap().to_owned();
+    let rewritten = file("tiny.in_place_and_mask.rewritten.csv");
+    let plan = file("tiny.in_place_and_mask.plan.csv");
+    let ran = sublet(&["verify", &file("tiny.csv"), &plan, "--rewritten", &rewritten, "--json"]);
+    assert_eq!((ran.status, &ran.json()["footprint"]), (0, &12_928.into()), "{ran:?}");
+}

@@ -1,0 +1,224 @@
+//! An iteration as it was recorded, and the way through its operators.
+//!
+//! A rewritten trace is read beside the recorded one: each of its operators is an operator of the recording,
+//! in its turn or run again. [`Operators`] opens them and tells which accesses are to come; the simulator and the
+//! verifier both go by it. Building it costs a sort of the rows, O(rows); opening an operator costs its rows and, for
+//! one that runs again, O(log rows).
+
+use super::{Event, Op, Row};
+use crate::error::RowFault;
+use crate::table::{Table, at};
+use crate::{Error, Workspace, WorkspaceLen, sort};
+
+/// What is known of an operator beside its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Operator {
+    /// Its kernel may write its first output over its first input.
+    pub in_place: bool,
+    /// It may run again, and gives the same result.
+    pub again: bool,
+    /// What it computes, as far as planning asks.
+    pub kind: Kind,
+}
+
+/// Kinds of operators that planning tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Kind {
+    /// Any.
+    #[default]
+    Other,
+    /// A rectifier: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+    Relu,
+    /// The gradient of a rectifier: it may read such a mask in place of the block.
+    ReluBackward,
+}
+
+impl Default for Operator {
+    fn default() -> Self {
+        Self { in_place: false, again: true, kind: Kind::Other }
+    }
+}
+
+/// An iteration as it was recorded.
+///
+/// In a trace that is rewritten from it, blocks have the numbers that they have here, and `blocks + b` is the number
+/// of the mask of block `b`.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded<'a> {
+    /// What happened.
+    pub rows: &'a [Row],
+    /// What is known of the operators, by their numbers; those beyond the end are [`Operator::default`].
+    pub operators: &'a [Operator],
+    /// The rows use block numbers below this.
+    pub blocks: usize,
+}
+
+impl<'a> Recorded<'a> {
+    /// An iteration of whose operators nothing is known.
+    #[must_use]
+    pub const fn new(rows: &'a [Row], blocks: usize) -> Self {
+        Self { rows, operators: &[], blocks }
+    }
+
+    /// What is known of an operator.
+    ///
+    /// ```
+    /// use sublet_core::trace::{Op, Operator, Recorded};
+    /// let dropout = Operator { again: false, ..Operator::default() };
+    /// let recorded = Recorded { rows: &[], operators: &[dropout], blocks: 0 };
+    /// assert!(!recorded.operator(Op::Again(0)).again && recorded.operator(Op::First(1)).again);
+    /// ```
+    #[must_use]
+    pub fn operator(&self, op: Op) -> Operator {
+        let (Op::First(k) | Op::Again(k)) = op else { return Operator::default() };
+        usize::try_from(k).ok().and_then(|k| self.operators.get(k)).copied().unwrap_or_default()
+    }
+
+    /// The block of which this block number is the mask.
+    pub(crate) fn masked(&self, number: u32) -> Option<u32> {
+        let blocks = u32::try_from(self.blocks).unwrap_or(u32::MAX);
+        number.checked_sub(blocks).filter(|&b| b < blocks)
+    }
+}
+
+/// Length of the workspace that [`Operators::new`] needs.
+pub(crate) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 0, indices: 2 * rows + 3 * blocks }
+}
+
+/// The operators of a recorded iteration.
+pub(crate) struct Operators<'a> {
+    rows: &'a [Row],
+    /// The first access of each operator that has a number, sorted by that.
+    first: Table<'a, u32>,
+    first_count: u32,
+    /// Whether a block is allocated at time 0 and never freed.
+    persistent: Table<'a, u32>,
+    /// Per block: 1 + the first row of the operator that last ran again and touches it, and how: 1 reads, 2 writes.
+    touched: Table<'a, [u32; 2]>,
+}
+
+/// An operator of a rewritten trace that has begun.
+#[derive(Clone, Copy)]
+pub(crate) struct Progress {
+    /// The recorded row of its first access.
+    pub(crate) first: usize,
+    /// The recorded row from which its next access is to be searched.
+    pub(crate) next: usize,
+    /// The recorded row after its last access.
+    pub(crate) end: usize,
+    pub(crate) again: bool,
+}
+
+impl<'a> Operators<'a> {
+    /// Refuses rows whose blocks are not numbered below `recorded.blocks`, and operators whose accesses do not stand
+    /// together.
+    pub(crate) fn new(recorded: &Recorded<'a>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
+        let Recorded { rows, blocks, .. } = *recorded;
+        let mut persistent = scratch.indices(blocks);
+        let touched = scratch.index_records(blocks);
+        let mut first = scratch.indices(rows.len());
+        let mut aside = scratch.indices(rows.len());
+        let mut first_count = 0;
+        let mut previous = Op::None;
+        for (row, r) in (0u32..).zip(rows) {
+            if usize::try_from(r.block).map_or(true, |b| b >= blocks) {
+                return Err(Error::Row { row, fault: RowFault::UnknownBlock });
+            }
+            match r.event {
+                Event::Malloc => persistent[r.block] = u32::from(r.time_ns == 0),
+                Event::Free => persistent[r.block] = 0,
+                Event::Read | Event::Write if r.op != previous => {
+                    match r.op {
+                        Op::None => {}
+                        Op::First(_) => {
+                            first[first_count] = row;
+                            first_count += 1;
+                        }
+                        Op::Again(_) => return Err(Error::Row { row, fault: RowFault::NotRecorded }),
+                    }
+                    previous = r.op;
+                }
+                _ => {}
+            }
+        }
+        sort::by_key(&mut first, first_count, &mut aside, |row| number(at(rows, row).op).into());
+        for k in 1..first_count {
+            if at(rows, first[k]).op == at(rows, first[k - 1]).op {
+                return Err(Error::Row { row: first[k], fault: RowFault::NotRecorded });
+            }
+        }
+        Ok(Self { rows, first, first_count, persistent, touched })
+    }
+
+    /// Whether a block is allocated at time 0 and never freed.
+    pub(crate) fn is_persistent(&self, block: u32) -> bool {
+        self.persistent[block] > 0
+    }
+
+    /// Opens the operator that a row of a rewritten trace begins, if there is one: the recorded operator of this
+    /// number that runs again, or else the one with the first access from row `next` on.
+    pub(crate) fn begin(&mut self, op: Op, next: usize) -> Option<Progress> {
+        let (first, again) = match op {
+            Op::Again(k) => (self.first_access(k)?, true),
+            _ => (next + self.rows.get(next..)?.iter().position(|r| r.event.is_access())?, false),
+        };
+        let progress = Progress { first, next: first, end: operator(self.rows, first), again };
+        if again {
+            let mark = u32::try_from(first).map_or(u32::MAX, |row| row.saturating_add(1));
+            for r in self.rows.get(first..progress.end).unwrap_or_default().iter().filter(|r| r.event.is_access()) {
+                let [by, how] = self.touched[r.block];
+                let how = if by == mark { how } else { 0 };
+                self.touched[r.block] = [mark, how | if r.event == Event::Read { 1 } else { 2 }];
+            }
+        }
+        Some(progress)
+    }
+
+    /// The recorded accesses that the operator has still to do. One that runs again leaves out the persistent blocks
+    /// that it updates.
+    pub(crate) fn to_come(&self, progress: Progress) -> impl Iterator<Item = (usize, &'a Row)> {
+        let rows = self.rows.get(progress.next..progress.end).unwrap_or_default();
+        let updated = move |r: &Row| progress.again && self.is_persistent(r.block) && self.touched[r.block][1] == 3;
+        (progress.next..).zip(rows).filter(move |(_, r)| r.event.is_access() && !updated(r))
+    }
+
+    /// The time that passes in the operator up to its access in this row, since the access before it, in ns.
+    pub(crate) fn since_last_access(&self, progress: Progress, row: usize) -> u64 {
+        let before = self.rows.get(progress.first..row).unwrap_or_default();
+        let time = self.rows.get(row).map_or(0, |r| r.time_ns);
+        before.iter().rev().find(|r| r.event.is_access()).map_or(0, |last| time.saturating_sub(last.time_ns))
+    }
+
+    /// The row of the first access of the operator of this number.
+    fn first_access(&self, k: u32) -> Option<usize> {
+        let rows = self.first.first(self.first_count);
+        let place = rows.partition_point(|&row| number(at(self.rows, row).op) < k);
+        let row = *rows.get(place)?;
+        (number(at(self.rows, row).op) == k).then(|| usize::try_from(row).ok()).flatten()
+    }
+}
+
+/// The number of an operator that has one.
+fn number(op: Op) -> u32 {
+    match op {
+        Op::None => 0,
+        Op::First(k) | Op::Again(k) => k,
+    }
+}
+
+/// The row after the last access of the operator whose first access is the row `first`: the accesses that follow
+/// with the same number. An access without a number is alone.
+pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
+    let op = rows.get(first).map_or(Op::None, |r| r.op);
+    let mut end = first + 1;
+    if op != Op::None {
+        for (i, r) in rows.iter().enumerate().skip(end).filter(|(_, r)| r.event.is_access()) {
+            if r.op != op {
+                break;
+            }
+            end = i + 1;
+        }
+    }
+    end
+}
