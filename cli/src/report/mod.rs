@@ -1,9 +1,11 @@
-//! The picture of a plan: what lies where, and when.
+//! The picture of a plan: what lies where, and when; of a fitted trace also what is computed and copied meanwhile.
 //!
 //! A [`scene::Scene`] is what both forms draw: a colour for every block, the load curve, the step of the max
 //! load. [`html()`] writes it as one page with nothing outside it, to be explored; [`svg()`] as one image, to be printed.
+//! The time axis counts steps; where the trace is fitted, simulated time.
 
 mod json;
+mod run;
 mod scene;
 mod svg;
 
@@ -11,7 +13,7 @@ use std::io;
 use std::path::Path;
 
 use serde::Serialize;
-use sublet_core::VerifiedPlan;
+use sublet_core::{VerifiedPlan, VerifiedSchedule};
 
 use crate::problem::Problem;
 use scene::Scene;
@@ -27,6 +29,23 @@ pub(crate) struct Picture<'a> {
     pub(crate) solver: &'a str,
     /// What each solver that was asked has reached; nothing is shown of it when there are none.
     pub(crate) rows: Vec<SolverRow>,
+    /// How the trace runs, where it is one that was fitted.
+    pub(crate) run: Option<FittedRun<'a>>,
+}
+
+/// How a fitted trace runs. Sizes in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FittedRun<'a> {
+    /// The rows of the picture's trace, and when they happen.
+    pub(crate) schedule: &'a VerifiedSchedule<'a>,
+    /// Whose links were simulated.
+    pub(crate) device: &'a str,
+    /// What was asked for.
+    pub(crate) limit: u64,
+    /// The most bytes on the device in the original.
+    pub(crate) original_peak: u64,
+    /// The load with every gap over the peak away.
+    pub(crate) load_min: u64,
 }
 
 /// What one solver has reached.
@@ -67,6 +86,7 @@ pub(crate) fn html(picture: &Picture<'_>, out: &mut impl io::Write) -> io::Resul
             "style" => out.write_all(include_bytes!("style.css"))?,
             "data" => json::write(&Scene::new(picture), out)?,
             "axis" => out.write_all(include_bytes!("axis.js"))?,
+            "lanes" => out.write_all(include_bytes!("lanes.js"))?,
             "views" => out.write_all(include_bytes!("views.js"))?,
             "page" => out.write_all(include_bytes!("page.js"))?,
             _ => return Err(io::Error::other(format!("the report's template has an unknown slot {name:?}"))),

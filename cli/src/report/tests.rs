@@ -20,7 +20,7 @@ fn written(problem: &Problem, offsets: &[u64], write: impl Fn(&Picture<'_>, &mut
         nodes: 7,
         seconds: 0.25,
     };
-    let picture = Picture { problem, plan: &plan, solver: HOSTILE, rows: vec![row] };
+    let picture = Picture { problem, plan: &plan, solver: HOSTILE, rows: vec![row], run: None };
     let mut out = Vec::new();
     write(&picture, &mut out).unwrap();
     String::from_utf8(out).unwrap()
@@ -199,7 +199,7 @@ fn numbers_for_people() {
         [1, 1, 2, 8, 16, 1 << 63]
     );
     assert_eq!(
-        [(1, 10), (11, 10), (21, 10), (51, 10), (4946, 10), (u32::MAX, 1)].map(|(n, m)| scene::step_tick(n, m)),
-        [1, 2, 5, 10, 500, u32::MAX]
+        [(1, 10), (11, 10), (21, 10), (51, 10), (4946, 10), (u64::MAX, 1)].map(|(n, m)| scene::round_tick(n, m)),
+        [1, 2, 5, 10, 500, u64::MAX]
     );
 }
