@@ -68,6 +68,7 @@ function exactBytes(n) { return n < 1024 ? `${n} B` : `${bytes(n)} (${whole(n)} 
 
 /** A time in ns for people; `mark` is the distance to the next value that must read differently. */
 function duration(ns, mark = ns / 1000) {
+  if (ns === 0) return "0";
   const [unit, scale] = [["s", 1e9], ["ms", 1e6], ["µs", 1e3]].find(([, scale]) => Math.max(mark, ns / 1e4) >= scale / 1e3 && ns >= scale) ?? ["ns", 1];
   return `${Number((ns / scale).toFixed(Math.max(0, Math.ceil(Math.log10(scale / Math.max(mark, 1))))))} ${unit}`;
 }

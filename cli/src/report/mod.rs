@@ -2,7 +2,7 @@
 //!
 //! A [`scene::Scene`] is what both forms draw: a colour for every block, the load curve, the step of the max
 //! load. [`html()`] writes it as one page with nothing outside it, to be explored; [`svg()`] as one image, to be printed.
-//! The time axis counts steps; where the trace is fitted, simulated time.
+//! The time axis counts steps; where the trace is fitted, simulated time. [`curve()`] is the page of a sweep.
 
 mod json;
 mod run;
@@ -66,6 +66,7 @@ pub(crate) struct SolverRow {
 }
 
 const TEMPLATE: &str = include_str!("template.html");
+const CURVE_TEMPLATE: &str = include_str!("curve.html");
 
 /// Writes the form that the file's name asks for: the image if it ends in .svg, else the page.
 pub(crate) fn write(file: &str, picture: &Picture<'_>, out: &mut impl io::Write) -> io::Result<()> {
@@ -78,17 +79,32 @@ pub(crate) fn write(file: &str, picture: &Picture<'_>, out: &mut impl io::Write)
 /// # Errors
 /// When `out` cannot be written.
 pub(crate) fn html(picture: &Picture<'_>, out: &mut impl io::Write) -> io::Result<()> {
-    let mut rest = TEMPLATE;
+    page(TEMPLATE, picture.problem.title(), &Scene::new(picture), out)
+}
+
+/// Writes what less memory costs in time as one HTML file that needs no network.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub(crate) fn curve(title: &str, curve: &impl Serialize, out: &mut impl io::Write) -> io::Result<()> {
+    page(CURVE_TEMPLATE, title, curve, out)
+}
+
+/// Fills the slots of a template.
+fn page(template: &str, title: &str, data: &impl Serialize, out: &mut impl io::Write) -> io::Result<()> {
+    let mut rest = template;
     while let Some((before, (name, after))) = rest.split_once("{{").and_then(|(b, r)| Some((b, r.split_once("}}")?))) {
         out.write_all(before.as_bytes())?;
         match name {
-            "title" => out.write_all(markup(picture.problem.title()).as_bytes())?,
+            "title" => out.write_all(markup(title).as_bytes())?,
+            "data" => json::write(data, out)?,
             "style" => out.write_all(include_bytes!("style.css"))?,
-            "data" => json::write(&Scene::new(picture), out)?,
             "axis" => out.write_all(include_bytes!("axis.js"))?,
             "lanes" => out.write_all(include_bytes!("lanes.js"))?,
             "views" => out.write_all(include_bytes!("views.js"))?,
+            "elements" => out.write_all(include_bytes!("elements.js"))?,
             "page" => out.write_all(include_bytes!("page.js"))?,
+            "curve" => out.write_all(include_bytes!("curve.js"))?,
             _ => return Err(io::Error::other(format!("the report's template has an unknown slot {name:?}"))),
         }
         rest = after;

@@ -1,19 +1,6 @@
 // The page: lays the views over the shared time axis, turns wheel, drag and keys into zoom and pan, fills the tables.
 
-/** An element with properties and children; texts become text nodes, so that no name is ever read as markup. */
-function element(tag, properties = {}, ...children) {
-  const e = Object.assign(document.createElement(tag), properties);
-  e.append(...children);
-  return e;
-}
-
-const byId = id => document.getElementById(id);
 const plan = prepare(JSON.parse(byId("plan").textContent));
-const swatch = color => {
-  const e = element("span", { className: "swatch" });
-  e.style.background = color;
-  return e;
-};
 
 // ---- chart ----
 
@@ -99,17 +86,6 @@ function coalesce(draw) {
   };
 }
 const redraw = coalesce(drawViews), remark = coalesce(drawMarks);
-
-function showTip(tip, x, y) {
-  const box = byId("tip");
-  box.hidden = !tip;
-  if (!tip) return;
-  box.replaceChildren(element("strong", {}, ...(tip.color ? [swatch(tip.color)] : []), tip.title),
-    element("dl", {}, ...tip.facts.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)])));
-  const { offsetWidth: w, offsetHeight: h } = box;
-  box.style.left = `${Math.max(4, x + 16 + w > innerWidth ? x - 16 - w : x + 16)}px`;
-  box.style.top = `${Math.max(4, y + 16 + h > innerHeight ? y - 16 - h : y + 16)}px`;
-}
 
 /** Where an event is in a view: parts of its width and height, from the low ends of its axes. A mouse tells the corner
     of the pixel that it is on; what is drawn there is what lies under the pixel's middle. */
@@ -199,8 +175,6 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
 // ---- figures and legend ----
 
-const figure = (name, ...value) => element("div", {}, element("dt", {}, name), element("dd", {}, ...value));
-const note = text => element("small", {}, text);
 const ratio = figure("peak / max load", plan.ratio.toFixed(6),
   ...(plan.optimal ? [element("span", { className: "optimal" }, "optimal")] : []));
 if (plan.run) {
@@ -247,17 +221,6 @@ if (plan.run) {
 }
 
 // ---- tables ----
-
-/** Columns are [heading, class, value(row)]; `rowOf` makes the row's element. */
-function fillTable(table, columns, rows, rowOf = () => element("tr")) {
-  table.replaceChildren(
-    element("thead", {}, element("tr", {}, ...columns.map(([heading, className]) => element("th", { className }, heading)))),
-    element("tbody", {}, ...rows.map(row => {
-      const tr = rowOf(row);
-      tr.append(...columns.map(([, className, value]) => element("td", { className }, ...[value(row)].flat())));
-      return tr;
-    })));
-}
 
 /** Points a block out, and brings it into view with some of what is around it. */
 function pick(i) {

@@ -165,7 +165,7 @@ fn axes(scene: &Scene<'_>, scale: &Scale, bottom: f64, out: &mut impl Write) -> 
         text(out, "soft", (x, bottom + 16.0), r#"text-anchor="middle""#, &label)?;
     }
     let name = if scene.run.is_some() { "time" } else { "step" };
-    text(out, "soft", (LEFT - 16.0, bottom + 16.0), r#"text-anchor="end""#, name)
+    text(out, "soft", (LEFT - 28.0, bottom + 16.0), r#"text-anchor="end""#, name)
 }
 
 /// A block as it is drawn.
