@@ -349,12 +349,12 @@ pub(super) fn round_tick(range: u64, most: u64) -> u64 {
 #[expect(clippy::cast_precision_loss, reason = "few digits are shown")]
 pub(super) fn time(ns: u64, mark: u64) -> String {
     let (unit, scale) = match mark {
-        0..1_000 => ("ns", 1),
-        1_000..1_000_000 => ("µs", 1_000),
-        1_000_000..1_000_000_000 => ("ms", 1_000_000),
-        _ => ("s", 1_000_000_000),
+        0..1_000 => ("ns", 1.0),
+        1_000..1_000_000 => ("µs", 1e3),
+        1_000_000..1_000_000_000 => ("ms", 1e6),
+        _ => ("s", 1e9),
     };
-    format!("{} {unit}", ns as f64 / scale as f64)
+    format!("{} {unit}", ns as f64 / scale)
 }
 
 /// A whole number with its thousands set apart.

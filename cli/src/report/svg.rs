@@ -36,7 +36,7 @@ const LEGEND_ROW: f64 = 22.0;
 /// Light is written into the elements, for readers that know no style sheets; dark is a style.
 const STYLE: &str = "text{font-family:system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;font-size:11px}\
 @media(prefers-color-scheme:dark){.paper{fill:#14161a}.ink{fill:#e8eaed}.soft{fill:#9aa1ab}.grid{stroke:#2a2e35}\
-.frame{stroke:#3a3f48}.bound{stroke:#e8eaed}.halo{stroke:#14161a}.load{fill:#33415c;stroke:#7ea6e8}.lane{fill:#1d2126}.tether{stroke:#e8eaed}}";
+.frame{stroke:#3a3f48}.bound{stroke:#e8eaed}.halo{stroke:#14161a}.load{fill:#33415c;stroke:#7ea6e8}.lane{fill:#1d2126}.before{stroke:#9aa1ab}.tether{stroke:#e8eaed}}";
 /// Compute waits.
 const STALL: &str = "#d4202e";
 /// The limit of a fitted trace.
@@ -218,20 +218,16 @@ fn map(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()>
 fn tethers(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
     let middle =
         |i: usize| scale.map.y(scene.offset[i]) - (MAP[1] - MAP[0]) * scene.size[i] as f64 / scale.map.bytes / 2.0;
-    let joined = scene.next.iter().enumerate().filter_map(|(i, next)| Some((i, (*next)?)));
-    let lines: String = joined
-        .map(|(i, next)| {
-            let (from, to) = (scale.x(scene.moment(scene.end[i])), scale.x(scene.moment(scene.start[next])));
-            format!("M{} {}L{} {}", Pixels(from), Pixels(middle(i)), Pixels(to), Pixels(middle(next)))
-        })
-        .collect();
-    if lines.is_empty() {
+    if scene.next.is_empty() {
         return Ok(());
     }
-    writeln!(
-        out,
-        r##"<path class="tether" d="{lines}" fill="none" stroke="#14161a" stroke-opacity=".4" stroke-dasharray="3 2"/>"##
-    )
+    let style = r##"fill="none" stroke="#14161a" stroke-opacity=".4" stroke-dasharray="3 2""##;
+    write!(out, r#"<path class="tether" {style} d=""#)?;
+    for (i, next) in scene.next.iter().enumerate().filter_map(|(i, next)| Some((i, (*next)?))) {
+        let (from, to) = (scale.x(scene.moment(scene.end[i])), scale.x(scene.moment(scene.start[next])));
+        write!(out, "M{} {}L{} {}", Pixels(from), Pixels(middle(i)), Pixels(to), Pixels(middle(next)))?;
+    }
+    writeln!(out, r#""/>"#)
 }
 
 /// The names of the largest blocks, where they fit: the op's, or the block's where there are no ops.
@@ -258,17 +254,19 @@ fn labels(scene: &Scene<'_>, mut drawn: Vec<Drawn>, out: &mut impl Write) -> io:
 /// The load curve, and of a fitted trace what it was before.
 fn load(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
     let bottom = LOAD[1];
-    let curve = staircase(scene, scale, &scene.curve_step, &scene.curve_load);
-    writeln!(out, r##"<path class="load" fill="#dfe8f7" stroke="#3f6fc0" d="M{LEFT} {bottom}{curve}V{bottom}"/>"##)?;
+    write!(out, r##"<path class="load" fill="#dfe8f7" stroke="#3f6fc0" d="M{LEFT} {bottom}"##)?;
+    staircase(scene, scale, &scene.curve_step, &scene.curve_load, out)?;
+    writeln!(out, r#"V{bottom}"/>"#)?;
     if let Some(run) = &scene.run {
-        let before = staircase(scene, scale, &run.before_step, &run.before_load);
-        writeln!(out, r##"<path class="bound" fill="none" stroke="#5f6772" d="M{LEFT} {bottom}{before}"/>"##)?;
+        write!(out, r##"<path class="before" fill="none" stroke="#5f6772" d="M{LEFT} {bottom}"##)?;
+        staircase(scene, scale, &run.before_step, &run.before_load, out)?;
+        writeln!(out, r#""/>"#)?;
     }
     Ok(())
 }
 
 /// A load curve as parts of a path; of all loads within a pixel the highest.
-fn staircase(scene: &Scene<'_>, scale: &Scale, steps: &[u32], loads: &[u64]) -> String {
+fn staircase(scene: &Scene<'_>, scale: &Scale, steps: &[u32], loads: &[u64], out: &mut impl Write) -> io::Result<()> {
     let mut columns: Vec<(f64, u64)> = Vec::new();
     for (&step, &load) in steps.iter().zip(loads) {
         let x = (scale.x(scene.moment(step)) * GRID).round() / GRID;
@@ -277,7 +275,10 @@ fn staircase(scene: &Scene<'_>, scale: &Scale, steps: &[u32], loads: &[u64]) -> 
             _ => columns.push((x, load)),
         }
     }
-    columns.into_iter().map(|(x, load)| format!("H{}V{}", Pixels(x), Pixels(scale.load.y(load)))).collect()
+    for (x, load) in columns {
+        write!(out, "H{}V{}", Pixels(x), Pixels(scale.load.y(load)))?;
+    }
+    Ok(())
 }
 
 /// Peak and max load across both parts, and the step of the max load.
