@@ -39,7 +39,7 @@ class Bars {
 class LaneView {
   /** `bars` is drawn by `color(i)` and `label(i)` and told by `tell(i)`. */
   constructor(plan, time, name, bars, { color, label, tell }) {
-    Object.assign(this, { plan, time, name, kind: "lane", zooms: false, bars, color, label, tell });
+    Object.assign(this, { plan, time, name, kind: `lane ${name}`, marks: 0, zooms: false, bars, color, label, tell });
     this.vertical = new Axis(0, 1, 1);
   }
 

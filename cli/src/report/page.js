@@ -51,10 +51,10 @@ function label(text, property, place) {
 function drawViews() {
   for (const view of views) {
     view.draw(pen(view, view.canvas));
-    const mark = byteMark(view.vertical.span, view.zooms ? 9 : 3);
-    view.scale.replaceChildren(element("span", { className: "name" }, view.name));
-    if (view.kind === "lane") continue;
-    view.scale.append(...view.vertical.marks(mark).map(value => label(bytes(value, mark), "bottom", view.vertical.place(value))));
+    const mark = view.marks && byteMark(view.vertical.span, view.marks);
+    const marks = mark ? view.vertical.marks(mark) : [];
+    view.scale.replaceChildren(element("span", { className: "name" }, view.name),
+      ...marks.map(value => label(bytes(value, mark), "bottom", view.vertical.place(value))));
   }
   const mark = timeMark(time, map.plot.clientWidth);
   timeScale.replaceChildren(...time.marks(mark).map(moment => label(when(plan, moment, mark), "left", time.place(moment))));

@@ -1,6 +1,6 @@
 // Views: what is drawn above the shared time axis, one below the other.
 //
-// A view has a `name`, a CSS `kind`, the Axis `vertical` and whether the wheel `zooms` it, and
+// A view has a `name`, a CSS `kind`, the Axis `vertical` with its most `marks`, and whether the wheel `zooms` it, and
 //   draw(pen)                  draws what is in view
 //   tip(moment, value)         what to tell about a point: {title, color, block, facts: [[name, text], …]}, or null
 //   mark(pen, pointer, block)  draws what follows the pointer ({moment} or null) and the block that is pointed out (or -1).
@@ -141,7 +141,7 @@ function drawGrid(pen, time, vertical, verticalMark) {
 
 class MapView {
   constructor(plan, time) {
-    Object.assign(this, { plan, time, name: "address", kind: "map", zooms: true, spotlight: -1 });
+    Object.assign(this, { plan, time, name: "address", kind: "map", marks: 9, zooms: true, spotlight: -1 });
     this.vertical = new Axis(0, plan.top * 1.07, 16);
     this.index = new BlockIndex(plan);
     this.byGroup = plan.groups.map(() => []);
@@ -150,7 +150,7 @@ class MapView {
 
   draw(pen) {
     const { g, w, h, ratio } = pen, { plan } = this;
-    drawGrid(pen, this.time, this.vertical, byteMark(this.vertical.span, 9));
+    drawGrid(pen, this.time, this.vertical, byteMark(this.vertical.span, this.marks));
     const labels = [];
     this.byGroup.forEach((blocks, group) => {
       g.fillStyle = plan.groups[group].color;
@@ -242,7 +242,7 @@ class MapView {
 
 class LoadView {
   constructor(plan, time) {
-    Object.assign(this, { plan, time, name: "load", kind: "load", zooms: false });
+    Object.assign(this, { plan, time, name: "load", kind: "load", marks: 3, zooms: false });
     this.vertical = new Axis(0, Math.max(plan.top, plan.run?.original_peak ?? 0) * 1.12, 1);
   }
 
@@ -274,7 +274,7 @@ class LoadView {
 
   draw(pen) {
     const { g, ratio } = pen, { plan, time } = this;
-    drawGrid(pen, time, this.vertical, byteMark(this.vertical.span, 3));
+    drawGrid(pen, time, this.vertical, byteMark(this.vertical.span, this.marks));
     if (!plan.id.length) return;
     this.trace(pen, plan.curve);
     g.fillStyle = pen.color("load-fill");

@@ -14,10 +14,10 @@ time_ns,event,block,bytes,op
 0,malloc,a,8388608,0
 0,read,w,,0
 1000000,write,a,,0
-1000000,malloc,b,8388608,1
+1000000,malloc,b,7340032,1
 1000000,read,a,,1
 1300000,write,b,,1
-1300000,malloc,c,8388608,2
+1300000,malloc,c,7340032,2
 1300000,read,b,,2
 1600000,write,c,,2
 1600000,free,b,,
