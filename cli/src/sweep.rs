@@ -57,7 +57,10 @@ struct Curve<'a> {
 /// Overheads whose least footprints are told, as fractions of the original's time.
 const WITHIN: [f64; 3] = [0.0, 0.05, 0.15];
 /// How near they are narrowed down, in parts of the original peak.
-const NARROW: u64 = 2048;
+const NEAR: u64 = 2048;
+/// How many limits below are tried in vain at last, each this many times as far as is near.
+const TRIES: u64 = 5;
+const STRIDE: u64 = 4;
 
 /// Fits again and again, writes and prints.
 ///
@@ -131,7 +134,7 @@ impl Sweep<'_> {
         for within in WITHIN {
             self.bar.set_message(format!("least footprint at {} % of overhead", 100.0 * within));
             let floor = if within > 0.0 { 0 } else { bound };
-            let point = self.least(policies[0], within, floor, original_peak / NARROW)?;
+            let point = self.least(policies[0], within, floor, (original_peak / NEAR).max(1))?;
             least.extend(point.map(|point| Least { within, point }));
         }
         let policies = policies.iter().map(|p| p.name()).collect();
@@ -161,19 +164,30 @@ impl Sweep<'_> {
     }
 
     /// The least footprint that a policy finds at an overhead of at most `within`: halves what lies between the least
-    /// known and the highest limit below it that is known to cost more, until that is less than `near`. It is known
-    /// that nothing is below `floor`.
+    /// known and the highest limit below it that is known to cost more, until that is less than `near`. As a heuristic
+    /// that fails at one limit may succeed at a lower one, some of these are tried, too. Nothing is below `floor`.
     fn least(&mut self, policy: Policy, within: f64, floor: u64, near: u64) -> Result<Option<Point>, Error> {
         let of_policy = self.points.iter().filter(|p| p.policy == policy);
         let (good, bad): (Vec<&Point>, Vec<&Point>) = of_policy.partition(|p| p.overhead <= within);
         let Some(mut best) = good.into_iter().min_by_key(|p| (p.footprint, p.limit)).copied() else { return Ok(None) };
         let below = bad.iter().map(|p| p.limit).filter(|&limit| limit < best.footprint).max();
         let mut low = below.unwrap_or(0).max(floor.saturating_sub(1));
-        while best.footprint.saturating_sub(low) > near.max(1) {
+        while best.footprint.saturating_sub(low) > near {
             let limit = low + (best.footprint - low) / 2;
             match self.fit(limit, policy)? {
                 Some(point) if point.overhead <= within => best = point,
                 _ => low = limit,
+            }
+        }
+        let mut tries = 0;
+        while tries < TRIES {
+            tries += 1;
+            let limit = best.footprint.saturating_sub(tries * STRIDE * near);
+            if limit < floor {
+                break;
+            }
+            if let Some(point) = self.fit(limit, policy)?.filter(|point| point.overhead <= within) {
+                (best, tries) = (point, 0);
             }
         }
         Ok(Some(best))

@@ -221,8 +221,10 @@ fn tethers(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result
     if scene.next.is_empty() {
         return Ok(());
     }
-    let style = r##"fill="none" stroke="#14161a" stroke-opacity=".4" stroke-dasharray="3 2""##;
-    write!(out, r#"<path class="tether" {style} d=""#)?;
+    // Many together would hide the map.
+    let opacity = (30.0 / scene.next.iter().flatten().count() as f64).clamp(0.12, 0.4);
+    write!(out, r##"<path class="tether" fill="none" stroke="#14161a" stroke-opacity="{opacity:.2}" "##)?;
+    write!(out, r#"stroke-dasharray="3 2" d=""#)?;
     for (i, next) in scene.next.iter().enumerate().filter_map(|(i, next)| Some((i, (*next)?))) {
         let (from, to) = (scale.x(scene.moment(scene.end[i])), scale.x(scene.moment(scene.start[next])));
         write!(out, "M{} {}L{} {}", Pixels(from), Pixels(middle(i)), Pixels(to), Pixels(middle(next)))?;

@@ -27,6 +27,7 @@ function prepare(plan) {
   plan.next.forEach((next, i) => {
     if (next !== null) [plan.first[next], plan.ordinal[next]] = [plan.first[i], plan.ordinal[i] + 1];
   });
+  plan.joined = plan.next.filter(next => next !== null).length;
   plan.stays = plan.id.map(() => 0);
   for (const first of plan.first) plan.stays[first]++;
   plan.arrives = new Map();
@@ -165,7 +166,8 @@ class MapView {
       }
     });
     g.globalAlpha = 1;
-    this.tethers(pen, .45, plan.next.keys());
+    // Many together would hide the map.
+    this.tethers(pen, Math.min(.45, Math.max(.12, 30 / plan.joined)), plan.next.keys());
     g.fillStyle = "#10131acc";
     g.font = pen.font(11);
     g.textAlign = "center";
