@@ -52,10 +52,12 @@ Examples:
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --policy bayes --json";
 
 const SWEEP_EXAMPLES: &str = "\
-Every policy at every limit, down to the least that works, and the bound below which no schedule is without overhead.
+Every policy at every limit, down to the least that works; the least footprints that the first policy finds at 0 %, 5 %
+and 15 % of overhead; and the bound below which no schedule is without overhead.
 
 Examples:
   sublet sweep traces/vgg16_cifar_train_b100.csv
+  sublet sweep traces/vgg16_cifar_train_b100.csv --policy auto --points 2 --json
   sublet sweep traces/vgg16_cifar_train_b100.csv --device h200 --output curve.csv --report curve.html";
 
 const VERIFY_EXAMPLES: &str = "\
@@ -211,12 +213,18 @@ pub(crate) struct SweepArgs {
     /// How many limits are tried, from the original peak down
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub(crate) points: u32,
+    /// Only this policy; may be given more than once
+    #[arg(long, value_name = "NAME", value_parser = policies())]
+    pub(crate) policy: Vec<Policy>,
     /// Writes the curve to this file, a row for each limit and policy; - is standard output
     #[arg(long, short, value_name = "CSV")]
     pub(crate) output: Option<String>,
     /// Draws overhead against limit
     #[arg(long, value_name = "HTML")]
     pub(crate) report: Option<String>,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// How memory is saved.

@@ -14,7 +14,7 @@ use sublet_core::{Block, Error};
 use crate::args::FitArgs;
 use crate::failure::{Failure, InputError};
 use crate::problem::{BadRow, Problem, Trace};
-use crate::report::Picture;
+use crate::report::{FittedRun, Picture};
 use crate::scratch::Scratch;
 use crate::unit::Unit;
 use crate::{device, input, output, progress, report, timeline};
@@ -129,7 +129,15 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         }
         if let Some(file) = &args.report {
             let plan = fitted.schedule.plan();
-            let picture = Picture { problem: &rewritten, plan, solver: fitted.policy.name(), rows: Vec::new() };
+            let run = FittedRun {
+                schedule: &fitted.schedule,
+                device: &args.device,
+                limit: args.limit,
+                original_peak: fitted.original_peak,
+                load_min: fitted.load_min,
+            };
+            let solver = fitted.policy.name();
+            let picture = Picture { problem: &rewritten, plan, solver, rows: Vec::new(), run: Some(run) };
             output::write(file, |out| report::write(file, &picture, out))?;
         }
     }
@@ -171,7 +179,8 @@ fn write_folder(folder: &str, rewritten: &Problem, fitted: &Fitted<'_>) -> Resul
     let file = |name: &str| Path::new(folder).join(name).to_string_lossy().into_owned();
     output::write(&file("rewritten.csv"), |out| output::trace(rewritten, out))?;
     output::write(&file("plan.csv"), |out| output::plan(rewritten, fitted.schedule.plan(), out))?;
-    output::write(&file("timeline.json"), |out| timeline::write(rewritten, &fitted.schedule, out))
+    let Some(trace) = &rewritten.trace else { return Ok(()) };
+    output::write(&file("timeline.json"), |out| timeline::write(rewritten.title(), trace, &fitted.schedule, out))
 }
 
 /// Nothing fits.

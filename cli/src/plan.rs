@@ -41,7 +41,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         let Summary { peak, lower_bound, solver, nodes } = summary;
         let row =
             SolverRow { solver: solver.name().into(), peak, lower_bound, optimal: peak == lower_bound, nodes, seconds };
-        let picture = Picture { problem: &problem, plan: &plan, solver: solver.name(), rows: vec![row] };
+        let picture = Picture { problem: &problem, plan: &plan, solver: solver.name(), rows: vec![row], run: None };
         output::write(file, |out| report::write(file, &picture, out))?;
     }
     let optimal = plan.peak() == summary.lower_bound;

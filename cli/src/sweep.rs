@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use indicatif::ProgressBar;
+use serde::{Serialize, Serializer};
 use sublet_core::Error;
 use sublet_core::rewrite::fit::Options;
 use sublet_core::rewrite::swap::{Policy, bound};
@@ -10,15 +12,16 @@ use sublet_core::simulate::Device;
 use crate::args::SweepArgs;
 use crate::failure::{Failure, InputError};
 use crate::fit::{self, Buffers};
-use crate::problem::{Problem, Trace};
+use crate::problem::Trace;
 use crate::scratch::Scratch;
 use crate::unit::Unit;
-use crate::{input, output, progress, table};
+use crate::{input, output, progress, report, table};
 
 /// What one policy makes of one limit. Sizes in bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize)]
 struct Point {
     limit: u64,
+    #[serde(serialize_with = "policy_name")]
     policy: Policy,
     footprint: u64,
     peak_load: u64,
@@ -26,78 +29,169 @@ struct Point {
     swapped_bytes: u64,
 }
 
-/// The whole curve.
-#[derive(Debug)]
+/// The least footprint found whose overhead is at most `within`.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Least {
+    within: f64,
+    #[serde(flatten)]
+    point: Point,
+}
+
+/// The whole curve. Sizes in bytes.
+#[derive(Debug, Serialize)]
 struct Curve<'a> {
-    problem: &'a Problem,
+    input: &'a str,
     device: &'a str,
     original_peak: u64,
+    load_min: u64,
+    /// The least limit that is known to work.
+    least_limit: u64,
     /// No schedule without overhead is below this load.
     bound: u64,
+    policies: Vec<&'static str>,
+    least: Vec<Least>,
+    /// By falling limits.
     points: Vec<Point>,
 }
+
+/// Overheads whose least footprints are told, as fractions of the original's time.
+const WITHIN: [f64; 3] = [0.0, 0.05, 0.15];
+/// How near they are narrowed down, in parts of the original peak.
+const NEAR: u64 = 2048;
+/// How many limits below are tried in vain at last, each this many times as far as is near.
+const TRIES: u64 = 5;
+const STRIDE: u64 = 4;
 
 /// Fits again and again, writes and prints.
 ///
 /// # Errors
 /// A file that cannot be read or written, or a device that cannot swap.
 pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
+    if args.json && args.output.as_deref() == Some("-") {
+        return Err(Failure::Usage("--json and --output - both want standard output".into()));
+    }
     let device = fit::swappable(&args.device)?;
     let problem = input::read(&args.input)?;
     let trace = fit::recorded(&problem)?;
-    let swept = progress::during("sweeping", |bar| {
-        sweep(trace, device, args.points, |limit| bar.set_message(format!("limit {limit}")))
-    });
-    let (original_peak, points) = swept.map_err(|e| InputError::file(&args.input, problem.explain(&e)))?;
-    let mut scratch = Scratch::of(bound::workspace(trace.rows.len(), trace.names.len()));
-    let bound = bound::load_without_overhead(&trace.rows, trace.names.len(), &device, scratch.lend())
-        .map_err(|e| InputError::file(&args.input, problem.explain(&e)))?;
-    let curve = Curve { problem: &problem, device: &args.device, original_peak, bound, points };
+    let policies = if args.policy.is_empty() { &Policy::ALL[..] } else { &args.policy };
+    let refuse = |e: Error| InputError::file(&args.input, problem.explain(&e));
+    let curve = progress::during("sweeping", |bar| {
+        let mut sweep = Sweep { trace, device, buffers: Buffers::of(trace), points: Vec::new(), bar };
+        sweep.curve(args, policies)
+    })
+    .map_err(refuse)?;
     if let Some(file) = &args.output {
         output::write(file, |out| curve.csv(out))?;
     }
     if let Some(file) = &args.report {
-        output::write(file, |out| curve.html(out))?;
+        output::write(file, |out| report::curve(problem.title(), &curve, out))?;
     }
-    if args.output.as_deref() == Some("-") {
-        return Ok(());
+    let mut out = io::stdout().lock();
+    match args.output.as_deref() {
+        Some("-") => Ok(()),
+        _ if args.json => curve.json(&mut out),
+        _ => curve.text(problem.title(), policies, &mut out),
     }
-    curve.text(&mut io::stdout().lock()).map_err(|e| Failure::printing(&e))
+    .map_err(|e| Failure::printing(&e))
 }
 
-/// The peak of the original, and what every policy makes of every limit.
-fn sweep(trace: &Trace, device: Device, points: u32, mut tell: impl FnMut(u64)) -> Result<(u64, Vec<Point>), Error> {
-    let mut buffers = Buffers::of(trace);
-    // A limit of 0 tells the least that works.
-    let least = match buffers.fit(trace, &Options::new(0, device)) {
-        Err(Error::OverLimit { least, .. }) => least,
-        Err(e) => return Err(e),
-        Ok(_) => 0,
-    };
-    let peak = buffers.fit(trace, &Options::new(u64::MAX, device))?.original_peak;
-    let mut found = Vec::new();
-    for i in 0..points {
-        let below = u128::from(peak.saturating_sub(least)) * u128::from(i) / u128::from(points - 1);
-        let limit = peak.max(least) - u64::try_from(below).unwrap_or(0);
-        tell(limit);
-        for policy in Policy::ALL {
-            let fitted = match buffers.fit(trace, &Options { policy, ..Options::new(limit, device) }) {
-                Ok(fitted) => fitted,
-                Err(Error::OverLimit { .. }) => continue,
-                Err(e) => return Err(e),
-            };
-            let run = fitted.schedule.run();
-            found.push(Point {
-                limit,
-                policy,
-                footprint: fitted.schedule.plan().peak(),
-                peak_load: run.peak_load,
-                overhead: run.overhead(),
-                swapped_bytes: run.swapped_bytes,
-            });
+/// The fits of one trace.
+struct Sweep<'a> {
+    trace: &'a Trace,
+    device: Device,
+    buffers: Buffers,
+    /// All that were made so far.
+    points: Vec<Point>,
+    bar: &'a ProgressBar,
+}
+
+impl Sweep<'_> {
+    fn curve<'a>(&mut self, args: &'a SweepArgs, policies: &[Policy]) -> Result<Curve<'a>, Error> {
+        let (trace, device, points) = (self.trace, self.device, args.points);
+        // A limit of 0 tells the least that works.
+        let least_limit = match self.buffers.fit(trace, &Options::new(0, device)) {
+            Err(Error::OverLimit { least, .. }) => least,
+            Err(e) => return Err(e),
+            Ok(_) => 0,
+        };
+        let unlimited = self.buffers.fit(trace, &Options::new(u64::MAX, device))?;
+        let (original_peak, load_min) = (unlimited.original_peak, unlimited.load_min);
+        let mut scratch = Scratch::of(bound::workspace(trace.rows.len(), trace.names.len()));
+        let bound = bound::load_without_overhead(&trace.rows, trace.names.len(), &device, scratch.lend())?;
+
+        progress::count(self.bar, u64::from(points) * policies.len() as u64);
+        for i in 0..points {
+            let below = u128::from(original_peak.saturating_sub(least_limit)) * u128::from(i) / u128::from(points - 1);
+            let limit = original_peak.max(least_limit) - u64::try_from(below).unwrap_or(0);
+            for &policy in policies {
+                self.bar.set_message(format!("limit {limit}, {}", policy.name()));
+                self.fit(limit, policy)?;
+                self.bar.inc(1);
+            }
         }
+        let points = self.points.clone();
+        let mut least = Vec::new();
+        for within in WITHIN {
+            self.bar.set_message(format!("least footprint at {} % of overhead", 100.0 * within));
+            let floor = if within > 0.0 { 0 } else { bound };
+            let point = self.least(policies[0], within, floor, (original_peak / NEAR).max(1))?;
+            least.extend(point.map(|point| Least { within, point }));
+        }
+        let policies = policies.iter().map(|p| p.name()).collect();
+        let (input, device) = (args.input.as_str(), args.device.as_str());
+        Ok(Curve { input, device, original_peak, load_min, least_limit, bound, policies, least, points })
     }
-    Ok((peak, found))
+
+    /// What a policy makes of a limit; none if it cannot stay within it.
+    fn fit(&mut self, limit: u64, policy: Policy) -> Result<Option<Point>, Error> {
+        let options = Options { policy, ..Options::new(limit, self.device) };
+        let fitted = match self.buffers.fit(self.trace, &options) {
+            Ok(fitted) => fitted,
+            Err(Error::OverLimit { .. }) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let run = fitted.schedule.run();
+        let point = Point {
+            limit,
+            policy,
+            footprint: fitted.schedule.plan().peak(),
+            peak_load: run.peak_load,
+            overhead: run.overhead(),
+            swapped_bytes: run.swapped_bytes,
+        };
+        self.points.push(point);
+        Ok(Some(point))
+    }
+
+    /// The least footprint that a policy finds at an overhead of at most `within`: halves what lies between the least
+    /// known and the highest limit below it that is known to cost more, until that is less than `near`. As a heuristic
+    /// that fails at one limit may succeed at a lower one, some of these are tried, too. Nothing is below `floor`.
+    fn least(&mut self, policy: Policy, within: f64, floor: u64, near: u64) -> Result<Option<Point>, Error> {
+        let of_policy = self.points.iter().filter(|p| p.policy == policy);
+        let (good, bad): (Vec<&Point>, Vec<&Point>) = of_policy.partition(|p| p.overhead <= within);
+        let Some(mut best) = good.into_iter().min_by_key(|p| (p.footprint, p.limit)).copied() else { return Ok(None) };
+        let below = bad.iter().map(|p| p.limit).filter(|&limit| limit < best.footprint).max();
+        let mut low = below.unwrap_or(0).max(floor.saturating_sub(1));
+        while best.footprint.saturating_sub(low) > near {
+            let limit = low + (best.footprint - low) / 2;
+            match self.fit(limit, policy)? {
+                Some(point) if point.overhead <= within => best = point,
+                _ => low = limit,
+            }
+        }
+        let mut tries = 0;
+        while tries < TRIES {
+            tries += 1;
+            let limit = best.footprint.saturating_sub(tries * STRIDE * near);
+            if limit < floor {
+                break;
+            }
+            if let Some(point) = self.fit(limit, policy)?.filter(|point| point.overhead <= within) {
+                (best, tries) = (point, 0);
+            }
+        }
+        Ok(Some(best))
+    }
 }
 
 impl Curve<'_> {
@@ -111,32 +205,37 @@ impl Curve<'_> {
         Ok(())
     }
 
-    fn limits(&self) -> Vec<u64> {
-        let mut limits: Vec<u64> = self.points.iter().map(|p| p.limit).collect();
-        limits.dedup();
-        limits
+    fn json(&self, out: &mut impl Write) -> io::Result<()> {
+        serde_json::to_writer(&mut *out, self)?;
+        writeln!(out)
     }
 
-    fn text(&self, out: &mut impl Write) -> io::Result<()> {
+    fn text(&self, title: &str, policies: &[Policy], out: &mut impl Write) -> io::Result<()> {
         let unit = Unit::for_largest(self.original_peak);
-        writeln!(out, "{} on {}, overhead in %\n", self.problem.title(), self.device)?;
+        let size = |bytes: u64| [unit.number(bytes.into()), format!("{:.1}", self.percent(bytes))];
+        writeln!(out, "{title} on {}, overhead in %\n", self.device)?;
         let limit = format!("limit {}", unit.name());
-        let [auto, doa, aoa, wdoa, swdoa, bayes, layer] = Policy::ALL.map(Policy::name);
-        let header = [&limit, "% of peak", auto, doa, aoa, wdoa, swdoa, bayes, layer];
-        let mut table = table::aligned(header, 0..header.len());
-        for limit in self.limits() {
-            let cell = |policy: Policy| {
-                let point = self.points.iter().find(|p| p.limit == limit && p.policy == policy);
+        let header = [limit.as_str(), "% of peak"].into_iter().chain(policies.iter().map(|p| p.name()));
+        let mut by_limit = table::aligned(header, 0..2 + policies.len());
+        for same in self.points.chunk_by(|a, b| a.limit == b.limit) {
+            let cell = |policy: &Policy| {
+                let point = same.iter().find(|p| p.policy == *policy);
                 point.map_or("-".into(), |p| format!("{:.2}", 100.0 * p.overhead))
             };
-            let limits = [unit.number(limit.into()), format!("{:.1}", self.percent(limit))];
-            table.add_row(limits.into_iter().chain(Policy::ALL.map(cell)));
+            by_limit.add_row(size(same[0].limit).into_iter().chain(policies.iter().map(cell)));
         }
-        writeln!(out, "{}\n", table.trim_fmt())?;
-        let bound = unit.size(self.bound);
+        writeln!(out, "{}\n", by_limit.trim_fmt())?;
+        let footprint = format!("footprint {}", unit.name());
+        let mut least = table::aligned(["overhead", &footprint, "% of peak", "with --limit"], 1..4);
+        for Least { within, point } in &self.least {
+            let name = if *within > 0.0 { format!("at most {} %", 100.0 * within) } else { "none".into() };
+            least.add_row([name].into_iter().chain(size(point.footprint)).chain([point.limit.to_string()]));
+        }
+        writeln!(out, "{}\n", least.trim_fmt())?;
         writeln!(
             out,
-            "no schedule without overhead can go below {bound} ({:.1} % of the peak)",
+            "no schedule without overhead can go below {} ({:.1} % of the peak)",
+            unit.size(self.bound),
             self.percent(self.bound)
         )
     }
@@ -145,64 +244,9 @@ impl Curve<'_> {
     fn percent(&self, bytes: u64) -> f64 {
         if self.original_peak == 0 { 0.0 } else { 100.0 * (bytes as f64 / self.original_peak as f64) }
     }
+}
 
-    /// One page with one chart: the limit in percent of the peak to the right, the overhead upwards.
-    fn html(&self, out: &mut impl Write) -> io::Result<()> {
-        const COLORS: [&str; Policy::ALL.len()] =
-            ["#d1495b", "#5c93e4", "#e7b551", "#4dc0b5", "#a584dc", "#63bb73", "#9ea5b0"];
-        const W: f64 = 860.0;
-        const H: f64 = 460.0;
-        const LEFT: f64 = 60.0;
-        const BOTTOM: f64 = 50.0;
-        let highest = self.points.iter().filter(|p| p.policy == Policy::Auto).map(|p| p.overhead).fold(0.01, f64::max);
-        let x = |percent: f64| LEFT + (W - LEFT - 20.0) * (100.0 - percent) / 100.0;
-        let y = |overhead: f64| H - BOTTOM - (H - BOTTOM - 20.0) * (overhead / (1.5 * highest)).min(1.0);
-        let title = crate::report::markup(self.problem.title());
-        writeln!(
-            out,
-            "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>{title}: overhead by limit</title>\n\
-             <style>body{{font:14px system-ui,sans-serif;margin:2em;max-width:60em}}text{{font:12px system-ui,sans-serif}}</style>\n\
-             <h1>{title}</h1>\n<p>What less memory costs in time on {}, by every policy. No schedule without overhead can \
-             go below {} bytes, the dashed line.</p>\n\
-             <svg viewBox=\"0 0 {W} {H}\" role=\"img\" aria-label=\"overhead against limit\">",
-            crate::report::markup(self.device),
-            self.bound
-        )?;
-        for tick in 0..=10 {
-            let (percent, part) = (f64::from(tick) * 10.0, f64::from(tick) / 10.0);
-            let (right, up) = (x(percent), y(part * 1.5 * highest));
-            writeln!(out, "<text x=\"{right:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{percent} %</text>", H - 30.0)?;
-            writeln!(out, "<path d=\"M{LEFT} {up:.1}H{}\" stroke=\"#ddd\"/>", W - 20.0)?;
-            let overhead = 150.0 * part * highest;
-            writeln!(
-                out,
-                "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{overhead:.1} %</text>",
-                LEFT - 6.0,
-                up + 4.0
-            )?;
-        }
-        let bound = x(self.percent(self.bound));
-        writeln!(out, "<path d=\"M{bound:.1} 20V{}\" stroke=\"#333\" stroke-dasharray=\"5 4\"/>", H - BOTTOM)?;
-        writeln!(
-            out,
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">limit in % of the original peak of {} bytes; overhead upwards</text>",
-            W / 2.0,
-            H - 8.0,
-            self.original_peak
-        )?;
-        for (i, (policy, color)) in (0..).zip(Policy::ALL.into_iter().zip(COLORS)) {
-            let points: Vec<String> = self
-                .points
-                .iter()
-                .filter(|p| p.policy == policy)
-                .map(|p| format!("{:.1},{:.1}", x(self.percent(p.limit)), y(p.overhead)))
-                .collect();
-            let width = if policy == Policy::Auto { 3 } else { 1 };
-            let points = points.join(" ");
-            writeln!(out, "<polyline points=\"{points}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"{width}\"/>")?;
-            let down = 32.0 + 18.0 * f64::from(i);
-            writeln!(out, "<text x=\"{}\" y=\"{down}\" fill=\"{color}\">{}</text>", LEFT + 12.0, policy.name())?;
-        }
-        writeln!(out, "</svg>\n</html>")
-    }
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn policy_name<S: Serializer>(policy: &Policy, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(policy.name())
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use support::sublet;
+use support::{Folder, sublet};
 
 const README: &str = include_str!("../../README.md");
 const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces");
@@ -38,6 +38,49 @@ fn the_table_of_ratios_is_what_compare_finds() {
     }
 }
 
+/// The rows of the networks in `traces/`; the one that is quick is found anew, of the others what no search is needed for.
+#[test]
+fn the_table_of_fits_is_what_sweep_finds() {
+    let table = README.lines().skip_while(|line| !line.starts_with("| one iteration of | peak MiB")).skip(2);
+    let rows = table.take_while(|line| line.starts_with('|')).map(|row| row.trim_matches('|').split('|').map(str::trim));
+    let known: Vec<Vec<&str>> =
+        rows.map(Iterator::collect).filter(|cells: &Vec<&str>| std::fs::exists(trace(cells[0])).unwrap()).collect();
+    assert_eq!(known.len(), 3);
+    for cells in known {
+        let searched = cells[0].starts_with("alexnet");
+        let policy = if searched { "auto" } else { "doa" };
+        let found = sublet(&["sweep", &trace(cells[0]), "--policy", policy, "--points", "2", "--json"]).json();
+        let peak = found["original_peak"].as_f64().unwrap();
+        let percent = |bytes: &Value| format!("{:.1} %", 100.0 * bytes.as_f64().unwrap() / peak);
+        assert_eq!(cells[1], format!("{:.1}", peak / 1024.0 / 1024.0), "{}", cells[0]);
+        assert_eq!(cells[5], percent(&found["bound"]), "{}", cells[0]);
+        if searched {
+            let least: Vec<String> = (0..3).map(|i| percent(&found["least"][i]["footprint"])).collect();
+            assert_eq!(cells[2..5], least, "{}", cells[0]);
+        }
+    }
+}
+
+fn trace(name: &str) -> String {
+    format!("{TRACES}/{name}.csv")
+}
+
+#[test]
+fn its_pictures_are_what_its_commands_draw() {
+    let folder = Folder::new();
+    for (picture, args) in [
+        ("resnet50_train_b32.svg", &["plan", &trace("resnet50_train_b32")][..]),
+        ("vgg16_cifar_train_b100_250MiB.svg", &["fit", &trace("vgg16_cifar_train_b100"), "--limit", "250MiB"]),
+    ] {
+        assert!(README.contains(&format!("(docs/{picture})")), "{picture}");
+        let drawn = folder.path(picture);
+        assert_eq!(sublet(&[args, &["--report", &drawn]].concat()).status, 0);
+        let kept = std::fs::read_to_string(format!("{TRACES}/../docs/{picture}")).unwrap();
+        assert!(folder.read(picture) == kept, "docs/{picture} is not what sublet {} draws", args.join(" "));
+        assert!(kept.len() < 200_000, "{picture}: {} bytes", kept.len());
+    }
+}
+
 #[test]
 fn the_first_command_prints_what_is_said() {
     let said: Vec<&str> = README
@@ -62,7 +105,7 @@ fn the_first_command_prints_what_is_said() {
 #[test]
 fn the_commands_it_names_exist() {
     let help = sublet(&["help"]).out;
-    for command in ["plan", "verify", "compare", "stats", "convert"] {
+    for command in ["plan", "verify", "compare", "stats", "convert", "fit", "sweep"] {
         assert!(README.contains(&format!("sublet {command}")) && help.contains(command), "{command}");
     }
     let effort: Value = sublet(&["plan", &format!("{TRACES}/hard.csv"), "--effort", "max", "--json"]).json();

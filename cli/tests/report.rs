@@ -3,6 +3,8 @@
 //! The browser is driven over the `WebDriver` protocol by `chromedriver`. `SUBLET_CHROMIUM` names the browser where it is
 //! not called as usual.
 
+mod support;
+
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::{env, fs};
 
 use serde_json::{Value, json};
+use support::{Folder, STALLING, sublet};
 use tempfile::TempDir;
 
 /// A browser window; it is closed when this is dropped.
@@ -179,6 +182,47 @@ impl Browser {
         blocks.iter().map(pixel).collect()
     }
 
+    /// Where a colour begins and ends along one row of pixels of a view, whatever dots interrupt it; `up` is the row, as
+    /// a part of the height from the lower edge.
+    fn extents(&self, view: &str, up: f64, color: &str) -> Vec<(i64, i64)> {
+        let runs = self.ask(&format!(
+            "const c = document.querySelector('.plot.{view} canvas');
+             const row = c.getContext('2d').getImageData(0, Math.floor((1 - {up}) * c.height), c.width, 1).data;
+             const probe = document.createElement('canvas').getContext('2d');
+             probe.fillStyle = '{color}';
+             probe.fillRect(0, 0, 1, 1);
+             const wanted = probe.getImageData(0, 0, 1, 1).data, runs = [];
+             for (let x = 0; x < c.width; x++) {{
+               if (!wanted.every((part, k) => row[4 * x + k] === part)) continue;
+               if (runs.length && runs.at(-1)[1] >= x - 1) runs.at(-1)[1] = x + 1; else runs.push([x, x + 1]);
+             }}
+             return runs"
+        ));
+        let pixel = |v: &Value| v.as_i64().expect("a pixel");
+        runs.as_array().expect("a list").iter().map(|run| (pixel(&run[0]), pixel(&run[1]))).collect()
+    }
+
+    /// A point of a view, right of its left edge and up from its lower edge, as a pixel of the page.
+    fn pixel(&self, view: &str, x: i64, up: f64) -> (i64, i64) {
+        let box_ = self.ask(&format!(
+            "const b = document.querySelector('.plot.{view} canvas').getBoundingClientRect(); return [b.left, b.top, b.height]"
+        ));
+        let [left, top, height] = [0, 1, 2].map(|i| box_[i].as_f64().expect("a number"));
+        #[expect(clippy::cast_possible_truncation, reason = "a pixel of a window")]
+        (left as i64 + x, (top + (1.0 - up) * height) as i64)
+    }
+
+    /// How many pixels around a point of the map are drawn over it: marks of what is pointed out.
+    fn marked(&self, (x, y): (i64, i64)) -> u64 {
+        self.ask(&format!(
+            "const c = document.querySelectorAll('.plot.map canvas')[1], b = c.getBoundingClientRect();
+             const around = c.getContext('2d').getImageData({x} - b.left - 4, {y} - b.top - 4, 9, 9).data;
+             return around.filter((part, k) => k % 4 === 3 && part > 0).length"
+        ))
+        .as_u64()
+        .expect("a count")
+    }
+
     fn offset(&self, block: usize) -> u64 {
         self.ask(&format!("return JSON.parse(document.getElementById('plan').textContent).offset[{block}]"))
             .as_u64()
@@ -330,5 +374,237 @@ fn one_block_is_drawn() {
     let pixel = browser.pixels_in(&[0])[0].expect("it fills the map");
     browser.hover(pixel);
     assert!(browser.tip().is_some_and(|tip| tip.starts_with("block only\n") && tip.contains("1 B")));
+    assert_eq!(browser.errors(), [Value::Null; 0]);
+}
+
+/// A trace, fitted and reported; the report.
+fn fitted(folder: &Folder, trace: &str, args: &[&str], report: &str) -> PathBuf {
+    let (trace, report) = (folder.file("trace.csv", trace), folder.path(report));
+    let ran = sublet(&[&["fit", &trace, "--report", &report], args].concat());
+    assert_eq!(ran.status, 0, "{ran:?}");
+    report.into()
+}
+
+#[test]
+fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
+    let Some(browser) = Browser::start() else { return };
+    let folder = Folder::new();
+    let page = fitted(&folder, STALLING, &["--limit", "17M"], "fit.html");
+    browser.open(&page);
+    let plan = browser.ask("return JSON.parse(document.getElementById('plan').textContent)");
+    let run = &plan["run"];
+    let index = |id: &str| plan["id"].as_array().unwrap().iter().position(|i| i == id).expect("a stay");
+    let (first, second) = (index("a"), index("a#1"));
+    assert_eq!(plan["next"][first], second);
+    let color = plan["groups"][plan["group"][first].as_u64().unwrap() as usize]["color"].as_str().unwrap();
+    assert_eq!(plan["group"][first], plan["group"][second]);
+
+    // Five views of one width below each other.
+    let boxes = browser.ask(
+        "return [...document.querySelectorAll('.plot')].map(p => [p.getBoundingClientRect().left, p.clientWidth, p.className])",
+    );
+    let boxes = boxes.as_array().unwrap();
+    let kinds: Vec<&str> = boxes.iter().map(|b| b[2].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["plot map", "plot load", "plot lane compute", "plot lane out", "plot lane in"]);
+    assert!(boxes.iter().all(|b| (&b[0], &b[1]) == (&boxes[0][0], &boxes[0][1])), "{boxes:?}");
+
+    // The copy out ends where the first stay ends, as its free waits for it; the copy in begins with the second stay.
+    let up = |stay: usize| {
+        let most = plan["run"]["limit"].as_f64().unwrap() * 1.07;
+        (plan["offset"][stay].as_f64().unwrap() + 0.25 * plan["size"][stay].as_f64().unwrap()) / most
+    };
+    let edges = || {
+        let [left, right] = [first, second].map(|stay| browser.extents("map", up(stay), color));
+        let (out, back) = (browser.extents("out", 0.9, color), browser.extents("in", 0.9, color));
+        (left.first().expect("a stay").1, out.last().expect("a copy").1, right.last().expect("a stay").0, back[0].0)
+    };
+    let (stay_end, copy_end, stay_begin, copy_begin) = edges();
+    assert!((stay_end - copy_end).abs() <= 1, "{stay_end} {copy_end}");
+    assert!((stay_begin - copy_begin).abs() <= 1, "{stay_begin} {copy_begin}");
+    assert!(stay_end + 20 < stay_begin, "{stay_end} {stay_begin}");
+
+    // Compute waits for both copies, and is red meanwhile, up to the end of each.
+    let red = browser.extents("compute", 0.5, "#d4202e");
+    assert_eq!(red.len(), run["stalls"]["begin"].as_array().unwrap().len());
+    assert_eq!(red.len(), 2);
+    assert!((red[0].1 - copy_end).abs() <= 1, "{red:?} {copy_end}");
+    browser.hover(browser.pixel("compute", red[1].0 + 4, 0.5));
+    let tip = browser.tip().expect("a stall is told");
+    assert!(tip.starts_with("stall\n") && tip.contains("copy in of block a"), "{tip}");
+
+    // To point at a copy tells it, and marks both stays of its block, and what joins them.
+    let between = {
+        let middle = |stay: usize| {
+            up(stay) + 0.25 * plan["size"][stay].as_f64().unwrap() / (1.07 * run["limit"].as_f64().unwrap())
+        };
+        browser.pixel("map", i64::midpoint(stay_end, stay_begin), f64::midpoint(middle(first), middle(second)))
+    };
+    browser.hover((5, 5));
+    assert_eq!(browser.marked(between), 0);
+    browser.hover(browser.pixel("out", copy_end - 5, 0.5));
+    let tip = browser.tip().expect("a copy is told");
+    for part in ["copy out of block a\n", "8 MiB (8,388,608 B)", "709.1 µs", "waits"] {
+        assert!(tip.contains(part), "{part:?} is not in {tip:?}");
+    }
+    assert!(browser.marked(between) > 0, "no tether");
+    let edge = browser.pixel("map", stay_begin, up(second));
+    assert!(browser.marked(edge) > 0, "the other stay is not marked");
+
+    // A stay tells which it is, and of the copies at its ends.
+    browser.hover(browser.pixel("map", stay_end - 8, up(first)));
+    let tip = browser.tip().expect("a stay is told");
+    for part in ["block a\n", "1 of 2", "8 MiB (8,388,608 B)", "copied out", "waits"] {
+        assert!(tip.contains(part), "{part:?} is not in {tip:?}");
+    }
+    assert!(!tip.contains("copied in"), "{tip}");
+    assert!(browser.marked(edge) > 0 && browser.marked(between) > 0);
+
+    // Zoom in a lane and drag in the load curve move all.
+    let everything = browser.range();
+    browser.wheel(browser.pixel("out", copy_end, 0.5), -200);
+    assert_ne!(browser.range(), everything);
+    browser.drag(browser.pixel("load", 500, 0.5), (-60, 0));
+    let (zoomed_end, zoomed_copy, zoomed_begin, zoomed_back) = edges();
+    assert!(zoomed_end != stay_end, "nothing moved");
+    assert!((zoomed_end - zoomed_copy).abs() <= 1, "{zoomed_end} {zoomed_copy}");
+    assert!((zoomed_begin - zoomed_back).abs() <= 1, "{zoomed_begin} {zoomed_back}");
+    assert!(zoomed_begin - zoomed_end > stay_begin - stay_end, "{zoomed_begin} {zoomed_end}");
+    assert_eq!(browser.errors(), [Value::Null; 0]);
+}
+
+#[test]
+fn a_copy_that_nobody_waits_for_is_called_hidden() {
+    let Some(browser) = Browser::start() else { return };
+    let folder = Folder::new();
+    let slower = |line: &str| match line.split_once(',') {
+        Some((time, rest)) if time != "time_ns" => format!("{},{rest}\n", 10 * time.parse::<u64>().unwrap()),
+        _ => format!("{line}\n"),
+    };
+    let slow: String = STALLING.lines().map(slower).collect();
+    browser.open(&fitted(&folder, &slow, &["--limit", "17M"], "fit.html"));
+    assert!(browser.extents("compute", 0.5, "#d4202e").is_empty());
+    let copies = browser.ask("return JSON.parse(document.getElementById('plan').textContent).run.copies.waited");
+    assert_eq!(copies, json!([0, 0]));
+    let x = browser.ask(
+        "const { run } = JSON.parse(document.getElementById('plan').textContent);
+         return Math.round(run.copies.begin[1] / run.time_ns * document.querySelector('.plot.in').clientWidth) + 3",
+    );
+    browser.hover(browser.pixel("in", x.as_i64().unwrap(), 0.5));
+    let tip = browser.tip().expect("a copy is told");
+    assert!(tip.starts_with("copy in of block a\n") && tip.contains("hidden"), "{tip}");
+    assert_eq!(browser.errors(), [Value::Null; 0]);
+}
+
+#[test]
+fn the_image_of_a_fit_has_the_same_lanes() {
+    let folder = Folder::new();
+    let image = fs::read_to_string(fitted(&folder, STALLING, &["--limit", "17M"], "fit.svg")).unwrap();
+    let document = roxmltree::Document::parse(&image).unwrap();
+    let class = |name: &str| -> Vec<roxmltree::Node<'_, '_>> {
+        document
+            .descendants()
+            .filter(|n| n.attribute("class").is_some_and(|c| c.split(' ').any(|c| c == name)))
+            .collect()
+    };
+    let bars = |name: &str| -> Vec<[f64; 2]> {
+        let number = |n: &roxmltree::Node<'_, '_>, name| n.attribute(name).unwrap().parse::<f64>().unwrap();
+        let bar = |n: roxmltree::Node<'_, '_>| [number(&n, "x"), number(&n, "x") + number(&n, "width")];
+        class(name)[0].children().filter(roxmltree::Node::is_element).map(bar).collect()
+    };
+    let (compute, stalls, out, back) = (bars("compute"), bars("stalls"), bars("out"), bars("in"));
+    assert_eq!((compute.len(), stalls.len(), out.len(), back.len()), (5, 2, 1, 1));
+    assert!((stalls[0][1] - out[0][1]).abs() < 0.02 && (stalls[1][1] - back[0][1]).abs() < 0.02);
+    // The tether goes from where the copy out ends to where the copy in begins.
+    let tether = class("tether")[0].attribute("d").unwrap();
+    let x: Vec<f64> = tether.split(['M', 'L']).skip(1).map(|p| p.split(' ').next().unwrap().parse().unwrap()).collect();
+    assert!((x[0] - out[0][1]).abs() < 0.02 && (x[1] - back[0][0]).abs() < 0.02, "{tether} {out:?} {back:?}");
+    assert_eq!((class("limit").len(), class("before").len()), (2, 1));
+}
+
+/// A network of `layers` operators there and as many back, each of which reads what its partner wrote.
+fn there_and_back(layers: u32) -> String {
+    let mut trace = String::from("time_ns,event,block,bytes,op\n");
+    let mut now = 0;
+    for op in 0..layers {
+        writeln!(trace, "{now},malloc,{op},{},{op}", 2 << 20).unwrap();
+        if op > 0 {
+            writeln!(trace, "{now},read,{},,{op}", op - 1).unwrap();
+        }
+        now += 200_000;
+        writeln!(trace, "{now},write,{op},,{op}").unwrap();
+    }
+    for (op, block) in (layers..).zip((0..layers).rev()) {
+        writeln!(trace, "{now},read,{block},,{op}").unwrap();
+        now += 200_000;
+        writeln!(trace, "{now},write,{block},,{op}\n{now},free,{block},,").unwrap();
+    }
+    trace
+}
+
+#[test]
+fn twenty_thousand_rows_are_drawn_and_told() {
+    let Some(browser) = Browser::start() else { return };
+    let folder = Folder::new();
+    let args = ["--limit", "4G", "--policy", "doa"];
+    let trace = there_and_back(3400);
+    assert!(trace.lines().count() > 20_000);
+    browser.open(&fitted(&folder, &trace, &args, "fit.html"));
+    let run = browser.ask("return JSON.parse(document.getElementById('plan').textContent).run");
+    let copies = run["copies"]["begin"].as_array().unwrap();
+    assert!(copies.len() > 1000, "{} copies", copies.len());
+    for _ in 0..5 {
+        browser.wheel(browser.pixel("out", 100, 0.5), -400);
+    }
+    browser.hover(browser.pixel("out", 100, 0.5));
+    let tip = browser.tip().expect("a copy is told");
+    assert!(tip.starts_with("copy out of block ") && tip.contains("2 MiB"), "{tip}");
+    assert_eq!(browser.errors(), [Value::Null; 0]);
+}
+
+#[test]
+fn a_sweep_shows_every_policy_and_the_bound() {
+    let Some(browser) = Browser::start() else { return };
+    let folder = Folder::new();
+    let (trace, page) = (folder.file("t.csv", STALLING), folder.path("curve.html"));
+    let swept = sublet(&["sweep", &trace, "--points", "5", "--report", &page, "--json"]).json();
+    browser.open(page.as_ref());
+    let names = swept["policies"].as_array().unwrap();
+    assert_eq!(names.len(), 7);
+    for name in names.iter().map(|n| n.as_str().unwrap()) {
+        let drawn = browser.ask(&format!(
+            "return document.querySelector('#curve .policy.{name} polyline').getAttribute('points').split(' ').length"
+        ));
+        let points = swept["points"].as_array().unwrap().iter().filter(|p| p["policy"] == name).count();
+        assert_eq!(drawn, points, "{name}");
+        assert!(browser.ask("return document.getElementById('legend').innerText").as_str().unwrap().contains(name));
+    }
+    // The bound lies among the limits where its bytes are: between the least limit and the peak.
+    let lines = browser.ask(
+        "const x = e => e.getBoundingClientRect().left, all = s => [...document.querySelectorAll(s)].map(x);
+         const first = document.querySelector('#curve .policy.auto path').getBoundingClientRect();
+         return [first.left + first.width / 2, x(document.querySelector('#curve .bound')), x(document.querySelector('#curve .least-limit')), all('#curve .least').length]",
+    );
+    let [peak_x, bound_x, least_x] = [0, 1, 2].map(|i| lines[i].as_f64().unwrap());
+    let [peak, bound, least] = ["original_peak", "bound", "least_limit"].map(|name| swept[name].as_f64().unwrap());
+    let expected = peak_x + (least_x - peak_x) * (peak - bound) / (peak - least);
+    assert!((bound_x - expected).abs() < 2.0, "{bound_x} {expected}");
+    assert!((1..=3).contains(&lines[3].as_u64().unwrap()), "{lines}");
+
+    // To point at a limit tells what every policy makes of it.
+    #[expect(clippy::cast_possible_truncation, reason = "a pixel of a window")]
+    browser.hover((peak_x as i64 + 3, 400));
+    let tip = browser.tip().expect("a limit is told");
+    assert!(tip.starts_with("limit 22 MiB, 100.0 % of the peak\n"), "{tip}");
+    assert!(names.iter().all(|name| tip.contains(name.as_str().unwrap())) && tip.contains("0.00 %"), "{tip}");
+
+    // Another scale moves the points; a policy can be hidden.
+    let points = || browser.ask("return document.querySelector('#curve .policy.auto polyline').getAttribute('points')");
+    let before = points();
+    browser.ask("document.querySelector('#tops button:not([aria-pressed=true])').click()");
+    browser.settle();
+    assert_ne!(points(), before);
+    browser.ask("document.querySelector('#legend button').click()");
+    browser.settle();
+    assert_eq!(browser.ask("return document.querySelector('#curve .policy.auto')"), Value::Null);
     assert_eq!(browser.errors(), [Value::Null; 0]);
 }

@@ -66,10 +66,22 @@ function whole(n) { return n.toLocaleString("en-US"); }
 /** Bytes for people, and exactly. */
 function exactBytes(n) { return n < 1024 ? `${n} B` : `${bytes(n)} (${whole(n)} B)`; }
 
+/** A time in ns for people; `mark` is the distance to the next value that must read differently. */
+function duration(ns, mark = ns / 1000) {
+  if (ns === 0) return "0";
+  const [unit, scale] = [["s", 1e9], ["ms", 1e6], ["µs", 1e3]].find(([, scale]) => Math.max(mark, ns / 1e4) >= scale / 1e3 && ns >= scale) ?? ["ns", 1];
+  return `${Number((ns / scale).toFixed(Math.max(0, Math.ceil(Math.log10(scale / Math.max(mark, 1))))))} ${unit}`;
+}
+
+/** From when to when, and how long. */
+function interval(begin, end) {
+  return `${duration(begin, (end - begin) / 100)} – ${duration(end, (end - begin) / 100)}, ${duration(end - begin)}`;
+}
+
 /** A distance between marks, at most `most` of them over `span`: powers of two for bytes … */
 function byteMark(span, most) { return Math.max(1, 2 ** Math.ceil(Math.log2(span / most))); }
 
-/** … and 1, 2 or 5 times a power of ten for steps. */
+/** … and 1, 2 or 5 times a power of ten for steps and times. */
 function stepMark(span, most) {
   const least = Math.max(1, span / most), ten = 10 ** Math.floor(Math.log10(least));
   return [1, 2, 5, 10].map(m => m * ten).find(mark => mark >= least);

@@ -1,9 +1,11 @@
-//! The picture of a plan: what lies where, and when.
+//! The picture of a plan: what lies where, and when; of a fitted trace also what is computed and copied meanwhile.
 //!
 //! A [`scene::Scene`] is what both forms draw: a colour for every block, the load curve, the step of the max
 //! load. [`html()`] writes it as one page with nothing outside it, to be explored; [`svg()`] as one image, to be printed.
+//! The time axis counts steps; where the trace is fitted, simulated time. [`curve()`] is the page of a sweep.
 
 mod json;
+mod run;
 mod scene;
 mod svg;
 
@@ -11,7 +13,7 @@ use std::io;
 use std::path::Path;
 
 use serde::Serialize;
-use sublet_core::VerifiedPlan;
+use sublet_core::{VerifiedPlan, VerifiedSchedule};
 
 use crate::problem::Problem;
 use scene::Scene;
@@ -27,6 +29,23 @@ pub(crate) struct Picture<'a> {
     pub(crate) solver: &'a str,
     /// What each solver that was asked has reached; nothing is shown of it when there are none.
     pub(crate) rows: Vec<SolverRow>,
+    /// How the trace runs, where it is one that was fitted.
+    pub(crate) run: Option<FittedRun<'a>>,
+}
+
+/// How a fitted trace runs. Sizes in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FittedRun<'a> {
+    /// The rows of the picture's trace, and when they happen.
+    pub(crate) schedule: &'a VerifiedSchedule<'a>,
+    /// Whose links were simulated.
+    pub(crate) device: &'a str,
+    /// What was asked for.
+    pub(crate) limit: u64,
+    /// The most bytes on the device in the original.
+    pub(crate) original_peak: u64,
+    /// The load with every gap over the peak away.
+    pub(crate) load_min: u64,
 }
 
 /// What one solver has reached.
@@ -47,6 +66,7 @@ pub(crate) struct SolverRow {
 }
 
 const TEMPLATE: &str = include_str!("template.html");
+const CURVE_TEMPLATE: &str = include_str!("curve.html");
 
 /// Writes the form that the file's name asks for: the image if it ends in .svg, else the page.
 pub(crate) fn write(file: &str, picture: &Picture<'_>, out: &mut impl io::Write) -> io::Result<()> {
@@ -59,16 +79,32 @@ pub(crate) fn write(file: &str, picture: &Picture<'_>, out: &mut impl io::Write)
 /// # Errors
 /// When `out` cannot be written.
 pub(crate) fn html(picture: &Picture<'_>, out: &mut impl io::Write) -> io::Result<()> {
-    let mut rest = TEMPLATE;
+    page(TEMPLATE, picture.problem.title(), &Scene::new(picture), out)
+}
+
+/// Writes what less memory costs in time as one HTML file that needs no network.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub(crate) fn curve(title: &str, curve: &impl Serialize, out: &mut impl io::Write) -> io::Result<()> {
+    page(CURVE_TEMPLATE, title, curve, out)
+}
+
+/// Fills the slots of a template.
+fn page(template: &str, title: &str, data: &impl Serialize, out: &mut impl io::Write) -> io::Result<()> {
+    let mut rest = template;
     while let Some((before, (name, after))) = rest.split_once("{{").and_then(|(b, r)| Some((b, r.split_once("}}")?))) {
         out.write_all(before.as_bytes())?;
         match name {
-            "title" => out.write_all(markup(picture.problem.title()).as_bytes())?,
+            "title" => out.write_all(markup(title).as_bytes())?,
+            "data" => json::write(data, out)?,
             "style" => out.write_all(include_bytes!("style.css"))?,
-            "data" => json::write(&Scene::new(picture), out)?,
             "axis" => out.write_all(include_bytes!("axis.js"))?,
+            "lanes" => out.write_all(include_bytes!("lanes.js"))?,
             "views" => out.write_all(include_bytes!("views.js"))?,
+            "elements" => out.write_all(include_bytes!("elements.js"))?,
             "page" => out.write_all(include_bytes!("page.js"))?,
+            "curve" => out.write_all(include_bytes!("curve.js"))?,
             _ => return Err(io::Error::other(format!("the report's template has an unknown slot {name:?}"))),
         }
         rest = after;

@@ -1,40 +1,30 @@
 // The page: lays the views over the shared time axis, turns wheel, drag and keys into zoom and pan, fills the tables.
 
-/** An element with properties and children; texts become text nodes, so that no name is ever read as markup. */
-function element(tag, properties = {}, ...children) {
-  const e = Object.assign(document.createElement(tag), properties);
-  e.append(...children);
-  return e;
-}
-
-const byId = id => document.getElementById(id);
-const plan = JSON.parse(byId("plan").textContent);
-const swatch = color => {
-  const e = element("span", { className: "swatch" });
-  e.style.background = color;
-  return e;
-};
+const plan = prepare(JSON.parse(byId("plan").textContent));
 
 // ---- chart ----
 
-const time = new Axis(plan.steps[0], plan.steps[1], 4);
+const time = new Axis(...plan.span, 4);
 const map = new MapView(plan, time);
 const views = [map, new LoadView(plan, time)];
-/** Where the pointer is, in steps; null outside. */
+if (plan.run) {
+  views.push(new ComputeLane(plan, time), new CopyLane(plan, time, "out", true), new CopyLane(plan, time, "in", false));
+}
+/** Where the pointer is, as {moment}; null outside. */
 let pointer = null;
 /** The block that the pointer or a row of the table points out, and the one that was picked in the table. */
 let hovered = -1, picked = -1;
 
 const chart = byId("chart");
 for (const view of views) {
-  view.scale = element("div", { className: "scale vertical" });
+  view.scale = element("div", { className: `scale vertical ${view.kind}` });
   view.canvas = element("canvas", { ariaLabel: view.name });
   view.overlay = element("canvas", { ariaHidden: true });
   view.plot = element("div", { className: `plot ${view.kind}` }, view.canvas, view.overlay);
   chart.append(view.scale, view.plot);
 }
 const timeScale = element("div", { className: "scale time" });
-chart.append(element("div", { className: "scale axis" }, "step"), timeScale);
+chart.append(element("div", { className: "scale axis" }, plan.run ? "time" : "step"), timeScale);
 
 /** A canvas of the size that it has on the page, empty, with the scales of its view. */
 function pen(view, canvas) {
@@ -45,7 +35,7 @@ function pen(view, canvas) {
   g.clearRect(0, 0, w, h);
   return {
     g, w, h, ratio,
-    x: step => time.place(step) * w,
+    x: moment => time.place(moment) * w,
     y: value => (1 - view.vertical.place(value)) * h,
     color: name => style.getPropertyValue(`--${name}`),
     font: px => `${px * ratio}px ${style.getPropertyValue("font-family") || "system-ui, sans-serif"}`,
@@ -61,14 +51,16 @@ function label(text, property, place) {
 function drawViews() {
   for (const view of views) {
     view.draw(pen(view, view.canvas));
-    const mark = byteMark(view.vertical.span, view.zooms ? 9 : 3);
+    const mark = view.marks && byteMark(view.vertical.span, view.marks);
+    const marks = mark ? view.vertical.marks(mark) : [];
     view.scale.replaceChildren(element("span", { className: "name" }, view.name),
-      ...view.vertical.marks(mark).map(value => label(bytes(value, mark), "bottom", view.vertical.place(value))));
+      ...marks.map(value => label(bytes(value, mark), "bottom", view.vertical.place(value))));
   }
   const mark = timeMark(time, map.plot.clientWidth);
-  timeScale.replaceChildren(...time.marks(mark).map(step => label(whole(step), "left", time.place(step))));
+  timeScale.replaceChildren(...time.marks(mark).map(moment => label(when(plan, moment, mark), "left", time.place(moment))));
   const { vertical } = map, magnified = (time.all[1] - time.all[0]) / time.span;
-  byId("range").textContent = `steps ${whole(Math.floor(time.lo))} – ${whole(Math.ceil(time.hi))}` +
+  const [lo, hi] = [Math.floor(time.lo), Math.ceil(time.hi)].map(moment => when(plan, moment, time.span / 1000));
+  byId("range").textContent = `${plan.run ? "time" : "steps"} ${lo} – ${hi}` +
     ` · addresses ${bytes(vertical.lo)} – ${bytes(vertical.hi)} · time ×${Number(magnified.toPrecision(3))}`;
   drawMarks();
 }
@@ -78,7 +70,7 @@ function drawMarks() {
     const p = pen(view, view.overlay);
     if (pointer) {
       p.g.fillStyle = p.color("soft");
-      p.g.fillRect(Math.round(p.x(pointer.step)), 0, 1, p.h);
+      p.g.fillRect(Math.round(p.x(pointer.moment)), 0, 1, p.h);
     }
     view.mark(p, pointer, hovered >= 0 ? hovered : picked);
   }
@@ -95,17 +87,6 @@ function coalesce(draw) {
 }
 const redraw = coalesce(drawViews), remark = coalesce(drawMarks);
 
-function showTip(tip, x, y) {
-  const box = byId("tip");
-  box.hidden = !tip;
-  if (!tip) return;
-  box.replaceChildren(element("strong", {}, ...(tip.color ? [swatch(tip.color)] : []), tip.title),
-    element("dl", {}, ...tip.facts.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, text)])));
-  const { offsetWidth: w, offsetHeight: h } = box;
-  box.style.left = `${Math.max(4, x + 16 + w > innerWidth ? x - 16 - w : x + 16)}px`;
-  box.style.top = `${Math.max(4, y + 16 + h > innerHeight ? y - 16 - h : y + 16)}px`;
-}
-
 /** Where an event is in a view: parts of its width and height, from the low ends of its axes. A mouse tells the corner
     of the pixel that it is on; what is drawn there is what lies under the pixel's middle. */
 function placeIn(view, event) {
@@ -115,8 +96,8 @@ function placeIn(view, event) {
 
 function point(view, event) {
   const [x, y] = placeIn(view, event);
-  pointer = { step: time.value(x) };
-  const tip = view.tip(pointer.step, view.vertical.value(y));
+  pointer = { moment: time.value(x) };
+  const tip = view.tip(pointer.moment, view.vertical.value(y));
   hovered = tip?.block ?? -1;
   showTip(tip, event.clientX, event.clientY);
   remark();
@@ -194,16 +175,33 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
 // ---- figures and legend ----
 
-const figure = (name, ...value) => element("div", {}, element("dt", {}, name), element("dd", {}, ...value));
-byId("figures").append(
-  figure("peak / max load", plan.ratio.toFixed(6),
-    ...(plan.optimal ? [element("span", { className: "optimal" }, "optimal")] : [])),
-  figure("peak", bytes(plan.peak)),
-  figure("max load", bytes(plan.max_load)),
-  figure("between them", bytes(plan.peak - plan.max_load)),
-  figure("blocks", whole(plan.id.length)),
-  figure("steps", plan.id.length ? whole(plan.steps[1] - plan.steps[0]) : "0"),
-  figure("solver", plan.solver));
+const ratio = figure("peak / max load", plan.ratio.toFixed(6),
+  ...(plan.optimal ? [element("span", { className: "optimal" }, "optimal")] : []));
+if (plan.run) {
+  const { run } = plan, percent = part => `${(100 * part).toFixed(1)} %`;
+  const stalled = run.stalls.end.reduce((sum, end, i) => sum + end - run.stalls.begin[i], 0);
+  const leaving = plan.first.filter((first, i) => first === i && (plan.stays[i] > 1 || plan.leaves.has(i))).length;
+  byId("figures").append(
+    figure("footprint", bytes(plan.peak), note(`${percent(plan.peak / run.original_peak)} of what it was`)),
+    figure("limit", bytes(run.limit)),
+    figure("peak before", bytes(run.original_peak)),
+    figure("overhead", `${(100 * run.overhead).toFixed(2)} %`, note(stalled ? `${duration(stalled)} of stalls` : "no stall")),
+    figure("iteration", duration(run.time_ns)),
+    figure("copied", bytes(run.swapped_bytes), note(`${whole(run.copies.stay.length)} copies`)),
+    figure("blocks", whole(plan.first.filter((first, i) => first === i).length), note(`${whole(leaving)} leave`)),
+    ratio,
+    figure("policy", plan.solver),
+    figure("device", run.device));
+} else {
+  byId("figures").append(
+    ratio,
+    figure("peak", bytes(plan.peak)),
+    figure("max load", bytes(plan.max_load)),
+    figure("between them", bytes(plan.peak - plan.max_load)),
+    figure("blocks", whole(plan.id.length)),
+    figure("steps", plan.id.length ? whole(plan.steps[1] - plan.steps[0]) : "0"),
+    figure("solver", plan.solver));
+}
 
 byId("legend").append(element("li", { className: "by" }, `Colour: ${plan.colored_by}`),
   ...plan.groups.map((group, i) => {
@@ -216,26 +214,20 @@ byId("legend").hidden = !plan.groups.length;
 byId("lines").textContent = plan.optimal
   ? "The line is the peak, which is the max load: no plan can need less. Dotted: the step of the max load."
   : "Solid line: the peak, what this plan needs. Dashed: the max load, which no plan can be below. Dotted: its step.";
+if (plan.next.length) byId("stays").textContent = " A dashed tether joins the stays of a block that leaves the device and returns.";
+if (plan.run) {
+  byId("lanes").textContent = " In the load, grey is what it was before. The lanes are what is computed, copied out and copied in, in" +
+    " simulated time; a copy has the colour of its block, and where compute waits for one, it is red.";
+}
 
 // ---- tables ----
-
-/** Columns are [heading, class, value(row)]; `rowOf` makes the row's element. */
-function fillTable(table, columns, rows, rowOf = () => element("tr")) {
-  table.replaceChildren(
-    element("thead", {}, element("tr", {}, ...columns.map(([heading, className]) => element("th", { className }, heading)))),
-    element("tbody", {}, ...rows.map(row => {
-      const tr = rowOf(row);
-      tr.append(...columns.map(([, className, value]) => element("td", { className }, ...[value(row)].flat())));
-      return tr;
-    })));
-}
 
 /** Points a block out, and brings it into view with some of what is around it. */
 function pick(i) {
   picked = i;
-  const { start, end, offset, size } = plan;
+  const { from, until, offset, size } = plan;
   const around = (axis, lo, hi) => axis.show(lo - Math.max(hi - lo, 1) * .6, hi + Math.max(hi - lo, 1) * .6);
-  around(time, start[i], end[i]);
+  around(time, from[i], until[i]);
   around(map.vertical, offset[i], offset[i] + size[i]);
   chart.scrollIntoView({ block: "nearest" });
   redraw();

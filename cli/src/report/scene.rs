@@ -8,7 +8,10 @@ use sublet_core::place::interval::{self, Sweep};
 use sublet_core::trace::Op;
 use sublet_core::{Block, Workspace};
 
+use super::run::Run;
 use super::{Picture, SolverRow};
+use crate::problem::Trace;
+use crate::timeline::{self, Timeline};
 
 /// One column for each property of the blocks: arrays of integers are the shortest JSON.
 ///
@@ -30,7 +33,7 @@ pub(super) struct Scene<'a> {
     /// What the colours mean.
     pub(super) colored_by: &'static str,
     pub(super) groups: Vec<Group>,
-    /// The ops that allocate, as they are told to the reader; `op` counts into it.
+    /// The ops that allocate or, where the trace is fitted, run, as they are told to the reader; `op` counts into it.
     pub(super) ops: Vec<String>,
     pub(super) id: Vec<String>,
     pub(super) start: Vec<u32>,
@@ -39,12 +42,17 @@ pub(super) struct Scene<'a> {
     pub(super) offset: &'a [u64],
     /// The group of each block.
     pub(super) group: Vec<usize>,
-    /// The op of each block, none for persistent blocks and inputs; empty where there is no trace.
+    /// The op of each block, none for persistent blocks and inputs; empty where there is no trace. Of a later stay it is
+    /// the op of the first.
     pub(super) op: Vec<Option<usize>>,
+    /// The next stay on the device of what lies here; empty where nothing has a second.
+    pub(super) next: Vec<Option<usize>>,
     /// The load from `curve_step[i]` to `curve_step[i + 1]` is `curve_load[i]`.
     pub(super) curve_step: Vec<u32>,
     pub(super) curve_load: Vec<u64>,
     pub(super) rows: &'a [SolverRow],
+    /// What is computed and copied meanwhile, where the trace is fitted; the time axis then counts its nanoseconds.
+    pub(super) run: Option<Run<'a>>,
 }
 
 /// Blocks of one colour.
@@ -75,18 +83,26 @@ impl<'a> Scene<'a> {
         let blocks = plan.blocks();
         let curve = load_curve(blocks);
         let trace = problem.trace.as_ref();
-        let (ops, op) = trace.map_or_else(Default::default, |trace| {
-            let of_block = |b: &Block| trace.rows.get(b.start as usize).map(|row| row.op).unwrap_or_default();
-            label_ops(blocks.iter().map(of_block), &trace.op_names)
-        });
+        let stays = trace.map(|trace| Stays::of(blocks, trace)).unwrap_or_default();
+        let mut ops = Ops::new(trace.map_or(&[], |trace| &trace.op_names));
+        let allocates = |t: &Trace, b: &Block| t.rows.get(b.start as usize).map(|row| row.op).unwrap_or_default();
+        let op_of = |&first: &usize| ops.index(trace.map(|t| allocates(t, &blocks[first])).unwrap_or_default());
+        let op: Vec<_> = stays.first.iter().map(op_of).collect();
         let (colored_by, groups, group) = if trace.is_some_and(|t| !t.op_names.is_empty()) {
-            let names: Vec<_> = op.iter().map(|op| op.map(|i| ops[i].name)).collect();
+            let names: Vec<_> = op.iter().map(|op| op.map(|i| ops.name(i))).collect();
             let (groups, group) = group_by_op(blocks, &names);
             ("op that allocates the block", groups, group)
         } else {
             let (groups, group) = group_by_size(blocks);
             ("size of the block", groups, group)
         };
+        let run = picture.run.as_ref().map(|run| {
+            let before =
+                |copies: &[timeline::Copy]| load_curve(&stays.joined(blocks, copies, run.schedule.rows().len()));
+            // An op that runs has the colour of what it allocates.
+            let colors = op.iter().zip(&group).filter_map(|(op, &group)| Some((ops.name((*op)?), group))).collect();
+            Run::of(run, &mut ops, &colors, before)
+        });
         Self {
             name: problem.title(),
             solver: picture.solver,
@@ -98,7 +114,7 @@ impl<'a> Scene<'a> {
             peak_step: curve.iter().find(|&&(_, load)| load == plan.max_load()).map_or(0, |&(step, _)| step),
             colored_by,
             groups,
-            ops: ops.into_iter().map(|op| op.told).collect(),
+            ops: ops.known.into_iter().map(|op| op.told).collect(),
             id: (0..blocks.len()).map(|i| problem.ids.get(i).cloned().unwrap_or_else(|| i.to_string())).collect(),
             start: blocks.iter().map(|b| b.start).collect(),
             end: blocks.iter().map(|b| b.end).collect(),
@@ -106,10 +122,91 @@ impl<'a> Scene<'a> {
             offset: plan.offsets(),
             group,
             op,
+            next: stays.next,
             curve_step: curve.iter().map(|&(step, _)| step).collect(),
             curve_load: curve.iter().map(|&(_, load)| load).collect(),
             rows: &picture.rows,
+            run,
         }
+    }
+
+    /// Where a step is on the time axis.
+    #[expect(clippy::cast_precision_loss, reason = "a place in a picture")]
+    pub(super) fn moment(&self, step: u32) -> f64 {
+        self.run.as_ref().map_or(step.into(), |run| run.clock[step as usize] as f64)
+    }
+
+    /// How many blocks there are, each counted once however often it comes.
+    pub(super) fn blocks(&self) -> usize {
+        self.id.len() - self.next.iter().flatten().count()
+    }
+
+    /// The limit, where it is near enough to the peak to be seen beside it.
+    pub(super) fn limit_in_view(&self) -> Option<u64> {
+        self.run.as_ref().map(|run| run.limit).filter(|&limit| limit / 5 <= self.peak / 4)
+    }
+
+    /// The highest address that is pointed out.
+    pub(super) fn top(&self) -> u64 {
+        self.peak.max(self.limit_in_view().unwrap_or(0))
+    }
+
+    /// The highest load that is shown.
+    pub(super) fn most_load(&self) -> u64 {
+        self.top().max(self.run.as_ref().map_or(0, |run| run.original_peak))
+    }
+
+    /// What the time axis spans.
+    #[expect(clippy::cast_precision_loss, reason = "a place in a picture")]
+    pub(super) fn span(&self) -> [f64; 2] {
+        self.run.as_ref().map_or(self.steps.map(f64::from), |run| [0.0, run.time_ns.max(1) as f64])
+    }
+}
+
+/// Which blocks of a plan are the same block of the trace.
+#[derive(Default)]
+struct Stays {
+    /// The first stay of each.
+    first: Vec<usize>,
+    /// The one after each; empty where nothing has a second.
+    next: Vec<Option<usize>>,
+}
+
+impl Stays {
+    fn of(blocks: &[Block], trace: &Trace) -> Self {
+        let mut stays = Self { first: (0..blocks.len()).collect(), next: vec![None; blocks.len()] };
+        let mut latest: HashMap<u32, usize> = HashMap::new();
+        for (i, b) in blocks.iter().enumerate() {
+            let Some(row) = trace.rows.get(b.start as usize) else { continue };
+            if let Some(before) = latest.insert(row.block, i) {
+                stays.first[i] = stays.first[before];
+                stays.next[before] = Some(i);
+            }
+        }
+        if stays.next.iter().all(Option::is_none) {
+            stays.next.clear();
+        }
+        stays
+    }
+
+    /// The blocks as they are alive without copies: from the first stay to the last. What comes before any stay and what
+    /// goes for good is a persistent block on the host, where iterations repeat.
+    fn joined(&self, blocks: &[Block], copies: &[timeline::Copy], rows: usize) -> Vec<Block> {
+        let mut whole = blocks.to_vec();
+        for copy in copies {
+            if copy.out {
+                whole[copy.stay].end = u32::try_from(rows).unwrap_or(u32::MAX);
+            } else {
+                whole[copy.stay].start = 0;
+            }
+        }
+        // From the last to the first, so that each takes over the end of all that follow.
+        for (i, next) in self.next.iter().enumerate().rev() {
+            if let Some(next) = *next {
+                whole[i].end = whole[next].end;
+            }
+        }
+        self.first.iter().enumerate().filter(|&(i, &first)| i == first).map(|(i, _)| whole[i]).collect()
     }
 }
 
@@ -121,7 +218,14 @@ fn load_curve(blocks: &[Block]) -> Vec<(u32, u64)> {
         .map_or_else(|_| Vec::new(), |s| s.load_curve().collect())
 }
 
-/// An op that allocates blocks.
+/// The distinct ops, in the order in which they are asked for.
+pub(super) struct Ops<'a> {
+    names: &'a [String],
+    known: Vec<NamedOp<'a>>,
+    indices: HashMap<Op, usize>,
+}
+
+/// An op as it is told.
 struct NamedOp<'a> {
     /// What ops of one colour have in common.
     name: &'a str,
@@ -129,25 +233,24 @@ struct NamedOp<'a> {
     told: String,
 }
 
-/// The distinct ops in the order in which they come, and which of them each block has.
-fn label_ops(of_blocks: impl Iterator<Item = Op>, names: &[String]) -> (Vec<NamedOp<'_>>, Vec<Option<usize>>) {
-    let mut ops = Vec::new();
-    let mut known = HashMap::new();
-    let mut index = |op, number: u32, run: &str| {
-        *known.entry(op).or_insert_with(|| {
+impl<'a> Ops<'a> {
+    fn new(names: &'a [String]) -> Self {
+        Self { names, known: Vec::new(), indices: HashMap::new() }
+    }
+
+    pub(super) fn index(&mut self, op: Op) -> Option<usize> {
+        let (Op::First(number) | Op::Again(number)) = op else { return None };
+        let Self { names, known, indices } = self;
+        Some(*indices.entry(op).or_insert_with(|| {
             let name = names.get(number as usize).map_or("", String::as_str);
-            ops.push(NamedOp { name, told: format!("{number}{run} {name}").trim_end().into() });
-            ops.len() - 1
-        })
-    };
-    let of_blocks = of_blocks
-        .map(|op| match op {
-            Op::None => None,
-            Op::First(number) => Some(index(op, number, "")),
-            Op::Again(number) => Some(index(op, number, "'")),
-        })
-        .collect();
-    (ops, of_blocks)
+            known.push(NamedOp { name, told: Timeline::told(op, names) });
+            known.len() - 1
+        }))
+    }
+
+    pub(super) fn name(&self, index: usize) -> &'a str {
+        self.known[index].name
+    }
 }
 
 /// A colour for each of the ops' names that fill most of the map; ties go to the name that comes first in the alphabet.
@@ -235,11 +338,23 @@ pub(super) fn byte_tick(range: u64, most: u64) -> u64 {
     range.div_ceil(most).checked_next_power_of_two().unwrap_or(1 << 63)
 }
 
-/// The same for steps: 1, 2 or 5 times a power of ten.
-pub(super) fn step_tick(range: u32, most: u32) -> u32 {
+/// The same for steps and times: 1, 2 or 5 times a power of ten.
+pub(super) fn round_tick(range: u64, most: u64) -> u64 {
     let least = range.div_ceil(most).max(1);
-    let ten = 10u32.pow(least.ilog10());
-    [1, 2, 5, 10].into_iter().filter_map(|m| ten.checked_mul(m)).find(|&tick| tick >= least).unwrap_or(u32::MAX)
+    let ten = 10u64.pow(least.ilog10());
+    [1, 2, 5, 10].into_iter().filter_map(|m| ten.checked_mul(m)).find(|&tick| tick >= least).unwrap_or(u64::MAX)
+}
+
+/// A time for people, in a unit that shows the difference to one that is `mark` later, both in ns.
+#[expect(clippy::cast_precision_loss, reason = "few digits are shown")]
+pub(super) fn time(ns: u64, mark: u64) -> String {
+    let (unit, scale) = match mark {
+        0..1_000 => ("ns", 1.0),
+        1_000..1_000_000 => ("µs", 1e3),
+        1_000_000..1_000_000_000 => ("ms", 1e6),
+        _ => ("s", 1e9),
+    };
+    format!("{} {unit}", ns as f64 / scale)
 }
 
 /// A whole number with its thousands set apart.

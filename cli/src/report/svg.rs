@@ -1,4 +1,5 @@
-//! The picture as an image: the memory map, the load curve below it, and what the colours mean.
+//! The picture as an image: the memory map, the load curve below it, of a fitted trace the lanes of compute and copies
+//! below that, and what the colours mean.
 //!
 //! Of a plan of thousands of blocks most are smaller than a dot. Above [`EXACT`] blocks the edges are therefore
 //! rounded to half a pixel, and a block between two such edges is left out: what is drawn tiles without seams, and the
@@ -8,7 +9,8 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 use super::markup;
-use super::scene::{Scene, byte_tick, bytes, step_tick, whole};
+use super::run::{Copies, Operators, Run};
+use super::scene::{Scene, byte_tick, bytes, round_tick, time, whole};
 
 /// Up to this many blocks each is drawn, however small.
 const EXACT: usize = 4000;
@@ -20,48 +22,75 @@ const LABELS: usize = 150;
 const WIDTH: f64 = 1200.0;
 const LEFT: f64 = 84.0;
 const RIGHT: f64 = 1176.0;
-const MAP: Range = Range { top: 84.0, bottom: 524.0 };
-const LOAD: Range = Range { top: 556.0, bottom: 636.0 };
-const LEGEND_TOP: f64 = 692.0;
+const MAP: [f64; 2] = [84.0, 524.0];
+const LOAD: [f64; 2] = [556.0, 636.0];
+/// The lanes of a fitted trace: the first, and how far each is below the one before.
+const LANE: [f64; 2] = [648.0, 664.0];
+const LANES: [&str; 3] = ["compute", "out", "in"];
+const LANE_PITCH: f64 = 20.0;
+/// From the lower end of the time axis to the legend.
+const LEGEND_GAP: f64 = 56.0;
 const LEGEND_COLUMNS: usize = 4;
 const LEGEND_ROW: f64 = 22.0;
 
 /// Light is written into the elements, for readers that know no style sheets; dark is a style.
 const STYLE: &str = "text{font-family:system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;font-size:11px}\
 @media(prefers-color-scheme:dark){.paper{fill:#14161a}.ink{fill:#e8eaed}.soft{fill:#9aa1ab}.grid{stroke:#2a2e35}\
-.frame{stroke:#3a3f48}.bound{stroke:#e8eaed}.halo{stroke:#14161a}.load{fill:#33415c;stroke:#7ea6e8}}";
+.frame{stroke:#3a3f48}.bound{stroke:#e8eaed}.halo{stroke:#14161a}.load{fill:#33415c;stroke:#7ea6e8}.lane{fill:#1d2126}.before{stroke:#9aa1ab}.tether{stroke:#e8eaed}}";
+/// Compute waits.
+const STALL: &str = "#d4202e";
+/// The limit of a fitted trace.
+const LIMIT: &str = "#b3261e";
+/// Operators that allocate nothing have no colour of their own.
+const PLAIN: &str = "#9ea5b0";
 
-/// Where a part of the picture begins and ends, from the top.
-struct Range {
+/// A part of the picture over the time axis.
+struct Part {
     top: f64,
     bottom: f64,
-}
-
-/// Data to pixels.
-struct Scale {
-    first: u32,
-    steps: f64,
-    /// What the full height of a part stands for: a little more than the peak.
+    /// What its full height stands for.
     bytes: f64,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "pixels")]
-impl Scale {
-    fn x(&self, step: u32) -> f64 {
-        LEFT + (RIGHT - LEFT) * f64::from(step - self.first) / self.steps
+impl Part {
+    /// High enough for a little more than `most`.
+    fn new([top, bottom]: [f64; 2], most: u64) -> Self {
+        Self { top, bottom, bytes: most.max(1) as f64 * 1.07 }
     }
 
-    fn y(&self, range: &Range, address: u64) -> f64 {
-        range.bottom - (range.bottom - range.top) * address as f64 / self.bytes
+    fn y(&self, address: u64) -> f64 {
+        self.bottom - (self.bottom - self.top) * address as f64 / self.bytes
+    }
+}
+
+/// Data to pixels.
+struct Scale {
+    first: f64,
+    span: f64,
+    map: Part,
+    load: Part,
+}
+
+impl Scale {
+    fn new(scene: &Scene<'_>) -> Self {
+        let [first, last] = scene.span();
+        let (map, load) = (Part::new(MAP, scene.top()), Part::new(LOAD, scene.most_load()));
+        Self { first, span: last - first, map, load }
+    }
+
+    fn x(&self, moment: f64) -> f64 {
+        LEFT + (RIGHT - LEFT) * (moment - self.first) / self.span
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "pixels")]
 pub(super) fn write(scene: &Scene<'_>, out: &mut impl Write) -> io::Result<()> {
     let rows = scene.groups.len().div_ceil(LEGEND_COLUMNS);
-    let height = LEGEND_TOP + LEGEND_ROW * rows as f64 + 8.0;
-    let [first, last] = scene.steps;
-    let scale = Scale { first, steps: f64::from(last - first), bytes: scene.peak.max(1) as f64 * 1.07 };
+    let axis = scene.run.as_ref().map_or(LOAD[1], |_| LANE[1] + LANE_PITCH * (LANES.len() - 1) as f64);
+    let legend_top = axis + LEGEND_GAP;
+    let height = legend_top + LEGEND_ROW * rows as f64 + 8.0;
+    let scale = Scale::new(scene);
     writeln!(
         out,
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">"#
@@ -69,48 +98,74 @@ pub(super) fn write(scene: &Scene<'_>, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "<title>Memory map of {}</title><style>{STYLE}</style>", markup(scene.name))?;
     writeln!(out, r##"<rect class="paper" width="100%" height="100%" fill="#ffffff"/>"##)?;
     head(scene, out)?;
-    axes(scene, &scale, out)?;
+    axes(scene, &scale, axis, out)?;
     map(scene, &scale, out)?;
     load(scene, &scale, out)?;
     bounds(scene, &scale, out)?;
-    legend(scene, out)?;
+    if let Some(run) = &scene.run {
+        lanes(scene, run, &scale, out)?;
+    }
+    legend(scene, legend_top, out)?;
     writeln!(out, "</svg>")
 }
 
 fn head(scene: &Scene<'_>, out: &mut impl Write) -> io::Result<()> {
     text(out, "ink", (LEFT, 34.0), r#"font-weight="600" style="font-size:18px""#, &shorten(scene.name, 90))?;
-    let line = format!(
-        "ratio {:.6}{} · peak {} · max load {} · {} blocks · solver {}",
-        scene.ratio,
-        if scene.optimal { " (optimal)" } else { "" },
-        bytes(scene.peak),
-        bytes(scene.max_load),
-        whole(scene.id.len()),
-        scene.solver
-    );
+    let (blocks, ratio) = (whole(scene.blocks()), scene.ratio);
+    let line = match &scene.run {
+        Some(run) => format!(
+            "footprint {} within {} · before {} · overhead {:.2} % · {} copied · {} blocks · {} on {}",
+            bytes(scene.peak),
+            bytes(run.limit),
+            bytes(run.original_peak),
+            100.0 * run.overhead,
+            bytes(run.swapped_bytes),
+            blocks,
+            scene.solver,
+            run.device
+        ),
+        None => format!(
+            "ratio {ratio:.6}{} · peak {} · max load {} · {blocks} blocks · solver {}",
+            if scene.optimal { " (optimal)" } else { "" },
+            bytes(scene.peak),
+            bytes(scene.max_load),
+            scene.solver
+        ),
+    };
     text(out, "soft", (LEFT, 58.0), r#"style="font-size:13px""#, &line)
 }
 
-/// Marks at round addresses, loads and steps, and the names of the axes.
-fn axes(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
-    for (range, name, most) in [(&MAP, "address", 8), (&LOAD, "load", 2)] {
-        let mark = byte_tick(scene.peak, most);
-        for at in (0..=scene.peak / mark).map(|i| i * mark) {
-            let y = scale.y(range, at);
+/// Marks at round addresses, loads and moments, and the names of the axes.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "whole steps or nanoseconds, and pixels"
+)]
+fn axes(scene: &Scene<'_>, scale: &Scale, bottom: f64, out: &mut impl Write) -> io::Result<()> {
+    for (part, name, highest, most) in
+        [(&scale.map, "address", scene.top(), 8), (&scale.load, "load", scene.most_load(), 2)]
+    {
+        let mark = byte_tick(highest, most);
+        for at in (0..=highest / mark).map(|i| i * mark) {
+            let y = part.y(at);
             line(out, "grid", "#e6e8eb", (LEFT, y), (RIGHT, y), "")?;
             text(out, "soft", (LEFT - 8.0, y + 4.0), r#"text-anchor="end""#, &bytes(at))?;
         }
-        text(out, "soft", (LEFT - 8.0, range.top - 6.0), r#"text-anchor="end""#, name)?;
+        text(out, "soft", (LEFT - 8.0, part.top - 6.0), r#"text-anchor="end""#, name)?;
     }
-    let [first, last] = scene.steps;
-    let mark = step_tick(last - first, 10);
-    for at in (first.div_ceil(mark)..=last / mark).map(|i| i * mark) {
-        let x = scale.x(at);
-        line(out, "grid", "#e6e8eb", (x, MAP.top), (x, MAP.bottom), "")?;
-        line(out, "grid", "#e6e8eb", (x, LOAD.top), (x, LOAD.bottom), "")?;
-        text(out, "soft", (x, LOAD.bottom + 16.0), r#"text-anchor="middle""#, &whole(at as usize))?;
+    let [first, last] = scene.span();
+    let mark = round_tick((last - first) as u64, 10);
+    for at in ((first as u64).div_ceil(mark)..=last as u64 / mark).map(|i| i * mark) {
+        let x = scale.x(at as f64);
+        for [top, bottom] in [MAP, LOAD] {
+            line(out, "grid", "#e6e8eb", (x, top), (x, bottom), "")?;
+        }
+        let label = if scene.run.is_some() { time(at, mark) } else { whole(at as usize) };
+        text(out, "soft", (x, bottom + 16.0), r#"text-anchor="middle""#, &label)?;
     }
-    text(out, "soft", (LEFT - 16.0, LOAD.bottom + 16.0), r#"text-anchor="end""#, "step")
+    let name = if scene.run.is_some() { "time" } else { "step" };
+    text(out, "soft", (LEFT - 28.0, bottom + 16.0), r#"text-anchor="end""#, name)
 }
 
 /// A block as it is drawn.
@@ -127,10 +182,12 @@ fn map(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()>
     let snap = |at: f64| if rounded { (at * GRID).round() / GRID } else { at };
     let mut drawn: Vec<_> = (0..scene.id.len())
         .map(|block| {
-            let (x, y) =
-                (snap(scale.x(scene.start[block])), snap(scale.y(&MAP, scene.offset[block] + scene.size[block])));
-            let w = snap(scale.x(scene.end[block])) - x;
-            let h = snap(scale.y(&MAP, scene.offset[block])) - y;
+            let (x, y) = (
+                snap(scale.x(scene.moment(scene.start[block]))),
+                snap(scale.map.y(scene.offset[block] + scene.size[block])),
+            );
+            let w = snap(scale.x(scene.moment(scene.end[block]))) - x;
+            let h = snap(scale.map.y(scene.offset[block])) - y;
             // A hair of paper parts neighbours, where they are large enough to spare it.
             let hair = match (w > 3.0 && h > 3.0, rounded) {
                 (false, _) => 0.0,
@@ -152,7 +209,27 @@ fn map(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()>
         }
         writeln!(out, "</g>")?;
     }
+    tethers(scene, scale, out)?;
     labels(scene, drawn, out)
+}
+
+/// From the end of each stay to the start of the next of the same block.
+#[expect(clippy::cast_precision_loss, reason = "pixels")]
+fn tethers(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
+    let middle =
+        |i: usize| scale.map.y(scene.offset[i]) - (MAP[1] - MAP[0]) * scene.size[i] as f64 / scale.map.bytes / 2.0;
+    if scene.next.is_empty() {
+        return Ok(());
+    }
+    // Many together would hide the map.
+    let opacity = (30.0 / scene.next.iter().flatten().count() as f64).clamp(0.12, 0.4);
+    write!(out, r##"<path class="tether" fill="none" stroke="#14161a" stroke-opacity="{opacity:.2}" "##)?;
+    write!(out, r#"stroke-dasharray="3 2" d=""#)?;
+    for (i, next) in scene.next.iter().enumerate().filter_map(|(i, next)| Some((i, (*next)?))) {
+        let (from, to) = (scale.x(scene.moment(scene.end[i])), scale.x(scene.moment(scene.start[next])));
+        write!(out, "M{} {}L{} {}", Pixels(from), Pixels(middle(i)), Pixels(to), Pixels(middle(next)))?;
+    }
+    writeln!(out, r#""/>"#)
 }
 
 /// The names of the largest blocks, where they fit: the op's, or the block's where there are no ops.
@@ -176,27 +253,40 @@ fn labels(scene: &Scene<'_>, mut drawn: Vec<Drawn>, out: &mut impl Write) -> io:
     writeln!(out, "</g>")
 }
 
-/// The load curve; of all loads within a pixel the highest.
+/// The load curve, and of a fitted trace what it was before.
 fn load(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
+    let bottom = LOAD[1];
+    write!(out, r##"<path class="load" fill="#dfe8f7" stroke="#3f6fc0" d="M{LEFT} {bottom}"##)?;
+    staircase(scene, scale, &scene.curve_step, &scene.curve_load, out)?;
+    writeln!(out, r#"V{bottom}"/>"#)?;
+    if let Some(run) = &scene.run {
+        write!(out, r##"<path class="before" fill="none" stroke="#5f6772" d="M{LEFT} {bottom}"##)?;
+        staircase(scene, scale, &run.before_step, &run.before_load, out)?;
+        writeln!(out, r#""/>"#)?;
+    }
+    Ok(())
+}
+
+/// A load curve as parts of a path; of all loads within a pixel the highest.
+fn staircase(scene: &Scene<'_>, scale: &Scale, steps: &[u32], loads: &[u64], out: &mut impl Write) -> io::Result<()> {
     let mut columns: Vec<(f64, u64)> = Vec::new();
-    for (&step, &load) in scene.curve_step.iter().zip(&scene.curve_load) {
-        let x = (scale.x(step) * GRID).round() / GRID;
+    for (&step, &load) in steps.iter().zip(loads) {
+        let x = (scale.x(scene.moment(step)) * GRID).round() / GRID;
         match columns.last_mut() {
             Some((at, highest)) if x <= *at => *highest = load.max(*highest),
             _ => columns.push((x, load)),
         }
     }
-    write!(out, r##"<path class="load" fill="#dfe8f7" stroke="#3f6fc0" d="M{LEFT} {}"##, LOAD.bottom)?;
     for (x, load) in columns {
-        write!(out, "H{}V{}", Pixels(x), Pixels(scale.y(&LOAD, load)))?;
+        write!(out, "H{}V{}", Pixels(x), Pixels(scale.load.y(load)))?;
     }
-    writeln!(out, r#"V{}"/>"#, LOAD.bottom)
+    Ok(())
 }
 
 /// Peak and max load across both parts, and the step of the max load.
 fn bounds(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
     if scene.id.is_empty() {
-        let middle = (f64::midpoint(LEFT, RIGHT), f64::midpoint(MAP.top, MAP.bottom));
+        let middle = (f64::midpoint(LEFT, RIGHT), f64::midpoint(MAP[0], MAP[1]));
         return text(
             out,
             "soft",
@@ -205,38 +295,96 @@ fn bounds(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<
             "No blocks: nothing to place.",
         );
     }
-    for range in [&MAP, &LOAD] {
-        let (peak, most) = (scale.y(range, scene.peak), scale.y(range, scene.max_load));
+    for part in [&scale.map, &scale.load] {
+        let (peak, most) = (part.y(scene.peak), part.y(scene.max_load));
         line(out, "bound", "#14161a", (LEFT, peak), (RIGHT, peak), "")?;
         if !scene.optimal {
             line(out, "bound", "#14161a", (LEFT, most), (RIGHT, most), r#"stroke-dasharray="5 4""#)?;
         }
-        let x = scale.x(scene.peak_step);
-        line(out, "bound", "#14161a", (x, range.top), (x, range.bottom), r#"stroke-dasharray="1 3""#)?;
+        let x = scale.x(scene.moment(scene.peak_step));
+        line(out, "bound", "#14161a", (x, part.top), (x, part.bottom), r#"stroke-dasharray="1 3""#)?;
+        if let Some(limit) = scene.limit_in_view() {
+            let y = part.y(limit);
+            line(out, "limit", LIMIT, (LEFT, y), (RIGHT, y), r#"stroke-width="1.5""#)?;
+        }
     }
-    let halo = r##"text-anchor="end" stroke="#ffffff" stroke-width="3" stroke-linejoin="round" paint-order="stroke""##;
-    let peak = (RIGHT - 6.0, scale.y(&MAP, scene.peak) - 6.0);
+    let above = r##"stroke="#ffffff" stroke-width="3" stroke-linejoin="round" paint-order="stroke""##;
+    if let Some(limit) = scene.limit_in_view() {
+        let place = (LEFT + 6.0, scale.map.y(limit) - 6.0);
+        text(out, "ink halo", place, above, &format!("limit {}", bytes(limit)))?;
+    }
+    let halo = &format!(r#"text-anchor="end" {above}"#);
+    let peak = (RIGHT - 6.0, scale.map.y(scene.peak) - 6.0);
     if scene.optimal {
         return text(out, "ink halo", peak, halo, &format!("peak = max load {}", bytes(scene.peak)));
     }
     text(out, "ink halo", peak, halo, &format!("peak {}", bytes(scene.peak)))?;
-    let most = (RIGHT - 6.0, scale.y(&MAP, scene.max_load) + 14.0);
+    let most = (RIGHT - 6.0, scale.map.y(scene.max_load) + 14.0);
     text(out, "ink halo", most, halo, &format!("max load {}", bytes(scene.max_load)))
 }
 
+/// What is computed, where compute waits, and what is copied, on the time axis of the map.
 #[expect(clippy::cast_precision_loss, reason = "pixels")]
-fn legend(scene: &Scene<'_>, out: &mut impl Write) -> io::Result<()> {
-    text(
-        out,
-        "soft",
-        (LEFT, LEGEND_TOP - 16.0),
-        "",
-        &format!("Colour: {}. Dotted: the step of the max load.", scene.colored_by),
-    )?;
+fn lanes(scene: &Scene<'_>, run: &Run<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
+    for (name, lane) in LANES.into_iter().zip(0..) {
+        let top = LANE[0] + LANE_PITCH * f64::from(lane);
+        let (width, height) = (RIGHT - LEFT, LANE[1] - LANE[0]);
+        writeln!(
+            out,
+            r##"<rect class="lane" x="{LEFT}" y="{top}" width="{width}" height="{height}" fill="#f0f1f3"/>"##
+        )?;
+        text(out, "soft", (LEFT - 8.0, top + 12.0), r#"text-anchor="end""#, name)?;
+        let color = |group: Option<usize>| group.map_or(PLAIN, |group| scene.groups[group].color);
+        let bars: Vec<_> = if lane == 0 {
+            let Operators { begin, end, group, .. } = &run.operators;
+            (0..begin.len()).map(|i| (begin[i], end[i], color(group[i]))).collect()
+        } else {
+            let Copies { begin, end, out, stay, .. } = &run.copies;
+            let here = (0..begin.len()).filter(|&i| out[i] == (lane == 1));
+            here.map(|i| (begin[i], end[i], color(scene.group.get(stay[i]).copied()))).collect()
+        };
+        let x = |ns: u64| scale.x(ns as f64);
+        rects(name, bars.into_iter().map(|(begin, end, color)| (x(begin), x(end), color)), top, out)?;
+        if lane == 0 {
+            let stalls = run.stalls.begin.iter().zip(&run.stalls.end);
+            rects("stalls", stalls.map(|(&begin, &end)| (x(begin), x(end), STALL)), top, out)?;
+        }
+    }
+    Ok(())
+}
+
+/// Bars from left to right; what is too small to be seen beside the one before is left out.
+fn rects(
+    class: &str,
+    bars: impl Iterator<Item = (f64, f64, &'static str)>,
+    top: f64,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    writeln!(out, r#"<g class="{class}">"#)?;
+    let mut drawn = LEFT;
+    for (left, right, color) in bars {
+        let right = right.max(left + 1.0 / GRID);
+        if right - drawn < 0.5 / GRID {
+            continue;
+        }
+        drawn = right;
+        let (x, w, h) = (Pixels(left), Pixels(right - left), LANE[1] - LANE[0]);
+        writeln!(out, r#"<rect x="{x}" y="{top}" width="{w}" height="{h}" fill="{color}"/>"#)?;
+    }
+    writeln!(out, "</g>")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "pixels")]
+fn legend(scene: &Scene<'_>, top: f64, out: &mut impl Write) -> io::Result<()> {
+    let mut told = format!("Colour: {}. Dotted: the step of the max load.", scene.colored_by);
+    if scene.run.is_some() {
+        told += " Dashed: from where a block leaves the device to where it returns. Grey: the load before. Red: compute waits for a copy.";
+    }
+    text(out, "soft", (LEFT, top - 16.0), "", &told)?;
     let rows = scene.groups.len().div_ceil(LEGEND_COLUMNS);
     let column = (RIGHT - LEFT) / LEGEND_COLUMNS as f64;
     for (i, g) in scene.groups.iter().enumerate() {
-        let (x, y) = (LEFT + column * (i / rows) as f64, LEGEND_TOP + LEGEND_ROW * (i % rows) as f64);
+        let (x, y) = (LEFT + column * (i / rows) as f64, top + LEGEND_ROW * (i % rows) as f64);
         writeln!(out, r#"<path d="M{} {}h11v11h-11z" fill="{}"/>"#, Pixels(x), Pixels(y), g.color)?;
         text(out, "ink", (x + 18.0, y + 10.0), "", &shorten(&g.label, 38))?;
     }

@@ -20,7 +20,7 @@ fn written(problem: &Problem, offsets: &[u64], write: impl Fn(&Picture<'_>, &mut
         nodes: 7,
         seconds: 0.25,
     };
-    let picture = Picture { problem, plan: &plan, solver: HOSTILE, rows: vec![row] };
+    let picture = Picture { problem, plan: &plan, solver: HOSTILE, rows: vec![row], run: None };
     let mut out = Vec::new();
     write(&picture, &mut out).unwrap();
     String::from_utf8(out).unwrap()
@@ -70,9 +70,13 @@ fn names_cannot_leave_their_place() {
     assert_eq!(data["rows"][0]["solver"], HOSTILE);
     assert_eq!(data["id"][2], format!("{HOSTILE}2"));
     assert_eq!(data["ops"][0], format!("0 {HOSTILE}"));
-    // The two scripts of the template, each with its end, and no other.
-    assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (2, 2));
-    assert!(!page.contains("<!--"));
+    let mut swept = Vec::new();
+    curve(HOSTILE, &serde_json::json!({ "device": HOSTILE }), &mut swept).unwrap();
+    for page in [&page, &String::from_utf8(swept).unwrap()] {
+        // The two scripts of the template, each with its end, and no other.
+        assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (2, 2));
+        assert!(!page.contains("<!--"));
+    }
 
     let image = written(&problem, &offsets, svg);
     let document = roxmltree::Document::parse(&image).unwrap();
@@ -82,9 +86,12 @@ fn names_cannot_leave_their_place() {
 }
 
 #[test]
-fn the_page_needs_nothing_outside_it() {
+fn the_pages_need_nothing_outside_them() {
     let (blocks, offsets) = tower(2);
     let page = written(&instance(blocks, "b"), &offsets, html);
+    let mut swept = Vec::new();
+    curve("b", &serde_json::json!({}), &mut swept).unwrap();
+    let page = page + &String::from_utf8(swept).unwrap();
     for outside in ["http://", "https://", "src=", "href=", "@import", "url(", "fetch(", "{{"] {
         assert!(!page.contains(outside), "{outside}");
     }
@@ -199,7 +206,7 @@ fn numbers_for_people() {
         [1, 1, 2, 8, 16, 1 << 63]
     );
     assert_eq!(
-        [(1, 10), (11, 10), (21, 10), (51, 10), (4946, 10), (u32::MAX, 1)].map(|(n, m)| scene::step_tick(n, m)),
-        [1, 2, 5, 10, 500, u32::MAX]
+        [(1, 10), (11, 10), (21, 10), (51, 10), (4946, 10), (u64::MAX, 1)].map(|(n, m)| scene::round_tick(n, m)),
+        [1, 2, 5, 10, 500, u64::MAX]
     );
 }

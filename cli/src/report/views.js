@@ -1,36 +1,71 @@
 // Views: what is drawn above the shared time axis, one below the other.
 //
-// A view has a `name`, a CSS `kind`, the Axis `vertical` and whether the wheel `zooms` it, and
+// A view has a `name`, a CSS `kind`, the Axis `vertical` with its most `marks`, and whether the wheel `zooms` it, and
 //   draw(pen)                  draws what is in view
-//   tip(step, value)           what to tell about a point: {title, color, facts: [[name, text], …]}, or null
-//   mark(pen, pointer, block)  draws what follows the pointer ({step} or null) and the block that is pointed out (or -1).
-// A Pen has a canvas context `g` in device pixels, `w`, `h`, the `ratio` of device to CSS pixels, the scales `x(step)` and
-// `y(value)`, and `color(name)` of the style sheet.
+//   tip(moment, value)         what to tell about a point: {title, color, block, facts: [[name, text], …]}, or null
+//   mark(pen, pointer, block)  draws what follows the pointer ({moment} or null) and the block that is pointed out (or -1).
+// A Pen has a canvas context `g` in device pixels, `w`, `h`, the `ratio` of device to CSS pixels, the scales `x(moment)`
+// and `y(value)`, and `color(name)` of the style sheet.
+//
+// A moment is a point of the time axis: a step of the plan or, where a trace is fitted, a nanosecond of its run.
+
+/** Adds to a plan what the views read often: moments for steps, and how the stays of a block hang together. */
+function prepare(plan) {
+  const clock = plan.run?.clock, moments = steps => clock ? steps.map(step => clock[step]) : steps;
+  plan.span = clock ? [0, Math.max(plan.run.time_ns, 1)] : plan.steps;
+  plan.from = moments(plan.start);
+  plan.until = moments(plan.end);
+  plan.curve = { at: moments(plan.curve_step), load: plan.curve_load };
+  plan.before = plan.run && { at: moments(plan.run.before_step), load: plan.run.before_load };
+  [plan.peak_at] = moments([plan.peak_step]);
+  // A limit far above the peak would leave nothing else to be seen.
+  plan.limit = plan.run?.limit <= 1.25 * plan.peak ? plan.run.limit : null;
+  plan.top = Math.max(plan.peak, plan.limit ?? 0, 1);
+  // Of each stay the first of the same block, which one it is, and the copies that bring it and take it.
+  plan.first = plan.id.map((_, i) => i);
+  plan.ordinal = plan.id.map(() => 1);
+  plan.next.forEach((next, i) => {
+    if (next !== null) [plan.first[next], plan.ordinal[next]] = [plan.first[i], plan.ordinal[i] + 1];
+  });
+  plan.joined = plan.next.filter(next => next !== null).length;
+  plan.stays = plan.id.map(() => 0);
+  for (const first of plan.first) plan.stays[first]++;
+  plan.arrives = new Map();
+  plan.leaves = new Map();
+  plan.run?.copies.stay.forEach((stay, i) => (plan.run.copies.out[i] ? plan.leaves : plan.arrives).set(stay, i));
+  return plan;
+}
+
+/** What the block of a stay is called. */
+function nameOf(plan, i) { return plan.id[plan.first[i]]; }
+
+/** A moment for people. */
+function when(plan, moment, mark) { return plan.run ? duration(moment, mark) : whole(moment); }
 
 /** Finds the block at a point: the blocks of each of up to 512 equal columns of time are listed together. */
 class BlockIndex {
   constructor(plan) {
-    const [first, last] = plan.steps;
+    const [first, last] = plan.span;
     this.plan = plan;
     this.columns = Math.min(512, last - first);
-    this.column = step => Math.min(this.columns - 1, Math.floor((step - first) / (last - first) * this.columns));
-    const spans = plan.start.map((start, i) => [this.column(start), this.column(plan.end[i] - 1)]);
-    this.from = new Uint32Array(this.columns + 1);
-    for (const [a, b] of spans) for (let c = a; c <= b; c++) this.from[c + 1]++;
-    for (let c = 0; c < this.columns; c++) this.from[c + 1] += this.from[c];
-    this.blocks = new Uint32Array(this.from[this.columns]);
-    const next = this.from.slice();
+    this.column = moment => Math.min(this.columns - 1, Math.floor((moment - first) / (last - first) * this.columns));
+    const spans = plan.from.map((from, i) => [this.column(from), this.column(plan.until[i] - 1)]);
+    this.begin = new Uint32Array(this.columns + 1);
+    for (const [a, b] of spans) for (let c = a; c <= b; c++) this.begin[c + 1]++;
+    for (let c = 0; c < this.columns; c++) this.begin[c + 1] += this.begin[c];
+    this.blocks = new Uint32Array(this.begin[this.columns]);
+    const next = this.begin.slice();
     spans.forEach(([a, b], i) => { for (let c = a; c <= b; c++) this.blocks[next[c]++] = i; });
   }
 
-  /** The block that is alive at `step` and covers `address`, or -1; no two do. */
-  at(step, address) {
-    const { start, end, offset, size, steps } = this.plan;
-    if (step < steps[0] || step >= steps[1]) return -1;
-    const c = this.column(step);
-    for (let k = this.from[c]; k < this.from[c + 1]; k++) {
+  /** The block that is alive at `moment` and covers `address`, or -1; no two do. */
+  at(moment, address) {
+    const { from, until, offset, size, span } = this.plan;
+    if (moment < span[0] || moment >= span[1]) return -1;
+    const c = this.column(moment);
+    for (let k = this.begin[c]; k < this.begin[c + 1]; k++) {
       const i = this.blocks[k];
-      if (start[i] <= step && step < end[i] && offset[i] <= address && address < offset[i] + size[i]) return i;
+      if (from[i] <= moment && moment < until[i] && offset[i] <= address && address < offset[i] + size[i]) return i;
     }
     return -1;
   }
@@ -42,23 +77,32 @@ function opOf(plan, i) { return plan.ops[plan.op[i]]; }
 /** What is told about a block. */
 function describeBlock(plan, i) {
   const facts = plan.op.length ? [["op", opOf(plan, i) ?? "none: persistent or input"]] : [];
+  facts.push(["size", exactBytes(plan.size[i])]);
+  const stays = plan.stays[plan.first[i]];
+  if (stays > 1) facts.push(["stay", `${plan.ordinal[i]} of ${stays}`]);
+  if (plan.run) facts.push(["on device", interval(plan.from[i], plan.until[i])]);
+  for (const [name, copies] of [["copied in", plan.arrives], ["copied out", plan.leaves]]) {
+    if (!copies.has(i)) continue;
+    const copy = copies.get(i), { begin, end } = plan.run.copies;
+    facts.push([name, `${interval(begin[copy], end[copy])}; compute ${waitOf(plan, copy)}`]);
+  }
   facts.push(
-    ["size", exactBytes(plan.size[i])],
     ["steps", `[${whole(plan.start[i])}, ${whole(plan.end[i])})`],
     ["offset", exactBytes(plan.offset[i])]);
-  return { title: `block ${plan.id[i]}`, color: plan.groups[plan.group[i]].color, facts };
+  return { title: `block ${nameOf(plan, i)}`, color: plan.groups[plan.group[i]].color, facts };
 }
 
-/** Peak and max load as lines, the step of the max load as a dotted one; `named` says which line is which. */
+/** Peak, max load and limit as lines, the moment of the max load as a dotted one; `named` says which line is which. */
 function drawBounds(pen, plan, named) {
   const { g, w, h, ratio } = pen;
-  const line = (value, dash, label, above) => {
+  const line = (value, dash, label, above, left = false) => {
     const y = Math.round(pen.y(value)) + .5;
     g.setLineDash(dash.map(d => d * ratio));
     g.beginPath(); g.moveTo(0, y); g.lineTo(w, y); g.stroke();
     g.setLineDash([]);
     if (!named) return;
-    const right = w - 8 * ratio, middle = y + (above ? -11 : 12) * ratio, width = g.measureText(label).width;
+    const width = g.measureText(label).width, right = left ? 8 * ratio + width : w - 8 * ratio;
+    const middle = y + (above ? -11 : 12) * ratio;
     g.fillStyle = pen.color("paper");
     g.globalAlpha = .85;
     g.fillRect(right - width - 4 * ratio, middle - 8 * ratio, width + 8 * ratio, 16 * ratio);
@@ -71,7 +115,7 @@ function drawBounds(pen, plan, named) {
   g.font = pen.font(12);
   g.textAlign = "right";
   g.textBaseline = "middle";
-  const x = Math.round(pen.x(plan.peak_step)) + .5;
+  const x = Math.round(pen.x(plan.peak_at)) + .5;
   g.setLineDash([ratio, 3 * ratio]);
   g.beginPath(); g.moveTo(x, 0); g.lineTo(x, h); g.stroke();
   if (plan.optimal) {
@@ -80,6 +124,10 @@ function drawBounds(pen, plan, named) {
     line(plan.peak, [], `peak ${bytes(plan.peak)}`, true);
     line(plan.max_load, [6, 4], `max load ${bytes(plan.max_load)}`, false);
   }
+  if (plan.limit === null) return;
+  g.strokeStyle = pen.color("limit");
+  g.lineWidth = 2 * ratio;
+  line(plan.limit, [], `limit ${bytes(plan.limit)}`, true, true);
 }
 
 /** The distance between the marks of the time axis, on `width` CSS pixels. */
@@ -88,14 +136,14 @@ function timeMark(time, width) { return stepMark(time.span, Math.max(2, width / 
 function drawGrid(pen, time, vertical, verticalMark) {
   const { g, w, h, ratio } = pen;
   g.fillStyle = pen.color("line");
-  for (const step of time.marks(timeMark(time, w / ratio))) g.fillRect(Math.round(pen.x(step)), 0, 1, h);
+  for (const moment of time.marks(timeMark(time, w / ratio))) g.fillRect(Math.round(pen.x(moment)), 0, 1, h);
   for (const value of vertical.marks(verticalMark)) g.fillRect(0, Math.round(pen.y(value)), w, 1);
 }
 
 class MapView {
   constructor(plan, time) {
-    Object.assign(this, { plan, time, name: "address", kind: "map", zooms: true, spotlight: -1 });
-    this.vertical = new Axis(0, Math.max(plan.peak, 1) * 1.07, 16);
+    Object.assign(this, { plan, time, name: "address", kind: "map", marks: 9, zooms: true, spotlight: -1 });
+    this.vertical = new Axis(0, plan.top * 1.07, 16);
     this.index = new BlockIndex(plan);
     this.byGroup = plan.groups.map(() => []);
     plan.group.forEach((group, i) => this.byGroup[group].push(i));
@@ -103,7 +151,7 @@ class MapView {
 
   draw(pen) {
     const { g, w, h, ratio } = pen, { plan } = this;
-    drawGrid(pen, this.time, this.vertical, byteMark(this.vertical.span, 9));
+    drawGrid(pen, this.time, this.vertical, byteMark(this.vertical.span, this.marks));
     const labels = [];
     this.byGroup.forEach((blocks, group) => {
       g.fillStyle = plan.groups[group].color;
@@ -118,6 +166,8 @@ class MapView {
       }
     });
     g.globalAlpha = 1;
+    // Many together would hide the map.
+    this.tethers(pen, Math.min(.45, Math.max(.12, 30 / plan.joined)), plan.next.keys());
     g.fillStyle = "#10131acc";
     g.font = pen.font(11);
     g.textAlign = "center";
@@ -141,82 +191,122 @@ class MapView {
   /** The edges of a block, rounded to device pixels: blocks that are smaller tile without seams, and the block under
       the middle of a pixel is the one that is drawn there. */
   box(pen, i) {
-    const { start, end, offset, size } = this.plan;
-    return [pen.x(start[i]), pen.y(offset[i] + size[i]), pen.x(end[i]), pen.y(offset[i])].map(Math.round);
+    const { from, until, offset, size } = this.plan;
+    return [pen.x(from[i]), pen.y(offset[i] + size[i]), pen.x(until[i]), pen.y(offset[i])].map(Math.round);
+  }
+
+  /** Lines from where each of `stays` ends to where the next stay of the same block begins. */
+  tethers({ g, ratio, w, x, y, color }, alpha, stays) {
+    const { next, until, from, offset, size } = this.plan;
+    g.beginPath();
+    for (const i of stays) {
+      if (next[i] == null) continue;
+      const [left, right] = [x(until[i]), x(from[next[i]])];
+      if (right < 0 || left > w || right - left < 1) continue;
+      g.moveTo(left, y(offset[i] + size[i] / 2));
+      g.lineTo(right, y(offset[next[i]] + size[i] / 2));
+    }
+    g.globalAlpha = alpha;
+    g.strokeStyle = color("ink");
+    g.lineWidth = ratio * (alpha < 1 ? 1 : 2);
+    g.setLineDash([4 * ratio, 3 * ratio]);
+    g.stroke();
+    g.setLineDash([]);
+    g.globalAlpha = 1;
+  }
+
+  /** A stay and all others of the same block. */
+  chain(i) {
+    const chain = [];
+    for (let stay = this.plan.first[i]; stay != null; stay = this.plan.next[stay]) chain.push(stay);
+    return chain;
   }
 
   label(i) { return opOf(this.plan, i) ?? this.plan.id[i]; }
 
-  tip(step, address) {
-    const i = this.index.at(step, address);
+  tip(moment, address) {
+    const i = this.index.at(moment, address);
     return i < 0 ? null : { block: i, ...describeBlock(this.plan, i) };
   }
 
   mark(pen, pointer, block) {
     if (block < 0) return;
-    const { g, ratio } = pen, [x0, y0, x1, y1] = this.box(pen, block);
+    const { g, ratio } = pen, chain = this.chain(block);
+    this.tethers(pen, 1, chain);
     g.strokeStyle = pen.color("ink");
-    g.lineWidth = 2 * ratio;
-    g.strokeRect(x0 - ratio, y0 - ratio, Math.max(x1 - x0, 1) + 2 * ratio, Math.max(y1 - y0, 1) + 2 * ratio);
+    for (const i of chain) {
+      const [x0, y0, x1, y1] = this.box(pen, i);
+      g.lineWidth = (i === block ? 2 : 1) * ratio;
+      g.strokeRect(x0 - ratio, y0 - ratio, Math.max(x1 - x0, 1) + 2 * ratio, Math.max(y1 - y0, 1) + 2 * ratio);
+    }
   }
 }
 
 class LoadView {
   constructor(plan, time) {
-    Object.assign(this, { plan, time, name: "load", kind: "load", zooms: false });
-    this.vertical = new Axis(0, Math.max(plan.peak, 1) * 1.12, 1);
+    Object.assign(this, { plan, time, name: "load", kind: "load", marks: 3, zooms: false });
+    this.vertical = new Axis(0, Math.max(plan.top, plan.run?.original_peak ?? 0) * 1.12, 1);
   }
 
-  /** The part of the load curve that `step` falls into, or -1 before the first. */
-  part(step) {
-    const at = this.plan.curve_step;
+  /** The part of a load curve that `moment` falls into, or -1 before the first. */
+  part({ at }, moment) {
     let lo = 0, hi = at.length;
     while (lo < hi) {
       const middle = (lo + hi) >> 1;
-      if (at[middle] <= step) lo = middle + 1; else hi = middle;
+      if (at[middle] <= moment) lo = middle + 1; else hi = middle;
     }
     return lo - 1;
   }
 
-  draw(pen) {
-    const { g, w, h, ratio } = pen, { plan, time } = this;
-    drawGrid(pen, time, this.vertical, byteMark(this.vertical.span, 3));
-    if (!plan.id.length) return;
+  /** Traces a load curve from the left edge to the right. */
+  trace({ g, w, h, ratio, x, y }, curve) {
     g.beginPath();
     g.moveTo(-2 * ratio, h + 2 * ratio);
-    let y = h;
-    const last = Math.min(this.part(time.hi) + 1, plan.curve_step.length - 1);
-    for (let k = Math.max(this.part(time.lo), 0); k <= last; k++) {
-      const x = pen.x(plan.curve_step[k]);
-      g.lineTo(x, y);
-      y = pen.y(plan.curve_load[k]);
-      g.lineTo(x, y);
+    let level = h;
+    // All parts that begin at the left edge, too: the highest of them may be the max load.
+    const last = Math.min(this.part(curve, this.time.hi) + 1, curve.at.length - 1);
+    for (let k = Math.max(this.part(curve, this.time.lo - 1), 0); k <= last; k++) {
+      g.lineTo(x(curve.at[k]), level);
+      level = y(curve.load[k]);
+      g.lineTo(x(curve.at[k]), level);
     }
-    g.lineTo(w + 2 * ratio, y);
+    g.lineTo(w + 2 * ratio, level);
     g.lineTo(w + 2 * ratio, h + 2 * ratio);
+  }
+
+  draw(pen) {
+    const { g, ratio } = pen, { plan, time } = this;
+    drawGrid(pen, time, this.vertical, byteMark(this.vertical.span, this.marks));
+    if (!plan.id.length) return;
+    this.trace(pen, plan.curve);
     g.fillStyle = pen.color("load-fill");
     g.fill();
     g.strokeStyle = pen.color("load");
     g.lineWidth = ratio;
     g.stroke();
+    if (plan.before) {
+      this.trace(pen, plan.before);
+      g.strokeStyle = pen.color("soft");
+      g.stroke();
+    }
     drawBounds(pen, plan, false);
   }
 
-  tip(step) {
-    const k = this.part(step);
+  tip(moment) {
+    const k = this.part(this.plan.curve, moment);
     if (k < 0) return null;
-    const load = this.plan.curve_load[k];
-    return { title: `step ${whole(Math.floor(step))}`, facts: [
-      ["load", exactBytes(load)],
-      ["of the max load", `${(100 * load / this.plan.max_load).toFixed(1)} %`]] };
+    const { plan } = this, load = plan.curve.load[k];
+    const facts = [["load", exactBytes(load)], ["of the max load", `${(100 * load / plan.max_load).toFixed(1)} %`]];
+    if (plan.before) facts.push(["before", exactBytes(plan.before.load[Math.max(this.part(plan.before, moment), 0)])]);
+    return { title: plan.run ? when(plan, moment, this.time.span / 1000) : `step ${whole(Math.floor(moment))}`, facts };
   }
 
   mark(pen, pointer) {
-    const k = pointer ? this.part(pointer.step) : -1;
+    const k = pointer ? this.part(this.plan.curve, pointer.moment) : -1;
     if (k < 0) return;
     pen.g.fillStyle = pen.color("load");
     pen.g.beginPath();
-    pen.g.arc(pen.x(pointer.step), pen.y(this.plan.curve_load[k]), 3.5 * pen.ratio, 0, 2 * Math.PI);
+    pen.g.arc(pen.x(pointer.moment), pen.y(this.plan.curve.load[k]), 3.5 * pen.ratio, 0, 2 * Math.PI);
     pen.g.fill();
   }
 }

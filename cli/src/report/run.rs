@@ -1,0 +1,125 @@
+//! What a fitted trace computes and copies, as the picture shows it: in columns, and in whole nanoseconds.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::FittedRun;
+use super::scene::Ops;
+use crate::timeline::{Copy, Span, Timeline};
+
+/// The run of a fitted trace. Sizes in bytes, times in ns.
+#[derive(Debug, Serialize)]
+pub(super) struct Run<'a> {
+    pub(super) device: &'a str,
+    pub(super) limit: u64,
+    pub(super) original_peak: u64,
+    pub(super) load_min: u64,
+    pub(super) overhead: f64,
+    pub(super) original_ns: u64,
+    pub(super) time_ns: u64,
+    pub(super) swapped_bytes: u64,
+    /// When each step happens; the last entry is the end of the run.
+    pub(super) clock: Vec<u64>,
+    /// The load that there would be at these steps if nothing left.
+    pub(super) before_step: Vec<u32>,
+    pub(super) before_load: Vec<u64>,
+    pub(super) operators: Operators,
+    pub(super) stalls: Stalls,
+    pub(super) copies: Copies,
+}
+
+/// Operators, as they follow each other.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Operators {
+    pub(super) begin: Vec<u64>,
+    pub(super) end: Vec<u64>,
+    /// Which of the scene's ops.
+    pub(super) op: Vec<Option<usize>>,
+    /// The group that has the operator's colour; none for one that allocates nothing.
+    pub(super) group: Vec<Option<usize>>,
+}
+
+/// Where compute waits.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Stalls {
+    pub(super) begin: Vec<u64>,
+    pub(super) end: Vec<u64>,
+    /// The copy that it waits for.
+    pub(super) copy: Vec<Option<usize>>,
+}
+
+/// Copies to the host and back.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Copies {
+    pub(super) begin: Vec<u64>,
+    pub(super) end: Vec<u64>,
+    /// To the host; else from it.
+    pub(super) out: Vec<bool>,
+    /// The block of the scene that leaves or arrives.
+    pub(super) stay: Vec<usize>,
+    /// How long compute waits for it; 0 for a copy that is hidden behind compute.
+    pub(super) waited: Vec<u64>,
+}
+
+impl<'a> Run<'a> {
+    /// The run, with its operators told to `ops`; `colors` are the groups by the ops' names, `before`
+    /// is the load curve without the copies.
+    pub(super) fn of<'o>(
+        fitted: &FittedRun<'a>,
+        ops: &mut Ops<'o>,
+        colors: &HashMap<&'o str, usize>,
+        before: impl FnOnce(&[Copy]) -> Vec<(u32, u64)>,
+    ) -> Self {
+        let timeline = Timeline::of(fitted.schedule);
+        let run = fitted.schedule.run();
+        let time_ns = nearest(run.time_ns);
+        let mut operators = Operators::default();
+        for operator in &timeline.operators {
+            let op = ops.index(operator.op);
+            push(operator.span, &mut operators.begin, &mut operators.end);
+            operators.op.push(op);
+            operators.group.push(op.and_then(|op| colors.get(ops.name(op)).copied()));
+        }
+        let mut stalls = Stalls::default();
+        for stall in &timeline.stalls {
+            push(stall.span, &mut stalls.begin, &mut stalls.end);
+            stalls.copy.push(stall.copy);
+        }
+        let mut copies = Copies::default();
+        for copy in &timeline.copies {
+            push(copy.span, &mut copies.begin, &mut copies.end);
+            copies.out.push(copy.out);
+            copies.stay.push(copy.stay);
+            copies.waited.push(nearest(copy.waited));
+        }
+        let (before_step, before_load) = before(&timeline.copies).into_iter().unzip();
+        Self {
+            device: fitted.device,
+            limit: fitted.limit,
+            original_peak: fitted.original_peak,
+            load_min: fitted.load_min,
+            overhead: run.overhead(),
+            original_ns: run.original_ns,
+            time_ns,
+            swapped_bytes: run.swapped_bytes,
+            // A malloc and a free take no time, and so only these steps matter here.
+            clock: fitted.schedule.timings().iter().map(|t| nearest(t.begin)).chain([time_ns]).collect(),
+            before_step,
+            before_load,
+            operators,
+            stalls,
+            copies,
+        }
+    }
+}
+
+fn push(span: Span, begin: &mut Vec<u64>, end: &mut Vec<u64>) {
+    begin.push(nearest(span.begin));
+    end.push(nearest(span.end));
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
+fn nearest(ns: f64) -> u64 {
+    ns.round() as u64
+}

@@ -1,0 +1,43 @@
+//! `sublet sweep`: the least footprints that it narrows down, and its JSON.
+
+mod support;
+
+use support::{Folder, STALLING, sublet};
+
+#[test]
+fn the_least_footprints_are_what_fit_makes_of_their_limits() {
+    let folder = Folder::new();
+    let trace = folder.file("t.csv", STALLING);
+    let swept = sublet(&["sweep", &trace, "--policy", "auto", "--points", "2", "--json"]).json();
+    let bytes = |name: &str| swept[name].as_u64().unwrap();
+    assert_eq!(swept["policies"], serde_json::json!(["auto"]));
+    assert_eq!(bytes("original_peak"), 8_388_608 + 2 * 7_340_032 + 4096);
+    let points = swept["points"].as_array().unwrap();
+    assert_eq!((points.len(), points[1]["limit"].as_u64()), (2, Some(bytes("least_limit"))));
+
+    let least = swept["least"].as_array().unwrap();
+    assert_eq!(least.iter().map(|l| l["within"].as_f64().unwrap()).collect::<Vec<_>>(), [0.0, 0.05, 0.15]);
+    let mut above = bytes("original_peak");
+    for l in least {
+        let (footprint, overhead) = (l["footprint"].as_u64().unwrap(), l["overhead"].as_f64().unwrap());
+        assert!(footprint <= above && overhead <= l["within"].as_f64().unwrap(), "{swept}");
+        above = footprint;
+        let fitted = sublet(&["fit", &trace, "--limit", &l["limit"].to_string(), "--json"]).json();
+        assert_eq!((&fitted["footprint"], &fitted["overhead"]), (&l["footprint"], &l["overhead"]));
+    }
+    assert!(least[0]["footprint"].as_u64().unwrap() >= bytes("bound"), "{swept}");
+    // Two activations fit beside each other only while the third is away.
+    assert!(bytes("least_limit") < least[0]["footprint"].as_u64().unwrap());
+}
+
+#[test]
+fn the_table_has_the_policies_that_are_asked_for() {
+    let folder = Folder::new();
+    let trace = folder.file("t.csv", STALLING);
+    let table = sublet(&["sweep", &trace, "--policy", "doa", "--policy", "auto", "--points", "2"]).out;
+    let header = table.lines().find(|line| line.starts_with("limit")).unwrap();
+    assert_eq!(header.split_whitespace().collect::<Vec<_>>(), ["limit", "MiB", "%", "of", "peak", "doa", "auto"]);
+    assert!(table.lines().any(|line| line.starts_with("at most 15 %")), "{table}");
+    let ran = sublet(&["sweep", &trace, "--output", "-", "--json"]);
+    assert_eq!(ran.status, 2, "{ran:?}");
+}
