@@ -1,9 +1,10 @@
 //! How good the plans of seeded instances are.
 
-use sublet_core::Block;
-use sublet_core::place::Solver;
+use rand::RngExt;
+use sublet_core::place::{Options, Solver};
+use sublet_core::{Block, Constraints};
 use sublet_tests::instance::{self, TIGHT_HEIGHT};
-use sublet_tests::place;
+use sublet_tests::{place, place_with};
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio to be read")]
 fn ratio(blocks: &[Block]) -> f64 {
@@ -40,5 +41,44 @@ fn the_hard_instance_is_the_generators_and_hard() {
         let (summary, _) = place(solver, &blocks);
         assert_eq!(summary.lower_bound, TIGHT_HEIGHT);
         assert!(summary.peak > TIGHT_HEIGHT, "{} solves it", solver.name());
+    }
+}
+
+/// Rectangles that are known to be full, at sizes that are met in practice.
+#[test]
+fn full_rectangles_are_filled() {
+    let constraints = Constraints { alignment: 1, capacity: Some(TIGHT_HEIGHT) };
+    let options = Options { constraints, ..Options::default() };
+    for n in [50, 100, 150, 200, 250, 300] {
+        let filled = (1..=10).filter(|&seed| place_with(Solver::Auto, &instance::tight(n, seed).0, &options).is_ok());
+        println!("{n}: {} of 10", filled.count());
+    }
+}
+
+#[test]
+fn auto_is_never_worse_than_a_heuristic() {
+    let mut rng = instance::rng(3);
+    for seed in 0..60 {
+        let n = rng.random_range(1..150);
+        let mut blocks = instance::random(n, rng.random_range(1..40), seed);
+        for b in &mut blocks {
+            b.alignment = 1 << [0, 0, 0, 6, 9, 12][rng.random_range(0..6)];
+        }
+        let constraints = Constraints { alignment: 1 << rng.random_range(0..9), capacity: None };
+        let options = Options { constraints, seed, work: 20_000, nodes: 2_000 };
+        let peak = |solver: Solver, blocks: &[Block]| place_with(solver, blocks, &options).unwrap().0.peak;
+        if rng.random() {
+            // Pins that agree with each other: those of a plan, lifted together.
+            let (_, offsets) = place_with(Solver::BestFit, &blocks, &options).unwrap();
+            let lift = rng.random_range(0..64) << 12;
+            for (b, offset) in blocks.iter_mut().zip(offsets) {
+                b.pin = rng.random_ratio(1, 8).then_some(offset + lift);
+            }
+        }
+        let auto = peak(Solver::Auto, &blocks);
+        for solver in Solver::HEURISTICS {
+            let heuristic = peak(solver, &blocks);
+            assert!(auto <= heuristic, "seed {seed}: auto {auto}, {} {heuristic}", solver.name());
+        }
     }
 }
