@@ -3,9 +3,6 @@
 //!
 //! `SUBLET_DATA` names the folder that holds them.
 
-use std::path::Path;
-use std::{env, fs};
-
 use sublet_core::place::{Options, Solver};
 use sublet_core::{Block, Constraints};
 use sublet_tests::{instance, place_with, verify};
@@ -14,21 +11,13 @@ const MIB: u64 = 1 << 20;
 
 const SEEDS: u64 = 20;
 
-fn instances() -> Option<Vec<(char, Vec<Block>)>> {
-    let Some(data) = env::var_os("SUBLET_DATA") else {
-        eprintln!("skipped: the instances of MiniMalloc are not placed; SUBLET_DATA is not set");
-        return None;
-    };
-    let read = |name| {
-        let file = Path::new(&data).join(format!("minimalloc/{name}.1048576.csv"));
-        (name, instance::read(&fs::read_to_string(file).unwrap()))
-    };
-    Some(('A'..='K').map(read).collect())
+fn instances() -> impl Iterator<Item = (char, Vec<Block>)> {
+    instance::minimalloc("the instances of MiniMalloc are not placed").into_iter().flatten()
 }
 
 #[test]
 fn all_but_two_are_placed_at_their_max_load_whatever_the_seed() {
-    for (name, blocks) in instances().unwrap_or_default() {
+    for (name, blocks) in instances() {
         if matches!(name, 'D' | 'J') {
             continue;
         }
@@ -48,7 +37,7 @@ fn all_but_two_are_placed_at_their_max_load_whatever_the_seed() {
 #[test]
 fn all_are_placed_within_their_capacity() {
     let constraints = Constraints { alignment: 1, capacity: Some(MIB) };
-    for (name, blocks) in instances().unwrap_or_default() {
+    for (name, blocks) in instances() {
         for seed in 1..=SEEDS {
             let placed = place_with(Solver::Auto, &blocks, &Options { constraints, seed, ..Options::default() });
             assert!(placed.is_ok_and(|(summary, _)| summary.peak <= MIB), "{name} with seed {seed}");

@@ -1,6 +1,8 @@
 //! Instances made from a seed: the same bytes on every platform and in every run.
 
 use std::io::{self, Write};
+use std::path::Path;
+use std::{env, fs};
 
 use rand::seq::{IteratorRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
@@ -113,6 +115,25 @@ pub fn read(text: &str) -> Vec<Block> {
         Block::new(next().try_into().unwrap(), next().try_into().unwrap(), next())
     };
     lines.map(block).collect()
+}
+
+/// The eleven instances that `MiniMalloc` (Moffitt 2023) was published with, A to K; none, but a line about what is
+/// skipped, where `SUBLET_DATA` does not name the folder that holds them.
+///
+/// # Panics
+/// Where the folder does not hold them.
+#[must_use]
+pub fn minimalloc(skipped: &str) -> Option<Vec<(char, Vec<Block>)>> {
+    let Some(data) = env::var_os("SUBLET_DATA") else {
+        eprintln!("skipped: {skipped}; SUBLET_DATA is not set");
+        return None;
+    };
+    let instance = |name| {
+        let file = Path::new(&data).join(format!("minimalloc/{name}.1048576.csv"));
+        let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        (name, read(&text))
+    };
+    Some(('A'..='K').map(instance).collect())
 }
 
 #[cfg(test)]
