@@ -3,19 +3,22 @@
 #
 #   ./ci.sh check      formatting, lints, documentation
 #   ./ci.sh test       all tests; counts what ran and what was skipped
-#   ./ci.sh readme     the commands of README.md, exactly as printed there
-#   ./ci.sh tools      installs what the tests use beside Rust: Chromium, a MIP solver
+#   ./ci.sh readme     the commands of README.md, exactly as printed there, but for the tests, which are the above
+#   ./ci.sh tools      installs what the tests use beside Rust: Chromium, a MIP solver, a constraint solver
 #   ./ci.sh all        everything above but the tools
 #
 # Tests use these variables where they are set, and say what they skip where they are not:
 #   SUBLET_DATA        folder of the larger corpus: traces/, minimalloc/, idealloc/, examples/
 #   SUBLET_JUDGES      folder of check_plan.py and check_schedule.py
-#   SUBLET_PYTHON      a Python that has highspy
+#   SUBLET_PYTHON      a Python that has highspy and ortools
 #   SUBLET_CHROMIUM    the browser, if it is not called chromium
 set -euo pipefail
 cd "$(dirname "$0")"
 
 oracles=target/oracles
+
+# The README's command to test; it runs once.
+tests="cargo test --workspace --locked"
 
 check() {
     cargo fmt --all --check
@@ -30,7 +33,7 @@ test_all() {
     local log
     log=$(mktemp)
     local status=0
-    cargo test --workspace --locked -- --show-output 2>&1 | tee "$log" || status=$?
+    $tests -- --show-output 2>&1 | tee "$log" || status=$?
     echo
     echo "Skipped:"
     grep -hi '^skipped:' "$log" || echo "nothing"
@@ -44,6 +47,7 @@ test_all() {
 # The lines of the first shell block in the README.
 readme() {
     awk '/^```sh$/ { inside = 1; next } /^```$/ && inside { exit } inside' README.md | while IFS= read -r line; do
+        [ "$line" != "$tests" ] || continue
         echo "\$ $line"
         bash -euo pipefail -c "$line" < /dev/null
     done
@@ -57,7 +61,7 @@ tools() {
     if [ ! -x "$oracles/bin/python" ]; then
         python3 -m venv "$oracles"
     fi
-    "$oracles/bin/pip" install --quiet --disable-pip-version-check highspy
+    "$oracles/bin/pip" install --quiet --disable-pip-version-check highspy ortools
 }
 
 case "${1:-all}" in

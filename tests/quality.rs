@@ -1,9 +1,10 @@
 //! How good the plans of seeded instances are.
 
-use sublet_core::Block;
-use sublet_core::place::Solver;
+use rand::RngExt;
+use sublet_core::place::{Options, Solver};
+use sublet_core::{Block, Constraints};
 use sublet_tests::instance::{self, TIGHT_HEIGHT};
-use sublet_tests::place;
+use sublet_tests::{place, place_with};
 
 #[expect(clippy::cast_precision_loss, reason = "a ratio to be read")]
 fn ratio(blocks: &[Block]) -> f64 {
@@ -40,5 +41,47 @@ fn the_hard_instance_is_the_generators_and_hard() {
         let (summary, _) = place(solver, &blocks);
         assert_eq!(summary.lower_bound, TIGHT_HEIGHT);
         assert!(summary.peak > TIGHT_HEIGHT, "{} solves it", solver.name());
+    }
+}
+
+/// Rectangles that are known to be full, at sizes that are met in practice.
+#[test]
+fn full_rectangles_are_filled() {
+    let constraints = Constraints { alignment: 1, capacity: Some(TIGHT_HEIGHT) };
+    let options = Options { constraints, ..Options::default() };
+    let fills = |n, seed| place_with(Solver::Auto, &instance::tight(n, seed).0, &options).is_ok();
+    let filled: usize =
+        [50, 100, 150, 200, 250, 300].iter().map(|&n| (1..=10).filter(|&seed| fills(n, seed)).count()).sum();
+    println!("{filled} of 60 rectangles filled");
+    assert!(filled >= 57, "only {filled} of 60");
+}
+
+/// The portfolio gives the many starts all of the work, and so does `auto` if it may not search; otherwise it keeps
+/// some for starts with other seeds, which promises nothing about these.
+#[test]
+fn the_best_of_the_heuristics_is_never_missed() {
+    let mut rng = instance::rng(3);
+    for seed in 0..60 {
+        let n = rng.random_range(1..150);
+        let mut blocks = instance::random(n, rng.random_range(1..40), seed);
+        for b in &mut blocks {
+            b.alignment = 1 << [0, 0, 0, 6, 9, 12][rng.random_range(0..6)];
+        }
+        let constraints = Constraints { alignment: 1 << rng.random_range(0..9), capacity: None };
+        let options = Options { constraints, seed, work: 20_000, nodes: 0 };
+        if rng.random() {
+            // Pins that agree with each other: those of a plan, lifted together.
+            let (_, offsets) = place_with(Solver::BestFit, &blocks, &options).unwrap();
+            let lift = rng.random_range(0..64) << 12;
+            for (b, offset) in blocks.iter_mut().zip(offsets) {
+                b.pin = rng.random_ratio(1, 8).then_some(offset + lift);
+            }
+        }
+        let peak = |solver, nodes| place_with(solver, &blocks, &Options { nodes, ..options }).unwrap().0.peak;
+        let best = Solver::HEURISTICS.map(|solver| peak(solver, 0)).into_iter().min().unwrap();
+        assert_eq!(peak(Solver::Portfolio, 0), best, "seed {seed}");
+        assert!(peak(Solver::Auto, 0) <= best, "seed {seed}");
+        let but_starts = Solver::HEURISTICS[1..].iter().map(|&solver| peak(solver, 0)).min().unwrap();
+        assert!(peak(Solver::Auto, 2_000) <= but_starts, "seed {seed}");
     }
 }

@@ -1,8 +1,10 @@
 //! Instances made from a seed: the same bytes on every platform and in every run.
 
 use std::io::{self, Write};
+use std::path::Path;
+use std::{env, fs};
 
-use rand::seq::SliceRandom;
+use rand::seq::{IteratorRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use sublet_core::Block;
@@ -37,12 +39,18 @@ pub fn random(n: u32, alive: u32, seed: u64) -> Vec<Block> {
 }
 
 /// `n` blocks that fill a rectangle of [`TIGHT_HEIGHT`], and the offsets where they do: the optimum is known to be the
-/// max load. Guillotine cuts: a random piece is cut in two at a random place, over and over; then the pieces are
-/// shuffled.
+/// max load.
 #[must_use]
 pub fn tight(n: u32, seed: u64) -> (Vec<Block>, Vec<u64>) {
-    let mut rng = rng(seed);
-    let mut pieces = vec![(Block::new(0, TIGHT_WIDTH, TIGHT_HEIGHT), 0)];
+    cut(n, TIGHT_WIDTH, TIGHT_HEIGHT, TIGHT_GRAIN, &mut rng(seed))
+}
+
+/// A full rectangle, cut into `n` blocks: guillotine cuts, a random piece is cut in two at a random place, over and
+/// over; then the pieces are shuffled. Offsets are cut at multiples of `grain`. It takes forever if the rectangle has
+/// no room for so many pieces.
+#[must_use]
+pub fn cut(n: u32, width: u32, height: u64, grain: u64, rng: &mut Xoshiro256PlusPlus) -> (Vec<Block>, Vec<u64>) {
+    let mut pieces = vec![(Block::new(0, width, height), 0)];
     while pieces.len() < n as usize {
         let i = rng.random_range(0..pieces.len());
         let (piece, offset) = pieces[i];
@@ -54,17 +62,31 @@ pub fn tight(n: u32, seed: u64) -> (Vec<Block>, Vec<u64>) {
             pieces[i].0.end = cut;
             pieces.push((Block { start: cut, ..piece }, offset));
         } else {
-            let grains = piece.size / TIGHT_GRAIN;
+            let grains = piece.size / grain;
             if grains < 2 {
                 continue;
             }
-            let cut = rng.random_range(1..grains) * TIGHT_GRAIN;
+            let cut = rng.random_range(1..grains) * grain;
             pieces[i].0.size = cut;
             pieces.push((Block { size: piece.size - cut, ..piece }, offset + cut));
         }
     }
-    pieces.shuffle(&mut rng);
+    pieces.shuffle(rng);
     pieces.into_iter().unzip()
+}
+
+/// Joins blocks in time up to `joins` times without a change of the load: of two blocks that meet at a step the
+/// smaller earlier one lives on until the later one ends, which gives up as many bytes. Where the blocks fill a
+/// rectangle they then have the load of one, and mostly do not fit in it any more.
+pub fn join(blocks: &mut Vec<Block>, joins: u32, rng: &mut Xoshiro256PlusPlus) {
+    for _ in 0..joins {
+        let meets = |&(a, b): &(usize, usize)| blocks[a].end == blocks[b].start && blocks[a].size <= blocks[b].size;
+        let pairs = (0..blocks.len()).flat_map(|a| (0..blocks.len()).map(move |b| (a, b)));
+        let Some((earlier, later)) = pairs.filter(meets).choose(rng) else { return };
+        blocks[earlier].end = blocks[later].end;
+        blocks[later].size -= blocks[earlier].size;
+        blocks.retain(|b| b.size > 0);
+    }
 }
 
 /// Writes an instance, `id,lower,upper,size`; ids count from 0.
@@ -77,6 +99,41 @@ pub fn write(blocks: &[Block], out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{id},{},{},{}", b.start, b.end, b.size)?;
     }
     Ok(())
+}
+
+/// Reads what [`write`] writes.
+///
+/// # Panics
+/// At anything else.
+#[must_use]
+pub fn read(text: &str) -> Vec<Block> {
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("id,lower,upper,size"));
+    let block = |line: &str| {
+        let mut numbers = line.split(',').skip(1).map(|number| number.parse::<u64>().unwrap());
+        let mut next = || numbers.next().unwrap();
+        Block::new(next().try_into().unwrap(), next().try_into().unwrap(), next())
+    };
+    lines.map(block).collect()
+}
+
+/// The eleven instances that `MiniMalloc` (Moffitt 2023) was published with, A to K; none, but a line about what is
+/// skipped, where `SUBLET_DATA` does not name the folder that holds them.
+///
+/// # Panics
+/// Where the folder does not hold them.
+#[must_use]
+pub fn minimalloc(skipped: &str) -> Option<Vec<(char, Vec<Block>)>> {
+    let Some(data) = env::var_os("SUBLET_DATA") else {
+        eprintln!("skipped: {skipped}; SUBLET_DATA is not set");
+        return None;
+    };
+    let instance = |name| {
+        let file = Path::new(&data).join(format!("minimalloc/{name}.1048576.csv"));
+        let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        (name, read(&text))
+    };
+    Some(('A'..='K').map(instance).collect())
 }
 
 #[cfg(test)]
@@ -93,6 +150,28 @@ mod tests {
         assert!((49.0..53.0).contains(&mean), "{mean}");
         assert!(blocks.iter().all(|b| (64..=4 << 20).contains(&b.size)));
         assert_ne!(blocks, random(20_000, 50, 4));
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut written = Vec::new();
+        write(&random(50, 7, 1), &mut written).unwrap();
+        assert_eq!(read(str::from_utf8(&written).unwrap()), random(50, 7, 1));
+    }
+
+    #[test]
+    fn joined_blocks_have_the_load_they_had() {
+        let load = |blocks: &[Block], step| -> u64 {
+            blocks.iter().filter(|b| b.start <= step && step < b.end).map(|b| b.size).sum()
+        };
+        let mut rng = rng(5);
+        for _ in 0..20 {
+            let (mut blocks, _) = cut(20, 16, 32, 1, &mut rng);
+            let before = blocks.clone();
+            join(&mut blocks, 3, &mut rng);
+            assert_ne!(blocks, before);
+            assert!((0..16).all(|step| load(&blocks, step) == 32));
+        }
     }
 
     #[test]

@@ -11,15 +11,26 @@ use sublet_core::{Block, Constraints, Error, VerifiedPlan, Workspace, verify};
 /// Where the solver refuses the blocks, or the verifier the plan.
 #[must_use]
 pub fn place(solver: Solver, blocks: &[Block]) -> (Summary, Vec<u64>) {
+    place_with(solver, blocks, &Options::default()).unwrap_or_else(|e| panic!("{}: {e}", solver.name()))
+}
+
+/// Places the blocks; what the solver says, and its offsets.
+///
+/// # Errors
+/// As [`place::place`].
+///
+/// # Panics
+/// Where the verifier refuses the plan, or finds another peak than the solver.
+pub fn place_with(solver: Solver, blocks: &[Block], options: &Options) -> Result<(Summary, Vec<u64>), Error> {
     let len = place::workspace_of(solver, blocks.len());
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     let mut offsets = vec![0; blocks.len()];
     let scratch = Workspace::new(&mut words, &mut indices);
-    let summary = place::place(solver, blocks, &Options::default(), scratch, &mut offsets)
-        .unwrap_or_else(|e| panic!("{}: {e}", solver.name()));
-    let plan = verify(blocks, &offsets, &Constraints::NONE).unwrap_or_else(|e| panic!("{}: {e}", solver.name()));
+    let summary = place::place(solver, blocks, options, scratch, &mut offsets)?;
+    let plan = verify(blocks, &offsets, &options.constraints).unwrap_or_else(|e| panic!("{}: {e}", solver.name()));
     assert_eq!(plan.peak(), summary.peak, "{}", solver.name());
-    (summary, offsets)
+    assert!(plan.max_load() <= summary.lower_bound && summary.lower_bound <= summary.peak, "{}", solver.name());
+    Ok((summary, offsets))
 }
 
 /// The verifier with a workspace of its own.

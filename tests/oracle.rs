@@ -1,0 +1,33 @@
+//! Asks another program, written in Python, about many cases in one process.
+
+use std::env;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// What the oracle answers to each of the cases: both are one JSON list, on standard input and output.
+///
+/// Without the Python package that the oracle needs there is no answer, but a line that says what is skipped.
+pub(crate) fn ask<A: DeserializeOwned>(
+    script: &str,
+    package: &str,
+    skipped: &str,
+    cases: &[impl Serialize],
+) -> Option<Vec<A>> {
+    let python = env::var_os("SUBLET_PYTHON").unwrap_or_else(|| "python3".into());
+    let import = Command::new(&python).args(["-c", &format!("import {package}")]).output();
+    if !import.is_ok_and(|ran| ran.status.success()) {
+        eprintln!("skipped: {skipped}; {} cannot import {package}", python.display());
+        return None;
+    }
+    let script = format!("{}/{script}", env!("CARGO_MANIFEST_DIR"));
+    let mut child = Command::new(&python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&serde_json::to_vec(cases).unwrap()).unwrap();
+    let answer = child.wait_with_output().unwrap();
+    assert!(answer.status.success());
+    let answers: Vec<A> = serde_json::from_slice(&answer.stdout).unwrap();
+    assert_eq!(answers.len(), cases.len());
+    Some(answers)
+}
