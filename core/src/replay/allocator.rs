@@ -352,9 +352,6 @@ impl<'a> Allocator<'a> {
     /// The planned address of the next request, if this is what the plan expects; recorded, if it is.
     #[inline]
     fn look_up(&mut self, size: u64) -> Option<u64> {
-        if !self.told && self.replay.at_end() {
-            self.replay.restart();
-        }
         let tag = if self.recording { self.detector.upcoming() } else { 0 };
         let Answer::Placed(offset) = self.replay.malloc(size, tag) else { return None };
         let address = self.arena + offset;
@@ -413,13 +410,19 @@ impl<'a> Allocator<'a> {
     }
 
     /// Records an event; where iterations are not told, it may complete one.
+    #[inline]
     fn note(&mut self, event: Event, size: u64, last: u32) {
         if self.told {
             self.events += 1;
             self.frees += usize::from(event == Event::Free);
             self.detector.record(event, size, last);
-            return;
+        } else {
+            self.watch(event, size, last);
         }
+    }
+
+    /// Shows an event to the detector, and plans the period that it may find.
+    fn watch(&mut self, event: Event, size: u64, last: u32) {
         let before = self.detector.period();
         self.detector.push(event, size, last);
         match self.detector.period() {
@@ -481,6 +484,7 @@ impl<'a> Allocator<'a> {
         if self.told {
             self.recording = self.inside;
         }
+        self.replay.set_endless(!self.told);
         self.most = if self.covered { self.arena_len } else { 0 };
     }
 }

@@ -63,7 +63,8 @@ pub struct Replay<'a> {
     free_count: u32,
     next: u32,
     freed: u32,
-    live: u32,
+    /// Whether the request after the last is the first of the next iteration, without a restart by the caller.
+    endless: bool,
     overdue: [u32; OVERDUE as usize],
     overdue_count: u32,
     followed: bool,
@@ -139,7 +140,7 @@ impl<'a> Replay<'a> {
             free_count: 0,
             next: 0,
             freed: 0,
-            live: 0,
+            endless: false,
             overdue: [0; OVERDUE as usize],
             overdue_count: 0,
             followed: true,
@@ -221,7 +222,7 @@ impl<'a> Replay<'a> {
             self.frees[i] = pack(request, low(self.requests[request][2]));
         }
         (self.request_count, self.free_count) = (request, n);
-        (self.freed, self.live, self.overdue_count) = (0, 0, 0);
+        (self.freed, self.overdue_count) = (0, 0);
         (self.followed, self.missed) = (true, 0);
         Ok(())
     }
@@ -244,7 +245,6 @@ impl<'a> Replay<'a> {
             let [key, holder] = self.slots[slot];
             if key == offset.wrapping_add(1) && low(holder) != 0 {
                 self.slots[slot][1] = 0;
-                self.live -= 1;
                 if self.overdue_count > 0 {
                     self.no_longer_overdue(slot);
                 }
@@ -262,16 +262,16 @@ impl<'a> Replay<'a> {
     pub fn restart(&mut self) -> bool {
         self.move_clock(self.free_count);
         let followed = self.followed && self.next == self.request_count;
-        if self.live == 0 {
+        if self.is_lost() && self.live().next().is_none() {
             self.overdue_count = 0;
         }
         (self.next, self.freed, self.missed, self.followed) = (0, 0, 0, true);
         followed
     }
 
-    /// Whether every request of the iteration has come.
-    pub(super) const fn at_end(&self) -> bool {
-        self.next == self.request_count
+    /// Whether a request after the last begins the next iteration by itself.
+    pub(super) const fn set_endless(&mut self, endless: bool) {
+        self.endless = endless;
     }
 
     /// Whether nothing of this iteration was missed or missing so far.
@@ -305,7 +305,6 @@ impl<'a> Replay<'a> {
             return self.miss();
         }
         self.slots[low(link)][1] = pack(self.next, tag);
-        self.live += 1;
         Answer::Placed(offset)
     }
 
@@ -370,6 +369,10 @@ impl<'a> Replay<'a> {
     /// A request that does not fit the next one.
     #[cold]
     fn search(&mut self, bytes: u64, tag: u32) -> Answer {
+        if self.endless && self.next == self.request_count && self.next > 0 {
+            self.restart();
+            return self.malloc(bytes, tag);
+        }
         let mut request = self.next;
         for _ in 0..AHEAD {
             let [size_outside, size, link] = self.requests[request];
