@@ -2,10 +2,10 @@
 //! the same time. Small networks are rewritten at random, by swaps, second runs, masks and work in place, and then
 //! often spoiled.
 
+mod oracle;
+
 use std::collections::HashMap;
 use std::env;
-use std::io::Write;
-use std::process::{Command, Stdio};
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -347,22 +347,17 @@ fn op(op: Op) -> String {
 
 #[test]
 fn the_verifier_accepts_what_the_judge_accepts_and_takes_as_long() {
-    let Some(judges) = env::var_os("SUBLET_JUDGES") else {
-        eprintln!("skipped: the verifier of rewritten traces is not held against a judge; SUBLET_JUDGES is not set");
+    const SKIPPED: &str = "the verifier of rewritten traces is not held against a judge";
+    if env::var_os("SUBLET_JUDGES").is_none() {
+        eprintln!("skipped: {SKIPPED}; SUBLET_JUDGES is not set");
         return;
-    };
+    }
     let mut rng = instance::rng(1);
     let cases: Vec<Case> = (0..CASES).map(|_| Case::draw(&mut rng)).collect();
-    let oracle = concat!(env!("CARGO_MANIFEST_DIR"), "/schedule_oracle.py");
-    let mut command = Command::new("python3");
-    let mut child = command.arg(oracle).arg(judges).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let question = serde_json::to_vec(&cases.iter().map(Case::json).collect::<Vec<_>>()).unwrap();
-    child.stdin.take().unwrap().write_all(&question).unwrap();
-    let answer = child.wait_with_output().unwrap();
-    assert!(answer.status.success());
-    let verdicts: Vec<Option<Value>> = serde_json::from_slice(&answer.stdout).unwrap();
-
-    assert_eq!(verdicts.len(), CASES);
+    let questions: Vec<Value> = cases.iter().map(Case::json).collect();
+    let Some(verdicts) = oracle::ask::<Option<Value>>("schedule_oracle.py", "argparse", SKIPPED, &questions) else {
+        return;
+    };
     let valid = verdicts.iter().flatten().count();
     assert!((CASES / 4..CASES * 3 / 4).contains(&valid), "{valid} of {CASES} cases are valid: too one-sided");
     let with = |key: &str| verdicts.iter().flatten().filter(|v| v[key].as_f64() > Some(0.0)).count();

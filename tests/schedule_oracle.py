@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
-"""Ask a judge of rewritten traces, check_schedule.py of a folder, about many of them in one process.
-
-usage: schedule_oracle.py FOLDER < CASES
+"""Ask a judge of rewritten traces, check_schedule.py in the folder SUBLET_JUDGES, about many of them in one process.
 
 Reads one JSON list of cases:
     {"recorded": rows, "rewritten": rows, "flags": {op: [name, inplace, rerun]}, "offsets": {id: offset}, "cyclic": bool}
@@ -11,12 +9,13 @@ null where it is not valid.
 import argparse
 import csv
 import json
+import os
 import sys
 import tempfile
 
 
 def main():
-    sys.path.insert(0, sys.argv[1])
+    sys.path.insert(0, os.environ["SUBLET_JUDGES"])
     sys.dont_write_bytecode = True
     import check_schedule
 

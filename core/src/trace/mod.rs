@@ -4,6 +4,8 @@
 //! step. [`liveness`] turns it into blocks with lifetimes.
 
 pub mod liveness;
+pub mod period;
+pub mod record;
 pub(crate) mod recorded;
 
 pub use recorded::{Kind, Operator, Recorded};
