@@ -194,11 +194,8 @@ impl<'a> Detector<'a> {
     /// How many events came after that of this position; none if it is not held.
     #[inline]
     fn age(&self, position: u32) -> Option<u32> {
-        let age = if position <= self.position {
-            self.position - position
-        } else {
-            self.position + MOST_POSITION - position
-        };
+        let age =
+            if position <= self.position { self.position - position } else { self.position + MOST_POSITION - position };
         (position != 0 && age < self.held).then_some(age)
     }
 
@@ -541,7 +538,8 @@ mod tests {
                     let size = again.map_or(8 * (1 + below(kinds)), |(_, size, _)| size.max(8));
                     live.push((stream.push(Event::Malloc, size, 0), size));
                 } else {
-                    let meant = again.and_then(|(_, _, d)| live.iter().position(|&(last, _)| number - last == d as usize));
+                    let meant =
+                        again.and_then(|(_, _, d)| live.iter().position(|&(last, _)| number - last == d as usize));
                     let which = meant.unwrap_or(below(live.len() as u64) as usize);
                     let (last, size) = live.remove(which);
                     stream.push(Event::Free, size, last);
