@@ -342,7 +342,7 @@ impl<'a> Allocator<'a> {
     pub fn state(&self) -> State {
         if self.arena_len == 0 {
             State::Profile
-        } else if self.replay.is_followed() && (self.is_told() || self.detector.period().is_some()) {
+        } else if self.replay.is_followed() && (self.is_told() || !self.recording || self.detector.period().is_some()) {
             State::Replay
         } else {
             State::Diverged
