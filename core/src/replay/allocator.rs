@@ -404,7 +404,7 @@ impl<'a> Allocator<'a> {
         let recorded = self.recording && self.is_covered();
         let tag = if recorded { self.detector.upcoming() } else { 0 };
         let address = match self.pool.malloc_tagged(size, tag) {
-            Err(_) if self.arena_len > 0 => {
+            Err(_) if self.arena_len > 0 && size <= self.config.capacity => {
                 self.give_up_plan();
                 self.pool.malloc_tagged(size, tag)?
             }
