@@ -42,7 +42,8 @@ fn the_table_of_ratios_is_what_compare_finds() {
 #[test]
 fn the_table_of_fits_is_what_sweep_finds() {
     let table = README.lines().skip_while(|line| !line.starts_with("| one iteration of | peak MiB")).skip(2);
-    let rows = table.take_while(|line| line.starts_with('|')).map(|row| row.trim_matches('|').split('|').map(str::trim));
+    let rows =
+        table.take_while(|line| line.starts_with('|')).map(|row| row.trim_matches('|').split('|').map(str::trim));
     let known: Vec<Vec<&str>> =
         rows.map(Iterator::collect).filter(|cells: &Vec<&str>| std::fs::exists(trace(cells[0])).unwrap()).collect();
     assert_eq!(known.len(), 3);
