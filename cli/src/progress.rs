@@ -41,7 +41,7 @@ pub(crate) fn during<T>(what: &'static str, work: impl FnOnce(&ProgressBar) -> T
 /// Makes it a bar of `total` equal parts; each is counted by `inc`.
 pub(crate) fn count(bar: &ProgressBar, total: u64) {
     bar.set_length(total);
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {elapsed} {bar:30} {pos}/{len} {msg}") {
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {elapsed} {bar:30} {pos}/{len} {wide_msg}") {
         bar.set_style(style);
     }
 }

@@ -108,8 +108,9 @@ struct Sweep<'a> {
 impl Sweep<'_> {
     fn curve<'a>(&mut self, args: &'a SweepArgs, policies: &[Policy]) -> Result<Curve<'a>, Error> {
         let (trace, device, points) = (self.trace, self.device, args.points);
-        // A limit of 0 tells the least that works.
-        let least_limit = match self.buffers.fit(trace, &Options::new(0, device)) {
+        // A limit of 0 tells the least that works, the same whoever fails at it; the scores fail fast.
+        let nothing = Options { policy: Policy::Doa, ..Options::new(0, device) };
+        let least_limit = match self.buffers.fit(trace, &nothing) {
             Err(Error::OverLimit { least, .. }) => least,
             Err(e) => return Err(e),
             Ok(_) => 0,

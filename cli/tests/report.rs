@@ -396,7 +396,8 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     let index = |id: &str| plan["id"].as_array().unwrap().iter().position(|i| i == id).expect("a stay");
     let (first, second) = (index("a"), index("a#1"));
     assert_eq!(plan["next"][first], second);
-    let color = plan["groups"][plan["group"][first].as_u64().unwrap() as usize]["color"].as_str().unwrap();
+    let group = usize::try_from(plan["group"][first].as_u64().unwrap()).unwrap();
+    let color = plan["groups"][group]["color"].as_str().unwrap();
     assert_eq!(plan["group"][first], plan["group"][second]);
 
     // Five views of one width below each other.

@@ -75,7 +75,7 @@ fn is_a_trace_of_events_that_agrees_with_the_fit() {
         let near = |found: f64, what: &str| assert!((found - longer).abs() < 1e-3, "{what}: {found} of {longer}");
         near(of("X", "stall").map(|e| e["dur"].as_f64().unwrap()).sum(), "stalls");
         near(on(1).chain(on(2)).map(|e| e["args"]["waited_us"].as_f64().unwrap()).sum(), "copies");
-        near(of("C", "stalled").last().unwrap()["args"]["ms"].as_f64().unwrap() * 1e3, "counter");
+        near(of("C", "stalled").next_back().unwrap()["args"]["ms"].as_f64().unwrap() * 1e3, "counter");
         assert!(of("X", "stall").all(|e| e["args"]["block"].is_string()));
         let end =
             events.iter().filter(|e| e["ph"] == "X").map(|e| e["ts"].as_f64().unwrap() + e["dur"].as_f64().unwrap());

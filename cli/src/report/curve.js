@@ -56,8 +56,7 @@ function drawChart() {
   const y = overhead => margin.top + (1 - overhead / ceiling) * inner.h;
   const bottom = margin.top + inner.h, end = margin.left + inner.w;
   chart.setAttribute("viewBox", `0 0 ${w} ${h}`);
-  chart.replaceChildren(svg("defs", {}, svg("clipPath", { id: "inside" },
-    svg("rect", { x: margin.left, y: margin.top - 6, width: inner.w, height: inner.h + 12 }))));
+  chart.replaceChildren();
 
   const bound = x(curve.bound);
   chart.append(svg("rect", { class: "beyond", x: bound, y: margin.top, width: Math.max(end - bound, 0), height: inner.h }));
@@ -75,7 +74,9 @@ function drawChart() {
   chart.append(svg("text", { class: "name", transform: `translate(14 ${margin.top + inner.h / 2}) rotate(-90)` }, "overhead"),
     svg("text", { class: "name", x: margin.left + inner.w / 2, y: bottom + 54 }, "limit, in parts of the original peak and in bytes"));
 
-  const curves = svg("g", { "clip-path": "url(#inside)" });
+  // An image of its own cuts off what leaves it.
+  const inside = [margin.left, margin.top - 6, inner.w, inner.h + 12];
+  const curves = svg("svg", { x: inside[0], y: inside[1], width: inside[2], height: inside[3], viewBox: inside.join(" ") });
   // The first policy lies on top.
   for (const line of lines.filter(line => !line.hidden).reverse()) {
     const faded = lit && lit !== line ? .15 : 1, strong = line === lines[0] || lit === line;
