@@ -340,6 +340,121 @@ typedef uint32_t sublet_solver;
 #endif // __cplusplus
 
 /**
+ * What happens to a block in a row.
+ */
+enum sublet_event
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * It is allocated, with undefined content.
+   */
+  SUBLET_EVENT_MALLOC = 0,
+  /**
+   * It is freed, and its content is lost.
+   */
+  SUBLET_EVENT_FREE = 1,
+  /**
+   * An operator reads it.
+   */
+  SUBLET_EVENT_READ = 2,
+  /**
+   * An operator writes it.
+   */
+  SUBLET_EVENT_WRITE = 3,
+  /**
+   * It is copied to the host.
+   */
+  SUBLET_EVENT_SWAP_OUT = 4,
+  /**
+   * The last copy on the host comes back.
+   */
+  SUBLET_EVENT_SWAP_IN = 5,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_event sublet_event;
+#else
+typedef uint32_t sublet_event;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * What the field `op` of a row means.
+ */
+enum sublet_op_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * Nothing: frees between operators, persistent blocks, inputs.
+   */
+  SUBLET_OP_KIND_NONE = 0,
+  /**
+   * The operator of this number.
+   */
+  SUBLET_OP_KIND_FIRST = 1,
+  /**
+   * The operator of this number, run again (recomputation).
+   */
+  SUBLET_OP_KIND_AGAIN = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_op_kind sublet_op_kind;
+#else
+typedef uint32_t sublet_op_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * How it is decided what leaves the device, and when.
+ */
+enum sublet_policy
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * The one to use: a search, and every other policy but SUBLET_POLICY_LAYER; the best of all.
+   */
+  SUBLET_POLICY_AUTO = 0,
+  /**
+   * Duration of absence (Zhang et al. 2019).
+   */
+  SUBLET_POLICY_DOA = 1,
+  /**
+   * Area of absence.
+   */
+  SUBLET_POLICY_AOA = 2,
+  /**
+   * Weighted duration of absence.
+   */
+  SUBLET_POLICY_WDOA = 3,
+  /**
+   * Submodular weighted duration of absence.
+   */
+  SUBLET_POLICY_SWDOA = 4,
+  /**
+   * A mixture of the four, found by Bayesian optimisation.
+   */
+  SUBLET_POLICY_BAYES = 5,
+  /**
+   * Out after the last forward reader, in one operator ahead (Jin et al. 2018).
+   */
+  SUBLET_POLICY_LAYER = 6,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_policy sublet_policy;
+#else
+typedef uint32_t sublet_policy;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * What a call that failed tells beside its status. What the fields mean stands with each status; after a success
  * all are 0.
  */
@@ -518,6 +633,225 @@ typedef struct sublet_certificate {
   uint64_t max_load;
 } sublet_certificate;
 
+/**
+ * One row of a trace; its position is its step.
+ */
+typedef struct sublet_row {
+  /**
+   * When it happened, in ns from the start of the iteration; never before the row above.
+   */
+  uint64_t time_ns;
+  /**
+   * Size of the block in bytes; only for SUBLET_EVENT_MALLOC.
+   */
+  uint64_t bytes;
+  /**
+   * The block: numbers from 0, dense.
+   */
+  uint32_t block;
+  /**
+   * A sublet_event.
+   */
+  uint32_t event;
+  /**
+   * The operator that the row belongs to.
+   */
+  uint32_t op;
+  /**
+   * A sublet_op_kind.
+   */
+  uint32_t op_kind;
+} sublet_row;
+
+/**
+ * One uninterrupted residence of a block of a trace on the device.
+ */
+typedef struct sublet_stay {
+  /**
+   * The block of the trace.
+   */
+  uint32_t block;
+  /**
+   * 0 for its first stay, 1 for the next, and so on.
+   */
+  uint32_t ordinal;
+} sublet_stay;
+
+/**
+ * The links between a device and its host. NULL, or all 0 but `struct_size`, is PCIe 3 with 16 lanes.
+ */
+typedef struct sublet_device {
+  /**
+   * sizeof(sublet_device).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * From the device to the host, in bytes per second; 0 is 12e9.
+   */
+  double out_bandwidth;
+  /**
+   * From the host to the device, in bytes per second; 0 is 12e9.
+   */
+  double in_bandwidth;
+  /**
+   * What a copy out takes beside its bytes, in ns; 0 is 10000.
+   */
+  double out_latency;
+  /**
+   * What a copy in takes beside its bytes, in ns; 0 is 10000.
+   */
+  double in_latency;
+  /**
+   * Bytes that the host can hold for the device; 0 is no limit.
+   */
+  uint64_t host_capacity;
+} sublet_device;
+
+/**
+ * When a row of a rewritten trace happens, in ns.
+ */
+typedef struct sublet_timing {
+  /**
+   * Compute comes to the row.
+   */
+  double reached;
+  /**
+   * What the row waits for is done; a copy begins.
+   */
+  double begin;
+  /**
+   * It is done.
+   */
+  double end;
+} sublet_timing;
+
+/**
+ * How a rewritten trace runs.
+ */
+typedef struct sublet_run {
+  /**
+   * When compute and the copies each way are done, in ns.
+   */
+  double time_ns;
+  /**
+   * How long the original takes, in ns.
+   */
+  uint64_t original_ns;
+  /**
+   * Bytes that were copied, both ways together.
+   */
+  uint64_t swapped_bytes;
+  /**
+   * Most bytes that are on the device at once.
+   */
+  uint64_t peak_load;
+  /**
+   * Bytes of the blocks that are copied, each once: what the host has to hold for them.
+   */
+  uint64_t host_bytes;
+} sublet_run;
+
+/**
+ * What a rewritten trace and its plan have to respect. NULL, or all 0 but `struct_size`, is an iteration that repeats,
+ * without alignment and capacity.
+ */
+typedef struct sublet_schedule_params {
+  /**
+   * sizeof(sublet_schedule_params).
+   */
+  uint32_t struct_size;
+  /**
+   * 0: iterations repeat, so that persistent blocks may be on the host at both ends. 1: it runs once.
+   */
+  uint32_t once;
+  /**
+   * Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+   */
+  uint64_t alignment;
+  /**
+   * Where the arena ends, in bytes; 0 is no constraint.
+   */
+  uint64_t capacity;
+} sublet_schedule_params;
+
+/**
+ * How long the outputs of a fit must be.
+ */
+typedef struct sublet_fit_lengths {
+  /**
+   * Rows and timings.
+   */
+  size_t rows;
+  /**
+   * Blocks, names and offsets.
+   */
+  size_t stays;
+} sublet_fit_lengths;
+
+/**
+ * What a fit is asked for beside the limit. NULL, or all 0 but `struct_size`, is what to use.
+ */
+typedef struct sublet_fit_params {
+  /**
+   * sizeof(sublet_fit_params).
+   */
+  uint32_t struct_size;
+  /**
+   * A sublet_policy.
+   */
+  uint32_t policy;
+  /**
+   * Smaller blocks stay where they are, in bytes; 0 is 1 MiB.
+   */
+  uint64_t least_bytes;
+  /**
+   * Where random choices begin; the same seed gives the same result everywhere.
+   */
+  uint64_t seed;
+  /**
+   * How much the search may do for each row, in segments and gaps looked at; 0 is a second for 5,000 rows.
+   */
+  uint64_t work;
+} sublet_fit_params;
+
+/**
+ * A network that fits.
+ */
+typedef struct sublet_fitted {
+  /**
+   * Rows of the rewritten trace, and timings.
+   */
+  size_t row_count;
+  /**
+   * Its stays: blocks, names and offsets.
+   */
+  size_t stay_count;
+  /**
+   * The bytes that the arena takes, within the limit.
+   */
+  uint64_t peak;
+  /**
+   * The most bytes on the device in the original.
+   */
+  uint64_t original_peak;
+  /**
+   * How it runs.
+   */
+  struct sublet_run run;
+  /**
+   * The sublet_policy that made it.
+   */
+  uint32_t policy;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+} sublet_fitted;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -622,6 +956,184 @@ sublet_status sublet_verify(const struct sublet_block *blocks,
                             size_t workspace_size,
                             struct sublet_certificate *certificate,
                             struct sublet_error *error);
+
+/**
+ * Number of stays in a trace, which is that of its mallocs: how many blocks sublet_lifetimes writes.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_stays(const struct sublet_row *rows,
+                           size_t row_count,
+                           size_t *stay_count,
+                           struct sublet_error *error);
+
+/**
+ * The workspace that sublet_lifetimes needs for so many rows, block numbers, and room for so many stays. Linear.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_lifetimes_workspace(size_t row_count,
+                                         size_t block_count,
+                                         size_t stay_capacity,
+                                         struct sublet_layout *layout,
+                                         struct sublet_error *error);
+
+/**
+ * Writes the lifetime of every stay of a trace to `blocks`, in the order of the mallocs, and which stay it is to
+ * `names`, which may be NULL. A lifetime is [row of the malloc, row of the free); what is never freed ends one past
+ * the last row. `block_count` is the number of block numbers that the rows use. O(rows).
+ *
+ * `blocks` and `names` have room for `stay_capacity`, which sublet_stays tells; `stay_count` receives how many there
+ * are, and may be NULL.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_lifetimes(const struct sublet_row *rows,
+                               size_t row_count,
+                               size_t block_count,
+                               void *workspace,
+                               size_t workspace_size,
+                               struct sublet_block *blocks,
+                               struct sublet_stay *names,
+                               size_t stay_capacity,
+                               size_t *stay_count,
+                               struct sublet_error *error);
+
+/**
+ * The workspace that sublet_simulate needs for so many rows and block numbers. Linear.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_simulate_workspace(size_t original_count,
+                                        size_t rewritten_count,
+                                        size_t block_count,
+                                        struct sublet_layout *layout,
+                                        struct sublet_error *error);
+
+/**
+ * Times `rewritten`, which holds the accesses of `original` in their order. Three queues run side by side: compute,
+ * copies out, copies in. Whether the trace is valid is not asked here, but by sublet_verify_schedule.
+ *
+ * `device` may be NULL. `timings`, one for each row of `rewritten`, may be NULL, and so may `run`. O(rows).
+ */
+SUBLET_MUST_USE
+sublet_status sublet_simulate(const struct sublet_row *original,
+                              size_t original_count,
+                              const struct sublet_row *rewritten,
+                              size_t rewritten_count,
+                              size_t block_count,
+                              const struct sublet_device *device,
+                              void *workspace,
+                              size_t workspace_size,
+                              struct sublet_timing *timings,
+                              struct sublet_run *run,
+                              struct sublet_error *error);
+
+/**
+ * The workspace that sublet_verify_schedule needs for so many rows and block numbers, and for `stay_count` mallocs in
+ * the rewritten trace. Linear.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_verify_schedule_workspace(size_t original_count,
+                                               size_t rewritten_count,
+                                               size_t block_count,
+                                               size_t stay_count,
+                                               struct sublet_layout *layout,
+                                               struct sublet_error *error);
+
+/**
+ * Proves that `rewritten` computes what `original` computes, and that `offsets`, one for each of its mallocs, is a
+ * valid plan for its stays; and times it.
+ *
+ * Every read sees the value that it saw in the original, blocks are accessed and copied only while they are on the
+ * device, and persistent ones (allocated at time 0, never freed) end where the next iteration needs them. The statuses
+ * SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
+ *
+ * `device` and `params` may be NULL; so may `timings`, one for each row of `rewritten`, `run` and `certificate`.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_verify_schedule(const struct sublet_row *original,
+                                     size_t original_count,
+                                     const struct sublet_row *rewritten,
+                                     size_t rewritten_count,
+                                     size_t block_count,
+                                     const uint64_t *offsets,
+                                     size_t stay_count,
+                                     const struct sublet_device *device,
+                                     const struct sublet_schedule_params *params,
+                                     void *workspace,
+                                     size_t workspace_size,
+                                     struct sublet_timing *timings,
+                                     struct sublet_run *run,
+                                     struct sublet_certificate *certificate,
+                                     struct sublet_error *error);
+
+/**
+ * Lengths of the outputs of sublet_fit for this trace.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_fit_lengths_of(const struct sublet_row *rows,
+                                    size_t row_count,
+                                    size_t block_count,
+                                    struct sublet_fit_lengths *lengths,
+                                    struct sublet_error *error);
+
+/**
+ * The workspace that sublet_fit needs for so many rows and block numbers, and outputs of these lengths. Linear.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_fit_workspace(size_t row_count,
+                                   size_t block_count,
+                                   size_t row_capacity,
+                                   size_t stay_capacity,
+                                   struct sublet_layout *layout,
+                                   struct sublet_error *error);
+
+/**
+ * Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
+ * leave for the host while they are not in use. `block_count` is the number of block numbers that the rows use. The
+ * result is placed, timed and verified over iterations that repeat.
+ *
+ * `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
+ * `offsets` for `stay_capacity` stays, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may
+ * be NULL. `fitted` tells how many were written.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_fit(const struct sublet_row *rows,
+                         size_t row_count,
+                         size_t block_count,
+                         uint64_t limit,
+                         const struct sublet_device *device,
+                         const struct sublet_fit_params *params,
+                         void *workspace,
+                         size_t workspace_size,
+                         struct sublet_row *rewritten,
+                         struct sublet_timing *timings,
+                         size_t row_capacity,
+                         struct sublet_block *blocks,
+                         struct sublet_stay *names,
+                         uint64_t *offsets,
+                         size_t stay_capacity,
+                         struct sublet_fitted *fitted,
+                         struct sublet_error *error);
+
+/**
+ * The workspace that sublet_load_without_overhead needs for so many rows and block numbers. Linear.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_load_without_overhead_workspace(size_t row_count,
+                                                     size_t block_count,
+                                                     struct sublet_layout *layout,
+                                                     struct sublet_error *error);
+
+/**
+ * A lower bound on the bytes on the device in every schedule of swaps that costs no time at all. `device` may be NULL.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_load_without_overhead(const struct sublet_row *rows,
+                                           size_t row_count,
+                                           size_t block_count,
+                                           const struct sublet_device *device,
+                                           void *workspace,
+                                           size_t workspace_size,
+                                           uint64_t *load,
+                                           struct sublet_error *error);
 
 #ifdef __cplusplus
 }  // extern "C"

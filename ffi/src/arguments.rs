@@ -73,8 +73,8 @@ impl<'a> Arguments<'a> {
         Self { position: 0, ranges: [none; MOST], len: 0, lent: PhantomData }
     }
 
-    /// An argument that is no pointer.
-    const fn skip(&mut self) {
+    /// An argument that is neither a pointer nor a length that counts here.
+    pub(crate) const fn skip(&mut self) {
         self.position += 1;
     }
 
@@ -115,6 +115,19 @@ impl<'a> Arguments<'a> {
         let there = self.look(pointer, len, true)?;
         // SAFETY: as in `input`; that nobody else looks at it is known of the other arguments, and else the caller's promise.
         Ok(if there { unsafe { slice::from_raw_parts_mut(pointer, len) } } else { &mut [] })
+    }
+
+    /// An array that is written if the caller wants it, whose length another argument has told: one argument.
+    ///
+    /// # Safety
+    /// As for `output`.
+    pub(crate) unsafe fn output_if_wanted<T: Plain>(
+        &mut self,
+        pointer: *mut T,
+        len: usize,
+    ) -> Result<&'a mut [T], Failure> {
+        // SAFETY: as promised.
+        unsafe { self.output_of(pointer, if pointer.is_null() { 0 } else { len }) }
     }
 
     /// An array that is read, whose length another argument has told: one argument.
@@ -242,7 +255,7 @@ impl<'a> Arguments<'a> {
 }
 
 /// Bounds the lengths that workspaces grow with, so that their sizes can be counted.
-fn counted(n: usize, position: u32) -> Result<usize, Failure> {
+pub(crate) fn counted(n: usize, position: u32) -> Result<usize, Failure> {
     let most = crate::workspace::MOST_COUNTED;
     if n > most { Err(Failure::new(S::LengthOverflow, position, wide(most), wide(n))) } else { Ok(n) }
 }

@@ -247,7 +247,7 @@ impl Text<'_> {
 impl Write for Text<'_> {
     fn write_str(&mut self, s: &str) -> fmt::Result {
         for (to, from) in self.buffer.iter_mut().skip(self.len).zip(s.bytes()) {
-            *to = from.cast_signed() as c_char;
+            *to = c_char::from_ne_bytes([from]);
         }
         self.len = self.len.saturating_add(s.len());
         Ok(())
@@ -303,9 +303,9 @@ mod tests {
         for capacity in 0..8 {
             let mut buffer = [1; 8];
             let mut text = Text { buffer: buffer.get_mut(..capacity).unwrap(), len: 0 };
-            write!(text, "{}{}", "ab", "cde").unwrap();
+            text.write_str("ab").and(text.write_str("cde")).unwrap();
             assert_eq!(text.end(), 6);
-            let whole = [b'a', b'b', b'c', b'd', b'e'].map(|b| b as c_char);
+            let whole = b"abcde".map(|b| c_char::from_ne_bytes([b]));
             let kept = capacity.saturating_sub(1).min(5);
             assert_eq!(buffer[..kept], whole[..kept]);
             assert!(capacity == 0 || buffer[kept] == 0);

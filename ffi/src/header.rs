@@ -72,7 +72,10 @@ fn generated() -> String {
         no_includes: true,
         sys_includes: ["stddef.h", "stdint.h"].map(str::to_owned).to_vec(),
         line_length: 120,
-        export: ExportConfig { include: vec!["sublet_solver".to_owned()], ..ExportConfig::default() },
+        export: ExportConfig {
+            include: ["sublet_solver", "sublet_event", "sublet_op_kind", "sublet_policy"].map(str::to_owned).to_vec(),
+            ..ExportConfig::default()
+        },
         function: FunctionConfig { must_use: Some("SUBLET_MUST_USE".to_owned()), ..FunctionConfig::default() },
         enumeration: EnumConfig { rename_variants: RenameRule::QualifiedScreamingSnakeCase, ..EnumConfig::default() },
         ..Config::default()

@@ -13,7 +13,7 @@ use crate::block::{self, sublet_block};
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
-use crate::workspace::{Needed, sublet_layout};
+use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 
 /// A method of placement.
 #[repr(u32)]
@@ -153,7 +153,7 @@ impl From<Summary> for sublet_placement {
 }
 
 /// Where pointers have 32 bits: the most blocks for which the square that the search keeps can be counted.
-const MOST_SEARCHED: usize = if usize::BITS < 64 { 1 << 14 } else { usize::MAX };
+const MOST_SEARCHED: usize = if usize::BITS < 64 { 1 << 14 } else { MOST_COUNTED };
 
 /// Memory that placing `n` blocks takes.
 fn needed(solver: Solver, n: usize, position: u32) -> Result<Needed, Failure> {

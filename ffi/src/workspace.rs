@@ -3,6 +3,7 @@
 //! `core` works on its own structs, and on a slice of words and one of indices. All of it is cut from one piece, the
 //! most aligned first, so that nothing is lost in between and the size is the same in every program.
 
+use core::convert::Infallible;
 use core::mem::MaybeUninit;
 use core::slice;
 
@@ -86,6 +87,11 @@ impl<'a> Room<'a> {
         Ok(unsafe { slice::from_raw_parts_mut(begin.cast::<T>(), n) })
     }
 
+    /// A slice of `n` times the same value.
+    pub(crate) fn fill<T: Copy>(&mut self, n: usize, value: T) -> &'a mut [T] {
+        self.slice(n, |_| Ok::<T, Infallible>(value)).unwrap_or_else(|never| match never {})
+    }
+
     /// What is left, as `core` takes it: first the words, then the indices.
     pub(crate) fn workspace(self, len: WorkspaceLen) -> Workspace<'a> {
         let (words, indices) = self.words.split_at_mut_checked(len.words).unwrap_or_default();
@@ -98,7 +104,6 @@ impl<'a> Room<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::convert::Infallible;
 
     #[test]
     fn what_is_needed_is_what_is_cut() {
@@ -108,9 +113,9 @@ mod tests {
             let mut memory = vec![u64::MAX; needed.bytes() / 8];
             let mut room = Room::new(&mut memory);
             let pairs = room.slice(n, |i| Ok::<_, Infallible>([i as u64, 7])).unwrap();
-            let single = room.slice(n, |i| u32::try_from(i)).unwrap();
+            let single = room.slice(n, u32::try_from).unwrap();
             let triples = room.slice(n, |_| Ok::<_, Infallible>([1u32, 2, 3])).unwrap();
-            drop(room.workspace(len));
+            let _ = room.workspace(len);
             assert!(pairs.iter().enumerate().all(|(i, p)| *p == [i as u64, 7]));
             assert!(single.iter().enumerate().all(|(i, s)| *s as usize == i));
             assert!(triples.iter().all(|t| *t == [1, 2, 3]) && triples.len() == n);

@@ -61,5 +61,8 @@ void test_error(void);
 void test_place(void);
 void test_bound(void);
 void test_verify(void);
+void test_trace(void);
+void test_schedule(void);
+void test_fit(void);
 
 #endif

@@ -17,6 +17,9 @@ int main(void) {
     test_place();
     test_bound();
     test_verify();
+    test_trace();
+    test_schedule();
+    test_fit();
     puts("all checks passed");
     return 0;
 }
