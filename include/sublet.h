@@ -245,6 +245,34 @@ enum sublet_status
    * Nothing that was tried stays within `got` bytes; `needed` are enough.
    */
   SUBLET_STATUS_OVER_LIMIT = 112,
+  /**
+   * No hole of the range holds `needed` bytes; the largest has `got`.
+   */
+  SUBLET_STATUS_OUT_OF_MEMORY = 130,
+  /**
+   * No live block begins at `got`.
+   */
+  SUBLET_STATUS_NOT_ALLOCATED = 131,
+  /**
+   * More blocks are alive at once, `needed`, than there is room for, `got`.
+   */
+  SUBLET_STATUS_TOO_MANY_LIVE = 132,
+  /**
+   * The iteration has more mallocs and frees, `needed`, than there is room for, `got`.
+   */
+  SUBLET_STATUS_TOO_MANY_EVENTS = 133,
+  /**
+   * The record has room for `got` rows; `needed` are enough so far.
+   */
+  SUBLET_STATUS_RECORD_FULL = 134,
+  /**
+   * There is no memory for `needed` bytes of a range or of bookkeeping.
+   */
+  SUBLET_STATUS_NO_RAW_MEMORY = 135,
+  /**
+   * This library was built without the standard library, and cannot.
+   */
+  SUBLET_STATUS_UNAVAILABLE = 136,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -453,6 +481,43 @@ typedef enum sublet_policy sublet_policy;
 typedef uint32_t sublet_policy;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
+
+/**
+ * Where an allocator stands.
+ */
+enum sublet_state
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * There is no plan yet.
+   */
+  SUBLET_STATE_PROFILE = 0,
+  /**
+   * A plan is followed.
+   */
+  SUBLET_STATE_REPLAY = 1,
+  /**
+   * A plan is followed that does not fit any more; it is made anew as soon as there is a record.
+   */
+  SUBLET_STATE_DIVERGED = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_state sublet_state;
+#else
+typedef uint32_t sublet_state;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * An allocator that learns. All threads may use it at once, but for sublet_allocator_destroy.
+ *
+ * What follows one thread's iteration is one stream of requests: threads that allocate side by side in an order that
+ * changes from iteration to iteration make a stream that no plan fits; it is served all the same.
+ */
+typedef struct sublet_allocator sublet_allocator;
 
 /**
  * What a call that failed tells beside its status. What the fields mean stands with each status; after a success
@@ -852,6 +917,112 @@ typedef struct sublet_fitted {
   uint32_t reserved;
 } sublet_fitted;
 
+/**
+ * Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it.
+ */
+typedef void *(*sublet_raw_alloc)(void *context, size_t bytes, size_t alignment);
+
+/**
+ * Takes back what a sublet_raw_alloc gave.
+ */
+typedef void (*sublet_raw_free)(void *context, void *pointer, size_t bytes);
+
+/**
+ * What an allocator works with. All 0 but `struct_size` and `capacity` is what to begin with.
+ */
+typedef struct sublet_allocator_params {
+  /**
+   * sizeof(sublet_allocator_params).
+   */
+  uint32_t struct_size;
+  /**
+   * The sublet_solver that plans; 0 is SUBLET_SOLVER_PORTFOLIO, which takes memory linear in `events`.
+   */
+  uint32_t solver;
+  /**
+   * Bytes of the range whose addresses are handed out.
+   */
+  uint64_t capacity;
+  /**
+   * Every address is a multiple of this power of two, in bytes; sizes are rounded up to it. 0 is 256.
+   */
+  uint64_t alignment;
+  /**
+   * The most mallocs and frees of an iteration; 0 is 65536.
+   */
+  uint64_t events;
+  /**
+   * The most blocks that are alive at once beside those of a plan; 0 is 16384.
+   */
+  uint64_t live;
+  /**
+   * The range, if the caller has it already; else NULL. It is never read or written.
+   */
+  void *range;
+  /**
+   * Gives the range where there is none; NULL is the system's memory.
+   */
+  sublet_raw_alloc alloc;
+  /**
+   * Takes it back in sublet_allocator_destroy; given if and only if `alloc` is.
+   */
+  sublet_raw_free free;
+  /**
+   * What both are called with.
+   */
+  void *context;
+  /**
+   * As in sublet_place_params.
+   */
+  uint64_t seed;
+  /**
+   * As in sublet_place_params.
+   */
+  uint64_t work;
+  /**
+   * As in sublet_place_params.
+   */
+  uint64_t nodes;
+} sublet_allocator_params;
+
+/**
+ * What an allocator has done.
+ */
+typedef struct sublet_statistics {
+  /**
+   * Requests that were served from a plan.
+   */
+  uint64_t hits;
+  /**
+   * Requests that came while a plan was followed, and were not in it.
+   */
+  uint64_t misses;
+  /**
+   * Plans that were made or adopted; all but the first are re-optimisations.
+   */
+  uint64_t plans;
+  /**
+   * Bytes of the largest arena so far.
+   */
+  uint64_t arena_peak;
+  /**
+   * The most bytes that were live outside the arena.
+   */
+  uint64_t fallback_peak;
+  /**
+   * The highest offset in the range that was in use so far, in bytes.
+   */
+  uint64_t footprint;
+  /**
+   * A sublet_state.
+   */
+  uint32_t state;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+} sublet_statistics;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1134,6 +1305,119 @@ sublet_status sublet_load_without_overhead(const struct sublet_row *rows,
                                            size_t workspace_size,
                                            uint64_t *load,
                                            struct sublet_error *error);
+
+/**
+ * The bookkeeping memory of an allocator with these parameters; about 300 bytes for each of its `events`.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_allocator_workspace(const struct sublet_allocator_params *params,
+                                         struct sublet_layout *layout,
+                                         struct sublet_error *error);
+
+/**
+ * Makes an allocator whose range is free. `workspace` stays lent until sublet_allocator_destroy; NULL with the size 0
+ * takes the system's memory, where there is one.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_allocator_create(const struct sublet_allocator_params *params,
+                                      void *workspace,
+                                      size_t workspace_size,
+                                      struct sublet_allocator **allocator,
+                                      struct sublet_error *error);
+
+/**
+ * Gives back what an allocator has: its range, if it is not the caller's, and its bookkeeping memory. Addresses that it
+ * has handed out are no longer. No other thread may be using it. NULL is nothing.
+ */
+void sublet_allocator_destroy(struct sublet_allocator *allocator);
+
+/**
+ * Memory of `bytes` bytes, which no other live block shares; 0 bytes are NULL. O(1) while the plan is followed.
+ *
+ * SUBLET_STATUS_OUT_OF_MEMORY: no hole of the range is large enough.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_malloc(struct sublet_allocator *allocator,
+                            size_t bytes,
+                            void **pointer,
+                            struct sublet_error *error);
+
+/**
+ * Gives back what sublet_malloc gave; NULL is nothing. O(1) while the plan is followed.
+ *
+ * SUBLET_STATUS_NOT_ALLOCATED: no live block begins there, and nothing has changed.
+ */
+sublet_status sublet_free(struct sublet_allocator *allocator, void *pointer, struct sublet_error *error);
+
+/**
+ * An iteration begins. From the first such call on iterations are told, and no longer looked for in the stream.
+ */
+sublet_status sublet_iteration_begin(struct sublet_allocator *allocator, struct sublet_error *error);
+
+/**
+ * The iteration ends. If there is no plan, or it was not served as planned, the next one is planned within this call.
+ *
+ * A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the iteration
+ * had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the arena.
+ */
+sublet_status sublet_iteration_end(struct sublet_allocator *allocator, struct sublet_error *error);
+
+/**
+ * Requests from here on are no part of the plan, and are served beside it, until sublet_resume.
+ */
+sublet_status sublet_interrupt(struct sublet_allocator *allocator, struct sublet_error *error);
+
+/**
+ * Requests from here on are part of the plan again.
+ */
+sublet_status sublet_resume(struct sublet_allocator *allocator, struct sublet_error *error);
+
+/**
+ * Follows a plan that was made elsewhere, from its first request on: blocks in the order in which an iteration
+ * allocates them, and their offsets. It is verified first, with a workspace as sublet_verify needs.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_adopt(struct sublet_allocator *allocator,
+                           const struct sublet_block *blocks,
+                           size_t block_count,
+                           const uint64_t *offsets,
+                           void *workspace,
+                           size_t workspace_size,
+                           struct sublet_error *error);
+
+/**
+ * What an allocator has done so far.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_stats(const struct sublet_allocator *allocator,
+                           struct sublet_statistics *statistics,
+                           struct sublet_error *error);
+
+/**
+ * Begins a trace of what the allocator is asked for, and forgets the one before. Blocks that are alive already are no
+ * part of it. It takes the system's memory, about 100 bytes a request, until the next one begins or the allocator
+ * ends; SUBLET_STATUS_UNAVAILABLE where there is none.
+ */
+sublet_status sublet_trace_begin(struct sublet_allocator *allocator, struct sublet_error *error);
+
+/**
+ * Ends the trace.
+ */
+sublet_status sublet_trace_end(struct sublet_allocator *allocator, struct sublet_error *error);
+
+/**
+ * Writes the trace as CSV that the command line reads (`sublet plan trace.csv`), ended by a zero.
+ *
+ * `needed`, which may be NULL, receives the bytes that the whole text takes with its zero. If `capacity` is less, the
+ * text is cut, still ended by a zero, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL; but a capacity of 0 is a
+ * question about `needed` alone, and no failure.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_export_trace(const struct sublet_allocator *allocator,
+                                  char *buffer,
+                                  size_t capacity,
+                                  size_t *needed,
+                                  struct sublet_error *error);
 
 #ifdef __cplusplus
 }  // extern "C"

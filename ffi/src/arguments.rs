@@ -27,6 +27,9 @@ macro_rules! plain {
 }
 pub(crate) use plain;
 
+// SAFETY: a pointer may hold anything as long as nobody follows it.
+unsafe impl<T> Plain for *mut T {}
+
 plain!(u8, i8, u32, i32, u64, usize, crate::error::sublet_error);
 
 /// Plain structs that begin with their own size in bytes as the caller knows it; all zeros are the defaults.

@@ -4,10 +4,10 @@ use core::ffi::c_char;
 use core::fmt::{self, Display, Write};
 
 use sublet_core::Error;
-use sublet_core::error::RowFault;
+use sublet_core::error::{Buffer, RowFault};
 use sublet_core::verify::Violation;
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Out};
 use crate::boundary::boundary;
 use crate::status::{self, sublet_status, sublet_status as S};
 
@@ -92,7 +92,18 @@ impl From<Error> for Failure {
             Error::Device => Self::of(S::Device),
             Error::HostTooSmall { needed, capacity } => Self::new(S::HostTooSmall, 0, needed, capacity),
             Error::OverLimit { least, limit } => Self::new(S::OverLimit, 0, least, limit),
-            // The C library checks lengths itself, because it alone knows arguments and bytes.
+            Error::OutOfMemory { needed, largest } => Self::new(S::OutOfMemory, 0, needed, largest),
+            Error::NotAllocated { address } => Self::new(S::NotAllocated, 0, 0, address),
+            Error::BufferTooSmall { buffer: Buffer::Live, needed, got } => {
+                Self::new(S::TooManyLive, 0, wide(needed), wide(got))
+            }
+            Error::BufferTooSmall { buffer: Buffer::Events, needed, got } => {
+                Self::new(S::TooManyEvents, 0, wide(needed), wide(got))
+            }
+            Error::BufferTooSmall { buffer: Buffer::Rows, needed, got } => {
+                Self::new(S::RecordFull, 0, wide(needed), wide(got))
+            }
+            // The lengths of others are looked at before, where arguments and bytes are known.
             Error::BufferTooSmall { .. } | _ => Self::of(S::Unnamed),
         }
     }
@@ -151,6 +162,17 @@ impl sublet_error {
             _ if is(S::Device) => Error::Device,
             _ if is(S::HostTooSmall) => Error::HostTooSmall { needed, capacity: got },
             _ if is(S::OverLimit) => Error::OverLimit { least: needed, limit: got },
+            _ if is(S::OutOfMemory) => Error::OutOfMemory { needed, largest: got },
+            _ if is(S::NotAllocated) => Error::NotAllocated { address: got },
+            _ if is(S::TooManyLive) => {
+                Error::BufferTooSmall { buffer: Buffer::Live, needed: count(needed)?, got: count(got)? }
+            }
+            _ if is(S::TooManyEvents) => {
+                Error::BufferTooSmall { buffer: Buffer::Events, needed: count(needed)?, got: count(got)? }
+            }
+            _ if is(S::RecordFull) => {
+                Error::BufferTooSmall { buffer: Buffer::Rows, needed: count(needed)?, got: count(got)? }
+            }
             _ => return None,
         })
     }
@@ -191,6 +213,7 @@ impl Display for sublet_error {
             _ if is(S::OverCapacity) => {
                 write!(f, "no plan within {got} bytes was found; it would take {needed}")
             }
+            _ if is(S::NoRawMemory) => write!(f, "there is no memory for {needed} bytes"),
             _ if is(S::RowUnknownValue) => write!(f, "row {index}: {got} is no event, or no kind of operator"),
             _ => f.write_str(status::words(status).to_str().unwrap_or_default()),
         }
@@ -217,12 +240,7 @@ pub unsafe extern "C" fn sublet_format_error(
         let mut text = Text { buffer, len: 0 };
         // A `Text` takes everything.
         let _ = write!(text, "{error}");
-        let len = text.end();
-        needed.set(len);
-        if capacity > 0 && capacity < len {
-            return Err(Failure::new(S::BufferTooSmall, 1, wide(len), wide(capacity)));
-        }
-        Ok(())
+        text.finish(1, needed)
     })
 }
 
@@ -234,8 +252,19 @@ pub(crate) struct Text<'a> {
 }
 
 impl Text<'_> {
+    /// Ends the text, says how long it is as a whole, and fails if it was cut; `position` is that of its buffer.
+    pub(crate) fn finish(self, position: u32, needed: Out<'_, usize>) -> Result<(), Failure> {
+        let capacity = self.buffer.len();
+        let len = self.end();
+        needed.set(len);
+        if capacity > 0 && capacity < len {
+            return Err(Failure::new(S::BufferTooSmall, position, wide(len), wide(capacity)));
+        }
+        Ok(())
+    }
+
     /// Ends the text, or as much as there is room for, by a zero; how long it is as a whole, with its zero.
-    pub(crate) fn end(self) -> usize {
+    fn end(self) -> usize {
         let last = self.buffer.len().saturating_sub(1).min(self.len);
         if let Some(zero) = self.buffer.get_mut(last) {
             *zero = 0;
@@ -277,6 +306,11 @@ mod tests {
             Error::Device,
             Error::HostTooSmall { needed: 16, capacity: 15 },
             Error::OverLimit { least: 17, limit: 16 },
+            Error::OutOfMemory { needed: 18, largest: 17 },
+            Error::NotAllocated { address: 19 },
+            Error::BufferTooSmall { buffer: Buffer::Live, needed: 20, got: 19 },
+            Error::BufferTooSmall { buffer: Buffer::Events, needed: 21, got: 20 },
+            Error::BufferTooSmall { buffer: Buffer::Rows, needed: 22, got: 21 },
         ];
         errors.extend(ROW_FAULTS.map(|(_, fault)| Error::Row { row: 18, fault }));
         errors

@@ -73,7 +73,9 @@ fn generated() -> String {
         sys_includes: ["stddef.h", "stdint.h"].map(str::to_owned).to_vec(),
         line_length: 120,
         export: ExportConfig {
-            include: ["sublet_solver", "sublet_event", "sublet_op_kind", "sublet_policy"].map(str::to_owned).to_vec(),
+            include: ["sublet_solver", "sublet_event", "sublet_op_kind", "sublet_policy", "sublet_state"]
+                .map(str::to_owned)
+                .to_vec(),
             ..ExportConfig::default()
         },
         function: FunctionConfig { must_use: Some("SUBLET_MUST_USE".to_owned()), ..FunctionConfig::default() },

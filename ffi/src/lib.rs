@@ -20,6 +20,8 @@ mod arguments;
 mod boundary;
 #[cfg(test)]
 mod header;
+mod lock;
+mod profile;
 pub mod workspace;
 
 // In the order of the header.
@@ -44,6 +46,8 @@ pub mod simulate;
 pub mod schedule;
 
 pub mod fit;
+
+pub mod allocator;
 
 /// `core` reaches no panic; the language asks for a handler all the same.
 #[cfg(not(any(feature = "std", test)))]

@@ -127,12 +127,6 @@ plain!(sublet_placement, sublet_place_params);
 unsafe impl Params for sublet_place_params {}
 
 impl sublet_place_params {
-    /// The solver, or what the argument at this position holds instead.
-    fn solver(&self, position: u32) -> Result<Solver, Failure> {
-        let known = SOLVERS.iter().find(|(number, ..)| *number as u32 == self.solver);
-        known.map(|&(_, solver, _)| solver).ok_or(Failure::new(S::UnknownValue, position, 0, self.solver.into()))
-    }
-
     fn options(&self) -> Options {
         let or = |n: u64, default: u64| if n == 0 { default } else { n };
         let Options { seed, work, nodes, .. } = Options::default();
@@ -143,6 +137,12 @@ impl sublet_place_params {
             nodes: or(self.nodes, nodes),
         }
     }
+}
+
+/// The solver of this number, or what the argument at this position holds instead.
+pub(crate) fn solver(number: u32, position: u32) -> Result<Solver, Failure> {
+    let known = SOLVERS.iter().find(|&&(n, ..)| n as u32 == number);
+    known.map(|&(_, solver, _)| solver).ok_or(Failure::new(S::UnknownValue, position, 0, number.into()))
 }
 
 impl From<Summary> for sublet_placement {
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn sublet_place_workspace(
         let n = arguments.count(block_count)?;
         // SAFETY: the header asks for pointers that hold what they are to hold.
         let (params, layout) = unsafe { (arguments.params(params)?, arguments.result(layout)?) };
-        layout.set(needed(params.solver(1)?, n, 0)?.layout());
+        layout.set(needed(solver(params.solver, 1)?, n, 0)?.layout());
         Ok(())
     })
 }
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn sublet_place(
         let mut arguments = Arguments::new();
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (blocks, params) = unsafe { (arguments.input(blocks, block_count)?, arguments.params(params)?) };
-        let solver = params.solver(2)?;
+        let solver = solver(params.solver, 2)?;
         let needed = needed(solver, block_count, 1)?;
         // SAFETY: as above.
         let (mut room, offsets, placement) = unsafe {

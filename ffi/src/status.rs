@@ -105,6 +105,21 @@ pub enum sublet_status {
     HostTooSmall = 111,
     /// Nothing that was tried stays within `got` bytes; `needed` are enough.
     OverLimit = 112,
+
+    /// No hole of the range holds `needed` bytes; the largest has `got`.
+    OutOfMemory = 130,
+    /// No live block begins at `got`.
+    NotAllocated = 131,
+    /// More blocks are alive at once, `needed`, than there is room for, `got`.
+    TooManyLive = 132,
+    /// The iteration has more mallocs and frees, `needed`, than there is room for, `got`.
+    TooManyEvents = 133,
+    /// The record has room for `got` rows; `needed` are enough so far.
+    RecordFull = 134,
+    /// There is no memory for `needed` bytes of a range or of bookkeeping.
+    NoRawMemory = 135,
+    /// This library was built without the standard library, and cannot.
+    Unavailable = 136,
 }
 
 use sublet_status as S;
@@ -121,7 +136,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status with its words.
-const WORDS: [(S, &CStr); 45] = [
+const WORDS: [(S, &CStr); 52] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -167,4 +182,11 @@ const WORDS: [(S, &CStr); 45] = [
     (S::Device, c"the device has no times to compute with"),
     (S::HostTooSmall, c"what is swapped does not fit on the host"),
     (S::OverLimit, c"nothing that was tried stays within the limit"),
+    (S::OutOfMemory, c"no hole of the range is large enough"),
+    (S::NotAllocated, c"no live block begins at this address"),
+    (S::TooManyLive, c"more blocks are alive at once than there is room for"),
+    (S::TooManyEvents, c"the iteration has more mallocs and frees than there is room for"),
+    (S::RecordFull, c"the record is full"),
+    (S::NoRawMemory, c"there is no memory for the range or the bookkeeping"),
+    (S::Unavailable, c"not without the standard library"),
 ];

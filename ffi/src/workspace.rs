@@ -92,11 +92,26 @@ impl<'a> Room<'a> {
         self.slice(n, |_| Ok::<T, Infallible>(value)).unwrap_or_else(|never| match never {})
     }
 
-    /// What is left, as `core` takes it: first the words, then the indices.
-    pub(crate) fn workspace(self, len: WorkspaceLen) -> Workspace<'a> {
+    /// Room for one value that is written later; none if there is too little.
+    pub(crate) fn uninit<T>(&mut self) -> Option<&'a mut MaybeUninit<T>> {
+        const { assert!(align_of::<T>() <= align_of::<u64>()) };
+        let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words_of::<T>(1))?;
+        self.words = back;
+        // SAFETY: the words hold the value, are aligned for it, and nobody else has them.
+        Some(unsafe { &mut *front.as_mut_ptr().cast::<MaybeUninit<T>>() })
+    }
+
+    /// What is left: the words first, then indices.
+    pub(crate) fn parts(self, len: WorkspaceLen) -> (&'a mut [u64], &'a mut [u32]) {
         let (words, indices) = self.words.split_at_mut_checked(len.words).unwrap_or_default();
         // SAFETY: a word holds two indices, any bytes are one, and alignment only falls.
         let indices = unsafe { slice::from_raw_parts_mut(indices.as_mut_ptr().cast::<u32>(), indices.len() * 2) };
+        (words, indices)
+    }
+
+    /// What is left, as `core` takes it for a call.
+    pub(crate) fn workspace(self, len: WorkspaceLen) -> Workspace<'a> {
+        let (words, indices) = self.parts(len);
         Workspace::new(words, indices)
     }
 }

@@ -64,5 +64,6 @@ void test_verify(void);
 void test_trace(void);
 void test_schedule(void);
 void test_fit(void);
+void test_allocator(void);
 
 #endif

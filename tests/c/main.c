@@ -20,6 +20,7 @@ int main(void) {
     test_trace();
     test_schedule();
     test_fit();
+    test_allocator();
     puts("all checks passed");
     return 0;
 }
