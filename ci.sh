@@ -80,7 +80,7 @@ install_library() {
     cargo build --release --locked -p sublet-ffi
     local built=${CARGO_TARGET_DIR:-target}/release to=${DESTDIR:-}$prefix
     install -d "$to/include" "$to/lib/pkgconfig" "$to/lib/cmake/sublet"
-    install -m 644 include/sublet.h* "$to/include"
+    install -m 644 include/sublet.h include/sublet.hpp "$to/include"
     install -m 644 "$built/libsublet.a" "$to/lib"
     install -m 755 "$built/libsublet.so" "$to/lib/libsublet.so.$version"
     ln -sf "libsublet.so.$version" "$to/lib/libsublet.so.$so"

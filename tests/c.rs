@@ -144,6 +144,127 @@ fn under_valgrind(language: Language) {
 }
 
 #[test]
+fn cpp17() {
+    passes(Language::Cpp, "plain", &[]);
+}
+
+#[test]
+fn cpp17_under_the_sanitizers() {
+    passes(Language::Cpp, "sanitized", &SANITIZERS);
+}
+
+#[test]
+fn cpp17_under_valgrind() {
+    under_valgrind(Language::Cpp);
+}
+
+const EXAMPLE: &str = "6 requests served from a plan of 12 MiB\n";
+
+fn example() -> PathBuf {
+    Path::new(ROOT).join("examples/c")
+}
+
+/// As a user's makefile would: the compiler and pkg-config, nothing else.
+#[test]
+fn the_example_builds_by_pkg_config() {
+    let Some(cc) = tool(&["cc", "gcc", "clang"], "the example in C") else { return };
+    let Some(pkg_config) = tool(&["pkg-config", "pkgconf"], "the example by pkg-config") else { return };
+    let lib = prefix().join("lib");
+    let ask = |flags: &[&str]| {
+        run(Command::new(pkg_config).args(flags).arg("sublet").env("PKG_CONFIG_PATH", lib.join("pkgconfig")))
+    };
+    assert_eq!(ask(&["--modversion"]).trim(), env!("CARGO_PKG_VERSION"));
+    let to = folder().join("example");
+    for (kind, flags) in [("shared", &["--cflags", "--libs"][..]), ("static", &["--cflags", "--libs", "--static"])] {
+        let mut flags: Vec<String> = ask(flags).split_whitespace().map(str::to_owned).collect();
+        if kind == "static" {
+            // Both libraries lie side by side; the linker takes the shared one unless it is told.
+            let at = flags.iter().position(|f| f == "-lsublet").unwrap();
+            flags.splice(at..=at, ["-Wl,-Bstatic", "-lsublet", "-Wl,-Bdynamic"].map(str::to_owned));
+        }
+        run(Command::new(cc).arg(example().join("replay.c")).args(&flags).arg("-o").arg(&to));
+        let mut program = Command::new(&to);
+        if kind == "shared" {
+            program.env("LD_LIBRARY_PATH", &lib);
+        }
+        assert_eq!(run(&mut program), EXAMPLE);
+    }
+}
+
+#[test]
+fn the_example_builds_by_cmake() {
+    if tool(&["cc", "gcc", "clang"], "the example in C").is_none() {
+        return;
+    }
+    let Some(cmake) = tool(&["cmake"], "the example by CMake") else { return };
+    let build = folder().join("cmake");
+    let _ = std::fs::remove_dir_all(&build);
+    run(Command::new(cmake)
+        .arg("-S")
+        .arg(example())
+        .arg("-B")
+        .arg(&build)
+        .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display())));
+    run(Command::new(cmake).arg("--build").arg(&build));
+    for program in ["replay", "replay_static"] {
+        assert_eq!(run(&mut Command::new(build.join(program))), EXAMPLE);
+    }
+}
+
+/// A program finds the library by its SONAME; what is installed leads from there to the file.
+#[test]
+fn the_library_has_its_name() {
+    let lib = prefix().join("lib");
+    let file = format!("libsublet.so.{}", env!("CARGO_PKG_VERSION"));
+    for link in ["libsublet.so", "libsublet.so.0"] {
+        assert_eq!(std::fs::canonicalize(lib.join(link)).unwrap().file_name().unwrap(), file.as_str());
+    }
+    let Some(readelf) = tool(&["readelf", "llvm-readelf"], "the SONAME") else { return };
+    let dynamic = run(Command::new(readelf).arg("-d").arg(lib.join("libsublet.so")));
+    assert!(dynamic.contains("[libsublet.so.0]"), "{dynamic}");
+}
+
+/// Packagers install into a folder that is not the one where it will be.
+#[test]
+fn destdir_is_in_front_of_the_prefix() {
+    prefix();
+    let stage = folder().join("stage");
+    let _ = std::fs::remove_dir_all(&stage);
+    run(Command::new(format!("{ROOT}/ci.sh")).args(["install", "/opt/sublet"]).env("DESTDIR", &stage));
+    let pc = std::fs::read_to_string(stage.join("opt/sublet/lib/pkgconfig/sublet.pc")).unwrap();
+    assert!(pc.starts_with("prefix=/opt/sublet\n") && !pc.contains('@'), "{pc}");
+    for installed in ["include/sublet.h", "include/sublet.hpp", "lib/libsublet.a", "lib/libsublet.so.0"] {
+        assert!(stage.join("opt/sublet").join(installed).exists(), "{installed}");
+    }
+}
+
+/// Without the standard library: the same program but for what needs it, and no symbol but those of a C compiler.
+#[test]
+fn firmware() {
+    let Some([cc, standard]) = Language::C.compiler("the library for firmware") else { return };
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let target = folder().join("firmware");
+    run(Command::new(cargo)
+        .args(["rustc", "--locked", "--package", "sublet-ffi", "--lib", "--no-default-features"])
+        .args(["--profile", "firmware", "--crate-type", "staticlib", "--target-dir"])
+        .arg(&target)
+        .current_dir(ROOT));
+    let program = folder().join("firmware.bin");
+    let statuses = header().lines().filter(|l| l.starts_with("  SUBLET_STATUS_")).count();
+    run(Command::new(cc)
+        .args([standard, "-O1", "-DFIRMWARE", "-pthread"])
+        .arg(format!("-DCARGO_VERSION=\"{}\"", env!("CARGO_PKG_VERSION")))
+        .arg(format!("-DSTATUSES={statuses}"))
+        .arg("-I")
+        .arg(Path::new(ROOT).join("include"))
+        .args(Language::C.sources())
+        .arg(target.join("firmware/libsublet.a"))
+        .arg("-o")
+        .arg(&program));
+    assert_eq!(run(&mut Command::new(program)), "all checks passed\n");
+}
+
+#[test]
 fn the_library_exports_what_the_header_declares() {
     let declared = functions();
     assert!(declared.len() > 10, "{declared:?}");
