@@ -14,7 +14,8 @@
 //! 4. *Diverged*: an iteration that was not served as planned is planned anew, from its own record, before the next.
 //!
 //! Where iterations are told ([`begin_iteration`](Allocator::begin_iteration)) each of them is recorded. Where they are
-//! not, [`Detector`] finds them: it watches while there is no plan, and again from the first request that diverges.
+//! not, [`Detector`] finds them: it watches until the plan's period cannot be part of a longer one, and again from the
+//! first request that diverges.
 //!
 //! A plan is given up at once when most of an iteration differs, or when the pool runs out of memory: the arena goes back
 //! to the pool, all but its live blocks, which become blocks of the pool where they are. The memory is then never
@@ -177,10 +178,11 @@ pub struct Allocator<'a> {
     /// Whether requests are part of the iteration, and whether their events are recorded.
     covered: bool,
     recording: bool,
-    /// Events of the told iteration.
+    /// Of the told iteration: its events, and those of them that free a block of it.
     events: usize,
-    /// The hits when the plan was taken up.
-    hits_before: u64,
+    frees: usize,
+    /// Blocks of the plan.
+    planned: usize,
     done: Statistics,
 }
 
@@ -215,7 +217,8 @@ impl<'a> Allocator<'a> {
             covered: true,
             recording: true,
             events: 0,
-            hits_before: 0,
+            frees: 0,
+            planned: 0,
             done: Statistics::default(),
         })
     }
@@ -261,9 +264,9 @@ impl<'a> Allocator<'a> {
     /// An iteration begins: from the first such call on, iterations are told and not looked for.
     pub fn begin_iteration(&mut self) {
         (self.told, self.inside) = (true, true);
-        self.detector.restart(0);
+        self.detector.restart();
         self.replay.restart();
-        self.events = 0;
+        (self.events, self.frees) = (0, 0);
         self.update();
     }
 
@@ -271,15 +274,16 @@ impl<'a> Allocator<'a> {
     /// [`begin_iteration`](Self::begin_iteration) before it nothing happens.
     ///
     /// # Errors
-    /// Why there is no plan: [`Error::BufferTooSmall`] if the iteration had more events than the [`Config`] allows,
-    /// [`Error::OutOfMemory`] if no hole is large enough for the arena. The allocator goes on without one.
+    /// Why there is no new plan: [`Error::BufferTooSmall`] if the iteration had more events than the [`Config`] allows:
+    /// the plan there was then stays; [`Error::OutOfMemory`] if no hole is large enough for the arena. The allocator goes on.
     pub fn end_iteration(&mut self) -> Result<(), Error> {
         if !core::mem::take(&mut self.inside) {
             return Ok(());
         }
         self.update();
         let followed = self.replay.restart();
-        if self.arena_len > 0 && followed {
+        // More frees than planned: blocks that lived on when the plan was made do not any more, and can be planned.
+        if self.arena_len > 0 && followed && self.frees <= self.planned {
             return Ok(());
         }
         if self.events > self.config.events {
@@ -320,17 +324,17 @@ impl<'a> Allocator<'a> {
         }
         self.give_up_plan();
         let followed = follow_plan(&mut self.pool, &mut self.replay, plan, &[], 0, self.scratch.reborrow());
-        self.take_up(followed)?;
+        self.take_up(followed, plan.blocks().len())?;
         self.recording = self.inside;
         Ok(())
     }
 
     /// Where it stands.
     #[must_use]
-    pub const fn state(&self) -> State {
+    pub fn state(&self) -> State {
         if self.arena_len == 0 {
             State::Profile
-        } else if self.replay.is_followed() && (self.told || !self.recording) {
+        } else if self.replay.is_followed() && (self.told || self.detector.period().is_some()) {
             State::Replay
         } else {
             State::Diverged
@@ -381,7 +385,7 @@ impl<'a> Allocator<'a> {
     fn malloc_missed(&mut self, size: u64) -> Result<u64, Error> {
         self.done.misses += 1;
         if !self.recording && !self.replay.is_followed() {
-            self.detector.restart(2 * (self.done.hits - self.hits_before));
+            self.detector.restart();
             self.recording = true;
         }
         if self.replay.is_hopeless() {
@@ -412,18 +416,21 @@ impl<'a> Allocator<'a> {
     fn note(&mut self, event: Event, size: u64, last: u32) {
         if self.told {
             self.events += 1;
+            self.frees += usize::from(event == Event::Free);
             self.detector.record(event, size, last);
             return;
         }
+        let before = self.detector.period();
         self.detector.push(event, size, last);
-        if let Some(period) = self.detector.period() {
-            let cut = iteration::best_cut(&self.detector, period);
-            let planned = self.plan(period, cut);
-            self.recording = planned.is_err() || self.arena_len == 0;
-            if self.recording {
-                // No use in planning again before the period has gone on for longer.
-                self.detector.restart(0);
+        match self.detector.period() {
+            Some(period) if before != Some(period) => {
+                let cut = iteration::best_cut(&self.detector, period);
+                // Where there is no room for it there may be later, when the period is found again.
+                if self.plan(period, cut).is_err() {
+                    self.detector.restart();
+                }
             }
+            _ => self.recording = !self.detector.is_settled() || self.arena_len == 0,
         }
     }
 
@@ -443,13 +450,13 @@ impl<'a> Allocator<'a> {
         place::place(self.config.solver, inside, &options, scratch.reborrow(), offsets)?;
         let plan = verify::verify(inside, offsets, &options.constraints, scratch.reborrow())?;
         let followed = follow_plan(&mut self.pool, &mut self.replay, &plan, outside, cut, scratch);
-        self.take_up(followed)
+        self.take_up(followed, found.planned)
     }
 
     /// What [`follow_plan`] has done counts from here on.
-    fn take_up(&mut self, followed: Result<(u64, u64), Error>) -> Result<(), Error> {
+    fn take_up(&mut self, followed: Result<(u64, u64), Error>, planned: usize) -> Result<(), Error> {
         (self.arena, self.arena_len) = followed?;
-        self.hits_before = self.done.hits;
+        self.planned = planned;
         self.done.plans += 1;
         self.done.arena_peak = self.done.arena_peak.max(self.arena_len);
         self.update();

@@ -173,14 +173,15 @@ impl<'a> Detector<'a> {
         self.candidate.filter(|c| c.accepted).map(|c| c.period)
     }
 
-    /// Forgets the events, for a stream that was not watched for a while; `unwatched` is for how many events an accepted
-    /// period has gone on meanwhile before it broke.
-    pub fn restart(&mut self, unwatched: u64) {
-        if let Some(c) = self.candidate.take().filter(|c| c.accepted) {
-            self.ended = Some((c.period, c.run().saturating_add(unwatched), 0));
-        }
-        self.held = 0;
-        self.fingerprint = 0;
+    /// Whether the accepted period has repeated so often that it cannot be part of a longer one that fits into memory.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.candidate.is_some_and(|c| c.accepted && c.run() >= u64::from(2 * self.longest))
+    }
+
+    /// Forgets the events, for a stream that was not watched for a while. Positions from before are no longer known.
+    pub fn restart(&mut self) {
+        (self.held, self.fingerprint, self.candidate, self.ended) = (0, 0, None, None);
     }
 
     /// The position that the next event will have.
