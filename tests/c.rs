@@ -191,6 +191,40 @@ fn the_example_builds_by_pkg_config() {
     }
 }
 
+/// The first block of this language in the page about C.
+fn documented(language: &str) -> String {
+    let page = std::fs::read_to_string(Path::new(ROOT).join("docs/c.md")).unwrap();
+    let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
+    rest.split_once("```").unwrap().0.to_owned()
+}
+
+#[test]
+fn the_page_about_c_tells_the_truth() {
+    assert_eq!(documented("c"), std::fs::read_to_string(example().join("replay.c")).unwrap());
+    let Some([cpp, standard]) = Language::Cpp.compiler("the example in C++") else { return };
+    let lib = prefix().join("lib");
+    let (source, program) = (folder().join("documented.cpp"), folder().join("documented"));
+    std::fs::write(&source, documented("cpp")).unwrap();
+    run(Command::new(cpp)
+        .args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"])
+        .arg(prefix().join("include"))
+        .args([&source, Path::new("-o"), &program, Path::new("-L"), &lib])
+        .args(["-lsublet", &format!("-Wl,-rpath,{}", lib.display())]));
+    assert_eq!(run(&mut Command::new(program)), "4 requests served from a plan\n");
+}
+
+/// Exactly as printed, from the clone to what the program says.
+#[test]
+fn the_commands_on_the_page_about_c_work() {
+    if tool(&["cc"], "the commands of docs/c.md").is_none() || tool(&["pkg-config"], "those of docs/c.md").is_none() {
+        return;
+    }
+    prefix();
+    let last =
+        documented("sh").lines().map(|line| run(Command::new("bash").args(["-euc", line]).current_dir(ROOT))).last();
+    assert_eq!(last.unwrap(), EXAMPLE);
+}
+
 #[test]
 fn the_example_builds_by_cmake() {
     if tool(&["cc", "gcc", "clang"], "the example in C").is_none() {

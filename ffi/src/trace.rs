@@ -82,17 +82,21 @@ const EVENTS: [(sublet_event, Event); 6] = [
     (sublet_event::SwapIn, Event::SwapIn),
 ];
 
+/// The event of this number.
+pub(crate) fn event(number: u32) -> Option<Event> {
+    EVENTS.iter().find(|&&(e, _)| e as u32 == number).map(|&(_, event)| event)
+}
+
 impl sublet_row {
     /// As `core` has it, or the value that it does not know.
     fn row(&self) -> Result<Row, u32> {
-        let event = EVENTS.iter().find(|&&(e, _)| e as u32 == self.event).map(|&(_, event)| event);
         let op = match self.op_kind {
             k if k == sublet_op_kind::None as u32 => Op::None,
             k if k == sublet_op_kind::First as u32 => Op::First(self.op),
             k if k == sublet_op_kind::Again as u32 => Op::Again(self.op),
             unknown => return Err(unknown),
         };
-        let event = event.ok_or(self.event)?;
+        let event = event(self.event).ok_or(self.event)?;
         Ok(Row { time_ns: self.time_ns, bytes: self.bytes, block: self.block, op, event })
     }
 }

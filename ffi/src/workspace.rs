@@ -31,6 +31,8 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
+    pub(crate) const NOTHING: Self = Self { words: 0 };
+
     pub(crate) const fn workspace(len: WorkspaceLen) -> Self {
         Self { words: len.words + len.indices.div_ceil(2) }
     }

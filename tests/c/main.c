@@ -21,6 +21,10 @@ int main(void) {
     test_schedule();
     test_fit();
     test_allocator();
+    test_recorder();
+    test_detector();
+    test_replay();
+    test_pool();
     puts("all checks passed");
     return 0;
 }
