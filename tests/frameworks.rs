@@ -1,0 +1,90 @@
+//! The C library in real frameworks: libtorch trains, OpenCV's dnn module infers, first with their own memory and then
+//! with the library's. The results have to be the same, bit for bit, and the memory what the plan says.
+
+mod installed;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+use installed::{folder, prefix, run, tool};
+
+/// Compiles a program of `tests/frameworks` and runs it; the figures that it prints. None where `header`, a file that
+/// the framework brings, is not there.
+fn figures(name: &str, header: &str, flags: &[&str], arguments: &[&str]) -> Option<HashMap<String, f64>> {
+    let skipped = format!("{name} with the library's memory");
+    let compiler = tool(&["c++", "g++", "clang++"], &skipped)?;
+    if !Path::new(header).exists() {
+        eprintln!("skipped: {skipped}; there is no {header}");
+        return None;
+    }
+    let (lib, to) = (prefix().join("lib"), folder().join(name));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("frameworks").join(name).with_extension("cpp");
+    // Two tests may want the same program.
+    static COMPILED: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+    let mut compiled = COMPILED.lock().unwrap();
+    if !compiled.contains(&name.to_owned()) {
+        let mut command = Command::new(compiler);
+        command.args(["-std=c++17", "-O1", "-pthread"]).arg(source).arg("-o").arg(&to);
+        command.arg("-I").arg(prefix().join("include")).arg("-L").arg(&lib);
+        command.arg(format!("-Wl,-rpath,{}", lib.display())).arg("-lsublet").args(flags);
+        run(&mut command);
+        compiled.push(name.to_owned());
+    }
+    drop(compiled);
+    let printed = run(Command::new(&to).args(arguments));
+    println!("{name} {}\n{printed}", arguments.join(" "));
+    let figure = |line: &str| line.split_once(' ').map(|(name, value)| (name.to_owned(), value.parse().unwrap()));
+    printed.lines().map(figure).collect()
+}
+
+fn libtorch(mode: &str) {
+    let flags = ["-I/usr/include/torch/csrc/api/include", "-ltorch", "-ltorch_cpu", "-lc10"];
+    let Some(found) = figures("libtorch", "/usr/include/torch/csrc/api/include/torch/torch.h", &flags, &[mode]) else {
+        return;
+    };
+    assert_eq!(found["losses_that_differ"], 0.0);
+    assert!(found["arena_bytes"] <= 1.01 * found["max_load_bytes"]);
+    assert!(found["hits_from_third_iteration"] >= 0.99);
+    // The batch changes half way; in the third iteration from then on the new plan serves.
+    assert!(found["hits_from_third_after_change"] >= 0.99);
+}
+
+#[test]
+fn libtorch_trains_to_the_same_losses_when_iterations_are_marked() {
+    libtorch("marked");
+}
+
+#[test]
+fn libtorch_trains_to_the_same_losses_when_iterations_are_found() {
+    libtorch("detected");
+}
+
+/// Caffe itself is not at hand: its part is played by `stub.hpp`, which calls the two functions as it does.
+#[test]
+fn caffe_takes_its_memory_from_the_library() {
+    let skipped = "the functions for Caffe";
+    let Some(compiler) = tool(&["c++", "g++", "clang++"], skipped) else { return };
+    let (lib, to) = (prefix().join("lib"), folder().join("caffe"));
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/caffe");
+    run(Command::new(compiler)
+        .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", "-pthread", "-o"])
+        .arg(&to)
+        .arg(example.join("network.cpp"))
+        .arg("-I")
+        .arg(prefix().join("include"))
+        .arg("-L")
+        .arg(&lib)
+        .args(["-lsublet", &format!("-Wl,-rpath,{}", lib.display())]));
+    let printed = run(&mut Command::new(to));
+    assert!(printed.ends_with("0 of 16 requests of the last iteration were not in the plan\n"), "{printed}");
+}
+
+#[test]
+fn opencv_infers_the_same() {
+    let flags = ["-I/usr/include/opencv4", "-lopencv_core", "-lopencv_dnn"];
+    let Some(found) = figures("opencv", "/usr/include/opencv4/opencv2/dnn.hpp", &flags, &[]) else { return };
+    assert_eq!(found["outputs_that_differ"], 0.0);
+    assert!(found["hits_from_third_after_change"] >= 0.99);
+    assert!(found["arena_bytes"] <= 1.01 * found["max_load_bytes"]);
+}
