@@ -4,7 +4,8 @@
 #   ./ci.sh check      formatting, lints, documentation
 #   ./ci.sh test       all tests; counts what ran and what was skipped
 #   ./ci.sh readme     the commands of README.md, exactly as printed there, but for the tests, which are the above
-#   ./ci.sh tools      installs what the tests use beside Rust: Chromium, solvers, C tools
+#   ./ci.sh embedded   firmware on an emulated Cortex-M prints the host's plan; core's tests on 64-bit Arm
+#   ./ci.sh tools      installs what the tests use beside Rust: Chromium, solvers, C tools, emulators, frameworks
 #   ./ci.sh all        everything above but the tools
 #
 #   ./ci.sh install PREFIX    builds the C library and installs it with its headers, for pkg-config and CMake,
@@ -58,18 +59,55 @@ readme() {
     done
 }
 
+# Debian's compiler brings the sources of the standard library, from which `core` is built for a microcontroller.
+debian_cargo() {
+    RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc RUSTC_BOOTSTRAP=1 /usr/bin/cargo "$@"
+}
+
+embedded() {
+    local out=$PWD/target/embedded
+    mkdir -p "$out"
+    (cd firmware && debian_cargo run --release --locked -Zbuild-std=core) > "$out/firmware.plan.csv"
+    cargo run --release --locked --quiet -p sublet-cli -- \
+        plan traces/chainer_googlenet_infer.csv --solver portfolio --output "$out/host.plan.csv" > /dev/null
+    cmp "$out/firmware.plan.csv" "$out/host.plan.csv"
+    echo "firmware: $(($(wc -l < "$out/host.plan.csv") - 1)) blocks, the same plan as the host's"
+    arm-none-eabi-size firmware/target/thumbv7em-none-eabihf/release/sublet-firmware
+
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+        CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64-static \
+        debian_cargo test -p sublet-core --lib --locked --target aarch64-unknown-linux-gnu
+}
+
+# What is needed, a program or a file, and the packages of Debian that bring it.
+packages() {
+    local wanted=(
+        chromium:chromium chromedriver:chromium-driver
+        c++:gcc,g++,libc6-dev make:make cmake:cmake pkg-config:pkg-config valgrind:valgrind
+        /usr/include/torch/csrc/api/include/torch/torch.h:libtorch-dev
+        /usr/include/opencv4/opencv2/dnn.hpp:libopencv-dnn-dev
+        qemu-system-arm:qemu-system-arm ld.lld-14:lld-14 arm-none-eabi-size:binutils-arm-none-eabi
+        qemu-aarch64-static:qemu-user-static aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu,libc6-dev-arm64-cross
+        /usr/bin/rustc:rustc-web,cargo-web,rust-web-src,libstd-rust-web-dev,libstd-rust-web-dev:arm64
+    )
+    for entry in "${wanted[@]}"; do
+        local what=${entry%%:*}
+        if ! command -v "$what" > /dev/null && [ ! -e "$what" ]; then
+            tr ',' '\n' <<< "${entry#*:}"
+        fi
+    done
+}
+
 tools() {
-    if ! command -v chromium > /dev/null || ! command -v chromedriver > /dev/null; then
+    local missing
+    mapfile -t missing < <(packages)
+    if [ "${#missing[@]}" -gt 0 ]; then
+        dpkg --add-architecture arm64
         apt-get update -qq
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver > /dev/null
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
     fi
     if [ ! -x "$oracles/bin/python" ]; then
         python3 -m venv "$oracles"
-    fi
-    if ! command -v valgrind > /dev/null || ! command -v cmake > /dev/null || ! command -v pkg-config > /dev/null; then
-        apt-get update -qq
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-            gcc g++ libc6-dev make cmake pkg-config valgrind > /dev/null
     fi
     "$oracles/bin/pip" install --quiet --disable-pip-version-check highspy ortools
 }
@@ -103,11 +141,13 @@ case "${1:-all}" in
     check) check ;;
     test) test_all ;;
     readme) readme ;;
+    embedded) embedded ;;
     tools) tools ;;
     install) install_library "${2:?install needs a PREFIX}" ;;
     all)
         check
         readme
+        embedded
         test_all
         ;;
     *)

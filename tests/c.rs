@@ -1,45 +1,12 @@
 //! The C library as a stranger meets it: installed by `ci.sh install`, then compiled against in C and in C++, with the
 //! compiler alone, by pkg-config and by CMake; plain, under the sanitizers, and under valgrind.
 
+mod installed;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-
-/// Where everything that is made here goes.
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("c")
-}
-
-/// The library under a prefix of its own, installed once.
-fn prefix() -> &'static Path {
-    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
-    PREFIX.get_or_init(|| {
-        let prefix = folder().join("prefix");
-        let _ = std::fs::remove_dir_all(&prefix);
-        run(Command::new(format!("{ROOT}/ci.sh")).arg("install").arg(&prefix).env_remove("DESTDIR"));
-        prefix
-    })
-}
-
-/// Runs a command, which must succeed; what it printed.
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{command:?}: {}\n{out}{err}", output.status);
-    out.into_owned()
-}
-
-/// The first of these programs that is here, or a line about what is skipped without it.
-fn tool(names: &[&'static str], skipped: &str) -> Option<&'static str> {
-    let there = |name: &&&str| Command::new(name).arg("--version").output().is_ok_and(|o| o.status.success());
-    let found = names.iter().find(there).copied();
-    if found.is_none() {
-        eprintln!("skipped: {skipped}; there is no {}", names.join(" or "));
-    }
-    found
-}
+use installed::{ROOT, folder, prefix, run, tool};
 
 #[derive(Clone, Copy)]
 enum Language {

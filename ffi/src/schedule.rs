@@ -4,8 +4,8 @@ use core::ffi::c_void;
 
 use sublet_core::Block;
 use sublet_core::simulate::Timing;
-use sublet_core::trace::{Recorded, Row};
 use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::{Recorded, Row};
 use sublet_core::verify::schedule::{self, Room};
 
 use crate::arguments::{Arguments, Params, plain};

@@ -1,0 +1,83 @@
+//! Plans, verifies and prints the memory of GoogLeNet's inference on a Cortex-M with 64 KiB of RAM.
+//!
+//! The recorded iteration lies in the flash; everything else is in arrays whose size the compiler knows.
+//! What is printed is the plan as `sublet plan` writes it on a desktop, byte for byte.
+#![no_std]
+#![no_main]
+
+use core::fmt::Write;
+use core::panic::PanicInfo;
+
+use cortex_m_rt::entry;
+use cortex_m_semihosting::{debug, hio};
+use heapless::String;
+use sublet_core::place::{self, Options, Solver};
+use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::{Event, Op, Row};
+use sublet_core::{Block, Error, Workspace, WorkspaceLen, verify};
+
+const ROWS: &[Row] = include!(concat!(env!("OUT_DIR"), "/rows.rs"));
+const BLOCKS: usize = mallocs(ROWS);
+const SOLVER: Solver = Solver::Portfolio;
+const SCRATCH: WorkspaceLen =
+    place::workspace_of(SOLVER, BLOCKS).max(verify::workspace(BLOCKS)).max(liveness::workspace(BLOCKS));
+
+const fn mallocs(rows: &[Row]) -> usize {
+    let (mut row, mut count) = (0, 0);
+    while row < rows.len() {
+        if matches!(rows[row].event, Event::Malloc) {
+            count += 1;
+        }
+        row += 1;
+    }
+    count
+}
+
+#[entry]
+fn main() -> ! {
+    // All that planning takes beside the stack.
+    static mut PLANNED: [Block; BLOCKS] = [Block::new(0, 0, 0); BLOCKS];
+    static mut NAMES: [Stay; BLOCKS] = [Stay { block: 0, ordinal: 0 }; BLOCKS];
+    static mut OFFSETS: [u64; BLOCKS] = [0; BLOCKS];
+    static mut WORDS: [u64; SCRATCH.words] = [0; SCRATCH.words];
+    static mut INDICES: [u32; SCRATCH.indices] = [0; SCRATCH.indices];
+    debug::exit(match run(PLANNED, NAMES, OFFSETS, Workspace::new(WORDS, INDICES)) {
+        Ok(()) => debug::EXIT_SUCCESS,
+        Err(_) => debug::EXIT_FAILURE,
+    });
+    loop {}
+}
+
+fn run(
+    blocks: &mut [Block],
+    names: &mut [Stay],
+    offsets: &mut [u64],
+    mut scratch: Workspace<'_>,
+) -> Result<(), Error> {
+    liveness::lifetimes(ROWS, BLOCKS, scratch.reborrow(), blocks, names)?;
+    let options = Options::default();
+    place::place(SOLVER, blocks, &options, scratch.reborrow(), offsets)?;
+    let plan = verify::verify(blocks, offsets, &options.constraints, scratch)?;
+    print("id,lower,upper,size,offset\n");
+    for ((name, block), offset) in names.iter().zip(plan.blocks()).zip(plan.offsets()) {
+        let mut line = String::<80>::new();
+        let Block { start, end, size, .. } = block;
+        if writeln!(line, "{},{start},{end},{size},{offset}", name.block).is_ok() {
+            print(&line);
+        }
+    }
+    Ok(())
+}
+
+/// Writes to the standard output of the debugger, which is that of the emulator.
+fn print(text: &str) {
+    if let Ok(mut out) = hio::hstdout() {
+        let _ = out.write_all(text.as_bytes());
+    }
+}
+
+#[panic_handler]
+fn panic(_: &PanicInfo<'_>) -> ! {
+    debug::exit(debug::EXIT_FAILURE);
+    loop {}
+}
