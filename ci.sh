@@ -5,6 +5,7 @@
 #   ./ci.sh test       all tests; counts what ran and what was skipped
 #   ./ci.sh readme     the commands of README.md, exactly as printed there, but for the tests, which are the above
 #   ./ci.sh embedded   firmware on an emulated Cortex-M prints the host's plan; core's tests on 64-bit Arm
+#   ./ci.sh no_panic   no function of the C library for firmware reaches a panic; their code sizes
 #   ./ci.sh tools      installs what the tests use beside Rust: Chromium, solvers, C tools, emulators, frameworks
 #   ./ci.sh all        everything above but the tools
 #
@@ -79,6 +80,38 @@ embedded() {
         debian_cargo test -p sublet-core --lib --locked --target aarch64-unknown-linux-gnu
 }
 
+# Every function of the C library for firmware is linked alone, into a program that has no panic handler: it links where
+# no panic is reachable. What firmware calls at run time, and best fit, have to; the sizes are those of a Cortex-M4.
+no_panic() {
+    local target=thumbv7em-none-eabihf out=$PWD/target/no_panic
+    mkdir -p "$out"
+    RUSTFLAGS="--cfg prove_no_panic" debian_cargo rustc --locked --quiet -p sublet-ffi --no-default-features \
+        --profile firmware --crate-type staticlib -Zbuild-std=core --target "$target" --target-dir "$out"
+    local library=$out/$target/firmware/libsublet.a
+    links() {
+        ld.lld-14 -m armelf --gc-sections -u "$1" -e "$1" -o "$out/linked" "$library" 2> "$out/errors"
+    }
+    if links sublet_panics || ! grep -q sublet_a_panic_is_reachable "$out/errors"; then
+        echo "the function that panics does not fail as it has to: this proves nothing" >&2
+        return 1
+    fi
+    if arm-none-eabi-nm "$library" | grep -E ' U (malloc|free|__rust_alloc|__rust_dealloc)'; then
+        echo "the library for firmware allocates" >&2
+        return 1
+    fi
+    local failed=0 name
+    echo "code in bytes of the functions that reach no panic:"
+    for name in $(grep -oE '\bsublet_[a-z_]+\(' include/sublet.h | tr -d '(' | sort -u); do
+        if links "$name"; then
+            arm-none-eabi-size "$out/linked" | awk -v name="$name" 'NR == 2 { printf "  %-44s %7d\n", name, $1 }'
+        else
+            echo "  $name: a panic is reachable"
+            failed=1
+        fi
+    done
+    return "$failed"
+}
+
 # What is needed, a program or a file, and the packages of Debian that bring it.
 packages() {
     local wanted=(
@@ -142,12 +175,14 @@ case "${1:-all}" in
     test) test_all ;;
     readme) readme ;;
     embedded) embedded ;;
+    no_panic) no_panic ;;
     tools) tools ;;
     install) install_library "${2:?install needs a PREFIX}" ;;
     all)
         check
         readme
         embedded
+        no_panic
         test_all
         ;;
     *)

@@ -59,10 +59,29 @@ pub mod replay;
 pub mod pool;
 
 /// `core` reaches no panic; the language asks for a handler all the same.
+///
+/// `ci.sh no_panic` builds with `prove_no_panic`: then the handler calls what nobody defines, and a function that reaches
+/// a panic does not link.
 #[cfg(not(any(feature = "std", test)))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    #[cfg(prove_no_panic)]
+    // SAFETY: it is never linked.
+    unsafe {
+        unsafe extern "C" {
+            fn sublet_a_panic_is_reachable() -> !;
+        }
+        sublet_a_panic_is_reachable()
+    }
+    #[cfg(not(prove_no_panic))]
     loop {
         core::hint::spin_loop();
     }
+}
+
+/// Reaches a panic, to show that the proof can fail.
+#[cfg(prove_no_panic)]
+#[unsafe(no_mangle)]
+pub extern "C" fn sublet_panics(index: usize) -> u32 {
+    [1, 2, 3][index]
 }

@@ -4,6 +4,7 @@
 //! nobody else wants it; who has to wait spins for a moment and then parks. Without it, who has to wait spins.
 
 use crate::error::Failure;
+#[cfg(any(feature = "std", test))]
 use crate::status::sublet_status as S;
 
 pub(crate) use kind::Lock;

@@ -313,8 +313,8 @@ impl<'a> Detector<'a> {
         }
         let sum = self.sum(0).wrapping_sub(self.sum(c.period));
         let outlasts = self.ended.is_none_or(|ended| {
-            let times = c.period / ended.period;
-            let is_it_again = c.period % ended.period == 0 && sum == ended.sum.wrapping_mul(times.into());
+            let times = c.period.checked_div(ended.period).unwrap_or(0);
+            let is_it_again = times * ended.period == c.period && sum == ended.sum.wrapping_mul(times.into());
             !is_it_again || run >= ended.run.saturating_add(period)
         });
         c.accepted = outlasts && self.load(0) == self.load(c.period);
