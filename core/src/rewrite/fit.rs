@@ -1,8 +1,9 @@
 //! A network into less memory: swap, then place over the changed trace.
 //!
-//! A policy makes a schedule whose load is within a target, at first the limit itself. Its positions are tightened at
-//! unchanged time, the rewritten trace's stays are placed, and if the footprint is above the limit the target is
-//! lowered by a part of what is too much, some times over. Last comes the schedule with everything away that may be.
+//! A policy makes a schedule whose load is within the limit. Its positions are tightened at unchanged time and the
+//! rewritten trace's stays are placed. Where the placement is above the limit, memory is lost between blocks: in those
+//! segments a part of what is too much is held back, and the policy plans again, some times over. Last comes the
+//! schedule with everything away that may be.
 //! [`Policy::Auto`] and [`Policy::Bayes`] try the other policies too and take what takes least time: neither is ever
 //! worse than those it contains. Of equal times the first wins.
 //!
@@ -10,7 +11,7 @@
 //! repeat: persistent blocks may be on the host at both ends.
 
 use super::swap::{self, Policy, Swapper};
-use crate::place::{self, Solver};
+use crate::place::{self, Solver, search};
 use crate::simulate::{Device, Timing};
 use crate::trace::{Event, Row, liveness, liveness::Stay};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
@@ -37,10 +38,11 @@ impl Options {
     /// A second for the networks of 5,000 rows.
     pub const DEFAULT_WORK: u64 = 5_000;
 
-    /// A limit and a device; blocks of 1 MiB and more.
+    /// A limit and a device; the blocks that are [worth copying](Device::least_worth_copying).
     #[must_use]
-    pub const fn new(limit: u64, device: Device) -> Self {
-        Self { limit, device, policy: Policy::Auto, least_bytes: 1 << 20, seed: 1, work: Self::DEFAULT_WORK }
+    pub fn new(limit: u64, device: Device) -> Self {
+        let least_bytes = device.least_worth_copying();
+        Self { limit, device, policy: Policy::Auto, least_bytes, seed: 1, work: Self::DEFAULT_WORK }
     }
 }
 
@@ -94,15 +96,21 @@ pub struct Fitted<'a> {
 /// Length of the workspace that [`fit`] needs for a trace of `rows` rows, and for the lengths of its output.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
+    // Up to so many stays the placement searches, which takes more than it does for a few more.
+    let searched = if lengths.stays < search::MOST_BLOCKS { lengths.stays } else { search::MOST_BLOCKS };
     let judge = verify::workspace(rows, blocks, lengths.stays)
-        .max(place::workspace_of(Solver::Portfolio, lengths.stays))
+        .max(place::workspace_of(Solver::Auto, lengths.stays))
+        .max(place::workspace_of(Solver::Auto, searched))
         .max(liveness::workspace(blocks))
         .max(swap::rows_workspace(blocks));
     swap::trace_workspace(rows, blocks).and(swap::workspace(rows, blocks)).and(judge)
 }
 
-/// How often the target is lowered.
+/// How often a policy plans.
 const ATTEMPTS: u32 = 8;
+/// Where the heuristics miss the limit, the search for a placement may look at this many nodes of its tree for a thousand
+/// stays; a node costs more, the more stays there are, and so there are fewer.
+const NODES: u64 = 640;
 
 /// Rewrites a trace so that its footprint is within a limit, at as little cost in time as the policy finds.
 /// `block_count` is the number of block numbers that the rows use.
@@ -216,39 +224,44 @@ impl<'a> Pass<'a, '_> {
             self.place()?;
             return Ok(policy);
         }
-        self.swapper.least_load();
+        if self.options.policy == Policy::Layer {
+            self.swapper.plan(Policy::Layer, u64::MAX, 0);
+        } else {
+            self.swapper.least_load();
+        }
         let least = self.place()?;
-        if least <= self.options.limit && self.options.policy != Policy::Layer {
+        if least <= self.options.limit {
             return Ok(self.options.policy);
         }
         Err(Error::OverLimit { least, limit: self.options.limit })
     }
 
-    /// Lowers the target until the placement fits; none if it does not, or takes as long as `bound`.
+    /// Plans again until the placement fits, with memory held back where it did not; none if it never does, or takes as
+    /// long as `bound`.
     fn fit_policy(&mut self, policy: Policy, bound: f64) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
-        let mut target = limit;
         let mut work = self.work;
-        let mut made = self.swapper.plan(policy, target, work);
-        for _ in 0..ATTEMPTS {
+        self.swapper.hold_nothing();
+        let mut made = self.swapper.plan(policy, limit, work);
+        for attempt in 0..ATTEMPTS {
             let Some(overhead) = made.filter(|&overhead| overhead < bound) else {
-                return Ok(None);
+                break;
             };
             self.swapper.tighten();
-            let footprint = self.place()?;
-            if footprint <= limit {
+            if self.place()? <= limit {
                 return Ok(Some(overhead));
             }
             if policy == Policy::Layer {
-                return Ok(None);
+                break;
             }
-            let lower = ((footprint - limit) / 3).max(limit / 512);
-            target = target.saturating_sub(lower);
+            let blocks = self.output.blocks.get(..self.stays).unwrap_or_default();
+            // A third of what is too much at first, and all of it after some attempts.
+            self.swapper.hold(blocks, self.output.offsets, limit, (attempt + 2, 6));
             work /= 2;
             made = if policy == Policy::Auto {
-                self.swapper.lower(target, work)
+                self.swapper.again(limit, work)
             } else {
-                self.swapper.plan(policy, target, work)
+                self.swapper.plan(policy, limit, work)
             };
         }
         Ok(None)
@@ -262,8 +275,15 @@ impl<'a> Pass<'a, '_> {
         self.stays = liveness::lifetimes(rows, self.block_count, self.scratch.reborrow(), blocks, names)?;
         let blocks = blocks.get(..self.stays).unwrap_or_default();
         let offsets = offsets.get_mut(..self.stays).unwrap_or_default();
-        let options = place::Options { seed: self.options.seed, ..place::Options::default() };
-        Ok(place::place(Solver::Portfolio, blocks, &options, self.scratch.reborrow(), offsets)?.peak)
+        let constraints = Constraints { alignment: 1, capacity: Some(self.options.limit) };
+        let stays = blocks.len() as u64;
+        let nodes = NODES * 1_000_000 / (stays * stays).max(10_000);
+        let options = place::Options { constraints, seed: self.options.seed, nodes, ..place::Options::default() };
+        match place::place(Solver::Auto, blocks, &options, self.scratch.reborrow(), offsets) {
+            Ok(summary) => Ok(summary.peak),
+            Err(Error::OverCapacity { peak, .. }) => Ok(peak),
+            Err(e) => Err(e),
+        }
     }
 
     /// Has the result verified, and gives its rows their times.

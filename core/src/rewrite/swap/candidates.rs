@@ -154,6 +154,16 @@ impl<'a> Candidates<'a> {
         Version { block, release, last_gap, last }
     }
 
+    /// The first of the gaps that end after a segment: gaps are numbered in the order of their ends.
+    pub(super) fn first_gap_after(&self, segment: u32) -> u32 {
+        let (mut low, mut high) = (0, self.gaps);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.gap[middle][2] <= segment { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
     /// The gaps of a version, the last first.
     pub(super) fn gaps_of(&self, version: u32) -> impl Iterator<Item = (u32, Gap)> + '_ {
         let mut next = self.version(version).last_gap;

@@ -37,6 +37,9 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 const LOG: usize = 512;
 const LOG_U32: u32 = 512;
 
+/// The most gaps that are looked at for one to be widened.
+const DRAWN: u32 = 1024;
+
 /// The annealing begins by taking what is longer by this part of the original's time.
 const HEAT: f64 = 0.002;
 
@@ -123,11 +126,6 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether the gap's ends allow it to be used: a tail needs its head.
-    fn may_use(schedule: &Schedule<'_>, g: &Gap) -> bool {
-        g.kind != Kind::Tail || (g.other_end != NONE && schedule.is_used(g.other_end))
-    }
-
     /// Drops a gap, and with a head its tail.
     fn drop_gap(&mut self, schedule: &mut Schedule<'_>, gap: u32, g: &Gap) {
         if g.kind.is_head() && g.other_end != NONE && schedule.is_used(g.other_end) {
@@ -175,7 +173,7 @@ impl<'a> Search<'a> {
         for _ in 0..8 {
             let gap = self.below(c.gaps);
             let g = c.gap(gap);
-            if !schedule.is_used(gap) && Self::may_use(schedule, &g) {
+            if schedule.may_use(gap, &g) {
                 let width = g.end - g.begin;
                 let give = g.begin + self.below(1 + width / 2);
                 let take = g.end - self.below(1 + width / 2);
@@ -245,15 +243,20 @@ impl<'a> Search<'a> {
         let mut drawn: Option<([u32; 2], u32)> = None;
         let mut least = f64::INFINITY;
         let missing = schedule.load(segment).saturating_sub(limit);
-        self.work += u64::from(c.gaps) / 2;
-        for gap in 0..c.gaps {
+        // Of very many gaps some are drawn.
+        let first = c.first_gap_after(segment);
+        let all = c.gaps - first;
+        let looked_at = if all > DRAWN { DRAWN } else { all };
+        self.work += u64::from(looked_at);
+        for i in 0..looked_at {
+            let gap = first + if all > DRAWN { self.below(all) } else { i };
             let g = c.gap(gap);
-            if g.begin > segment || g.end <= segment || gap == not {
+            if g.begin > segment || gap == not {
                 continue;
             }
             let [give, take] = schedule.at(gap);
             let used = give < take;
-            if used && give <= segment && segment < take || !used && !Self::may_use(schedule, &g) {
+            if used && give <= segment && segment < take || !used && !schedule.may_use(gap, &g) {
                 continue;
             }
             let mut until = segment + 1;

@@ -11,7 +11,7 @@
 //!
 //! Cost: O(segments + versions + gaps in use) a pass, with short sorted lists for what waits.
 
-use super::candidates::{Candidates, Kind, NONE, Version};
+use super::candidates::{Candidates, Gap, Kind, NONE, Version};
 use crate::simulate::Device;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
@@ -57,8 +57,13 @@ pub(super) struct Schedule<'a> {
     due: Table<'a, u32>,
     /// Of a final version: whether the host must have it at the end, because the block is away at the start.
     owed: Table<'a, u32>,
-    /// Bytes that are away in each segment.
+    /// Bytes that are away in each segment, bytes that are held back from it, and by how much a placement exceeds it.
     away: Table<'a, u64>,
+    held: Table<'a, u64>,
+    excess: Table<'a, u64>,
+    /// How many gaps of each block are in use for which the host holds it, and the bytes of these blocks.
+    on_host: Table<'a, u32>,
+    host_bytes: u64,
     /// Of each version: when its copy out is done, as bits; 0 before it is handed over.
     copied: Table<'a, u64>,
     /// Of each segment: when the last copy in is done that it waits for.
@@ -113,7 +118,7 @@ impl<'a> Positions<'a> {
 /// Length of the workspace of a [`Schedule`].
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let (boundaries, most) = (rows + 2, rows + blocks);
-    WorkspaceLen { words: 4 * boundaries + most, indices: 13 * most + 3 * boundaries }
+    WorkspaceLen { words: 6 * boundaries + most, indices: 13 * most + 3 * boundaries + blocks }
 }
 
 /// The two links while a pass runs.
@@ -143,6 +148,10 @@ impl<'a> Schedule<'a> {
             due: scratch.indices(most),
             owed: scratch.indices(most),
             away: scratch.words(boundaries),
+            held: scratch.words(boundaries),
+            excess: scratch.words(boundaries),
+            on_host: scratch.indices(candidates.size.len()),
+            host_bytes: 0,
             copied: scratch.words(most),
             arrival: scratch.words(boundaries),
             clock: scratch.words(boundaries),
@@ -185,9 +194,52 @@ impl<'a> Schedule<'a> {
         self.stalls.first(self.stalls_len)
     }
 
-    /// Bytes on the device in a segment.
+    /// Bytes on the device in a segment, and those that are held back.
     pub(super) fn load(&self, segment: u32) -> u64 {
-        self.candidates.load[segment].saturating_sub(self.away[segment])
+        let load = self.candidates.load[segment].saturating_sub(self.away[segment]);
+        load.saturating_add(self.held[segment])
+    }
+
+    /// Holds no memory back.
+    pub(super) fn hold_nothing(&mut self) {
+        self.held.fill(0);
+        self.excess.fill(0);
+    }
+
+    /// Notes that a placement exceeds its limit by `excess` bytes from one row to before another, of the rows that begin
+    /// their segments with those in `begin`.
+    pub(super) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
+        let segments = self.candidates.segments;
+        let rows = begin.first(segments + 1);
+        let first = rows.partition_point(|&row| row <= from).saturating_sub(1);
+        for segment in u32::try_from(first).unwrap_or(segments)..segments {
+            if begin[segment] >= to {
+                break;
+            }
+            self.excess[segment] = self.excess[segment].max(excess);
+        }
+    }
+
+    /// Holds back a part of what was exceeded, at least `least` bytes.
+    pub(super) fn hold(&mut self, least: u64, (part, whole): (u32, u32)) {
+        for segment in 0..self.candidates.segments {
+            let excess = self.excess[segment];
+            if excess > 0 {
+                let bytes = (excess / u64::from(whole) * u64::from(part)).max(least);
+                self.held[segment] = self.held[segment].saturating_add(bytes);
+            }
+        }
+        self.excess.fill(0);
+    }
+
+    /// Whether the gap may be used: a tail needs its head, and the host room.
+    pub(super) fn may_use(&self, gap: u32, g: &Gap) -> bool {
+        let head = g.kind != Kind::Tail || (g.other_end != NONE && self.is_used(g.other_end));
+        let held = g.kind == Kind::Dead || self.on_host[g.block] > 0 || {
+            let bytes = self.host_bytes.saturating_add(self.candidates.size[g.block]);
+            self.device.host_capacity.is_none_or(|capacity| bytes <= capacity)
+        };
+        head && held && !self.is_used(gap)
     }
 
     /// The most bytes on the device at once, and the first segment in which they are.
@@ -230,6 +282,11 @@ impl<'a> Schedule<'a> {
         }
         let (was_used, is_used) = (old_give < old_take, give < take);
         for (list, old, new) in [(0, old_give, give), (1, old_take, take)] {
+            // Heads are given back before the start, tails taken after the end.
+            let outside = if list == 0 { g.kind.is_head() } else { g.kind == Kind::Tail };
+            if outside || (was_used && is_used && old == new) {
+                continue;
+            }
             if was_used {
                 self.unlink(list, old, gap);
             }
@@ -238,6 +295,15 @@ impl<'a> Schedule<'a> {
             }
         }
         self.positions[gap] = [give, take];
+        if g.kind != Kind::Dead && was_used != is_used {
+            let gaps = self.on_host[g.block];
+            self.on_host[g.block] = if is_used { gaps + 1 } else { gaps - 1 };
+            if is_used && gaps == 0 {
+                self.host_bytes = self.host_bytes.saturating_add(size);
+            } else if was_used && gaps == 1 {
+                self.host_bytes = self.host_bytes.saturating_sub(size);
+            }
+        }
         match (was_used, is_used) {
             (false, true) => {
                 self.used[self.used_len] = gap;
@@ -278,14 +344,22 @@ impl<'a> Schedule<'a> {
         };
     }
 
+    /// Lists ascend, so that the rows depend on the positions alone and not on how they were found.
     fn link(&mut self, list: usize, boundary: u32, gap: u32) {
-        let next = self.first[boundary][list];
-        self.before[gap][list] = 0;
+        let (mut before, mut next) = (0, self.first[boundary][list]);
+        while next > 0 && next < gap + 1 {
+            (before, next) = (next, self.after[next - 1][list]);
+        }
+        self.before[gap][list] = before;
         self.after[gap][list] = next;
         if next > 0 {
             self.before[next - 1][list] = gap + 1;
         }
-        self.first[boundary][list] = gap + 1;
+        if before > 0 {
+            self.after[before - 1][list] = gap + 1;
+        } else {
+            self.first[boundary][list] = gap + 1;
+        }
     }
 
     fn unlink(&mut self, list: usize, boundary: u32, gap: u32) {
@@ -373,7 +447,7 @@ impl<'a> Schedule<'a> {
             let gap = next - 1;
             next = self.after[gap][0];
             let g = c.gap(gap);
-            if g.kind != Kind::Dead && !g.kind.is_head() && !self.is_clean(g.version) {
+            if g.kind != Kind::Dead && !self.is_clean(g.version) {
                 while self.copied[g.version] == 0 && links.out_len > 0 {
                     self.hand_out(links, *clock, emit);
                 }
@@ -388,9 +462,7 @@ impl<'a> Schedule<'a> {
         while next > 0 {
             let gap = next - 1;
             next = self.after[gap][0];
-            if !c.gap(gap).kind.is_head() {
-                emit(Action::Free(gap));
-            }
+            emit(Action::Free(gap));
         }
     }
 
