@@ -107,7 +107,9 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
 }
 
 /// How often a policy plans.
-const ATTEMPTS: u32 = 8;
+const ATTEMPTS: u32 = 14;
+/// The part of its work that the search may do each time but the first.
+const AGAIN: u64 = 12;
 /// Where the heuristics miss the limit, the search for a placement may look at this many nodes of its tree for a thousand
 /// stays; a node costs more, the more stays there are, and so there are fewer.
 const NODES: u64 = 640;
@@ -240,9 +242,8 @@ impl<'a> Pass<'a, '_> {
     /// long as `bound`.
     fn fit_policy(&mut self, policy: Policy, bound: f64) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
-        let mut work = self.work;
         self.swapper.hold_nothing();
-        let mut made = self.swapper.plan(policy, limit, work);
+        let mut made = self.swapper.plan(policy, limit, self.work);
         for attempt in 0..ATTEMPTS {
             let Some(overhead) = made.filter(|&overhead| overhead < bound) else {
                 break;
@@ -255,14 +256,10 @@ impl<'a> Pass<'a, '_> {
                 break;
             }
             let blocks = self.output.blocks.get(..self.stays).unwrap_or_default();
-            // A third of what is too much at first, and all of it after some attempts.
-            self.swapper.hold(blocks, self.output.offsets, limit, (attempt + 2, 6));
-            work /= 2;
-            made = if policy == Policy::Auto {
-                self.swapper.again(limit, work)
-            } else {
-                self.swapper.plan(policy, limit, work)
-            };
+            // A third of what is too much at first, and all of it in the end.
+            let part = if 2 * attempt < ATTEMPTS { 1 } else { 2 + u32::from(attempt + 3 > ATTEMPTS) };
+            self.swapper.hold(blocks, self.output.offsets, limit, (part, 3));
+            made = self.swapper.again(policy, limit, self.work / AGAIN);
         }
         Ok(None)
     }

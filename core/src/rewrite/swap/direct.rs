@@ -37,8 +37,8 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 const LOG: usize = 512;
 const LOG_U32: u32 = 512;
 
-/// The most gaps that are looked at for one to be widened.
-const DRAWN: u32 = 1024;
+/// The most gaps that are looked at for one to be widened, as long as there is one.
+const RUN: u32 = 1024;
 
 /// The annealing begins by taking what is longer by this part of the original's time.
 const HEAT: f64 = 0.002;
@@ -243,13 +243,16 @@ impl<'a> Search<'a> {
         let mut drawn: Option<([u32; 2], u32)> = None;
         let mut least = f64::INFINITY;
         let missing = schedule.load(segment).saturating_sub(limit);
-        // Of very many gaps some are drawn.
+        // Of very many gaps a run is looked at, and the others where none of it will do.
         let first = c.first_gap_after(segment);
         let all = c.gaps - first;
-        let looked_at = if all > DRAWN { DRAWN } else { all };
-        self.work += u64::from(looked_at);
-        for i in 0..looked_at {
-            let gap = first + if all > DRAWN { self.below(all) } else { i };
+        let start = if all > RUN { self.below(all) } else { 0 };
+        for i in 0..all {
+            if i >= RUN && drawn.is_some() {
+                break;
+            }
+            self.work += 1;
+            let gap = first + (start + i) % all;
             let g = c.gap(gap);
             if g.begin > segment || gap == not {
                 continue;

@@ -112,6 +112,8 @@ pub(super) struct Swapper<'a> {
     result: Positions<'a>,
     /// The row with which each segment begins in the rows last written, and their number.
     emitted: Table<'a, u32>,
+    /// The mixture found last.
+    weights: Weights,
     seed: u64,
 }
 
@@ -125,6 +127,7 @@ impl<'a> Swapper<'a> {
             kept: Positions::new(rows, blocks, scratch),
             result: Positions::new(rows, blocks, scratch),
             emitted: scratch.indices(rows + 2),
+            weights: Weights::DOA,
             seed,
         }
     }
@@ -162,8 +165,8 @@ impl<'a> Swapper<'a> {
             Policy::Wdoa => self.by_score(limit, Weights::WDOA),
             Policy::Swdoa => self.by_score(limit, Weights::SWDOA),
             Policy::Bayes => {
-                let weights = bayes::search(self.seed, |weights| self.by_score(limit, weights));
-                self.by_score(limit, weights)
+                self.weights = bayes::search(self.seed, |weights| self.by_score(limit, weights));
+                self.by_score(limit, self.weights)
             }
             Policy::Layer => select::by_layer(&mut self.schedule, limit).then(|| self.overhead()),
         }
@@ -231,9 +234,14 @@ impl<'a> Swapper<'a> {
         self.schedule.hold(limit / 512, part);
     }
 
-    /// Brings the schedule within the limit again and improves it.
-    pub(super) fn again(&mut self, limit: u64, work: u64) -> Option<f64> {
-        self.search.lower(&mut self.schedule, limit).then(|| self.search.improve(&mut self.schedule, limit, work))
+    /// Plans again after memory has been held back: the search goes on from its schedule, the mixture is kept.
+    pub(super) fn again(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
+        let (schedule, search) = (&mut self.schedule, &mut self.search);
+        match policy {
+            Policy::Auto => search.lower(schedule, limit).then(|| search.improve(schedule, limit, work)),
+            Policy::Bayes => self.by_score(limit, self.weights),
+            _ => self.plan(policy, limit, work),
+        }
     }
 
     /// Away less together, at the same time.
