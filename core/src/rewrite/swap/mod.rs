@@ -103,6 +103,13 @@ impl<'a> Trace<'a> {
     }
 }
 
+/// Where the search may begin.
+#[derive(Clone, Copy)]
+enum Start {
+    All(Scope),
+    Score(Weights),
+}
+
 /// The pass at work.
 pub(super) struct Swapper<'a> {
     schedule: Schedule<'a>,
@@ -112,8 +119,8 @@ pub(super) struct Swapper<'a> {
     result: Positions<'a>,
     /// The row with which each segment begins in the rows last written, and their number.
     emitted: Table<'a, u32>,
-    /// The mixture found last.
-    weights: Weights,
+    /// The mixture, once it has been looked for, and for which limit.
+    mixture: Option<(u64, Weights)>,
     seed: u64,
 }
 
@@ -127,7 +134,7 @@ impl<'a> Swapper<'a> {
             kept: Positions::new(rows, blocks, scratch),
             result: Positions::new(rows, blocks, scratch),
             emitted: scratch.indices(rows + 2),
-            weights: Weights::DOA,
+            mixture: None,
             seed,
         }
     }
@@ -165,10 +172,22 @@ impl<'a> Swapper<'a> {
             Policy::Wdoa => self.by_score(limit, Weights::WDOA),
             Policy::Swdoa => self.by_score(limit, Weights::SWDOA),
             Policy::Bayes => {
-                self.weights = bayes::search(self.seed, |weights| self.by_score(limit, weights));
-                self.by_score(limit, self.weights)
+                let weights = self.mixture(limit);
+                self.by_score(limit, weights)
             }
             Policy::Layer => select::by_layer(&mut self.schedule, limit).then(|| self.overhead()),
+        }
+    }
+
+    /// The mixture of scores for a limit.
+    fn mixture(&mut self, limit: u64) -> Weights {
+        match self.mixture {
+            Some((known, weights)) if known == limit => weights,
+            _ => {
+                let weights = bayes::search(self.seed, |weights| self.by_score(limit, weights));
+                self.mixture = Some((limit, weights));
+                weights
+            }
         }
     }
 
@@ -194,27 +213,32 @@ impl<'a> Swapper<'a> {
         self.schedule.run(f64::INFINITY, |_| ()).overhead
     }
 
-    /// The best of the schedules that can be made at once, improved.
+    /// The best of the other policies' schedules and of those with all gaps, improved.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
-        let mut least = f64::INFINITY;
-        for scope in [Scope::Inside, Scope::Across] {
-            for weights in [None, Some(Weights::DOA), Some(Weights::AOA), Some(Weights::WDOA), Some(Weights::SWDOA)] {
-                let made = match weights {
-                    None => self.selection.all(&mut self.schedule, limit, scope),
-                    Some(weights) => self.selection.by_score(&mut self.schedule, limit, weights, scope),
-                };
-                let overhead = if made { self.overhead() } else { f64::INFINITY };
-                if overhead < least {
-                    least = overhead;
-                    self.kept.keep(&self.schedule);
-                }
+        let mut least = None;
+        let mut best = Start::All(Scope::Inside);
+        let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
+        for start in all.into_iter().chain(Weights::SINGLE.map(Start::Score)) {
+            if let Some(overhead) = self.start(start, limit).filter(|&found| least.is_none_or(|least| found < least)) {
+                (least, best) = (Some(overhead), start);
             }
         }
-        if least.is_infinite() {
-            return None;
+        // Nobody does better than not to wait at all.
+        if least? > 0.0 {
+            let mixture = Start::Score(self.mixture(limit));
+            if self.start(mixture, limit).is_some_and(|found| least.is_some_and(|least| found < least)) {
+                best = mixture;
+            }
         }
-        self.kept.restore(&mut self.schedule);
+        self.start(best, limit)?;
         Some(self.search.improve(&mut self.schedule, limit, work))
+    }
+
+    fn start(&mut self, start: Start, limit: u64) -> Option<f64> {
+        match start {
+            Start::All(scope) => self.selection.all(&mut self.schedule, limit, scope).then(|| self.overhead()),
+            Start::Score(weights) => self.by_score(limit, weights),
+        }
     }
 
     /// Holds no memory back.
@@ -239,7 +263,10 @@ impl<'a> Swapper<'a> {
         let (schedule, search) = (&mut self.schedule, &mut self.search);
         match policy {
             Policy::Auto => search.lower(schedule, limit).then(|| search.improve(schedule, limit, work)),
-            Policy::Bayes => self.by_score(limit, self.weights),
+            Policy::Bayes => {
+                let weights = self.mixture(limit);
+                self.by_score(limit, weights)
+            }
             _ => self.plan(policy, limit, work),
         }
     }
