@@ -119,7 +119,7 @@ const NODES: u64 = 640;
 ///
 /// # Errors
 /// [`Error::OverLimit`] with the least limit that is known to work; [`Error::Row`] for a trace that is not as
-/// recorded; [`Error::Device`]; [`Error::HostTooSmall`] if the schedule found needs more of the host than there is; [`Error::BufferTooSmall`] if the output or the workspace is too short.
+/// recorded; [`Error::Device`]; [`Error::BufferTooSmall`] if the output or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::fit::{self, Lengths, Options, Output};
@@ -470,11 +470,22 @@ mod tests {
         assert!(matches!(run(&rows, blocks, &options), Err(Error::Row { .. })));
     }
 
+    /// Two blocks of 8 MiB and one of 1 MiB; where the first cannot leave, 17 MiB are the least.
     #[test]
-    fn a_host_that_is_too_small_is_told() {
+    fn no_more_leaves_than_the_host_can_hold() {
         let (rows, blocks) = trace(0, &[(8, vec![], false, 50), (8, vec![], false, 50), (1, vec![0], false, 50)]);
-        let device = Device { host_capacity: Some(MIB), ..Device::symmetric(12e9) };
-        let found = run(&rows, blocks, &Options::new(12 * MIB, device));
-        assert_eq!(found, Err(Error::HostTooSmall { needed: 8 * MIB, capacity: MIB }));
+        let fit = |limit, host_capacity, policy| {
+            let device = Device { host_capacity, ..Device::symmetric(12e9) };
+            run(&rows, blocks, &Options { policy, ..Options::new(limit, device) })
+        };
+        for policy in Policy::ALL {
+            if policy != Policy::Layer {
+                assert!(fit(12 * MIB, Some(8 * MIB), policy).is_ok(), "{policy:?}");
+            }
+            let Err(Error::OverLimit { least, .. }) = fit(12 * MIB, Some(MIB), policy) else {
+                panic!("{policy:?} keeps 8 MiB on a host of 1 MiB");
+            };
+            assert!(least >= 16 * MIB && fit(least, Some(MIB), policy).is_ok(), "{policy:?} {least}");
+        }
     }
 }

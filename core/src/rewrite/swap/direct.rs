@@ -86,7 +86,7 @@ impl<'a> Search<'a> {
             let mut taken = false;
             if moved {
                 self.trim(schedule, limit);
-                self.work += u64::from(c.segments);
+                self.work += u64::from(c.segments) + u64::from(c.versions) + schedule.used().len() as u64;
                 let found = schedule.run(bound, |_| ()).overhead;
                 taken = found <= bound && self.log_len < LOG_U32;
                 if taken {
@@ -110,6 +110,11 @@ impl<'a> Search<'a> {
         let [give, take] = schedule.at(gap);
         if [give, take] == positions {
             return;
+        }
+        let g = schedule.candidates().gap(gap);
+        // Without a head that is away at the start there is no tail.
+        if g.kind.is_head() && positions[0] > 0 && g.other_end != NONE && schedule.is_used(g.other_end) {
+            self.set(schedule, g.other_end, [0, 0]);
         }
         if self.log_len < LOG_U32 {
             self.log[self.log_len] = [gap, give, take];
@@ -150,7 +155,9 @@ impl<'a> Search<'a> {
             return true;
         }
         // A new position for one of the two ends: near for most moves, anywhere for some.
-        let front = if g.kind.is_head() { false } else { g.kind == Kind::Tail || self.below(2) == 0 };
+        // What is away at the start mostly stays so.
+        let rarely = if schedule.is_away_at_start(gap, &g) { 16 } else { 2 };
+        let front = g.kind == Kind::Tail || self.below(rarely) == 0;
         let (low, high) = if front { (g.begin, take) } else { (give, g.end) };
         let old = if front { give } else { take };
         let reach = if self.below(4) == 0 { high - low } else { 1 + (high - low) / 8 };
@@ -175,7 +182,8 @@ impl<'a> Search<'a> {
             let g = c.gap(gap);
             if schedule.may_use(gap, &g) {
                 let width = g.end - g.begin;
-                let give = g.begin + self.below(1 + width / 2);
+                let from_start = g.kind.is_head() && self.below(4) > 0;
+                let give = if from_start { 0 } else { g.begin + self.below(1 + width / 2) };
                 let take = g.end - self.below(1 + width / 2);
                 let [give, take] = schedule.clamp(gap, [give, take.max(give + 1)]);
                 self.set(schedule, gap, [give, take]);
@@ -266,12 +274,14 @@ impl<'a> Search<'a> {
             while until < to.min(g.end) && schedule.load(until) > limit {
                 until += 1;
             }
+            // A head may be away from the start on.
+            let from = if !used && g.kind.is_head() && self.below(4) > 0 { 0 } else { segment };
             let [new_give, new_take] =
-                schedule.clamp(gap, if used { [give.min(segment), take.max(until)] } else { [segment, until] });
+                schedule.clamp(gap, if used { [give.min(from), take.max(until)] } else { [from, until] });
             let size = c.size[g.block];
             let (out_ns, in_ns) = (schedule.device().out_ns(size), schedule.device().in_ns(size));
             let mut cost = 0.0;
-            if g.kind != Kind::Dead {
+            if g.kind.is_read() || new_give == 0 {
                 let clean = schedule.is_clean(g.version);
                 // The less time beside the copies, the likelier a delay.
                 if !clean && (!used || new_give < give) {
@@ -334,7 +344,8 @@ impl<'a> Search<'a> {
             let size = c.size[g.block];
             let fits = |segment: u32, schedule: &Schedule<'_>| schedule.load(segment).saturating_add(size) <= limit;
             let (old_give, old_take) = (give, take);
-            if !g.kind.is_head() {
+            let away_at_start = schedule.is_away_at_start(gap, &g);
+            if !away_at_start {
                 while give < take && fits(give, schedule) {
                     give += 1;
                 }
@@ -345,7 +356,7 @@ impl<'a> Search<'a> {
                 }
             }
             // A tail needs its head to be away for a segment at least.
-            if take == 0 && g.other_end != NONE && schedule.is_used(g.other_end) {
+            if away_at_start && take == 0 && g.other_end != NONE && schedule.is_used(g.other_end) {
                 take = 1;
             }
             if give >= take {

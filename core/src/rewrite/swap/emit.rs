@@ -29,7 +29,7 @@ pub(super) fn rows(
     let mut away_at_start = scratch.indices(c.size.len());
     for &gap in schedule.used() {
         let g = c.gap(gap);
-        if g.kind.is_head() {
+        if schedule.is_away_at_start(gap, &g) {
             away_at_start[g.block] = 1;
         }
     }

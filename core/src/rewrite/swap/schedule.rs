@@ -232,9 +232,11 @@ impl<'a> Schedule<'a> {
         self.excess.fill(0);
     }
 
-    /// Whether the gap may be used: a tail needs its head, and the host room.
+    /// Whether the gap may be used: a tail needs a head that is away at the start, and the host room.
     pub(super) fn may_use(&self, gap: u32, g: &Gap) -> bool {
-        let head = g.kind != Kind::Tail || (g.other_end != NONE && self.is_used(g.other_end));
+        let c = self.candidates;
+        let head =
+            g.kind != Kind::Tail || (g.other_end != NONE && self.is_away_at_start(g.other_end, &c.gap(g.other_end)));
         let held = g.kind == Kind::Dead || self.on_host[g.block] > 0 || {
             let bytes = self.host_bytes.saturating_add(self.candidates.size[g.block]);
             self.device.host_capacity.is_none_or(|capacity| bytes <= capacity)
@@ -255,10 +257,15 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// The positions that a gap may have, nearest to these: a head is away from the start on, a tail to the end.
+    /// Whether the gap's block is away at the start.
+    pub(super) fn is_away_at_start(&self, gap: u32, g: &Gap) -> bool {
+        g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
+    }
+
+    /// The positions that a gap may have, nearest to these: a tail is away to the end.
     pub(super) fn clamp(&self, gap: u32, [give, take]: [u32; 2]) -> [u32; 2] {
         let g = self.candidates.gap(gap);
-        let give = if g.kind.is_head() { 0 } else { give.max(g.begin) };
+        let give = give.max(g.begin);
         let take = if g.kind == Kind::Tail { g.end } else { take.min(g.end) };
         if give < take { [give, take] } else { [0, 0] }
     }
@@ -282,15 +289,15 @@ impl<'a> Schedule<'a> {
         }
         let (was_used, is_used) = (old_give < old_take, give < take);
         for (list, old, new) in [(0, old_give, give), (1, old_take, take)] {
-            // Heads are given back before the start, tails taken after the end.
-            let outside = if list == 0 { g.kind.is_head() } else { g.kind == Kind::Tail };
-            if outside || (was_used && is_used && old == new) {
+            // What is away at the start is not given back, and what is away at the end not taken.
+            let outside = |boundary: u32| if list == 0 { boundary == 0 } else { g.kind == Kind::Tail };
+            if was_used && is_used && old == new {
                 continue;
             }
-            if was_used {
+            if was_used && !outside(old) {
                 self.unlink(list, old, gap);
             }
-            if is_used {
+            if is_used && !outside(new) {
                 self.link(list, new, gap);
             }
         }
@@ -321,8 +328,9 @@ impl<'a> Schedule<'a> {
             _ => {}
         }
         let last = self.candidates.version(g.version).last;
-        if g.kind.is_head() && last != g.version && was_used != is_used {
-            self.owed[last] = u32::from(is_used);
+        let (was_away, is_away) = (was_used && old_give == 0, is_used && give == 0);
+        if g.kind.is_head() && last != g.version && was_away != is_away {
+            self.owed[last] = u32::from(is_away);
             self.set_due(last);
         }
         self.set_due(g.version);
@@ -339,7 +347,7 @@ impl<'a> Schedule<'a> {
         self.due[version] = if self.is_clean(version) {
             NONE
         } else {
-            let copied = self.candidates.gaps_of(version).filter(|&(gap, g)| g.kind != Kind::Dead && self.is_used(gap));
+            let copied = self.candidates.gaps_of(version).filter(|&(gap, g)| g.kind.is_read() && self.is_used(gap));
             copied.fold(at_end, |due, (gap, _)| due.min(self.positions[gap][0]))
         };
     }
@@ -447,7 +455,7 @@ impl<'a> Schedule<'a> {
             let gap = next - 1;
             next = self.after[gap][0];
             let g = c.gap(gap);
-            if g.kind != Kind::Dead && !self.is_clean(g.version) {
+            if g.kind.is_read() && !self.is_clean(g.version) {
                 while self.copied[g.version] == 0 && links.out_len > 0 {
                     self.hand_out(links, *clock, emit);
                 }
@@ -564,13 +572,13 @@ impl<'a> Schedule<'a> {
             let gap = self.used[i];
             let g = c.gap(gap);
             let [give, take] = self.positions[gap];
-            if g.kind.is_head() {
+            if self.is_away_at_start(gap, &g) {
                 continue;
             }
-            let done = if g.kind == Kind::Dead { 0.0 } else { f64::from_bits(self.copied[g.version]) };
+            let done = if !g.kind.is_read() { 0.0 } else { f64::from_bits(self.copied[g.version]) };
             let known = boundary(done, &self.clock);
             let known = if f64::from_bits(self.clock[known]) < done { known + 1 } else { known };
-            self.set(gap, [give.min(known.max(g.begin)), take]);
+            self.set(gap, [give.min(known.max(g.begin).max(1)), take]);
         }
     }
 }

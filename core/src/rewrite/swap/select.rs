@@ -71,7 +71,7 @@ impl<'a> Selection<'a> {
             let c = schedule.candidates();
             let over = |gap: u32| {
                 let g = c.gap(gap);
-                g.begin <= segment && segment < g.end && allowed(schedule, gap, &g, scope)
+                whole(c, &g, scope)[0] <= segment && segment < g.end && allowed(schedule, gap, &g, scope)
             };
             let best = if submodular {
                 let mut best: Option<(f64, u32)> = None;
@@ -88,8 +88,7 @@ impl<'a> Selection<'a> {
             let Some(gap) = best else {
                 return false;
             };
-            let g = c.gap(gap);
-            schedule.set(gap, [g.begin, g.end]);
+            schedule.set(gap, whole(c, &c.gap(gap), scope));
         }
         self.position(schedule, limit);
         true
@@ -115,7 +114,7 @@ impl<'a> Selection<'a> {
         for gap in 0..c.gaps {
             let g = c.gap(gap);
             if allowed(schedule, gap, &g, scope) {
-                schedule.set(gap, [g.begin, g.end]);
+                schedule.set(gap, whole(c, &g, scope));
             }
         }
         let fits = schedule.peak().0 <= limit;
@@ -155,8 +154,7 @@ impl<'a> Selection<'a> {
             if schedule.is_used(gap) {
                 self.chosen[n] = gap;
                 n += 1;
-                // Heads are away from the start on.
-                if !c.gap(gap).kind.is_head() {
+                if !schedule.is_away_at_start(gap, &c.gap(gap)) {
                     schedule.set(gap, [0, 0]);
                 }
             }
@@ -165,7 +163,7 @@ impl<'a> Selection<'a> {
             while schedule.load(segment) > limit {
                 let waiting = (0..n).map(|i| self.chosen[i]).filter(|&gap| {
                     let g = c.gap(gap);
-                    !schedule.is_used(gap) && g.begin <= segment && segment < g.end
+                    !schedule.is_used(gap) && g.begin.max(1) <= segment && segment < g.end
                 });
                 let Some(gap) = waiting.min_by_key(|&gap| (c.gap(gap).begin, gap)) else {
                     break;
@@ -220,12 +218,20 @@ fn worth(scores: [f64; 4], scale: [f64; 4]) -> f64 {
     scores.iter().zip(scale).map(|(score, weight)| score * weight).sum()
 }
 
-/// Whether a gap needs the final value of its block on the host at the end.
+/// Whether a gap that begins at the start or ends at the end needs the final value of its block on the host at the end.
 fn across(candidates: &Candidates<'_>, gap: &Gap) -> bool {
     (gap.kind.is_head() || gap.kind == Kind::Tail) && candidates.version(gap.version).last != gap.version
 }
 
+/// The positions of a gap that is used for as long as the scope allows.
+fn whole(candidates: &Candidates<'_>, gap: &Gap, scope: Scope) -> [u32; 2] {
+    let begin = if scope == Scope::Inside && across(candidates, gap) { gap.begin.max(1) } else { gap.begin };
+    [begin, gap.end]
+}
+
 /// Whether the gap may be used, within the scope.
 fn allowed(schedule: &Schedule<'_>, gap: u32, g: &Gap, scope: Scope) -> bool {
-    (scope == Scope::Across || !across(schedule.candidates(), g)) && schedule.may_use(gap, g)
+    let [give, take] = whole(schedule.candidates(), g, scope);
+    let ends = g.kind != Kind::Tail || scope == Scope::Across || !across(schedule.candidates(), g);
+    give < take && ends && schedule.may_use(gap, g)
 }
