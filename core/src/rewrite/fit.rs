@@ -111,8 +111,8 @@ const ATTEMPTS: u32 = 14;
 /// The part of its work that the search may do each time but the first.
 const AGAIN: u64 = 12;
 /// Where the heuristics miss the limit, the search for a placement may look at this many nodes of its tree for a thousand
-/// stays; a node costs more, the more stays there are, and so there are fewer.
-const NODES: u64 = 640;
+/// stays, and at fewer with the cube of their number: a node costs more too.
+const NODES: u64 = 160;
 
 /// Rewrites a trace so that its footprint is within a limit, at as little cost in time as the policy finds.
 /// `block_count` is the number of block numbers that the rows use.
@@ -274,7 +274,7 @@ impl<'a> Pass<'a, '_> {
         let offsets = offsets.get_mut(..self.stays).unwrap_or_default();
         let constraints = Constraints { alignment: 1, capacity: Some(self.options.limit) };
         let stays = blocks.len() as u64;
-        let nodes = NODES * 1_000_000 / (stays * stays).max(10_000);
+        let nodes = NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000);
         let options = place::Options { constraints, seed: self.options.seed, nodes, ..place::Options::default() };
         match place::place(Solver::Auto, blocks, &options, self.scratch.reborrow(), offsets) {
             Ok(summary) => Ok(summary.peak),
