@@ -188,9 +188,9 @@ pub(crate) struct FitArgs {
     /// The means, of which swapping to the host is the one there is
     #[arg(long, value_name = "MEANS", default_value = "swap")]
     pub(crate) using: Means,
-    /// Blocks that are smaller stay on the device
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1MiB")]
-    pub(crate) least: u64,
+    /// Blocks that are smaller stay on the device; if not given, those whose copy takes less than twice its latency
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) least: Option<u64>,
     /// Writes rewritten.csv, plan.csv and timeline.json to this folder
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<String>,

@@ -99,7 +99,8 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let device = swappable(&args.device)?;
     let problem = input::read(&args.input)?;
     let trace = recorded(&problem)?;
-    let options = Options { policy: args.policy, least_bytes: args.least, ..Options::new(args.limit, device) };
+    let mut options = Options { policy: args.policy, ..Options::new(args.limit, device) };
+    options.least_bytes = args.least.unwrap_or(options.least_bytes);
     let mut buffers = Buffers::of(trace);
     let begin = Instant::now();
     let made = progress::during("fitting", |_| buffers.fit(trace, &options));

@@ -84,6 +84,13 @@ impl Device {
         self.in_latency + bytes as f64 * 1e9 / self.in_bandwidth
     }
 
+    /// The bytes whose copy out takes twice its latency: for smaller blocks the link is less than half in use.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
+    pub fn least_worth_copying(&self) -> u64 {
+        libm::ceil(self.out_latency * self.out_bandwidth / 1e9) as u64
+    }
+
     /// Whether copies take a time that can be computed with.
     #[must_use]
     pub fn is_sound(&self) -> bool {

@@ -1,8 +1,9 @@
 //! A network into less memory: swap, then place over the changed trace.
 //!
-//! A policy makes a schedule whose load is within a target, at first the limit itself. Its positions are tightened at
-//! unchanged time, the rewritten trace's stays are placed, and if the footprint is above the limit the target is
-//! lowered by a part of what is too much, some times over. Last comes the schedule with everything away that may be.
+//! A policy makes a schedule whose load is within the limit. Its positions are tightened at unchanged time and the
+//! rewritten trace's stays are placed. Where the placement is above the limit, memory is lost between blocks: in those
+//! segments a part of what is too much is held back, and the policy plans again, some times over. Last comes the
+//! schedule with everything away that may be.
 //! [`Policy::Auto`] and [`Policy::Bayes`] try the other policies too and take what takes least time: neither is ever
 //! worse than those it contains. Of equal times the first wins.
 //!
@@ -10,7 +11,7 @@
 //! repeat: persistent blocks may be on the host at both ends.
 
 use super::swap::{self, Policy, Swapper};
-use crate::place::{self, Solver};
+use crate::place::{self, Solver, search};
 use crate::simulate::{Device, Timing};
 use crate::trace::{Event, Recorded, Row, liveness, liveness::Stay};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
@@ -37,10 +38,11 @@ impl Options {
     /// A second for the networks of 5,000 rows.
     pub const DEFAULT_WORK: u64 = 5_000;
 
-    /// A limit and a device; blocks of 1 MiB and more.
+    /// A limit and a device; the blocks that are [worth copying](Device::least_worth_copying).
     #[must_use]
-    pub const fn new(limit: u64, device: Device) -> Self {
-        Self { limit, device, policy: Policy::Auto, least_bytes: 1 << 20, seed: 1, work: Self::DEFAULT_WORK }
+    pub fn new(limit: u64, device: Device) -> Self {
+        let least_bytes = device.least_worth_copying();
+        Self { limit, device, policy: Policy::Auto, least_bytes, seed: 1, work: Self::DEFAULT_WORK }
     }
 }
 
@@ -94,22 +96,30 @@ pub struct Fitted<'a> {
 /// Length of the workspace that [`fit`] needs for a trace of `rows` rows, and for the lengths of its output.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
+    // Up to so many stays the placement searches, which takes more than it does for a few more.
+    let searched = if lengths.stays < search::MOST_BLOCKS { lengths.stays } else { search::MOST_BLOCKS };
     let judge = verify::workspace(rows, blocks, lengths.stays)
-        .max(place::workspace_of(Solver::Portfolio, lengths.stays))
+        .max(place::workspace_of(Solver::Auto, lengths.stays))
+        .max(place::workspace_of(Solver::Auto, searched))
         .max(liveness::workspace(blocks))
         .max(swap::rows_workspace(blocks));
     swap::trace_workspace(rows, blocks).and(swap::workspace(rows, blocks)).and(judge)
 }
 
-/// How often the target is lowered.
-const ATTEMPTS: u32 = 8;
+/// How often a policy plans.
+const ATTEMPTS: u32 = 14;
+/// The part of its work that the search may do each time but the first.
+const AGAIN: u64 = 12;
+/// Where the heuristics miss the limit, the search for a placement may look at this many nodes of its tree for a thousand
+/// stays, and at fewer with the cube of their number: a node costs more too.
+const NODES: u64 = 160;
 
 /// Rewrites a trace so that its footprint is within a limit, at as little cost in time as the policy finds.
 /// `block_count` is the number of block numbers that the rows use.
 ///
 /// # Errors
 /// [`Error::OverLimit`] with the least limit that is known to work; [`Error::Row`] for a trace that is not as
-/// recorded; [`Error::Device`]; [`Error::HostTooSmall`] if the schedule found needs more of the host than there is; [`Error::BufferTooSmall`] if the output or the workspace is too short.
+/// recorded; [`Error::Device`]; [`Error::BufferTooSmall`] if the output or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::fit::{self, Lengths, Options, Output};
@@ -216,40 +226,40 @@ impl<'a> Pass<'a, '_> {
             self.place()?;
             return Ok(policy);
         }
-        self.swapper.least_load();
+        if self.options.policy == Policy::Layer {
+            self.swapper.plan(Policy::Layer, u64::MAX, 0);
+        } else {
+            self.swapper.least_load();
+        }
         let least = self.place()?;
-        if least <= self.options.limit && self.options.policy != Policy::Layer {
+        if least <= self.options.limit {
             return Ok(self.options.policy);
         }
         Err(Error::OverLimit { least, limit: self.options.limit })
     }
 
-    /// Lowers the target until the placement fits; none if it does not, or takes as long as `bound`.
+    /// Plans again until the placement fits, with memory held back where it did not; none if it never does, or takes as
+    /// long as `bound`.
     fn fit_policy(&mut self, policy: Policy, bound: f64) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
-        let mut target = limit;
-        let mut work = self.work;
-        let mut made = self.swapper.plan(policy, target, work);
-        for _ in 0..ATTEMPTS {
+        self.swapper.hold_nothing();
+        let mut made = self.swapper.plan(policy, limit, self.work);
+        for attempt in 0..ATTEMPTS {
             let Some(overhead) = made.filter(|&overhead| overhead < bound) else {
-                return Ok(None);
+                break;
             };
             self.swapper.tighten();
-            let footprint = self.place()?;
-            if footprint <= limit {
+            if self.place()? <= limit {
                 return Ok(Some(overhead));
             }
             if policy == Policy::Layer {
-                return Ok(None);
+                break;
             }
-            let lower = ((footprint - limit) / 3).max(limit / 512);
-            target = target.saturating_sub(lower);
-            work /= 2;
-            made = if policy == Policy::Auto {
-                self.swapper.lower(target, work)
-            } else {
-                self.swapper.plan(policy, target, work)
-            };
+            let blocks = self.output.blocks.get(..self.stays).unwrap_or_default();
+            // A third of what is too much at first, and all of it in the end.
+            let part = if 2 * attempt < ATTEMPTS { 1 } else { 2 + u32::from(attempt + 3 > ATTEMPTS) };
+            self.swapper.hold(blocks, self.output.offsets, limit, (part, 3));
+            made = self.swapper.again(policy, limit, self.work / AGAIN);
         }
         Ok(None)
     }
@@ -262,8 +272,15 @@ impl<'a> Pass<'a, '_> {
         self.stays = liveness::lifetimes(rows, self.block_count, self.scratch.reborrow(), blocks, names)?;
         let blocks = blocks.get(..self.stays).unwrap_or_default();
         let offsets = offsets.get_mut(..self.stays).unwrap_or_default();
-        let options = place::Options { seed: self.options.seed, ..place::Options::default() };
-        Ok(place::place(Solver::Portfolio, blocks, &options, self.scratch.reborrow(), offsets)?.peak)
+        let constraints = Constraints { alignment: 1, capacity: Some(self.options.limit) };
+        let stays = blocks.len() as u64;
+        let nodes = NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000);
+        let options = place::Options { constraints, seed: self.options.seed, nodes, ..place::Options::default() };
+        match place::place(Solver::Auto, blocks, &options, self.scratch.reborrow(), offsets) {
+            Ok(summary) => Ok(summary.peak),
+            Err(Error::OverCapacity { peak, .. }) => Ok(peak),
+            Err(e) => Err(e),
+        }
     }
 
     /// Has the result verified, and gives its rows their times.
@@ -456,11 +473,22 @@ mod tests {
         assert!(matches!(run(&rows, blocks, &options), Err(Error::Row { .. })));
     }
 
+    /// Two blocks of 8 MiB and one of 1 MiB; where the first cannot leave, 17 MiB are the least.
     #[test]
-    fn a_host_that_is_too_small_is_told() {
+    fn no_more_leaves_than_the_host_can_hold() {
         let (rows, blocks) = trace(0, &[(8, vec![], false, 50), (8, vec![], false, 50), (1, vec![0], false, 50)]);
-        let device = Device { host_capacity: Some(MIB), ..Device::symmetric(12e9) };
-        let found = run(&rows, blocks, &Options::new(12 * MIB, device));
-        assert_eq!(found, Err(Error::HostTooSmall { needed: 8 * MIB, capacity: MIB }));
+        let fit = |limit, host_capacity, policy| {
+            let device = Device { host_capacity, ..Device::symmetric(12e9) };
+            run(&rows, blocks, &Options { policy, ..Options::new(limit, device) })
+        };
+        for policy in Policy::ALL {
+            if policy != Policy::Layer {
+                assert!(fit(12 * MIB, Some(8 * MIB), policy).is_ok(), "{policy:?}");
+            }
+            let Err(Error::OverLimit { least, .. }) = fit(12 * MIB, Some(MIB), policy) else {
+                panic!("{policy:?} keeps 8 MiB on a host of 1 MiB");
+            };
+            assert!(least >= 16 * MIB && fit(least, Some(MIB), policy).is_ok(), "{policy:?} {least}");
+        }
     }
 }

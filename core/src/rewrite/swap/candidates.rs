@@ -5,9 +5,10 @@
 //! which a block is not accessed; while it is away its bytes are free in all of them. A *version* is what a block
 //! holds from one write to the next: one copy on the host serves all gaps of a version.
 //!
-//! A persistent block has two more gaps where iterations repeat: before its first access (head) and after its last
-//! (tail). It may be away at the head if its final version is on the host at the end; the host then has its initial
-//! version from the start, for all gaps of it. It may be away at the tail if it is away at the head too.
+//! A persistent block has a gap before its first access (head) and, where iterations repeat, one after its last (tail).
+//! It may leave in its head as in any other gap. It may be away from the start on if its final version is on the host
+//! at the end; the host then has its initial version from the start, for all gaps of it. It may be away at the tail if
+//! it is away at the start too.
 //!
 //! Blocks below the least size are left alone. No gap ends in a free. O(rows).
 
@@ -43,9 +44,9 @@ pub(super) enum Kind {
     Middle,
     /// What the block holds is never read again: nothing is copied.
     Dead,
-    /// In after; away at the start.
+    /// Before the first access of a persistent block; in after, and out before unless it is away at the start.
     Head,
-    /// Away at the start, and written before it is read.
+    /// A head that is written before it is read: nothing is copied but the final version, if it is away at the start.
     DeadHead,
     /// Out before; away at the end.
     Tail,
@@ -54,6 +55,11 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) fn is_head(self) -> bool {
         matches!(self, Self::Head | Self::DeadHead)
+    }
+
+    /// Whether what the block holds is read again.
+    pub(super) fn is_read(self) -> bool {
+        matches!(self, Self::Middle | Self::Head | Self::Tail)
     }
 
     /// Whether the block comes back by a copy.
@@ -153,6 +159,16 @@ impl<'a> Candidates<'a> {
         Version { block, release, last_gap, last }
     }
 
+    /// The first of the gaps that end after a segment: gaps are numbered in the order of their ends.
+    pub(super) fn first_gap_after(&self, segment: u32) -> u32 {
+        let (mut low, mut high) = (0, self.gaps);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.gap[middle][2] <= segment { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
     /// The gaps of a version, the last first.
     pub(super) fn gaps_of(&self, version: u32) -> impl Iterator<Item = (u32, Gap)> + '_ {
         let mut next = self.version(version).last_gap;
@@ -228,6 +244,15 @@ impl<'a> Candidates<'a> {
                 _ => {}
             }
         }
+        // Versions are numbered in the order in which they can be copied; persistent blocks have theirs from the start.
+        let blocks_len = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
+        for b in 0..blocks_len {
+            if blocks[b][4] > 0 && self.size[b] >= least {
+                let version = self.add_version(b, 1);
+                blocks[b][1] = version;
+                blocks[b][2] = version;
+            }
+        }
         for g in 0..self.segments {
             let range = self.first_row[g]..self.first_row[g + 1];
             for r in range.filter_map(|i| rows.get(usize::try_from(i).ok()?)) {
@@ -237,7 +262,6 @@ impl<'a> Candidates<'a> {
                 self.access(g, r, &mut blocks[r.block]);
             }
         }
-        let blocks_len = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
         for b in 0..blocks_len {
             let [accessed, version, initial, head, persistent] = blocks[b];
             if persistent == 0 || accessed == 0 {
@@ -260,8 +284,8 @@ impl<'a> Candidates<'a> {
     }
 
     fn access(&mut self, g: u32, r: &Row, [last, version, initial, head, persistent]: &mut [u32; 5]) {
-        if *version == 0 && (*persistent > 0 || r.event == Event::Read) {
-            *version = self.add_version(r.block, if *persistent > 0 { g.max(1) } else { NONE });
+        if *version == 0 && r.event == Event::Read {
+            *version = self.add_version(r.block, NONE);
             *initial = *version;
         }
         let reads = r.event == Event::Read;

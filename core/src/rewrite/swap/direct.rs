@@ -37,6 +37,9 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 const LOG: usize = 512;
 const LOG_U32: u32 = 512;
 
+/// The most gaps that are looked at for one to be widened, as long as there is one.
+const RUN: u32 = 1024;
+
 /// The annealing begins by taking what is longer by this part of the original's time.
 const HEAT: f64 = 0.002;
 
@@ -83,7 +86,7 @@ impl<'a> Search<'a> {
             let mut taken = false;
             if moved {
                 self.trim(schedule, limit);
-                self.work += u64::from(c.segments);
+                self.work += u64::from(c.segments) + u64::from(c.versions) + schedule.used().len() as u64;
                 let found = schedule.run(bound, |_| ()).overhead;
                 taken = found <= bound && self.log_len < LOG_U32;
                 if taken {
@@ -108,6 +111,11 @@ impl<'a> Search<'a> {
         if [give, take] == positions {
             return;
         }
+        let g = schedule.candidates().gap(gap);
+        // Without a head that is away at the start there is no tail.
+        if g.kind.is_head() && positions[0] > 0 && g.other_end != NONE && schedule.is_used(g.other_end) {
+            self.set(schedule, g.other_end, [0, 0]);
+        }
         if self.log_len < LOG_U32 {
             self.log[self.log_len] = [gap, give, take];
             self.log_len += 1;
@@ -121,11 +129,6 @@ impl<'a> Search<'a> {
             let [gap, give, take] = self.log[self.log_len];
             schedule.set(gap, [give, take]);
         }
-    }
-
-    /// Whether the gap's ends allow it to be used: a tail needs its head.
-    fn may_use(schedule: &Schedule<'_>, g: &Gap) -> bool {
-        g.kind != Kind::Tail || (g.other_end != NONE && schedule.is_used(g.other_end))
     }
 
     /// Drops a gap, and with a head its tail.
@@ -152,7 +155,9 @@ impl<'a> Search<'a> {
             return true;
         }
         // A new position for one of the two ends: near for most moves, anywhere for some.
-        let front = if g.kind.is_head() { false } else { g.kind == Kind::Tail || self.below(2) == 0 };
+        // What is away at the start mostly stays so.
+        let rarely = if schedule.is_away_at_start(gap, &g) { 16 } else { 2 };
+        let front = g.kind == Kind::Tail || self.below(rarely) == 0;
         let (low, high) = if front { (g.begin, take) } else { (give, g.end) };
         let old = if front { give } else { take };
         let reach = if self.below(4) == 0 { high - low } else { 1 + (high - low) / 8 };
@@ -175,9 +180,10 @@ impl<'a> Search<'a> {
         for _ in 0..8 {
             let gap = self.below(c.gaps);
             let g = c.gap(gap);
-            if !schedule.is_used(gap) && Self::may_use(schedule, &g) {
+            if schedule.may_use(gap, &g) {
                 let width = g.end - g.begin;
-                let give = g.begin + self.below(1 + width / 2);
+                let from_start = g.kind.is_head() && self.below(4) > 0;
+                let give = if from_start { 0 } else { g.begin + self.below(1 + width / 2) };
                 let take = g.end - self.below(1 + width / 2);
                 let [give, take] = schedule.clamp(gap, [give, take.max(give + 1)]);
                 self.set(schedule, gap, [give, take]);
@@ -245,27 +251,37 @@ impl<'a> Search<'a> {
         let mut drawn: Option<([u32; 2], u32)> = None;
         let mut least = f64::INFINITY;
         let missing = schedule.load(segment).saturating_sub(limit);
-        self.work += u64::from(c.gaps) / 2;
-        for gap in 0..c.gaps {
+        // Of very many gaps a run is looked at, and the others where none of it will do.
+        let first = c.first_gap_after(segment);
+        let all = c.gaps - first;
+        let start = if all > RUN { self.below(all) } else { 0 };
+        for i in 0..all {
+            if i >= RUN && drawn.is_some() {
+                break;
+            }
+            self.work += 1;
+            let gap = first + (start + i) % all;
             let g = c.gap(gap);
-            if g.begin > segment || g.end <= segment || gap == not {
+            if g.begin > segment || gap == not {
                 continue;
             }
             let [give, take] = schedule.at(gap);
             let used = give < take;
-            if used && give <= segment && segment < take || !used && !Self::may_use(schedule, &g) {
+            if used && give <= segment && segment < take || !used && !schedule.may_use(gap, &g) {
                 continue;
             }
             let mut until = segment + 1;
             while until < to.min(g.end) && schedule.load(until) > limit {
                 until += 1;
             }
+            // A head may be away from the start on.
+            let from = if !used && g.kind.is_head() && self.below(4) > 0 { 0 } else { segment };
             let [new_give, new_take] =
-                schedule.clamp(gap, if used { [give.min(segment), take.max(until)] } else { [segment, until] });
+                schedule.clamp(gap, if used { [give.min(from), take.max(until)] } else { [from, until] });
             let size = c.size[g.block];
             let (out_ns, in_ns) = (schedule.device().out_ns(size), schedule.device().in_ns(size));
             let mut cost = 0.0;
-            if g.kind != Kind::Dead {
+            if g.kind.is_read() || new_give == 0 {
                 let clean = schedule.is_clean(g.version);
                 // The less time beside the copies, the likelier a delay.
                 if !clean && (!used || new_give < give) {
@@ -328,7 +344,8 @@ impl<'a> Search<'a> {
             let size = c.size[g.block];
             let fits = |segment: u32, schedule: &Schedule<'_>| schedule.load(segment).saturating_add(size) <= limit;
             let (old_give, old_take) = (give, take);
-            if !g.kind.is_head() {
+            let away_at_start = schedule.is_away_at_start(gap, &g);
+            if !away_at_start {
                 while give < take && fits(give, schedule) {
                     give += 1;
                 }
@@ -339,7 +356,7 @@ impl<'a> Search<'a> {
                 }
             }
             // A tail needs its head to be away for a segment at least.
-            if take == 0 && g.other_end != NONE && schedule.is_used(g.other_end) {
+            if away_at_start && take == 0 && g.other_end != NONE && schedule.is_used(g.other_end) {
                 take = 1;
             }
             if give >= take {

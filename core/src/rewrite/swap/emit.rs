@@ -5,7 +5,7 @@
 
 use super::schedule::{Action, Schedule};
 use crate::error::Buffer;
-use crate::table::at;
+use crate::table::{Table, at};
 use crate::trace::{Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
@@ -15,22 +15,28 @@ pub(super) const fn workspace(blocks: usize) -> WorkspaceLen {
 }
 
 /// Writes the rows of a schedule to `out` and returns how many they are; copies have the time of the row above
-/// them until the trace is simulated.
+/// them until the trace is simulated. `begin` gets the row with which each segment begins, and the number of rows.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if `out` is too short.
-pub(super) fn rows(schedule: &mut Schedule<'_>, mut scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
+pub(super) fn rows(
+    schedule: &mut Schedule<'_>,
+    begin: &mut Table<'_, u32>,
+    mut scratch: Workspace<'_>,
+    out: &mut [Row],
+) -> Result<usize, Error> {
     let c = schedule.candidates();
     let mut away_at_start = scratch.indices(c.size.len());
     for &gap in schedule.used() {
         let g = c.gap(gap);
-        if g.kind.is_head() {
+        if schedule.is_away_at_start(gap, &g) {
             away_at_start[g.block] = 1;
         }
     }
     let mut writer = Writer { out, len: 0, time_ns: 0 };
     schedule.run(f64::INFINITY, |action| match action {
         Action::Segment(g) => {
+            begin[g] = u32::try_from(writer.len).unwrap_or(u32::MAX);
             for row in c.first_row[g]..c.first_row[g + 1] {
                 let r = at(c.rows, row);
                 if r.event != Event::Malloc || away_at_start[r.block] == 0 {
@@ -48,6 +54,7 @@ pub(super) fn rows(schedule: &mut Schedule<'_>, mut scratch: Workspace<'_>, out:
             }
         }
     });
+    begin[c.segments] = u32::try_from(writer.len).unwrap_or(u32::MAX);
     if writer.len > writer.out.len() {
         return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: writer.len, got: writer.out.len() });
     }

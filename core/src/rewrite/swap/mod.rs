@@ -20,8 +20,9 @@ use score::Weights;
 use select::{Scope, Selection};
 
 use crate::simulate::Device;
+use crate::table::Table;
 use crate::trace::Row;
-use crate::{Error, Workspace, WorkspaceLen};
+use crate::{Block, Error, Workspace, WorkspaceLen};
 
 /// How it is decided what leaves, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,6 +86,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
         .and(direct::workspace(rows, blocks))
         .and(Positions::workspace(rows, blocks))
         .and(Positions::workspace(rows, blocks))
+        .and(WorkspaceLen { words: 0, indices: rows + 2 })
 }
 
 /// Length of the workspace of [`Swapper::rows`].
@@ -101,6 +103,13 @@ impl<'a> Trace<'a> {
     }
 }
 
+/// Where the search may begin.
+#[derive(Clone, Copy)]
+enum Start {
+    All(Scope),
+    Score(Weights),
+}
+
 /// The pass at work.
 pub(super) struct Swapper<'a> {
     schedule: Schedule<'a>,
@@ -108,6 +117,10 @@ pub(super) struct Swapper<'a> {
     search: Search<'a>,
     kept: Positions<'a>,
     result: Positions<'a>,
+    /// The row with which each segment begins in the rows last written, and their number.
+    emitted: Table<'a, u32>,
+    /// The mixture, once it has been looked for, and for which limit.
+    mixture: Option<(u64, Weights)>,
     seed: u64,
 }
 
@@ -120,14 +133,16 @@ impl<'a> Swapper<'a> {
             search: Search::new(rows, blocks, seed, scratch),
             kept: Positions::new(rows, blocks, scratch),
             result: Positions::new(rows, blocks, scratch),
+            emitted: scratch.indices(rows + 2),
+            mixture: None,
             seed,
         }
     }
 
-    /// The least load that any schedule has: every gap away for as long as it lasts.
-    pub(super) fn least_load(&mut self) -> u64 {
+    /// Makes the schedule of least load: every gap away for as long as it lasts, as far as the host can hold it.
+    pub(super) fn least_load(&mut self) {
+        self.hold_nothing();
         self.selection.all(&mut self.schedule, 0, Scope::Across);
-        self.schedule.peak().0
     }
 
     /// Zhang et al.'s `load_min`: the least load where only the gaps within the iteration and over the peak are away.
@@ -150,59 +165,110 @@ impl<'a> Swapper<'a> {
 
     /// Makes the schedule of a policy within a load; what it takes longer than the original in ns, or none.
     pub(super) fn plan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
-        let made = match policy {
-            Policy::Auto => return self.direct(limit, work),
+        match policy {
+            Policy::Auto => self.direct(limit, work),
             Policy::Doa => self.by_score(limit, Weights::DOA),
             Policy::Aoa => self.by_score(limit, Weights::AOA),
             Policy::Wdoa => self.by_score(limit, Weights::WDOA),
             Policy::Swdoa => self.by_score(limit, Weights::SWDOA),
             Policy::Bayes => {
-                let (selection, schedule) = (&mut self.selection, &mut self.schedule);
-                let weights = bayes::search(self.seed, |weights| {
-                    let made = by_score(selection, schedule, limit, weights);
-                    made.then(|| schedule.run(f64::INFINITY, |_| ()).overhead)
-                });
+                let weights = self.mixture(limit);
                 self.by_score(limit, weights)
             }
-            Policy::Layer => select::by_layer(&mut self.schedule, limit),
-        };
-        made.then(|| self.overhead())
+            Policy::Layer => select::by_layer(&mut self.schedule, limit).then(|| self.overhead()),
+        }
     }
 
-    fn by_score(&mut self, limit: u64, weights: Weights) -> bool {
-        by_score(&mut self.selection, &mut self.schedule, limit, weights)
+    /// The mixture of scores for a limit.
+    fn mixture(&mut self, limit: u64) -> Weights {
+        match self.mixture {
+            Some((known, weights)) if known == limit => weights,
+            _ => {
+                let weights = bayes::search(self.seed, |weights| self.by_score(limit, weights));
+                self.mixture = Some((limit, weights));
+                weights
+            }
+        }
+    }
+
+    /// The published schedule, within the iteration or across its end, whichever takes less time.
+    fn by_score(&mut self, limit: u64, weights: Weights) -> Option<f64> {
+        let mut least = None;
+        for scope in [Scope::Inside, Scope::Across] {
+            if self.selection.by_score(&mut self.schedule, limit, weights, scope) {
+                let overhead = self.overhead();
+                if least.is_none_or(|least| overhead < least) {
+                    least = Some(overhead);
+                    self.kept.keep(&self.schedule);
+                }
+            }
+        }
+        if least.is_some() {
+            self.kept.restore(&mut self.schedule);
+        }
+        least
     }
 
     fn overhead(&mut self) -> f64 {
         self.schedule.run(f64::INFINITY, |_| ()).overhead
     }
 
-    /// The best of the schedules that can be made at once, improved.
+    /// The best of the other policies' schedules and of those with all gaps, improved.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
-        let mut least = f64::INFINITY;
-        for scope in [Scope::Inside, Scope::Across] {
-            for weights in [None, Some(Weights::DOA), Some(Weights::AOA), Some(Weights::WDOA), Some(Weights::SWDOA)] {
-                let made = match weights {
-                    None => self.selection.all(&mut self.schedule, limit, scope),
-                    Some(weights) => self.selection.by_score(&mut self.schedule, limit, weights, scope),
-                };
-                let overhead = if made { self.overhead() } else { f64::INFINITY };
-                if overhead < least {
-                    least = overhead;
-                    self.kept.keep(&self.schedule);
-                }
+        let mut least = None;
+        let mut best = Start::All(Scope::Inside);
+        let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
+        for start in all.into_iter().chain(Weights::SINGLE.map(Start::Score)) {
+            if let Some(overhead) = self.start(start, limit).filter(|&found| least.is_none_or(|least| found < least)) {
+                (least, best) = (Some(overhead), start);
             }
         }
-        if least.is_infinite() {
-            return None;
+        // Nobody does better than not to wait at all.
+        if least? > 0.0 {
+            let mixture = Start::Score(self.mixture(limit));
+            if self.start(mixture, limit).is_some_and(|found| least.is_some_and(|least| found < least)) {
+                best = mixture;
+            }
         }
-        self.kept.restore(&mut self.schedule);
+        self.start(best, limit)?;
         Some(self.search.improve(&mut self.schedule, limit, work))
     }
 
-    /// Brings the schedule within a lower limit and improves it again.
-    pub(super) fn lower(&mut self, limit: u64, work: u64) -> Option<f64> {
-        self.search.lower(&mut self.schedule, limit).then(|| self.search.improve(&mut self.schedule, limit, work))
+    fn start(&mut self, start: Start, limit: u64) -> Option<f64> {
+        match start {
+            Start::All(scope) => self.selection.all(&mut self.schedule, limit, scope).then(|| self.overhead()),
+            Start::Score(weights) => self.by_score(limit, weights),
+        }
+    }
+
+    /// Holds no memory back.
+    pub(super) fn hold_nothing(&mut self) {
+        self.schedule.hold_nothing();
+    }
+
+    /// Holds memory back in the segments where a placement of the rows last written is above the limit: of what is too
+    /// much the part that `part` tells, as numerator and denominator.
+    pub(super) fn hold(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
+        for (block, offset) in blocks.iter().zip(offsets) {
+            let excess = offset.saturating_add(block.size).saturating_sub(limit);
+            if excess > 0 {
+                self.schedule.exceed(&self.emitted, (block.start, block.end), excess);
+            }
+        }
+        self.schedule.hold(limit / 512, part);
+    }
+
+    /// Plans again after memory has been held back: the search goes on from its schedule, the mixture is kept.
+    pub(super) fn again(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
+        let (schedule, search) = (&mut self.schedule, &mut self.search);
+        match policy {
+            Policy::Auto => search.lower(schedule, limit).then(|| search.improve(schedule, limit, work)),
+            Policy::Bayes => {
+                let weights = self.mixture(limit);
+                self.by_score(limit, weights)
+            }
+            _ => self.plan(policy, limit, work),
+        }
     }
 
     /// Away less together, at the same time.
@@ -227,10 +293,6 @@ impl<'a> Swapper<'a> {
 
     /// Writes the rewritten trace.
     pub(super) fn rows(&mut self, scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
-        emit::rows(&mut self.schedule, scratch, out)
+        emit::rows(&mut self.schedule, &mut self.emitted, scratch, out)
     }
-}
-/// The published schedule within the iteration, or across its end where that is not enough.
-fn by_score(selection: &mut Selection<'_>, schedule: &mut Schedule<'_>, limit: u64, weights: Weights) -> bool {
-    [Scope::Inside, Scope::Across].into_iter().any(|scope| selection.by_score(schedule, limit, weights, scope))
 }

@@ -11,7 +11,7 @@
 //!
 //! Cost: O(segments + versions + gaps in use) a pass, with short sorted lists for what waits.
 
-use super::candidates::{Candidates, Kind, NONE, Version};
+use super::candidates::{Candidates, Gap, Kind, NONE, Version};
 use crate::simulate::Device;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
@@ -57,8 +57,13 @@ pub(super) struct Schedule<'a> {
     due: Table<'a, u32>,
     /// Of a final version: whether the host must have it at the end, because the block is away at the start.
     owed: Table<'a, u32>,
-    /// Bytes that are away in each segment.
+    /// Bytes that are away in each segment, bytes that are held back from it, and by how much a placement exceeds it.
     away: Table<'a, u64>,
+    held: Table<'a, u64>,
+    excess: Table<'a, u64>,
+    /// How many gaps of each block are in use for which the host holds it, and the bytes of these blocks.
+    on_host: Table<'a, u32>,
+    host_bytes: u64,
     /// Of each version: when its copy out is done, as bits; 0 before it is handed over.
     copied: Table<'a, u64>,
     /// Of each segment: when the last copy in is done that it waits for.
@@ -113,7 +118,7 @@ impl<'a> Positions<'a> {
 /// Length of the workspace of a [`Schedule`].
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let (boundaries, most) = (rows + 2, rows + blocks);
-    WorkspaceLen { words: 4 * boundaries + most, indices: 13 * most + 3 * boundaries }
+    WorkspaceLen { words: 6 * boundaries + most, indices: 13 * most + 3 * boundaries + blocks }
 }
 
 /// The two links while a pass runs.
@@ -143,6 +148,10 @@ impl<'a> Schedule<'a> {
             due: scratch.indices(most),
             owed: scratch.indices(most),
             away: scratch.words(boundaries),
+            held: scratch.words(boundaries),
+            excess: scratch.words(boundaries),
+            on_host: scratch.indices(candidates.size.len()),
+            host_bytes: 0,
             copied: scratch.words(most),
             arrival: scratch.words(boundaries),
             clock: scratch.words(boundaries),
@@ -185,9 +194,54 @@ impl<'a> Schedule<'a> {
         self.stalls.first(self.stalls_len)
     }
 
-    /// Bytes on the device in a segment.
+    /// Bytes on the device in a segment, and those that are held back.
     pub(super) fn load(&self, segment: u32) -> u64 {
-        self.candidates.load[segment].saturating_sub(self.away[segment])
+        let load = self.candidates.load[segment].saturating_sub(self.away[segment]);
+        load.saturating_add(self.held[segment])
+    }
+
+    /// Holds no memory back.
+    pub(super) fn hold_nothing(&mut self) {
+        self.held.fill(0);
+        self.excess.fill(0);
+    }
+
+    /// Notes that a placement exceeds its limit by `excess` bytes from one row to before another, of the rows that begin
+    /// their segments with those in `begin`.
+    pub(super) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
+        let segments = self.candidates.segments;
+        let rows = begin.first(segments + 1);
+        let first = rows.partition_point(|&row| row <= from).saturating_sub(1);
+        for segment in u32::try_from(first).unwrap_or(segments)..segments {
+            if begin[segment] >= to {
+                break;
+            }
+            self.excess[segment] = self.excess[segment].max(excess);
+        }
+    }
+
+    /// Holds back a part of what was exceeded, at least `least` bytes.
+    pub(super) fn hold(&mut self, least: u64, (part, whole): (u32, u32)) {
+        for segment in 0..self.candidates.segments {
+            let excess = self.excess[segment];
+            if excess > 0 {
+                let bytes = (excess / u64::from(whole) * u64::from(part)).max(least);
+                self.held[segment] = self.held[segment].saturating_add(bytes);
+            }
+        }
+        self.excess.fill(0);
+    }
+
+    /// Whether the gap may be used: a tail needs a head that is away at the start, and the host room.
+    pub(super) fn may_use(&self, gap: u32, g: &Gap) -> bool {
+        let c = self.candidates;
+        let head =
+            g.kind != Kind::Tail || (g.other_end != NONE && self.is_away_at_start(g.other_end, &c.gap(g.other_end)));
+        let held = g.kind == Kind::Dead || self.on_host[g.block] > 0 || {
+            let bytes = self.host_bytes.saturating_add(self.candidates.size[g.block]);
+            self.device.host_capacity.is_none_or(|capacity| bytes <= capacity)
+        };
+        head && held && !self.is_used(gap)
     }
 
     /// The most bytes on the device at once, and the first segment in which they are.
@@ -203,10 +257,15 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// The positions that a gap may have, nearest to these: a head is away from the start on, a tail to the end.
+    /// Whether the gap's block is away at the start.
+    pub(super) fn is_away_at_start(&self, gap: u32, g: &Gap) -> bool {
+        g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
+    }
+
+    /// The positions that a gap may have, nearest to these: a tail is away to the end.
     pub(super) fn clamp(&self, gap: u32, [give, take]: [u32; 2]) -> [u32; 2] {
         let g = self.candidates.gap(gap);
-        let give = if g.kind.is_head() { 0 } else { give.max(g.begin) };
+        let give = give.max(g.begin);
         let take = if g.kind == Kind::Tail { g.end } else { take.min(g.end) };
         if give < take { [give, take] } else { [0, 0] }
     }
@@ -230,14 +289,28 @@ impl<'a> Schedule<'a> {
         }
         let (was_used, is_used) = (old_give < old_take, give < take);
         for (list, old, new) in [(0, old_give, give), (1, old_take, take)] {
-            if was_used {
+            // What is away at the start is not given back, and what is away at the end not taken.
+            let outside = |boundary: u32| if list == 0 { boundary == 0 } else { g.kind == Kind::Tail };
+            if was_used && is_used && old == new {
+                continue;
+            }
+            if was_used && !outside(old) {
                 self.unlink(list, old, gap);
             }
-            if is_used {
+            if is_used && !outside(new) {
                 self.link(list, new, gap);
             }
         }
         self.positions[gap] = [give, take];
+        if g.kind != Kind::Dead && was_used != is_used {
+            let gaps = self.on_host[g.block];
+            self.on_host[g.block] = if is_used { gaps + 1 } else { gaps - 1 };
+            if is_used && gaps == 0 {
+                self.host_bytes = self.host_bytes.saturating_add(size);
+            } else if was_used && gaps == 1 {
+                self.host_bytes = self.host_bytes.saturating_sub(size);
+            }
+        }
         match (was_used, is_used) {
             (false, true) => {
                 self.used[self.used_len] = gap;
@@ -255,8 +328,9 @@ impl<'a> Schedule<'a> {
             _ => {}
         }
         let last = self.candidates.version(g.version).last;
-        if g.kind.is_head() && last != g.version && was_used != is_used {
-            self.owed[last] = u32::from(is_used);
+        let (was_away, is_away) = (was_used && old_give == 0, is_used && give == 0);
+        if g.kind.is_head() && last != g.version && was_away != is_away {
+            self.owed[last] = u32::from(is_away);
             self.set_due(last);
         }
         self.set_due(g.version);
@@ -273,19 +347,27 @@ impl<'a> Schedule<'a> {
         self.due[version] = if self.is_clean(version) {
             NONE
         } else {
-            let copied = self.candidates.gaps_of(version).filter(|&(gap, g)| g.kind != Kind::Dead && self.is_used(gap));
+            let copied = self.candidates.gaps_of(version).filter(|&(gap, g)| g.kind.is_read() && self.is_used(gap));
             copied.fold(at_end, |due, (gap, _)| due.min(self.positions[gap][0]))
         };
     }
 
+    /// Lists ascend, so that the rows depend on the positions alone and not on how they were found.
     fn link(&mut self, list: usize, boundary: u32, gap: u32) {
-        let next = self.first[boundary][list];
-        self.before[gap][list] = 0;
+        let (mut before, mut next) = (0, self.first[boundary][list]);
+        while next > 0 && next < gap + 1 {
+            (before, next) = (next, self.after[next - 1][list]);
+        }
+        self.before[gap][list] = before;
         self.after[gap][list] = next;
         if next > 0 {
             self.before[next - 1][list] = gap + 1;
         }
-        self.first[boundary][list] = gap + 1;
+        if before > 0 {
+            self.after[before - 1][list] = gap + 1;
+        } else {
+            self.first[boundary][list] = gap + 1;
+        }
     }
 
     fn unlink(&mut self, list: usize, boundary: u32, gap: u32) {
@@ -373,7 +455,7 @@ impl<'a> Schedule<'a> {
             let gap = next - 1;
             next = self.after[gap][0];
             let g = c.gap(gap);
-            if g.kind != Kind::Dead && !g.kind.is_head() && !self.is_clean(g.version) {
+            if g.kind.is_read() && !self.is_clean(g.version) {
                 while self.copied[g.version] == 0 && links.out_len > 0 {
                     self.hand_out(links, *clock, emit);
                 }
@@ -388,9 +470,7 @@ impl<'a> Schedule<'a> {
         while next > 0 {
             let gap = next - 1;
             next = self.after[gap][0];
-            if !c.gap(gap).kind.is_head() {
-                emit(Action::Free(gap));
-            }
+            emit(Action::Free(gap));
         }
     }
 
@@ -492,13 +572,13 @@ impl<'a> Schedule<'a> {
             let gap = self.used[i];
             let g = c.gap(gap);
             let [give, take] = self.positions[gap];
-            if g.kind.is_head() {
+            if self.is_away_at_start(gap, &g) {
                 continue;
             }
-            let done = if g.kind == Kind::Dead { 0.0 } else { f64::from_bits(self.copied[g.version]) };
+            let done = if !g.kind.is_read() { 0.0 } else { f64::from_bits(self.copied[g.version]) };
             let known = boundary(done, &self.clock);
             let known = if f64::from_bits(self.clock[known]) < done { known + 1 } else { known };
-            self.set(gap, [give.min(known.max(g.begin)), take]);
+            self.set(gap, [give.min(known.max(g.begin).max(1)), take]);
         }
     }
 }

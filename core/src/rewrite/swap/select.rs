@@ -8,11 +8,11 @@
 //! from the back, every copy in is scheduled as late as the link allows without delay and is moved later where memory
 //! is not free so early. Ties go by the gap's number. O(picks · (segments + gaps)).
 
-use super::candidates::{Candidates, Gap, Kind, NONE};
+use super::candidates::{Candidates, Gap, Kind};
 use super::schedule::Schedule;
 use super::score::{self, Weights};
 use crate::table::Table;
-use crate::{Workspace, WorkspaceLen};
+use crate::{Workspace, WorkspaceLen, sort};
 
 /// Which gaps may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +28,16 @@ pub(super) struct Selection<'a> {
     /// The area under the load curve up to each boundary, as it was at first and as it is, as bits.
     area: Table<'a, u64>,
     area_left: Table<'a, u64>,
+    /// The gaps' scores as bits, and the gaps by their score.
+    worth: Table<'a, u64>,
+    ranked: Table<'a, u32>,
     /// The gaps to be positioned.
     chosen: Table<'a, u32>,
 }
 
 /// Length of the workspace of a [`Selection`].
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 2 * (rows + 2), indices: rows + blocks }
+    WorkspaceLen { words: 2 * (rows + 2) + rows + blocks, indices: 2 * (rows + blocks) }
 }
 
 impl<'a> Selection<'a> {
@@ -42,6 +45,8 @@ impl<'a> Selection<'a> {
         Self {
             area: scratch.words(rows + 2),
             area_left: scratch.words(rows + 2),
+            worth: scratch.words(rows + blocks),
+            ranked: scratch.indices(rows + blocks),
             chosen: scratch.indices(rows + blocks),
         }
     }
@@ -50,7 +55,11 @@ impl<'a> Selection<'a> {
     pub(super) fn by_score(&mut self, schedule: &mut Schedule<'_>, limit: u64, weights: Weights, scope: Scope) -> bool {
         schedule.clear();
         let scale = self.scale(schedule, weights);
+        // The other scores do not change while gaps are chosen.
         let submodular = scale[3] != 0.0;
+        if !submodular {
+            self.rank(schedule, scale);
+        }
         loop {
             let (peak, segment) = schedule.peak();
             if peak <= limit {
@@ -60,35 +69,53 @@ impl<'a> Selection<'a> {
                 score::areas(schedule, &mut self.area_left);
             }
             let c = schedule.candidates();
-            let mut best: Option<(f64, u32)> = None;
-            for gap in 0..c.gaps {
+            let over = |gap: u32| {
                 let g = c.gap(gap);
-                if g.begin > segment || g.end <= segment || schedule.is_used(gap) || !allowed(schedule, &g, scope) {
-                    continue;
+                whole(c, &g, scope)[0] <= segment && segment < g.end && allowed(schedule, gap, &g, scope)
+            };
+            let best = if submodular {
+                let mut best: Option<(f64, u32)> = None;
+                for gap in (c.first_gap_after(segment)..c.gaps).filter(|&gap| over(gap)) {
+                    let worth = worth(score::scores(schedule, &c.gap(gap), &self.area, &self.area_left), scale);
+                    if best.is_none_or(|(most, _)| worth > most) {
+                        best = Some((worth, gap));
+                    }
                 }
-                let scores = score::scores(schedule, &g, &self.area, &self.area_left);
-                let worth = scores.iter().zip(scale).map(|(s, w)| s * w).sum();
-                if best.is_none_or(|(most, _)| worth > most) {
-                    best = Some((worth, gap));
-                }
-            }
-            let Some((_, gap)) = best else {
+                best.map(|(_, gap)| gap)
+            } else {
+                self.ranked.first(c.gaps).iter().copied().find(|&gap| over(gap))
+            };
+            let Some(gap) = best else {
                 return false;
             };
-            let g = c.gap(gap);
-            schedule.set(gap, [g.begin, g.end]);
+            schedule.set(gap, whole(c, &c.gap(gap), scope));
         }
         self.position(schedule, limit);
         true
     }
 
+    /// All gaps, those with the highest score first.
+    fn rank(&mut self, schedule: &Schedule<'_>, scale: [f64; 4]) {
+        let c = schedule.candidates();
+        for gap in 0..c.gaps {
+            let worth = worth(score::scores(schedule, &c.gap(gap), &self.area, &self.area_left), scale);
+            // Bits that are ordered as the numbers are, the highest first.
+            let bits = worth.to_bits();
+            self.worth[gap] = if worth < 0.0 { bits } else { !(bits | 1 << 63) };
+        }
+        sort::identity(&mut self.ranked, c.gaps);
+        sort::by_key(&mut self.ranked, c.gaps, &mut self.chosen, |gap| self.worth[gap]);
+    }
+
     /// Chooses every gap; false if even that does not bring the load within the limit.
     pub(super) fn all(&mut self, schedule: &mut Schedule<'_>, limit: u64, scope: Scope) -> bool {
         let c = schedule.candidates();
+        schedule.clear();
         for gap in 0..c.gaps {
             let g = c.gap(gap);
-            let positions = if scope == Scope::Across || !across(c, &g) { [g.begin, g.end] } else { [0, 0] };
-            schedule.set(gap, positions);
+            if allowed(schedule, gap, &g, scope) {
+                schedule.set(gap, whole(c, &g, scope));
+            }
         }
         let fits = schedule.peak().0 <= limit;
         if fits {
@@ -127,8 +154,7 @@ impl<'a> Selection<'a> {
             if schedule.is_used(gap) {
                 self.chosen[n] = gap;
                 n += 1;
-                // Heads are away from the start on.
-                if !c.gap(gap).kind.is_head() {
+                if !schedule.is_away_at_start(gap, &c.gap(gap)) {
                     schedule.set(gap, [0, 0]);
                 }
             }
@@ -137,7 +163,7 @@ impl<'a> Selection<'a> {
             while schedule.load(segment) > limit {
                 let waiting = (0..n).map(|i| self.chosen[i]).filter(|&gap| {
                     let g = c.gap(gap);
-                    !schedule.is_used(gap) && g.begin <= segment && segment < g.end
+                    !schedule.is_used(gap) && g.begin.max(1) <= segment && segment < g.end
                 });
                 let Some(gap) = waiting.min_by_key(|&gap| (c.gap(gap).begin, gap)) else {
                     break;
@@ -163,7 +189,8 @@ pub(super) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
     let (_, peak) = schedule.peak();
     for gap in 0..c.gaps {
         let g = c.gap(gap);
-        if g.kind == Kind::Middle && g.begin <= peak && peak < g.end && g.begin + 1 < g.end {
+        let over = g.kind == Kind::Middle && g.begin <= peak && peak < g.end && g.begin + 1 < g.end;
+        if over && schedule.may_use(gap, &g) {
             schedule.set(gap, [g.begin, g.end - 1]);
         }
     }
@@ -186,15 +213,25 @@ fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f
     begin
 }
 
-/// Whether a gap needs the final value of its block on the host at the end.
+/// The sum of the scores by their weights.
+fn worth(scores: [f64; 4], scale: [f64; 4]) -> f64 {
+    scores.iter().zip(scale).map(|(score, weight)| score * weight).sum()
+}
+
+/// Whether a gap that begins at the start or ends at the end needs the final value of its block on the host at the end.
 fn across(candidates: &Candidates<'_>, gap: &Gap) -> bool {
     (gap.kind.is_head() || gap.kind == Kind::Tail) && candidates.version(gap.version).last != gap.version
 }
 
-/// A tail only where its head is in use.
-fn allowed(schedule: &Schedule<'_>, gap: &Gap, scope: Scope) -> bool {
-    match gap.kind {
-        Kind::Tail => scope == Scope::Across && gap.other_end != NONE && schedule.is_used(gap.other_end),
-        _ => scope == Scope::Across || !across(schedule.candidates(), gap),
-    }
+/// The positions of a gap that is used for as long as the scope allows.
+fn whole(candidates: &Candidates<'_>, gap: &Gap, scope: Scope) -> [u32; 2] {
+    let begin = if scope == Scope::Inside && across(candidates, gap) { gap.begin.max(1) } else { gap.begin };
+    [begin, gap.end]
+}
+
+/// Whether the gap may be used, within the scope.
+fn allowed(schedule: &Schedule<'_>, gap: u32, g: &Gap, scope: Scope) -> bool {
+    let [give, take] = whole(schedule.candidates(), g, scope);
+    let ends = g.kind != Kind::Tail || scope == Scope::Across || !across(schedule.candidates(), g);
+    give < take && ends && schedule.may_use(gap, g)
 }
