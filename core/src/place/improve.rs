@@ -11,10 +11,14 @@
 //!    hard to place again, and what has been ejected often is left in peace, so that no two blocks chase
 //!    each other forever. (Ejection chains: Glover 1996; weights that grow: Morris 1993, *breakout*.)
 //!
-//! When the queue is empty the plan is better, and the next limit lies further down: by half of the gap to
-//! the lower bound at first, by twice as much as the last time after a success, by half as much after an
-//! attempt that has used up its part of the work. The plan that was there before then comes back, so that the
-//! peak never rises.
+//! When the queue is empty the plan is better, and the next limit is the lower bound itself. An attempt that has
+//! used up its part of the work is given up, and what was there before counts: the peak never rises. Then half of the
+//! gap to the bound is tried, a quarter and so on; then all of it with twice the work, as long as an attempt
+//! of the last size has succeeded. The ejections are remembered throughout, so that no attempt repeats another.
+//!
+//! It is good where few blocks are above the limit and what is alive with them is not much: long iterations that
+//! are full for a moment. Where thousands are alive together and the plan is full everywhere, it finds nothing and
+//! soon ends.
 //!
 //! Ties: equal weight goes to the lowest offset. Cost: a step with k neighbours O(k log k), work is counted
 //! in neighbours; O(n) for each limit. Memory is linear. Pinned blocks and what lies beside them stay: a
@@ -24,12 +28,12 @@ use core::ops::ControlFlow;
 
 use super::interval::{self, Sweep};
 use super::lifetime_tree::{ABSENT, LifetimeTree, Lifetimes};
-use super::{Options, Solver, Summary, Watch, align_up, finish, multistart, prepare};
+use super::{Options, Solver, Summary, Watch, align_up, finish, multistart};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
 /// An attempt at a limit may use this part of the work; then the next limit is a higher one.
-const ATTEMPTS: u64 = 64;
+const ATTEMPTS: u64 = 256;
 /// The least part of the gap that is tried at once is 2 to the minus this.
 const MOST_HALVINGS: u32 = 4;
 /// How many neighbours cost as much as one block placed by the skyline.
@@ -71,10 +75,9 @@ pub fn place(
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
-    prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
-    let mut once = Options { work: 0, ..*options };
-    once.constraints.capacity = None;
-    let built = multistart::place(blocks, &once, scratch.reborrow(), offsets, watch)?;
+    scratch.check(workspace(blocks.len()))?;
+    let once = Options { work: 0, ..*options };
+    let built = multistart::build(blocks, &once, 1, scratch.reborrow(), offsets, watch)?;
     finish(improve(blocks, options, built, scratch, offsets, watch)?, options)
 }
 
@@ -94,8 +97,9 @@ pub(super) fn improve(
     let mut found = incumbent;
     let enough = found.lower_bound.max(options.constraints.capacity.unwrap_or(0));
     let mut work = options.work.saturating_mul(NEIGHBOURS_PER_BLOCK);
-    let mut part = work / ATTEMPTS;
-    let mut halvings = 1;
+    let mut part = (work / ATTEMPTS).saturating_add(2 * u64::from(plan.n));
+    // Whether an attempt of this part has succeeded, and how small a part of the gap is tried.
+    let (mut lowered, mut halvings) = (false, 1u32);
     while found.peak > enough && work > 0 {
         let gap = found.peak - enough;
         let limit = found.peak - (gap >> halvings).max(1);
@@ -104,17 +108,17 @@ pub(super) fn improve(
         match end {
             End::Lowered => {
                 found = Summary { peak: plan.keep(&mut best), solver: Solver::Improve, ..found };
-                halvings = 0;
+                (lowered, halvings) = (true, halvings.saturating_sub(1));
                 if watch(&found).is_break() {
                     break;
                 }
             }
-            End::NoWork if halvings < MOST_HALVINGS && gap >> halvings > 1 => halvings += 1,
-            End::NoWork => {
-                halvings = 0;
+            End::GivenUp if halvings < MOST_HALVINGS && gap >> halvings > 1 => halvings += 1,
+            End::GivenUp if lowered => {
+                (lowered, halvings) = (false, 0);
                 part = part.saturating_mul(2);
             }
-            End::Stopped => break,
+            End::GivenUp | End::Stopped => break,
         }
     }
     Ok(found)
@@ -125,7 +129,7 @@ enum End {
     /// Every block ends at or below the limit.
     Lowered,
     /// Not within the work, or a block has no place at all.
-    NoWork,
+    GivenUp,
     Stopped,
 }
 
@@ -198,22 +202,21 @@ impl<'a> Plan<'a> {
         for i in 0..self.n {
             self.offset[i] = from[i];
         }
-        let above = |i: u32| from[i] + at(self.blocks, i).size > limit;
+        let blocks = self.blocks;
+        let above = |i: u32| from[i] + at(blocks, i).size > limit;
         self.placed.enter_all(|i| if above(i) { ABSENT } else { i }, self.n);
-        for i in 0..self.n {
-            if from[i] + at(self.blocks, i).size > limit {
-                self.wait(i);
-            }
+        for i in (0..self.n).filter(|&i| above(i)) {
+            self.wait(i);
         }
         let (mut used, mut steps) = (u64::from(self.n), 0);
         while self.waiting > 0 {
             if used >= work {
-                return (End::NoWork, used);
+                return (End::GivenUp, used);
             }
             let i = self.queue[self.first];
             self.first = (self.first + 1) % self.n;
             self.waiting -= 1;
-            let Some(neighbours) = self.put(i, limit) else { return (End::NoWork, used) };
+            let Some(neighbours) = self.put(i, limit) else { return (End::GivenUp, used) };
             used += u64::from(neighbours) + NEIGHBOURS_PER_BLOCK;
             steps += 1;
             if steps % STEPS_PER_WATCH == 0 && watch().is_break() {

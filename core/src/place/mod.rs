@@ -47,7 +47,7 @@ pub struct Options {
 
 impl Options {
     /// Enough for the optimum on most networks, in a fraction of a second.
-    pub const DEFAULT_WORK: u64 = 180_000;
+    pub const DEFAULT_WORK: u64 = 400_000;
     /// Enough for the optimum on most hard instances of a few hundred blocks, in about a second.
     pub const DEFAULT_NODES: u64 = 300_000;
 }

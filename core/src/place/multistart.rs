@@ -12,7 +12,7 @@
 //! or for a change to it: when a line and the load over its busiest step reach it. The lower bound ends everything.
 //!
 //! Ties: equal worth goes by index. Cost: a start places n blocks at O(log n) each in practice; work is
-//! counted in blocks placed, and four times as much where each is one of a few.
+//! counted in blocks placed, and more for rules that look at more.
 
 use libm::{cos, exp2, floor, log2, sin};
 use rand_xoshiro::SplitMix64;
@@ -43,10 +43,11 @@ impl Start {
 }
 
 /// The fixed starts, the most promising first.
-const FIXED: [Start; 9] = [
+const FIXED: [Start; 10] = [
     Start::fixed(Rule::BusiestFirst, 0.0, Some((8.0, 0.0))),
-    Start::fixed(Rule::BusiestFirst, 0.5, None),
+    Start::fixed(Rule::Level, 0.0, None),
     Start::fixed(Rule::Flush, 0.0, None),
+    Start::fixed(Rule::BusiestFirst, 0.5, None),
     Start::fixed(Rule::BusiestFirst, 0.0, None),
     Start::fixed(Rule::Rank, 0.5, None),
     Start::fixed(Rule::BusiestFirst, 1.0, None),
@@ -59,8 +60,6 @@ const FIXED: [Start; 9] = [
 const NOISE: f64 = 0.4;
 /// One block in so many gets other noise when a start is changed.
 const CHANGED: u64 = 20;
-/// What a block costs that [`Rule::Flush`] places, in blocks placed by the others.
-const FLUSH_WORK: u64 = 4;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
@@ -124,10 +123,13 @@ pub(super) fn build(
     let (mut best, mut best_worth) = (None, scratch.words(blocks.len()));
     let summary = |peak| Summary { peak, lower_bound, solver: Solver::Multistart, nodes: 0 };
     let (mut peak, mut work) = (u64::MAX, 0u64);
-    while peak == u64::MAX || (peak > lower_bound && work.saturating_add(n.into()) <= options.work) {
-        let fixed = fixed.next();
+    while peak == u64::MAX || (peak > lower_bound && work < options.work) {
+        let fixed = fixed.find(|start| peak == u64::MAX || work.saturating_add(start.cost(n)) <= options.work);
         let changed = best.filter(|_| fixed.is_none() && random.next_u64().is_multiple_of(2));
         let start = fixed.or(changed).unwrap_or_else(|| draw(&mut random));
+        if peak < u64::MAX && work.saturating_add(start.cost(n)) > options.work {
+            break;
+        }
         for (i, b) in (0u32..).zip(blocks) {
             let kept = changed.is_some() && !random.next_u64().is_multiple_of(CHANGED);
             worth[i] = if kept { best_worth[i] } else { start.worth(b, &mut random) };
@@ -136,8 +138,7 @@ pub(super) fn build(
         skyline.rank_by(|i, _| !worth[i]);
         let limit = peak.saturating_add(changed.is_some().into());
         let (reached, placed) = skyline.build(start.rule, limit, &mut trial);
-        let cost = if start.rule == Rule::Flush { FLUSH_WORK } else { 1 };
-        work = work.saturating_add(cost * u64::from(placed)).saturating_add(u64::from(n / 8 + 1));
+        work = work.saturating_add(start.cost(placed)).saturating_add(u64::from(n / 8 + 1));
         if let Some(better) = reached {
             peak = better;
             best = Some(Start { noise: NOISE, ..start });
@@ -156,7 +157,8 @@ pub(super) fn build(
 fn draw(random: &mut SplitMix64) -> Start {
     let rule = match random.next_u64() % 8 {
         0..2 => Rule::Rank,
-        2 => Rule::Flush,
+        2 => Rule::Level,
+        3 => Rule::Flush,
         _ => Rule::BusiestFirst,
     };
     // From half a power of two to sixteen, all scales alike.
@@ -165,6 +167,16 @@ fn draw(random: &mut SplitMix64) -> Start {
 }
 
 impl Start {
+    /// What it costs to place that many blocks: some rules ask more questions.
+    fn cost(&self, placed: u32) -> u64 {
+        let each = match self.rule {
+            Rule::Rank | Rule::BusiestFirst => 1,
+            Rule::Level => 2,
+            Rule::Flush => 4,
+        };
+        each * u64::from(placed)
+    }
+
     /// The class, and in it the logarithm of `width^α ⋅ size^β`, in units of 2^-40, not negative.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a score")]
     fn worth(&self, b: &Block, random: &mut SplitMix64) -> u64 {

@@ -17,6 +17,8 @@
 //! The height of the line and that load together are a lower bound on the peak, so that a hole over this
 //! step is the only one that may cost anything. If no block fits over it, go on in the parts beside it.
 //!
+//! Small holes over busy steps come from walls: a block beside them that ends higher, so that nothing wide fits
+//! any more. *Level* gives up room over a step where there is plenty, so that the line beside it stays wide.
 //! *Flush* looks at the best few of these and takes the one that leaves the least waste beside it.
 //!
 //! Alignment rounds the line up under the block. Pinned blocks are obstacles: a block that would hit one
@@ -73,12 +75,18 @@ pub(crate) enum Rule {
     Rank,
     /// The best rank among those over the busiest step.
     BusiestFirst,
-    /// Among those over the busiest step the one that leaves the least beside it, see [`Skyline::flush`].
+    /// The same; but rather than with a block that would rise above a far fuller neighbour, the line goes level
+    /// with it, see [`Skyline::goes_level`].
+    Level,
+    /// The same as that; of the best few ranks the one that leaves the least beside it, see [`Skyline::flush`].
     Flush,
 }
 
+/// How many bytes fuller than its neighbour a line must be for each byte by which the neighbour is lifted to it,
+/// as a shift: 128.
+const LEVEL: u32 = 7;
 /// How many blocks [`Rule::Flush`] chooses from.
-const FLUSH_CHOICE: usize = 16;
+const FLUSH_CHOICE: usize = 8;
 /// What [`Rule::Flush`] adds to every slack: the bound shifted right by this many bits, 0.8 percent.
 const FLUSH_SLACK: u32 = 7;
 
@@ -221,6 +229,10 @@ impl<'a> Skyline<'a> {
                 Pick::AtLimit => return (None, placed),
             };
             let b = at(self.blocks, self.original[i]);
+            if matches!(rule, Rule::Level | Rule::Flush) && self.goes_level(line, b.size) {
+                line = self.lift(line);
+                continue;
+            }
             let offset = self.dodge(&b, self.height[line]);
             let top = offset + b.size;
             offsets[self.original[i]] = offset;
@@ -253,6 +265,22 @@ impl<'a> Skyline<'a> {
         let choose = |of| if rule == Rule::Flush { self.flush(line, of) } else { self.unplaced.best(of) };
         let best = choose(&over);
         Pick::Block(self.by_rank[if best == ABSENT { choose(&within) } else { best }])
+    }
+
+    /// Whether the line had better be lifted to its lower neighbour than take a block of this size: it would wall in
+    /// the neighbour, and over that one's busiest step, where more stands and is to come, no byte may stay empty.
+    /// Over the line itself there is room for that.
+    fn goes_level(&self, line: u32, size: u64) -> bool {
+        let (before, after) = (self.height_before(line), self.height_after(line));
+        let level = before.min(after);
+        let rise = level - self.height[line];
+        if level == NO_LINE || size <= rise {
+            return false;
+        }
+        let fullness = |line: u32| self.height[line] + self.remaining.busiest(line, self.end[line]).1;
+        let left = if before == level { fullness(self.previous[line]) } else { 0 };
+        let right = if after == level { fullness(self.end[line]) } else { 0 };
+        rise <= left.max(right).saturating_sub(fullness(line)) >> LEVEL
     }
 
     /// Of the blocks that rank best on the line, the one that spoils least: the parts of the line to its left
