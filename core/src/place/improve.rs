@@ -11,42 +11,46 @@
 //!    hard to place again, and what has been ejected often is left in peace, so that no two blocks chase
 //!    each other forever. (Ejection chains: Glover 1996; weights that grow: Morris 1993, *breakout*.)
 //!
-//! When the queue is empty the plan is better, and the next limit is the lower bound itself. An attempt that has
-//! used up its part of the work is given up, and what was there before counts: the peak never rises. Then half of the
-//! gap to the bound is tried, a quarter and so on; then all of it with twice the work, as long as an attempt
-//! of the last size has succeeded. The ejections are remembered throughout, so that no attempt repeats another.
+//! When the queue is empty the plan is better. At first the limit is half way to the lower bound; after a success the
+//! next part of the gap is twice as large, after a failure, an attempt that has used up its part of the work, half
+//! as large. The plan from before a failure is the one that counts: the peak never rises. When the smallest part of
+//! the gap has failed, each attempt gets twice the work, unless none has ever succeeded: then it ends. The ejections
+//! are remembered throughout, so that no attempt repeats another.
 //!
 //! It is good where few blocks are above the limit and what is alive with them is not much: long iterations that
 //! are full for a moment. Where thousands are alive together and the plan is full everywhere, it finds nothing and
 //! soon ends.
 //!
 //! Ties: equal weight goes to the lowest offset. Cost: a step with k neighbours O(k log k), work is counted
-//! in neighbours; O(n) for each limit. Memory is linear. Pinned blocks and what lies beside them stay: a
-//! pinned block is never ejected.
+//! in neighbours; O(n) for each limit. Memory is linear. A pinned block is never ejected.
 
 use core::ops::ControlFlow;
 
 use super::interval::{self, Sweep};
 use super::lifetime_tree::{ABSENT, LifetimeTree, Lifetimes};
-use super::{Options, Solver, Summary, Watch, align_up, finish, multistart};
+use super::{Options, Solver, Summary, Watch, align_up, finish, multistart, prepare};
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
 /// An attempt at a limit may use this part of the work; then the next limit is a higher one.
-const ATTEMPTS: u64 = 256;
+const ATTEMPTS: u64 = 512;
 /// The least part of the gap that is tried at once is 2 to the minus this.
 const MOST_HALVINGS: u32 = 4;
 /// How many neighbours cost as much as one block placed by the skyline.
-const NEIGHBOURS_PER_BLOCK: u64 = 16;
+const NEIGHBOURS_PER_BLOCK: u64 = 32;
+/// What a step costs beside its neighbours, in neighbours.
+const STEP: u64 = 16;
 /// The weight of the block of the largest area; that of others in proportion, at least 1.
 const MOST_WEIGHT: u64 = 1 << 20;
+/// The weight of a pinned block, more than all others together.
+const IMMOVABLE: u64 = 1 << 60;
 /// Steps between two calls of the watch.
 const STEPS_PER_WATCH: u64 = 256;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
 pub const fn workspace(n: usize) -> WorkspaceLen {
-    let own = WorkspaceLen { words: 7 * n, indices: 7 * n };
+    let own = WorkspaceLen { words: 6 * n, indices: 6 * n };
     multistart::workspace(n).max(interval::workspace(n).and(LifetimeTree::workspace(n)).and(own))
 }
 
@@ -75,7 +79,7 @@ pub fn place(
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
-    scratch.check(workspace(blocks.len()))?;
+    prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
     let once = Options { work: 0, ..*options };
     let built = multistart::build(blocks, &once, 1, scratch.reborrow(), offsets, watch)?;
     finish(improve(blocks, options, built, scratch, offsets, watch)?, options)
@@ -98,7 +102,7 @@ pub(super) fn improve(
     let enough = found.lower_bound.max(options.constraints.capacity.unwrap_or(0));
     let mut work = options.work.saturating_mul(NEIGHBOURS_PER_BLOCK);
     let mut part = (work / ATTEMPTS).saturating_add(2 * u64::from(plan.n));
-    // Whether an attempt of this part has succeeded, and how small a part of the gap is tried.
+    // Whether an attempt has succeeded, and how small a part of the gap is tried.
     let (mut lowered, mut halvings) = (false, 1u32);
     while found.peak > enough && work > 0 {
         let gap = found.peak - enough;
@@ -115,7 +119,7 @@ pub(super) fn improve(
             }
             End::GivenUp if halvings < MOST_HALVINGS && gap >> halvings > 1 => halvings += 1,
             End::GivenUp if lowered => {
-                (lowered, halvings) = (false, 0);
+                halvings = 0;
                 part = part.saturating_mul(2);
             }
             End::GivenUp | End::Stopped => break,
@@ -217,7 +221,7 @@ impl<'a> Plan<'a> {
             self.first = (self.first + 1) % self.n;
             self.waiting -= 1;
             let Some(neighbours) = self.put(i, limit) else { return (End::GivenUp, used) };
-            used += u64::from(neighbours) + NEIGHBOURS_PER_BLOCK;
+            used += u64::from(neighbours) + STEP;
             steps += 1;
             if steps % STEPS_PER_WATCH == 0 && watch().is_break() {
                 return (End::Stopped, used);
@@ -319,5 +323,71 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The weight of a pinned block.
-const IMMOVABLE: u64 = 1 << 60;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::{place as place_by, workspace_of};
+    use crate::verify::{self, verify};
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn continues(_: &Summary) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    proptest! {
+        #[test]
+        fn no_plan_of_any_heuristic_gets_worse(
+            rows in prop::collection::vec((0u32..40, 1u32..20, 1u64..50, 0u32..3, any::<bool>()), 1..40),
+            which in 0..Solver::HEURISTICS.len(),
+        ) {
+            let mut blocks: Vec<Block> = rows.iter()
+                .map(|&(start, width, size, log, _)| Block { alignment: 1 << log, ..Block::new(start, start + width, size) })
+                .collect();
+            let n = blocks.len();
+            let solver = Solver::HEURISTICS[which];
+            let len = workspace_of(solver, n).max(workspace(n)).max(verify::workspace(n));
+            let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
+            let mut offsets = vec![0; n];
+            let options = Options { work: 300, ..Options::default() };
+            let scratch = Workspace::new(&mut words, &mut indices);
+            place_by(solver, &blocks, &options, scratch, &mut offsets).unwrap();
+            // Some of the blocks must stay where they are.
+            for ((b, row), &offset) in blocks.iter_mut().zip(&rows).zip(&offsets) {
+                b.pin = (row.4 && offset % b.alignment == 0).then_some(offset);
+            }
+            let scratch = Workspace::new(&mut words, &mut indices);
+            let before = place_by(solver, &blocks, &options, scratch, &mut offsets).unwrap();
+            let mut last = before.peak;
+            let mut falls = true;
+            let mut watch = |now: &Summary| {
+                falls &= now.peak <= last;
+                last = now.peak;
+                ControlFlow::Continue(())
+            };
+            let scratch = Workspace::new(&mut words, &mut indices);
+            let after = improve(&blocks, &options, before, scratch, &mut offsets, &mut watch).unwrap();
+            prop_assert!(falls && last == after.peak && after.peak <= before.peak);
+            let scratch = Workspace::new(&mut words, &mut indices);
+            prop_assert_eq!(verify(&blocks, &offsets, &options.constraints, scratch).unwrap().peak(), after.peak);
+        }
+    }
+
+    /// Two long blocks with a hole between them that is a little too low for the one on top.
+    #[test]
+    fn a_block_in_the_way_is_moved() {
+        let blocks =
+            [Block::new(0, 9, 4), Block::new(0, 3, 2), Block::new(6, 9, 2), Block::new(2, 8, 2), Block::new(0, 9, 2)];
+        let mut offsets = [0, 4, 6, 10, 8];
+        let before = Summary { peak: 12, lower_bound: 10, solver: Solver::BestFit, nodes: 0 };
+        let len = workspace(blocks.len());
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        let scratch = Workspace::new(&mut words, &mut indices);
+        let after = improve(&blocks, &Options::default(), before, scratch, &mut offsets, &mut continues).unwrap();
+        assert_eq!((after.peak, after.solver), (10, Solver::Improve));
+        let len = verify::workspace(blocks.len());
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        let scratch = Workspace::new(&mut words, &mut indices);
+        assert_eq!(verify(&blocks, &offsets, &Options::default().constraints, scratch).unwrap().peak(), 10);
+    }
+}
