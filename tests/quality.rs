@@ -13,18 +13,18 @@ fn ratio(blocks: &[Block]) -> f64 {
 }
 
 #[test]
-fn many_blocks_few_alive_are_placed_within_one_percent() {
+fn many_blocks_few_alive_are_placed_at_max_load() {
     for seed in 1..=3 {
         let ratio = ratio(&instance::random(100_000, 60, seed));
-        assert!(ratio <= 1.01, "seed {seed}: {ratio}");
+        assert!(ratio <= 1.0001, "seed {seed}: {ratio}");
     }
 }
 
 #[test]
-fn many_blocks_alive_are_placed_within_three_percent() {
+fn many_blocks_alive_are_placed_within_two_percent() {
     for seed in 1..=3 {
         let ratio = ratio(&instance::random(60_000, 9_000, seed));
-        assert!(ratio <= 1.03, "seed {seed}: {ratio}");
+        assert!(ratio <= 1.02, "seed {seed}: {ratio}");
     }
 }
 

@@ -1,8 +1,9 @@
-//! The one to use: heuristics first, and where they leave a gap the search, as long as the budget lasts.
+//! The one to use: heuristics first, and where they leave a gap the search or the improvement, as long as the
+//! budget lasts.
 //!
 //! The portfolio reaches the lower bound on most networks. Where it does not, and there are at most
-//! [`search::MOST_BLOCKS`] blocks, the search goes on from its plan, and may prove that none is better.
-//! Both take turns, because which of the two gets there first cannot be known: a short round, one of the
+//! [`search::MOST_BLOCKS`] blocks, the search goes on from its plan, and may prove that none is better; above
+//! that, ejection chains lower the plan. Heuristics and search take turns, because which of the two gets there first cannot be known: a short round, one of the
 //! default size, and then each of twice the size of the one before it, with other seeds, until the budgets
 //! are used up.
 //!
@@ -12,7 +13,7 @@
 
 use core::ops::ControlFlow;
 
-use super::{Options, Solver, Summary, Watch, finish, multistart, portfolio, prepare, search};
+use super::{Options, Solver, Summary, Watch, finish, improve, multistart, portfolio, prepare, search};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// In the first round each block is placed that often,
@@ -25,7 +26,7 @@ const FEW_NODES: u64 = 16;
 pub const fn workspace(n: usize) -> WorkspaceLen {
     let trial = WorkspaceLen { words: n, indices: 0 };
     let linear = portfolio::workspace(n).max(multistart::workspace(n).and(trial));
-    if n <= search::MOST_BLOCKS { linear.max(search::workspace(n)) } else { linear }
+    if n <= search::MOST_BLOCKS { linear.max(search::workspace(n)) } else { linear.max(improve::workspace(n)) }
 }
 
 /// Places the blocks as well as `options.work` and `options.nodes` allow, or until `watch` breaks.
@@ -80,7 +81,8 @@ pub fn place(
         } else if round.work > 0 {
             let mut scratch = scratch.reborrow();
             let trial = scratch.words(blocks.len()).into_slice();
-            let found = multistart::place(blocks, &round, scratch, trial, &mut |now| told.tell(now))?;
+            // The fixed starts have been made.
+            let found = multistart::build(blocks, &round, 0, scratch, trial, &mut |now| told.tell(now))?;
             if found.peak < told.best.peak {
                 offsets.copy_from_slice(trial);
             }
@@ -95,6 +97,12 @@ pub fn place(
                 search::improve(blocks, &round, incumbent, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
             told.nodes += found.nodes;
+        }
+        if blocks.len() > search::MOST_BLOCKS && round.work > 0 && !told.done() {
+            round.constraints = options.constraints;
+            let best = told.best;
+            let found = improve::improve(blocks, &round, best, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
+            told.keep(found);
         }
         if told.done() || (work == 0 && nodes == 0) {
             break;

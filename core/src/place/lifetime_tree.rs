@@ -177,6 +177,21 @@ impl<'a> LifetimeTree<'a> {
         best
     }
 
+    /// The K lowest ranks among the members with such a lifetime, lowest first, the rest [`ABSENT`].
+    pub(crate) fn lowest<const K: usize>(&self, of: &Lifetimes) -> [u32; K] {
+        let mut lowest = [ABSENT; K];
+        self.visit(of, |rank| {
+            let mut moving = rank;
+            for kept in &mut lowest {
+                if moving < *kept {
+                    core::mem::swap(&mut moving, kept);
+                }
+            }
+            lowest.last().copied().unwrap_or(ABSENT)
+        });
+        lowest
+    }
+
     /// Calls `member` with the rank of every member with such a lifetime, in no useful order.
     pub(crate) fn each(&self, of: &Lifetimes, mut member: impl FnMut(u32)) {
         self.visit(of, |rank| {
@@ -268,6 +283,9 @@ mod tests {
                 };
                 let within = scan(&|l, h| l >= from && h <= to);
                 prop_assert_eq!(tree.best(&Lifetimes::within(from, to)), within.first().copied().unwrap_or(ABSENT));
+                let mut lowest: Vec<u32> = within.into_iter().take(3).collect();
+                lowest.resize(3, ABSENT);
+                prop_assert_eq!(&tree.lowest::<3>(&Lifetimes::within(from, to))[..], lowest);
                 let over = scan(&|l, h| l >= from && h <= to && l <= step && step < h);
                 prop_assert_eq!(tree.best(&Lifetimes::within_over(from, to, step)), over.first().copied().unwrap_or(ABSENT));
                 let mut each = Vec::new();

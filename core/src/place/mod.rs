@@ -13,6 +13,7 @@ pub mod coloring;
 mod earliest_end;
 mod gap;
 pub mod greedy;
+pub mod improve;
 pub mod interval;
 mod lifetime_tree;
 mod load_tree;
@@ -46,7 +47,7 @@ pub struct Options {
 
 impl Options {
     /// Enough for the optimum on most networks, in a fraction of a second.
-    pub const DEFAULT_WORK: u64 = 180_000;
+    pub const DEFAULT_WORK: u64 = 400_000;
     /// Enough for the optimum on most hard instances of a few hundred blocks, in about a second.
     pub const DEFAULT_NODES: u64 = 300_000;
 }
@@ -83,6 +84,8 @@ pub enum Solver {
     Portfolio,
     /// [`search`]: exact.
     Search,
+    /// [`improve`]: a skyline, and ejection chains for what is on top.
+    Improve,
     /// [`multistart`]: the skyline from many starts.
     Multistart,
     /// [`best_fit`]: Sekiyama et al. 2018.
@@ -119,7 +122,7 @@ impl Solver {
     /// assert!(Solver::all().all(|solver| Solver::named(solver.name()) == Some(solver)));
     /// ```
     pub fn all() -> impl Iterator<Item = Self> + Clone {
-        [Self::Auto, Self::Portfolio, Self::Search].into_iter().chain(Self::HEURISTICS)
+        [Self::Auto, Self::Portfolio, Self::Search, Self::Improve].into_iter().chain(Self::HEURISTICS)
     }
 
     /// What people call it: lower case, words joined by dashes.
@@ -129,6 +132,7 @@ impl Solver {
             Self::Auto => "auto",
             Self::Portfolio => "portfolio",
             Self::Search => "search",
+            Self::Improve => "improve",
             Self::Multistart => "multistart",
             Self::BestFit => "best-fit",
             Self::Coloring(Fit::First) => "coloring-first-fit",
@@ -166,6 +170,7 @@ pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
         Solver::Auto => auto::workspace(n),
         Solver::Portfolio => portfolio::workspace(n),
         Solver::Search => search::workspace(n),
+        Solver::Improve => improve::workspace(n),
         Solver::Multistart => multistart::workspace(n),
         Solver::BestFit => best_fit::workspace(n),
         Solver::Coloring(_) => coloring::workspace(n),
@@ -237,6 +242,7 @@ pub fn place_watched(
         Solver::Auto => auto::place(blocks, options, scratch, offsets, watch),
         Solver::Portfolio => portfolio::place(blocks, options, scratch, offsets, watch),
         Solver::Search => search::place(blocks, options, scratch, offsets, watch),
+        Solver::Improve => improve::place(blocks, options, scratch, offsets, watch),
         Solver::Multistart => multistart::place(blocks, options, scratch, offsets, watch),
         Solver::BestFit => best_fit::place(blocks, options, scratch, offsets),
         Solver::Coloring(fit) => coloring::place(blocks, options, fit, scratch, offsets),

@@ -4,13 +4,15 @@
 //! preference is best everywhere. Here a block is worth `width^α ⋅ size^β`, with (α, β) on a quarter circle
 //! from longest first over largest area first to largest size first; before that counts, blocks may be
 //! ordered by size classes, powers of some base, so that the small ones wait for the holes that the large
-//! ones leave. Some starts look at the busiest step first, some do not. The first starts are fixed, the later
-//! ones draw all of this, and ±10 % noise on width and size, from a seeded generator. A start ends as soon
-//! as it cannot get below the best so far: when a line and the load over its busiest step reach it. The
-//! lower bound ends everything.
+//! ones leave. Some starts look at the busiest step first, some do not, some look for blocks that fill their line.
+//!
+//! The first starts are fixed. Half of the later ones draw all of this, and noise on width and size, from a
+//! seeded generator. The other half change the best start so far: one block in twenty gets other noise (iterated
+//! local search; a change that is not worse is kept). A start ends as soon as it cannot get below the best so far,
+//! or for a change to it: when a line and the load over its busiest step reach it. The lower bound ends everything.
 //!
 //! Ties: equal worth goes by index. Cost: a start places n blocks at O(log n) each in practice; work is
-//! counted in blocks placed.
+//! counted in blocks placed, and more for rules that look at more.
 
 use libm::{cos, exp2, floor, log2, sin};
 use rand_xoshiro::SplitMix64;
@@ -30,7 +32,7 @@ struct Start {
     angle: f64,
     /// Size classes: how many powers of two each holds, and where they begin, in classes.
     class: Option<(f64, f64)>,
-    /// In powers of two on width and size.
+    /// Up to so many powers of two more or less on width and size.
     noise: f64,
 }
 
@@ -41,8 +43,10 @@ impl Start {
 }
 
 /// The fixed starts, the most promising first.
-const FIXED: [Start; 8] = [
+const FIXED: [Start; 10] = [
     Start::fixed(Rule::BusiestFirst, 0.0, Some((8.0, 0.0))),
+    Start::fixed(Rule::Level, 0.0, None),
+    Start::fixed(Rule::Flush, 0.0, None),
     Start::fixed(Rule::BusiestFirst, 0.5, None),
     Start::fixed(Rule::BusiestFirst, 0.0, None),
     Start::fixed(Rule::Rank, 0.5, None),
@@ -52,13 +56,15 @@ const FIXED: [Start; 8] = [
     Start::fixed(Rule::Rank, 1.0, None),
 ];
 
-/// Log₂ of 1.1: ten percent.
-const NOISE: f64 = 0.1375;
+/// Noise on width and size, in powers of two: up to a third more or less.
+const NOISE: f64 = 0.4;
+/// One block in so many gets other noise when a start is changed.
+const CHANGED: u64 = 20;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
 pub const fn workspace(n: usize) -> WorkspaceLen {
-    let trial = WorkspaceLen { words: 2 * n, indices: 0 };
+    let trial = WorkspaceLen { words: 3 * n, indices: 0 };
     Skyline::workspace(n, n).and(interval::workspace(n)).and(trial)
 }
 
@@ -84,6 +90,19 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 pub fn place(
     blocks: &[Block],
     options: &Options,
+    scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    let fixed = FIXED.len();
+    finish(build(blocks, options, fixed, scratch, offsets, watch)?, options)
+}
+
+/// As [`place`], but with `fixed` of the fixed starts, and whatever the capacity is.
+pub(super) fn build(
+    blocks: &[Block],
+    options: &Options,
+    fixed: usize,
     mut scratch: Workspace<'_>,
     offsets: &mut [u64],
     watch: Watch<'_>,
@@ -99,20 +118,31 @@ pub fn place(
     let mut worth = scratch.words(blocks.len());
     let mut offsets = Table::new(offsets);
     let mut random = SplitMix64::seed_from_u64(options.seed);
-    let mut fixed = FIXED.into_iter();
+    let mut fixed = FIXED.into_iter().take(fixed);
+    // The best start, and what the blocks were worth to it.
+    let (mut best, mut best_worth) = (None, scratch.words(blocks.len()));
     let summary = |peak| Summary { peak, lower_bound, solver: Solver::Multistart, nodes: 0 };
     let (mut peak, mut work) = (u64::MAX, 0u64);
-    while peak == u64::MAX || (peak > lower_bound && work.saturating_add(n.into()) <= options.work) {
-        let start = fixed.next().unwrap_or_else(|| draw(&mut random));
+    while peak == u64::MAX || (peak > lower_bound && work < options.work) {
+        let fixed = fixed.find(|start| peak == u64::MAX || work.saturating_add(start.cost(n)) <= options.work);
+        let changed = best.filter(|_| fixed.is_none() && random.next_u64().is_multiple_of(2));
+        let start = fixed.or(changed).unwrap_or_else(|| draw(&mut random));
+        if peak < u64::MAX && work.saturating_add(start.cost(n)) > options.work {
+            break;
+        }
         for (i, b) in (0u32..).zip(blocks) {
-            worth[i] = start.worth(b, &mut random);
+            let kept = changed.is_some() && !random.next_u64().is_multiple_of(CHANGED);
+            worth[i] = if kept { best_worth[i] } else { start.worth(b, &mut random) };
         }
         skyline.rank_by_index();
         skyline.rank_by(|i, _| !worth[i]);
-        let (reached, placed) = skyline.build(start.rule, peak, &mut trial);
-        work = work.saturating_add(u64::from(placed)).saturating_add(u64::from(n / 8 + 1));
+        let limit = peak.saturating_add(changed.is_some().into());
+        let (reached, placed) = skyline.build(start.rule, limit, &mut trial);
+        work = work.saturating_add(start.cost(placed)).saturating_add(u64::from(n / 8 + 1));
         if let Some(better) = reached {
             peak = better;
+            best = Some(Start { noise: NOISE, ..start });
+            core::mem::swap(&mut worth, &mut best_worth);
             for i in 0..n {
                 offsets[i] = trial[i];
             }
@@ -121,17 +151,32 @@ pub fn place(
             break;
         }
     }
-    finish(summary(peak), options)
+    Ok(summary(peak))
 }
 
 fn draw(random: &mut SplitMix64) -> Start {
-    let rule = if random.next_u64().is_multiple_of(4) { Rule::Rank } else { Rule::BusiestFirst };
+    let rule = match random.next_u64() % 8 {
+        0..2 => Rule::Rank,
+        2 => Rule::Level,
+        3 => Rule::Flush,
+        _ => Rule::BusiestFirst,
+    };
     // From half a power of two to sixteen, all scales alike.
     let class = random.next_u64().is_multiple_of(2).then(|| (exp2(5.0 * unit(random) - 1.0), unit(random)));
     Start { rule, angle: unit(random), class, noise: NOISE }
 }
 
 impl Start {
+    /// What it costs to place that many blocks: some rules ask more questions.
+    fn cost(&self, placed: u32) -> u64 {
+        let each = match self.rule {
+            Rule::Rank | Rule::BusiestFirst => 1,
+            Rule::Level => 2,
+            Rule::Flush => 4,
+        };
+        each * u64::from(placed)
+    }
+
     /// The class, and in it the logarithm of `width^α ⋅ size^β`, in units of 2^-40, not negative.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a score")]
     fn worth(&self, b: &Block, random: &mut SplitMix64) -> u64 {

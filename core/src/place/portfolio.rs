@@ -13,7 +13,7 @@ use super::{Options, Solver, Summary, Watch, finish, interval, place_watched, pr
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
 /// How many colliding pairs cost as much as one block placed by the skyline.
-const PAIRS_PER_BLOCK: u64 = 16;
+const PAIRS_PER_BLOCK: u64 = 7;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]

@@ -17,6 +17,10 @@
 //! The height of the line and that load together are a lower bound on the peak, so that a hole over this
 //! step is the only one that may cost anything. If no block fits over it, go on in the parts beside it.
 //!
+//! Small holes over busy steps come from walls: a block beside them that ends higher, so that nothing wide fits
+//! any more. *Level* gives up room over a step where there is plenty, so that the line beside it stays wide.
+//! *Flush* looks at the best few of these and takes the one that leaves the least waste beside it.
+//!
 //! Alignment rounds the line up under the block. Pinned blocks are obstacles: a block that would hit one
 //! goes on top of it.
 //!
@@ -60,6 +64,8 @@ pub(crate) struct Skyline<'a> {
     remaining: LoadTree<'a>,
     /// The load of each section without the pinned blocks.
     load: Table<'a, u64>,
+    /// The most of it.
+    max_load: u64,
 }
 
 /// How the next block is picked among those that fit.
@@ -69,7 +75,20 @@ pub(crate) enum Rule {
     Rank,
     /// The best rank among those over the busiest step.
     BusiestFirst,
+    /// The same; but rather than with a block that would rise above a far fuller neighbour, the line goes level
+    /// with it, see [`Skyline::goes_level`].
+    Level,
+    /// The same as that; of the best few ranks the one that leaves the least beside it, see [`Skyline::flush`].
+    Flush,
 }
+
+/// How many bytes fuller than its neighbour a line must be for each byte by which the neighbour is lifted to it,
+/// as a shift: 128.
+const LEVEL: u32 = 7;
+/// How many blocks [`Rule::Flush`] chooses from.
+const FLUSH_CHOICE: usize = 8;
+/// What [`Rule::Flush`] adds to every slack: the bound shifted right by this many bits, 0.8 percent.
+const FLUSH_SLACK: u32 = 7;
 
 /// What goes on a line.
 enum Pick {
@@ -137,6 +156,7 @@ impl<'a> Skyline<'a> {
         for s in 1..sections {
             load[s] = load[s].wrapping_add(load[s - 1]);
         }
+        let max_load = load.first(sections).iter().copied().max().unwrap_or(0);
         Self {
             blocks,
             alignment,
@@ -156,6 +176,7 @@ impl<'a> Skyline<'a> {
             height: scratch.words(most_sections),
             remaining: LoadTree::new(scratch, sections),
             load,
+            max_load,
         }
     }
 
@@ -185,7 +206,7 @@ impl<'a> Skyline<'a> {
         }
         unplaced.enter_all(|i| rank[i], self.n);
         earliest_end.enter_all(|i| if rank[i] == ABSENT { u32::MAX } else { high[i] });
-        if rule == Rule::BusiestFirst {
+        if rule != Rule::Rank {
             self.remaining.fill(|s| load[s]);
         }
         let mut peak = 0;
@@ -208,13 +229,17 @@ impl<'a> Skyline<'a> {
                 Pick::AtLimit => return (None, placed),
             };
             let b = at(self.blocks, self.original[i]);
+            if matches!(rule, Rule::Level | Rule::Flush) && self.goes_level(line, b.size) {
+                line = self.lift(line);
+                continue;
+            }
             let offset = self.dodge(&b, self.height[line]);
             let top = offset + b.size;
             offsets[self.original[i]] = offset;
             peak = peak.max(top);
             self.unplaced.set(i, ABSENT);
             self.earliest_end.remove(i);
-            if rule == Rule::BusiestFirst {
+            if rule != Rule::Rank {
                 self.remaining.subtract(self.low[i], self.high[i], b.size);
             }
             self.split(line, self.low[i], self.high[i], top);
@@ -228,18 +253,66 @@ impl<'a> Skyline<'a> {
         if !self.earliest_end.any_within(low, high) {
             return Pick::NoneFits;
         }
-        let mut best = ABSENT;
-        if rule == Rule::BusiestFirst {
-            let (step, load) = self.remaining.busiest(low, high);
-            if load.saturating_add(self.height[line]) >= limit {
-                return Pick::AtLimit;
+        let within = Lifetimes::within(low, high);
+        if rule == Rule::Rank {
+            return Pick::Block(self.by_rank[self.unplaced.best(&within)]);
+        }
+        let (step, load) = self.remaining.busiest(low, high);
+        if load.saturating_add(self.height[line]) >= limit {
+            return Pick::AtLimit;
+        }
+        let over = Lifetimes::within_over(low, high, step);
+        let choose = |of| if rule == Rule::Flush { self.flush(line, of) } else { self.unplaced.best(of) };
+        let best = choose(&over);
+        Pick::Block(self.by_rank[if best == ABSENT { choose(&within) } else { best }])
+    }
+
+    /// Whether the line had better be lifted to its lower neighbour than take a block of this size: it would wall in
+    /// the neighbour, and over that one's busiest step, where more stands and is to come, no byte may stay empty.
+    /// Over the line itself there is room for that.
+    fn goes_level(&self, line: u32, size: u64) -> bool {
+        let (before, after) = (self.height_before(line), self.height_after(line));
+        let level = before.min(after);
+        let rise = level - self.height[line];
+        if level == NO_LINE || size <= rise {
+            return false;
+        }
+        let fullness = |line: u32| self.height[line] + self.remaining.busiest(line, self.end[line]).1;
+        let left = if before == level { fullness(self.previous[line]) } else { 0 };
+        let right = if after == level { fullness(self.end[line]) } else { 0 };
+        rise <= left.max(right).saturating_sub(fullness(line)) >> LEVEL
+    }
+
+    /// Of the blocks that rank best on the line, the one that spoils least: the parts of the line to its left
+    /// and right are too narrow for most others, and up to the block's top or to that of the neighbouring line
+    /// they may stay empty. That costs more the less slack the busiest step of such a part has, the room between
+    /// the load and what stands and is still to be placed there. The cost is per byte of the block's size.
+    #[expect(clippy::cast_precision_loss, reason = "a score")]
+    fn flush(&self, line: u32, of: &Lifetimes) -> u32 {
+        let (end, height) = (self.end[line], self.height[line]);
+        let spoilt = |low: u32, high: u32, neighbour: u64, size: u64| {
+            if low == high {
+                return 0.0;
             }
-            best = self.unplaced.best(&Lifetimes::within_over(low, high, step));
+            let taken = height + self.remaining.busiest(low, high).1;
+            let slack = self.max_load.saturating_sub(taken) + (self.max_load >> FLUSH_SLACK) + 1;
+            f64::from(high - low) * size.min(neighbour - height) as f64 / slack as f64
+        };
+        let (before, after) = (self.height_before(line), self.height_after(line));
+        let (mut best, mut least) = (ABSENT, f64::INFINITY);
+        for rank in self.unplaced.lowest::<FLUSH_CHOICE>(of) {
+            if rank == ABSENT {
+                break;
+            }
+            let i = self.by_rank[rank];
+            let size = at(self.blocks, self.original[i]).size;
+            let cost = spoilt(line, self.low[i], before, size) + spoilt(self.high[i], end, after, size);
+            let cost = cost / size as f64;
+            if cost < least {
+                (best, least) = (rank, cost);
+            }
         }
-        if best == ABSENT {
-            best = self.unplaced.best(&Lifetimes::within(low, high));
-        }
-        Pick::Block(self.by_rank[best])
+        best
     }
 
     /// The first aligned offset from `height` on at which the block hits no pinned one.

@@ -1,0 +1,393 @@
+//! Improvement of a plan by ejection: room is made for the blocks on top, by moving those that are in their way.
+//!
+//! The plan is asked for a lower peak, the *limit*. Blocks that end above it are taken out and put in a queue.
+//! Steps, until the queue is empty:
+//!
+//! 1. Take the first block of the queue. Its neighbours, the placed blocks that are alive with it, occupy
+//!    ranges of addresses. Looked at are the offsets from which it ends or begins exactly where a neighbour
+//!    begins or ends, below the limit.
+//! 2. Put it where what is in the way weighs least, and those blocks at the end of the queue. The weight of a
+//!    block is its area, size times width, times the number of its ejections so far plus one: large blocks are
+//!    hard to place again, and what has been ejected often is left in peace, so that no two blocks chase
+//!    each other forever. (Ejection chains: Glover 1996; weights that grow: Morris 1993, *breakout*.)
+//!
+//! When the queue is empty the plan is better. At first the limit is half way to the lower bound; after a success the
+//! next part of the gap is twice as large, after a failure, an attempt that has used up its part of the work, half
+//! as large. The plan from before a failure is the one that counts: the peak never rises. When the smallest part of
+//! the gap has failed, each attempt gets twice the work, unless none has ever succeeded: then it ends. The ejections
+//! are remembered throughout, so that no attempt repeats another.
+//!
+//! It is good where few blocks are above the limit and what is alive with them is not much: long iterations that
+//! are full for a moment. Where thousands are alive together and the plan is full everywhere, it finds nothing and
+//! soon ends.
+//!
+//! Ties: equal weight goes to the lowest offset. Cost: a step with k neighbours O(k log k), work is counted
+//! in neighbours; O(n) for each limit. Memory is linear. A pinned block is never ejected.
+
+use core::ops::ControlFlow;
+
+use super::interval::{self, Sweep};
+use super::lifetime_tree::{ABSENT, LifetimeTree, Lifetimes};
+use super::{Options, Solver, Summary, Watch, align_up, finish, multistart, prepare};
+use crate::table::{Table, at, count};
+use crate::{Block, Error, Workspace, WorkspaceLen};
+
+/// An attempt at a limit may use this part of the work; then the next limit is a higher one.
+const ATTEMPTS: u64 = 512;
+/// The least part of the gap that is tried at once is 2 to the minus this.
+const MOST_HALVINGS: u32 = 4;
+/// How many neighbours cost as much as one block placed by the skyline.
+const NEIGHBOURS_PER_BLOCK: u64 = 32;
+/// What a step costs beside its neighbours, in neighbours.
+const STEP: u64 = 16;
+/// The weight of the block of the largest area; that of others in proportion, at least 1.
+const MOST_WEIGHT: u64 = 1 << 20;
+/// The weight of a pinned block, more than all others together.
+const IMMOVABLE: u64 = 1 << 60;
+/// Steps between two calls of the watch.
+const STEPS_PER_WATCH: u64 = 256;
+
+/// Length of the workspace that [`place`] needs for `n` blocks.
+#[must_use]
+pub const fn workspace(n: usize) -> WorkspaceLen {
+    let own = WorkspaceLen { words: 6 * n, indices: 6 * n };
+    multistart::workspace(n).max(interval::workspace(n).and(LifetimeTree::workspace(n)).and(own))
+}
+
+/// Builds one skyline and improves it, for a work of `options.work`.
+///
+/// # Errors
+/// As [`place`](super::place).
+///
+/// ```
+/// use core::ops::ControlFlow;
+/// use sublet_core::place::{Options, improve};
+/// use sublet_core::{Block, Workspace};
+/// let blocks = [Block::new(0, 3, 4), Block::new(3, 5, 4), Block::new(2, 4, 2)];
+/// let len = improve::workspace(blocks.len());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut offsets = [0; 3];
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let summary = improve::place(&blocks, &Options::default(), scratch, &mut offsets, &mut |_| ControlFlow::Continue(()))?;
+/// assert_eq!(summary.peak, 6);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn place(
+    blocks: &[Block],
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
+    let once = Options { work: 0, ..*options };
+    let built = multistart::build(blocks, &once, 1, scratch.reborrow(), offsets, watch)?;
+    finish(improve(blocks, options, built, scratch, offsets, watch)?, options)
+}
+
+/// Lowers the peak of the plan in `offsets`, whose summary is `incumbent`, until it is the lower bound or within the
+/// capacity, or `options.work` is used up, or `watch` breaks; the result is never worse.
+pub(super) fn improve(
+    blocks: &[Block],
+    options: &Options,
+    incumbent: Summary,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    let mut scratch = scratch.reborrow();
+    let mut plan = Plan::new(blocks, options.constraints.alignment, &mut scratch)?;
+    let mut best = Table::new(offsets);
+    let mut found = incumbent;
+    let enough = found.lower_bound.max(options.constraints.capacity.unwrap_or(0));
+    let mut work = options.work.saturating_mul(NEIGHBOURS_PER_BLOCK);
+    let mut part = (work / ATTEMPTS).saturating_add(2 * u64::from(plan.n));
+    // Whether an attempt has succeeded, and how small a part of the gap is tried.
+    let (mut lowered, mut halvings) = (false, 1u32);
+    while found.peak > enough && work > 0 {
+        let gap = found.peak - enough;
+        let limit = found.peak - (gap >> halvings).max(1);
+        let (end, used) = plan.lower(&best, limit, part.min(work), &mut || watch(&found));
+        work = work.saturating_sub(used);
+        match end {
+            End::Lowered => {
+                found = Summary { peak: plan.keep(&mut best), solver: Solver::Improve, ..found };
+                (lowered, halvings) = (true, halvings.saturating_sub(1));
+                if watch(&found).is_break() {
+                    break;
+                }
+            }
+            End::GivenUp if halvings < MOST_HALVINGS && gap >> halvings > 1 => halvings += 1,
+            End::GivenUp if lowered => {
+                halvings = 0;
+                part = part.saturating_mul(2);
+            }
+            End::GivenUp | End::Stopped => break,
+        }
+    }
+    Ok(found)
+}
+
+/// How an attempt ends.
+enum End {
+    /// Every block ends at or below the limit.
+    Lowered,
+    /// Not within the work, or a block has no place at all.
+    GivenUp,
+    Stopped,
+}
+
+/// A plan from which blocks are taken out and into which they are put again.
+struct Plan<'a> {
+    blocks: &'a [Block],
+    alignment: u64,
+    n: u32,
+    low: Table<'a, u32>,
+    high: Table<'a, u32>,
+    /// The blocks that have an offset, by their indices.
+    placed: LifetimeTree<'a>,
+    offset: Table<'a, u64>,
+    /// What it costs to eject a block, without its history.
+    weight: Table<'a, u32>,
+    ejections: Table<'a, u32>,
+    /// The blocks that wait for an offset: a ring.
+    queue: Table<'a, u32>,
+    first: u32,
+    waiting: u32,
+    /// The neighbours of the block in hand: begin, end, weight; and end and weight alone, by end.
+    by_begin: Table<'a, [u64; 3]>,
+    by_end: Table<'a, [u64; 2]>,
+    neighbours: Table<'a, u32>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(blocks: &'a [Block], alignment: u64, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
+        let len = blocks.len();
+        let n = count(blocks);
+        let sweep = Sweep::new(blocks, scratch.split(interval::workspace(len)))?;
+        let (mut low, mut high) = (scratch.indices(len), scratch.indices(len));
+        sweep.clique_ranges(&mut low, &mut high);
+        let (mut queue, mut neighbours) = (scratch.indices(len), scratch.indices(len));
+        let placed = LifetimeTree::new(scratch, &low, &high, n, &mut queue, &mut neighbours);
+        let area = |b: &Block| u128::from(b.size) * u128::from(b.width());
+        let largest = blocks.iter().map(area).max().unwrap_or(0).max(1);
+        let mut weight = scratch.indices(len);
+        for (i, b) in (0..).zip(blocks) {
+            weight[i] = u32::try_from(area(b).saturating_mul(MOST_WEIGHT.into()) / largest).unwrap_or(u32::MAX).max(1);
+        }
+        Ok(Self {
+            blocks,
+            alignment,
+            n,
+            low,
+            high,
+            placed,
+            offset: scratch.words(len),
+            weight,
+            ejections: scratch.indices(len),
+            queue,
+            first: 0,
+            waiting: 0,
+            by_begin: scratch.word_records(len),
+            by_end: scratch.word_records(len),
+            neighbours,
+        })
+    }
+
+    /// Tries to bring all blocks of the plan `from` below `limit`; returns the work used, in neighbours.
+    fn lower(
+        &mut self,
+        from: &Table<'_, u64>,
+        limit: u64,
+        work: u64,
+        watch: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> (End, u64) {
+        (self.first, self.waiting) = (0, 0);
+        for i in 0..self.n {
+            self.offset[i] = from[i];
+        }
+        let blocks = self.blocks;
+        let above = |i: u32| from[i] + at(blocks, i).size > limit;
+        self.placed.enter_all(|i| if above(i) { ABSENT } else { i }, self.n);
+        for i in (0..self.n).filter(|&i| above(i)) {
+            self.wait(i);
+        }
+        let (mut used, mut steps) = (u64::from(self.n), 0);
+        while self.waiting > 0 {
+            if used >= work {
+                return (End::GivenUp, used);
+            }
+            let i = self.queue[self.first];
+            self.first = (self.first + 1) % self.n;
+            self.waiting -= 1;
+            let Some(neighbours) = self.put(i, limit) else { return (End::GivenUp, used) };
+            used += u64::from(neighbours) + STEP;
+            steps += 1;
+            if steps % STEPS_PER_WATCH == 0 && watch().is_break() {
+                return (End::Stopped, used);
+            }
+        }
+        (End::Lowered, used)
+    }
+
+    /// Copies the plan to `to`; returns its peak.
+    fn keep(&self, to: &mut Table<'_, u64>) -> u64 {
+        let mut peak = 0;
+        for i in 0..self.n {
+            to[i] = self.offset[i];
+            peak = peak.max(to[i] + at(self.blocks, i).size);
+        }
+        peak
+    }
+
+    fn wait(&mut self, i: u32) {
+        self.queue[(self.first + self.waiting) % self.n] = i;
+        self.waiting += 1;
+    }
+
+    /// Gives block i the offset where what is in the way weighs least, and ejects that; returns the number of its
+    /// neighbours, or nothing if only pinned blocks are in the way everywhere.
+    fn put(&mut self, i: u32, limit: u64) -> Option<u32> {
+        let b = at(self.blocks, i);
+        let k = self.look_around(i);
+        let offset = self.lightest(&b, k, limit)?;
+        for p in 0..k {
+            let j = self.neighbours[p];
+            let begin = self.offset[j];
+            if begin < offset + b.size && offset < begin + at(self.blocks, j).size {
+                self.placed.set(j, ABSENT);
+                self.ejections[j] = self.ejections[j].saturating_add(1);
+                self.wait(j);
+            }
+        }
+        self.offset[i] = offset;
+        self.placed.set(i, i);
+        Some(k)
+    }
+
+    /// Collects the placed neighbours of block i, sorted by begin and by end.
+    fn look_around(&mut self, i: u32) -> u32 {
+        let Self { blocks, offset, weight, ejections, by_begin, by_end, neighbours, .. } = self;
+        let mut k = 0;
+        self.placed.each(&Lifetimes::colliding(self.low[i], self.high[i]), |j| {
+            let b = at(blocks, j);
+            let heavy = u64::from(weight[j]).saturating_mul(u64::from(ejections[j]) + 1);
+            let heavy = if b.pin.is_some() { IMMOVABLE } else { heavy.min(IMMOVABLE - 1) };
+            by_begin[k] = [offset[j], offset[j] + b.size, heavy];
+            by_end[k] = [offset[j] + b.size, heavy];
+            neighbours[k] = j;
+            k += 1;
+        });
+        by_begin.first_mut(k).sort_unstable();
+        by_end.first_mut(k).sort_unstable();
+        k
+    }
+
+    /// The offset where the k neighbours in the way weigh least, the lowest of equals.
+    fn lightest(&self, b: &Block, k: u32, limit: u64) -> Option<u64> {
+        let highest = limit.checked_sub(b.size)?;
+        let alignment = b.alignment.max(self.alignment);
+        let mut best: Option<(u128, u64)> = None;
+        // From a neighbour's end upwards, and from 0; then from a neighbour's begin downwards.
+        for downwards in [false, true] {
+            let (mut below, mut above) = (0, 0);
+            let (mut begun, mut ended) = (0u128, 0u128);
+            for p in 0..=k {
+                let offset = match (downwards, p) {
+                    (false, 0) => 0,
+                    (false, _) => align_up(self.by_end[p - 1][0], alignment),
+                    (true, _) if p == k => highest & !(alignment - 1),
+                    (true, _) => match self.by_begin[p][0].checked_sub(b.size) {
+                        Some(offset) => offset & !(alignment - 1),
+                        None => continue,
+                    },
+                };
+                if offset > highest {
+                    continue;
+                }
+                while below < k && self.by_begin[below][0] < offset + b.size {
+                    begun += u128::from(self.by_begin[below][2]);
+                    below += 1;
+                }
+                while above < k && self.by_end[above][0] <= offset {
+                    ended += u128::from(self.by_end[above][1]);
+                    above += 1;
+                }
+                let heavy = begun - ended;
+                if heavy < IMMOVABLE.into() && best.is_none_or(|least| (heavy, offset) < least) {
+                    best = Some((heavy, offset));
+                }
+            }
+        }
+        best.map(|(_, offset)| offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::{place as place_by, workspace_of};
+    use crate::verify::{self, verify};
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn continues(_: &Summary) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    proptest! {
+        #[test]
+        fn no_plan_of_any_heuristic_gets_worse(
+            rows in prop::collection::vec((0u32..40, 1u32..20, 1u64..50, 0u32..3, any::<bool>()), 1..40),
+            which in 0..Solver::HEURISTICS.len(),
+        ) {
+            let mut blocks: Vec<Block> = rows.iter()
+                .map(|&(start, width, size, log, _)| Block { alignment: 1 << log, ..Block::new(start, start + width, size) })
+                .collect();
+            let n = blocks.len();
+            let solver = Solver::HEURISTICS[which];
+            let len = workspace_of(solver, n).max(workspace(n)).max(verify::workspace(n));
+            let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
+            let mut offsets = vec![0; n];
+            let options = Options { work: 300, ..Options::default() };
+            let scratch = Workspace::new(&mut words, &mut indices);
+            place_by(solver, &blocks, &options, scratch, &mut offsets).unwrap();
+            // Some of the blocks must stay where they are.
+            for ((b, row), &offset) in blocks.iter_mut().zip(&rows).zip(&offsets) {
+                b.pin = (row.4 && offset % b.alignment == 0).then_some(offset);
+            }
+            let scratch = Workspace::new(&mut words, &mut indices);
+            let before = place_by(solver, &blocks, &options, scratch, &mut offsets).unwrap();
+            let mut last = before.peak;
+            let mut falls = true;
+            let mut watch = |now: &Summary| {
+                falls &= now.peak <= last;
+                last = now.peak;
+                ControlFlow::Continue(())
+            };
+            let scratch = Workspace::new(&mut words, &mut indices);
+            let after = improve(&blocks, &options, before, scratch, &mut offsets, &mut watch).unwrap();
+            prop_assert!(falls && last == after.peak && after.peak <= before.peak);
+            let scratch = Workspace::new(&mut words, &mut indices);
+            prop_assert_eq!(verify(&blocks, &offsets, &options.constraints, scratch).unwrap().peak(), after.peak);
+        }
+    }
+
+    /// Two long blocks with a hole between them that is a little too low for the one on top.
+    #[test]
+    fn a_block_in_the_way_is_moved() {
+        let blocks =
+            [Block::new(0, 9, 4), Block::new(0, 3, 2), Block::new(6, 9, 2), Block::new(2, 8, 2), Block::new(0, 9, 2)];
+        let mut offsets = [0, 4, 6, 10, 8];
+        let before = Summary { peak: 12, lower_bound: 10, solver: Solver::BestFit, nodes: 0 };
+        let len = workspace(blocks.len());
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        let scratch = Workspace::new(&mut words, &mut indices);
+        let after = improve(&blocks, &Options::default(), before, scratch, &mut offsets, &mut continues).unwrap();
+        assert_eq!((after.peak, after.solver), (10, Solver::Improve));
+        let len = verify::workspace(blocks.len());
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        let scratch = Workspace::new(&mut words, &mut indices);
+        assert_eq!(verify(&blocks, &offsets, &Options::default().constraints, scratch).unwrap().peak(), 10);
+    }
+}
