@@ -193,11 +193,13 @@ impl Search<'_> {
                 End::Found => {}
                 End::Infeasible => {
                     self.lower = capacity + 1;
-                    halvings = halvings.max(1);
+                    halvings = halvings.max(2);
                 }
                 End::Stopped => break,
                 End::Limit if self.tree.nodes >= nodes => break,
-                End::Limit if halvings < MOST_HALVINGS && gap.is_none_or(|gap| gap >> halvings > 1) => halvings += 1,
+                End::Limit if halvings < MOST_HALVINGS && gap.is_none_or(|gap| gap >> halvings > 1) => {
+                    halvings = if halvings == 0 { 2 } else { halvings + 1 };
+                }
                 End::Limit => {
                     halvings = 0;
                     round = 32.min(round + 1);
@@ -232,7 +234,12 @@ impl Search<'_> {
             if run > 0 {
                 self.state.fade();
             }
-            order::rank(&mut self.state, &mut self.key, &mut self.aside, (run > 0).then_some(&mut self.random));
+            // Where there is room to waste, half of the runs fit blocks to the ground.
+            let fitting = capacity > self.lower && run % 2 == 1;
+            self.tree.fit = if fitting { 3 * self.state.n / 10 } else { 0 };
+            let noise = if fitting { 50 } else { 100 };
+            let noise = (run > 0).then_some((&mut self.random, noise));
+            order::rank(&mut self.state, &mut self.key, &mut self.aside, noise);
             let length = if run == 0 { 4 } else { luby(run) } * self.base();
             let end = self.tree.run(
                 &mut self.state,
