@@ -102,6 +102,8 @@ fn first_bare(bare: &mut Table<'_, u32>, mut s: u32, cliques: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
 
     fn bound(blocks: &[Block], alignment: u64) -> u64 {
         let len = workspace(blocks.len());
@@ -118,6 +120,23 @@ mod tests {
         let aligned = blocks.map(|b| Block { alignment: 32, ..b });
         assert_eq!(bound(&aligned, 1), 96 - 23);
         assert_eq!(bound(&[aligned[0], blocks[1]], 8), 16 + 16 - 7);
+    }
+
+    proptest! {
+        #[test]
+        fn is_the_largest_clique_rounded_up_less_its_largest_round_up(
+            rows in prop::collection::vec((0u32..20, 1u32..9, 1u64..70), 1..20),
+            log in 0u32..6,
+        ) {
+            let blocks: Vec<Block> = rows.iter().map(|&(s, w, size)| Block::new(s, s + w, size)).collect();
+            let at_step = |t: u32| {
+                let alive = blocks.iter().filter(|b| b.start <= t && t < b.end);
+                let rounded = |b: &Block| b.size.next_multiple_of(1 << log);
+                let sum: u64 = alive.clone().map(rounded).sum();
+                sum - alive.map(|b| rounded(b) - b.size).max().unwrap_or(0)
+            };
+            prop_assert_eq!(bound(&blocks, 1 << log), (0..30).map(at_step).max().unwrap());
+        }
     }
 
     #[test]

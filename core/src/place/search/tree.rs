@@ -29,7 +29,7 @@ pub(super) struct Tree<'a> {
     depth: u32,
     /// The component that is worked on: sections that open blocks tie together.
     part: (u32, u32),
-    /// How many ranks a side is worth that fits to the ground.
+    /// How many ranks a side is worth that keeps the ground level.
     pub fit: u32,
     /// Nodes since the beginning.
     pub nodes: u64,
