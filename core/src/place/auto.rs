@@ -90,8 +90,6 @@ pub fn place(
         }
         if round.nodes > 0 && !told.done() {
             let incumbent = Some(told.best);
-            // The second search takes up the first one where it ended.
-            round.seed = options.seed.wrapping_add(number.saturating_sub(1).into());
             round.constraints = options.constraints;
             let found =
                 search::improve(blocks, &round, incumbent, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;

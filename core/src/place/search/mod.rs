@@ -23,6 +23,9 @@
 //!    and a failure in one goes back past all decisions that were about others.
 //! 7. Run times are heavy-tailed: after a long first run, short ones follow (Luby, Sinclair and Zuckerman
 //!    1993) whose lengths and sizes are off by up to a tenth in 5, where the load no longer counts.
+//! 8. Above the bound, where something may be wasted, every other run keeps the ground level, as heuristics for
+//!    packing strips do (Burke, Kendall and Whitwell 2004): in 5 a block gains ranks for each end of the level
+//!    ground that it reaches, and again if its top is level with what lies beyond.
 //!
 //! To find the least peak, capacities are tried between bound and incumbent: the bound itself, then a half,
 //! a quarter and an eighth of the gap below the incumbent, each for as long as that succeeds; each round with
@@ -175,8 +178,10 @@ struct Search<'a> {
 
 impl Search<'_> {
     fn minimise(&mut self, nodes: u64, offsets: &mut [u64], watch: Watch<'_>) {
-        // The gap is halved that often for the next try; and how often all its parts have been tried.
-        let (mut halvings, mut round) = (0, 0);
+        // The gap is halved that often for the next try; and how often all its parts have been tried. Where the
+        // incumbent comes from a search, that search has begun with the bound.
+        let searched = self.best.is_some_and(|(_, solver)| solver == Solver::Search);
+        let (mut halvings, mut round) = (u32::from(searched), 0);
         while !self.satisfied() {
             let gap = self.best.map(|(peak, _)| peak.div_ceil(self.unit) - self.lower);
             let capacity = match (self.capacity, gap) {
@@ -197,7 +202,9 @@ impl Search<'_> {
                 }
                 End::Stopped => break,
                 End::Limit if self.tree.nodes >= nodes => break,
-                End::Limit if halvings < MOST_HALVINGS && gap.is_none_or(|gap| gap >> halvings > 1) => halvings += 1,
+                End::Limit if halvings < MOST_HALVINGS && gap.is_none_or(|gap| gap >> halvings > 1) => {
+                    halvings += 1;
+                }
                 End::Limit => {
                     halvings = 0;
                     round = 32.min(round + 1);
@@ -232,7 +239,11 @@ impl Search<'_> {
             if run > 0 {
                 self.state.fade();
             }
-            order::rank(&mut self.state, &mut self.key, &mut self.aside, (run > 0).then_some(&mut self.random));
+            let level = capacity > self.lower && run % 2 == 1;
+            let noise = if level { 50 } else { 100 };
+            self.tree.fit = if level { 3 * self.state.n / 10 } else { 0 };
+            let noise = (run > 0).then_some((&mut self.random, noise));
+            order::rank(&mut self.state, &mut self.key, &mut self.aside, noise);
             let length = if run == 0 { 4 } else { luby(run) } * self.base();
             let end = self.tree.run(
                 &mut self.state,

@@ -7,12 +7,13 @@ use crate::sort;
 use crate::table::Table;
 
 /// Ranks the blocks: those with the largest load beside them first, then the longest, then the largest
-/// area. With `noise`, length and size are each off by up to a tenth, and the load does not count.
+/// area. With `noise`, length and size are each off by up to so
+/// many thousandths, and the load does not count.
 pub(super) fn rank(
     state: &mut State<'_>,
     key: &mut Table<'_, u64>,
     aside: &mut Table<'_, u32>,
-    noise: Option<&mut impl Rng>,
+    noise: Option<(&mut impl Rng, u64)>,
 ) {
     let n = state.n;
     let order = &mut state.rank;
@@ -22,7 +23,9 @@ pub(super) fn rank(
     let length = |b| u64::from(state.high[b] - state.low[b]);
     let mut random = noise;
     let plain = random.is_none();
-    let mut blur = |x: u64| x * random.as_mut().map_or(1000, |random| 900 + u64::from(random.next_u32()) % 201);
+    let mut blur = |x: u64| {
+        x * random.as_mut().map_or(1000, |(random, most)| 1000 - *most + u64::from(random.next_u32()) % (2 * *most + 1))
+    };
     sort::identity(order, n);
     for b in 0..n {
         key[b] = !(blur(state.size[b] >> shift) * length(b));

@@ -1,7 +1,7 @@
 //! A node of the search tree: what is placed, what that leaves to the rest, and how to take it back.
 
 use super::heap::Heap;
-use crate::table::Table;
+use crate::table::{Table, at};
 use crate::{Workspace, WorkspaceLen, sort};
 
 /// No block.
@@ -18,7 +18,9 @@ const ENDER: usize = 4;
 pub(super) const CHOICES: usize = 5;
 /// The least end of an open block that can be the next one.
 const NEXT: usize = 6;
-pub(super) type Section = [u64; 7];
+/// The least offset of an open block that cannot be the next one.
+const BLOCKED: usize = 7;
+pub(super) type Section = [u64; 8];
 
 /// A capacity within which nothing fails, and therefore nothing has to be taken back.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
@@ -105,7 +107,7 @@ pub(super) const fn trail_len(n: usize) -> usize {
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let row = n.div_ceil(64);
     let trail = trail_len(n);
-    WorkspaceLen { words: 17 * n + 5 * row + n * row + 8 * trail, indices: 9 * n + 1 + 2 * trail }
+    WorkspaceLen { words: 18 * n + 5 * row + n * row + 9 * trail, indices: 9 * n + 1 + 2 * trail }
 }
 
 impl<'a> State<'a> {
@@ -212,7 +214,7 @@ impl<'a> State<'a> {
         self.open.fill(0);
         self.lifted.fill(0);
         self.crossing.fill(0);
-        self.section.fill([0, 0, 0, 0, NONE.into(), 0, 0]);
+        self.section.fill([0, 0, 0, 0, NONE.into(), 0, 0, 0]);
         self.dirty.fill(0);
         self.moved.fill(0);
         self.settled.fill(0);
@@ -350,15 +352,21 @@ impl<'a> State<'a> {
         self.save_block(b);
         self.span[b] = [v, v + size];
         self.set_lifted(b, lifted);
-        for s in self.low[b]..self.high[b] {
-            let section = &self.section[s];
-            let room = self.capacity - section[REST];
-            if section[FLOOR] == was
-                || section[ENDER] == u64::from(b)
-                || section[SECOND] == was_end
-                || (was <= room && v > room)
-            {
-                self.soil(s);
+        let (low, high) = (self.low[b], self.high[b]);
+        for w in low / 64..high.div_ceil(64) {
+            let mut clean = within(w, low, high) & !self.dirty[w];
+            while clean != 0 {
+                let s = w * 64 + clean.trailing_zeros();
+                clean &= clean - 1;
+                let section = &self.section[s];
+                let room = self.capacity - section[REST];
+                if section[FLOOR] == was
+                    || section[ENDER] == u64::from(b)
+                    || section[SECOND] == was_end
+                    || (was <= room && v > room)
+                {
+                    self.soil(s);
+                }
             }
         }
         Ok(())
@@ -412,13 +420,7 @@ impl<'a> State<'a> {
         let (from, to) = (self.first[low], self.first[high]);
         for w in 0..to.div_ceil(64) {
             let mut bits = self.alive[low * self.row + w];
-            if to > w * 64 {
-                let after =
-                    if from > w * 64 { if from - w * 64 >= 64 { 0 } else { !0 << (from - w * 64) } } else { !0 };
-                let before = if to - w * 64 >= 64 { !0 } else { !(!0 << (to - w * 64)) };
-                bits |= after & before;
-            }
-            bits &= self.open[w];
+            bits = (bits | within(w, from, to)) & self.open[w];
             while bits != 0 {
                 let c = w * 64 + bits.trailing_zeros();
                 bits &= bits - 1;
@@ -534,29 +536,26 @@ impl<'a> State<'a> {
     fn refresh(&mut self, s: u32) -> Outcome {
         let old = self.section[s];
         let Some(room) = self.capacity.checked_sub(old[REST]) else { return Err(Conflict) };
-        let (mut floor, mut end, mut second, mut ender, mut choices, mut next) =
-            (u64::MAX, u64::MAX, u64::MAX, NONE, 0, u64::MAX);
+        let (mut floor, mut end, mut second, mut ender, mut choices, mut next, mut blocked) =
+            (u64::MAX, u64::MAX, u64::MAX, NONE, 0, u64::MAX, u64::MAX);
+        // The innermost loop of the search: without branches, but for the way from one block to the next.
+        let spans = self.span.first(self.n);
         self.for_alive(s, |b| {
-            let [least, e] = self.span[b];
-            if least < floor {
-                floor = least;
-                choices = 0;
-            }
-            choices += u64::from(least == floor);
-            if least <= room {
-                next = next.min(e);
-            }
+            let [least, e] = at(spans, b);
+            choices = if least < floor { 1 } else { choices + u64::from(least == floor) };
+            floor = floor.min(least);
+            let is_next = least <= room;
+            next = next.min(if is_next { e } else { u64::MAX });
+            blocked = blocked.min(if is_next { u64::MAX } else { least });
             second = second.min(e.max(end));
-            if e < end {
-                end = e;
-                ender = b;
-            }
+            ender = if e < end { b } else { ender };
+            end = end.min(e);
         });
         if old[REST] > 0 && floor > room {
             return Err(Conflict);
         }
-        let new = [old[REST], floor, end, second, u64::from(ender), choices, next];
-        if new == old {
+        let new = [old[REST], floor, end, second, u64::from(ender), choices, next, blocked];
+        if new.iter().zip(old).fold(0, |differ, (new, old)| differ | (new ^ old)) == 0 {
             return Ok(());
         }
         if self.section_mark >= self.trail_len {
@@ -584,7 +583,9 @@ impl<'a> State<'a> {
         let words = self.first[s + 1].div_ceil(64);
         let base = s * self.row;
         for w in 0..words {
-            let mut bits = self.alive[base + w] & self.open[w];
+            // Without one that is blocked below the least end of the next, only lifted blocks can move.
+            let movable = if section[BLOCKED] < next { !0 } else { self.lifted[w] };
+            let mut bits = self.alive[base + w] & self.open[w] & movable;
             while bits != 0 {
                 let b = w * 64 + bits.trailing_zeros();
                 bits &= bits - 1;
@@ -651,6 +652,13 @@ fn number(len: usize) -> u32 {
 #[inline]
 fn align(v: u64, mask: u64) -> u64 {
     v.checked_add(mask).map_or(u64::MAX, |v| v & !mask)
+}
+
+/// The members of `from..to` in word `w` of a bit set.
+#[inline]
+fn within(w: u32, from: u32, to: u32) -> u64 {
+    let below = |i: u32| 1u64.checked_shl(i.saturating_sub(w * 64)).map_or(u64::MAX, |bit| bit - 1);
+    below(to) & !below(from)
 }
 
 /// Takes the first member out of a bit set none of whose members is below word `from`.

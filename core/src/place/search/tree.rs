@@ -29,6 +29,8 @@ pub(super) struct Tree<'a> {
     depth: u32,
     /// The component that is worked on: sections that open blocks tie together.
     part: (u32, u32),
+    /// How many ranks a side is worth that keeps the ground level.
+    pub fit: u32,
     /// Nodes since the beginning.
     pub nodes: u64,
 }
@@ -47,6 +49,7 @@ impl<'a> Tree<'a> {
             high: scratch.indices(n),
             depth: 0,
             part: (0, 0),
+            fit: 0,
             nodes: 0,
         }
     }
@@ -117,7 +120,9 @@ impl<'a> Tree<'a> {
     }
 
     /// Among the sections with the lowest floor the one with the fewest blocks that could lie there for
-    /// its failures so far; in it the lowest block of best rank.
+    /// its failures so far; in it, of the lowest blocks, the one of best rank, where each of these moves a
+    /// block up by `fit`: it begins where the level ground does; its top is then level with the ground
+    /// before; it ends where the level ground does; its top is then level with the ground after.
     fn choose(&self, state: &State<'_>) -> u32 {
         let (mut chosen, mut floor, mut choices, mut weight) = (0, u64::MAX, 1, 0);
         for s in self.part.0..self.part.1 {
@@ -127,10 +132,22 @@ impl<'a> Tree<'a> {
                 (chosen, floor, choices, weight) = (s, f, c, w);
             }
         }
+        // The level ground, and what it ends at on both sides; beyond the component is nothing to be level with.
+        let level = |s: &u32| state.section[*s][FLOOR] == floor;
+        let left = (self.part.0..chosen).rev().take_while(level).last().unwrap_or(chosen);
+        let right = (chosen..self.part.1).take_while(level).last().map_or(chosen, |s| s + 1);
+        let before = if left > self.part.0 { state.section[left - 1][FLOOR] } else { 0 };
+        let after = if right < self.part.1 { state.section[right][FLOOR] } else { 0 };
         let (mut block, mut rank) = (NONE, u32::MAX);
         state.for_alive(chosen, |b| {
-            if state.span[b][0] == floor && state.rank[b] < rank {
-                (block, rank) = (b, state.rank[b]);
+            let [least, end] = state.span[b];
+            if least == floor {
+                let fits = |side: bool, top: u64| u32::from(side) + u32::from(side && end == top);
+                let sides = fits(state.low[b] == left, before) + fits(state.high[b] == right, after);
+                let r = state.rank[b] + (4 - sides) * self.fit;
+                if r < rank {
+                    (block, rank) = (b, r);
+                }
             }
         });
         block
