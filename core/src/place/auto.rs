@@ -13,7 +13,7 @@
 
 use core::ops::ControlFlow;
 
-use super::{Options, Solver, Summary, Watch, finish, improve, multistart, portfolio, prepare, search};
+use super::{Options, Solver, Summary, Watch, copy, finish, improve, multistart, portfolio, prepare, search};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// In the first round each block is placed that often,
@@ -84,7 +84,7 @@ pub fn place(
             // The fixed starts have been made.
             let found = multistart::build(blocks, &round, 0, scratch, trial, &mut |now| told.tell(now))?;
             if found.peak < told.best.peak {
-                offsets.copy_from_slice(trial);
+                copy(trial, offsets);
             }
             told.keep(found);
         }

@@ -302,6 +302,11 @@ fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
     }
 }
 
+/// Copies a plan; both have an offset for each block.
+fn copy(from: &[u64], to: &mut [u64]) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+}
+
 /// The next multiple of a power of two.
 fn align_up(offset: u64, alignment: u64) -> u64 {
     offset.wrapping_add(alignment - 1) & !(alignment - 1)

@@ -9,7 +9,7 @@
 //! Cost: O(n log n + work) in practice, O(|E| log n) for the members that run only when |E| is small.
 
 use super::interval::Sweep;
-use super::{Options, Solver, Summary, Watch, finish, interval, place_watched, prepare, workspace_of};
+use super::{Options, Solver, Summary, Watch, copy, finish, interval, place_watched, prepare, workspace_of};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
 /// How many colliding pairs cost as much as one block placed by the skyline.
@@ -68,7 +68,7 @@ pub fn place(
         let summary = place_watched(solver, blocks, &unlimited, scratch.reborrow(), trial, watch)?;
         if summary.peak < best.peak {
             best = summary;
-            offsets.copy_from_slice(trial);
+            copy(trial, offsets);
         }
         if watch(&best).is_break() {
             break;
