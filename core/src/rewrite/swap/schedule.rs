@@ -237,11 +237,11 @@ impl<'a> Schedule<'a> {
         let c = self.candidates;
         let head =
             g.kind != Kind::Tail || (g.other_end != NONE && self.is_away_at_start(g.other_end, &c.gap(g.other_end)));
-        let held = g.kind == Kind::Dead || self.on_host[g.block] > 0 || {
+        let room = g.kind == Kind::Dead || self.on_host[g.block] > 0 || {
             let bytes = self.host_bytes.saturating_add(self.candidates.size[g.block]);
             self.device.host_capacity.is_none_or(|capacity| bytes <= capacity)
         };
-        head && held && !self.is_used(gap)
+        head && room && !self.is_used(gap)
     }
 
     /// The most bytes on the device at once, and the first segment in which they are.
@@ -575,7 +575,7 @@ impl<'a> Schedule<'a> {
             if self.is_away_at_start(gap, &g) {
                 continue;
             }
-            let done = if !g.kind.is_read() { 0.0 } else { f64::from_bits(self.copied[g.version]) };
+            let done = if g.kind.is_read() { f64::from_bits(self.copied[g.version]) } else { 0.0 };
             let known = boundary(done, &self.clock);
             let known = if f64::from_bits(self.clock[known]) < done { known + 1 } else { known };
             self.set(gap, [give.min(known.max(g.begin).max(1)), take]);
