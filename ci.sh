@@ -14,6 +14,7 @@
 #   SUBLET_DATA        folder of the larger corpus: traces/, minimalloc/, idealloc/, examples/
 #   SUBLET_JUDGES      folder of check_plan.py and check_schedule.py
 #   SUBLET_PYTHON      a Python that has highspy
+#   SUBLET_STREAMS     how many streams are searched for false periods, 20000 if not set
 #   SUBLET_CHROMIUM    the browser, if it is not called chromium
 set -euo pipefail
 from=$PWD

@@ -229,7 +229,9 @@ fn a_plan_without_room_for_its_arena_is_refused_and_the_pool_goes_on() {
     for _ in 0..3 {
         memory.allocator.begin_iteration();
         let blocks = [200, 200].map(|bytes| memory.malloc(bytes).unwrap());
-        blocks.map(|block| memory.free(block));
+        for block in blocks {
+            memory.free(block);
+        }
         assert_eq!(memory.allocator.end_iteration(), Err(Error::OutOfMemory { needed: 400, largest: 200 }));
     }
     memory.check();
