@@ -25,11 +25,11 @@ const ROUNDS: usize = 9;
 const ALIGNMENT: u64 = 256;
 
 fn main() {
-    let mut header = format!("{:<32}{:>9}", "ns for a malloc and its free", "requests");
-    for name in ["planned", "recorded", "pool", "glibc", "caching", "glibc/planned", "caching/planned"] {
-        header += &format!("{name:>16}");
-    }
-    println!("{header}{:>16}", "ns for an event");
+    println!("ns for a malloc and its free; the last column, ns for an event that the detector watches");
+    println!(
+        "| | requests | planned | and recorded | pool | glibc | caching | glibc / planned | caching / planned | watched |"
+    );
+    println!("| - | - | - | - | - | - | - | - | - | - |");
     for name in NETWORKS {
         let Some(network) = find(name) else {
             println!("skipped: {name} (SUBLET_DATA is not set)");
@@ -98,11 +98,11 @@ fn row(network: &Network) {
         assert!(done.hits > 50 * done.misses, "{}: {done:?}", network.name);
     }
     let [planned, recorded, pool, glibc, cached] = times;
-    print!("{:<32}{:>9}", network.name, network.blocks);
+    print!("| {} | {} |", network.name, network.blocks);
     for ns in [planned, recorded, pool, glibc, cached, glibc / planned, cached / planned] {
-        print!("{ns:>16.1}");
+        print!(" {ns:.1} |");
     }
-    println!("{:>16.1}", detect(network));
+    println!(" {:.1} |", detect(network));
 }
 
 fn run(network: &Network, allocator: &mut Allocator<'_>, addresses: &mut [u64]) {
@@ -144,8 +144,8 @@ fn detect(network: &Network) -> f64 {
                         positions[block] = (detector.push(Event::Malloc, bytes, 0), bytes);
                     }
                     Request::Free(block) => {
-                        let (last, bytes) = positions[block];
-                        black_box(detector.push(Event::Free, bytes, last));
+                        let (malloc, bytes) = positions[block];
+                        black_box(detector.push(Event::Free, bytes, malloc));
                     }
                 }
             }
@@ -182,7 +182,7 @@ impl Lent {
 }
 
 /// What frameworks do today: cached blocks in a set ordered by size, best fit, splitting, coalescing with the neighbours
-/// (as the caching allocator of PyTorch and CnMem do), over one range.
+/// (as PyTorch's caching allocator does), over one range.
 struct Caching {
     cached: BTreeSet<(u64, u64)>,
     /// Of each block: its size, whether it is in use, and where the block below it begins.

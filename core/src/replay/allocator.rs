@@ -342,7 +342,7 @@ impl<'a> Allocator<'a> {
     pub fn state(&self) -> State {
         if self.arena_len == 0 {
             State::Profile
-        } else if self.replay.is_followed() && (self.is_told() || self.detector.period().is_some()) {
+        } else if self.replay.is_followed() && (self.is_told() || !self.recording || self.detector.period().is_some()) {
             State::Replay
         } else {
             State::Diverged
@@ -404,7 +404,7 @@ impl<'a> Allocator<'a> {
         let recorded = self.recording && self.is_covered();
         let tag = if recorded { self.detector.upcoming() } else { 0 };
         let address = match self.pool.malloc_tagged(size, tag) {
-            Err(_) if self.arena_len > 0 => {
+            Err(_) if self.arena_len > 0 && size <= self.config.capacity => {
                 self.give_up_plan();
                 self.pool.malloc_tagged(size, tag)?
             }

@@ -511,7 +511,7 @@ mod tests {
     }
 
     /// Streams in which much repeats and little repeats in full. Each period that is accepted is proven against the
-    /// whole stream. `SUBLET_STREAMS` is how many; a million take about two minutes.
+    /// whole stream. `SUBLET_STREAMS` is how many; a million take seconds.
     #[test]
     fn no_period_is_accepted_that_has_not_repeated() {
         let streams = std::env::var("SUBLET_STREAMS").map_or(20_000, |n| n.parse().unwrap());
