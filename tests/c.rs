@@ -90,17 +90,25 @@ fn functions() -> Vec<String> {
     names
 }
 
+/// What the test program is told: the version, how many statuses there are, where recorded networks lie.
+fn definitions() -> [String; 3] {
+    let statuses = header().lines().filter(|l| l.starts_with("  SUBLET_STATUS_")).count();
+    [
+        format!("-DCARGO_VERSION=\"{}\"", env!("CARGO_PKG_VERSION")),
+        format!("-DSTATUSES={statuses}"),
+        format!("-DTRACES=\"{ROOT}/traces\""),
+    ]
+}
+
 /// Compiles the test program of a language; the file it is.
 fn program(language: Language, name: &str, flags: &[&str]) -> Option<PathBuf> {
     let [compiler, standard] = language.compiler(&format!("{name} of the C library"))?;
     let to = folder().join(format!("{name}.{}", language.extension()));
     let lib = prefix().join("lib");
-    let statuses = header().lines().filter(|l| l.starts_with("  SUBLET_STATUS_")).count();
     run(Command::new(compiler)
         .args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-g", "-O1", "-pthread"])
         .args(flags)
-        .arg(format!("-DCARGO_VERSION=\"{}\"", env!("CARGO_PKG_VERSION")))
-        .arg(format!("-DSTATUSES={statuses}"))
+        .args(definitions())
         .arg("-I")
         .arg(prefix().join("include"))
         .args(language.sources())
@@ -284,11 +292,9 @@ fn firmware() {
         .arg(&target)
         .current_dir(ROOT));
     let program = folder().join("firmware.bin");
-    let statuses = header().lines().filter(|l| l.starts_with("  SUBLET_STATUS_")).count();
     run(Command::new(cc)
         .args([standard, "-O1", "-DFIRMWARE", "-pthread"])
-        .arg(format!("-DCARGO_VERSION=\"{}\"", env!("CARGO_PKG_VERSION")))
-        .arg(format!("-DSTATUSES={statuses}"))
+        .args(definitions())
         .arg("-I")
         .arg(Path::new(ROOT).join("include"))
         .args(Language::C.sources())
