@@ -62,7 +62,8 @@ tools() {
     if [ ! -x "$oracles/bin/python" ]; then
         python3 -m venv "$oracles"
     fi
-    if ! command -v valgrind > /dev/null || ! command -v cmake > /dev/null || ! command -v pkg-config > /dev/null; then
+    if ! command -v c++ > /dev/null || ! command -v valgrind > /dev/null || ! command -v cmake > /dev/null ||
+        ! command -v pkg-config > /dev/null; then
         apt-get update -qq
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
             gcc g++ libc6-dev make cmake pkg-config valgrind > /dev/null
