@@ -281,17 +281,35 @@ fn destdir_is_in_front_of_the_prefix() {
     }
 }
 
+/// The static library without the standard library, for this machine or another.
+fn firmware_library(target: Option<&str>) -> PathBuf {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let to = folder().join("firmware");
+    run(Command::new(cargo)
+        .args(["rustc", "--locked", "--package", "sublet-ffi", "--lib", "--no-default-features"])
+        .args(["--profile", "firmware", "--crate-type", "staticlib", "--target-dir"])
+        .arg(&to)
+        .args(target.map(|target| ["--target", target]).iter().flatten())
+        .current_dir(ROOT));
+    to.join(target.unwrap_or_default()).join("firmware/libsublet.a")
+}
+
+#[test]
+fn firmware_for_a_microcontroller() {
+    let target = "thumbv7em-none-eabihf";
+    let library = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
+    if !library.is_ok_and(|o| Path::new(String::from_utf8_lossy(&o.stdout).trim()).exists()) {
+        eprintln!("skipped: the library for a Cortex-M4F; `rustup target add {target}` has not been run");
+        return;
+    }
+    assert!(firmware_library(Some(target)).exists());
+}
+
 /// Without the standard library: the same program but for what needs it, and no symbol but those of a C compiler.
 #[test]
 fn firmware() {
     let Some([cc, standard]) = Language::C.compiler("the library for firmware") else { return };
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let target = folder().join("firmware");
-    run(Command::new(cargo)
-        .args(["rustc", "--locked", "--package", "sublet-ffi", "--lib", "--no-default-features"])
-        .args(["--profile", "firmware", "--crate-type", "staticlib", "--target-dir"])
-        .arg(&target)
-        .current_dir(ROOT));
+    let library = firmware_library(None);
     let program = folder().join("firmware.bin");
     run(Command::new(cc)
         .args([standard, "-O1", "-DFIRMWARE", "-pthread"])
@@ -299,7 +317,7 @@ fn firmware() {
         .arg("-I")
         .arg(Path::new(ROOT).join("include"))
         .args(Language::C.sources())
-        .arg(target.join("firmware/libsublet.a"))
+        .arg(library)
         .arg("-o")
         .arg(&program));
     assert_eq!(run(&mut Command::new(program)), "all checks passed\n");

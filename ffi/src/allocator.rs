@@ -205,10 +205,8 @@ pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocat
     let _ = boundary(ptr::null_mut(), || {
         if !allocator.is_null() && allocator.is_aligned() {
             // SAFETY: the header asks for an allocator that nobody uses, so that it can be moved out of its memory,
-            // which goes back at the end of this block together with the range.
-            let sublet_allocator { inner, owned, .. } = unsafe { allocator.read() };
-            drop(inner);
-            drop(owned);
+            // which goes back at the end of this block together with the range: what is bound first, last.
+            let sublet_allocator { owned: _owned, inner: _inner, .. } = unsafe { allocator.read() };
         }
         Ok(())
     });
