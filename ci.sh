@@ -30,6 +30,7 @@ tests="cargo test --workspace --locked"
 check() {
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo clippy -p sublet-ffi --lib --no-default-features --profile firmware --locked -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 }
 

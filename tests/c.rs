@@ -57,17 +57,25 @@ fn functions() -> Vec<String> {
     names
 }
 
+/// What the test program is told: the version, how many statuses there are, where recorded networks lie.
+fn definitions() -> [String; 3] {
+    let statuses = header().lines().filter(|l| l.starts_with("  SUBLET_STATUS_")).count();
+    [
+        format!("-DCARGO_VERSION=\"{}\"", env!("CARGO_PKG_VERSION")),
+        format!("-DSTATUSES={statuses}"),
+        format!("-DTRACES=\"{ROOT}/traces\""),
+    ]
+}
+
 /// Compiles the test program of a language; the file it is.
 fn program(language: Language, name: &str, flags: &[&str]) -> Option<PathBuf> {
     let [compiler, standard] = language.compiler(&format!("{name} of the C library"))?;
     let to = folder().join(format!("{name}.{}", language.extension()));
     let lib = prefix().join("lib");
-    let statuses = header().lines().filter(|l| l.starts_with("  SUBLET_STATUS_")).count();
     run(Command::new(compiler)
         .args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-g", "-O1", "-pthread"])
         .args(flags)
-        .arg(format!("-DCARGO_VERSION=\"{}\"", env!("CARGO_PKG_VERSION")))
-        .arg(format!("-DSTATUSES={statuses}"))
+        .args(definitions())
         .arg("-I")
         .arg(prefix().join("include"))
         .args(language.sources())
@@ -187,9 +195,10 @@ fn the_commands_on_the_page_about_c_work() {
         return;
     }
     prefix();
-    let last =
-        documented("sh").lines().map(|line| run(Command::new("bash").args(["-euc", line]).current_dir(ROOT))).last();
-    assert_eq!(last.unwrap(), EXAMPLE);
+    let commands = documented("sh");
+    let said: Vec<_> =
+        commands.lines().map(|line| run(Command::new("bash").args(["-euc", line]).current_dir(ROOT))).collect();
+    assert_eq!(said.last().map(String::as_str), Some(EXAMPLE));
 }
 
 #[test]
@@ -239,27 +248,43 @@ fn destdir_is_in_front_of_the_prefix() {
     }
 }
 
+/// The static library without the standard library, for this machine or another.
+fn firmware_library(target: Option<&str>) -> PathBuf {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let to = folder().join("firmware");
+    run(Command::new(cargo)
+        .args(["rustc", "--locked", "--package", "sublet-ffi", "--lib", "--no-default-features"])
+        .args(["--profile", "firmware", "--crate-type", "staticlib", "--target-dir"])
+        .arg(&to)
+        .args(target.map(|target| ["--target", target]).iter().flatten())
+        .current_dir(ROOT));
+    to.join(target.unwrap_or_default()).join("firmware/libsublet.a")
+}
+
+#[test]
+fn firmware_for_a_microcontroller() {
+    let target = "thumbv7em-none-eabihf";
+    let library = Command::new("rustc").args(["--print", "target-libdir", "--target", target]).output();
+    if !library.is_ok_and(|o| Path::new(String::from_utf8_lossy(&o.stdout).trim()).exists()) {
+        eprintln!("skipped: the library for a Cortex-M4F; `rustup target add {target}` has not been run");
+        return;
+    }
+    assert!(firmware_library(Some(target)).exists());
+}
+
 /// Without the standard library: the same program but for what needs it, and no symbol but those of a C compiler.
 #[test]
 fn firmware() {
     let Some([cc, standard]) = Language::C.compiler("the library for firmware") else { return };
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let target = folder().join("firmware");
-    run(Command::new(cargo)
-        .args(["rustc", "--locked", "--package", "sublet-ffi", "--lib", "--no-default-features"])
-        .args(["--profile", "firmware", "--crate-type", "staticlib", "--target-dir"])
-        .arg(&target)
-        .current_dir(ROOT));
+    let library = firmware_library(None);
     let program = folder().join("firmware.bin");
-    let statuses = header().lines().filter(|l| l.starts_with("  SUBLET_STATUS_")).count();
     run(Command::new(cc)
         .args([standard, "-O1", "-DFIRMWARE", "-pthread"])
-        .arg(format!("-DCARGO_VERSION=\"{}\"", env!("CARGO_PKG_VERSION")))
-        .arg(format!("-DSTATUSES={statuses}"))
+        .args(definitions())
         .arg("-I")
         .arg(Path::new(ROOT).join("include"))
         .args(Language::C.sources())
-        .arg(target.join("firmware/libsublet.a"))
+        .arg(library)
         .arg("-o")
         .arg(&program));
     assert_eq!(run(&mut Command::new(program)), "all checks passed\n");

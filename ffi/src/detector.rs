@@ -11,7 +11,7 @@ use crate::error::{Failure, sublet_error};
 use crate::handle;
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::event;
-use crate::workspace::{Needed, sublet_layout};
+use crate::workspace::{Needed, sublet_layout, tell};
 
 /// Watches a stream of events for its period. One thread uses it at a time.
 pub struct sublet_detector(Detector<'static>);
@@ -28,13 +28,12 @@ pub unsafe extern "C" fn sublet_detector_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    let needed = |arguments: &mut Arguments<'_>| {
         let longest = arguments.count(longest)?;
-        // SAFETY: the header asks for pointers that hold what they are to hold.
-        unsafe { arguments.result(layout)? }.set(needed(longest).layout());
-        Ok(())
-    })
+        Ok(needed(longest))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
 }
 
 /// Makes a detector that has seen nothing. It lives in `workspace`, as long as that is lent to it; there is nothing to

@@ -3,15 +3,14 @@
 //! With the standard library this is its mutex: one atomic word, taken and given back by one instruction each as long as
 //! nobody else wants it; who has to wait spins for a moment and then parks. Without it, who has to wait spins.
 
-use crate::error::Failure;
-#[cfg(any(feature = "std", test))]
-use crate::status::sublet_status as S;
-
 pub(crate) use kind::Lock;
 
 #[cfg(any(feature = "std", test))]
 mod kind {
     use std::sync::Mutex;
+
+    use crate::error::Failure;
+    use crate::status::sublet_status as S;
 
     pub(crate) struct Lock<T>(Mutex<T>);
 
@@ -22,11 +21,8 @@ mod kind {
 
         /// Does something while nobody else does; fails if a panic has left the value as it may not be.
         #[inline]
-        pub(crate) fn with<R>(
-            &self,
-            body: impl FnOnce(&mut T) -> Result<R, super::Failure>,
-        ) -> Result<R, super::Failure> {
-            body(&mut *self.0.lock().map_err(|_| super::Failure::of(super::S::Panicked))?)
+        pub(crate) fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
+            body(&mut *self.0.lock().map_err(|_| Failure::of(S::Panicked))?)
         }
     }
 }
@@ -35,6 +31,8 @@ mod kind {
 mod kind {
     use core::cell::UnsafeCell;
     use core::sync::atomic::{AtomicBool, Ordering};
+
+    use crate::error::Failure;
 
     pub(crate) struct Lock<T> {
         taken: AtomicBool,
@@ -51,10 +49,7 @@ mod kind {
 
         /// Does something while nobody else does.
         #[inline]
-        pub(crate) fn with<R>(
-            &self,
-            body: impl FnOnce(&mut T) -> Result<R, super::Failure>,
-        ) -> Result<R, super::Failure> {
+        pub(crate) fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
             while self.taken.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 core::hint::spin_loop();
             }
@@ -69,6 +64,8 @@ mod kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Failure;
+    use crate::status::sublet_status as S;
 
     #[test]
     fn after_a_panic_it_stays_closed() {

@@ -10,7 +10,7 @@ use crate::boundary::boundary;
 use crate::error::sublet_error;
 use crate::handle;
 use crate::status::sublet_status;
-use crate::workspace::{Needed, sublet_layout};
+use crate::workspace::{Needed, sublet_layout, tell};
 
 /// Best fit with coalescing over the addresses from 0 to a capacity; it never touches what is at an address. One thread
 /// uses it at a time.
@@ -42,13 +42,12 @@ pub unsafe extern "C" fn sublet_pool_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    let needed = |arguments: &mut Arguments<'_>| {
         let live = arguments.count(live)?;
-        // SAFETY: the header asks for pointers that hold what they are to hold.
-        unsafe { arguments.result(layout)? }.set(needed(live).layout());
-        Ok(())
-    })
+        Ok(needed(live))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
 }
 
 /// Makes a pool of `capacity` bytes, all free. Addresses are multiples of `alignment`, a power of two, to which sizes

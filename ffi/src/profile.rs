@@ -87,8 +87,9 @@ mod kind {
 
     /// Nothing, for want of memory and a clock.
     #[derive(Default)]
-    pub(crate) struct Profile;
+    pub(crate) struct Profile {}
 
+    #[expect(clippy::unused_self, reason = "as where there is something")]
     impl Profile {
         pub(crate) const IS_AVAILABLE: bool = false;
 

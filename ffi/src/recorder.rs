@@ -11,7 +11,7 @@ use crate::error::{Failure, sublet_error};
 use crate::handle;
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{copy, sublet_row};
-use crate::workspace::{Needed, sublet_layout};
+use crate::workspace::{Needed, sublet_layout, tell};
 
 /// The number of a block that is not part of the plan: what is allocated between sublet_recorder_interrupt and
 /// sublet_recorder_resume. Events of such a block are ignored.
@@ -34,13 +34,12 @@ pub unsafe extern "C" fn sublet_recorder_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    let needed = |arguments: &mut Arguments<'_>| {
         let rows = arguments.count(row_capacity)?;
-        // SAFETY: the header asks for pointers that hold what they are to hold.
-        unsafe { arguments.result(layout)? }.set(needed(rows).layout());
-        Ok(())
-    })
+        Ok(needed(rows))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
 }
 
 /// Makes a recorder without rows. It lives in `workspace`, as long as that is lent to it; there is nothing to destroy.

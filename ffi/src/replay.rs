@@ -11,7 +11,7 @@ use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::handle;
 use crate::status::{sublet_status, sublet_status as S};
-use crate::workspace::{Needed, sublet_layout};
+use crate::workspace::{Needed, sublet_layout, tell};
 
 /// A plan and how far it has been followed in the current iteration. One thread uses it at a time.
 pub struct sublet_replay(Replay<'static>);
@@ -31,13 +31,12 @@ pub unsafe extern "C" fn sublet_replay_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    let needed = |arguments: &mut Arguments<'_>| {
         let n = arguments.count(block_count)?;
-        // SAFETY: the header asks for pointers that hold what they are to hold.
-        unsafe { arguments.result(layout)? }.set(needed(n).0.layout());
-        Ok(())
-    })
+        Ok(needed(n).0)
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
 }
 
 /// Verifies a plan, and makes a replay of it: blocks in the order in which they are requested, by their first steps, and

@@ -11,7 +11,7 @@ use crate::block::sublet_block;
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
-use crate::workspace::{Needed, Room, sublet_layout};
+use crate::workspace::{Needed, Room, sublet_layout, tell};
 
 /// What happens to a block in a row.
 #[repr(u32)]
@@ -173,14 +173,13 @@ pub unsafe extern "C" fn sublet_lifetimes_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    let needed = |arguments: &mut Arguments<'_>| {
         let (rows, blocks) = (arguments.count(row_count)?, arguments.count(block_count)?);
         let stays = arguments.count(stay_capacity)?;
-        // SAFETY: the header asks for pointers that hold what they are to hold.
-        unsafe { arguments.result(layout)? }.set(needed(rows, blocks, stays).layout());
-        Ok(())
-    })
+        Ok(needed(rows, blocks, stays))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
 }
 
 /// Writes the lifetime of every stay of a trace to `blocks`, in the order of the mallocs, and which stay it is to

@@ -69,5 +69,6 @@ void test_recorder(void);
 void test_detector(void);
 void test_replay(void);
 void test_pool(void);
+void test_network(void);
 
 #endif

@@ -25,6 +25,7 @@ int main(void) {
     test_detector();
     test_replay();
     test_pool();
+    test_network();
     puts("all checks passed");
     return 0;
 }

@@ -114,6 +114,8 @@ const AGAIN: u64 = 12;
 /// stays, and at fewer with the cube of their number: a node costs more too.
 const NODES: u64 = 160;
 
+const WORK: u64 = 50_000;
+
 /// Rewrites a trace so that its footprint is within a limit, at as little cost in time as the policy finds.
 /// `block_count` is the number of block numbers that the rows use.
 ///
@@ -275,7 +277,7 @@ impl<'a> Pass<'a, '_> {
         let constraints = Constraints { alignment: 1, capacity: Some(self.options.limit) };
         let stays = blocks.len() as u64;
         let nodes = NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000);
-        let options = place::Options { constraints, seed: self.options.seed, nodes, ..place::Options::default() };
+        let options = place::Options { constraints, seed: self.options.seed, work: WORK, nodes, ..place::Options::default() };
         match place::place(Solver::Auto, blocks, &options, self.scratch.reborrow(), offsets) {
             Ok(summary) => Ok(summary.peak),
             Err(Error::OverCapacity { peak, .. }) => Ok(peak),
