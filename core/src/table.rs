@@ -36,11 +36,6 @@ impl<'a, T: Copy + Default> Table<'a, T> {
         self.cells.get(..position(n)).unwrap_or(self.cells)
     }
 
-    /// The first `n` cells, to be changed.
-    pub(crate) fn first_mut(&mut self, n: u32) -> &mut [T] {
-        self.cells.get_mut(..position(n)).unwrap_or_default()
-    }
-
     pub(crate) fn into_slice(self) -> &'a mut [T] {
         self.cells
     }

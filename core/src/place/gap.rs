@@ -12,7 +12,7 @@
 
 use super::lifetime_tree::{LifetimeTree, Lifetimes};
 use crate::table::{Table, at, count};
-use crate::{Block, Workspace, WorkspaceLen};
+use crate::{Block, Workspace, WorkspaceLen, sort};
 
 /// Which of the holes that are large enough a block takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +31,7 @@ pub(crate) struct Gaps<'a> {
     high: Table<'a, u32>,
     placed: LifetimeTree<'a>,
     /// Begin and end of each placed neighbour of the block in hand.
-    neighbours: &'a mut [u64],
+    neighbours: Table<'a, [u64; 2]>,
 }
 
 impl<'a> Gaps<'a> {
@@ -52,7 +52,7 @@ impl<'a> Gaps<'a> {
         number_sections(&mut low, &mut high);
         let (mut order, mut aside) = (scratch.indices(len), scratch.indices(len));
         let placed = LifetimeTree::new(scratch, &low, &high, count(blocks), &mut order, &mut aside);
-        Self { blocks, alignment, low, high, placed, neighbours: scratch.words(2 * len).into_slice() }
+        Self { blocks, alignment, low, high, placed, neighbours: scratch.word_records(len) }
     }
 
     /// Places the blocks in this order, pinned ones first; returns the peak.
@@ -73,21 +73,18 @@ impl<'a> Gaps<'a> {
     }
 
     fn hole(&mut self, i: u32, b: &Block, fit: Fit, offsets: &Table<'_, u64>) -> u64 {
-        let (pairs, _) = self.neighbours.as_chunks_mut::<2>();
+        let Self { blocks, neighbours, .. } = self;
         let mut found = 0;
         self.placed.each(&Lifetimes::colliding(self.low[i], self.high[i]), |j| {
-            if let Some(pair) = pairs.get_mut(found) {
-                let begin = offsets[j];
-                *pair = [begin, begin + at(self.blocks, j).size];
-                found += 1;
-            }
+            let begin = offsets[j];
+            neighbours[found] = [begin, begin + at(blocks, j).size];
+            found += 1;
         });
-        let neighbours = pairs.get_mut(..found).unwrap_or_default();
-        neighbours.sort_unstable();
+        sort::in_place(neighbours, found);
         let alignment = b.alignment.max(self.alignment);
         let mut top = 0;
         let mut best: Option<(u64, u64)> = None;
-        for &mut [begin, end] in neighbours {
+        for &[begin, end] in neighbours.first(found) {
             // The hole begins at `top` and ends at `begin`.
             if let Some(left) = begin.checked_sub(top).and_then(|room| room.checked_sub(b.size)) {
                 if fit == Fit::First {

@@ -30,7 +30,7 @@ use super::interval::{self, Sweep};
 use super::lifetime_tree::{ABSENT, LifetimeTree, Lifetimes};
 use super::{Options, Solver, Summary, Watch, align_up, finish, multistart, prepare};
 use crate::table::{Table, at, count};
-use crate::{Block, Error, Workspace, WorkspaceLen};
+use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
 /// An attempt at a limit may use this part of the work; then the next limit is a higher one.
 const ATTEMPTS: u64 = 512;
@@ -171,9 +171,10 @@ impl<'a> Plan<'a> {
         let placed = LifetimeTree::new(scratch, &low, &high, n, &mut queue, &mut neighbours);
         let area = |b: &Block| u128::from(b.size) * u128::from(b.width());
         let largest = blocks.iter().map(area).max().unwrap_or(0).max(1);
+        let share = |area: u128| area.saturating_mul(MOST_WEIGHT.into()).checked_div(largest).unwrap_or(0);
         let mut weight = scratch.indices(len);
         for (i, b) in (0..).zip(blocks) {
-            weight[i] = u32::try_from(area(b).saturating_mul(MOST_WEIGHT.into()) / largest).unwrap_or(u32::MAX).max(1);
+            weight[i] = u32::try_from(share(area(b))).unwrap_or(u32::MAX).max(1);
         }
         Ok(Self {
             blocks,
@@ -218,7 +219,7 @@ impl<'a> Plan<'a> {
                 return (End::GivenUp, used);
             }
             let i = self.queue[self.first];
-            self.first = (self.first + 1) % self.n;
+            self.first = self.wrapped(self.first + 1);
             self.waiting -= 1;
             let Some(neighbours) = self.put(i, limit) else { return (End::GivenUp, used) };
             used += u64::from(neighbours) + STEP;
@@ -241,8 +242,14 @@ impl<'a> Plan<'a> {
     }
 
     fn wait(&mut self, i: u32) {
-        self.queue[(self.first + self.waiting) % self.n] = i;
+        let end = self.wrapped(self.first + self.waiting);
+        self.queue[end] = i;
         self.waiting += 1;
+    }
+
+    /// A place in the ring, for a number below twice its length.
+    fn wrapped(&self, place: u32) -> u32 {
+        if place < self.n { place } else { place - self.n }
     }
 
     /// Gives block i the offset where what is in the way weighs least, and ejects that; returns the number of its
@@ -278,8 +285,8 @@ impl<'a> Plan<'a> {
             neighbours[k] = j;
             k += 1;
         });
-        by_begin.first_mut(k).sort_unstable();
-        by_end.first_mut(k).sort_unstable();
+        sort::in_place(by_begin, k);
+        sort::in_place(by_end, k);
         k
     }
 

@@ -41,7 +41,7 @@ pub(super) fn blocks(
     blocks: &mut [Block],
 ) -> Iteration {
     // The event of each step, the first after the cut being step 0.
-    let event = |step: u32| detector.event((cut + len - 1 - step) % len);
+    let event = |step: u32| detector.event(if step < cut { cut - 1 - step } else { cut + len - 1 - step });
     let mut ends = scratch.indices(usize::try_from(len).unwrap_or(0));
     let mut planned = 0;
     for step in 0..len {

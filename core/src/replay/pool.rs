@@ -179,7 +179,7 @@ impl<'a> Pool<'a> {
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
         let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;
-        Ok((begin, bytes.next_multiple_of(self.alignment)))
+        Ok((begin, bytes.checked_next_multiple_of(self.alignment).unwrap_or(bytes)))
     }
 
     /// Frees the block at `begin`, but for parts of it: offsets, sizes and tags of what are blocks from now on.

@@ -113,7 +113,8 @@ const AGAIN: u64 = 12;
 /// Where the heuristics miss the limit, the search for a placement may look at this many nodes of its tree for a thousand
 /// stays, and at fewer with the cube of their number: a node costs more too.
 const NODES: u64 = 160;
-
+/// What the heuristics may do each time, in blocks placed: many placements are made, and most of them fit or do not
+/// within a few starts.
 const WORK: u64 = 50_000;
 
 /// Rewrites a trace so that its footprint is within a limit, at as little cost in time as the policy finds.
@@ -277,7 +278,8 @@ impl<'a> Pass<'a, '_> {
         let constraints = Constraints { alignment: 1, capacity: Some(self.options.limit) };
         let stays = blocks.len() as u64;
         let nodes = NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000);
-        let options = place::Options { constraints, seed: self.options.seed, work: WORK, nodes, ..place::Options::default() };
+        let options =
+            place::Options { constraints, seed: self.options.seed, work: WORK, nodes, ..place::Options::default() };
         match place::place(Solver::Auto, blocks, &options, self.scratch.reborrow(), offsets) {
             Ok(summary) => Ok(summary.peak),
             Err(Error::OverCapacity { peak, .. }) => Ok(peak),

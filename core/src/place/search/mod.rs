@@ -42,6 +42,7 @@ mod state;
 mod tests;
 mod tree;
 
+use core::num::NonZeroU64;
 use core::ops::ControlFlow;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -150,7 +151,7 @@ pub(super) fn improve(
         aside,
         random: Xoshiro256PlusPlus::seed_from_u64(options.seed),
         unit,
-        lower: lower_bound.div_ceil(unit),
+        lower: units(lower_bound, unit),
         capacity: options.constraints.capacity.map(|capacity| capacity / unit),
         best: incumbent.map(|summary| (summary.peak, summary.solver)),
     };
@@ -167,7 +168,7 @@ struct Search<'a> {
     aside: Table<'a, u32>,
     random: Xoshiro256PlusPlus,
     /// Bytes to the unit of the search.
-    unit: u64,
+    unit: NonZeroU64,
     /// What no plan can be below, in units.
     lower: u64,
     /// A peak that is low enough, in units.
@@ -183,7 +184,7 @@ impl Search<'_> {
         let searched = self.best.is_some_and(|(_, solver)| solver == Solver::Search);
         let (mut halvings, mut round) = (u32::from(searched), 0);
         while !self.satisfied() {
-            let gap = self.best.map(|(peak, _)| peak.div_ceil(self.unit) - self.lower);
+            let gap = self.best.map(|(peak, _)| units(peak, self.unit) - self.lower);
             let capacity = match (self.capacity, gap) {
                 (Some(capacity), _) => capacity,
                 (None, Some(gap)) => self.lower + gap - (gap >> halvings).max(1),
@@ -224,7 +225,7 @@ impl Search<'_> {
     fn satisfied(&self) -> bool {
         let enough = self.capacity.unwrap_or(0).max(self.lower);
         self.capacity.is_some_and(|capacity| capacity < self.lower)
-            || self.best.is_some_and(|(peak, _)| peak.div_ceil(self.unit) <= enough)
+            || self.best.is_some_and(|(peak, _)| units(peak, self.unit) <= enough)
     }
 
     /// Any placement that is valid: one descent, in which nothing can fail.
@@ -259,9 +260,9 @@ impl Search<'_> {
                     let mut peak = 0;
                     for b in 0..self.state.n {
                         let [offset, end] = self.state.span[b];
-                        peak = peak.max(end * self.unit);
+                        peak = peak.max(end * self.unit.get());
                         if let Some(x) = usize::try_from(self.order[b]).ok().and_then(|i| offsets.get_mut(i)) {
-                            *x = offset * self.unit;
+                            *x = offset * self.unit.get();
                         }
                     }
                     self.best = Some((peak, Solver::Search));
@@ -281,7 +282,7 @@ impl Search<'_> {
 
     fn summary(&self) -> Summary {
         let (peak, solver) = self.best.unwrap_or((u64::MAX, Solver::Search));
-        Summary { peak, lower_bound: self.lower * self.unit, solver, nodes: self.tree.nodes }
+        Summary { peak, lower_bound: self.lower * self.unit.get(), solver, nodes: self.tree.nodes }
     }
 }
 
@@ -298,10 +299,15 @@ const fn luby(mut i: u64) -> u64 {
 
 /// The largest unit of which all offsets can be multiples: the greatest common divisor of sizes, pins, and
 /// the alignments that do not divide these anyway.
-fn unit(blocks: &[Block], alignment: impl Fn(&Block) -> u64) -> u64 {
+fn unit(blocks: &[Block], alignment: impl Fn(&Block) -> u64) -> NonZeroU64 {
     let sizes = blocks.iter().fold(0, |g, b| gcd(gcd(g, b.size), b.pin.unwrap_or(0)));
-    let unit = blocks.iter().map(alignment).filter(|&a| sizes % a != 0).fold(sizes, gcd);
-    unit.max(1)
+    let unit = blocks.iter().map(alignment).filter(|&a| sizes.checked_rem(a) != Some(0)).fold(sizes, gcd);
+    NonZeroU64::new(unit).unwrap_or(NonZeroU64::MIN)
+}
+
+/// So many units hold these bytes.
+fn units(bytes: u64, unit: NonZeroU64) -> u64 {
+    bytes / unit + u64::from(bytes % unit != 0)
 }
 
 const fn gcd(mut a: u64, mut b: u64) -> u64 {

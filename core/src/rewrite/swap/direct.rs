@@ -260,7 +260,7 @@ impl<'a> Search<'a> {
                 break;
             }
             self.work += 1;
-            let gap = first + (start + i) % all;
+            let gap = if start + i < all { first + start + i } else { first + start + i - all };
             let g = c.gap(gap);
             if g.begin > segment || gap == not {
                 continue;
