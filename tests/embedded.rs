@@ -1,0 +1,30 @@
+//! What the page about microcontrollers says of memory is what the functions ask for.
+
+use sublet_core::place::{Fit, Solver, workspace_of};
+use sublet_core::trace::{Row, liveness, period};
+use sublet_core::{Block, WorkspaceLen, replay, verify};
+
+const PAGE: &str = include_str!("../docs/embedded.md");
+const BLOCKS: usize = 1000;
+
+#[test]
+fn the_bytes_for_a_block_are_those_of_the_page() {
+    let asked = [
+        ("place::best_fit", workspace_of(Solver::BestFit, BLOCKS)),
+        ("place::multistart", workspace_of(Solver::Multistart, BLOCKS)),
+        ("place::portfolio", workspace_of(Solver::Portfolio, BLOCKS)),
+        ("place::coloring", workspace_of(Solver::Coloring(Fit::Best), BLOCKS)),
+        ("verify::verify", verify::workspace(BLOCKS)),
+        ("trace::liveness", liveness::workspace(BLOCKS)),
+        ("replay::Replay", replay::workspace(BLOCKS)),
+        ("replay::Pool", replay::pool::workspace(BLOCKS)),
+        ("trace::period::Detector", period::workspace(BLOCKS)),
+    ];
+    let expected = asked.map(|(name, WorkspaceLen { words, indices })| {
+        format!("| `{name}` | {} |", (8 * words + 4 * indices).div_ceil(BLOCKS))
+    });
+    let table: Vec<&str> = PAGE.lines().skip_while(|line| *line != "| function | bytes |").skip(2).collect();
+    assert_eq!(table.iter().copied().take_while(|line| line.starts_with('|')).collect::<Vec<_>>(), expected);
+    assert!(PAGE.contains("a block itself takes 40 bytes") && size_of::<Block>() == 40);
+    assert!(PAGE.contains("a row of a trace 32") && size_of::<Row>() == 32);
+}
