@@ -302,6 +302,17 @@ mod bounded {
     }
 
     #[test]
+    fn a_pickle_that_shares_its_events() {
+        // 5000 devices with one list, which holds one event 5000 times: 25 million events in 20 kB.
+        let event = pickle::event("alloc", 4096, 512, 1);
+        let trace = [b"]\x94(".to_vec(), event, b"\x94".to_vec(), b"h\x01".repeat(4999), b"e".to_vec()].concat();
+        let traces = [b"](".to_vec(), trace, b"h\x00".repeat(4999), b"e".to_vec()].concat();
+        let ran = sublet_limited(LIMIT, &["plan", "-"], [pickle::of(&pickle::dict(&[("device_traces", traces)]))]);
+        assert_eq!(ran.status, 2, "{ran:?}");
+        assert!(ran.err.contains("device 0: event 1: expected a dict with an \"action\""), "{ran:?}");
+    }
+
+    #[test]
     fn a_pickle_that_holds_itself_and_one_that_is_deep() {
         let itself = b"]\x94h\0a".to_vec();
         let deep = [vec![b']'; 200_000], vec![b'a'; 199_999]].concat();
