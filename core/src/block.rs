@@ -98,9 +98,7 @@ impl Default for Constraints {
 /// assert_eq!(block::check(&[Block::new(4, 4, 1)], 1), Err(Error::EmptyLifetime { block: 0, start: 4, end: 4 }));
 /// ```
 pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
-    if blocks.len() > MAX_BLOCKS {
-        return Err(Error::TooManyBlocks { needed: blocks.len(), most: MAX_BLOCKS });
-    }
+    check_count(blocks.len())?;
     if !alignment.is_power_of_two() {
         return Err(Error::Alignment { block: None, alignment });
     }
@@ -135,6 +133,11 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
         }
     }
     Ok(pinned)
+}
+
+/// Refuses more blocks than can be counted, before the length of a workspace is computed from them.
+pub(crate) const fn check_count(blocks: usize) -> Result<(), Error> {
+    if blocks > MAX_BLOCKS { Err(Error::TooManyBlocks { needed: blocks, most: MAX_BLOCKS }) } else { Ok(()) }
 }
 
 /// The most blocks that can be planned at once; indices, sections and tree nodes count in `u32`.

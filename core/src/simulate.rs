@@ -11,7 +11,7 @@
 use crate::error::{Buffer, RowFault};
 use crate::table::Table;
 use crate::trace::{Event, Op, Row};
-use crate::{Error, Workspace, WorkspaceLen};
+use crate::{Error, Workspace, WorkspaceLen, block};
 
 /// The links between a device and its host.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -140,8 +140,8 @@ pub const fn workspace(blocks: usize) -> WorkspaceLen {
 ///
 /// # Errors
 /// [`Error::Row`] for a row that has no place among the accesses of the original, or a block number that is not
-/// below `block_count`; [`Error::BufferTooSmall`] if there is not one timing for each row, or the workspace is
-/// too short.
+/// below `block_count`; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if there is not one timing for each row, or
+/// the workspace is too short.
 ///
 /// ```
 /// use sublet_core::simulate::{self, Device, Timing};
@@ -177,6 +177,7 @@ pub fn simulate(
     mut scratch: Workspace<'_>,
     timings: &mut [Timing],
 ) -> Result<Run, Error> {
+    block::check_count(block_count)?;
     scratch.check(workspace(block_count))?;
     if timings.len() != rewritten.len() {
         return Err(Error::BufferTooSmall { buffer: Buffer::Timings, needed: rewritten.len(), got: timings.len() });

@@ -14,7 +14,7 @@ use crate::place::{self, Solver};
 use crate::simulate::{Device, Timing};
 use crate::trace::{Event, Row, liveness, liveness::Stay};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
-use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, error::Buffer};
+use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block, error::Buffer};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,7 +109,7 @@ const ATTEMPTS: u32 = 8;
 ///
 /// # Errors
 /// [`Error::OverLimit`] with the least limit that is known to work; [`Error::Row`] for a trace that is not as
-/// recorded; [`Error::Device`]; [`Error::HostTooSmall`] if the schedule found needs more of the host than there is; [`Error::BufferTooSmall`] if the output or the workspace is too short.
+/// recorded; [`Error::TooManyBlocks`]; [`Error::Device`]; [`Error::HostTooSmall`] if the schedule found needs more of the host than there is; [`Error::BufferTooSmall`] if the output or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::fit::{self, Lengths, Options, Output};
@@ -153,6 +153,7 @@ pub fn fit<'a>(
     mut scratch: Workspace<'_>,
     output: Output<'a>,
 ) -> Result<Fitted<'a>, Error> {
+    block::check_count(block_count)?;
     let lengths = Lengths::of(original, block_count);
     scratch.check(workspace(original.len(), block_count, lengths))?;
     if !options.device.is_sound() {
@@ -451,6 +452,25 @@ mod tests {
         assert_eq!(run(&rows, blocks, &Options { device: broken, ..options }), Err(Error::Device));
         rows.push(Row { event: Event::SwapOut, ..rows[0] });
         assert!(matches!(run(&rows, blocks, &options), Err(Error::Row { .. })));
+    }
+
+    #[test]
+    fn more_block_numbers_than_can_be_counted_are_refused() {
+        let options = Options::new(0, Device::symmetric(12e9));
+        let output = Output { rows: &mut [], timings: &mut [], blocks: &mut [], names: &mut [], offsets: &mut [] };
+        let refused = fit(&[], usize::MAX, &options, Workspace::new(&mut [], &mut []), output).map(|_| ());
+        assert_eq!(refused, Err(Error::TooManyBlocks { needed: usize::MAX, most: block::MAX_BLOCKS }));
+        let none = || Workspace::new(&mut [], &mut []);
+        let lived = liveness::lifetimes(&[], usize::MAX, none(), &mut [], &mut []);
+        assert!(matches!(lived, Err(Error::TooManyBlocks { .. })));
+        let run = simulate::simulate(&[], &[], usize::MAX, &options.device, none(), &mut []);
+        assert!(matches!(run, Err(Error::TooManyBlocks { .. })));
+        let bound = swap::bound::load_without_overhead(&[], usize::MAX, &options.device, none());
+        assert!(matches!(bound, Err(Error::TooManyBlocks { .. })));
+        let room = Room { timings: &mut [], blocks: &mut [], names: &mut [] };
+        let (nothing, device) = ((&[][..], &[][..], usize::MAX), (&options.device, true));
+        let judged = verify::schedule(nothing, &[], device, &Constraints::NONE, none(), room);
+        assert!(matches!(judged, Err(Error::TooManyBlocks { .. })));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::simulate::{self, Device, Run, Timing};
 use crate::table::{Table, at};
 use crate::trace::liveness::{self, Stay};
 use crate::trace::{Event, Op, Row};
-use crate::{Block, Constraints, Error, VerifiedPlan, Workspace, WorkspaceLen, sort};
+use crate::{Block, Constraints, Error, VerifiedPlan, Workspace, WorkspaceLen, block, sort};
 
 /// A rewritten trace with a plan, both of which [`schedule`] has accepted.
 ///
@@ -100,7 +100,7 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// # Errors
 /// [`Error::Row`] with the first row that breaks a rule, counted in `rewritten` but for
 /// [`RowFault::NotRecorded`], which is about `original`; what [`verify`](super::verify) refuses;
-/// [`Error::HostTooSmall`]; [`Error::Device`]; [`Error::BufferTooSmall`] if a slice of `room` or the workspace is too
+/// [`Error::HostTooSmall`]; [`Error::Device`]; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if a slice of `room` or the workspace is too
 /// short.
 ///
 /// ```
@@ -145,6 +145,7 @@ pub fn schedule<'a>(
     if !device.is_sound() {
         return Err(Error::Device);
     }
+    block::check_count(block_count)?;
     let stays = liveness::stays(rewritten);
     scratch.check(workspace(original.len(), block_count, stays))?;
     for (buffer, needed, got) in [

@@ -12,7 +12,7 @@ use crate::error::RowFault;
 use crate::simulate::Device;
 use crate::table::{Table, at, count};
 use crate::trace::{Event, Op, Row};
-use crate::{Error, Workspace, WorkspaceLen, sort};
+use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
 /// Length of the workspace that [`load_without_overhead`] needs.
 #[must_use]
@@ -25,7 +25,7 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a block number that is not below
-/// `block_count`, or a copy.
+/// `block_count`, or a copy; [`Error::TooManyBlocks`].
 ///
 /// ```
 /// use sublet_core::rewrite::swap::bound;
@@ -56,6 +56,7 @@ pub fn load_without_overhead(
     device: &Device,
     mut scratch: Workspace<'_>,
 ) -> Result<u64, Error> {
+    block::check_count(block_count)?;
     scratch.check(workspace(rows.len(), block_count))?;
     let n = count(rows);
     let mut load = scratch.words(rows.len());
