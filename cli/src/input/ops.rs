@@ -1,7 +1,7 @@
-//! The operators of a trace: `op,name,phase,inplace,rerun`, in a file beside it.
+//! The operators of a trace: `op,name,phase,inplace,rerun`, in a file `NAME.ops.csv` beside `NAME.csv`.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use super::{table::Table, unreadable};
@@ -14,7 +14,15 @@ pub(super) fn beside(trace: &str) -> Result<Vec<String>, InputError> {
         return Ok(Vec::new());
     };
     let opened = File::open(&path).map_err(|e| unreadable(file, &e))?;
-    let mut table = Table::open(file, BufReader::new(opened))?;
+    read_from(file, BufReader::new(opened))
+}
+
+/// The operators' names, by their numbers.
+///
+/// # Errors
+/// Which place of the file is not as expected.
+pub(crate) fn read_from(file: &str, reader: impl BufRead) -> Result<Vec<String>, InputError> {
+    let mut table = Table::open(file, reader)?;
     let (op, name) = (table.column("op")?, table.column("name")?);
     let mut names = Vec::new();
     while table.advance()? {
