@@ -4,8 +4,11 @@
 #   ./ci.sh check      formatting, lints, documentation
 #   ./ci.sh test       all tests; counts what ran and what was skipped
 #   ./ci.sh readme     the commands of README.md, exactly as printed there
-#   ./ci.sh tools      installs what the tests use beside Rust: Chromium, a MIP solver
+#   ./ci.sh tools      installs what the tests use beside Rust: Chromium, a MIP solver, C tools
 #   ./ci.sh all        everything above but the tools
+#
+#   ./ci.sh install PREFIX    builds the C library and installs it with its headers, for pkg-config and CMake,
+#                             on Linux; DESTDIR is put in front of PREFIX
 #
 # Tests use these variables where they are set, and say what they skip where they are not:
 #   SUBLET_DATA        folder of the larger corpus: traces/, minimalloc/, idealloc/, examples/
@@ -13,6 +16,7 @@
 #   SUBLET_PYTHON      a Python that has highspy
 #   SUBLET_CHROMIUM    the browser, if it is not called chromium
 set -euo pipefail
+from=$PWD
 cd "$(dirname "$0")"
 
 oracles=target/oracles
@@ -57,7 +61,37 @@ tools() {
     if [ ! -x "$oracles/bin/python" ]; then
         python3 -m venv "$oracles"
     fi
+    if ! command -v valgrind > /dev/null || ! command -v cmake > /dev/null || ! command -v pkg-config > /dev/null; then
+        apt-get update -qq
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+            gcc g++ libc6-dev make cmake pkg-config valgrind > /dev/null
+    fi
     "$oracles/bin/pip" install --quiet --disable-pip-version-check highspy
+}
+
+install_library() {
+    local prefix=$1 version so
+    case "$prefix" in /*) ;; *) prefix=$from/$prefix ;; esac
+    version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+    so=${version%%.*}
+    local series=$so
+    if [ "$so" = 0 ]; then series=${version%.*}; fi
+
+    cargo build --release --locked -p sublet-ffi
+    local built=${CARGO_TARGET_DIR:-target}/release to=${DESTDIR:-}$prefix
+    install -d "$to/include" "$to/lib/pkgconfig" "$to/lib/cmake/sublet"
+    install -m 644 include/sublet.h include/sublet.hpp "$to/include"
+    install -m 644 "$built/libsublet.a" "$to/lib"
+    install -m 755 "$built/libsublet.so" "$to/lib/libsublet.so.$version"
+    ln -sf "libsublet.so.$version" "$to/lib/libsublet.so.$so"
+    ln -sf "libsublet.so.$so" "$to/lib/libsublet.so"
+    fill() {
+        sed -e "s|@PREFIX@|$prefix|; s|@VERSION@|$version|; s|@SOVERSION@|$so|; s|@SERIES@|$series|" \
+            "ffi/packaging/$1.in" > "$to/lib/$2/$1"
+    }
+    fill sublet.pc pkgconfig
+    fill sublet-config.cmake cmake/sublet
+    fill sublet-config-version.cmake cmake/sublet
 }
 
 case "${1:-all}" in
@@ -65,6 +99,7 @@ case "${1:-all}" in
     test) test_all ;;
     readme) readme ;;
     tools) tools ;;
+    install) install_library "${2:?install needs a PREFIX}" ;;
     all)
         check
         readme

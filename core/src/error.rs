@@ -102,6 +102,18 @@ pub enum Error {
         /// What was asked for, in bytes.
         limit: u64,
     },
+    /// No hole of an allocator's range is large enough.
+    OutOfMemory {
+        /// The bytes of the request, rounded up to the alignment.
+        needed: u64,
+        /// The largest hole, in bytes.
+        largest: u64,
+    },
+    /// An address that no live block of an allocator begins at.
+    NotAllocated {
+        /// The address.
+        address: u64,
+    },
 }
 
 /// A buffer that the caller lends.
@@ -120,8 +132,12 @@ pub enum Buffer {
     Capacity,
     /// The timings of a simulated trace, one for each row.
     Timings,
-    /// The rows of a rewritten trace.
+    /// The rows of a recorded or rewritten trace.
     Rows,
+    /// The blocks that an allocator can hold at once.
+    Live,
+    /// The mallocs and frees of one iteration.
+    Events,
 }
 
 /// What is wrong with a row of a trace.
@@ -201,6 +217,10 @@ impl fmt::Display for Error {
             Self::OverLimit { least, limit } => {
                 write!(f, "nothing that was tried stays within {limit} bytes; {least} bytes are enough")
             }
+            Self::OutOfMemory { needed, largest } => {
+                write!(f, "no hole for {needed} bytes; the largest has {largest}")
+            }
+            Self::NotAllocated { address } => write!(f, "no live block begins at address {address}"),
         }
     }
 }
@@ -214,7 +234,9 @@ impl fmt::Display for Buffer {
             Self::Blocks => "the blocks of the trace",
             Self::Capacity => "the planner's blocks",
             Self::Timings => "the timings",
-            Self::Rows => "the rows of the rewritten trace",
+            Self::Rows => "the rows of the trace",
+            Self::Live => "the live blocks",
+            Self::Events => "the events of an iteration",
         })
     }
 }

@@ -1,6 +1,9 @@
-//! What tests and benches of several crates share: seeded instances, and placements that the verifier has judged.
+//! What tests and benches of several crates share: seeded instances, placements that the verifier has judged, requests of
+//! networks, and an allocator that is held against data.
 
+pub mod checked;
 pub mod instance;
+pub mod network;
 
 use sublet_core::place::{self, Options, Solver, Summary};
 use sublet_core::{Block, Constraints, Error, VerifiedPlan, Workspace, verify};

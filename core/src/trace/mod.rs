@@ -4,6 +4,8 @@
 //! step. [`liveness`] turns it into blocks with lifetimes.
 
 pub mod liveness;
+pub mod period;
+pub mod record;
 
 /// One row of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -1,0 +1,499 @@
+//! The owner of recording, planning, replay and fallback: an allocator that learns.
+//!
+//! Problem: a framework asks for memory and gives it back, over and over in the same way. From its second or third
+//! iteration on each request is to be an entry of a plan, in the least memory, and whatever comes is to be served.
+//!
+//! Paper: Sekiyama et al. 2018, section 4 (profile, plan, replay, interrupt and resume, reoptimization) and Zhang et
+//! al. 2019, section V (the iteration is found in the stream where nobody tells it).
+//!
+//! Steps. One [`Pool`] has the whole range. The arena of a plan is one block of it; everything that no plan covers is a
+//! block beside it.
+//! 1. *Profile*: the pool serves, the events are recorded.
+//! 2. *Plan*, at the end of an iteration: its blocks are placed, the plan is verified, the pool gives the arena.
+//! 3. *Replay*: requests get their addresses in the arena. What does not match is served by the pool.
+//! 4. *Diverged*: an iteration that was not served as planned is planned anew, from its own record, before the next.
+//!
+//! Where iterations are told ([`begin_iteration`](Allocator::begin_iteration)) each of them is recorded. Where they are
+//! not, [`Detector`] finds them: it watches until the plan's period cannot be part of a longer one, and again from the
+//! first request that diverges.
+//!
+//! A plan is given up at once when most of an iteration differs, or when the pool runs out of memory: the arena goes back
+//! to the pool, all but its live blocks, which become blocks of the pool where they are. The memory is then never
+//! taken twice, and live blocks never move.
+//!
+//! Cost: a request or free that is planned O(1), others O(log live); planning as the solver. No memory but what is lent.
+//!
+//! Limits: one alignment; one thread at a time; a plan is made within the call that completes the record.
+
+use super::follow::{self, Answer, Replay};
+use super::{iteration, pool};
+use crate::error::Buffer;
+use crate::place::{self, Options, Solver};
+use crate::trace::Event;
+use crate::trace::period::{self, Detector};
+use crate::{Block, Constraints, Error, Pool, VerifiedPlan, Workspace, WorkspaceLen, verify};
+
+/// What an [`Allocator`] works with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes of the range.
+    pub capacity: u64,
+    /// Every address is a multiple of this power of two, in bytes; sizes are rounded up to it.
+    pub alignment: u64,
+    /// The most mallocs and frees of an iteration.
+    pub events: usize,
+    /// The most blocks that are alive at once and not planned.
+    pub live: usize,
+    /// How plans are made. The memory grows linearly with the events for all but the searching solvers.
+    pub solver: Solver,
+    /// Seed and effort of the solver; its constraints are not looked at.
+    pub options: Options,
+}
+
+impl Config {
+    /// Addresses of a GPU's alignment, 256 bytes, and plans by the portfolio.
+    #[must_use]
+    pub fn new(capacity: u64, events: usize, live: usize) -> Self {
+        Self { capacity, alignment: 256, events, live, solver: Solver::Portfolio, options: Options::default() }
+    }
+}
+
+/// The memory that an [`Allocator`] keeps; what it holds before means nothing.
+#[derive(Debug)]
+pub struct Memory<'a> {
+    /// The blocks of an iteration.
+    pub blocks: &'a mut [Block],
+    /// Words.
+    pub words: &'a mut [u64],
+    /// Indices.
+    pub indices: &'a mut [u32],
+}
+
+/// How long the slices of a [`Memory`] must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLen {
+    /// Elements of the slice of blocks.
+    pub blocks: usize,
+    /// Elements of the `u64` slice.
+    pub words: usize,
+    /// Elements of the `u32` slice.
+    pub indices: usize,
+}
+
+/// Where an [`Allocator`] stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// There is no plan: requests are served by the pool.
+    Profile,
+    /// A plan is followed.
+    Replay,
+    /// A plan is followed that does not fit any more; it is made anew as soon as there is a record.
+    Diverged,
+}
+
+/// What an [`Allocator`] has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// Requests that were served from a plan.
+    pub hits: u64,
+    /// Requests that came while a plan was followed and were served by the pool.
+    pub misses: u64,
+    /// Plans that were made or adopted; all but the first are re-optimisations.
+    pub plans: u64,
+    /// Bytes of the largest arena so far.
+    pub arena_peak: u64,
+    /// The most bytes that were live outside the arena.
+    pub fallback_peak: u64,
+    /// The highest address in use so far.
+    pub footprint: u64,
+}
+
+/// What the pool needs room for: what is not planned, what a given-up plan leaves live, and the arena.
+const fn pool_live(config: &Config) -> usize {
+    config.live + config.events / 2 + 1
+}
+
+/// The memory that stays in use, but for the blocks.
+const fn kept(config: &Config) -> WorkspaceLen {
+    pool::workspace(pool_live(config)).and(period::workspace(config.events)).and(follow::workspace(config.events))
+}
+
+/// What making a plan takes, and its offsets.
+const fn scratch(config: &Config) -> WorkspaceLen {
+    let blocks = config.events / 2;
+    let planning = place::workspace_of(config.solver, blocks).max(verify::workspace(blocks));
+    let offsets = WorkspaceLen { words: blocks, indices: 0 };
+    planning.max(follow::scratch(config.events)).and(offsets).max(iteration::workspace(config.events))
+}
+
+/// How long the memory of an [`Allocator`] must be.
+#[must_use]
+pub const fn memory(config: &Config) -> MemoryLen {
+    let len = kept(config).and(scratch(config));
+    MemoryLen { blocks: config.events, words: len.words, indices: len.indices }
+}
+
+/// An allocator of addresses in a range, that plans what repeats.
+///
+/// ```
+/// use sublet_core::replay::{self, Allocator, Config, Memory, State};
+/// use sublet_core::{Block, Error};
+/// let config = Config::new(1 << 20, 64, 16);
+/// let len = replay::memory(&config);
+/// let (mut blocks, mut words, mut indices) =
+///     (vec![Block::default(); len.blocks], vec![0; len.words], vec![0; len.indices]);
+/// let memory = Memory { blocks: &mut blocks, words: &mut words, indices: &mut indices };
+/// let mut allocator = Allocator::new(&config, memory)?;
+/// for _ in 0..3 {
+///     allocator.begin_iteration();
+///     let a = allocator.malloc(4096)?;
+///     let b = allocator.malloc(8192)?;
+///     allocator.free(a)?;
+///     let c = allocator.malloc(4096)?;
+///     allocator.free(b)?;
+///     allocator.free(c)?;
+///     allocator.end_iteration()?;
+/// }
+/// assert_eq!(allocator.state(), State::Replay);
+/// let done = allocator.statistics();
+/// assert_eq!((done.hits, done.misses, done.plans, done.arena_peak), (6, 0, 1, 12_288));
+/// # Ok::<(), Error>(())
+/// ```
+pub struct Allocator<'a> {
+    config: Config,
+    pool: Pool<'a>,
+    detector: Detector<'a>,
+    replay: Replay<'a>,
+    blocks: &'a mut [Block],
+    scratch: Workspace<'a>,
+    /// Where the arena is; empty without a plan.
+    arena: u64,
+    arena_len: u64,
+    /// The most bytes of a request that is to be looked up in the plan: 0 where there is none to follow.
+    most: u64,
+    /// Whether somebody tells where iterations begin and end, and whether one has begun.
+    told: bool,
+    inside: bool,
+    interrupted: bool,
+    /// Whether requests are part of the iteration, and whether their events are recorded.
+    covered: bool,
+    recording: bool,
+    /// Of the told iteration: its events, and those of them that free a block of it.
+    events: usize,
+    frees: usize,
+    /// Blocks of the plan.
+    planned: usize,
+    done: Statistics,
+}
+
+impl<'a> Allocator<'a> {
+    /// An allocator in whose range nothing is allocated. The memory stays lent as long as it lives.
+    ///
+    /// # Errors
+    /// [`Error::Alignment`]; [`Error::BufferTooSmall`] if the memory is shorter than [`memory`] says;
+    /// [`Error::TooManyBlocks`].
+    pub fn new(config: &Config, memory: Memory<'a>) -> Result<Self, Error> {
+        let len = self::memory(config);
+        if memory.blocks.len() < len.blocks {
+            return Err(Error::BufferTooSmall { buffer: Buffer::Blocks, needed: len.blocks, got: memory.blocks.len() });
+        }
+        let mut rest = Workspace::new(memory.words, memory.indices);
+        rest.check(kept(config).and(scratch(config)))?;
+        let (capacity, alignment) = (config.capacity, config.alignment);
+        let live = pool_live(config);
+        Ok(Self {
+            config: *config,
+            pool: Pool::new(capacity, alignment, live, rest.split(pool::workspace(live)))?,
+            detector: Detector::new(config.events, rest.split(period::workspace(config.events)))?,
+            replay: Replay::new(config.events, rest.split(follow::workspace(config.events)))?,
+            blocks: memory.blocks,
+            scratch: rest,
+            arena: 0,
+            arena_len: 0,
+            most: 0,
+            told: false,
+            inside: false,
+            interrupted: false,
+            covered: true,
+            recording: true,
+            events: 0,
+            frees: 0,
+            planned: 0,
+            done: Statistics::default(),
+        })
+    }
+
+    /// The address of `bytes` bytes that no live block has.
+    ///
+    /// # Errors
+    /// [`Error::ZeroSize`]; [`Error::OutOfMemory`]; [`Error::BufferTooSmall`] if more blocks are alive than `live` of
+    /// the [`Config`] allows. The allocator goes on as if the request had not been.
+    #[inline]
+    pub fn malloc(&mut self, bytes: u64) -> Result<u64, Error> {
+        if bytes.wrapping_sub(1) >= self.most {
+            return self.malloc_unplanned(bytes);
+        }
+        // Up to the arena's length, which is a multiple of the alignment, rounding up cannot pass 64 bits.
+        let size = (bytes + (self.config.alignment - 1)) & !(self.config.alignment - 1);
+        match self.look_up(size) {
+            Some(address) => Ok(address),
+            None => self.malloc_missed(size),
+        }
+    }
+
+    /// Gives a block back.
+    ///
+    /// # Errors
+    /// [`Error::NotAllocated`] if no live block begins at this address.
+    #[inline]
+    pub fn free(&mut self, address: u64) -> Result<(), Error> {
+        let offset = address.wrapping_sub(self.arena);
+        let tag = if offset < self.arena_len {
+            self.replay.free(offset).map_err(|_| Error::NotAllocated { address })?
+        } else {
+            self.pool.free_tagged(address)?
+        };
+        if self.recording
+            && let Some(bytes) = self.detector.bytes_at(tag)
+        {
+            self.note(Event::Free, bytes, tag);
+        }
+        Ok(())
+    }
+
+    /// An iteration begins: from the first such call on, iterations are told and not looked for.
+    pub fn begin_iteration(&mut self) {
+        (self.told, self.inside) = (true, true);
+        self.detector.restart();
+        self.replay.restart();
+        (self.events, self.frees) = (0, 0);
+        self.update();
+    }
+
+    /// The iteration ends; if it was not served as planned, or there is no plan, the next one is planned. Without a
+    /// [`begin_iteration`](Self::begin_iteration) before it nothing happens.
+    ///
+    /// # Errors
+    /// Why there is no new plan: [`Error::BufferTooSmall`] if the iteration had more events than the [`Config`] allows:
+    /// the plan there was then stays; [`Error::OutOfMemory`] if no hole is large enough for the arena. The allocator goes on.
+    pub fn end_iteration(&mut self) -> Result<(), Error> {
+        if !core::mem::take(&mut self.inside) {
+            return Ok(());
+        }
+        self.update();
+        let followed = self.replay.restart();
+        // More frees than planned: blocks that lived on when the plan was made do not any more, and can be planned.
+        if self.arena_len > 0 && followed && self.frees <= self.planned {
+            return Ok(());
+        }
+        if self.events > self.config.events {
+            return Err(Error::BufferTooSmall { buffer: Buffer::Events, needed: self.events, got: self.config.events });
+        }
+        self.plan(self.detector.held(), 0)
+    }
+
+    /// Requests from here on are not part of the plan: they are served by the pool.
+    pub fn interrupt(&mut self) {
+        self.interrupted = true;
+        self.update();
+    }
+
+    /// Requests from here on are part of the plan again.
+    pub fn resume(&mut self) {
+        self.interrupted = false;
+        self.update();
+    }
+
+    /// Follows a plan that was made elsewhere, from its first request on. Its blocks are what an iteration allocates and
+    /// frees.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if an offset is not a multiple of the alignment; [`Error::BufferTooSmall`] if it has more than
+    /// half as many blocks as an iteration may have events; [`Error::OutOfMemory`] if no hole is large enough for the
+    /// arena. The allocator goes on without a plan.
+    pub fn adopt(&mut self, plan: &VerifiedPlan<'_>) -> Result<(), Error> {
+        for (block, &offset) in (0u32..).zip(plan.offsets()) {
+            if offset & (self.config.alignment - 1) != 0 {
+                let alignment = self.config.alignment;
+                return Err(Error::Invalid(verify::Violation::Misaligned { block, offset, alignment }));
+            }
+        }
+        let (needed, got) = (plan.blocks().len(), self.config.events / 2);
+        if needed > got {
+            return Err(Error::BufferTooSmall { buffer: Buffer::Events, needed, got });
+        }
+        self.give_up_plan();
+        let followed = follow_plan(&mut self.pool, &mut self.replay, plan, &[], 0, self.scratch.reborrow());
+        self.take_up(followed, plan.blocks().len())?;
+        self.recording = self.inside;
+        Ok(())
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn state(&self) -> State {
+        if self.arena_len == 0 {
+            State::Profile
+        } else if self.replay.is_followed() && (self.told || self.detector.period().is_some()) {
+            State::Replay
+        } else {
+            State::Diverged
+        }
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub const fn statistics(&self) -> Statistics {
+        let mut done = self.done;
+        done.footprint = self.pool.footprint();
+        done
+    }
+
+    /// The planned address of the next request, if this is what the plan expects; recorded, if it is.
+    #[inline]
+    fn look_up(&mut self, size: u64) -> Option<u64> {
+        if !self.told && self.replay.at_end() {
+            self.replay.restart();
+        }
+        let tag = if self.recording { self.detector.upcoming() } else { 0 };
+        let Answer::Placed(offset) = self.replay.malloc(size, tag) else { return None };
+        let address = self.arena + offset;
+        self.done.hits += 1;
+        if self.recording {
+            // This may end the plan; the block then stays where it is.
+            self.note(Event::Malloc, size, 0);
+        }
+        Some(address)
+    }
+
+    /// A request without a plan, outside the iteration, or larger than the whole arena.
+    #[cold]
+    fn malloc_unplanned(&mut self, bytes: u64) -> Result<u64, Error> {
+        let Some(size) = bytes.checked_next_multiple_of(self.config.alignment) else {
+            return self.pool.malloc(bytes);
+        };
+        if self.most > 0 && size > 0 {
+            // Larger than any block of the plan; the plan may expect it all the same, and not hold it.
+            self.look_up(size);
+            return self.malloc_missed(size);
+        }
+        self.serve(size)
+    }
+
+    /// A request that came while a plan is followed, and is not in it.
+    #[cold]
+    fn malloc_missed(&mut self, size: u64) -> Result<u64, Error> {
+        self.done.misses += 1;
+        if !self.recording && !self.replay.is_followed() {
+            self.detector.restart();
+            self.recording = true;
+        }
+        if self.replay.is_hopeless() {
+            self.give_up_plan();
+        }
+        self.serve(size)
+    }
+
+    /// A request that the pool serves. If it cannot, it gets what the arena does not use.
+    fn serve(&mut self, size: u64) -> Result<u64, Error> {
+        let recorded = self.recording && self.covered;
+        let tag = if recorded { self.detector.upcoming() } else { 0 };
+        let address = match self.pool.malloc_tagged(size, tag) {
+            Err(_) if self.arena_len > 0 => {
+                self.give_up_plan();
+                self.pool.malloc_tagged(size, tag)?
+            }
+            answer => answer?,
+        };
+        self.done.fallback_peak = self.done.fallback_peak.max(self.pool.live() - self.arena_len);
+        if recorded {
+            self.note(Event::Malloc, size, 0);
+        }
+        Ok(address)
+    }
+
+    /// Records an event; where iterations are not told, it may complete one.
+    fn note(&mut self, event: Event, size: u64, last: u32) {
+        if self.told {
+            self.events += 1;
+            self.frees += usize::from(event == Event::Free);
+            self.detector.record(event, size, last);
+            return;
+        }
+        let before = self.detector.period();
+        self.detector.push(event, size, last);
+        match self.detector.period() {
+            Some(period) if before != Some(period) => {
+                let cut = iteration::best_cut(&self.detector, period);
+                // Where there is no room for it there may be later, when the period is found again.
+                if self.plan(period, cut).is_err() {
+                    self.detector.restart();
+                }
+            }
+            _ => self.recording = !self.detector.is_settled() || self.arena_len == 0,
+        }
+    }
+
+    /// Plans the iteration that the newest events are, and that has begun again `cut` events ago.
+    fn plan(&mut self, len: u32, cut: u32) -> Result<(), Error> {
+        self.give_up_plan();
+        let alignment = self.config.alignment;
+        let found = iteration::blocks(&self.detector, len, cut, alignment, self.scratch.reborrow(), self.blocks);
+        let (inside, rest) = self.blocks.split_at_checked(found.planned).unwrap_or_default();
+        if inside.is_empty() {
+            return Ok(());
+        }
+        let outside = rest.get(..found.requests - found.planned).unwrap_or_default();
+        let mut scratch = self.scratch.reborrow();
+        let offsets = scratch.words(inside.len()).into_slice();
+        let options = Options { constraints: Constraints { alignment, capacity: None }, ..self.config.options };
+        place::place(self.config.solver, inside, &options, scratch.reborrow(), offsets)?;
+        let plan = verify::verify(inside, offsets, &options.constraints, scratch.reborrow())?;
+        let followed = follow_plan(&mut self.pool, &mut self.replay, &plan, outside, cut, scratch);
+        self.take_up(followed, found.planned)
+    }
+
+    /// What [`follow_plan`] has done counts from here on.
+    fn take_up(&mut self, followed: Result<(u64, u64), Error>, planned: usize) -> Result<(), Error> {
+        (self.arena, self.arena_len) = followed?;
+        self.planned = planned;
+        self.done.plans += 1;
+        self.done.arena_peak = self.done.arena_peak.max(self.arena_len);
+        self.update();
+        Ok(())
+    }
+
+    /// The arena goes back to the pool, but for what is live in it, which stays where it is.
+    fn give_up_plan(&mut self) {
+        if self.arena_len == 0 {
+            return;
+        }
+        let dissolved = self.pool.dissolve(self.arena, self.replay.live());
+        debug_assert!(dissolved.is_ok(), "{dissolved:?}");
+        (self.arena, self.arena_len) = (0, 0);
+        self.done.fallback_peak = self.done.fallback_peak.max(self.pool.live());
+        self.recording |= !self.told;
+        self.update();
+    }
+
+    fn update(&mut self) {
+        self.covered = !self.interrupted && (self.inside || !self.told);
+        if self.told {
+            self.recording = self.inside;
+        }
+        self.most = if self.covered { self.arena_len } else { 0 };
+    }
+}
+
+/// Takes an arena for the plan out of the pool; where it is, and its length.
+fn follow_plan(
+    pool: &mut Pool<'_>,
+    replay: &mut Replay<'_>,
+    plan: &VerifiedPlan<'_>,
+    outside: &[Block],
+    phase: u32,
+    scratch: Workspace<'_>,
+) -> Result<(u64, u64), Error> {
+    replay.follow(plan, outside, pool.alignment(), phase, scratch)?;
+    pool.set_aside(plan.peak(), plan.blocks().len())
+}

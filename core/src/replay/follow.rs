@@ -1,0 +1,420 @@
+//! Follows a plan: request λ gets the address that the plan has for it.
+//!
+//! Problem: requests and frees come as they did when the plan was made, or not quite; each request is to be answered in a
+//! few nanoseconds, and what is live must never be handed out again.
+//!
+//! Paper: Sekiyama et al. 2018, section 4: requests are numbered λ = 1, 2, … in each iteration and served at `base + x[λ]`;
+//! a larger one is served elsewhere. The paper trusts that blocks are freed where they were in the profile. Here
+//! frees are followed.
+//!
+//! Why nothing live is handed out twice. Let the plan's clock be the start of the next request. A live block of the
+//! arena is either *due* at a later step than the clock, or *overdue*. The request and a block that is not overdue are
+//! alive together in the plan, so that the verified plan keeps them apart. With the overdue ones, a list of at most
+//! 16, the request's range is compared; as long as all frees come in time the list is empty. When it would
+//! overflow, the plan is lost: no request is placed until every block of the arena is dead.
+//!
+//! Steps of a request: move the clock to it (blocks that the plan frees before it and that are still live
+//! become overdue); compare with the overdue; note the block in its slot. A slot is a distinct address of the plan, in a
+//! table open to linear probing that is filled when the plan is made: a free finds its block in O(1), without any
+//! memory at the block and without insertions or removals, whatever the order of frees.
+//!
+//! A request that does not fit the next one of the plan is looked for, by its exact size, among the next eight: what lies
+//! between is missing. If it is not there it is extra (or larger than planned), is served elsewhere, and the plan waits.
+//! A request that is smaller than planned is served; so is one that comes early or after a free that is missing.
+//!
+//! Ties: blocks that begin at the same step are requested in the order of the plan.
+//!
+//! Cost: a request or a free O(1) amortised over the iteration, at most 16 comparisons more while blocks are overdue. For
+//! each block four words for its request and its free, and four to eight for slots.
+
+use crate::error::Buffer;
+use crate::table::{Table, at, count};
+use crate::{Block, Error, VerifiedPlan, Workspace, WorkspaceLen, sort};
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is in the plan, at this offset from the start of the arena.
+    Placed(u64),
+    /// The plan expects it, and does not hold it.
+    Outside,
+    /// It is not what the plan expects, or something that should be dead is in its place.
+    Missed,
+}
+
+/// How many overdue blocks are kept in mind; one more stands for too many.
+const OVERDUE: u32 = 16;
+
+/// Among how many requests that come next a request is looked for.
+const AHEAD: u32 = 8;
+
+/// A plan and how far it has been followed in the current iteration.
+pub struct Replay<'a> {
+    /// Offset, size, and slot (low half) and number of frees before the request (high half). For a request
+    /// outside the plan: its size, 0, and the next request in the plan. After the last, zeros.
+    requests: Table<'a, [u64; 3]>,
+    /// In the order of the plan: the request whose block is freed (low half), its slot (high half).
+    frees: Table<'a, u64>,
+    /// 1 + an address of the plan (0: none), and who is there: 1 + the request (low half, 0: nobody), the tag (high half).
+    slots: Table<'a, [u64; 2]>,
+    /// One less than the number of slots in use, which is a power of two.
+    mask: u32,
+    request_count: u32,
+    free_count: u32,
+    next: u32,
+    freed: u32,
+    live: u32,
+    overdue: [u32; OVERDUE as usize],
+    overdue_count: u32,
+    followed: bool,
+    missed: u32,
+}
+
+/// Length of the workspace that a [`Replay`] of up to `blocks` blocks and requests outside the plan keeps.
+#[must_use]
+pub const fn workspace(blocks: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 3 * (blocks + 1) + blocks + 2 * slots(blocks), indices: 0 }
+}
+
+/// Length of the workspace that [`Replay::follow`] needs for a plan of `blocks` blocks.
+#[must_use]
+pub const fn scratch(blocks: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 0, indices: 4 * blocks }
+}
+
+/// At most half of the slots are taken.
+const fn slots(blocks: usize) -> usize {
+    (2 * blocks).next_power_of_two()
+}
+
+/// The two halves of a word.
+const fn pack(low: u32, high: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
+const fn low(word: u64) -> u32 {
+    word as u32
+}
+
+const fn high(word: u64) -> u32 {
+    low(word >> 32)
+}
+
+impl<'a> Replay<'a> {
+    /// A replay without a plan, with memory for one of up to `blocks` blocks and requests outside of it.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] if the memory is shorter than [`workspace`] says.
+    ///
+    /// ```
+    /// use sublet_core::replay::{self, Answer, Replay};
+    /// use sublet_core::{Block, Constraints, Workspace, verify};
+    /// let blocks = [Block::new(0, 2, 64), Block::new(1, 4, 32), Block::new(3, 5, 64)];
+    /// let (mut words, mut indices) = (vec![0; 64], vec![0; 64]);
+    /// let plan = verify::verify(&blocks, &[0, 64, 0], &Constraints::NONE, Workspace::new(&mut words, &mut indices))?;
+    ///
+    /// let mut memory = vec![0; replay::workspace(3).words];
+    /// let mut replay = Replay::new(3, Workspace::new(&mut memory, &mut []))?;
+    /// replay.follow(&plan, &[], 1, 0, Workspace::new(&mut [], &mut indices))?;
+    /// for _ in 0..2 {
+    ///     assert_eq!(replay.malloc(64, 0), Answer::Placed(0));
+    ///     assert_eq!(replay.malloc(32, 0), Answer::Placed(64));
+    ///     replay.free(0)?;
+    ///     assert_eq!(replay.malloc(64, 0), Answer::Placed(0));
+    ///     replay.free(64)?;
+    ///     replay.free(0)?;
+    ///     assert!(replay.restart());
+    /// }
+    /// # Ok::<(), sublet_core::Error>(())
+    /// ```
+    pub fn new(blocks: usize, mut memory: Workspace<'a>) -> Result<Self, Error> {
+        memory.check(workspace(blocks))?;
+        Ok(Self {
+            requests: memory.word_records(blocks + 1),
+            frees: memory.words(blocks),
+            slots: memory.word_records(slots(blocks)),
+            mask: 0,
+            request_count: 0,
+            free_count: 0,
+            next: 0,
+            freed: 0,
+            live: 0,
+            overdue: [0; OVERDUE as usize],
+            overdue_count: 0,
+            followed: true,
+            missed: 0,
+        })
+    }
+
+    /// Takes up a plan; what the plan before it had placed is forgotten. Its blocks are those that an iteration
+    /// allocates and frees, and `outside` are those that it allocates and does not free, in the order of steps: they are
+    /// expected and not served. Sizes are rounded up to `alignment`, which all offsets have. The first request is the first at
+    /// step `phase` or later. O(n log n).
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] if there are more requests than the replay has memory for, or the workspace is shorter
+    /// than four indices for each block.
+    pub fn follow(
+        &mut self,
+        plan: &VerifiedPlan<'_>,
+        outside: &[Block],
+        alignment: u64,
+        phase: u32,
+        mut scratch: Workspace<'_>,
+    ) -> Result<(), Error> {
+        let (blocks, offsets) = (plan.blocks(), plan.offsets());
+        let (needed, got) = (blocks.len() + outside.len(), self.requests.len() - 1);
+        if needed > got {
+            return Err(Error::BufferTooSmall { buffer: Buffer::Events, needed, got });
+        }
+        scratch.check(self::scratch(blocks.len()))?;
+        let n = count(blocks);
+        let mut by_start = scratch.indices(blocks.len());
+        let mut by_end = scratch.indices(blocks.len());
+        let mut aside = scratch.indices(blocks.len());
+        let mut number = scratch.indices(blocks.len());
+        sort::identity(&mut by_start, n);
+        sort::by_key(&mut by_start, n, &mut aside, |i| at(blocks, i).start.into());
+        sort::identity(&mut by_end, n);
+        sort::by_key(&mut by_end, n, &mut aside, |i| at(blocks, i).end.into());
+
+        self.slots.fill([0; 2]);
+        self.mask = u32::try_from(slots(blocks.len()) - 1).unwrap_or(0);
+        let (mut freed, mut request) = (0, 0);
+        let mut waiting = outside.iter().peekable();
+        self.next = 0;
+        for i in 0..n {
+            let block = by_start[i];
+            let start = at(blocks, block).start;
+            while let Some(o) = waiting.next_if(|o| o.start < start) {
+                self.requests[request] = [rounded(o.size, alignment), 0, 0];
+                self.next += u32::from(o.start < phase);
+                request += 1;
+            }
+            while freed < n && at(blocks, by_end[freed]).end <= start {
+                freed += 1;
+            }
+            let offset = at(offsets, block);
+            let slot = self.enter(offset);
+            self.requests[request] = [offset, rounded(at(blocks, block).size, alignment), pack(slot, freed)];
+            self.next += u32::from(start < phase);
+            number[block] = request;
+            request += 1;
+        }
+        for o in waiting {
+            self.requests[request] = [rounded(o.size, alignment), 0, 0];
+            self.next += u32::from(o.start < phase);
+            request += 1;
+        }
+        self.requests[request] = [0; 3];
+        let mut planned = request;
+        for i in (0..request).rev() {
+            if self.requests[i][1] == 0 {
+                self.requests[i][2] = planned.into();
+            } else {
+                planned = i;
+            }
+        }
+        for i in 0..n {
+            let request = number[by_end[i]];
+            self.frees[i] = pack(request, low(self.requests[request][2]));
+        }
+        (self.request_count, self.free_count) = (request, n);
+        (self.freed, self.live, self.overdue_count) = (0, 0, 0);
+        (self.followed, self.missed) = (true, 0);
+        Ok(())
+    }
+
+    /// Serves the next request. `tag` comes back with the free. O(1) amortised.
+    #[inline]
+    pub fn malloc(&mut self, bytes: u64, tag: u32) -> Answer {
+        // A request outside the plan and the one after the last have size 0 here.
+        if bytes <= self.requests[self.next][1] { self.take(tag) } else { self.search(bytes, tag) }
+    }
+
+    /// Frees the block at this offset from the start of the arena; its tag. O(1) expected.
+    ///
+    /// # Errors
+    /// [`Error::NotAllocated`] if no live block of the plan begins there.
+    #[inline]
+    pub fn free(&mut self, offset: u64) -> Result<u32, Error> {
+        let mut slot = self.home(offset);
+        loop {
+            let [key, holder] = self.slots[slot];
+            if key == offset.wrapping_add(1) && low(holder) != 0 {
+                self.slots[slot][1] = 0;
+                self.live -= 1;
+                if self.overdue_count > 0 {
+                    self.no_longer_overdue(slot);
+                }
+                return Ok(high(holder));
+            }
+            if key == 0 || key == offset.wrapping_add(1) {
+                return Err(Error::NotAllocated { address: offset });
+            }
+            slot = (slot + 1) & self.mask;
+        }
+    }
+
+    /// Ends the iteration and begins the next; whether the one that ended was served in full, as planned. What is still
+    /// live is overdue.
+    pub fn restart(&mut self) -> bool {
+        self.move_clock(self.free_count);
+        let followed = self.followed && self.next == self.request_count;
+        if self.live == 0 {
+            self.overdue_count = 0;
+        }
+        (self.next, self.freed, self.missed, self.followed) = (0, 0, 0, true);
+        followed
+    }
+
+    /// Whether every request of the iteration has come.
+    pub(super) const fn at_end(&self) -> bool {
+        self.next == self.request_count
+    }
+
+    /// Whether nothing of this iteration was missed or missing so far.
+    #[must_use]
+    pub const fn is_followed(&self) -> bool {
+        self.followed
+    }
+
+    /// Whether so much differs from the plan that it is better given up: a quarter of its requests was missed in this
+    /// iteration, or more blocks are overdue than are kept in mind.
+    #[must_use]
+    pub const fn is_hopeless(&self) -> bool {
+        self.is_lost() || (self.missed >= AHEAD && self.missed >= self.request_count / 4)
+    }
+
+    /// The live blocks of the arena: offset, size, tag.
+    pub(super) fn live(&self) -> impl Iterator<Item = (u64, u64, u32)> + '_ {
+        (0..=self.mask).map(|slot| self.slots[slot]).filter(|[_, holder]| low(*holder) != 0).map(|[key, holder]| {
+            let size = self.requests[low(holder) - 1][1];
+            (key - 1, size, high(holder))
+        })
+    }
+
+    /// Places the request that comes next, if nothing overdue is in its place.
+    #[inline]
+    fn take(&mut self, tag: u32) -> Answer {
+        let [offset, size, link] = self.requests[self.next];
+        self.next += 1;
+        self.move_clock(high(link));
+        if self.overdue_count > 0 && !self.is_clear(offset, size) {
+            return self.miss();
+        }
+        self.slots[low(link)][1] = pack(self.next, tag);
+        self.live += 1;
+        Answer::Placed(offset)
+    }
+
+    /// What the plan frees until here and is still live is overdue.
+    #[inline]
+    fn move_clock(&mut self, frees: u32) {
+        while self.freed < frees {
+            let free = self.frees[self.freed];
+            self.freed += 1;
+            if low(self.slots[high(free)][1]) == low(free) + 1 {
+                self.note_overdue(high(free));
+            }
+        }
+    }
+
+    /// More blocks were overdue at once than are kept in mind: which ones is not known.
+    const fn is_lost(&self) -> bool {
+        self.overdue_count > OVERDUE
+    }
+
+    #[cold]
+    fn note_overdue(&mut self, slot: u32) {
+        if self.is_lost() {
+            return;
+        }
+        let mut list = Table::new(&mut self.overdue);
+        if list.first(self.overdue_count).contains(&slot) {
+            return;
+        }
+        if self.overdue_count < OVERDUE {
+            list[self.overdue_count] = slot;
+        }
+        self.overdue_count += 1;
+    }
+
+    #[cold]
+    fn no_longer_overdue(&mut self, slot: u32) {
+        if self.is_lost() {
+            return;
+        }
+        let mut list = Table::new(&mut self.overdue);
+        if let Some(place) = (0..self.overdue_count).find(|&i| list[i] == slot) {
+            self.overdue_count -= 1;
+            list[place] = list[self.overdue_count];
+        }
+    }
+
+    /// Whether no overdue block shares an address with this range.
+    #[cold]
+    fn is_clear(&self, offset: u64, size: u64) -> bool {
+        let list = self.overdue.get(..self.overdue_count as usize);
+        // Too many for the list: which ones they are is not known.
+        list.is_some_and(|list| {
+            list.iter().all(|&slot| {
+                let [key, holder] = self.slots[slot];
+                let (begin, length) = (key - 1, self.requests[low(holder) - 1][1]);
+                begin.saturating_add(length) <= offset || offset.saturating_add(size) <= begin
+            })
+        })
+    }
+
+    /// A request that does not fit the next one.
+    #[cold]
+    fn search(&mut self, bytes: u64, tag: u32) -> Answer {
+        let mut request = self.next;
+        for _ in 0..AHEAD {
+            let [size_outside, size, link] = self.requests[request];
+            if request >= self.request_count {
+                break;
+            }
+            let outside = size == 0;
+            if bytes == if outside { size_outside } else { size } {
+                self.followed &= request == self.next;
+                self.next = request;
+                if outside {
+                    self.next += 1;
+                    return Answer::Outside;
+                }
+                return self.take(tag);
+            }
+            request = if outside { low(link) } else { request + 1 };
+        }
+        self.miss()
+    }
+
+    fn miss(&mut self) -> Answer {
+        self.followed = false;
+        self.missed += 1;
+        Answer::Missed
+    }
+
+    /// The slot of an address of the plan.
+    fn enter(&mut self, offset: u64) -> u32 {
+        let key = offset.wrapping_add(1);
+        let mut slot = self.home(offset);
+        while self.slots[slot][0] != 0 && self.slots[slot][0] != key {
+            slot = (slot + 1) & self.mask;
+        }
+        self.slots[slot][0] = key;
+        slot
+    }
+
+    /// Where an address is looked for first (Fibonacci hashing).
+    #[inline]
+    const fn home(&self, offset: u64) -> u32 {
+        high(offset.wrapping_mul(0x9E37_79B9_7F4A_7C15)) & self.mask
+    }
+}
+
+fn rounded(size: u64, alignment: u64) -> u64 {
+    size.checked_next_multiple_of(alignment).unwrap_or(size)
+}

@@ -1,0 +1,73 @@
+//! A recorded iteration to blocks: what of it a plan can hold, and what not.
+//!
+//! Problem: the newest events of a [`Detector`] are one iteration, which may begin at any of them, because what repeats has
+//! no beginning. Which blocks are allocated and freed within it?
+//!
+//! Steps: where the caller may choose, the iteration begins where the fewest bytes are live (the latest such event), so
+//! that the fewest blocks live on from one iteration into the next. Each free gives its block an end. Blocks without an
+//! end live on: they are expected and not planned, because the same address would be handed out again while they live.
+//!
+//! Cost: O(events), one index for each.
+
+use crate::table::Table;
+use crate::trace::period::Detector;
+use crate::{Block, Workspace, WorkspaceLen};
+
+/// The blocks of an iteration of `len` events.
+pub(super) struct Iteration {
+    /// How many are allocated and freed within it; they come first.
+    pub(super) planned: usize,
+    /// How many are allocated in it.
+    pub(super) requests: usize,
+}
+
+pub(super) const fn workspace(events: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 0, indices: events }
+}
+
+/// How many events ago the iteration best begins, of those within a period of `len` events.
+pub(super) fn best_cut(detector: &Detector<'_>, len: u32) -> u32 {
+    (0..len).min_by_key(|&age| detector.event(age).load).unwrap_or(0)
+}
+
+/// Writes the blocks of the iteration that the newest `len` events are, beginning `cut` events ago; sizes are rounded up
+/// to the alignment. As many blocks as there are mallocs.
+pub(super) fn blocks(
+    detector: &Detector<'_>,
+    len: u32,
+    cut: u32,
+    alignment: u64,
+    mut scratch: Workspace<'_>,
+    blocks: &mut [Block],
+) -> Iteration {
+    // The event of each step, the first after the cut being step 0.
+    let event = |step: u32| detector.event((cut + len - 1 - step) % len);
+    let mut ends = scratch.indices(usize::try_from(len).unwrap_or(0));
+    let mut planned = 0;
+    for step in 0..len {
+        let e = event(step);
+        if !e.is_malloc
+            && let Some(start) = step.checked_sub(e.distance).filter(|_| e.distance > 0)
+        {
+            ends[start] = step;
+            planned += 1;
+        }
+    }
+    let mut blocks = Table::new(blocks);
+    let (mut inside, mut outside) = (0, planned);
+    for (step, e) in (0..len).map(|step| (step, event(step))).filter(|(_, e)| e.is_malloc) {
+        let size = e.bytes.checked_next_multiple_of(alignment).unwrap_or(e.bytes);
+        if ends[step] > 0 {
+            blocks[inside] = Block::new(step, ends[step], size);
+            inside += 1;
+        } else {
+            blocks[outside] = Block::new(step, len, size);
+            outside += 1;
+        }
+    }
+    Iteration { planned: position(inside), requests: position(outside) }
+}
+
+fn position(i: u32) -> usize {
+    usize::try_from(i).unwrap_or(usize::MAX)
+}

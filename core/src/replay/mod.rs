@@ -1,0 +1,17 @@
+//! Replay: an address for each request of an iteration, by looking it up in a plan.
+//!
+//! - [`Allocator`] is the owner of everything below: it records, plans, replays and falls back;
+//! - [`Replay`] follows a [`VerifiedPlan`](crate::VerifiedPlan);
+//! - [`Pool`] serves what the plan does not.
+//!
+//! Addresses are numbers in a range that the caller has; this room never touches what is there.
+
+mod allocator;
+mod follow;
+mod iteration;
+pub mod pool;
+mod treap;
+
+pub use allocator::{Allocator, Config, Memory, MemoryLen, State, Statistics, memory};
+pub use follow::{Answer, Replay, scratch, workspace};
+pub use pool::Pool;

@@ -1,0 +1,296 @@
+//! The allocator for what no plan covers: best fit with coalescing over a range of addresses.
+//!
+//! Problem: online storage allocation. Requests come one by one, nothing is known of the future, and no block moves.
+//!
+//! Paper: best fit with immediate coalescing, the best of the simple policies on real programs (Wilson, Johnstone, Neely
+//! and Boles 1995; Johnstone and Wilson 1998).
+//!
+//! Steps: malloc takes the smallest hole that holds the request and cuts the request off its lower end; free makes a
+//! hole of the block and of the holes that touch it. Blocks and holes are nodes in the order of their addresses; holes are
+//! in a second order, by size. A tree for each order, rather than classes of sizes as in TLSF (Masmano et al. 2004): the
+//! fit is then exact, and the pool serves the few requests that a plan does not, where bytes count more than nanoseconds.
+//!
+//! Ties: of equal holes the one at the lowest address.
+//!
+//! Cost: O(log n) expected for each call; two words and five indices a node, two nodes a live block.
+//!
+//! Limits: one alignment for all addresses; sizes are rounded up to it.
+
+use super::treap::Treap;
+use crate::error::Buffer;
+use crate::table::Table;
+use crate::{Error, Workspace, WorkspaceLen};
+
+/// An online allocator of addresses in `[0, capacity)`; it never touches what is at an address.
+pub struct Pool<'a> {
+    capacity: u64,
+    alignment: u64,
+    /// Address and size of each node; 0 is no node.
+    nodes: Table<'a, [u64; 2]>,
+    /// What the caller gave with the block; [`HOLE`] for a hole. Where the node is out of use, the next such node.
+    tags: Table<'a, u32>,
+    by_address: Treap<'a>,
+    holes: Treap<'a>,
+    /// The first node out of use.
+    unused: u32,
+    unused_count: u32,
+    /// How many of them [`dissolve`](Self::dissolve) may need.
+    promised: u32,
+    live: u64,
+    peak: u64,
+    footprint: u64,
+}
+
+/// The tag of a hole; no block has it.
+const HOLE: u32 = u32::MAX;
+
+/// Nodes for `live` blocks: each of them, a hole below each, one hole above all.
+const fn nodes(live: usize) -> usize {
+    2 * live + 1
+}
+
+/// Length of the workspace that a [`Pool`] with at most `live` blocks at once keeps.
+#[must_use]
+pub const fn workspace(live: usize) -> WorkspaceLen {
+    let nodes = nodes(live);
+    let trees = Treap::workspace(nodes).and(Treap::workspace(nodes));
+    WorkspaceLen { words: 2 * (nodes + 1), indices: nodes + 1 }.and(trees)
+}
+
+impl<'a> Pool<'a> {
+    /// A pool over `capacity` bytes in which nothing is allocated. Every address will be a multiple of `alignment`.
+    /// The memory stays lent as long as the pool lives. O(live).
+    ///
+    /// # Errors
+    /// [`Error::Alignment`] if that is no power of two; [`Error::BufferTooSmall`] if the memory is shorter than
+    /// [`workspace`] says; [`Error::TooManyBlocks`] beyond 2³⁰ live blocks.
+    ///
+    /// ```
+    /// use sublet_core::replay::{pool, Pool};
+    /// use sublet_core::{Error, Workspace};
+    /// let len = pool::workspace(4);
+    /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+    /// let mut pool = Pool::new(1024, 64, 4, Workspace::new(&mut words, &mut indices))?;
+    /// let (a, b) = (pool.malloc(100)?, pool.malloc(100)?);
+    /// assert_eq!((a, b), (0, 128));
+    /// pool.free(a)?;
+    /// assert_eq!(pool.malloc(1000), Err(Error::OutOfMemory { needed: 1024, largest: 768 }));
+    /// assert_eq!(pool.malloc(64)?, 0);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn new(capacity: u64, alignment: u64, live: usize, mut memory: Workspace<'a>) -> Result<Self, Error> {
+        if !alignment.is_power_of_two() {
+            return Err(Error::Alignment { block: None, alignment });
+        }
+        if live > MOST_LIVE {
+            return Err(Error::TooManyBlocks { needed: live, most: MOST_LIVE });
+        }
+        memory.check(workspace(live))?;
+        let nodes = nodes(live);
+        let mut pool = Self {
+            capacity: capacity & !(alignment - 1),
+            alignment,
+            nodes: memory.word_records(nodes + 1),
+            tags: memory.indices(nodes + 1),
+            by_address: Treap::new(nodes, &mut memory),
+            holes: Treap::new(nodes, &mut memory),
+            unused: 0,
+            unused_count: 0,
+            promised: 0,
+            live: 0,
+            peak: 0,
+            footprint: 0,
+        };
+        for node in (1..=u32::try_from(nodes).unwrap_or(0)).rev() {
+            pool.give_node(node);
+        }
+        if pool.capacity > 0 {
+            let whole = pool.take_node(0, pool.capacity, HOLE);
+            pool.enter_hole(whole);
+        }
+        Ok(pool)
+    }
+
+    /// The address of `bytes` bytes that no live block has. O(log n).
+    ///
+    /// # Errors
+    /// [`Error::ZeroSize`]; [`Error::OutOfMemory`] if no hole is large enough; [`Error::BufferTooSmall`] if there are
+    /// as many blocks as the pool can hold.
+    pub fn malloc(&mut self, bytes: u64) -> Result<u64, Error> {
+        self.malloc_tagged(bytes, 0)
+    }
+
+    /// As [`malloc`](Self::malloc); `tag`, any but [`HOLE`], comes back with the free.
+    pub(super) fn malloc_tagged(&mut self, bytes: u64, tag: u32) -> Result<u64, Error> {
+        if bytes == 0 {
+            return Err(Error::ZeroSize { block: 0 });
+        }
+        let out_of_memory = |pool: &Self, needed| Err(Error::OutOfMemory { needed, largest: pool.largest_hole() });
+        let Some(size) = bytes.checked_next_multiple_of(self.alignment) else {
+            return out_of_memory(self, bytes);
+        };
+        let node = self.holes.at_least(&(size, 0), by_size(&self.nodes));
+        if node == 0 {
+            return out_of_memory(self, size);
+        }
+        self.cut(node, self.nodes[node][0], size, tag)
+    }
+
+    /// Frees the block that begins at `address`. O(log n).
+    ///
+    /// # Errors
+    /// [`Error::NotAllocated`] if no live block begins there.
+    pub fn free(&mut self, address: u64) -> Result<(), Error> {
+        self.free_tagged(address).map(drop)
+    }
+
+    /// As [`free`](Self::free); the block's tag.
+    pub(super) fn free_tagged(&mut self, address: u64) -> Result<u32, Error> {
+        let node = self.by_address.at_most(&address, by_address(&self.nodes));
+        let tag = self.tags[node];
+        if node == 0 || self.nodes[node][0] != address || tag == HOLE {
+            return Err(Error::NotAllocated { address });
+        }
+        let size = self.nodes[node][1];
+        self.live -= size;
+        self.tags[node] = HOLE;
+        let above = self.by_address.at_least(&(address + size), by_address(&self.nodes));
+        if above != 0 && self.tags[above] == HOLE {
+            self.holes.remove(above, by_size(&self.nodes));
+            self.by_address.remove(above, by_address(&self.nodes));
+            self.nodes[node][1] += self.nodes[above][1];
+            self.give_node(above);
+        }
+        let below = if address == 0 { 0 } else { self.by_address.at_most(&(address - 1), by_address(&self.nodes)) };
+        if below != 0 && self.tags[below] == HOLE {
+            self.holes.remove(below, by_size(&self.nodes));
+            self.by_address.remove(node, by_address(&self.nodes));
+            self.nodes[below][1] += self.nodes[node][1];
+            self.give_node(node);
+            self.holes.insert(below, by_size(&self.nodes));
+        } else {
+            self.holes.insert(node, by_size(&self.nodes));
+        }
+        Ok(tag)
+    }
+
+    /// A block of `bytes` bytes in which up to `blocks` blocks will be live when it is [dissolved](Self::dissolve), and
+    /// its length; only one at a time.
+    pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
+        self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
+        let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;
+        Ok((begin, bytes.next_multiple_of(self.alignment)))
+    }
+
+    /// Frees the block at `begin`, but for parts of it: offsets, sizes and tags of what are blocks from now on.
+    /// O(log n) for each.
+    pub(super) fn dissolve(
+        &mut self,
+        begin: u64,
+        mut parts: impl Iterator<Item = (u64, u64, u32)>,
+    ) -> Result<(), Error> {
+        self.free(begin)?;
+        self.promised = 0;
+        parts.try_for_each(|(offset, size, tag)| self.reserve(begin + offset, size, tag))
+    }
+
+    /// Makes a live block of `[address, address + size)`, which must lie in one hole and be aligned. O(log n).
+    fn reserve(&mut self, address: u64, size: u64, tag: u32) -> Result<(), Error> {
+        let node = self.by_address.at_most(&address, by_address(&self.nodes));
+        let [begin, length] = self.nodes[node];
+        let fits = address.checked_add(size).is_some_and(|end| end <= begin + length);
+        if node == 0 || self.tags[node] != HOLE || !fits {
+            return Err(Error::OutOfMemory { needed: size, largest: self.largest_hole() });
+        }
+        self.cut(node, address, size, tag).map(drop)
+    }
+
+    /// What every address is a multiple of.
+    #[must_use]
+    pub const fn alignment(&self) -> u64 {
+        self.alignment
+    }
+
+    /// Bytes of all live blocks, rounded up to the alignment.
+    #[must_use]
+    pub const fn live(&self) -> u64 {
+        self.live
+    }
+
+    /// The most bytes that were ever live.
+    #[must_use]
+    pub const fn peak(&self) -> u64 {
+        self.peak
+    }
+
+    /// The highest end that a block ever had: what of the range was used.
+    #[must_use]
+    pub const fn footprint(&self) -> u64 {
+        self.footprint
+    }
+
+    /// Turns the middle of a hole into a block; up to two holes remain.
+    fn cut(&mut self, node: u32, address: u64, size: u64, tag: u32) -> Result<u64, Error> {
+        let [begin, length] = self.nodes[node];
+        let (below, above) = (address - begin, begin + length - (address + size));
+        let needed = u32::from(below > 0) + u32::from(above > 0);
+        if self.unused_count < needed.saturating_add(self.promised) {
+            let live = self.nodes.len() / 2 - 1;
+            return Err(Error::BufferTooSmall { buffer: Buffer::Live, needed: live + 1, got: live });
+        }
+        self.holes.remove(node, by_size(&self.nodes));
+        self.nodes[node] = [address, size];
+        self.tags[node] = tag;
+        if below > 0 {
+            // The node keeps its place in the order of addresses: what is put below it is still above its old neighbour.
+            let hole = self.take_node(begin, below, HOLE);
+            self.enter_hole(hole);
+        }
+        if above > 0 {
+            let hole = self.take_node(address + size, above, HOLE);
+            self.enter_hole(hole);
+        }
+        self.live += size;
+        self.peak = self.peak.max(self.live);
+        self.footprint = self.footprint.max(address + size);
+        Ok(address)
+    }
+
+    fn largest_hole(&self) -> u64 {
+        let node = self.holes.at_most(&(u64::MAX, u64::MAX), by_size(&self.nodes));
+        self.nodes[node][1]
+    }
+
+    /// Puts a new hole into both orders.
+    fn enter_hole(&mut self, node: u32) {
+        self.by_address.insert(node, by_address(&self.nodes));
+        self.holes.insert(node, by_size(&self.nodes));
+    }
+
+    fn take_node(&mut self, address: u64, size: u64, tag: u32) -> u32 {
+        let node = self.unused;
+        debug_assert!(node != 0, "the caller has counted");
+        self.unused = self.tags[node];
+        self.unused_count -= 1;
+        self.nodes[node] = [address, size];
+        self.tags[node] = tag;
+        node
+    }
+
+    fn give_node(&mut self, node: u32) {
+        self.tags[node] = self.unused;
+        self.unused = node;
+        self.unused_count += 1;
+    }
+}
+
+/// The most blocks that a pool can hold at once.
+const MOST_LIVE: usize = 1 << 28;
+
+fn by_address(nodes: &Table<'_, [u64; 2]>) -> impl Fn(u32) -> u64 {
+    |node| nodes[node][0]
+}
+
+fn by_size(nodes: &Table<'_, [u64; 2]>) -> impl Fn(u32) -> (u64, u64) {
+    |node| (nodes[node][1], nodes[node][0])
+}

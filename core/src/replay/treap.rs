@@ -1,0 +1,132 @@
+//! An ordered set of node numbers over lent memory.
+//!
+//! Problem: the pool keeps its blocks in the order of their addresses and its holes in the order of their sizes, and
+//! asks each set for the nearest member to a key, with memory that is fixed.
+//!
+//! Paper: treaps (Aragon and Seidel 1989): a search tree by key that is a heap by priority. Priorities are a hash of the
+//! node's number, so that the tree is the same in every run. The caller keeps the keys; they are different for all
+//! members, and the order of members must not change while they are in.
+//!
+//! Cost: O(log n) expected for each call, without recursion; two indices a node.
+
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen};
+
+/// A set of the numbers `1..=n`; 0 is no node.
+pub(super) struct Treap<'a> {
+    /// The lower child of node i at `2i`, the higher at `2i + 1`; the root is the higher child of 0.
+    children: Table<'a, u32>,
+}
+
+/// The entry of `children` that holds the root.
+const ROOT: u32 = 1;
+
+const fn lower(node: u32) -> u32 {
+    2 * node
+}
+
+const fn higher(node: u32) -> u32 {
+    2 * node + 1
+}
+
+/// A mixed bijection of the node's number: no two nodes have the same.
+const fn priority(node: u32) -> u32 {
+    let x = node.wrapping_mul(0x9E37_79B1);
+    (x ^ (x >> 15)).wrapping_mul(0x85EB_CA6B)
+}
+
+impl<'a> Treap<'a> {
+    pub(super) const fn workspace(nodes: usize) -> WorkspaceLen {
+        WorkspaceLen { words: 0, indices: 2 * nodes + 2 }
+    }
+
+    /// An empty set.
+    pub(super) fn new(nodes: usize, scratch: &mut Workspace<'a>) -> Self {
+        Self { children: scratch.indices(2 * nodes + 2) }
+    }
+
+    /// Adds a node that is no member.
+    pub(super) fn insert<K: Ord>(&mut self, node: u32, key: impl Fn(u32) -> K) {
+        let wanted = key(node);
+        let mut link = ROOT;
+        let mut rest = self.children[link];
+        while rest != 0 && priority(rest) > priority(node) {
+            link = if key(rest) < wanted { higher(rest) } else { lower(rest) };
+            rest = self.children[link];
+        }
+        // The node goes here; what was below it is split into what is lower and what is higher.
+        self.children[link] = node;
+        let (mut low, mut high) = (lower(node), higher(node));
+        while rest != 0 {
+            if key(rest) < wanted {
+                self.children[low] = rest;
+                low = higher(rest);
+                rest = self.children[low];
+            } else {
+                self.children[high] = rest;
+                high = lower(rest);
+                rest = self.children[high];
+            }
+        }
+        self.children[low] = 0;
+        self.children[high] = 0;
+    }
+
+    /// Takes a member out.
+    pub(super) fn remove<K: Ord>(&mut self, node: u32, key: impl Fn(u32) -> K) {
+        let wanted = key(node);
+        let mut link = ROOT;
+        loop {
+            let at = self.children[link];
+            if at == node {
+                break;
+            }
+            debug_assert!(at != 0, "{node} is no member");
+            if at == 0 {
+                return;
+            }
+            link = if key(at) < wanted { higher(at) } else { lower(at) };
+        }
+        let (mut low, mut high) = (self.children[lower(node)], self.children[higher(node)]);
+        while low != 0 && high != 0 {
+            if priority(low) > priority(high) {
+                self.children[link] = low;
+                link = higher(low);
+                low = self.children[link];
+            } else {
+                self.children[link] = high;
+                link = lower(high);
+                high = self.children[link];
+            }
+        }
+        self.children[link] = low.max(high);
+    }
+
+    /// The lowest member whose key is at least `wanted`, or 0.
+    pub(super) fn at_least<K: Ord>(&self, wanted: &K, key: impl Fn(u32) -> K) -> u32 {
+        let (mut node, mut found) = (self.children[ROOT], 0);
+        while node != 0 {
+            if key(node) < *wanted {
+                node = self.children[higher(node)];
+            } else {
+                found = node;
+                node = self.children[lower(node)];
+            }
+        }
+        found
+    }
+
+    /// The highest member whose key is at most `wanted`, or 0.
+    pub(super) fn at_most<K: Ord>(&self, wanted: &K, key: impl Fn(u32) -> K) -> u32 {
+        let (mut node, mut found) = (self.children[ROOT], 0);
+        while node != 0 {
+            if key(node) > *wanted {
+                node = self.children[lower(node)];
+            } else {
+                found = node;
+                node = self.children[higher(node)];
+            }
+        }
+        found
+    }
+}

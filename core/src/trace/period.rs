@@ -1,0 +1,324 @@
+//! Finds the iteration that repeats in an endless stream of events.
+//!
+//! Problem: mallocs, frees, reads and writes come one by one and without an end; which number of events is the period?
+//! Two iterations are the same when their events are: kind, size, and the distance to the block's previous event, which
+//! says which block is meant without naming it (blocks have other addresses in every iteration).
+//!
+//! Paper: Zhang et al. 2019, section V, detect "two consecutive subsequences that are repeating" and do not say how.
+//!
+//! Steps, for each event:
+//! 1. It goes into a ring that holds two of the longest periods.
+//! 2. A rolling fingerprint of the last eight events (Karp and Rabin 1987) is looked up in a table of where each
+//!    fingerprint was last seen. The distance to there is a candidate, if there is none yet.
+//! 3. The candidate is verified element by element: forward, one comparison with each event that comes, and backward from
+//!    where it was found, a few more with each event. The fingerprint alone proves nothing.
+//! 4. It is accepted once a full period equals the one before, and as many bytes are live as one period ago: what
+//!    repeats and only grows is not an iteration but a loop within one.
+//! 5. The first event that differs ends the candidate, accepted or not.
+//!
+//! Loops within iterations (gradient accumulation: a, a, a, b, over and over) are accepted as long as nothing else
+//! is known. When an accepted period ends, it was such a loop if it comes again: from then on a period that is not longer
+//! must outlast the run that ended, by a whole period, while a longer one is accepted as ever. If as many events pass as
+//! the ring holds, the run is forgotten: no period that it could be a part of fits into the ring.
+//!
+//! Ties: the fingerprint's latest position counts, so that the candidate is the shortest distance.
+//!
+//! Cost: constant work for each event, in the worst case too; six words and up to eight indices for each event of the
+//! longest period.
+
+use super::Event;
+use crate::table::Table;
+use crate::{Error, Workspace, WorkspaceLen};
+
+/// How many events a fingerprint spans: long enough that most loops within an operator do not make candidates.
+const SPAN: u32 = 8;
+
+/// Comparisons backward for each event. With four, a candidate that is found in the first four fifths of the second
+/// period is verified by its end.
+const BACKWARD: u32 = 4;
+
+/// The base of the fingerprint, an odd number; and what it is to the power of [`SPAN`].
+const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
+const BASE_TO_SPAN: u64 = BASE.wrapping_pow(SPAN);
+
+/// Positions count modulo this, from 1; 0 is none.
+const POSITIONS: u32 = 1 << 31;
+
+/// Watches a stream for its period, in fixed memory.
+pub struct Detector<'a> {
+    /// Bytes, distance and kind, and the live bytes after it, of each event.
+    ring: Table<'a, [u64; 3]>,
+    /// Where each fingerprint was last seen.
+    seen: Table<'a, u32>,
+    /// Of the newest event: its place in the ring, its position in the stream.
+    head: u32,
+    position: u32,
+    /// Events since the (re)start that the ring holds.
+    held: u32,
+    longest: u32,
+    fingerprint: u64,
+    candidate: Option<Candidate>,
+    /// The accepted period that ended last, how many events it was seen to repeat, and the events since.
+    ended: Option<(u32, u64, u32)>,
+}
+
+#[derive(Clone, Copy)]
+struct Candidate {
+    period: u32,
+    /// Events that equal the one a period before: those since it was found, and those before.
+    forward: u64,
+    backward: u32,
+    /// Whether there is more to compare backward.
+    open: bool,
+    accepted: bool,
+}
+
+/// An event as the ring holds it.
+pub(crate) struct Recorded {
+    pub(crate) is_malloc: bool,
+    pub(crate) bytes: u64,
+    /// How many events ago the block's previous event was; 0 if it has none or it is not known.
+    pub(crate) distance: u32,
+    /// Live bytes after the event.
+    pub(crate) load: u64,
+}
+
+/// Length of the workspace that a [`Detector`] of periods up to `longest` events keeps.
+#[must_use]
+pub const fn workspace(longest: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 6 * longest, indices: buckets(longest) }
+}
+
+/// A power of two, at least four for each event of the longest period.
+const fn buckets(longest: usize) -> usize {
+    (4 * longest + 1).next_power_of_two()
+}
+
+impl<'a> Detector<'a> {
+    /// A detector of periods of up to `longest` events. The memory stays lent as long as it lives.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] if the memory is shorter than [`workspace`] says; [`Error::TooManyBlocks`] beyond 2²⁸
+    /// events.
+    ///
+    /// ```
+    /// use sublet_core::trace::period::{self, Detector};
+    /// use sublet_core::trace::Event;
+    /// use sublet_core::{Error, Workspace};
+    /// let len = period::workspace(64);
+    /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+    /// let mut detector = Detector::new(64, Workspace::new(&mut words, &mut indices))?;
+    /// let mut iteration = |detector: &mut Detector<'_>| {
+    ///     for size in [64, 32, 96, 128, 32, 256] {
+    ///         let malloc = detector.push(Event::Malloc, size, 0);
+    ///         detector.push(Event::Free, size, malloc);
+    ///     }
+    ///     detector.period()
+    /// };
+    /// assert_eq!(iteration(&mut detector), None);
+    /// assert_eq!(iteration(&mut detector), Some(12));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn new(longest: usize, mut memory: Workspace<'a>) -> Result<Self, Error> {
+        if longest > crate::block::MAX_BLOCKS {
+            return Err(Error::TooManyBlocks { needed: longest, most: crate::block::MAX_BLOCKS });
+        }
+        memory.check(workspace(longest))?;
+        Ok(Self {
+            ring: memory.word_records(2 * longest),
+            seen: memory.indices(buckets(longest)),
+            head: 0,
+            position: 0,
+            held: 0,
+            longest: u32::try_from(longest).unwrap_or(0),
+            fingerprint: 0,
+            candidate: None,
+            ended: None,
+        })
+    }
+
+    /// Takes the next event of the stream; its position, to be given as `last` with the next event of the same block.
+    /// `last` is 0 with a block's first event. `bytes` is the size of the block. O(1).
+    pub fn push(&mut self, event: Event, bytes: u64, last: u32) -> u32 {
+        let position = self.record(event, bytes, last);
+        if self.longest > 0 {
+            self.verify();
+            self.look_up();
+            self.accept();
+        }
+        position
+    }
+
+    /// As [`push`](Self::push), without looking for a period.
+    pub(crate) fn record(&mut self, event: Event, bytes: u64, last: u32) -> u32 {
+        let distance = self.age(last).map_or(0, |age| age + 1);
+        let load = match event {
+            Event::Malloc => self.load(0).wrapping_add(bytes),
+            Event::Free => self.load(0).wrapping_sub(bytes),
+            _ => self.load(0),
+        };
+        self.position = self.upcoming();
+        let capacity = 2 * self.longest;
+        if capacity > 0 {
+            self.head = if self.head + 1 >= capacity { 0 } else { self.head + 1 };
+            self.held = (self.held + 1).min(capacity);
+            self.ring[self.head] = [bytes, u64::from(distance) << 8 | kind(event), load];
+        }
+        self.position
+    }
+
+    /// The accepted period in events, from the event that proves it to the first that breaks it.
+    #[must_use]
+    pub fn period(&self) -> Option<u32> {
+        self.candidate.filter(|c| c.accepted).map(|c| c.period)
+    }
+
+    /// Whether the accepted period has repeated so often that it cannot be part of a longer one that fits into memory.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.candidate.is_some_and(|c| c.accepted && c.run() >= u64::from(2 * self.longest))
+    }
+
+    /// Forgets the events, for a stream that was not watched for a while. Positions from before are no longer known.
+    pub fn restart(&mut self) {
+        (self.held, self.fingerprint, self.candidate, self.ended) = (0, 0, None, None);
+    }
+
+    /// The position that the next event will have.
+    pub(crate) const fn upcoming(&self) -> u32 {
+        self.position % (POSITIONS - 1) + 1
+    }
+
+    /// How many events came after that of this position; none if it is not held.
+    fn age(&self, position: u32) -> Option<u32> {
+        let age = if position <= self.position {
+            self.position - position
+        } else {
+            self.position + (POSITIONS - 1) - position
+        };
+        (position != 0 && age < self.held).then_some(age)
+    }
+
+    /// The size of the block of the event at this position; none if that is not held.
+    pub(crate) fn bytes_at(&self, position: u32) -> Option<u64> {
+        self.age(position).map(|age| self.ring[self.place(age)][0])
+    }
+
+    /// Events since the restart that are held.
+    pub(crate) const fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// The event that came `age` events before the newest.
+    pub(crate) fn event(&self, age: u32) -> Recorded {
+        let [bytes, word, load] = self.ring[self.place(age)];
+        let distance = u32::try_from(word >> 8).unwrap_or(0);
+        Recorded { is_malloc: word & 0xFF == kind(Event::Malloc), bytes, distance, load }
+    }
+
+    fn load(&self, age: u32) -> u64 {
+        if age < self.held { self.ring[self.place(age)][2] } else { 0 }
+    }
+
+    /// Where in the ring the event is that came `age` events before the newest.
+    const fn place(&self, age: u32) -> u32 {
+        if age <= self.head { self.head - age } else { self.head + 2 * self.longest - age }
+    }
+
+    /// Whether the event of this age equals the one a period before it.
+    fn repeats(&self, age: u32, period: u32) -> bool {
+        let ([bytes, word, _], [bytes_before, word_before, _]) =
+            (self.ring[self.place(age)], self.ring[self.place(age + period)]);
+        bytes == bytes_before && word == word_before
+    }
+
+    /// Step 3: one comparison forward, a few backward.
+    fn verify(&mut self) {
+        if let Some((_, _, since)) = &mut self.ended {
+            *since += 1;
+            if *since > 2 * self.longest {
+                self.ended = None;
+            }
+        }
+        let Some(mut c) = self.candidate else { return };
+        if !self.repeats(0, c.period) {
+            if c.accepted {
+                self.ended = Some((c.period, c.run(), 0));
+            }
+            self.candidate = None;
+            return;
+        }
+        c.forward += 1;
+        for _ in 0..BACKWARD {
+            let age = c.run().saturating_add(u64::from(c.period));
+            if !c.open || c.run() >= u64::from(c.period) || age >= u64::from(self.held) {
+                c.open = false;
+                break;
+            }
+            c.open = u32::try_from(c.run()).is_ok_and(|age| self.repeats(age, c.period));
+            c.backward += u32::from(c.open);
+        }
+        self.candidate = Some(c);
+    }
+
+    /// Step 2: the fingerprint, and the candidate that it may give.
+    fn look_up(&mut self) {
+        let newest = self.ring[self.place(0)];
+        self.fingerprint = self.fingerprint.wrapping_mul(BASE).wrapping_add(mix(newest));
+        if self.held > SPAN {
+            let oldest = mix(self.ring[self.place(SPAN)]);
+            self.fingerprint = self.fingerprint.wrapping_sub(oldest.wrapping_mul(BASE_TO_SPAN));
+        }
+        if self.held < SPAN {
+            return;
+        }
+        let buckets = u64::try_from(self.seen.len()).unwrap_or(1);
+        let bucket = u32::try_from((self.fingerprint ^ self.fingerprint >> 32) & (buckets - 1)).unwrap_or(0);
+        let distance = self.age(self.seen[bucket]);
+        self.seen[bucket] = self.position;
+        if self.candidate.is_none()
+            && let Some(period) = distance.filter(|&d| (1..=self.longest).contains(&d))
+            && self.repeats(0, period)
+        {
+            self.candidate = Some(Candidate { period, forward: 1, backward: 0, open: true, accepted: false });
+        }
+    }
+
+    /// Step 4.
+    fn accept(&mut self) {
+        let Some(mut c) = self.candidate else { return };
+        let (period, run) = (u64::from(c.period), c.run());
+        if c.accepted || run < period {
+            return;
+        }
+        let outlasts = self.ended.is_none_or(|(ended, length, _)| {
+            c.period > ended && c.period % ended != 0 || run >= length.saturating_add(period)
+        });
+        c.accepted = outlasts && self.load(0) == self.load(c.period);
+        self.candidate = Some(c);
+    }
+}
+
+impl Candidate {
+    /// Events that are known to equal the one a period before.
+    fn run(&self) -> u64 {
+        self.forward.saturating_add(self.backward.into())
+    }
+}
+
+const fn kind(event: Event) -> u64 {
+    match event {
+        Event::Malloc => 0,
+        Event::Free => 1,
+        Event::Read => 2,
+        Event::Write => 3,
+        Event::SwapOut => 4,
+        Event::SwapIn => 5,
+    }
+}
+
+/// A number for what is compared of an event.
+const fn mix([bytes, word, _]: [u64; 3]) -> u64 {
+    let x = (bytes ^ word.rotate_left(40)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+    x ^ x >> 29
+}

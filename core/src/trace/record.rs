@@ -1,0 +1,176 @@
+//! Records an iteration: calls in, rows of a trace out.
+//!
+//! A [`Recorder`] writes rows into a slice that the caller lends, numbers blocks from 0 in the order of their mallocs and
+//! operators in the order of their begins. What it writes is what [`liveness`](super::liveness) and the passes read; they
+//! refuse rows that cannot follow each other, such as a second free.
+//!
+//! Between [`interrupt`](Recorder::interrupt) and [`resume`](Recorder::resume) (Sekiyama et al. 2018, section 4.3)
+//! requests are not part of the plan: their blocks have the number [`OUTSIDE`], and nothing is ever recorded of them. A
+//! block from before the interruption stays part of the plan, and with it its accesses and its free.
+//!
+//! Cost: O(1) a call, no memory but the rows.
+
+use super::{Event, Op, Row};
+use crate::Error;
+use crate::error::{Buffer, RowFault};
+
+/// The number of a block that is not part of the plan.
+pub const OUTSIDE: u32 = u32::MAX;
+
+/// Writes what happens in an iteration as rows of a trace.
+///
+/// ```
+/// use sublet_core::Error;
+/// use sublet_core::trace::record::{OUTSIDE, Recorder};
+/// use sublet_core::trace::Row;
+/// let mut rows = [Row::default(); 4];
+/// let mut recorder = Recorder::new(&mut rows);
+/// recorder.begin_op();
+/// let block = recorder.malloc(0, 4096)?;
+/// recorder.write(10, block)?;
+/// recorder.end_op();
+/// recorder.interrupt();
+/// assert_eq!(recorder.malloc(11, 64)?, OUTSIDE);
+/// recorder.resume();
+/// recorder.free(12, block)?;
+/// assert_eq!((recorder.rows().len(), recorder.block_count()), (3, 1));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Recorder<'a> {
+    rows: &'a mut [Row],
+    len: usize,
+    blocks: u32,
+    ops: u32,
+    op: Op,
+    interrupted: bool,
+}
+
+impl<'a> Recorder<'a> {
+    /// A recorder without rows, over a buffer for as many as it is long.
+    #[must_use]
+    pub const fn new(rows: &'a mut [Row]) -> Self {
+        Self { rows, len: 0, blocks: 0, ops: 0, op: Op::None, interrupted: false }
+    }
+
+    /// Records a malloc; the number of the new block, [`OUTSIDE`] while interrupted.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] if the buffer is full: nothing is recorded, and the call may be repeated after
+    /// [`hand_over`](Self::hand_over). [`Error::Row`] if there are no bytes, or the time is before the last row's.
+    pub fn malloc(&mut self, time_ns: u64, bytes: u64) -> Result<u32, Error> {
+        if self.interrupted {
+            return Ok(OUTSIDE);
+        }
+        if bytes == 0 {
+            return Err(self.refuse(RowFault::ZeroSize));
+        }
+        if self.blocks == OUTSIDE {
+            return Err(self.refuse(RowFault::TooManyRows));
+        }
+        self.push(Row { time_ns, bytes, block: self.blocks, op: self.op, event: Event::Malloc })?;
+        self.blocks += 1;
+        Ok(self.blocks - 1)
+    }
+
+    /// Records the free of a block.
+    ///
+    /// # Errors
+    /// As [`malloc`](Self::malloc), and [`Error::Row`] if no malloc gave this number.
+    pub fn free(&mut self, time_ns: u64, block: u32) -> Result<(), Error> {
+        self.follow(time_ns, block, Event::Free)
+    }
+
+    /// Records that the current operator reads a block.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free).
+    pub fn read(&mut self, time_ns: u64, block: u32) -> Result<(), Error> {
+        self.follow(time_ns, block, Event::Read)
+    }
+
+    /// Records that the current operator writes a block.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free).
+    pub fn write(&mut self, time_ns: u64, block: u32) -> Result<(), Error> {
+        self.follow(time_ns, block, Event::Write)
+    }
+
+    /// Begins the next operator, and ends one that has not ended; its number.
+    pub const fn begin_op(&mut self) -> u32 {
+        let op = self.ops;
+        self.op = Op::First(op);
+        self.ops = self.ops.wrapping_add(1);
+        op
+    }
+
+    /// Ends the operator: what follows belongs to none.
+    pub const fn end_op(&mut self) {
+        self.op = Op::None;
+    }
+
+    /// Requests from here on are not part of the plan.
+    pub const fn interrupt(&mut self) {
+        self.interrupted = true;
+    }
+
+    /// Requests from here on are part of the plan again.
+    pub const fn resume(&mut self) {
+        self.interrupted = false;
+    }
+
+    /// The rows so far.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        self.rows.get(..self.len).unwrap_or_default()
+    }
+
+    /// How many block numbers the rows use.
+    #[must_use]
+    pub const fn block_count(&self) -> u32 {
+        self.blocks
+    }
+
+    /// The same recording in a larger buffer, into which the rows are copied.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] if the buffer is not longer than the rows are now.
+    pub fn hand_over<'b>(&self, larger: &'b mut [Row]) -> Result<Recorder<'b>, Error> {
+        let got = larger.len();
+        let Some((front, _)) = larger.split_at_mut_checked(self.len).filter(|(_, back)| !back.is_empty()) else {
+            return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: self.len + 1, got });
+        };
+        front.copy_from_slice(self.rows());
+        let Self { len, blocks, ops, op, interrupted, .. } = *self;
+        Ok(Recorder { rows: larger, len, blocks, ops, op, interrupted })
+    }
+
+    fn follow(&mut self, time_ns: u64, block: u32, event: Event) -> Result<(), Error> {
+        if block == OUTSIDE {
+            return Ok(());
+        }
+        if block >= self.blocks {
+            return Err(self.refuse(RowFault::UnknownBlock));
+        }
+        self.push(Row { time_ns, bytes: 0, block, op: self.op, event })
+    }
+
+    fn push(&mut self, row: Row) -> Result<(), Error> {
+        if self.rows().last().is_some_and(|last| row.time_ns < last.time_ns) {
+            return Err(self.refuse(RowFault::TimeBackwards));
+        }
+        let got = self.rows.len();
+        let Some(free) = self.rows.get_mut(self.len) else {
+            return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: self.len + 1, got });
+        };
+        *free = row;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// A fault of the row that would come next.
+    fn refuse(&self, fault: RowFault) -> Error {
+        Error::Row { row: u32::try_from(self.len).unwrap_or(u32::MAX), fault }
+    }
+}

@@ -1,0 +1,79 @@
+//! What is placed, and within what limits.
+
+use sublet_core::{Block, Constraints};
+
+use crate::arguments::{Params, plain};
+use crate::error::Failure;
+use crate::status::sublet_status as S;
+use crate::workspace::Room;
+
+/// The flag of a block that must lie where its `pin` says.
+pub const SUBLET_BLOCK_PINNED: u64 = 1;
+
+/// One allocation: how large it is, when it is alive, and where it may go.
+///
+/// It is alive at every step t with start <= t < end: blocks whose lifetimes merely touch may share an address.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct sublet_block {
+    /// First step at which the block is alive.
+    pub start: u32,
+    /// First step at which it is no longer alive.
+    pub end: u32,
+    /// Size in bytes, at least 1.
+    pub size: u64,
+    /// The offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+    pub alignment: u64,
+    /// With SUBLET_BLOCK_PINNED: the offset that the block must have, in bytes.
+    pub pin: u64,
+    /// 0 or SUBLET_BLOCK_PINNED.
+    pub flags: u64,
+}
+
+/// What a plan has to respect beside its blocks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_constraints {
+    /// sizeof(sublet_constraints).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+    pub alignment: u64,
+    /// Where the arena ends, in bytes; 0 is no constraint.
+    pub capacity: u64,
+}
+
+plain!(sublet_block, sublet_constraints);
+// SAFETY: it begins with its size.
+unsafe impl Params for sublet_constraints {}
+
+/// 0 is no constraint.
+pub(crate) fn constraints(alignment: u64, capacity: u64) -> Constraints {
+    Constraints { alignment: alignment.max(1), capacity: Some(capacity).filter(|&c| c > 0) }
+}
+
+impl From<sublet_constraints> for Constraints {
+    fn from(c: sublet_constraints) -> Self {
+        constraints(c.alignment, c.capacity)
+    }
+}
+
+/// Blocks as `core` has them.
+pub(crate) fn blocks<'a>(room: &mut Room<'a>, given: &[sublet_block]) -> Result<&'a mut [Block], Failure> {
+    room.slice(given.len(), |i| {
+        let b = given.get(i).ok_or(Failure::of(S::Unnamed))?;
+        if b.flags & !SUBLET_BLOCK_PINNED != 0 {
+            return Err(Failure::new(S::BlockFlags, u32::try_from(i).unwrap_or(u32::MAX), 0, b.flags));
+        }
+        let pin = (b.flags & SUBLET_BLOCK_PINNED != 0).then_some(b.pin);
+        Ok(Block { start: b.start, end: b.end, size: b.size, alignment: b.alignment.max(1), pin })
+    })
+}
+
+impl From<Block> for sublet_block {
+    fn from(b: Block) -> Self {
+        let flags = if b.pin.is_some() { SUBLET_BLOCK_PINNED } else { 0 };
+        Self { start: b.start, end: b.end, size: b.size, alignment: b.alignment, pin: b.pin.unwrap_or(0), flags }
+    }
+}

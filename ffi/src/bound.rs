@@ -1,0 +1,65 @@
+//! What no placement can be below.
+
+use core::ffi::c_void;
+
+use sublet_core::Block;
+use sublet_core::place::bound;
+
+use crate::arguments::Arguments;
+use crate::block::{self, sublet_block, sublet_constraints};
+use crate::boundary::boundary;
+use crate::error::sublet_error;
+use crate::status::sublet_status;
+use crate::workspace::{Needed, sublet_layout};
+
+fn needed(n: usize) -> Needed {
+    Needed::workspace(bound::workspace(n)).and::<Block>(n)
+}
+
+/// The workspace that sublet_lower_bound needs for so many blocks. Linear.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_lower_bound_workspace(
+    block_count: usize,
+    layout: *mut sublet_layout,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        let n = arguments.count(block_count)?;
+        // SAFETY: the header asks for pointers that hold what they are to hold.
+        unsafe { arguments.result(layout)? }.set(needed(n).layout());
+        Ok(())
+    })
+}
+
+/// A lower bound on the peak of every placement of these blocks, in bytes. It is at least the max load, the most bytes
+/// that are alive at one step, and exactly that where there are neither alignments nor pins. `constraints` may be NULL.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_lower_bound(
+    blocks: *const sublet_block,
+    block_count: usize,
+    constraints: *const sublet_constraints,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    lower_bound: *mut u64,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (blocks, constraints, mut room, lower_bound) = unsafe {
+            (
+                arguments.input(blocks, block_count)?,
+                arguments.params(constraints)?,
+                arguments.workspace(workspace, workspace_size, needed(block_count))?,
+                arguments.result(lower_bound)?,
+            )
+        };
+        let blocks = block::blocks(&mut room, blocks)?;
+        let scratch = room.workspace(bound::workspace(block_count));
+        lower_bound.set(bound::lower_bound(blocks, &constraints.into(), scratch)?);
+        Ok(())
+    })
+}

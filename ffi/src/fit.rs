@@ -1,0 +1,319 @@
+//! A network into less memory: swap, then place.
+
+use core::ffi::c_void;
+
+use sublet_core::Block;
+use sublet_core::rewrite::fit::{self, Lengths, Options, Output};
+use sublet_core::rewrite::swap::{Policy, bound};
+use sublet_core::simulate::{Device, Timing};
+use sublet_core::trace::Row;
+use sublet_core::trace::liveness::Stay;
+
+use crate::arguments::{Arguments, Params, counted, plain};
+use crate::block::sublet_block;
+use crate::boundary::boundary;
+use crate::error::{Failure, sublet_error};
+use crate::simulate::{sublet_device, sublet_run, sublet_timing};
+use crate::status::{sublet_status, sublet_status as S};
+use crate::trace::{self, sublet_row, sublet_stay};
+use crate::workspace::{Needed, sublet_layout};
+
+/// How it is decided what leaves the device, and when.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum sublet_policy {
+    /// The one to use: a search, and every other policy but SUBLET_POLICY_LAYER; the best of all.
+    Auto = 0,
+    /// Duration of absence (Zhang et al. 2019).
+    Doa = 1,
+    /// Area of absence.
+    Aoa = 2,
+    /// Weighted duration of absence.
+    Wdoa = 3,
+    /// Submodular weighted duration of absence.
+    Swdoa = 4,
+    /// A mixture of the four, found by Bayesian optimisation.
+    Bayes = 5,
+    /// Out after the last forward reader, in one operator ahead (Jin et al. 2018).
+    Layer = 6,
+}
+
+const POLICIES: [(sublet_policy, Policy); 7] = [
+    (sublet_policy::Auto, Policy::Auto),
+    (sublet_policy::Doa, Policy::Doa),
+    (sublet_policy::Aoa, Policy::Aoa),
+    (sublet_policy::Wdoa, Policy::Wdoa),
+    (sublet_policy::Swdoa, Policy::Swdoa),
+    (sublet_policy::Bayes, Policy::Bayes),
+    (sublet_policy::Layer, Policy::Layer),
+];
+
+/// What a fit is asked for beside the limit. NULL, or all 0 but `struct_size`, is what to use.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_fit_params {
+    /// sizeof(sublet_fit_params).
+    pub struct_size: u32,
+    /// A sublet_policy.
+    pub policy: u32,
+    /// Smaller blocks stay where they are, in bytes; 0 is 1 MiB.
+    pub least_bytes: u64,
+    /// Where random choices begin; the same seed gives the same result everywhere.
+    pub seed: u64,
+    /// How much the search may do for each row, in segments and gaps looked at; 0 is a second for 5,000 rows.
+    pub work: u64,
+}
+
+/// How long the outputs of a fit must be.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct sublet_fit_lengths {
+    /// Rows and timings.
+    pub rows: usize,
+    /// Blocks, names and offsets.
+    pub stays: usize,
+}
+
+/// A network that fits.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_fitted {
+    /// Rows of the rewritten trace, and timings.
+    pub row_count: usize,
+    /// Its stays: blocks, names and offsets.
+    pub stay_count: usize,
+    /// The bytes that the arena takes, within the limit.
+    pub peak: u64,
+    /// The most bytes on the device in the original.
+    pub original_peak: u64,
+    /// How it runs.
+    pub run: sublet_run,
+    /// The sublet_policy that made it.
+    pub policy: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+plain!(sublet_fit_params, sublet_fit_lengths, sublet_fitted);
+// SAFETY: it begins with its size.
+unsafe impl Params for sublet_fit_params {}
+
+impl sublet_fit_params {
+    /// The options, or what the argument at this position holds instead of a policy.
+    fn options(&self, limit: u64, device: Device, position: u32) -> Result<Options, Failure> {
+        let known = POLICIES.iter().find(|&&(number, _)| number as u32 == self.policy);
+        let unknown = Failure::new(S::UnknownValue, position, 0, self.policy.into());
+        let policy = known.map(|&(_, policy)| policy).ok_or(unknown)?;
+        let or = |n: u64, default: u64| if n == 0 { default } else { n };
+        let usual = Options::new(limit, device);
+        Ok(Options {
+            policy,
+            least_bytes: or(self.least_bytes, usual.least_bytes),
+            seed: or(self.seed, usual.seed),
+            work: or(self.work, usual.work),
+            ..usual
+        })
+    }
+}
+
+/// Lengths of the outputs of sublet_fit for this trace.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_fit_lengths_of(
+    rows: *const sublet_row,
+    row_count: usize,
+    block_count: usize,
+    lengths: *mut sublet_fit_lengths,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let rows = unsafe { arguments.input(rows, row_count)? };
+        let block_count = arguments.count(block_count)?;
+        // SAFETY: as above.
+        let lengths = unsafe { arguments.result(lengths)? };
+        // They are sums over rows and blocks, so that the rows need not be held as `core` has them.
+        let mut sum = Lengths::of(&[], block_count);
+        for i in 0..rows.len() {
+            let one = Lengths::of(&[trace::row(rows, i)?], 0);
+            sum = Lengths { rows: sum.rows + one.rows, stays: sum.stays + one.stays };
+        }
+        lengths.set(sublet_fit_lengths { rows: sum.rows, stays: sum.stays });
+        Ok(())
+    })
+}
+
+fn needed(rows: usize, blocks: usize, lengths: Lengths) -> Needed {
+    Needed::workspace(fit::workspace(rows, blocks, lengths))
+        .and::<Row>(rows)
+        .and::<Row>(lengths.rows)
+        .and::<Timing>(lengths.rows)
+        .and::<Block>(lengths.stays)
+        .and::<Stay>(lengths.stays)
+        .and::<u64>(lengths.stays)
+}
+
+/// The workspace that sublet_fit needs for so many rows and block numbers, and outputs of these lengths. Linear.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_fit_workspace(
+    row_count: usize,
+    block_count: usize,
+    row_capacity: usize,
+    stay_capacity: usize,
+    layout: *mut sublet_layout,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        let (rows, blocks) = (arguments.count(row_count)?, arguments.count(block_count)?);
+        let lengths = Lengths { rows: arguments.count(row_capacity)?, stays: arguments.count(stay_capacity)? };
+        // SAFETY: the header asks for pointers that hold what they are to hold.
+        unsafe { arguments.result(layout)? }.set(needed(rows, blocks, lengths).layout());
+        Ok(())
+    })
+}
+
+/// Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
+/// leave for the host while they are not in use. `block_count` is the number of block numbers that the rows use. The
+/// result is placed, timed and verified over iterations that repeat.
+///
+/// `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
+/// `offsets` for `stay_capacity` stays, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may
+/// be NULL. `fitted` tells how many were written.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_fit(
+    rows: *const sublet_row,
+    row_count: usize,
+    block_count: usize,
+    limit: u64,
+    device: *const sublet_device,
+    params: *const sublet_fit_params,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    rewritten: *mut sublet_row,
+    timings: *mut sublet_timing,
+    row_capacity: usize,
+    blocks: *mut sublet_block,
+    names: *mut sublet_stay,
+    offsets: *mut u64,
+    stay_capacity: usize,
+    fitted: *mut sublet_fitted,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (given, device, params, mut room) = unsafe {
+            let given = arguments.input(rows, row_count)?;
+            arguments.count(block_count)?;
+            arguments.skip();
+            counted(row_capacity, 10)?;
+            counted(stay_capacity, 14)?;
+            let (device, params) = (arguments.params(device)?, arguments.params(params)?);
+            let needed = needed(row_count, block_count, Lengths { rows: row_capacity, stays: stay_capacity });
+            (given, device, params, arguments.workspace(workspace, workspace_size, needed)?)
+        };
+        // SAFETY: as above.
+        let (rewritten, timings, blocks, names, offsets, fitted) = unsafe {
+            let rewritten = arguments.output_of(rewritten, row_capacity)?;
+            let timings = arguments.output_if_wanted(timings, row_capacity)?;
+            arguments.skip();
+            let blocks = arguments.output_if_wanted(blocks, stay_capacity)?;
+            let names = arguments.output_if_wanted(names, stay_capacity)?;
+            let offsets = arguments.output_of(offsets, stay_capacity)?;
+            arguments.skip();
+            (rewritten, timings, blocks, names, offsets, arguments.result(fitted)?)
+        };
+        let rows = trace::rows(&mut room, given)?;
+        let lengths = Lengths::of(rows, block_count);
+        for (position, needed, got) in [(8, lengths.rows, row_capacity), (13, lengths.stays, stay_capacity)] {
+            if got < needed {
+                return Err(Failure::new(S::BufferTooSmall, position, needed as u64, got as u64));
+            }
+        }
+        let options = params.options(limit, device.into(), 5)?;
+        let output = Output {
+            rows: room.fill(lengths.rows, Row::default()),
+            timings: room.fill(lengths.rows, Timing::default()),
+            blocks: room.fill(lengths.stays, Block::default()),
+            names: room.fill(lengths.stays, Stay::default()),
+            offsets: room.fill(lengths.stays, 0),
+        };
+        let scratch = room.workspace(fit::workspace(row_count, block_count, lengths));
+        let found = fit::fit(rows, block_count, &options, scratch, output)?;
+        let (schedule, plan) = (&found.schedule, found.schedule.plan());
+        trace::copy(schedule.rows(), rewritten);
+        trace::copy(schedule.timings(), timings);
+        trace::copy(plan.blocks(), blocks);
+        trace::copy(schedule.names(), names);
+        trace::copy(plan.offsets(), offsets);
+        fitted.set(sublet_fitted {
+            row_count: schedule.rows().len(),
+            stay_count: plan.blocks().len(),
+            peak: plan.peak(),
+            original_peak: found.original_peak,
+            run: (*schedule.run()).into(),
+            policy: POLICIES.iter().find(|&&(_, p)| p == found.policy).map_or(0, |&(number, _)| number as u32),
+            reserved: 0,
+        });
+        Ok(())
+    })
+}
+
+fn bound_needed(rows: usize, blocks: usize) -> Needed {
+    Needed::workspace(bound::workspace(rows, blocks)).and::<Row>(rows)
+}
+
+/// The workspace that sublet_load_without_overhead needs for so many rows and block numbers. Linear.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
+    row_count: usize,
+    block_count: usize,
+    layout: *mut sublet_layout,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        let (rows, blocks) = (arguments.count(row_count)?, arguments.count(block_count)?);
+        // SAFETY: the header asks for pointers that hold what they are to hold.
+        unsafe { arguments.result(layout)? }.set(bound_needed(rows, blocks).layout());
+        Ok(())
+    })
+}
+
+/// A lower bound on the bytes on the device in every schedule of swaps that costs no time at all. `device` may be NULL.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_load_without_overhead(
+    rows: *const sublet_row,
+    row_count: usize,
+    block_count: usize,
+    device: *const sublet_device,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    load: *mut u64,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (given, device, mut room, load) = unsafe {
+            let given = arguments.input(rows, row_count)?;
+            arguments.count(block_count)?;
+            let device: Device = arguments.params(device)?.into();
+            let room = arguments.workspace(workspace, workspace_size, bound_needed(row_count, block_count))?;
+            (given, device, room, arguments.result(load)?)
+        };
+        if !device.is_sound() {
+            return Err(Failure::of(S::Device));
+        }
+        let rows = trace::rows(&mut room, given)?;
+        let scratch = room.workspace(bound::workspace(row_count, block_count));
+        load.set(bound::load_without_overhead(rows, block_count, &device, scratch)?);
+        Ok(())
+    })
+}

@@ -1,0 +1,59 @@
+#![cfg_attr(not(any(feature = "std", test)), no_std)]
+#![allow(non_camel_case_types, reason = "types have the names that they have in C")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "what every function asks of its pointers is said once, at the header's top"
+)]
+#![allow(clippy::too_many_arguments, reason = "a C function has the lengths of its arrays beside them")]
+#![allow(clippy::doc_markdown, reason = "the documentation is that of the header, where backticks are noise")]
+#![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+//! The C library of sublet: `core` behind `include/sublet.h`, one file for each noun.
+//!
+//! A call goes three steps. [`boundary`] runs it, so that no panic leaves the library and its error is written;
+//! [`arguments`] turns pointers and lengths into slices, or says what is wrong with them; [`workspace`] cuts the
+//! memory that the caller lends into what `core` asks for. What an exported function holds beside them is the
+//! translation of structs.
+//!
+//! The header is generated from this crate by the test in `header.rs`, documentation carried over.
+
+mod arguments;
+mod boundary;
+#[cfg(test)]
+mod header;
+mod lock;
+mod profile;
+pub mod workspace;
+
+// In the order of the header.
+pub mod version;
+
+pub mod status;
+
+pub mod error;
+
+pub mod block;
+
+pub mod place;
+
+pub mod bound;
+
+pub mod verify;
+
+pub mod trace;
+
+pub mod simulate;
+
+pub mod schedule;
+
+pub mod fit;
+
+pub mod allocator;
+
+/// `core` reaches no panic; the language asks for a handler all the same.
+#[cfg(not(any(feature = "std", test)))]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {
+        core::hint::spin_loop();
+    }
+}

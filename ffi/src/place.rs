@@ -1,0 +1,254 @@
+//! Placement: an offset for every block.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::ops::ControlFlow;
+use core::ptr;
+
+use sublet_core::Block;
+use sublet_core::place::greedy::Order;
+use sublet_core::place::{self, Fit, Options, Solver, Summary};
+
+use crate::arguments::{Arguments, Params, plain};
+use crate::block::{self, sublet_block};
+use crate::boundary::boundary;
+use crate::error::{Failure, sublet_error};
+use crate::status::{sublet_status, sublet_status as S};
+use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
+
+/// A method of placement.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum sublet_solver {
+    /// The one to use: the portfolio, and where it leaves a gap the search.
+    Auto = 0,
+    /// The heuristics, the best of them.
+    Portfolio = 1,
+    /// Exact.
+    Search = 2,
+    /// Skylines from many starts.
+    Multistart = 3,
+    /// Best fit on offset lines (Sekiyama et al. 2018).
+    BestFit = 4,
+    /// Weighted interval colouring (Zhang et al. 2019), first fit.
+    ColoringFirstFit = 5,
+    /// Weighted interval colouring, best fit.
+    ColoringBestFit = 6,
+    /// Largest first, first fit.
+    SizeFirstFit = 7,
+    /// Largest first, best fit.
+    SizeBestFit = 8,
+    /// Largest first, of equals the longest, first fit.
+    SizeLifetimeFirstFit = 9,
+    /// Largest first, of equals the longest, best fit.
+    SizeLifetimeBestFit = 10,
+    /// Largest product of size and lifetime first, first fit.
+    AreaFirstFit = 11,
+    /// Largest product of size and lifetime first, best fit.
+    AreaBestFit = 12,
+    /// Longest first, first fit.
+    LifetimeFirstFit = 13,
+    /// Longest first, best fit.
+    LifetimeBestFit = 14,
+    /// Earliest first, first fit.
+    StartFirstFit = 15,
+    /// Earliest first, best fit.
+    StartBestFit = 16,
+}
+
+use sublet_solver as N;
+
+/// What each solver is here, in `core`, and to people.
+const SOLVERS: [(N, Solver, &CStr); 17] = [
+    (N::Auto, Solver::Auto, c"auto"),
+    (N::Portfolio, Solver::Portfolio, c"portfolio"),
+    (N::Search, Solver::Search, c"search"),
+    (N::Multistart, Solver::Multistart, c"multistart"),
+    (N::BestFit, Solver::BestFit, c"best-fit"),
+    (N::ColoringFirstFit, Solver::Coloring(Fit::First), c"coloring-first-fit"),
+    (N::ColoringBestFit, Solver::Coloring(Fit::Best), c"coloring-best-fit"),
+    (N::SizeFirstFit, Solver::Greedy(Order::Size, Fit::First), c"size-first-fit"),
+    (N::SizeBestFit, Solver::Greedy(Order::Size, Fit::Best), c"size-best-fit"),
+    (N::SizeLifetimeFirstFit, Solver::Greedy(Order::SizeLifetime, Fit::First), c"size-lifetime-first-fit"),
+    (N::SizeLifetimeBestFit, Solver::Greedy(Order::SizeLifetime, Fit::Best), c"size-lifetime-best-fit"),
+    (N::AreaFirstFit, Solver::Greedy(Order::Area, Fit::First), c"area-first-fit"),
+    (N::AreaBestFit, Solver::Greedy(Order::Area, Fit::Best), c"area-best-fit"),
+    (N::LifetimeFirstFit, Solver::Greedy(Order::Lifetime, Fit::First), c"lifetime-first-fit"),
+    (N::LifetimeBestFit, Solver::Greedy(Order::Lifetime, Fit::Best), c"lifetime-best-fit"),
+    (N::StartFirstFit, Solver::Greedy(Order::Start, Fit::First), c"start-first-fit"),
+    (N::StartBestFit, Solver::Greedy(Order::Start, Fit::Best), c"start-best-fit"),
+];
+
+/// What a placement has reached.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_placement {
+    /// The highest end of a block, in bytes: what the arena takes. UINT64_MAX as long as there is no plan.
+    pub peak: u64,
+    /// What no placement can be below, in bytes; the plan is optimal when the peak is that.
+    pub lower_bound: u64,
+    /// Nodes that the search has looked at.
+    pub nodes: u64,
+    /// The sublet_solver that made the placement; of a portfolio the member that won.
+    pub solver: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// Is told of progress, and ends the work by returning another value than 0: the call then returns the best it has.
+/// It must return; neither an exception nor longjmp may leave it.
+pub type sublet_watch = Option<unsafe extern "C" fn(context: *mut c_void, best: *const sublet_placement) -> i32>;
+
+/// What a placement is asked for. All 0 but `struct_size` is what to use.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sublet_place_params {
+    /// sizeof(sublet_place_params).
+    pub struct_size: u32,
+    /// A sublet_solver.
+    pub solver: u32,
+    /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+    pub alignment: u64,
+    /// Where the arena ends, in bytes; 0 is no constraint. Within it nothing better is looked for.
+    pub capacity: u64,
+    /// Where random choices begin; the same seed gives the same plan everywhere.
+    pub seed: u64,
+    /// How much the many starts may do, in blocks placed; 0 is enough for most networks, in a fraction of a second.
+    pub work: u64,
+    /// How many nodes of its tree the search may look at; 0 is enough for most hard instances, in about a second.
+    pub nodes: u64,
+    /// Is told of progress; or NULL.
+    pub watch: sublet_watch,
+    /// What `watch` is called with.
+    pub watch_context: *mut c_void,
+}
+
+plain!(sublet_placement, sublet_place_params);
+// SAFETY: it begins with its size.
+unsafe impl Params for sublet_place_params {}
+
+impl sublet_place_params {
+    fn options(&self) -> Options {
+        let or = |n: u64, default: u64| if n == 0 { default } else { n };
+        let Options { seed, work, nodes, .. } = Options::default();
+        Options {
+            constraints: block::constraints(self.alignment, self.capacity),
+            seed: or(self.seed, seed),
+            work: or(self.work, work),
+            nodes: or(self.nodes, nodes),
+        }
+    }
+}
+
+/// The solver of this number, or what the argument at this position holds instead.
+pub(crate) fn solver(number: u32, position: u32) -> Result<Solver, Failure> {
+    let known = SOLVERS.iter().find(|&&(n, ..)| n as u32 == number);
+    known.map(|&(_, solver, _)| solver).ok_or(Failure::new(S::UnknownValue, position, 0, number.into()))
+}
+
+impl From<Summary> for sublet_placement {
+    fn from(Summary { peak, lower_bound, solver, nodes }: Summary) -> Self {
+        let number = SOLVERS.iter().find(|&&(_, s, _)| s == solver).map_or(N::Auto, |&(number, ..)| number);
+        Self { peak, lower_bound, nodes, solver: number as u32, reserved: 0 }
+    }
+}
+
+/// Where pointers have 32 bits: the most blocks for which the square that the search keeps can be counted.
+const MOST_SEARCHED: usize = if usize::BITS < 64 { 1 << 14 } else { MOST_COUNTED };
+
+/// Memory that placing `n` blocks takes.
+fn needed(solver: Solver, n: usize, position: u32) -> Result<Needed, Failure> {
+    if matches!(solver, Solver::Search) && n > MOST_SEARCHED {
+        return Err(Failure::new(S::LengthOverflow, position, MOST_SEARCHED as u64, n as u64));
+    }
+    Ok(Needed::workspace(place::workspace_of(solver, n)).and::<Block>(n))
+}
+
+/// What people call a solver, or NULL where the number is none. It lives as long as the program.
+#[unsafe(no_mangle)]
+pub extern "C" fn sublet_solver_name(solver: u32) -> *const c_char {
+    SOLVERS.iter().find(|(number, ..)| *number as u32 == solver).map_or(ptr::null(), |(_, _, name)| name.as_ptr())
+}
+
+/// The workspace that sublet_place needs for so many blocks and these parameters, which may be NULL. Linear in the
+/// number of blocks, but where the search may run: that is SUBLET_SOLVER_SEARCH, and SUBLET_SOLVER_AUTO up to 6000.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_place_workspace(
+    block_count: usize,
+    params: *const sublet_place_params,
+    layout: *mut sublet_layout,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        let n = arguments.count(block_count)?;
+        // SAFETY: the header asks for pointers that hold what they are to hold.
+        let (params, layout) = unsafe { (arguments.params(params)?, arguments.result(layout)?) };
+        layout.set(needed(solver(params.solver, 1)?, n, 0)?.layout());
+        Ok(())
+    })
+}
+
+/// Gives every block an offset, so that blocks that are alive together share no address.
+///
+/// `params` may be NULL. `offsets` has room for one offset for each block. `placement` may be NULL; it is written where
+/// the status is SUBLET_STATUS_OK. With SUBLET_STATUS_OVER_CAPACITY the best placement that was found is in `offsets`.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_place(
+    blocks: *const sublet_block,
+    block_count: usize,
+    params: *const sublet_place_params,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    offsets: *mut u64,
+    placement: *mut sublet_placement,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (blocks, params) = unsafe { (arguments.input(blocks, block_count)?, arguments.params(params)?) };
+        let solver = solver(params.solver, 2)?;
+        let needed = needed(solver, block_count, 1)?;
+        // SAFETY: as above.
+        let (mut room, offsets, placement) = unsafe {
+            (
+                arguments.workspace(workspace, workspace_size, needed)?,
+                arguments.output_of(offsets, block_count)?,
+                arguments.optional(placement)?,
+            )
+        };
+        let blocks = block::blocks(&mut room, blocks)?;
+        // Methods that contain others may ask once more: who has ended it is not asked again.
+        let mut ended = false;
+        let mut watch = |best: &Summary| {
+            let best = sublet_placement::from(*best);
+            if let (false, Some(watch)) = (ended, params.watch) {
+                // SAFETY: the header asks for a function that takes these two and returns.
+                ended = unsafe { watch(params.watch_context, &raw const best) } != 0;
+            }
+            if ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let scratch = room.workspace(place::workspace_of(solver, block_count));
+        let summary = place::place_watched(solver, blocks, &params.options(), scratch, offsets, &mut watch)?;
+        placement.set(summary.into());
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_solver_of_core_has_its_number_and_name() {
+        for solver in Solver::all() {
+            let same: Vec<_> = SOLVERS.iter().filter(|&&(_, s, _)| s == solver).collect();
+            assert_eq!(same.len(), 1, "{solver:?}");
+            assert_eq!(same[0].2.to_str(), Ok(solver.name()));
+        }
+        assert!(SOLVERS.iter().enumerate().all(|(i, &(number, ..))| number as usize == i));
+        assert_eq!(Solver::all().count(), SOLVERS.len());
+    }
+}

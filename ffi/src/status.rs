@@ -1,0 +1,192 @@
+//! What every function returns.
+
+use core::ffi::{CStr, c_char};
+
+/// How a call ended. 0 is success; a number keeps its meaning in all versions.
+///
+/// Beside each status stands what the fields `index`, `needed` and `got` of a sublet_error mean; those that are not
+/// named are 0. Arguments are counted from 0, as are blocks and rows.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum sublet_status {
+    /// Success.
+    Ok = 0,
+    /// A fault of the library, which it has survived. What the call was to write is undefined.
+    Panicked = 1,
+    /// A failure that this version of the C library has no name for.
+    Unnamed = 2,
+
+    /// Argument `index` is NULL, and its length is not 0.
+    NullPointer = 10,
+    /// Argument `index` is not aligned to `needed` bytes.
+    MisalignedPointer = 11,
+    /// The length in argument `index`, `got`, is more than can be addressed or counted; `needed` is the most.
+    LengthOverflow = 12,
+    /// Arguments `index` and `got` share memory, and one of them is written.
+    OverlappingBuffers = 13,
+    /// `struct_size` of argument `index` is `got`; it is at least 4 and at most `needed`.
+    StructSize = 14,
+    /// Argument `index` has a field at byte `got` that this version does not know, and it is not 0.
+    UnknownField = 15,
+    /// Argument `index` holds `got`, which is none of the values of its enum.
+    UnknownValue = 16,
+    /// The workspace, argument `index`, has `got` bytes; `needed` are enough.
+    WorkspaceTooSmall = 17,
+    /// Argument `index` has room for `got` elements; `needed` are enough.
+    BufferTooSmall = 18,
+
+    /// `needed` blocks are more than the `got` that can be planned.
+    TooManyBlocks = 30,
+    /// Block `index` has size 0.
+    ZeroSize = 31,
+    /// Block `index` begins at step `needed` and ends at `got`, not later.
+    EmptyLifetime = 32,
+    /// The alignment `got` of block `index`, or of all blocks where `index` is UINT32_MAX, is not a power of two.
+    Alignment = 33,
+    /// Block `index` is pinned at `got`, which is not a multiple of its alignment `needed`.
+    PinMisaligned = 34,
+    /// The pinned blocks `index` and `got` are alive together and share an address.
+    PinsOverlap = 35,
+    /// Up to block `index`, the bytes that a plan may take do not fit in 64 bits.
+    SizeOverflow = 36,
+    /// Block `index` has flags, `got`, that this version does not know.
+    BlockFlags = 37,
+
+    /// No plan within the capacity, `got`, was found; the best has the peak `needed` and is in the offsets.
+    OverCapacity = 50,
+
+    /// Invalid plan: block `index` at offset `got` ends beyond 64 bits.
+    PlanEndOverflow = 60,
+    /// Invalid plan: block `index` ends at `needed`, above the capacity `got`.
+    PlanOverCapacity = 61,
+    /// Invalid plan: blocks `index` and `got` are both alive at step `needed` and share an address.
+    PlanOverlap = 62,
+    /// Invalid plan: block `index` has the offset `got`, not a multiple of its alignment `needed`.
+    PlanMisaligned = 63,
+    /// Invalid plan: block `index` has the offset `got`, but is pinned at `needed`.
+    PlanMoved = 64,
+
+    /// Row `index`: its time is before that of the row above it.
+    RowTimeBackwards = 80,
+    /// Row `index`: a malloc of no bytes.
+    RowZeroSize = 81,
+    /// Row `index`: a malloc of a block that is allocated.
+    RowAllocatedTwice = 82,
+    /// Row `index`: a free of a block that is not allocated.
+    RowFreeWithoutMalloc = 83,
+    /// Row `index`: a read, write or copy of a block that is not allocated.
+    RowAccessWithoutMalloc = 84,
+    /// Row `index`: a later malloc of a block with another size than the first.
+    RowSizeChanged = 85,
+    /// Row `index`: a block number at or above the number of blocks.
+    RowUnknownBlock = 86,
+    /// More rows than steps can be counted.
+    RowTooManyRows = 87,
+    /// Row `index` of an original: a copy, a second malloc, or an operator whose accesses do not stand together.
+    RowNotRecorded = 88,
+    /// Row `index` of a rewritten trace: not the access that comes next in the original.
+    RowOtherAccess = 89,
+    /// Row `index` of a rewritten trace: the operator has no such row between its accesses in the original.
+    RowInsideOperator = 90,
+    /// Row `index` of a rewritten trace: a read of another value than in the original.
+    RowOtherValue = 91,
+    /// Row `index` of a rewritten trace: a copy of a block that is not on the host.
+    RowNotOnHost = 92,
+    /// The rewritten trace ends at row `index`, before the original's last access.
+    RowAccessesMissing = 93,
+    /// At row `index`, the end: a persistent block is not where it has to be, or not with its value.
+    RowEndNotRestored = 94,
+    /// Row `index`: `got` is no event, or no kind of operator.
+    RowUnknownValue = 95,
+
+    /// A device whose bandwidths or latencies are no times to compute with.
+    Device = 110,
+    /// The blocks that are swapped take `needed` bytes on the host, which can hold `got`.
+    HostTooSmall = 111,
+    /// Nothing that was tried stays within `got` bytes; `needed` are enough.
+    OverLimit = 112,
+
+    /// No hole of the range holds `needed` bytes; the largest has `got`.
+    OutOfMemory = 130,
+    /// No live block begins at `got`.
+    NotAllocated = 131,
+    /// More blocks are alive at once, `needed`, than there is room for, `got`.
+    TooManyLive = 132,
+    /// The iteration has more mallocs and frees, `needed`, than there is room for, `got`.
+    TooManyEvents = 133,
+    /// The record has room for `got` rows; `needed` are enough so far.
+    RecordFull = 134,
+    /// There is no memory for `needed` bytes of a range or of bookkeeping.
+    NoRawMemory = 135,
+    /// This library was built without the standard library, and cannot.
+    Unavailable = 136,
+}
+
+use sublet_status as S;
+
+/// What a status means, in a few words of English; never NULL. It lives as long as the program.
+#[unsafe(no_mangle)]
+pub extern "C" fn sublet_status_string(status: i32) -> *const c_char {
+    words(status).as_ptr()
+}
+
+/// The words for a number, which may be none of ours.
+pub(crate) fn words(status: i32) -> &'static CStr {
+    WORDS.iter().find(|(s, _)| *s as i32 == status).map_or(c"not a status of this version", |(_, words)| words)
+}
+
+/// Every status with its words.
+const WORDS: [(S, &CStr); 52] = [
+    (S::Ok, c"success"),
+    (S::Panicked, c"a fault of the library"),
+    (S::Unnamed, c"a failure that the C library has no name for"),
+    (S::NullPointer, c"an argument is NULL"),
+    (S::MisalignedPointer, c"an argument is not aligned"),
+    (S::LengthOverflow, c"a length is more than can be addressed or counted"),
+    (S::OverlappingBuffers, c"two arguments share memory that is written"),
+    (S::StructSize, c"the struct_size of an argument is impossible"),
+    (S::UnknownField, c"an argument has a field that this version does not know"),
+    (S::UnknownValue, c"an argument is none of the values of its enum"),
+    (S::WorkspaceTooSmall, c"the workspace is too small"),
+    (S::BufferTooSmall, c"an output is too small"),
+    (S::TooManyBlocks, c"more blocks than can be planned"),
+    (S::ZeroSize, c"a block has size 0"),
+    (S::EmptyLifetime, c"a block has an empty lifetime"),
+    (S::Alignment, c"an alignment is not a power of two"),
+    (S::PinMisaligned, c"a pinned offset breaks the block's alignment"),
+    (S::PinsOverlap, c"two pinned blocks share an address"),
+    (S::SizeOverflow, c"the sizes add up to more than 64 bits hold"),
+    (S::BlockFlags, c"a block has flags that this version does not know"),
+    (S::OverCapacity, c"no plan within the capacity was found"),
+    (S::PlanEndOverflow, c"invalid plan: a block ends beyond 64 bits"),
+    (S::PlanOverCapacity, c"invalid plan: a block ends above the capacity"),
+    (S::PlanOverlap, c"invalid plan: two blocks share an address"),
+    (S::PlanMisaligned, c"invalid plan: an offset breaks an alignment"),
+    (S::PlanMoved, c"invalid plan: a pinned block is elsewhere"),
+    (S::RowTimeBackwards, c"a row's time is before that of the row above it"),
+    (S::RowZeroSize, c"a row allocates 0 bytes"),
+    (S::RowAllocatedTwice, c"a row allocates a block that is allocated"),
+    (S::RowFreeWithoutMalloc, c"a row frees a block that is not allocated"),
+    (S::RowAccessWithoutMalloc, c"a row accesses a block that is not allocated"),
+    (S::RowSizeChanged, c"a row allocates a block again with another size"),
+    (S::RowUnknownBlock, c"a row's block is not below the number of blocks"),
+    (S::RowTooManyRows, c"more rows than steps can be counted"),
+    (S::RowNotRecorded, c"a row of the original is not as recorded"),
+    (S::RowOtherAccess, c"a row is not the access that comes next in the original"),
+    (S::RowInsideOperator, c"a row stands inside an operator that has none there in the original"),
+    (S::RowOtherValue, c"a row reads another value than in the original"),
+    (S::RowNotOnHost, c"a row copies a block that is not on the host"),
+    (S::RowAccessesMissing, c"accesses of the original are missing"),
+    (S::RowEndNotRestored, c"a persistent block is not restored at the end"),
+    (S::RowUnknownValue, c"a row holds a value that is no event, or no kind of operator"),
+    (S::Device, c"the device has no times to compute with"),
+    (S::HostTooSmall, c"what is swapped does not fit on the host"),
+    (S::OverLimit, c"nothing that was tried stays within the limit"),
+    (S::OutOfMemory, c"no hole of the range is large enough"),
+    (S::NotAllocated, c"no live block begins at this address"),
+    (S::TooManyLive, c"more blocks are alive at once than there is room for"),
+    (S::TooManyEvents, c"the iteration has more mallocs and frees than there is room for"),
+    (S::RecordFull, c"the record is full"),
+    (S::NoRawMemory, c"there is no memory for the range or the bookkeeping"),
+    (S::Unavailable, c"not without the standard library"),
+];

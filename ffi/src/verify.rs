@@ -1,0 +1,81 @@
+//! The proof that a plan is valid.
+
+use core::ffi::c_void;
+
+use sublet_core::{Block, verify};
+
+use crate::arguments::{Arguments, plain};
+use crate::block::{self, sublet_block, sublet_constraints};
+use crate::boundary::boundary;
+use crate::error::sublet_error;
+use crate::status::sublet_status;
+use crate::workspace::{Needed, sublet_layout};
+
+/// What is known of a plan that has been proved valid.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_certificate {
+    /// The bytes that the arena takes: the highest end of a block.
+    pub peak: u64,
+    /// The most bytes that are alive at one step: no plan has a lower peak, so that an equal one is optimal.
+    pub max_load: u64,
+}
+
+plain!(sublet_certificate);
+
+fn needed(n: usize) -> Needed {
+    Needed::workspace(verify::workspace(n)).and::<Block>(n)
+}
+
+/// The workspace that sublet_verify needs for so many blocks. Linear.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_verify_workspace(
+    block_count: usize,
+    layout: *mut sublet_layout,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        let n = arguments.count(block_count)?;
+        // SAFETY: the header asks for pointers that hold what they are to hold.
+        unsafe { arguments.result(layout)? }.set(needed(n).layout());
+        Ok(())
+    })
+}
+
+/// Proves that `offsets`, one for each block, is a valid plan, or says in `error` which constraint it breaks: the
+/// statuses SUBLET_STATUS_PLAN_... are those of an invalid plan. It shares no code with the planners.
+///
+/// `constraints` may be NULL, and so may `certificate`. O(n log n).
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_verify(
+    blocks: *const sublet_block,
+    block_count: usize,
+    offsets: *const u64,
+    constraints: *const sublet_constraints,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    certificate: *mut sublet_certificate,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (blocks, offsets, constraints, mut room, certificate) = unsafe {
+            (
+                arguments.input(blocks, block_count)?,
+                arguments.input_of(offsets, block_count)?,
+                arguments.params(constraints)?,
+                arguments.workspace(workspace, workspace_size, needed(block_count))?,
+                arguments.optional(certificate)?,
+            )
+        };
+        let blocks = block::blocks(&mut room, blocks)?;
+        let scratch = room.workspace(verify::workspace(block_count));
+        let plan = verify::verify(blocks, offsets, &constraints.into(), scratch)?;
+        certificate.set(sublet_certificate { peak: plan.peak(), max_load: plan.max_load() });
+        Ok(())
+    })
+}

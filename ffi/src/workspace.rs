@@ -1,0 +1,146 @@
+//! The memory that the caller lends for one call: how much of it, and what lies where.
+//!
+//! `core` works on its own structs, and on a slice of words and one of indices. All of it is cut from one piece, the
+//! most aligned first, so that nothing is lost in between and the size is the same in every program.
+
+use core::convert::Infallible;
+use core::mem::MaybeUninit;
+use core::slice;
+
+use sublet_core::{Workspace, WorkspaceLen};
+
+/// What to ask an allocator for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct sublet_layout {
+    /// Bytes.
+    pub size: usize,
+    /// Alignment in bytes, a power of two; what malloc returns is aligned so.
+    pub alignment: usize,
+}
+
+crate::arguments::plain!(sublet_layout);
+
+/// The most blocks or rows that a workspace is told for; where pointers have 32 bits, more would not fit anyway.
+pub(crate) const MOST_COUNTED: usize = if usize::BITS < 64 { 1 << 20 } else { sublet_core::block::MAX_BLOCKS };
+
+/// How much memory a call takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needed {
+    words: usize,
+}
+
+impl Needed {
+    pub(crate) const fn workspace(len: WorkspaceLen) -> Self {
+        Self { words: len.words + len.indices.div_ceil(2) }
+    }
+
+    /// And `n` values of a type.
+    pub(crate) const fn and<T>(self, n: usize) -> Self {
+        Self { words: self.words + words_of::<T>(n) }
+    }
+
+    pub(crate) const fn bytes(self) -> usize {
+        self.words * size_of::<u64>()
+    }
+
+    pub(crate) const fn layout(self) -> sublet_layout {
+        sublet_layout { size: self.bytes(), alignment: align_of::<u64>() }
+    }
+}
+
+const fn words_of<T>(n: usize) -> usize {
+    (n * size_of::<T>()).div_ceil(size_of::<u64>())
+}
+
+/// Memory that has been lent, and is being cut.
+pub(crate) struct Room<'a> {
+    words: &'a mut [u64],
+}
+
+impl<'a> Room<'a> {
+    pub(crate) const fn new(words: &'a mut [u64]) -> Self {
+        Self { words }
+    }
+
+    /// A slice of `n` values, each made by `make` from its index.
+    ///
+    /// What [`Needed`] has been told of is there; of what it has not been told, as much as there is.
+    pub(crate) fn slice<T: Copy, E>(
+        &mut self,
+        n: usize,
+        mut make: impl FnMut(usize) -> Result<T, E>,
+    ) -> Result<&'a mut [T], E> {
+        const { assert!(align_of::<T>() <= align_of::<u64>()) };
+        let words = words_of::<T>(n);
+        debug_assert!(words <= self.words.len());
+        let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words).unwrap_or_default();
+        self.words = back;
+        let n = if front.is_empty() { 0 } else { n };
+        let begin = front.as_mut_ptr().cast::<MaybeUninit<T>>();
+        // SAFETY: the words hold n values, are aligned for them, and nobody else has them.
+        let values = unsafe { slice::from_raw_parts_mut(begin, n) };
+        for (i, value) in values.iter_mut().enumerate() {
+            value.write(make(i)?);
+        }
+        // SAFETY: all have been written.
+        Ok(unsafe { slice::from_raw_parts_mut(begin.cast::<T>(), n) })
+    }
+
+    /// A slice of `n` times the same value.
+    pub(crate) fn fill<T: Copy>(&mut self, n: usize, value: T) -> &'a mut [T] {
+        self.slice(n, |_| Ok::<T, Infallible>(value)).unwrap_or_else(|never| match never {})
+    }
+
+    /// Room for one value that is written later; none if there is too little.
+    pub(crate) fn uninit<T>(&mut self) -> Option<&'a mut MaybeUninit<T>> {
+        const { assert!(align_of::<T>() <= align_of::<u64>()) };
+        let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words_of::<T>(1))?;
+        self.words = back;
+        // SAFETY: the words hold the value, are aligned for it, and nobody else has them.
+        Some(unsafe { &mut *front.as_mut_ptr().cast::<MaybeUninit<T>>() })
+    }
+
+    /// What is left: the words first, then indices.
+    pub(crate) fn parts(self, len: WorkspaceLen) -> (&'a mut [u64], &'a mut [u32]) {
+        let (words, indices) = self.words.split_at_mut_checked(len.words).unwrap_or_default();
+        // SAFETY: a word holds two indices, any bytes are one, and alignment only falls.
+        let indices = unsafe { slice::from_raw_parts_mut(indices.as_mut_ptr().cast::<u32>(), indices.len() * 2) };
+        (words, indices)
+    }
+
+    /// What is left, as `core` takes it for a call.
+    pub(crate) fn workspace(self, len: WorkspaceLen) -> Workspace<'a> {
+        let (words, indices) = self.parts(len);
+        Workspace::new(words, indices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_needed_is_what_is_cut() {
+        for n in 0..9 {
+            let len = WorkspaceLen { words: n, indices: 3 * n };
+            let needed = Needed::workspace(len).and::<[u64; 2]>(n).and::<u32>(n).and::<[u32; 3]>(n);
+            let mut memory = vec![u64::MAX; needed.bytes() / 8];
+            let mut room = Room::new(&mut memory);
+            let pairs = room.slice(n, |i| Ok::<_, Infallible>([i as u64, 7])).unwrap();
+            let single = room.slice(n, u32::try_from).unwrap();
+            let triples = room.slice(n, |_| Ok::<_, Infallible>([1u32, 2, 3])).unwrap();
+            let _ = room.workspace(len);
+            assert!(pairs.iter().enumerate().all(|(i, p)| *p == [i as u64, 7]));
+            assert!(single.iter().enumerate().all(|(i, s)| *s as usize == i));
+            assert!(triples.iter().all(|t| *t == [1, 2, 3]) && triples.len() == n);
+        }
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_made_ends_it() {
+        let mut memory = [0; 4];
+        let made = Room::new(&mut memory).slice(4, |i| if i < 2 { Ok(i as u64) } else { Err(i) });
+        assert_eq!(made, Err(2));
+    }
+}

@@ -1,0 +1,264 @@
+// sublet for C++17: owners, exceptions, and a memory resource over the functions of sublet.h, which explains them.
+#ifndef SUBLET_HPP
+#define SUBLET_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sublet.h"
+
+namespace sublet {
+
+// An error as a sentence: what std::exception::what() of an `exception` is.
+inline std::string to_string(const sublet_error &error) {
+    std::size_t needed = 0;
+    (void)sublet_format_error(&error, nullptr, 0, &needed);
+    std::string text(needed, '\0');
+    (void)sublet_format_error(&error, text.data(), text.size(), nullptr);
+    if (!text.empty()) {
+        text.pop_back();
+    }
+    return text;
+}
+
+// A call that failed.
+class exception : public std::runtime_error {
+  public:
+    explicit exception(const sublet_error &error) : std::runtime_error(to_string(error)), error_(error) {}
+    const sublet_error &error() const noexcept { return error_; }
+    sublet_status status() const noexcept { return static_cast<sublet_status>(error_.status); }
+
+  private:
+    sublet_error error_;
+};
+
+// Throws what a failed call has told.
+inline void check(sublet_status status, const sublet_error &error) {
+    if (status != SUBLET_STATUS_OK) {
+        throw exception(error);
+    }
+}
+
+// Parameters of a C struct, all of whose fields are at their defaults.
+template <class Params>
+Params params() noexcept {
+    Params made{};
+    made.struct_size = sizeof made;
+    return made;
+}
+
+namespace detail {
+
+// Memory for one call: words, because that is how it has to be aligned.
+inline std::vector<std::uint64_t> workspace(const sublet_layout &layout) {
+    return std::vector<std::uint64_t>(layout.size / sizeof(std::uint64_t));
+}
+
+}  // namespace detail
+
+// Offsets for blocks, proved valid.
+struct plan {
+    std::vector<std::uint64_t> offsets;
+    // The bytes that the arena takes, and the most that are alive at one step: if equal, no plan is better.
+    std::uint64_t peak;
+    std::uint64_t max_load;
+};
+
+// Proves that offsets, one for each block, are a valid plan; throws the constraint that they break.
+inline sublet_certificate verify(const std::vector<sublet_block> &blocks, const std::vector<std::uint64_t> &offsets,
+                                 const sublet_constraints &constraints = params<sublet_constraints>()) {
+    if (offsets.size() != blocks.size()) {
+        throw exception({SUBLET_STATUS_BUFFER_TOO_SMALL, 2, blocks.size(), offsets.size()});
+    }
+    sublet_error error;
+    sublet_layout layout;
+    check(sublet_verify_workspace(blocks.size(), &layout, &error), error);
+    auto workspace = detail::workspace(layout);
+    sublet_certificate certificate;
+    check(sublet_verify(blocks.data(), blocks.size(), offsets.data(), &constraints, workspace.data(), layout.size,
+                        &certificate, &error),
+          error);
+    return certificate;
+}
+
+// Gives every block an offset, and proves the plan.
+inline plan place(const std::vector<sublet_block> &blocks,
+                  const sublet_place_params &asked = params<sublet_place_params>()) {
+    sublet_error error;
+    sublet_layout layout;
+    check(sublet_place_workspace(blocks.size(), &asked, &layout, &error), error);
+    auto workspace = detail::workspace(layout);
+    std::vector<std::uint64_t> offsets(blocks.size());
+    check(sublet_place(blocks.data(), blocks.size(), &asked, workspace.data(), layout.size, offsets.data(), nullptr,
+                       &error),
+          error);
+    auto constraints = params<sublet_constraints>();
+    constraints.alignment = asked.alignment;
+    constraints.capacity = asked.capacity;
+    const auto certificate = verify(blocks, offsets, constraints);
+    return {std::move(offsets), certificate.peak, certificate.max_load};
+}
+
+// An allocator that learns; all threads may use it, but for moving and destroying it.
+class allocator {
+  public:
+    explicit allocator(const sublet_allocator_params &asked)
+        : alignment_(asked.alignment == 0 ? 256 : asked.alignment) {
+        sublet_error error;
+        check(sublet_allocator_create(&asked, nullptr, 0, &handle_, &error), error);
+    }
+    allocator(allocator &&other) noexcept
+        : handle_(std::exchange(other.handle_, nullptr)), alignment_(other.alignment_) {}
+    allocator &operator=(allocator &&other) noexcept {
+        std::swap(handle_, other.handle_);
+        std::swap(alignment_, other.alignment_);
+        return *this;
+    }
+    ~allocator() { sublet_allocator_destroy(handle_); }
+
+    // Memory; throws if there is none.
+    void *malloc(std::size_t bytes) {
+        void *pointer = nullptr;
+        sublet_error error;
+        check(sublet_malloc(handle_, bytes, &pointer, &error), error);
+        return pointer;
+    }
+    // Memory, or nullptr.
+    void *try_malloc(std::size_t bytes) noexcept {
+        void *pointer = nullptr;
+        return sublet_malloc(handle_, bytes, &pointer, nullptr) == SUBLET_STATUS_OK ? pointer : nullptr;
+    }
+    // Gives memory back; throws if none begins there.
+    void free(void *pointer) {
+        sublet_error error;
+        check(sublet_free(handle_, pointer, &error), error);
+    }
+    // Gives memory back; whether any began there.
+    bool try_free(void *pointer) noexcept { return sublet_free(handle_, pointer, nullptr) == SUBLET_STATUS_OK; }
+
+    void iteration_begin() {
+        sublet_error error;
+        check(sublet_iteration_begin(handle_, &error), error);
+    }
+    // Throws why there is no plan; the allocator goes on without one.
+    void iteration_end() {
+        sublet_error error;
+        check(sublet_iteration_end(handle_, &error), error);
+    }
+    void interrupt() {
+        sublet_error error;
+        check(sublet_interrupt(handle_, &error), error);
+    }
+    void resume() {
+        sublet_error error;
+        check(sublet_resume(handle_, &error), error);
+    }
+
+    // Follows a plan that was made elsewhere.
+    void adopt(const std::vector<sublet_block> &blocks, const std::vector<std::uint64_t> &offsets) {
+        if (offsets.size() != blocks.size()) {
+            throw exception({SUBLET_STATUS_BUFFER_TOO_SMALL, 3, blocks.size(), offsets.size()});
+        }
+        sublet_error error;
+        sublet_layout layout;
+        check(sublet_verify_workspace(blocks.size(), &layout, &error), error);
+        auto workspace = detail::workspace(layout);
+        check(sublet_adopt(handle_, blocks.data(), blocks.size(), offsets.data(), workspace.data(), layout.size, &error),
+              error);
+    }
+
+    sublet_statistics statistics() const {
+        sublet_statistics statistics;
+        sublet_error error;
+        check(sublet_stats(handle_, &statistics, &error), error);
+        return statistics;
+    }
+
+    void trace_begin() {
+        sublet_error error;
+        check(sublet_trace_begin(handle_, &error), error);
+    }
+    void trace_end() {
+        sublet_error error;
+        check(sublet_trace_end(handle_, &error), error);
+    }
+    // The trace as CSV, once it has ended.
+    std::string export_trace() const {
+        sublet_error error;
+        std::size_t needed = 0;
+        check(sublet_export_trace(handle_, nullptr, 0, &needed, &error), error);
+        std::string text(needed, '\0');
+        check(sublet_export_trace(handle_, text.data(), text.size(), nullptr, &error), error);
+        text.pop_back();
+        return text;
+    }
+
+    // What every address is a multiple of.
+    std::size_t alignment() const noexcept { return static_cast<std::size_t>(alignment_); }
+    sublet_allocator *handle() const noexcept { return handle_; }
+
+  private:
+    sublet_allocator *handle_ = nullptr;
+    std::uint64_t alignment_;
+};
+
+// An iteration, as long as the scope lasts. That there is no plan after it, the statistics tell.
+class iteration {
+  public:
+    explicit iteration(allocator &owner) : owner_(owner) { owner_.iteration_begin(); }
+    iteration(const iteration &) = delete;
+    iteration &operator=(const iteration &) = delete;
+    ~iteration() { (void)sublet_iteration_end(owner_.handle(), nullptr); }
+
+  private:
+    allocator &owner_;
+};
+
+// Requests that are no part of the plan, as long as the scope lasts.
+class interruption {
+  public:
+    explicit interruption(allocator &owner) : owner_(owner) { owner_.interrupt(); }
+    interruption(const interruption &) = delete;
+    interruption &operator=(const interruption &) = delete;
+    ~interruption() { (void)sublet_resume(owner_.handle(), nullptr); }
+
+  private:
+    allocator &owner_;
+};
+
+// An allocator for the containers of std::pmr. What it does not hold, and alignments beyond its own, `upstream` serves.
+class memory_resource : public std::pmr::memory_resource {
+  public:
+    explicit memory_resource(allocator &owner, std::pmr::memory_resource *upstream = std::pmr::null_memory_resource())
+        : owner_(owner), upstream_(upstream) {}
+
+  protected:
+    void *do_allocate(std::size_t bytes, std::size_t alignment) override {
+        // The smallest piece of memory is a byte; NULL is none.
+        void *pointer = alignment <= owner_.alignment() ? owner_.try_malloc(bytes == 0 ? 1 : bytes) : nullptr;
+        return pointer != nullptr ? pointer : upstream_->allocate(bytes, alignment);
+    }
+    void do_deallocate(void *pointer, std::size_t bytes, std::size_t alignment) override {
+        if (!owner_.try_free(pointer)) {
+            upstream_->deallocate(pointer, bytes, alignment);
+        }
+    }
+    bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
+        const auto *same = dynamic_cast<const memory_resource *>(&other);
+        return same != nullptr && &same->owner_ == &owner_ && same->upstream_->is_equal(*upstream_);
+    }
+
+  private:
+    allocator &owner_;
+    std::pmr::memory_resource *upstream_;
+};
+
+}  // namespace sublet
+
+#endif  // SUBLET_HPP

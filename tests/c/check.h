@@ -1,0 +1,69 @@
+/* What all tests use. A check that fails says where and ends the program. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sublet.h>
+
+/* The error of the last call that was to fail. */
+extern sublet_error error;
+
+#define CHECK(condition)                                                               \
+    do {                                                                               \
+        if (!(condition)) {                                                            \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);    \
+            exit(1);                                                                   \
+        }                                                                              \
+    } while (0)
+
+/* The call succeeds, and leaves an error of all zeros. */
+#define WORKS(call)                                                                    \
+    do {                                                                               \
+        memset(&error, 0xee, sizeof error);                                            \
+        sublet_status status_ = (call);                                                \
+        if (status_ != SUBLET_STATUS_OK || error.status != 0 || error.index != 0 ||    \
+            error.needed != 0 || error.got != 0) {                                     \
+            fprintf(stderr, "%s:%d: %s: status %d\n", __FILE__, __LINE__, #call, (int)status_); \
+            exit(1);                                                                   \
+        }                                                                              \
+    } while (0)
+
+/* The call fails with this status, index, needed and got, and says the same in the error. */
+#define FAILS(expected, at, enough, had, call)                                         \
+    do {                                                                               \
+        memset(&error, 0xee, sizeof error);                                            \
+        sublet_status status_ = (call);                                                \
+        if (status_ != (expected) || error.status != (expected) ||                     \
+            error.index != (uint32_t)(at) || error.needed != (uint64_t)(enough) ||     \
+            error.got != (uint64_t)(had)) {                                            \
+            fprintf(stderr, "%s:%d: %s: status %d, index %u, needed %llu, got %llu\n", __FILE__, __LINE__, #call, \
+                    (int)status_, (unsigned)error.index, (unsigned long long)error.needed,                       \
+                    (unsigned long long)error.got);                                    \
+            exit(1);                                                                   \
+        }                                                                              \
+    } while (0)
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* A pointer that is one byte off. */
+#define ODD(pointer) ((void *)((char *)(pointer) + 1))
+
+/* Memory of exactly this layout, so that a byte too many is seen, filled with what must not matter. */
+void *lend(sublet_layout layout);
+
+void test_version(void);
+void test_status(void);
+void test_error(void);
+void test_place(void);
+void test_bound(void);
+void test_verify(void);
+void test_trace(void);
+void test_schedule(void);
+void test_fit(void);
+void test_allocator(void);
+
+#endif

@@ -1,0 +1,45 @@
+#include "check.h"
+
+/* Without an error of their own, these calls return a status only. */
+static void misuse(sublet_error *e, char *text, size_t *needed) {
+    CHECK(sublet_format_error(NULL, text, 8, needed) == SUBLET_STATUS_NULL_POINTER);
+    CHECK(sublet_format_error(ODD(e), text, 8, needed) == SUBLET_STATUS_MISALIGNED_POINTER);
+    CHECK(sublet_format_error(e, NULL, 8, needed) == SUBLET_STATUS_NULL_POINTER);
+    CHECK(sublet_format_error(e, text, SIZE_MAX, needed) == SUBLET_STATUS_LENGTH_OVERFLOW);
+    CHECK(sublet_format_error(e, text, 8, ODD(needed)) == SUBLET_STATUS_MISALIGNED_POINTER);
+    CHECK(sublet_format_error(e, (char *)e, sizeof *e, needed) == SUBLET_STATUS_OVERLAPPING_BUFFERS);
+}
+
+void test_error(void) {
+    const char *sentence = "blocks 3 and 7 are both alive at step 5 and share an address";
+    sublet_error e = {SUBLET_STATUS_PLAN_OVERLAP, 3, 5, 7};
+    char text[128];
+    size_t needed = 0;
+    CHECK(sublet_format_error(&e, text, sizeof text, &needed) == SUBLET_STATUS_OK);
+    CHECK(needed == strlen(text) + 1 && strstr(text, sentence) != NULL);
+    CHECK(sublet_format_error(&e, text, needed, NULL) == SUBLET_STATUS_OK);
+
+    /* A question about the length alone. */
+    size_t asked = 0;
+    CHECK(sublet_format_error(&e, NULL, 0, &asked) == SUBLET_STATUS_OK && asked == needed);
+
+    /* Too short for it: cut, and ended. */
+    char cut[128];
+    memset(cut, 'x', sizeof cut);
+    CHECK(sublet_format_error(&e, cut, 10, &asked) == SUBLET_STATUS_BUFFER_TOO_SMALL && asked == needed);
+    CHECK(strlen(cut) == 9 && memcmp(cut, text, 9) == 0 && cut[10] == 'x');
+    memset(cut, 'x', sizeof cut);
+    CHECK(sublet_format_error(&e, cut, needed - 1, NULL) == SUBLET_STATUS_BUFFER_TOO_SMALL);
+    CHECK(strlen(cut) == needed - 2 && cut[needed - 1] == 'x');
+
+    misuse(&e, text, &needed);
+
+    /* Whatever an error holds, there are words for it. */
+    for (int32_t status = -2; status < 200; ++status) {
+        for (uint64_t figure = 0; figure < 3; ++figure) {
+            sublet_error any = {status, UINT32_MAX, figure == 1 ? UINT64_MAX : figure, figure == 2 ? UINT64_MAX : figure};
+            CHECK(sublet_format_error(&any, text, sizeof text, &needed) == SUBLET_STATUS_OK);
+            CHECK(strlen(text) > 5 && strlen(text) + 1 == needed);
+        }
+    }
+}

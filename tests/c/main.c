@@ -1,0 +1,26 @@
+#include "check.h"
+
+sublet_error error;
+
+void *lend(sublet_layout layout) {
+    CHECK(layout.alignment == 8 && layout.size % 8 == 0);
+    void *memory = malloc(layout.size);
+    CHECK(memory != NULL);
+    memset(memory, 0xa5, layout.size);
+    return memory;
+}
+
+int main(void) {
+    test_version();
+    test_status();
+    test_error();
+    test_place();
+    test_bound();
+    test_verify();
+    test_trace();
+    test_schedule();
+    test_fit();
+    test_allocator();
+    puts("all checks passed");
+    return 0;
+}

@@ -1,0 +1,149 @@
+// The C++ layer: ownership, exceptions, guards, and containers over a memory resource.
+#include <sublet.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <list>
+#include <type_traits>
+
+#define CHECK(condition)                                                            \
+    do {                                                                            \
+        if (!(condition)) {                                                         \
+            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            std::exit(1);                                                           \
+        }                                                                           \
+    } while (0)
+
+static void throws(sublet_status status, const char *words, const std::function<void()> &body) {
+    try {
+        body();
+    } catch (const sublet::exception &e) {
+        CHECK(e.status() == status && e.error().status == status);
+        CHECK(std::strstr(e.what(), words) != nullptr);
+        return;
+    }
+    std::fprintf(stderr, "nothing was thrown, for: %s\n", words);
+    std::exit(1);
+}
+
+static sublet_block block(std::uint32_t start, std::uint32_t end, std::uint64_t size) {
+    sublet_block made{};
+    made.start = start;
+    made.end = end;
+    made.size = size;
+    return made;
+}
+
+static void plans() {
+    const std::vector<sublet_block> blocks = {block(0, 2, 4096), block(1, 3, 8192), block(2, 4, 4096)};
+    const auto plan = sublet::place(blocks);
+    CHECK(plan.peak == 12288 && plan.max_load == 12288 && plan.offsets.size() == 3);
+    CHECK(sublet::verify(blocks, plan.offsets).peak == plan.peak);
+    CHECK(sublet::place({}).peak == 0);
+
+    auto asked = sublet::params<sublet_place_params>();
+    asked.capacity = 12287;
+    throws(SUBLET_STATUS_OVER_CAPACITY, "no plan within 12287 bytes", [&] { sublet::place(blocks, asked); });
+    throws(SUBLET_STATUS_PLAN_OVERLAP, "blocks 0 and 1 are both alive", [&] { sublet::verify(blocks, {0, 1, 9000}); });
+    throws(SUBLET_STATUS_BUFFER_TOO_SMALL, "3 are needed", [&] { sublet::verify(blocks, {0, 1}); });
+    throws(SUBLET_STATUS_ZERO_SIZE, "block 1 has size 0", [&] { sublet::place({blocks[0], block(0, 1, 0)}); });
+}
+
+static sublet_allocator_params small() {
+    auto asked = sublet::params<sublet_allocator_params>();
+    asked.capacity = 1 << 16;
+    asked.events = 64;
+    asked.live = 16;
+    return asked;
+}
+
+static void allocators() {
+    static_assert(!std::is_copy_constructible_v<sublet::allocator>, "one owner");
+    static_assert(std::is_nothrow_move_constructible_v<sublet::allocator>, "that can be handed on");
+    sublet::allocator first(small());
+    void *kept = first.malloc(100);
+    sublet::allocator owner(std::move(first));
+    CHECK(first.handle() == nullptr);
+    owner.free(kept);
+    throws(SUBLET_STATUS_NOT_ALLOCATED, "no live block", [&] { owner.free(kept); });
+    throws(SUBLET_STATUS_OUT_OF_MEMORY, "no hole for", [&] { owner.malloc(1 << 20); });
+    throws(SUBLET_STATUS_NULL_POINTER, "argument 0 is NULL", [&] { first.malloc(1); });
+    CHECK(owner.try_malloc(1 << 20) == nullptr && !owner.try_free(kept));
+
+    owner.trace_begin();
+    for (int i = 0; i < 3; ++i) {
+        sublet::iteration scope(owner);
+        void *a = owner.malloc(1000);
+        {
+            sublet::interruption beside(owner);
+            owner.free(owner.malloc(64));
+        }
+        void *b = owner.malloc(2000);
+        owner.free(a);
+        owner.free(b);
+    }
+    owner.trace_end();
+    const auto done = owner.statistics();
+    CHECK(done.state == SUBLET_STATE_REPLAY && done.hits == 4 && done.misses == 0);
+    const auto trace = owner.export_trace();
+    CHECK(trace.rfind("time_ns,event,block,bytes,op\n", 0) == 0 && trace.back() == '\n');
+    CHECK(trace.find(",malloc,0,1000,\n") != std::string::npos && trace.find('\0') == std::string::npos);
+
+    const std::vector<sublet_block> blocks = {block(0, 3, 256), block(1, 2, 512)};
+    owner.adopt(blocks, {512, 0});
+    {
+        sublet::iteration scope(owner);
+        char *a = static_cast<char *>(owner.malloc(256)), *b = static_cast<char *>(owner.malloc(512));
+        CHECK(a - b == 512);
+        owner.free(b);
+        owner.free(a);
+    }
+    throws(SUBLET_STATUS_BUFFER_TOO_SMALL, "2 are needed", [&] { owner.adopt(blocks, {0}); });
+    auto wrong = small();
+    wrong.alignment = 3;
+    throws(SUBLET_STATUS_ALIGNMENT, "3 is not a power of two", [&] { sublet::allocator never(wrong); });
+}
+
+static void containers() {
+    sublet::allocator owner(small());
+    sublet::memory_resource resource(owner), same(owner);
+    CHECK(resource == same);
+    for (int i = 0; i < 3; ++i) {
+        sublet::iteration scope(owner);
+        std::pmr::vector<int> numbers(&resource);
+        std::pmr::list<std::pmr::string> words(&resource);
+        for (int n = 0; n < 500; ++n) {
+            numbers.push_back(n);
+        }
+        words.emplace_back("longer than what a string holds within itself");
+        words.emplace_back(words.front());
+        CHECK(numbers[499] == 499 && words.back() == words.front());
+    }
+    CHECK(owner.statistics().state == SUBLET_STATE_REPLAY && owner.statistics().hits > 20);
+
+    bool refused = false;
+    try {
+        (void)resource.allocate(1 << 20);
+    } catch (const std::bad_alloc &) {
+        refused = true;
+    }
+    CHECK(refused);
+    sublet::memory_resource with_upstream(owner, std::pmr::new_delete_resource());
+    CHECK(with_upstream != resource);
+    for (const std::size_t alignment : {std::size_t{16}, std::size_t{4096}}) {
+        void *large = with_upstream.allocate(1 << 20, alignment), *nothing = with_upstream.allocate(0, alignment);
+        CHECK(large != nullptr && nothing != nullptr);
+        with_upstream.deallocate(nothing, 0, alignment);
+        with_upstream.deallocate(large, 1 << 20, alignment);
+    }
+}
+
+int main() {
+    plans();
+    allocators();
+    containers();
+    std::puts("all checks passed");
+    return 0;
+}

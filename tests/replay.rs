@@ -1,0 +1,443 @@
+//! Replay, held against data: whatever comes, no block that is live is overwritten; what repeats is served from a plan.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use sublet_core::replay::{Config, State};
+use sublet_core::{Error, error::Buffer};
+use sublet_tests::checked::{Checked, allocator};
+use sublet_tests::network::{Network, Request};
+
+fn config(capacity: u64) -> Config {
+    Config { alignment: 8, ..Config::new(capacity, 64, 64) }
+}
+
+/// Runs an iteration whose every block is freed in it.
+fn run(memory: &mut Checked, iteration: &[Request]) {
+    let mut addresses = vec![None; iteration.len()];
+    for request in iteration {
+        match *request {
+            Request::Malloc(block, bytes) => addresses[block] = Some(memory.malloc(bytes).unwrap()),
+            Request::Free(block) => memory.free(addresses[block].take().unwrap()),
+        }
+    }
+}
+
+fn run_told(memory: &mut Checked, iteration: &[Request]) {
+    memory.allocator.begin_iteration();
+    run(memory, iteration);
+    memory.allocator.end_iteration().unwrap();
+}
+
+/// `m` and `f` of the tests below.
+fn iteration(text: &str) -> Vec<Request> {
+    let request = |word: &str| {
+        let (kind, rest) = word.split_at(1);
+        match (kind, rest.split_once(':')) {
+            ("m", Some((block, bytes))) => Request::Malloc(block.parse().unwrap(), bytes.parse().unwrap()),
+            ("f", None) => Request::Free(rest.parse().unwrap()),
+            _ => panic!("{word}"),
+        }
+    };
+    text.split(' ').map(request).collect()
+}
+
+const USUAL: &str = "m0:64 m1:128 m2:256 f1 m3:512 f0 m4:128 f2 m5:1024 f4 f3 m6:64 f5 f6";
+
+/// Hits and misses of one more iteration.
+fn served(memory: &mut Checked, iteration: &[Request]) -> (u64, u64) {
+    let before = memory.allocator.statistics();
+    run_told(memory, iteration);
+    let after = memory.allocator.statistics();
+    (after.hits - before.hits, after.misses - before.misses)
+}
+
+/// One iteration that differs, after the usual ones: how it is served, and that the next plan is made from it.
+fn diverges(different: &str, hits: u64, misses: u64) {
+    let (usual, different) = (iteration(USUAL), iteration(different));
+    let mut memory = Checked::new(config(1 << 16));
+    run_told(&mut memory, &usual);
+    assert_eq!(served(&mut memory, &usual), (7, 0));
+    assert_eq!(memory.allocator.statistics().plans, 1);
+    assert_eq!(served(&mut memory, &different), (hits, misses), "{different:?}");
+    // The next iteration is planned anew, from this one's record.
+    assert_eq!(memory.allocator.statistics().plans, 2);
+    let requests = different.iter().filter(|r| matches!(r, Request::Malloc(..))).count() as u64;
+    assert_eq!(served(&mut memory, &different), (requests, 0));
+    assert_eq!(memory.allocator.statistics().plans, 2);
+    run_told(&mut memory, &usual);
+    assert_eq!(served(&mut memory, &usual), (7, 0));
+    assert_eq!(memory.live(), 0);
+}
+
+#[test]
+fn a_smaller_request_is_served_from_the_plan() {
+    let mut memory = Checked::new(config(1 << 16));
+    run_told(&mut memory, &iteration(USUAL));
+    let smaller = iteration(&USUAL.replace("m3:512", "m3:300"));
+    assert_eq!(served(&mut memory, &smaller), (7, 0));
+    assert_eq!(memory.allocator.statistics().plans, 1);
+}
+
+#[test]
+fn a_larger_request_is_served_elsewhere() {
+    diverges(&USUAL.replace("m3:512", "m3:2000"), 6, 1);
+}
+
+#[test]
+fn an_extra_request_is_served_elsewhere() {
+    diverges("m0:64 m1:128 m2:256 f1 m7:4000 m3:512 f0 m4:128 f2 m5:1024 f7 f4 f3 m6:64 f5 f6", 7, 1);
+    // After the last of the plan.
+    diverges(&format!("{USUAL} m7:64 f7"), 7, 1);
+}
+
+#[test]
+fn a_missing_request_is_passed_over() {
+    diverges("m0:64 m1:128 f1 m3:512 f0 m4:128 m5:1024 f4 f3 m6:64 f5 f6", 6, 0);
+    // The last ones.
+    diverges("m0:64 m1:128 m2:256 f1 m3:512 f0 m4:128 f2 f4 f3", 5, 0);
+}
+
+#[test]
+fn requests_in_another_order_are_served_where_they_can() {
+    diverges("m1:128 m0:64 m2:256 f1 m3:512 f0 m4:128 f2 m5:1024 f4 f3 m6:64 f5 f6", 5, 2);
+}
+
+#[test]
+fn an_early_free_changes_nothing() {
+    let mut memory = Checked::new(config(1 << 16));
+    run_told(&mut memory, &iteration(USUAL));
+    let early = iteration("m0:64 m1:128 f0 m2:256 f1 m3:512 m4:128 f2 m5:1024 f3 f4 m6:64 f6 f5");
+    assert_eq!(served(&mut memory, &early), (7, 0));
+}
+
+#[test]
+fn what_is_in_the_place_of_a_late_block_is_served_elsewhere() {
+    // Blocks 0 and 2 take turns at the same address; 0 lives on.
+    let usual = iteration("m0:64 f0 m1:64 f1");
+    let late = iteration("m0:64 m1:64 f0 f1");
+    let mut memory = Checked::new(config(1 << 16));
+    run_told(&mut memory, &usual);
+    assert_eq!(memory.allocator.statistics().arena_peak, 64);
+    assert_eq!(served(&mut memory, &late), (1, 1));
+    assert_eq!(memory.allocator.statistics().arena_peak, 128, "planned anew");
+    assert_eq!(served(&mut memory, &late), (2, 0));
+}
+
+#[test]
+fn a_block_that_lives_into_the_next_iteration_is_never_handed_out_again() {
+    let mut memory = Checked::new(config(1 << 16));
+    let iteration = [64, 128, 64, 512].map(|bytes| bytes * 8);
+    let mut kept = VecDeque::new();
+    for round in 0..12 {
+        memory.allocator.begin_iteration();
+        for (i, &bytes) in iteration.iter().enumerate() {
+            let block = memory.malloc(bytes).unwrap();
+            // The second lives until the same place of the next iteration, and for a while for two.
+            if i == 1 {
+                kept.push_back(block);
+                if kept.len() > 1 + usize::from(round > 5) {
+                    memory.free(kept.pop_front().unwrap());
+                }
+            } else {
+                memory.free(block);
+            }
+        }
+        memory.allocator.end_iteration().unwrap();
+        memory.check();
+    }
+    let done = memory.allocator.statistics();
+    // Every iteration from the second on: three from the plan, and one, as expected, beside it.
+    assert_eq!((done.hits, done.misses, done.plans), (3 * 11, 11, 1));
+    assert_eq!(memory.allocator.state(), State::Replay);
+}
+
+#[test]
+fn between_interrupt_and_resume_nothing_is_part_of_the_plan() {
+    let mut memory = Checked::new(config(1 << 16));
+    let mut kept = Vec::new();
+    for round in 0..6 {
+        memory.allocator.begin_iteration();
+        let a = memory.malloc(64).unwrap();
+        memory.allocator.interrupt();
+        for i in 0..round {
+            kept.push(memory.malloc(32 + 40 * i).unwrap());
+        }
+        if round == 4 {
+            kept.drain(..5).for_each(|block| memory.free(block));
+        }
+        memory.allocator.resume();
+        let b = memory.malloc(256).unwrap();
+        memory.allocator.interrupt();
+        memory.free(a);
+        memory.allocator.resume();
+        let c = memory.malloc(64).unwrap();
+        memory.free(b);
+        memory.free(c);
+        memory.allocator.end_iteration().unwrap();
+    }
+    memory.check();
+    let done = memory.allocator.statistics();
+    assert_eq!((done.hits, done.misses, done.plans), (15, 0, 1));
+    // The free during the interruption was seen: c lies where a was.
+    assert_eq!(done.arena_peak, 64 + 256);
+}
+
+#[test]
+fn where_most_differs_the_arena_goes_back_to_the_pool() {
+    // The range holds one such iteration, and not beside the arena of the first.
+    let first: Vec<Request> = (0..12).map(|i| Request::Malloc(i, 800)).chain((0..12).map(Request::Free)).collect();
+    let other: Vec<Request> = (0..12).map(|i| Request::Malloc(i, 1000)).chain((0..12).map(Request::Free)).collect();
+    let mut memory = Checked::new(config(13_000));
+    run_told(&mut memory, &first);
+    assert_eq!(served(&mut memory, &first), (12, 0));
+    run_told(&mut memory, &other);
+    assert_eq!(served(&mut memory, &other), (12, 0));
+    assert!(memory.allocator.statistics().footprint <= 13_000);
+}
+
+#[test]
+fn errors_say_what_is_needed_and_nothing_is_lost() {
+    let mut memory = Checked::new(Config { live: 2, ..config(1 << 10) });
+    assert_eq!(memory.malloc(0), Err(Error::ZeroSize { block: 0 }));
+    assert_eq!(memory.malloc(u64::MAX), Err(Error::OutOfMemory { needed: u64::MAX, largest: 1024 }));
+    assert_eq!(memory.malloc(1025), Err(Error::OutOfMemory { needed: 1032, largest: 1024 }));
+    assert_eq!(memory.allocator.free(0), Err(Error::NotAllocated { address: 0 }));
+    assert_eq!(memory.allocator.free(u64::MAX), Err(Error::NotAllocated { address: u64::MAX }));
+    let block = memory.malloc(1024).unwrap();
+    assert_eq!(memory.malloc(1), Err(Error::OutOfMemory { needed: 8, largest: 0 }));
+    memory.free(block);
+
+    let mut memory = Checked::new(config(1 << 10));
+    memory.allocator.begin_iteration();
+    for _ in 0..33 {
+        let block = memory.malloc(8).unwrap();
+        memory.free(block);
+    }
+    let short = memory.allocator.end_iteration();
+    assert_eq!(short, Err(Error::BufferTooSmall { buffer: Buffer::Events, needed: 66, got: 64 }));
+    assert_eq!(memory.allocator.state(), State::Profile);
+    let again = memory.malloc(1024).unwrap();
+    memory.free(again);
+}
+
+#[test]
+fn a_plan_without_room_for_its_arena_is_refused_and_the_pool_goes_on() {
+    let mut memory = Checked::new(config(1000));
+    let holes = [memory.malloc(200).unwrap(), memory.malloc(400).unwrap(), memory.malloc(200).unwrap()];
+    memory.free(holes[0]);
+    for _ in 0..3 {
+        memory.allocator.begin_iteration();
+        let blocks = [200, 200].map(|bytes| memory.malloc(bytes).unwrap());
+        blocks.map(|block| memory.free(block));
+        assert_eq!(memory.allocator.end_iteration(), Err(Error::OutOfMemory { needed: 400, largest: 200 }));
+    }
+    memory.check();
+}
+
+/// Iterations that nobody tells of: weights first, a warm-up that differs, then the same over and over.
+#[test]
+fn the_iteration_is_found_in_the_stream() {
+    let mut memory = Checked::new(config(1 << 16));
+    for bytes in [512, 1024, 64] {
+        memory.malloc(bytes).unwrap();
+    }
+    run(&mut memory, &iteration("m0:64 m1:256 m2:2048 f0 f1 f2 m3:64 f3"));
+    let usual = iteration(USUAL);
+    for _ in 0..2 {
+        run(&mut memory, &usual);
+    }
+    assert_eq!(memory.allocator.state(), State::Replay, "two of them are enough");
+    let before = memory.allocator.statistics();
+    for _ in 0..100 {
+        run(&mut memory, &usual);
+    }
+    let after = memory.allocator.statistics();
+    assert_eq!((after.hits - before.hits, after.misses, after.plans), (700, 0, 1));
+}
+
+/// Gradient accumulation: three times forward and backward, then an update.
+#[test]
+fn of_iterations_within_iterations_the_outer_is_found() {
+    let mut memory = Checked::new(config(1 << 16));
+    let (inner, update) = (iteration(USUAL), iteration("m0:2000 m1:40 f1 m2:48 f0 f2"));
+    let mut last = memory.allocator.statistics();
+    for round in 0..60 {
+        for _ in 0..3 {
+            run(&mut memory, &inner);
+        }
+        run(&mut memory, &update);
+        let now = memory.allocator.statistics();
+        if round >= 8 {
+            assert_eq!((now.hits - last.hits, now.misses - last.misses), (24, 0), "round {round}");
+        }
+        last = now;
+    }
+    assert!(last.plans <= 3, "{} plans", last.plans);
+    assert_eq!(memory.allocator.state(), State::Replay);
+}
+
+/// A step of a random iteration: allocate so much, or free the block that is so old.
+#[derive(Clone, Debug)]
+enum Step {
+    Malloc(u64),
+    Free(prop::sample::Index),
+    /// What follows is interrupted, or no longer.
+    Turn,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (1u64..12).prop_map(|size| Step::Malloc(size * 13)),
+        5 => any::<prop::sample::Index>().prop_map(Step::Free),
+        1 => Just(Step::Turn),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A base iteration, changed at random each time; blocks live on at random. Whatever the allocator makes of it, no
+    /// block is ever overwritten, and once the changes end it replays.
+    #[test]
+    fn no_divergence_overwrites_a_live_block(
+        base in prop::collection::vec(step(), 4..40),
+        changes in prop::collection::vec(prop::collection::vec((any::<prop::sample::Index>(), prop::option::of(step())), 0..6), 1..12),
+        told in any::<bool>(),
+        repeats in 0usize..4,
+        capacity in prop_oneof![Just(1u64 << 16), 1000u64..6000],
+    ) {
+        let mut memory = Checked::new(Config { events: 80, ..config(capacity) });
+        let mut live = Vec::new();
+        let mut iterate = |memory: &mut Checked, steps: &[Step], drain: bool| {
+            if told {
+                memory.allocator.begin_iteration();
+            }
+            let mut interrupted = false;
+            for step in steps {
+                match step {
+                    Step::Malloc(bytes) => match memory.malloc(*bytes) {
+                        Ok(block) => live.push(block),
+                        Err(Error::OutOfMemory { .. } | Error::BufferTooSmall { .. }) => {}
+                        Err(e) => panic!("{e}"),
+                    },
+                    Step::Free(_) if live.is_empty() => {}
+                    Step::Free(which) => memory.free(live.swap_remove(which.index(live.len()))),
+                    Step::Turn if interrupted => memory.allocator.resume(),
+                    Step::Turn => memory.allocator.interrupt(),
+                }
+                interrupted ^= matches!(step, Step::Turn);
+            }
+            memory.allocator.resume();
+            if drain {
+                live.drain(..).for_each(|block| memory.free(block));
+            }
+            if told {
+                // There may be no room for an arena.
+                let _ = memory.allocator.end_iteration();
+            }
+        };
+        for change in &changes {
+            for _ in 0..repeats {
+                iterate(&mut memory, &base, true);
+            }
+            let mut changed = base.clone();
+            for (place, step) in change {
+                let place = place.index(changed.len());
+                match step {
+                    Some(step) => changed.insert(place, step.clone()),
+                    None if changed.len() > 1 => drop(changed.remove(place)),
+                    None => {}
+                }
+            }
+            iterate(&mut memory, &changed, change.len() % 2 == 0);
+            memory.check();
+        }
+        if told && capacity == 1 << 16 {
+            for _ in 0..3 {
+                iterate(&mut memory, &base, true);
+            }
+            let before = memory.allocator.statistics();
+            iterate(&mut memory, &base, true);
+            let after = memory.allocator.statistics();
+            prop_assert_eq!(after.misses, before.misses);
+        }
+    }
+}
+
+/// A million events in memory for 64.
+#[test]
+fn an_endless_stream_takes_fixed_memory() {
+    let mut memory = Checked::new(config(1 << 16));
+    let usual = iteration(USUAL);
+    for round in 0u64..70_000 {
+        run(&mut memory, &usual);
+        if round % 1000 == 999 {
+            let odd = memory.malloc(8 + round % 64).unwrap();
+            memory.free(odd);
+        }
+    }
+    let done = memory.allocator.statistics();
+    assert!(done.hits > 480_000, "{done:?}");
+    memory.check();
+}
+
+/// Persistent blocks, then iterations; each of the corpus with real memory behind it, sizes divided.
+fn replay_network(network: &Network, told: bool, rounds: usize) -> (sublet_core::replay::Statistics, u64, u64) {
+    const DIVISOR: u64 = 1024;
+    let network = network.scaled(DIVISOR);
+    let persistent: u64 = network.persistent.iter().map(|b| b.next_multiple_of(8)).sum();
+    let capacity = (persistent + 4 * network.max_load(8)).next_multiple_of(8);
+    let events = network.iteration.len();
+    let mut memory = Checked::new(Config { alignment: 8, ..Config::new(capacity, events, events) });
+    for &bytes in &network.persistent {
+        memory.malloc(bytes).unwrap();
+    }
+    let mut before = memory.allocator.statistics();
+    for round in 0..rounds {
+        if round == 2 {
+            before = memory.allocator.statistics();
+        }
+        if told {
+            run_told(&mut memory, &network.iteration);
+        } else {
+            run(&mut memory, &network.iteration);
+        }
+    }
+    memory.check();
+    let after = memory.allocator.statistics();
+    (after, after.hits - before.hits, (rounds - 2) as u64 * network.blocks as u64)
+}
+
+#[test]
+#[expect(clippy::cast_precision_loss, reason = "a ratio")]
+fn networks_are_served_from_their_plan_from_the_third_iteration_on() {
+    for network in Network::corpus() {
+        for told in [true, false] {
+            let (done, hits, requests) = replay_network(&network, told, 5);
+            let name = &network.name;
+            let rate = hits as f64 / requests as f64;
+            let arena = done.arena_peak as f64 / network.scaled(1024).max_load(8) as f64;
+            println!("{name} told {told}: rate {rate:.4} arena {arena:.4} {done:?}");
+            assert!(rate >= 0.99, "{name}, told {told}: {rate}");
+            assert!(arena <= 1.01, "{name}, told {told}: {arena}");
+        }
+    }
+}
+
+#[test]
+fn the_memory_is_what_is_asked_for_and_not_less() {
+    let config = config(1 << 12);
+    drop(allocator(&config));
+    let len = sublet_core::replay::memory(&config);
+    for (blocks, words, indices) in [
+        (len.blocks - 1, len.words, len.indices),
+        (len.blocks, len.words - 1, len.indices),
+        (len.blocks, len.words, len.indices - 1),
+    ] {
+        let (mut b, mut w, mut i) = (vec![sublet_core::Block::default(); blocks], vec![0; words], vec![0; indices]);
+        let memory = sublet_core::replay::Memory { blocks: &mut b, words: &mut w, indices: &mut i };
+        let refused = sublet_core::Allocator::new(&config, memory).map(drop);
+        assert!(matches!(refused, Err(Error::BufferTooSmall { needed, got, .. }) if needed == got + 1), "{refused:?}");
+    }
+}
