@@ -4,8 +4,9 @@
 #   ./ci.sh check      formatting, lints, documentation
 #   ./ci.sh test       all tests; counts what ran and what was skipped
 #   ./ci.sh readme     the commands of README.md, exactly as printed there
+#   ./ci.sh fuzz       each fuzz target for SUBLET_FUZZ_SECONDS (60), with the nightly toolchain
 #   ./ci.sh tools      installs what the tests use beside Rust: Chromium, a MIP solver, C tools
-#   ./ci.sh all        everything above but the tools
+#   ./ci.sh all        everything above but fuzzing and the tools
 #
 #   ./ci.sh install PREFIX    builds the C library and installs it with its headers, for pkg-config and CMake,
 #                             on Linux; DESTDIR is put in front of PREFIX
@@ -53,6 +54,30 @@ readme() {
     done
 }
 
+# One fuzz target from its committed inputs; new ones gather in fuzz/corpus, which git ignores.
+fuzz_target() {
+    local target=$1 log=fuzz/target/$1.log
+    local options=(-max_total_time="${SUBLET_FUZZ_SECONDS:-60}" -timeout=60 -print_final_stats=1)
+    if [ -f "fuzz/$target.dict" ]; then
+        options+=("-dict=fuzz/$target.dict")
+    fi
+    mkdir -p "fuzz/corpus/$target"
+    if ! cargo +nightly fuzz run "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- "${options[@]}" > "$log" 2>&1; then
+        echo "$target: a finding, or no run; the log ends with"
+        tail -n 60 "$log"
+        return 1
+    fi
+    sed -n "s/^stat::number_of_executed_units: */$target: executions: /p" "$log"
+}
+
+fuzz() {
+    cargo fmt --manifest-path fuzz/Cargo.toml --check
+    cargo clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings
+    cargo +nightly fuzz build
+    export -f fuzz_target
+    cargo +nightly fuzz list | xargs -P 2 -I '{}' bash -euo pipefail -c 'fuzz_target {}'
+}
+
 tools() {
     if ! command -v chromium > /dev/null || ! command -v chromedriver > /dev/null; then
         apt-get update -qq
@@ -67,6 +92,12 @@ tools() {
             gcc g++ libc6-dev make cmake pkg-config valgrind > /dev/null
     fi
     "$oracles/bin/pip" install --quiet --disable-pip-version-check highspy
+    fuzz_tools
+}
+
+fuzz_tools() {
+    rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
+    command -v cargo-fuzz > /dev/null || cargo install --quiet --locked cargo-fuzz
 }
 
 install_library() {
@@ -98,6 +129,7 @@ case "${1:-all}" in
     check) check ;;
     test) test_all ;;
     readme) readme ;;
+    fuzz) fuzz ;;
     tools) tools ;;
     install) install_library "${2:?install needs a PREFIX}" ;;
     all)
