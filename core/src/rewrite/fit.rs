@@ -169,6 +169,8 @@ pub fn fit<'a>(
             return Err(Error::BufferTooSmall { buffer, needed, got });
         }
     }
+    // The passes take it for granted that the rows can follow each other.
+    liveness::lifetimes(original, block_count, scratch.reborrow(), output.blocks, output.names)?;
     let mut scratch = scratch.reborrow();
     let trace = swap::Trace::new(original, block_count, options.least_bytes, &mut scratch)?;
     let swapper = Swapper::new(&trace, &options.device, options.seed, &mut scratch);
@@ -298,6 +300,7 @@ impl<'a> Pass<'a, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::RowFault;
     use crate::simulate;
     use crate::trace::Op;
     use proptest::prelude::*;
@@ -450,8 +453,17 @@ mod tests {
         assert!(run(&rows, blocks, &options).is_ok());
         let broken = Device { in_bandwidth: 0.0, ..options.device };
         assert_eq!(run(&rows, blocks, &Options { device: broken, ..options }), Err(Error::Device));
-        rows.push(Row { event: Event::SwapOut, ..rows[0] });
-        assert!(matches!(run(&rows, blocks, &options), Err(Error::Row { .. })));
+        let last = rows[rows.len() - 1];
+        for (added, fault) in [
+            (Row { event: Event::SwapOut, time_ns: last.time_ns, ..rows[0] }, RowFault::NotRecorded),
+            (Row { event: Event::Read, time_ns: last.time_ns - 1, ..rows[0] }, RowFault::TimeBackwards),
+            (Row { event: Event::Free, ..last }, RowFault::FreeWithoutMalloc),
+        ] {
+            rows.push(added);
+            let row = u32::try_from(rows.len() - 1).unwrap();
+            assert_eq!(run(&rows, blocks, &options), Err(Error::Row { row, fault }));
+            rows.pop();
+        }
     }
 
     #[test]
