@@ -249,6 +249,8 @@ fn pickles_that_are_no_snapshots() {
     refused(b"\x80\x09N.", ": byte 0", "expected a pickle of protocol 2 to 5, found 9");
     refused(b"\x80\x04", ": byte 2", "cut off");
     refused(b"\x80\x04.", ": byte 2", "takes more from its stack than is there");
+    // A tuple of what lies below a mark, and then all above that mark.
+    refused(b"\x80\x04NN(\x86t.", ": byte 5", "takes more from its stack than is there");
     refused(b"\x80\x04h\x00.", ": byte 2", "memo 0 was never written");
     refused(b"\x80\x04Nr\xff\xff\xff\xff.", ": byte 3", "expected memo 0, found 4294967295");
     refused(b"\x80\x04X\xff\xff\xff\xffa.", ": byte 2", "cut off");

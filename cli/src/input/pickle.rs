@@ -165,8 +165,7 @@ impl Machine<'_> {
                 self.container(Value::Dict, items)?;
             }
             n @ 0x85..=0x87 => {
-                let from = self.stack.len().checked_sub(usize::from(n - 0x84)).ok_or(SHORT)?;
-                let items = self.stack.split_off(from);
+                let items = self.pop_many((n - 0x84).into())?;
                 self.container(Value::List, items)?;
             }
             b'a' => self.extend(1)?,
@@ -275,9 +274,14 @@ impl Machine<'_> {
 
     /// Appends the `n` values on top to the container under them.
     fn extend(&mut self, n: usize) -> Result<(), String> {
-        let from = self.stack.len().checked_sub(n).filter(|&from| from >= self.floor()).ok_or(SHORT)?;
-        let items = self.stack.split_off(from);
+        let items = self.pop_many(n)?;
         self.append(&items)
+    }
+
+    /// The `n` values on top, none of them below a mark.
+    fn pop_many(&mut self, n: usize) -> Result<Vec<Value>, String> {
+        let from = self.stack.len().checked_sub(n).filter(|&from| from >= self.floor()).ok_or(SHORT)?;
+        Ok(self.stack.split_off(from))
     }
 
     fn append(&mut self, items: &[Value]) -> Result<(), String> {
