@@ -277,7 +277,12 @@ fn place(h: &mut Hostile<'_, '_>) {
     let mut told = Told::new(h);
     let blocks_pointer = h.pointer(&mut list, false);
     let workspace_pointer = h.pointer(&mut workspace, false).cast::<c_void>();
-    let (offsets_pointer, placement_pointer) = (h.pointer(&mut offsets, false), h.pointer(&mut placement, true));
+    let (mut offsets_pointer, placement_pointer) = (h.pointer(&mut offsets, false), h.pointer(&mut placement, true));
+    if n > 0 && size >= 8 && h.seldom(24) {
+        // Two outputs in one place.
+        offsets_pointer = workspace_pointer.cast();
+        h.spoiled = true;
+    }
     let said = h.length(n);
     // SAFETY: as above.
     let status = unsafe {
@@ -692,7 +697,7 @@ fn allocator(h: &mut Hostile<'_, '_>) {
                     let out_pointer = h.pointer(&mut out, false);
                     let status = sublet_malloc(to, bytes, out_pointer, error);
                     let address = out.memory[0].addr();
-                    if status == sublet_status::Ok {
+                    if status == sublet_status::Ok && bytes > 0 {
                         let inside = address >= range as usize && address - range as usize + bytes <= capacity as usize;
                         assert!(inside, "{address} {bytes}");
                         assert!(live.iter().all(|&(a, n)| a + n <= address || address + bytes <= a), "{address}");

@@ -83,7 +83,13 @@ fn network(u: &mut Unstructured<'_>) -> Result<Trace> {
             }
         }
     }
-    Ok(Trace { rows, blocks: sizes.len() })
+    let mut blocks = sizes.len();
+    if u.ratio(1, 6)? {
+        let later = now + u.int_in_range(0..=3)? * 10_000;
+        rows.push(Row { bytes: unit, ..plain(later, Event::Malloc, made, Op::None) });
+        blocks += 1;
+    }
+    Ok(Trace { rows, blocks })
 }
 
 /// Changes some rows.

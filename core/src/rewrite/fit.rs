@@ -467,6 +467,17 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_after_the_last_access_takes_no_time_of_its_own() {
+        let (mut rows, blocks) =
+            trace(0, &[(8, vec![], false, 500), (8, vec![], false, 500), (1, vec![0], false, 500)]);
+        let time_ns = rows[rows.len() - 1].time_ns + 1_000_000;
+        rows.push(Row { time_ns, bytes: MIB, block: 3, op: Op::None, event: Event::Malloc });
+        let (_, footprint, overhead) =
+            run(&rows, blocks + 1, &Options::new(12 * MIB, Device::symmetric(12e9))).unwrap();
+        assert!(footprint <= 12 * MIB && (0.0..0.1).contains(&overhead), "{overhead}");
+    }
+
+    #[test]
     fn more_block_numbers_than_can_be_counted_are_refused() {
         let options = Options::new(0, Device::symmetric(12e9));
         let output = Output { rows: &mut [], timings: &mut [], blocks: &mut [], names: &mut [], offsets: &mut [] };
