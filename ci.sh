@@ -15,6 +15,7 @@
 #   SUBLET_DATA        folder of the larger corpus: traces/, minimalloc/, idealloc/, examples/
 #   SUBLET_JUDGES      folder of check_plan.py and check_schedule.py
 #   SUBLET_PYTHON      a Python that has highspy
+#   SUBLET_STREAMS     how many streams are searched for false periods, 20000 if not set
 #   SUBLET_CHROMIUM    the browser, if it is not called chromium
 set -euo pipefail
 from=$PWD
@@ -86,7 +87,8 @@ tools() {
     if [ ! -x "$oracles/bin/python" ]; then
         python3 -m venv "$oracles"
     fi
-    if ! command -v valgrind > /dev/null || ! command -v cmake > /dev/null || ! command -v pkg-config > /dev/null; then
+    if ! command -v c++ > /dev/null || ! command -v valgrind > /dev/null || ! command -v cmake > /dev/null ||
+        ! command -v pkg-config > /dev/null; then
         apt-get update -qq
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
             gcc g++ libc6-dev make cmake pkg-config valgrind > /dev/null

@@ -55,6 +55,12 @@
 #define SUBLET_BLOCK_PINNED 1
 
 /**
+ * The number of a block that is not part of the plan: what is allocated between sublet_recorder_interrupt and
+ * sublet_recorder_resume. Events of such a block are ignored.
+ */
+#define SUBLET_OUTSIDE UINT32_MAX
+
+/**
  * How a call ended. 0 is success; a number keeps its meaning in all versions.
  *
  * Beside each status stands what the fields `index`, `needed` and `got` of a sublet_error mean; those that are not
@@ -273,6 +279,10 @@ enum sublet_status
    * This library was built without the standard library, and cannot.
    */
   SUBLET_STATUS_UNAVAILABLE = 136,
+  /**
+   * A request of `got` bytes is not what the plan expects next, or its place is taken.
+   */
+  SUBLET_STATUS_NOT_PLANNED = 137,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -518,6 +528,27 @@ typedef uint32_t sublet_state;
  * changes from iteration to iteration make a stream that no plan fits; it is served all the same.
  */
 typedef struct sublet_allocator sublet_allocator;
+
+/**
+ * Watches a stream of events for its period. One thread uses it at a time.
+ */
+typedef struct sublet_detector sublet_detector;
+
+/**
+ * Best fit with coalescing over the addresses from 0 to a capacity; it never touches what is at an address. One thread
+ * uses it at a time.
+ */
+typedef struct sublet_pool sublet_pool;
+
+/**
+ * Writes what happens in an iteration as rows of a trace. One thread uses it at a time.
+ */
+typedef struct sublet_recorder sublet_recorder;
+
+/**
+ * A plan and how far it has been followed in the current iteration. One thread uses it at a time.
+ */
+typedef struct sublet_replay sublet_replay;
 
 /**
  * What a call that failed tells beside its status. What the fields mean stands with each status; after a success
@@ -1023,6 +1054,24 @@ typedef struct sublet_statistics {
   uint32_t reserved;
 } sublet_statistics;
 
+/**
+ * How much of a pool is in use.
+ */
+typedef struct sublet_pool_usage {
+  /**
+   * Bytes of the live blocks, rounded up to the alignment.
+   */
+  uint64_t live;
+  /**
+   * The most of it so far.
+   */
+  uint64_t peak;
+  /**
+   * The highest end of a block so far.
+   */
+  uint64_t footprint;
+} sublet_pool_usage;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1418,6 +1467,220 @@ sublet_status sublet_export_trace(const struct sublet_allocator *allocator,
                                   size_t capacity,
                                   size_t *needed,
                                   struct sublet_error *error);
+
+/**
+ * The memory of a recorder with room for so many rows.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_recorder_workspace(size_t row_capacity,
+                                        struct sublet_layout *layout,
+                                        struct sublet_error *error);
+
+/**
+ * Makes a recorder without rows. It lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_recorder_create(size_t row_capacity,
+                                     void *workspace,
+                                     size_t workspace_size,
+                                     struct sublet_recorder **recorder,
+                                     struct sublet_error *error);
+
+/**
+ * A block is allocated; `block` receives its number, from 0, or SUBLET_OUTSIDE. Times are in ns and never go backwards.
+ *
+ * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_recorder_malloc(struct sublet_recorder *recorder,
+                                     uint64_t time_ns,
+                                     uint64_t bytes,
+                                     uint32_t *block,
+                                     struct sublet_error *error);
+
+/**
+ * A block is freed.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
+                                   uint64_t time_ns,
+                                   uint32_t block,
+                                   struct sublet_error *error);
+
+/**
+ * The current operator reads a block.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
+                                   uint64_t time_ns,
+                                   uint32_t block,
+                                   struct sublet_error *error);
+
+/**
+ * The current operator writes a block.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_recorder_write(struct sublet_recorder *recorder,
+                                    uint64_t time_ns,
+                                    uint32_t block,
+                                    struct sublet_error *error);
+
+/**
+ * The next operator begins, and one that has not ended ends. Its number is that of the calls before this one.
+ */
+sublet_status sublet_recorder_begin_op(struct sublet_recorder *recorder, struct sublet_error *error);
+
+/**
+ * The operator ends: what follows belongs to none.
+ */
+sublet_status sublet_recorder_end_op(struct sublet_recorder *recorder, struct sublet_error *error);
+
+/**
+ * Requests from here on are not part of the plan: their blocks have the number SUBLET_OUTSIDE.
+ */
+sublet_status sublet_recorder_interrupt(struct sublet_recorder *recorder, struct sublet_error *error);
+
+/**
+ * Requests from here on are part of the plan again.
+ */
+sublet_status sublet_recorder_resume(struct sublet_recorder *recorder, struct sublet_error *error);
+
+/**
+ * Copies the rows so far. `row_count` receives how many there are, and `block_count` how many block numbers they use;
+ * either may be NULL. With a capacity of 0 nothing is copied, which is no failure.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_recorder_rows(struct sublet_recorder *recorder,
+                                   struct sublet_row *rows,
+                                   size_t row_capacity,
+                                   size_t *row_count,
+                                   size_t *block_count,
+                                   struct sublet_error *error);
+
+/**
+ * The memory of a detector of periods of up to so many events.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_detector_workspace(size_t longest,
+                                        struct sublet_layout *layout,
+                                        struct sublet_error *error);
+
+/**
+ * Makes a detector that has seen nothing. It lives in `workspace`, as long as that is lent to it; there is nothing to
+ * destroy.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_detector_create(size_t longest,
+                                     void *workspace,
+                                     size_t workspace_size,
+                                     struct sublet_detector **detector,
+                                     struct sublet_error *error);
+
+/**
+ * Takes the next event, a sublet_event, of a block of `bytes` bytes. `last` is what `position` received with the
+ * block's event before, 0 with its first. `period` receives the period in events, from the event that proves it to the
+ * first that breaks it, or 0; it may be NULL. O(1).
+ */
+SUBLET_MUST_USE
+sublet_status sublet_detector_push(struct sublet_detector *detector,
+                                   uint32_t event,
+                                   uint64_t bytes,
+                                   uint32_t last,
+                                   uint32_t *position,
+                                   uint32_t *period,
+                                   struct sublet_error *error);
+
+/**
+ * The memory of a replay of a plan of so many blocks.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_replay_workspace(size_t block_count,
+                                      struct sublet_layout *layout,
+                                      struct sublet_error *error);
+
+/**
+ * Verifies a plan, and makes a replay of it: blocks in the order in which they are requested, by their first steps, and
+ * an offset for each. `constraints` may be NULL; with an alignment, sizes are rounded up to it. The replay lives in
+ * `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are copied.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_replay_create(const struct sublet_block *blocks,
+                                   size_t block_count,
+                                   const uint64_t *offsets,
+                                   const struct sublet_constraints *constraints,
+                                   void *workspace,
+                                   size_t workspace_size,
+                                   struct sublet_replay **replay,
+                                   struct sublet_error *error);
+
+/**
+ * The next request: `offset` receives its place in the arena. O(1) amortised over the iteration.
+ *
+ * SUBLET_STATUS_NOT_PLANNED: it is not what the plan expects, or something that should be dead is in its place; it has
+ * to be served elsewhere, and the plan waits.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_replay_malloc(struct sublet_replay *replay,
+                                   uint64_t bytes,
+                                   uint64_t *offset,
+                                   struct sublet_error *error);
+
+/**
+ * Frees the block at an offset that sublet_replay_malloc gave. O(1).
+ */
+SUBLET_MUST_USE
+sublet_status sublet_replay_free(struct sublet_replay *replay,
+                                 uint64_t offset,
+                                 struct sublet_error *error);
+
+/**
+ * Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the one that ended was served
+ * in full as planned, else 0: a new plan would fit better.
+ */
+sublet_status sublet_replay_restart(struct sublet_replay *replay, int32_t *followed, struct sublet_error *error);
+
+/**
+ * The memory of a pool for at most so many live blocks.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_pool_workspace(size_t live,
+                                    struct sublet_layout *layout,
+                                    struct sublet_error *error);
+
+/**
+ * Makes a pool of `capacity` bytes, all free. Addresses are multiples of `alignment`, a power of two, to which sizes
+ * are rounded up. It lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_pool_create(uint64_t capacity,
+                                 uint64_t alignment,
+                                 size_t live,
+                                 void *workspace,
+                                 size_t workspace_size,
+                                 struct sublet_pool **pool,
+                                 struct sublet_error *error);
+
+/**
+ * The address of `bytes` bytes that no live block has. O(log live).
+ */
+SUBLET_MUST_USE
+sublet_status sublet_pool_malloc(struct sublet_pool *pool,
+                                 uint64_t bytes,
+                                 uint64_t *address,
+                                 struct sublet_error *error);
+
+/**
+ * Gives the block at an address back. O(log live).
+ */
+SUBLET_MUST_USE sublet_status sublet_pool_free(struct sublet_pool *pool, uint64_t address, struct sublet_error *error);
+
+/**
+ * How much of a pool is in use.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_pool_stats(struct sublet_pool *pool,
+                                struct sublet_pool_usage *usage,
+                                struct sublet_error *error);
 
 #ifdef __cplusplus
 }  // extern "C"

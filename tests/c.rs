@@ -90,17 +90,25 @@ fn functions() -> Vec<String> {
     names
 }
 
+/// What the test program is told: the version, how many statuses there are, where recorded networks lie.
+fn definitions() -> [String; 3] {
+    let statuses = header().lines().filter(|l| l.starts_with("  SUBLET_STATUS_")).count();
+    [
+        format!("-DCARGO_VERSION=\"{}\"", env!("CARGO_PKG_VERSION")),
+        format!("-DSTATUSES={statuses}"),
+        format!("-DTRACES=\"{ROOT}/traces\""),
+    ]
+}
+
 /// Compiles the test program of a language; the file it is.
 fn program(language: Language, name: &str, flags: &[&str]) -> Option<PathBuf> {
     let [compiler, standard] = language.compiler(&format!("{name} of the C library"))?;
     let to = folder().join(format!("{name}.{}", language.extension()));
     let lib = prefix().join("lib");
-    let statuses = header().lines().filter(|l| l.starts_with("  SUBLET_STATUS_")).count();
     run(Command::new(compiler)
         .args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-g", "-O1", "-pthread"])
         .args(flags)
-        .arg(format!("-DCARGO_VERSION=\"{}\"", env!("CARGO_PKG_VERSION")))
-        .arg(format!("-DSTATUSES={statuses}"))
+        .args(definitions())
         .arg("-I")
         .arg(prefix().join("include"))
         .args(language.sources())
@@ -191,6 +199,41 @@ fn the_example_builds_by_pkg_config() {
     }
 }
 
+/// The first block of this language in the page about C.
+fn documented(language: &str) -> String {
+    let page = std::fs::read_to_string(Path::new(ROOT).join("docs/c.md")).unwrap();
+    let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
+    rest.split_once("```").unwrap().0.to_owned()
+}
+
+#[test]
+fn the_page_about_c_tells_the_truth() {
+    assert_eq!(documented("c"), std::fs::read_to_string(example().join("replay.c")).unwrap());
+    let Some([cpp, standard]) = Language::Cpp.compiler("the example in C++") else { return };
+    let lib = prefix().join("lib");
+    let (source, program) = (folder().join("documented.cpp"), folder().join("documented"));
+    std::fs::write(&source, documented("cpp")).unwrap();
+    run(Command::new(cpp)
+        .args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"])
+        .arg(prefix().join("include"))
+        .args([&source, Path::new("-o"), &program, Path::new("-L"), &lib])
+        .args(["-lsublet", &format!("-Wl,-rpath,{}", lib.display())]));
+    assert_eq!(run(&mut Command::new(program)), "4 requests served from a plan\n");
+}
+
+/// Exactly as printed, from the clone to what the program says.
+#[test]
+fn the_commands_on_the_page_about_c_work() {
+    if tool(&["cc"], "the commands of docs/c.md").is_none() || tool(&["pkg-config"], "those of docs/c.md").is_none() {
+        return;
+    }
+    prefix();
+    let commands = documented("sh");
+    let said: Vec<_> =
+        commands.lines().map(|line| run(Command::new("bash").args(["-euc", line]).current_dir(ROOT))).collect();
+    assert_eq!(said.last().map(String::as_str), Some(EXAMPLE));
+}
+
 #[test]
 fn the_example_builds_by_cmake() {
     if tool(&["cc", "gcc", "clang"], "the example in C").is_none() {
@@ -250,11 +293,9 @@ fn firmware() {
         .arg(&target)
         .current_dir(ROOT));
     let program = folder().join("firmware.bin");
-    let statuses = header().lines().filter(|l| l.starts_with("  SUBLET_STATUS_")).count();
     run(Command::new(cc)
         .args([standard, "-O1", "-DFIRMWARE", "-pthread"])
-        .arg(format!("-DCARGO_VERSION=\"{}\"", env!("CARGO_PKG_VERSION")))
-        .arg(format!("-DSTATUSES={statuses}"))
+        .args(definitions())
         .arg("-I")
         .arg(Path::new(ROOT).join("include"))
         .args(Language::C.sources())

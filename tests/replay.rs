@@ -3,8 +3,11 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use sublet_core::error::Buffer;
+use sublet_core::place::Solver;
 use sublet_core::replay::{Config, State};
-use sublet_core::{Error, error::Buffer};
+use sublet_core::verify::Violation;
+use sublet_core::{Block, Constraints, Error};
 use sublet_tests::checked::{Checked, allocator};
 use sublet_tests::network::{Network, Request};
 
@@ -229,10 +232,55 @@ fn a_plan_without_room_for_its_arena_is_refused_and_the_pool_goes_on() {
     for _ in 0..3 {
         memory.allocator.begin_iteration();
         let blocks = [200, 200].map(|bytes| memory.malloc(bytes).unwrap());
-        blocks.map(|block| memory.free(block));
+        for block in blocks {
+            memory.free(block);
+        }
         assert_eq!(memory.allocator.end_iteration(), Err(Error::OutOfMemory { needed: 400, largest: 200 }));
     }
     memory.check();
+}
+
+#[test]
+fn a_plan_that_was_made_elsewhere_is_followed_from_the_first_request() {
+    let usual = iteration(USUAL);
+    let mut blocks: Vec<Block> = Vec::new();
+    for (step, request) in (0u32..).zip(&usual) {
+        match *request {
+            Request::Malloc(_, bytes) => blocks.push(Block::new(step, u32::MAX, bytes)),
+            Request::Free(block) => blocks[block].end = step,
+        }
+    }
+    let (summary, offsets) = sublet_tests::place(Solver::BestFit, &blocks);
+    let plan = sublet_tests::verify(&blocks, &offsets, &Constraints::NONE).unwrap();
+    for told in [true, false] {
+        let mut memory = Checked::new(config(1 << 16));
+        let weights = memory.malloc(1000).unwrap();
+        memory.allocator.adopt(&plan).unwrap();
+        for _ in 0..3 {
+            if told {
+                run_told(&mut memory, &usual);
+            } else {
+                run(&mut memory, &usual);
+            }
+            assert_eq!(memory.allocator.state(), State::Replay);
+        }
+        memory.read(weights);
+        let done = memory.allocator.statistics();
+        assert_eq!((done.hits, done.misses, done.plans, done.arena_peak), (21, 0, 1, summary.peak));
+    }
+
+    let mut coarse = Checked::new(Config { alignment: 4096, ..config(1 << 16) });
+    assert!(matches!(
+        coarse.allocator.adopt(&plan),
+        Err(Error::Invalid(Violation::Misaligned { alignment: 4096, .. }))
+    ));
+    let mut short = Checked::new(Config { events: 13, ..config(1 << 16) });
+    let refused = short.allocator.adopt(&plan);
+    assert_eq!(refused, Err(Error::BufferTooSmall { buffer: Buffer::Events, needed: 7, got: 6 }));
+    let mut narrow = Checked::new(config(1024));
+    assert!(matches!(narrow.allocator.adopt(&plan), Err(Error::OutOfMemory { .. })));
+    assert_eq!(narrow.allocator.state(), State::Profile);
+    narrow.malloc(1024).unwrap();
 }
 
 /// Iterations that nobody tells of: weights first, a warm-up that differs, then the same over and over.
@@ -435,7 +483,7 @@ fn the_memory_is_what_is_asked_for_and_not_less() {
         (len.blocks, len.words - 1, len.indices),
         (len.blocks, len.words, len.indices - 1),
     ] {
-        let (mut b, mut w, mut i) = (vec![sublet_core::Block::default(); blocks], vec![0; words], vec![0; indices]);
+        let (mut b, mut w, mut i) = (vec![Block::default(); blocks], vec![0; words], vec![0; indices]);
         let memory = sublet_core::replay::Memory { blocks: &mut b, words: &mut w, indices: &mut i };
         let refused = sublet_core::Allocator::new(&config, memory).map(drop);
         assert!(matches!(refused, Err(Error::BufferTooSmall { needed, got, .. }) if needed == got + 1), "{refused:?}");

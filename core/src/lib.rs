@@ -20,7 +20,9 @@
 //!   [`simulate`] times any trace on a device;
 //! - [`verify`]: accepts a plan or names the constraint that it breaks; only what it accepts is a
 //!   [`VerifiedPlan`], and it shares no code with the planners but the sorting of indices;
-//! - [`Planner`]: all of it for at most N blocks in memory of its own.
+//! - [`Planner`]: all of it for at most N blocks in memory of its own;
+//! - [`replay`]: a plan at run time. [`Allocator`] records what a framework asks for, finds the iteration that repeats,
+//!   plans it, answers each request from the plan, and serves what differs.
 //!
 //! # Words
 //!

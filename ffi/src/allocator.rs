@@ -17,7 +17,7 @@ use crate::lock::Lock;
 use crate::place;
 use crate::profile::Profile;
 use crate::status::{sublet_status, sublet_status as S};
-use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
+use crate::workspace::{MOST_COUNTED, Needed, sublet_layout, tell};
 
 /// Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it.
 pub type sublet_raw_alloc =
@@ -151,13 +151,10 @@ pub unsafe extern "C" fn sublet_allocator_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
-        // SAFETY: the header asks for pointers that hold what they are to hold.
-        let (params, layout) = unsafe { (arguments.params(params)?, arguments.result(layout)?) };
-        layout.set(needed(&params.config(0)?).0.layout());
-        Ok(())
-    })
+    // SAFETY: the header asks for parameters that are as long as they say.
+    let needed = |arguments: &mut Arguments<'_>| Ok(needed(&unsafe { arguments.params(params)? }.config(0)?).0);
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
 }
 
 /// Makes an allocator whose range is free. `workspace` stays lent until sublet_allocator_destroy; NULL with the size 0

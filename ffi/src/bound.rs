@@ -10,7 +10,7 @@ use crate::block::{self, sublet_block, sublet_constraints};
 use crate::boundary::boundary;
 use crate::error::sublet_error;
 use crate::status::sublet_status;
-use crate::workspace::{Needed, sublet_layout};
+use crate::workspace::{Needed, sublet_layout, tell};
 
 fn needed(n: usize) -> Needed {
     Needed::workspace(bound::workspace(n)).and::<Block>(n)
@@ -24,13 +24,12 @@ pub unsafe extern "C" fn sublet_lower_bound_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    let needed = |arguments: &mut Arguments<'_>| {
         let n = arguments.count(block_count)?;
-        // SAFETY: the header asks for pointers that hold what they are to hold.
-        unsafe { arguments.result(layout)? }.set(needed(n).layout());
-        Ok(())
-    })
+        Ok(needed(n))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
 }
 
 /// A lower bound on the peak of every placement of these blocks, in bytes. It is at least the max load, the most bytes

@@ -16,7 +16,7 @@ use crate::error::{Failure, sublet_error};
 use crate::simulate::{sublet_device, sublet_run, sublet_timing};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, sublet_row, sublet_stay};
-use crate::workspace::{Needed, sublet_layout};
+use crate::workspace::{Needed, sublet_layout, tell};
 
 /// How it is decided what leaves the device, and when.
 #[repr(u32)]
@@ -165,14 +165,13 @@ pub unsafe extern "C" fn sublet_fit_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    let needed = |arguments: &mut Arguments<'_>| {
         let (rows, blocks) = (arguments.count(row_count)?, arguments.count(block_count)?);
         let lengths = Lengths { rows: arguments.count(row_capacity)?, stays: arguments.count(stay_capacity)? };
-        // SAFETY: the header asks for pointers that hold what they are to hold.
-        unsafe { arguments.result(layout)? }.set(needed(rows, blocks, lengths).layout());
-        Ok(())
-    })
+        Ok(needed(rows, blocks, lengths))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
 }
 
 /// Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
@@ -276,13 +275,12 @@ pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    let needed = |arguments: &mut Arguments<'_>| {
         let (rows, blocks) = (arguments.count(row_count)?, arguments.count(block_count)?);
-        // SAFETY: the header asks for pointers that hold what they are to hold.
-        unsafe { arguments.result(layout)? }.set(bound_needed(rows, blocks).layout());
-        Ok(())
-    })
+        Ok(bound_needed(rows, blocks))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
 }
 
 /// A lower bound on the bytes on the device in every schedule of swaps that costs no time at all. `device` may be NULL.

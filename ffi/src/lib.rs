@@ -18,6 +18,7 @@
 
 mod arguments;
 mod boundary;
+mod handle;
 #[cfg(test)]
 mod header;
 mod lock;
@@ -48,6 +49,14 @@ pub mod schedule;
 pub mod fit;
 
 pub mod allocator;
+
+pub mod recorder;
+
+pub mod detector;
+
+pub mod replay;
+
+pub mod pool;
 
 /// `core` reaches no panic; the language asks for a handler all the same.
 #[cfg(not(any(feature = "std", test)))]

@@ -13,7 +13,7 @@ use crate::block::{self, sublet_block};
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
-use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
+use crate::workspace::{MOST_COUNTED, Needed, sublet_layout, tell};
 
 /// A method of placement.
 #[repr(u32)]
@@ -179,14 +179,14 @@ pub unsafe extern "C" fn sublet_place_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    let needed = |arguments: &mut Arguments<'_>| {
         let n = arguments.count(block_count)?;
-        // SAFETY: the header asks for pointers that hold what they are to hold.
-        let (params, layout) = unsafe { (arguments.params(params)?, arguments.result(layout)?) };
-        layout.set(needed(solver(params.solver, 1)?, n, 0)?.layout());
-        Ok(())
-    })
+        // SAFETY: the header asks for parameters that are as long as they say.
+        let params = unsafe { arguments.params(params)? };
+        needed(solver(params.solver, 1)?, n, 0)
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
 }
 
 /// Gives every block an offset, so that blocks that are alive together share no address.

@@ -16,7 +16,7 @@ use crate::simulate::{sublet_device, sublet_run, sublet_timing};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, sublet_row};
 use crate::verify::sublet_certificate;
-use crate::workspace::{Needed, sublet_layout};
+use crate::workspace::{Needed, sublet_layout, tell};
 
 /// What a rewritten trace and its plan have to respect. NULL, or all 0 but `struct_size`, is an iteration that repeats,
 /// without alignment and capacity.
@@ -58,14 +58,13 @@ pub unsafe extern "C" fn sublet_verify_schedule_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    let needed = |arguments: &mut Arguments<'_>| {
         let (original, rewritten) = (arguments.count(original_count)?, arguments.count(rewritten_count)?);
         let (blocks, stays) = (arguments.count(block_count)?, arguments.count(stay_count)?);
-        // SAFETY: the header asks for pointers that hold what they are to hold.
-        unsafe { arguments.result(layout)? }.set(needed(original, rewritten, blocks, stays).layout());
-        Ok(())
-    })
+        Ok(needed(original, rewritten, blocks, stays))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
 }
 
 /// Proves that `rewritten` computes what `original` computes, and that `offsets`, one for each of its mallocs, is a

@@ -10,7 +10,7 @@ use crate::boundary::boundary;
 use crate::error::sublet_error;
 use crate::status::sublet_status;
 use crate::trace::{self, sublet_row};
-use crate::workspace::{Needed, sublet_layout};
+use crate::workspace::{Needed, sublet_layout, tell};
 
 /// The links between a device and its host. NULL, or all 0 but `struct_size`, is PCIe 3 with 16 lanes.
 #[repr(C)]
@@ -106,14 +106,13 @@ pub unsafe extern "C" fn sublet_simulate_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    let needed = |arguments: &mut Arguments<'_>| {
         let (original, rewritten) = (arguments.count(original_count)?, arguments.count(rewritten_count)?);
         let blocks = arguments.count(block_count)?;
-        // SAFETY: the header asks for pointers that hold what they are to hold.
-        unsafe { arguments.result(layout)? }.set(needed(original, rewritten, blocks).layout());
-        Ok(())
-    })
+        Ok(needed(original, rewritten, blocks))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
 }
 
 /// Times `rewritten`, which holds the accesses of `original` in their order. Three queues run side by side: compute,

@@ -120,6 +120,8 @@ pub enum sublet_status {
     NoRawMemory = 135,
     /// This library was built without the standard library, and cannot.
     Unavailable = 136,
+    /// A request of `got` bytes is not what the plan expects next, or its place is taken.
+    NotPlanned = 137,
 }
 
 use sublet_status as S;
@@ -136,7 +138,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status with its words.
-const WORDS: [(S, &CStr); 52] = [
+const WORDS: [(S, &CStr); 53] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -189,4 +191,5 @@ const WORDS: [(S, &CStr); 52] = [
     (S::RecordFull, c"the record is full"),
     (S::NoRawMemory, c"there is no memory for the range or the bookkeeping"),
     (S::Unavailable, c"not without the standard library"),
+    (S::NotPlanned, c"the plan does not expect this request"),
 ];

@@ -11,7 +11,7 @@ use crate::block::sublet_block;
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
-use crate::workspace::{Needed, Room, sublet_layout};
+use crate::workspace::{Needed, Room, sublet_layout, tell};
 
 /// What happens to a block in a row.
 #[repr(u32)]
@@ -82,17 +82,21 @@ const EVENTS: [(sublet_event, Event); 6] = [
     (sublet_event::SwapIn, Event::SwapIn),
 ];
 
+/// The event of this number.
+pub(crate) fn event(number: u32) -> Option<Event> {
+    EVENTS.iter().find(|&&(e, _)| e as u32 == number).map(|&(_, event)| event)
+}
+
 impl sublet_row {
     /// As `core` has it, or the value that it does not know.
     fn row(&self) -> Result<Row, u32> {
-        let event = EVENTS.iter().find(|&&(e, _)| e as u32 == self.event).map(|&(_, event)| event);
         let op = match self.op_kind {
             k if k == sublet_op_kind::None as u32 => Op::None,
             k if k == sublet_op_kind::First as u32 => Op::First(self.op),
             k if k == sublet_op_kind::Again as u32 => Op::Again(self.op),
             unknown => return Err(unknown),
         };
-        let event = event.ok_or(self.event)?;
+        let event = event(self.event).ok_or(self.event)?;
         Ok(Row { time_ns: self.time_ns, bytes: self.bytes, block: self.block, op, event })
     }
 }
@@ -169,14 +173,13 @@ pub unsafe extern "C" fn sublet_lifetimes_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    let needed = |arguments: &mut Arguments<'_>| {
         let (rows, blocks) = (arguments.count(row_count)?, arguments.count(block_count)?);
         let stays = arguments.count(stay_capacity)?;
-        // SAFETY: the header asks for pointers that hold what they are to hold.
-        unsafe { arguments.result(layout)? }.set(needed(rows, blocks, stays).layout());
-        Ok(())
-    })
+        Ok(needed(rows, blocks, stays))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
 }
 
 /// Writes the lifetime of every stay of a trace to `blocks`, in the order of the mallocs, and which stay it is to

@@ -9,7 +9,7 @@ use crate::block::{self, sublet_block, sublet_constraints};
 use crate::boundary::boundary;
 use crate::error::sublet_error;
 use crate::status::sublet_status;
-use crate::workspace::{Needed, sublet_layout};
+use crate::workspace::{Needed, sublet_layout, tell};
 
 /// What is known of a plan that has been proved valid.
 #[repr(C)]
@@ -35,13 +35,12 @@ pub unsafe extern "C" fn sublet_verify_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    let needed = |arguments: &mut Arguments<'_>| {
         let n = arguments.count(block_count)?;
-        // SAFETY: the header asks for pointers that hold what they are to hold.
-        unsafe { arguments.result(layout)? }.set(needed(n).layout());
-        Ok(())
-    })
+        Ok(needed(n))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
 }
 
 /// Proves that `offsets`, one for each block, is a valid plan, or says in `error` which constraint it breaks: the

@@ -9,6 +9,11 @@ use core::slice;
 
 use sublet_core::{Workspace, WorkspaceLen};
 
+use crate::arguments::Arguments;
+use crate::boundary::boundary;
+use crate::error::{Failure, sublet_error};
+use crate::status::sublet_status;
+
 /// What to ask an allocator for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +36,8 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
+    pub(crate) const NOTHING: Self = Self { words: 0 };
+
     pub(crate) const fn workspace(len: WorkspaceLen) -> Self {
         Self { words: len.words + len.indices.div_ceil(2) }
     }
@@ -51,6 +58,24 @@ impl Needed {
 
 const fn words_of<T>(n: usize) -> usize {
     (n * size_of::<T>()).div_ceil(size_of::<u64>())
+}
+
+/// Tells what a call needs, by the arguments before the layout.
+///
+/// # Safety
+/// If the layout is not NULL, it can be written.
+pub(crate) unsafe fn tell(
+    needed: impl FnOnce(&mut Arguments<'_>) -> Result<Needed, Failure>,
+    layout: *mut sublet_layout,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        let needed = needed(&mut arguments)?;
+        // SAFETY: as promised.
+        unsafe { arguments.result(layout)? }.set(needed.layout());
+        Ok(())
+    })
 }
 
 /// Memory that has been lent, and is being cut.

@@ -65,5 +65,10 @@ void test_trace(void);
 void test_schedule(void);
 void test_fit(void);
 void test_allocator(void);
+void test_recorder(void);
+void test_detector(void);
+void test_replay(void);
+void test_pool(void);
+void test_network(void);
 
 #endif

@@ -21,6 +21,11 @@ int main(void) {
     test_schedule();
     test_fit();
     test_allocator();
+    test_recorder();
+    test_detector();
+    test_replay();
+    test_pool();
+    test_network();
     puts("all checks passed");
     return 0;
 }

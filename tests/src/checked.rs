@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use sublet_core::replay::{self, Allocator, Config, Memory};
 use sublet_core::{Block, Error};
 
-/// Memory for an [`Allocator`], lent for good: tests are short.
+/// An [`Allocator`] whose memory is lent for good: tests are short.
+///
+/// # Panics
+/// If the allocator refuses the configuration.
 #[must_use]
 pub fn allocator(config: &Config) -> Allocator<'static> {
     let len = replay::memory(config);
@@ -31,6 +34,9 @@ pub struct Checked {
 
 impl Checked {
     /// A fresh allocator, with real memory behind its range.
+    ///
+    /// # Panics
+    /// If the allocator refuses the configuration.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let memory = vec![0; usize::try_from(config.capacity).expect("tests are small")];

@@ -91,6 +91,17 @@ pub enum State {
     Diverged,
 }
 
+/// Who says where iterations begin and end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Iterations {
+    /// The detector.
+    Found,
+    /// The caller, who has ended one and not begun the next.
+    Between,
+    /// The caller, who has begun one.
+    Within,
+}
+
 /// What an [`Allocator`] has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Statistics {
@@ -171,12 +182,9 @@ pub struct Allocator<'a> {
     arena_len: u64,
     /// The most bytes of a request that is to be looked up in the plan: 0 where there is none to follow.
     most: u64,
-    /// Whether somebody tells where iterations begin and end, and whether one has begun.
-    told: bool,
-    inside: bool,
+    iterations: Iterations,
     interrupted: bool,
-    /// Whether requests are part of the iteration, and whether their events are recorded.
-    covered: bool,
+    /// Whether events are recorded.
     recording: bool,
     /// Of the told iteration: its events, and those of them that free a block of it.
     events: usize,
@@ -195,11 +203,12 @@ impl<'a> Allocator<'a> {
     pub fn new(config: &Config, memory: Memory<'a>) -> Result<Self, Error> {
         block::check_count(config.events)?;
         block::check_count(config.live)?;
-        let len = self::memory(config);
-        if memory.blocks.len() < len.blocks {
-            return Err(Error::BufferTooSmall { buffer: Buffer::Blocks, needed: len.blocks, got: memory.blocks.len() });
+        let Memory { blocks, words, indices } = memory;
+        let (needed, got) = (self::memory(config).blocks, blocks.len());
+        if got < needed {
+            return Err(Error::BufferTooSmall { buffer: Buffer::Blocks, needed, got });
         }
-        let mut rest = Workspace::new(memory.words, memory.indices);
+        let mut rest = Workspace::new(words, indices);
         rest.check(kept(config).and(scratch(config)))?;
         let (capacity, alignment) = (config.capacity, config.alignment);
         let live = pool_live(config);
@@ -208,15 +217,13 @@ impl<'a> Allocator<'a> {
             pool: Pool::new(capacity, alignment, live, rest.split(pool::workspace(live)))?,
             detector: Detector::new(config.events, rest.split(period::workspace(config.events)))?,
             replay: Replay::new(config.events, rest.split(follow::workspace(config.events)))?,
-            blocks: memory.blocks,
+            blocks,
             scratch: rest,
             arena: 0,
             arena_len: 0,
             most: 0,
-            told: false,
-            inside: false,
+            iterations: Iterations::Found,
             interrupted: false,
-            covered: true,
             recording: true,
             events: 0,
             frees: 0,
@@ -265,7 +272,7 @@ impl<'a> Allocator<'a> {
 
     /// An iteration begins: from the first such call on, iterations are told and not looked for.
     pub fn begin_iteration(&mut self) {
-        (self.told, self.inside) = (true, true);
+        self.iterations = Iterations::Within;
         self.detector.restart();
         self.replay.restart();
         (self.events, self.frees) = (0, 0);
@@ -279,9 +286,10 @@ impl<'a> Allocator<'a> {
     /// Why there is no new plan: [`Error::BufferTooSmall`] if the iteration had more events than the [`Config`] allows:
     /// the plan there was then stays; [`Error::OutOfMemory`] if no hole is large enough for the arena. The allocator goes on.
     pub fn end_iteration(&mut self) -> Result<(), Error> {
-        if !core::mem::take(&mut self.inside) {
+        if self.iterations != Iterations::Within {
             return Ok(());
         }
+        self.iterations = Iterations::Between;
         self.update();
         let followed = self.replay.restart();
         // More frees than planned: blocks that lived on when the plan was made do not any more, and can be planned.
@@ -327,7 +335,7 @@ impl<'a> Allocator<'a> {
         self.give_up_plan();
         let followed = follow_plan(&mut self.pool, &mut self.replay, plan, &[], 0, self.scratch.reborrow());
         self.take_up(followed, plan.blocks().len())?;
-        self.recording = self.inside;
+        self.recording = self.iterations == Iterations::Within;
         Ok(())
     }
 
@@ -336,7 +344,7 @@ impl<'a> Allocator<'a> {
     pub fn state(&self) -> State {
         if self.arena_len == 0 {
             State::Profile
-        } else if self.replay.is_followed() && (self.told || self.detector.period().is_some()) {
+        } else if self.replay.is_followed() && (self.is_told() || !self.recording || self.detector.period().is_some()) {
             State::Replay
         } else {
             State::Diverged
@@ -354,9 +362,6 @@ impl<'a> Allocator<'a> {
     /// The planned address of the next request, if this is what the plan expects; recorded, if it is.
     #[inline]
     fn look_up(&mut self, size: u64) -> Option<u64> {
-        if !self.told && self.replay.at_end() {
-            self.replay.restart();
-        }
         let tag = if self.recording { self.detector.upcoming() } else { 0 };
         let Answer::Placed(offset) = self.replay.malloc(size, tag) else { return None };
         let address = self.arena + offset;
@@ -399,10 +404,10 @@ impl<'a> Allocator<'a> {
 
     /// A request that the pool serves. If it cannot, it gets what the arena does not use.
     fn serve(&mut self, size: u64) -> Result<u64, Error> {
-        let recorded = self.recording && self.covered;
+        let recorded = self.recording && self.is_covered();
         let tag = if recorded { self.detector.upcoming() } else { 0 };
         let address = match self.pool.malloc_tagged(size, tag) {
-            Err(_) if self.arena_len > 0 => {
+            Err(_) if self.arena_len > 0 && size <= self.config.capacity => {
                 self.give_up_plan();
                 self.pool.malloc_tagged(size, tag)?
             }
@@ -416,13 +421,19 @@ impl<'a> Allocator<'a> {
     }
 
     /// Records an event; where iterations are not told, it may complete one.
+    #[inline]
     fn note(&mut self, event: Event, size: u64, last: u32) {
-        if self.told {
+        if self.is_told() {
             self.events += 1;
             self.frees += usize::from(event == Event::Free);
             self.detector.record(event, size, last);
-            return;
+        } else {
+            self.watch(event, size, last);
         }
+    }
+
+    /// Shows an event to the detector, and plans the period that it may find.
+    fn watch(&mut self, event: Event, size: u64, last: u32) {
         let before = self.detector.period();
         self.detector.push(event, size, last);
         match self.detector.period() {
@@ -475,16 +486,28 @@ impl<'a> Allocator<'a> {
         debug_assert!(dissolved.is_ok(), "{dissolved:?}");
         (self.arena, self.arena_len) = (0, 0);
         self.done.fallback_peak = self.done.fallback_peak.max(self.pool.live());
-        self.recording |= !self.told;
+        self.recording |= !self.is_told();
         self.update();
     }
 
+    /// After a change of what is told, interrupted, or planned.
     fn update(&mut self) {
-        self.covered = !self.interrupted && (self.inside || !self.told);
-        if self.told {
-            self.recording = self.inside;
+        if self.is_told() {
+            self.recording = self.iterations == Iterations::Within;
         }
-        self.most = if self.covered { self.arena_len } else { 0 };
+        self.replay.set_endless(!self.is_told());
+        self.most = if self.is_covered() { self.arena_len } else { 0 };
+    }
+
+    /// Whether the caller tells where iterations are.
+    #[inline]
+    fn is_told(&self) -> bool {
+        self.iterations != Iterations::Found
+    }
+
+    /// Whether requests are part of an iteration.
+    fn is_covered(&self) -> bool {
+        !self.interrupted && self.iterations != Iterations::Between
     }
 }
 

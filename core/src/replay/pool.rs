@@ -294,3 +294,132 @@ fn by_address(nodes: &Table<'_, [u64; 2]>) -> impl Fn(u32) -> u64 {
 fn by_size(nodes: &Table<'_, [u64; 2]>) -> impl Fn(u32) -> (u64, u64) {
     |node| (nodes[node][1], nodes[node][0])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    fn pool(capacity: u64, alignment: u64, live: usize) -> Pool<'static> {
+        let len = workspace(live);
+        let memory = Workspace::new(vec![9; len.words].leak(), vec![9; len.indices].leak());
+        Pool::new(capacity, alignment, live, memory).unwrap()
+    }
+
+    /// The holes between live blocks, as address and size.
+    fn holes(live: &BTreeMap<u64, u64>, capacity: u64) -> Vec<(u64, u64)> {
+        let mut end = 0;
+        let mut holes = Vec::new();
+        for (&address, &size) in live.iter().chain([(&capacity, &0)]) {
+            if address > end {
+                holes.push((end, address - end));
+            }
+            end = address + size;
+        }
+        holes
+    }
+
+    proptest! {
+        #[test]
+        fn is_best_fit_with_coalescing(
+            steps in prop::collection::vec((any::<prop::sample::Index>(), prop::option::weighted(0.6, 1u64..300)), 1..200),
+            alignment in prop::sample::select(vec![1u64, 8, 64]),
+        ) {
+            let capacity = 2048;
+            let mut pool = pool(capacity, alignment, 40);
+            let mut live = BTreeMap::new();
+            for (which, bytes) in steps {
+                if let Some(bytes) = bytes {
+                    let size = bytes.next_multiple_of(alignment);
+                    let best = holes(&live, capacity).into_iter().filter(|h| h.1 >= size).min_by_key(|h| (h.1, h.0));
+                    match (pool.malloc(bytes), best) {
+                        (Ok(address), Some(hole)) => {
+                            prop_assert_eq!(address, hole.0);
+                            live.insert(address, size);
+                        }
+                        (Err(Error::OutOfMemory { needed, largest }), None) => {
+                            prop_assert_eq!(needed, size);
+                            prop_assert_eq!(largest, holes(&live, capacity).iter().map(|h| h.1).max().unwrap_or(0));
+                        }
+                        (Err(Error::BufferTooSmall { buffer: Buffer::Live, needed: 41, got: 40 }), Some(_)) => {
+                            prop_assert!(live.len() >= 40);
+                        }
+                        other => prop_assert!(false, "{:?}", other),
+                    }
+                } else if !live.is_empty() {
+                    let address = *live.keys().nth(which.index(live.len())).unwrap();
+                    if !live.contains_key(&(address + 1)) {
+                        prop_assert_eq!(pool.free(address + 1), Err(Error::NotAllocated { address: address + 1 }));
+                    }
+                    prop_assert_eq!(pool.free(address), Ok(()));
+                    prop_assert_eq!(pool.free(address), Err(Error::NotAllocated { address }));
+                    live.remove(&address);
+                }
+                prop_assert_eq!(pool.live(), live.values().sum::<u64>());
+            }
+            for address in live.into_keys() {
+                pool.free(address).unwrap();
+            }
+            prop_assert_eq!(pool.malloc(capacity), Ok(0));
+        }
+
+        /// Parts of a block stay where they are; the rest is free.
+        #[test]
+        fn dissolving_keeps_the_parts(
+            before in 0u64..3,
+            after in 0u64..3,
+            cells in prop::collection::vec(any::<bool>(), 1..20),
+            turn in any::<prop::sample::Index>(),
+        ) {
+            let size = 8 * cells.len() as u64;
+            let mut pool = pool(24 + size + 24, 8, 16);
+            let mut live = BTreeMap::new();
+            for _ in 0..before {
+                live.insert(pool.malloc(8).unwrap(), 8);
+            }
+            let (begin, len) = pool.set_aside(size, cells.len().div_ceil(2)).unwrap();
+            prop_assert_eq!(len, size);
+            for _ in 0..after {
+                live.insert(pool.malloc(8).unwrap(), 8);
+            }
+            // Runs of cells, in any order.
+            let mut parts: Vec<(u64, u64, u32)> = Vec::new();
+            for (i, _) in (0u64..).zip(&cells).filter(|(_, cell)| **cell) {
+                match parts.last_mut() {
+                    Some((offset, size, _)) if *offset + *size == 8 * i => *size += 8,
+                    _ => parts.push((8 * i, 8, i as u32)),
+                }
+            }
+            if !parts.is_empty() {
+                let middle = turn.index(parts.len());
+                parts.rotate_left(middle);
+            }
+            pool.dissolve(begin, parts.iter().copied()).unwrap();
+            live.extend(parts.iter().map(|&(offset, size, _)| (begin + offset, size)));
+            prop_assert_eq!(pool.live(), live.values().sum::<u64>());
+            for &(offset, _, tag) in &parts {
+                prop_assert_eq!(pool.free_tagged(begin + offset), Ok(tag));
+                live.remove(&(begin + offset));
+            }
+            for address in live.into_keys() {
+                pool.free(address).unwrap();
+            }
+            prop_assert_eq!(pool.malloc(48 + size), Ok(0));
+        }
+    }
+
+    #[test]
+    fn edges_of_the_range() {
+        assert_eq!(pool(0, 1, 2).malloc(1), Err(Error::OutOfMemory { needed: 1, largest: 0 }));
+        assert_eq!(pool(7, 8, 2).malloc(1), Err(Error::OutOfMemory { needed: 8, largest: 0 }));
+        let mut whole = pool(u64::MAX, 1, 2);
+        assert_eq!(whole.malloc(u64::MAX), Ok(0));
+        assert_eq!(whole.free(u64::MAX), Err(Error::NotAllocated { address: u64::MAX }));
+        assert_eq!(whole.free(0), Ok(()));
+        assert_eq!(whole.footprint(), u64::MAX);
+        let refused = Pool::new(8, 3, 1, Workspace::new(&mut [], &mut [])).map(drop);
+        assert_eq!(refused, Err(Error::Alignment { block: None, alignment: 3 }));
+    }
+}

@@ -1,7 +1,8 @@
 //! One recorded iteration: rows of mallocs, frees and accesses.
 //!
 //! A trace is a slice of [`Row`]s in the order in which things happened; the position of a row is its
-//! step. [`liveness`] turns it into blocks with lifetimes.
+//! step. [`record`] writes one, [`liveness`] turns it into blocks with lifetimes. [`period`] finds the iteration in a
+//! stream of events that has no end.
 
 pub mod liveness;
 pub mod period;

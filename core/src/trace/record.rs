@@ -174,3 +174,71 @@ impl<'a> Recorder<'a> {
         Error::Row { row: u32::try_from(self.len).unwrap_or(u32::MAX), fault }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::liveness;
+    use crate::{Block, Workspace};
+
+    #[test]
+    fn a_full_buffer_says_so_and_the_recording_goes_on_in_a_larger_one() {
+        let mut small = [Row::default(); 2];
+        let mut recorder = Recorder::new(&mut small);
+        assert_eq!(recorder.begin_op(), 0);
+        let a = recorder.malloc(1, 64).unwrap();
+        recorder.write(2, a).unwrap();
+        let full = Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: 3, got: 2 });
+        assert_eq!(recorder.malloc(3, 32).map(drop), full);
+        assert_eq!(recorder.free(3, a), full);
+        let mut same = [Row::default(); 2];
+        assert_eq!(recorder.hand_over(&mut same).map(drop), full);
+
+        let mut large = [Row::default(); 8];
+        let mut recorder = recorder.hand_over(&mut large).unwrap();
+        let b = recorder.malloc(3, 32).unwrap();
+        recorder.free(4, a).unwrap();
+        assert_eq!(recorder.begin_op(), 1);
+        recorder.read(5, b).unwrap();
+        assert_eq!((a, b, recorder.block_count()), (0, 1, 2));
+        let ops = recorder.rows().iter().map(|r| r.op);
+        assert!(ops.eq([0, 0, 0, 0, 1].map(Op::First)));
+        let (mut blocks, mut names) = ([Block::default(); 2], [liveness::Stay::default(); 2]);
+        let scratch = (&mut [0; 2], &mut [0; 4]);
+        let found =
+            liveness::lifetimes(recorder.rows(), 2, Workspace::new(scratch.0, scratch.1), &mut blocks, &mut names);
+        assert_eq!(found, Ok(2));
+        assert_eq!(blocks, [Block::new(0, 3, 64), Block::new(2, 5, 32)]);
+    }
+
+    #[test]
+    fn what_is_interrupted_is_not_recorded_and_what_was_before_is() {
+        let mut rows = [Row::default(); 8];
+        let mut recorder = Recorder::new(&mut rows);
+        let before = recorder.malloc(0, 8).unwrap();
+        recorder.interrupt();
+        let outside = recorder.malloc(1, 16).unwrap();
+        recorder.write(1, outside).unwrap();
+        recorder.read(1, before).unwrap();
+        recorder.free(2, before).unwrap();
+        recorder.resume();
+        recorder.read(3, outside).unwrap();
+        recorder.free(3, outside).unwrap();
+        let after = recorder.malloc(4, 24).unwrap();
+        assert_eq!((before, outside, after), (0, OUTSIDE, 1));
+        let rows = recorder.rows().iter().map(|r| (r.event, r.block));
+        assert!(rows.eq([(Event::Malloc, 0), (Event::Read, 0), (Event::Free, 0), (Event::Malloc, 1)]));
+    }
+
+    #[test]
+    fn rows_that_cannot_be_are_refused() {
+        let mut rows = [Row::default(); 4];
+        let mut recorder = Recorder::new(&mut rows);
+        let refused = |fault| Err(Error::Row { row: 1, fault });
+        recorder.malloc(5, 8).unwrap();
+        assert_eq!(recorder.malloc(5, 0).map(drop), refused(RowFault::ZeroSize));
+        assert_eq!(recorder.malloc(4, 8).map(drop), refused(RowFault::TimeBackwards));
+        assert_eq!(recorder.free(5, 1), refused(RowFault::UnknownBlock));
+        assert_eq!((recorder.rows().len(), recorder.block_count()), (1, 1));
+    }
+}

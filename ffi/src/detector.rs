@@ -1,0 +1,89 @@
+//! Finds the iteration that repeats in an endless stream of events.
+
+use core::ffi::c_void;
+
+use sublet_core::trace::Event;
+use sublet_core::trace::period::{self, Detector};
+
+use crate::arguments::Arguments;
+use crate::boundary::boundary;
+use crate::error::{Failure, sublet_error};
+use crate::handle;
+use crate::status::{sublet_status, sublet_status as S};
+use crate::trace::event;
+use crate::workspace::{Needed, sublet_layout, tell};
+
+/// Watches a stream of events for its period. One thread uses it at a time.
+pub struct sublet_detector(Detector<'static>);
+
+fn needed(longest: usize) -> Needed {
+    Needed::workspace(period::workspace(longest)).and::<sublet_detector>(1)
+}
+
+/// The memory of a detector of periods of up to so many events.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_detector_workspace(
+    longest: usize,
+    layout: *mut sublet_layout,
+    error: *mut sublet_error,
+) -> sublet_status {
+    let needed = |arguments: &mut Arguments<'_>| {
+        let longest = arguments.count(longest)?;
+        Ok(needed(longest))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
+}
+
+/// Makes a detector that has seen nothing. It lives in `workspace`, as long as that is lent to it; there is nothing to
+/// destroy.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_detector_create(
+    longest: usize,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    detector: *mut *mut sublet_detector,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        let needed = needed(arguments.count(longest)?);
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (mut room, to) =
+            unsafe { (arguments.workspace(workspace, workspace_size, needed)?, arguments.result(detector)?) };
+        let place = room.uninit();
+        let kept = room.workspace(period::workspace(longest));
+        handle::put(place, sublet_detector(Detector::new(longest, kept)?), to)
+    })
+}
+
+/// Takes the next event, a sublet_event, of a block of `bytes` bytes. `last` is what `position` received with the
+/// block's event before, 0 with its first. `period` receives the period in events, from the event that proves it to the
+/// first that breaks it, or 0; it may be NULL. O(1).
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_detector_push(
+    detector: *mut sublet_detector,
+    event: u32,
+    bytes: u64,
+    last: u32,
+    position: *mut u32,
+    period: *mut u32,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        // SAFETY: the header asks for a detector that lives, and for pointers that hold what they are to hold.
+        let (detector, mut arguments) = unsafe { handle::open(detector)? };
+        for _ in 0..3 {
+            arguments.skip();
+        }
+        // SAFETY: as above.
+        let (position, period) = unsafe { (arguments.result(position)?, arguments.optional(period)?) };
+        let event: Event = self::event(event).ok_or(Failure::new(S::UnknownValue, 1, 0, event.into()))?;
+        position.set(detector.0.push(event, bytes, last));
+        period.set(detector.0.period().unwrap_or(0));
+        Ok(())
+    })
+}

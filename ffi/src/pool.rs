@@ -1,0 +1,131 @@
+//! An online allocator of addresses: for what no plan covers.
+
+use core::ffi::c_void;
+
+use sublet_core::Pool;
+use sublet_core::replay::pool;
+
+use crate::arguments::{Arguments, plain};
+use crate::boundary::boundary;
+use crate::error::sublet_error;
+use crate::handle;
+use crate::status::sublet_status;
+use crate::workspace::{Needed, sublet_layout, tell};
+
+/// Best fit with coalescing over the addresses from 0 to a capacity; it never touches what is at an address. One thread
+/// uses it at a time.
+pub struct sublet_pool(Pool<'static>);
+
+/// How much of a pool is in use.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_pool_usage {
+    /// Bytes of the live blocks, rounded up to the alignment.
+    pub live: u64,
+    /// The most of it so far.
+    pub peak: u64,
+    /// The highest end of a block so far.
+    pub footprint: u64,
+}
+
+plain!(sublet_pool_usage);
+
+fn needed(live: usize) -> Needed {
+    Needed::workspace(pool::workspace(live)).and::<sublet_pool>(1)
+}
+
+/// The memory of a pool for at most so many live blocks.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_pool_workspace(
+    live: usize,
+    layout: *mut sublet_layout,
+    error: *mut sublet_error,
+) -> sublet_status {
+    let needed = |arguments: &mut Arguments<'_>| {
+        let live = arguments.count(live)?;
+        Ok(needed(live))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
+}
+
+/// Makes a pool of `capacity` bytes, all free. Addresses are multiples of `alignment`, a power of two, to which sizes
+/// are rounded up. It lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_pool_create(
+    capacity: u64,
+    alignment: u64,
+    live: usize,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    pool: *mut *mut sublet_pool,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        arguments.skip();
+        arguments.skip();
+        let needed = needed(arguments.count(live)?);
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (mut room, to) =
+            unsafe { (arguments.workspace(workspace, workspace_size, needed)?, arguments.result(pool)?) };
+        let place = room.uninit();
+        let kept = room.workspace(pool::workspace(live));
+        handle::put(place, sublet_pool(Pool::new(capacity, alignment, live, kept)?), to)
+    })
+}
+
+/// The address of `bytes` bytes that no live block has. O(log live).
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_pool_malloc(
+    pool: *mut sublet_pool,
+    bytes: u64,
+    address: *mut u64,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        // SAFETY: the header asks for a pool that lives, and for pointers that hold what they are to hold.
+        let (pool, mut arguments) = unsafe { handle::open(pool)? };
+        arguments.skip();
+        // SAFETY: as above.
+        let to = unsafe { arguments.result(address)? };
+        to.set(pool.0.malloc(bytes)?);
+        Ok(())
+    })
+}
+
+/// Gives the block at an address back. O(log live).
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_pool_free(
+    pool: *mut sublet_pool,
+    address: u64,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        // SAFETY: the header asks for a pool that lives.
+        let (pool, _) = unsafe { handle::open(pool)? };
+        Ok(pool.0.free(address)?)
+    })
+}
+
+/// How much of a pool is in use.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_pool_stats(
+    pool: *mut sublet_pool,
+    usage: *mut sublet_pool_usage,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        // SAFETY: the header asks for a pool that lives, and for pointers that hold what they are to hold.
+        let (pool, mut arguments) = unsafe { handle::open(pool)? };
+        // SAFETY: as above.
+        let to = unsafe { arguments.result(usage)? };
+        to.set(sublet_pool_usage { live: pool.0.live(), peak: pool.0.peak(), footprint: pool.0.footprint() });
+        Ok(())
+    })
+}

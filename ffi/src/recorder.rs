@@ -1,0 +1,227 @@
+//! Records an iteration: calls in, rows of a trace out.
+
+use core::ffi::c_void;
+
+use sublet_core::trace::Row;
+use sublet_core::trace::record::{self, Recorder};
+
+use crate::arguments::Arguments;
+use crate::boundary::boundary;
+use crate::error::{Failure, sublet_error};
+use crate::handle;
+use crate::status::{sublet_status, sublet_status as S};
+use crate::trace::{copy, sublet_row};
+use crate::workspace::{Needed, sublet_layout, tell};
+
+/// The number of a block that is not part of the plan: what is allocated between sublet_recorder_interrupt and
+/// sublet_recorder_resume. Events of such a block are ignored.
+pub const SUBLET_OUTSIDE: u32 = u32::MAX;
+
+const _: () = assert!(SUBLET_OUTSIDE == record::OUTSIDE);
+
+/// Writes what happens in an iteration as rows of a trace. One thread uses it at a time.
+pub struct sublet_recorder(Recorder<'static>);
+
+fn needed(rows: usize) -> Needed {
+    Needed::NOTHING.and::<sublet_recorder>(1).and::<Row>(rows)
+}
+
+/// The memory of a recorder with room for so many rows.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_recorder_workspace(
+    row_capacity: usize,
+    layout: *mut sublet_layout,
+    error: *mut sublet_error,
+) -> sublet_status {
+    let needed = |arguments: &mut Arguments<'_>| {
+        let rows = arguments.count(row_capacity)?;
+        Ok(needed(rows))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
+}
+
+/// Makes a recorder without rows. It lives in `workspace`, as long as that is lent to it; there is nothing to destroy.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_recorder_create(
+    row_capacity: usize,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    recorder: *mut *mut sublet_recorder,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        let needed = needed(arguments.count(row_capacity)?);
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (mut room, to) =
+            unsafe { (arguments.workspace(workspace, workspace_size, needed)?, arguments.result(recorder)?) };
+        let place = room.uninit();
+        handle::put(place, sublet_recorder(Recorder::new(room.fill(row_capacity, Row::default()))), to)
+    })
+}
+
+/// Does something with the recorder behind a pointer.
+///
+/// # Safety
+/// As for `handle::open`.
+unsafe fn with(
+    recorder: *mut sublet_recorder,
+    error: *mut sublet_error,
+    body: impl FnOnce(&mut Recorder<'static>) -> Result<(), sublet_core::Error>,
+) -> sublet_status {
+    // SAFETY: as promised.
+    boundary(error, || Ok(body(&mut unsafe { handle::open(recorder)? }.0.0)?))
+}
+
+/// A block is allocated; `block` receives its number, from 0, or SUBLET_OUTSIDE. Times are in ns and never go backwards.
+///
+/// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_recorder_malloc(
+    recorder: *mut sublet_recorder,
+    time_ns: u64,
+    bytes: u64,
+    block: *mut u32,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        // SAFETY: the header asks for a recorder that lives, and for pointers that hold what they are to hold.
+        let (recorder, mut arguments) = unsafe { handle::open(recorder)? };
+        arguments.skip();
+        arguments.skip();
+        // SAFETY: as above.
+        let to = unsafe { arguments.result(block)? };
+        to.set(recorder.0.malloc(time_ns, bytes)?);
+        Ok(())
+    })
+}
+
+/// A block is freed.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_recorder_free(
+    recorder: *mut sublet_recorder,
+    time_ns: u64,
+    block: u32,
+    error: *mut sublet_error,
+) -> sublet_status {
+    // SAFETY: the header asks for a recorder that lives.
+    unsafe { with(recorder, error, |r| r.free(time_ns, block)) }
+}
+
+/// The current operator reads a block.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_recorder_read(
+    recorder: *mut sublet_recorder,
+    time_ns: u64,
+    block: u32,
+    error: *mut sublet_error,
+) -> sublet_status {
+    // SAFETY: the header asks for a recorder that lives.
+    unsafe { with(recorder, error, |r| r.read(time_ns, block)) }
+}
+
+/// The current operator writes a block.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_recorder_write(
+    recorder: *mut sublet_recorder,
+    time_ns: u64,
+    block: u32,
+    error: *mut sublet_error,
+) -> sublet_status {
+    // SAFETY: the header asks for a recorder that lives.
+    unsafe { with(recorder, error, |r| r.write(time_ns, block)) }
+}
+
+/// The next operator begins, and one that has not ended ends. Its number is that of the calls before this one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_recorder_begin_op(
+    recorder: *mut sublet_recorder,
+    error: *mut sublet_error,
+) -> sublet_status {
+    let body = |r: &mut Recorder<'static>| {
+        r.begin_op();
+        Ok(())
+    };
+    // SAFETY: the header asks for a recorder that lives.
+    unsafe { with(recorder, error, body) }
+}
+
+/// The operator ends: what follows belongs to none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_recorder_end_op(
+    recorder: *mut sublet_recorder,
+    error: *mut sublet_error,
+) -> sublet_status {
+    let body = |r: &mut Recorder<'static>| {
+        r.end_op();
+        Ok(())
+    };
+    // SAFETY: the header asks for a recorder that lives.
+    unsafe { with(recorder, error, body) }
+}
+
+/// Requests from here on are not part of the plan: their blocks have the number SUBLET_OUTSIDE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_recorder_interrupt(
+    recorder: *mut sublet_recorder,
+    error: *mut sublet_error,
+) -> sublet_status {
+    let body = |r: &mut Recorder<'static>| {
+        r.interrupt();
+        Ok(())
+    };
+    // SAFETY: the header asks for a recorder that lives.
+    unsafe { with(recorder, error, body) }
+}
+
+/// Requests from here on are part of the plan again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_recorder_resume(
+    recorder: *mut sublet_recorder,
+    error: *mut sublet_error,
+) -> sublet_status {
+    let body = |r: &mut Recorder<'static>| {
+        r.resume();
+        Ok(())
+    };
+    // SAFETY: the header asks for a recorder that lives.
+    unsafe { with(recorder, error, body) }
+}
+
+/// Copies the rows so far. `row_count` receives how many there are, and `block_count` how many block numbers they use;
+/// either may be NULL. With a capacity of 0 nothing is copied, which is no failure.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_recorder_rows(
+    recorder: *mut sublet_recorder,
+    rows: *mut sublet_row,
+    row_capacity: usize,
+    row_count: *mut usize,
+    block_count: *mut usize,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        // SAFETY: the header asks for a recorder that lives, and for pointers that hold what their lengths say.
+        let (recorder, mut arguments) = unsafe { handle::open(recorder)? };
+        // SAFETY: as above.
+        let (rows, row_count, block_count) = unsafe {
+            let rows = arguments.output(rows, row_capacity)?;
+            (rows, arguments.optional(row_count)?, arguments.optional(block_count)?)
+        };
+        let so_far = recorder.0.rows();
+        if row_capacity > 0 && row_capacity < so_far.len() {
+            return Err(Failure::new(S::BufferTooSmall, 1, so_far.len() as u64, row_capacity as u64));
+        }
+        copy(so_far, rows);
+        row_count.set(so_far.len());
+        block_count.set(usize::try_from(recorder.0.block_count()).unwrap_or(usize::MAX));
+        Ok(())
+    })
+}

@@ -1,0 +1,141 @@
+//! Follows a plan: request λ gets the address that the plan has for it.
+
+use core::ffi::c_void;
+
+use sublet_core::replay::{self, Answer, Replay};
+use sublet_core::{Block, WorkspaceLen, verify};
+
+use crate::arguments::{Arguments, counted};
+use crate::block::{self, sublet_block, sublet_constraints};
+use crate::boundary::boundary;
+use crate::error::{Failure, sublet_error};
+use crate::handle;
+use crate::status::{sublet_status, sublet_status as S};
+use crate::workspace::{Needed, sublet_layout, tell};
+
+/// A plan and how far it has been followed in the current iteration. One thread uses it at a time.
+pub struct sublet_replay(Replay<'static>);
+
+/// The replay and what it keeps, and what is taken while the plan is verified and taken up.
+fn needed(n: usize) -> (Needed, WorkspaceLen) {
+    let scratch = verify::workspace(n).max(replay::scratch(n));
+    let kept = replay::workspace(n);
+    (Needed::workspace(scratch).and::<sublet_replay>(1).and::<u64>(kept.words).and::<Block>(n), scratch)
+}
+
+/// The memory of a replay of a plan of so many blocks.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_replay_workspace(
+    block_count: usize,
+    layout: *mut sublet_layout,
+    error: *mut sublet_error,
+) -> sublet_status {
+    let needed = |arguments: &mut Arguments<'_>| {
+        let n = arguments.count(block_count)?;
+        Ok(needed(n).0)
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
+}
+
+/// Verifies a plan, and makes a replay of it: blocks in the order in which they are requested, by their first steps, and
+/// an offset for each. `constraints` may be NULL; with an alignment, sizes are rounded up to it. The replay lives in
+/// `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are copied.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_replay_create(
+    blocks: *const sublet_block,
+    block_count: usize,
+    offsets: *const u64,
+    constraints: *const sublet_constraints,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    replay: *mut *mut sublet_replay,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        let (needed, scratch) = needed(counted(block_count, 1)?);
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (blocks, offsets, constraints, mut room, to) = unsafe {
+            (
+                arguments.input(blocks, block_count)?,
+                arguments.input_of(offsets, block_count)?,
+                sublet_core::Constraints::from(arguments.params(constraints)?),
+                arguments.workspace(workspace, workspace_size, needed)?,
+                arguments.result(replay)?,
+            )
+        };
+        let place = room.uninit();
+        let kept = room.fill(replay::workspace(block_count).words, 0);
+        let blocks = block::blocks(&mut room, blocks)?;
+        let mut scratch = room.workspace(scratch);
+        let plan = verify::verify(blocks, offsets, &constraints, scratch.reborrow())?;
+        let mut made = Replay::new(block_count, sublet_core::Workspace::new(kept, &mut []))?;
+        made.follow(&plan, &[], constraints.alignment, 0, scratch)?;
+        handle::put(place, sublet_replay(made), to)
+    })
+}
+
+/// The next request: `offset` receives its place in the arena. O(1) amortised over the iteration.
+///
+/// SUBLET_STATUS_NOT_PLANNED: it is not what the plan expects, or something that should be dead is in its place; it has
+/// to be served elsewhere, and the plan waits.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_replay_malloc(
+    replay: *mut sublet_replay,
+    bytes: u64,
+    offset: *mut u64,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        // SAFETY: the header asks for a replay that lives, and for pointers that hold what they are to hold.
+        let (replay, mut arguments) = unsafe { handle::open(replay)? };
+        arguments.skip();
+        // SAFETY: as above.
+        let to = unsafe { arguments.result(offset)? };
+        match replay.0.malloc(bytes, 0) {
+            Answer::Placed(offset) => {
+                to.set(offset);
+                Ok(())
+            }
+            Answer::Outside | Answer::Missed => Err(Failure::new(S::NotPlanned, 1, 0, bytes)),
+        }
+    })
+}
+
+/// Frees the block at an offset that sublet_replay_malloc gave. O(1).
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_replay_free(
+    replay: *mut sublet_replay,
+    offset: u64,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        // SAFETY: the header asks for a replay that lives.
+        let (replay, _) = unsafe { handle::open(replay)? };
+        replay.0.free(offset)?;
+        Ok(())
+    })
+}
+
+/// Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the one that ended was served
+/// in full as planned, else 0: a new plan would fit better.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_replay_restart(
+    replay: *mut sublet_replay,
+    followed: *mut i32,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        // SAFETY: the header asks for a replay that lives, and for pointers that hold what they are to hold.
+        let (replay, mut arguments) = unsafe { handle::open(replay)? };
+        // SAFETY: as above.
+        let to = unsafe { arguments.optional(followed)? };
+        to.set(i32::from(replay.0.restart()));
+        Ok(())
+    })
+}
