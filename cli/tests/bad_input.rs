@@ -141,6 +141,8 @@ fn lifetimes_and_sizes() {
     refused(instance("a,5,3,8\n"), ":2:5", "expected a time of at least 6, one step after the start, found \"3\"");
     refused(instance("a,5,5,8\n"), ":2:5", "expected a time of at least 6");
     refused("id,lower,end,size\na,5,4,8\n", ":2:5", "expected a time of at least 5");
+    let last = u64::MAX;
+    refused(instance(&format!("a,{last},7,8\n")), ":2:3", "expected a time below 18446744073709551615");
     accepted("id,lower,end,size\na,5,5,8\nb,6,6,8\n", 2, 8);
     refused(instance("a,0,1,0\n"), ":2:7", "expected a size of at least one byte");
     refused(trace("0,malloc,a,0,\n"), ":2:12", "expected a size of at least one byte");
