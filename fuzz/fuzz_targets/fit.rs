@@ -71,6 +71,9 @@ fuzz_target!(|input: Input| {
     assert_eq!(lived.is_ok(), well_formed, "{lived:?}");
     let mut scratch = Scratch::of(bound::workspace(rows.len(), *blocks));
     let least_load = bound::load_without_overhead(rows, *blocks, &device, scratch.lend());
+    if let (Ok((lives, _)), Ok(least_load)) = (&lived, least_load) {
+        assert!(u128::from(least_load) <= naive::max_load(lives).min(u64::MAX.into()));
+    }
 
     let peak = lived.as_ref().map_or(1 << 20, |(blocks, _)| naive::max_load(blocks).min(u64::MAX.into()) as u64);
     let limit = match limit {
@@ -80,11 +83,7 @@ fuzz_target!(|input: Input| {
     let options = Options { limit, device, policy, least_bytes, seed, work };
     let mut memory = Memory::of(&trace);
     let fitted = memory.fit(&trace, &options).map(|(schedule, rewritten, offsets)| {
-        let run = *schedule.run();
         check_times(&schedule, &options.device);
-        if let (Ok(least_load), true) = (&least_load, run.time_ns <= run.original_ns as f64) {
-            assert!(*least_load <= run.peak_load, "{least_load} without overhead, but {run:?}");
-        }
         (rewritten, offsets, schedule.plan().peak())
     });
     match fitted {
