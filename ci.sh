@@ -62,7 +62,7 @@ fuzz_target() {
     if [ -f "fuzz/$target.dict" ]; then
         options+=("-dict=fuzz/$target.dict")
     fi
-    mkdir -p "fuzz/corpus/$target"
+    mkdir -p fuzz/target "fuzz/corpus/$target"
     if ! cargo +nightly fuzz run "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- "${options[@]}" > "$log" 2>&1; then
         echo "$target: a finding, or no run; the log ends with"
         tail -n 60 "$log"
