@@ -84,6 +84,12 @@ fuzz_target!(|input: Input| {
     let mut memory = Memory::of(&trace);
     let fitted = memory.fit(&trace, &options).map(|(schedule, rewritten, offsets)| {
         check_times(&schedule, &options.device);
+        let run = *schedule.run();
+        if let (Ok(least_load), true) = (least_load, run.time_ns <= run.original_ns as f64) {
+            // The bound is a real number, rounded.
+            let rounding = run.peak_load >> 40;
+            assert!(least_load <= run.peak_load + rounding, "{least_load} without overhead, but {run:?}");
+        }
         (rewritten, offsets, schedule.plan().peak())
     });
     match fitted {

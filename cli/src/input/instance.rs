@@ -47,11 +47,11 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
             return Err(table.fault(upper, format!("a time below {}", u64::MAX)));
         };
         if after <= first {
-            let Some(next) = first.checked_add(1) else {
+            let Some(after_first) = first.checked_add(1) else {
                 return Err(table.fault(lower, format!("a time below {}", u64::MAX)));
             };
-            let least = next - inclusive;
-            return Err(table.fault(upper, format!("a time of at least {least}, one step after the start")));
+            let allowed = after_first - inclusive;
+            return Err(table.fault(upper, format!("a time of at least {allowed}, one step after the start")));
         }
         let bytes = table.number(size, "bytes")?;
         if bytes == 0 {
