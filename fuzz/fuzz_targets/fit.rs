@@ -133,7 +133,9 @@ fn refused(Trace { rows, blocks }: &Trace, device: &Device) {
     too_small(liveness::lifetimes(rows, *blocks, none(), &mut lives, &mut names).err());
     let mut timings = vec![Timing::default(); rows.len()];
     too_small(simulate::simulate(rows, rows, *blocks, device, none(), &mut timings).err());
-    too_small(bound::load_without_overhead(rows, *blocks, device, none()).err());
+    if device.is_sound() {
+        too_small(bound::load_without_overhead(rows, *blocks, device, none()).err());
+    }
     let output = Output { rows: &mut [], timings: &mut [], blocks: &mut [], names: &mut [], offsets: &mut [] };
     too_small(fit::fit(rows, *blocks, &Options::new(0, *device), none(), output).err());
     if device.is_sound() {

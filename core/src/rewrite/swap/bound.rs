@@ -28,7 +28,7 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a block number that is not below
-/// `block_count`, or a copy; [`Error::TooManyBlocks`].
+/// `block_count`, or a copy; [`Error::TooManyBlocks`]; [`Error::Device`].
 ///
 /// ```
 /// use sublet_core::rewrite::swap::bound;
@@ -59,6 +59,9 @@ pub fn load_without_overhead(
     device: &Device,
     mut scratch: Workspace<'_>,
 ) -> Result<u64, Error> {
+    if !device.is_sound() {
+        return Err(Error::Device);
+    }
     block::check_count(block_count)?;
     scratch.check(workspace(rows.len(), block_count))?;
     let n = count(rows);
@@ -274,6 +277,13 @@ mod tests {
         };
         assert_eq!(bound(&rows(Event::Read)), 16_000);
         assert_eq!(bound(&rows(Event::Write)), 8000);
+    }
+
+    #[test]
+    fn a_device_without_times_is_refused() {
+        let device = Device { out_bandwidth: -1.0, ..Device::symmetric(12e9) };
+        let refused = load_without_overhead(&[], 0, &device, Workspace::new(&mut [], &mut []));
+        assert_eq!(refused, Err(Error::Device));
     }
 
     #[test]
