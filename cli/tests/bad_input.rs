@@ -268,6 +268,8 @@ fn pickles_that_are_no_snapshots() {
     );
     refused(snapshot(&[pickle::int(3)]), "", "device 0: expected a list of events");
     refused(snapshot(&[pickle::list(&[pickle::text("alloc")])]), "", "event 0: expected a dict with an \"action\"");
+    let nothing = pickle::list(&[pickle::event("alloc", 4096, 0, 1)]);
+    refused(snapshot(&[nothing]), "", "expected an allocation, found none");
     let no_size = pickle::dict(&[("action", pickle::text("alloc")), ("addr", pickle::int(1))]);
     refused(snapshot(&[pickle::list(&[no_size])]), "", "event 0: expected a whole number \"size\"");
     let twice = pickle::list(&[pickle::event("alloc", 4096, 8, 1), pickle::event("alloc", 4096, 8, 2)]);

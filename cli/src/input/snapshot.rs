@@ -73,6 +73,9 @@ pub(super) fn read<R: BufRead>(file: &str, reader: R) -> Result<Problem, InputEr
     for (address, bytes) in in_use(&mut pickle, &segments, device).map_err(wrong)? {
         recording.in_use(address, bytes);
     }
+    if recording.is_empty() {
+        return Err(wrong("expected an allocation, found none".into()));
+    }
     recording.into_problem(file).map_err(|BadRow { message, .. }| wrong(message))
 }
 
