@@ -105,7 +105,8 @@ fuzz_target!(|input: Input| {
             judge_spoiled(&trace, &again, &options.device, cyclic);
         }
         Err(e) => {
-            if well_formed && schedule::recorded(rows) {
+            // A block that is allocated at time 0, but after an access, is not where a persistent one has to be.
+            if well_formed && schedule::recorded(rows) && schedule::computes_the_same(rows, rows, true) {
                 assert!(
                     matches!(
                         e,
