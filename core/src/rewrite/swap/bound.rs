@@ -223,7 +223,7 @@ fn over_rows(rows: &[Row], load: &Table<'_, u64>, gaps: &Gaps<'_>, device: &Devi
             // In this iteration, or as what began to leave in the one before.
             let now = Some(time).filter(|&t| release.saturating_add(end) >= t);
             let then = time.checked_add(end).filter(|_| release >= time);
-            if let Some(t) = [now, then].into_iter().flatten().find(|&t| release < t && t < deadline) {
+            if let Some(t) = [now, then].into_iter().flatten().find(|&t| release <= t && t < deadline) {
                 let written = gaps.written[gap];
                 since[away] = if written == ON_HOST { u64::MAX } else { t.saturating_sub(written) };
                 until[away] = deadline - t;
@@ -302,6 +302,12 @@ mod tests {
             ]
         };
         assert_eq!(bound(&rows(Event::Read)), 8000);
+        // With that copy on the host, it leaves in no time.
+        let mut at_once = rows(Event::Read);
+        for r in &mut at_once[4..7] {
+            r.time_ns = 3000;
+        }
+        assert_eq!(bound(&at_once), 8000);
         // Written again, it has 100 ns to leave.
         assert_eq!(bound(&rows(Event::Write)), 16_000 - 1200);
     }
