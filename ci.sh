@@ -6,8 +6,9 @@
 #   ./ci.sh readme     the commands of README.md, exactly as printed there, but for the tests, which are the above
 #   ./ci.sh embedded   firmware on an emulated Cortex-M prints the host's plan; core's tests on 64-bit Arm
 #   ./ci.sh no_panic   no function of the C library for firmware reaches a panic; their code sizes
+#   ./ci.sh fuzz       each fuzz target for SUBLET_FUZZ_SECONDS (60), with the nightly toolchain
 #   ./ci.sh tools      installs what the tests use beside Rust: Chromium, solvers, C tools, emulators, frameworks
-#   ./ci.sh all        everything above but the tools
+#   ./ci.sh all        everything above but fuzzing and the tools
 #
 #   ./ci.sh install PREFIX    builds the C library and installs it with its headers, for pkg-config and CMake,
 #                             on Linux; DESTDIR is put in front of PREFIX
@@ -113,6 +114,37 @@ no_panic() {
     return "$failed"
 }
 
+# The nightly toolchain and cargo-fuzz, where they are missing.
+fuzz_tools() {
+    rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
+    command -v cargo-fuzz > /dev/null || cargo install --quiet --locked cargo-fuzz
+}
+
+# One fuzz target from its committed inputs; new ones gather in fuzz/corpus, which git ignores.
+fuzz_target() {
+    local target=$1 log=fuzz/target/$1.log
+    local options=(-max_total_time="${SUBLET_FUZZ_SECONDS:-60}" -timeout=60 -print_final_stats=1)
+    if [ -f "fuzz/$target.dict" ]; then
+        options+=("-dict=fuzz/$target.dict")
+    fi
+    mkdir -p fuzz/target "fuzz/corpus/$target"
+    if ! cargo +nightly fuzz run "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- "${options[@]}" > "$log" 2>&1; then
+        echo "$target: a finding, or no run; the log ends with"
+        tail -n 60 "$log"
+        return 1
+    fi
+    sed -n "s/^stat::number_of_executed_units: */$target: executions: /p" "$log"
+}
+
+fuzz() {
+    fuzz_tools
+    cargo fmt --manifest-path fuzz/Cargo.toml --check
+    cargo clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings
+    cargo +nightly fuzz build
+    export -f fuzz_target
+    cargo +nightly fuzz list | xargs -P 2 -I '{}' bash -euo pipefail -c 'fuzz_target {}'
+}
+
 # What is needed, a program or a file, and the packages of Debian that bring it.
 packages() {
     local wanted=(
@@ -177,6 +209,7 @@ case "${1:-all}" in
     readme) readme ;;
     embedded) embedded ;;
     no_panic) no_panic ;;
+    fuzz) fuzz ;;
     tools) tools ;;
     install) install_library "${2:?install needs a PREFIX}" ;;
     all)

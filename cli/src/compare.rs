@@ -274,7 +274,7 @@ pytorch      20.00  2.000000                                               10.00
 
     #[test]
     fn blocks_that_cannot_be_planned_are_refused() {
-        let huge = Problem { blocks: vec![Block::new(0, 1, u64::MAX); 2], ..Problem::default() };
+        let huge = Problem { blocks: vec![Block::new(0, 1, u64::MAX - 1); 2], ..Problem::default() };
         assert_eq!(Comparison::of(&huge).unwrap_err(), Error::SizeOverflow { block: 1 });
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::io::BufRead;
 use std::path::Path;
 
 use sublet_core::error::RowFault;
@@ -9,11 +10,12 @@ use sublet_core::trace::{Operator, Recorded, Row, liveness, liveness::Stay};
 use sublet_core::verify::Violation;
 use sublet_core::{Block, Error, block};
 
+use crate::input;
 use crate::scratch::Scratch;
 
 /// Blocks to place, with the names that plans call them by.
 #[derive(Debug, Default)]
-pub(crate) struct Problem {
+pub struct Problem {
     /// Where it came from: the file's name, or `-`.
     pub(crate) name: String,
     /// What placement sees.
@@ -56,6 +58,32 @@ pub(crate) struct BadRow {
 }
 
 impl Problem {
+    /// What placement sees.
+    #[must_use]
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// Reads a plan: the offset of each block, in bytes, in the order of the blocks. `name` is what messages call the
+    /// file. Whether the plan is valid is not asked here.
+    ///
+    /// # Errors
+    /// A sentence that says where the content is not a plan for these blocks.
+    pub fn read_plan(&self, name: &str, reader: impl BufRead) -> Result<Vec<u64>, String> {
+        input::plan::read_from(name, reader, self).map_err(|e| e.to_string())
+    }
+
+    /// Reads the operators of a trace: their names in the order of their numbers. `name` is what messages call the
+    /// file.
+    ///
+    /// # Errors
+    /// A sentence that says where the content is not as expected.
+    pub fn read_operators(&mut self, name: &str, reader: impl BufRead) -> Result<&[String], String> {
+        let trace = self.trace.as_mut().ok_or_else(|| format!("{}: only a trace has operators", self.name))?;
+        (trace.op_names, trace.operators) = input::ops::read_from(name, reader).map_err(|e| e.to_string())?;
+        Ok(&trace.op_names)
+    }
+
     /// The blocks of a trace.
     ///
     /// # Errors

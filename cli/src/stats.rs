@@ -407,7 +407,7 @@ x         100       25.0          1        4  0 conv
     #[test]
     fn nothing_and_too_much_are_no_trouble() {
         assert!(page(&Problem::default()).contains("at the peak      0 blocks alive"));
-        let huge = Problem { blocks: vec![Block::new(0, 1, u64::MAX); 2], ..Problem::default() };
+        let huge = Problem { blocks: vec![Block::new(0, 1, u64::MAX - 1); 2], ..Problem::default() };
         assert_eq!(Stats::of(&huge).unwrap_err(), Error::SizeOverflow { block: 1 });
     }
 }

@@ -141,6 +141,8 @@ fn lifetimes_and_sizes() {
     refused(instance("a,5,3,8\n"), ":2:5", "expected a time of at least 6, one step after the start, found \"3\"");
     refused(instance("a,5,5,8\n"), ":2:5", "expected a time of at least 6");
     refused("id,lower,end,size\na,5,4,8\n", ":2:5", "expected a time of at least 5");
+    let last = u64::MAX;
+    refused(instance(&format!("a,{last},7,8\n")), ":2:3", "expected a time below 18446744073709551615");
     accepted("id,lower,end,size\na,5,5,8\nb,6,6,8\n", 2, 8);
     refused(instance("a,0,1,0\n"), ":2:7", "expected a size of at least one byte");
     refused(trace("0,malloc,a,0,\n"), ":2:12", "expected a size of at least one byte");
@@ -249,6 +251,8 @@ fn pickles_that_are_no_snapshots() {
     refused(b"\x80\x09N.", ": byte 0", "expected a pickle of protocol 2 to 5, found 9");
     refused(b"\x80\x04", ": byte 2", "cut off");
     refused(b"\x80\x04.", ": byte 2", "takes more from its stack than is there");
+    // A tuple of what lies below a mark, and then all above that mark.
+    refused(b"\x80\x04NN(\x86t.", ": byte 5", "takes more from its stack than is there");
     refused(b"\x80\x04h\x00.", ": byte 2", "memo 0 was never written");
     refused(b"\x80\x04Nr\xff\xff\xff\xff.", ": byte 3", "expected memo 0, found 4294967295");
     refused(b"\x80\x04X\xff\xff\xff\xffa.", ": byte 2", "cut off");
@@ -264,6 +268,8 @@ fn pickles_that_are_no_snapshots() {
     );
     refused(snapshot(&[pickle::int(3)]), "", "device 0: expected a list of events");
     refused(snapshot(&[pickle::list(&[pickle::text("alloc")])]), "", "event 0: expected a dict with an \"action\"");
+    let nothing = pickle::list(&[pickle::event("alloc", 4096, 0, 1)]);
+    refused(snapshot(&[nothing]), "", "expected an allocation, found none");
     let no_size = pickle::dict(&[("action", pickle::text("alloc")), ("addr", pickle::int(1))]);
     refused(snapshot(&[pickle::list(&[no_size])]), "", "event 0: expected a whole number \"size\"");
     let twice = pickle::list(&[pickle::event("alloc", 4096, 8, 1), pickle::event("alloc", 4096, 8, 2)]);
@@ -299,6 +305,17 @@ mod bounded {
         let ran = sublet_limited(LIMIT, &["plan", "-"], [pickle::of(&program)]);
         assert_eq!(ran.status, 2, "{ran:?}");
         assert!(ran.err.contains("expected a memory snapshot"), "{ran:?}");
+    }
+
+    #[test]
+    fn a_pickle_that_shares_its_events() {
+        // 5000 devices with one list, which holds one event 5000 times: 25 million events in 20 kB.
+        let event = pickle::event("alloc", 4096, 512, 1);
+        let trace = [b"]\x94(".to_vec(), event, b"\x94".to_vec(), b"h\x01".repeat(4999), b"e".to_vec()].concat();
+        let traces = [b"](".to_vec(), trace, b"h\x00".repeat(4999), b"e".to_vec()].concat();
+        let ran = sublet_limited(LIMIT, &["plan", "-"], [pickle::of(&pickle::dict(&[("device_traces", traces)]))]);
+        assert_eq!(ran.status, 2, "{ran:?}");
+        assert!(ran.err.contains("device 0: event 1: expected a dict with an \"action\""), "{ran:?}");
     }
 
     #[test]

@@ -85,8 +85,8 @@ impl Default for Constraints {
 }
 
 /// Checks that `blocks` can be planned: every size is at least 1, every lifetime is at least one step,
-/// every alignment is a power of two, every pin is aligned, and no offset that a planner may choose can
-/// pass `u64::MAX`.
+/// every alignment is a power of two, every pin is aligned, and no end that a planner may choose can
+/// reach `u64::MAX`.
 ///
 /// Returns the highest end of a pinned block (0 without pins), a lower bound on the peak. O(n).
 ///
@@ -98,9 +98,7 @@ impl Default for Constraints {
 /// assert_eq!(block::check(&[Block::new(4, 4, 1)], 1), Err(Error::EmptyLifetime { block: 0, start: 4, end: 4 }));
 /// ```
 pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
-    if blocks.len() > MAX_BLOCKS {
-        return Err(Error::TooManyBlocks { needed: blocks.len(), most: MAX_BLOCKS });
-    }
+    check_count(blocks.len())?;
     if !alignment.is_power_of_two() {
         return Err(Error::Alignment { block: None, alignment });
     }
@@ -130,11 +128,17 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
             .checked_add(b.size)
             .and_then(|s| s.checked_add(alignment - 1))
             .ok_or(Error::SizeOverflow { block: index })?;
-        if stacked.checked_add(pinned).is_none() {
+        // u64::MAX is the peak of what has no plan.
+        if stacked.checked_add(pinned).is_none_or(|highest| highest == u64::MAX) {
             return Err(Error::SizeOverflow { block: index });
         }
     }
     Ok(pinned)
+}
+
+/// Refuses more blocks than can be counted, before the length of a workspace is computed from them.
+pub(crate) const fn check_count(blocks: usize) -> Result<(), Error> {
+    if blocks > MAX_BLOCKS { Err(Error::TooManyBlocks { needed: blocks, most: MAX_BLOCKS }) } else { Ok(()) }
 }
 
 /// The most blocks that can be planned at once; indices, sections and tree nodes count in `u32`.
@@ -149,6 +153,9 @@ mod tests {
         let half = Block::new(0, 1, u64::MAX / 2 + 1);
         assert_eq!(check(&[half], 1), Ok(0));
         assert_eq!(check(&[half, half], 1), Err(Error::SizeOverflow { block: 1 }));
+        let almost = Block::new(0, 1, u64::MAX - 1);
+        assert_eq!(check(&[almost], 1), Ok(0));
+        assert_eq!(check(&[almost, Block::new(1, 2, 1)], 1), Err(Error::SizeOverflow { block: 1 }));
         let pin = Block { pin: Some(u64::MAX - 1), ..Block::new(0, 1, 1) };
         assert_eq!(check(&[pin], 1), Err(Error::SizeOverflow { block: 0 }));
     }

@@ -13,7 +13,7 @@ use crate::error::{Buffer, RowFault};
 use crate::table::Table;
 use crate::trace::recorded::{self, Operators, Progress};
 use crate::trace::{Event, Recorded, Row};
-use crate::{Error, Workspace, WorkspaceLen};
+use crate::{Error, Workspace, WorkspaceLen, block};
 
 /// The links between a device and its host.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -151,8 +151,8 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 ///
 /// # Errors
 /// [`Error::Row`] for a row that has no place among the accesses of the recording, a block number that is not one of
-/// its blocks or their masks, or a recording whose operators do not stand together; [`Error::BufferTooSmall`] if
-/// there is not one timing for each row, or the workspace is too short.
+/// its blocks or their masks, or a recording whose operators do not stand together; [`Error::TooManyBlocks`];
+/// [`Error::BufferTooSmall`] if there is not one timing for each row, or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::simulate::{self, Device, Timing};
@@ -192,6 +192,7 @@ pub fn simulate(
 ) -> Result<Run, Error> {
     let mut scratch = scratch;
     let Recorded { rows, blocks, .. } = *recorded;
+    block::check_count(blocks)?;
     scratch.check(workspace(rows.len(), blocks))?;
     if timings.len() != rewritten.len() {
         return Err(Error::BufferTooSmall { buffer: Buffer::Timings, needed: rewritten.len(), got: timings.len() });

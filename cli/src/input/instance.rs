@@ -47,9 +47,11 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
             return Err(table.fault(upper, format!("a time below {}", u64::MAX)));
         };
         if after <= first {
-            return Err(
-                table.fault(upper, format!("a time of at least {}, one step after the start", first + 1 - inclusive))
-            );
+            let Some(after_first) = first.checked_add(1) else {
+                return Err(table.fault(lower, format!("a time below {}", u64::MAX)));
+            };
+            let allowed = after_first - inclusive;
+            return Err(table.fault(upper, format!("a time of at least {allowed}, one step after the start")));
         }
         let bytes = table.number(size, "bytes")?;
         if bytes == 0 {

@@ -1,7 +1,7 @@
 //! Files in: each format is recognised by what it holds, never by its name.
 
 mod instance;
-mod ops;
+pub(crate) mod ops;
 mod pickle;
 pub(crate) mod plan;
 mod recording;
@@ -21,12 +21,23 @@ use table::Table;
 const EXPECTED: &str = "expected an instance (id,lower,upper,size[,alignment]), a trace (time_ns,event,block,bytes,op), \
                         an RMM log (Thread,Time,Action,Pointer,Size,Stream) or a PyTorch memory snapshot (pickle)";
 
-/// Reads the file of this name, or standard input for `-`.
+/// Reads the file of this name, or standard input for `-`, and the operators beside it.
 ///
 /// # Errors
 /// Which place of the file is not as expected.
 pub(crate) fn read(file: &str) -> Result<Problem, InputError> {
-    let mut reader = open(file)?;
+    let mut problem = read_from(file, open(file)?)?;
+    if let Some(trace) = &mut problem.trace {
+        (trace.op_names, trace.operators) = ops::beside(file)?;
+    }
+    Ok(problem)
+}
+
+/// Reads what a file of this name holds.
+///
+/// # Errors
+/// Which place of the file is not as expected.
+pub(crate) fn read_from(file: &str, mut reader: impl BufRead) -> Result<Problem, InputError> {
     let first = reader.fill_buf().map_err(|e| unreadable(file, &e))?.first().copied();
     if first == Some(pickle::PROTO) {
         return snapshot::read(file, reader);

@@ -3,7 +3,7 @@
 //! `inplace` and `rerun` are 0 or 1; where a column is missing, no operator works in place and all may run again.
 
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use sublet_core::trace::{Kind, Operator};
@@ -19,7 +19,15 @@ pub(super) fn beside(trace: &str) -> Result<(Vec<String>, Vec<Operator>), InputE
         return Ok(Default::default());
     };
     let opened = File::open(&path).map_err(|e| unreadable(file, &e))?;
-    let mut table = Table::open(file, BufReader::new(opened))?;
+    read_from(file, BufReader::new(opened))
+}
+
+/// The operators' names and what they may do, by their numbers.
+///
+/// # Errors
+/// Which place of the file is not as expected.
+pub(crate) fn read_from(file: &str, reader: impl BufRead) -> Result<(Vec<String>, Vec<Operator>), InputError> {
+    let mut table = Table::open(file, reader)?;
     let (op, name) = (table.column("op")?, table.column("name")?);
     let [in_place, again] = ["inplace", "rerun"].map(|column| table.optional(column));
     let (mut names, mut operators) = (Vec::new(), Vec::new());

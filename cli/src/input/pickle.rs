@@ -3,10 +3,12 @@
 //! A pickle is a program for a stack machine, and may tell Python to import and call anything. This machine knows no
 //! such opcode: a pickle that has one is refused, and nothing runs. Values are shared and never copied, so that a
 //! pickle that doubles itself at every step (a memo bomb), or that holds itself, costs no more than its bytes;
-//! libraries that expand what is shared do not have that bound. Protocols 2 to 5, which are what `pickle.dump` of
+//! libraries that expand what is shared do not have that bound. For the same reason a container is taken out of the
+//! pickle when it is looked at: who meets it again finds it empty. Protocols 2 to 5, which are what `pickle.dump` of
 //! Python 3 writes.
 
 use std::cmp::Ordering;
+use std::mem;
 
 /// The first byte of a pickle.
 pub(super) const PROTO: u8 = 0x80;
@@ -37,6 +39,9 @@ pub(super) struct Pickle<'a> {
     /// The outermost value.
     pub(super) root: Value,
 }
+
+/// Keys and values in turn.
+pub(super) struct Dict(Vec<Value>);
 
 /// Why a pickle cannot be read.
 #[derive(Debug)]
@@ -69,18 +74,25 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// The items of a list or tuple.
-    pub(super) fn list(&self, value: Value) -> Option<&[Value]> {
+    /// Takes the items of a list or tuple; there are none the second time.
+    pub(super) fn take_list(&mut self, value: Value) -> Option<Vec<Value>> {
         match value {
-            Value::List(i) => self.containers.get(i as usize).map(Vec::as_slice),
+            Value::List(i) => self.containers.get_mut(i as usize).map(mem::take),
+            _ => None,
+        }
+    }
+
+    /// Takes a dict; it is empty the second time.
+    pub(super) fn take_dict(&mut self, value: Value) -> Option<Dict> {
+        match value {
+            Value::Dict(i) => self.containers.get_mut(i as usize).map(mem::take).map(Dict),
             _ => None,
         }
     }
 
     /// What a dict has under a key.
-    pub(super) fn get(&self, dict: Value, key: &str) -> Option<Value> {
-        let Value::Dict(i) = dict else { return None };
-        let pairs = self.containers.get(i as usize)?.chunks_exact(2);
+    pub(super) fn get(&self, Dict(items): &Dict, key: &str) -> Option<Value> {
+        let pairs = items.chunks_exact(2);
         pairs.rev().find(|pair| self.text(pair[0]) == Some(key.as_bytes())).map(|pair| pair[1])
     }
 
@@ -153,8 +165,7 @@ impl Machine<'_> {
                 self.container(Value::Dict, items)?;
             }
             n @ 0x85..=0x87 => {
-                let from = self.stack.len().checked_sub(usize::from(n - 0x84)).ok_or(SHORT)?;
-                let items = self.stack.split_off(from);
+                let items = self.pop_many((n - 0x84).into())?;
                 self.container(Value::List, items)?;
             }
             b'a' => self.extend(1)?,
@@ -263,9 +274,14 @@ impl Machine<'_> {
 
     /// Appends the `n` values on top to the container under them.
     fn extend(&mut self, n: usize) -> Result<(), String> {
-        let from = self.stack.len().checked_sub(n).filter(|&from| from >= self.floor()).ok_or(SHORT)?;
-        let items = self.stack.split_off(from);
+        let items = self.pop_many(n)?;
         self.append(&items)
+    }
+
+    /// The `n` values on top, none of them below a mark.
+    fn pop_many(&mut self, n: usize) -> Result<Vec<Value>, String> {
+        let from = self.stack.len().checked_sub(n).filter(|&from| from >= self.floor()).ok_or(SHORT)?;
+        Ok(self.stack.split_off(from))
     }
 
     fn append(&mut self, items: &[Value]) -> Result<(), String> {

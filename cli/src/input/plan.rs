@@ -3,6 +3,7 @@
 //! `id,offset` and, if they are there, `lower,upper,size`, which have to be the problem's.
 
 use std::collections::HashMap;
+use std::io::BufRead;
 
 use super::{open, table::Table};
 use crate::failure::Failure;
@@ -13,7 +14,15 @@ use crate::problem::Problem;
 /// # Errors
 /// [`Failure::No`] if the plan is not one for this problem; otherwise which place of the file is not as expected.
 pub(crate) fn read(file: &str, problem: &Problem) -> Result<Vec<u64>, Failure> {
-    let mut table = Table::open(file, open(file)?)?;
+    read_from(file, open(file)?, problem)
+}
+
+/// As [`read`], from what a file of this name holds.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_from(file: &str, reader: impl BufRead, problem: &Problem) -> Result<Vec<u64>, Failure> {
+    let mut table = Table::open(file, reader)?;
     let (id, offset) = (table.column("id")?, table.column("offset")?);
     let known = [table.optional("lower"), table.optional("upper"), table.optional("size")];
     let indices: HashMap<&str, u32> = problem.ids.iter().map(String::as_str).zip(0..).collect();

@@ -18,7 +18,7 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
     let (time, action) = (table.column("Time")?, table.column("Action")?);
     let (pointer, size) = (table.column("Pointer")?, table.column("Size")?);
     let mut recording = Recording::default();
-    let (mut midnights, mut last) = (0, 0);
+    let (mut midnights, mut last) = (0u64, 0);
     while table.advance()? {
         let allocates = match table.unquoted(action) {
             b"allocate" => true,
@@ -30,7 +30,7 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
             .ok_or_else(|| table.fault(time, "a time such as 14:21:19.998533 or 1634567890.123456"))?;
         // Threads may log a little out of order; half a day back is another day.
         if of_day < DAY_NS && last >= DAY_NS / 2 && of_day < last - DAY_NS / 2 {
-            midnights += DAY_NS;
+            midnights = midnights.saturating_add(DAY_NS);
         }
         last = of_day;
         let now = midnights.saturating_add(of_day);

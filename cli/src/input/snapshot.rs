@@ -4,12 +4,12 @@
 //! `free_requested` that nothing completed. `segments` has what is in use at the end: blocks that the events do not
 //! mention were there before the recording, as were those that are freed without an `alloc`. Sizes are what the
 //! program asked for, before the allocator rounds them. The events of one device make the problem: a snapshot with
-//! events of several is refused, since nothing says which is meant.
+//! events of several is refused, since nothing says which is meant. No two events, segments or blocks are one object.
 
 use std::collections::HashSet;
 use std::io::{BufRead, Read};
 
-use super::pickle::{Pickle, Value};
+use super::pickle::{Dict, Pickle, Value};
 use super::recording::{Fault, Recording};
 use super::unreadable;
 use crate::failure::{InputError, Place};
@@ -28,22 +28,24 @@ pub(super) fn read<R: BufRead>(file: &str, reader: R) -> Result<Problem, InputEr
             format!("expected a snapshot of at most {LARGEST} bytes; record fewer events (max_entries)"),
         ));
     }
-    let pickle = Pickle::read(&bytes).map_err(|refusal| InputError {
+    let mut pickle = Pickle::read(&bytes).map_err(|refusal| InputError {
         file: file.into(),
         place: Some(Place::Byte(refusal.byte)),
         message: refusal.message,
     })?;
     let wrong = |message: String| InputError::file(file, message);
-    let devices = pickle
-        .get(pickle.root, "device_traces")
-        .and_then(|traces| pickle.list(traces))
+    let snapshot = pickle.take_dict(pickle.root);
+    let under = |pickle: &Pickle<'_>, key| snapshot.as_ref().and_then(|snapshot| pickle.get(snapshot, key));
+    let devices = under(&pickle, "device_traces")
+        .and_then(|traces| pickle.take_list(traces))
         .ok_or_else(|| wrong("expected a memory snapshot: a dict with a list \"device_traces\"".into()))?;
     let traces: Vec<Vec<Entry>> = devices
         .iter()
         .enumerate()
         .map(|(device, &trace)| {
-            let events = pickle.list(trace).ok_or_else(|| format!("device {device}: expected a list of events"))?;
-            entries(&pickle, events).map_err(|message| format!("device {device}: {message}"))
+            let events =
+                pickle.take_list(trace).ok_or_else(|| format!("device {device}: expected a list of events"))?;
+            entries(&mut pickle, &events).map_err(|message| format!("device {device}: {message}"))
         })
         .collect::<Result<_, _>>()
         .map_err(wrong)?;
@@ -67,8 +69,12 @@ pub(super) fn read<R: BufRead>(file: &str, reader: R) -> Result<Problem, InputEr
             ))
         })?;
     }
-    for (address, bytes) in in_use(&pickle, device).map_err(wrong)? {
+    let segments = under(&pickle, "segments").and_then(|segments| pickle.take_list(segments)).unwrap_or_default();
+    for (address, bytes) in in_use(&mut pickle, &segments, device).map_err(wrong)? {
         recording.in_use(address, bytes);
+    }
+    if recording.is_empty() {
+        return Err(wrong("expected an allocation, found none".into()));
     }
     recording.into_problem(file).map_err(|BadRow { message, .. }| wrong(message))
 }
@@ -92,21 +98,22 @@ struct Entry {
 }
 
 /// The events that change what is allocated; segments, snapshots and failures do not.
-fn entries(pickle: &Pickle<'_>, events: &[Value]) -> Result<Vec<Entry>, String> {
+fn entries(pickle: &mut Pickle<'_>, events: &[Value]) -> Result<Vec<Entry>, String> {
     let mut found = Vec::new();
     for (index, &event) in events.iter().enumerate() {
-        let action = pickle.get(event, "action").and_then(|a| pickle.text(a));
-        let action = match action.ok_or_else(|| format!("event {index}: expected a dict with an \"action\""))? {
+        let broken = || format!("event {index}: expected a dict with an \"action\"");
+        let event = pickle.take_dict(event).ok_or_else(broken)?;
+        let action = match pickle.get(&event, "action").and_then(|a| pickle.text(a)).ok_or_else(broken)? {
             b"alloc" => Action::Alloc,
             b"free_requested" => Action::FreeRequested,
             b"free_completed" => Action::FreeCompleted,
             _ => continue,
         };
         let number = |key| {
-            natural(pickle, event, key).ok_or_else(|| format!("event {index}: expected a whole number \"{key}\""))
+            natural(pickle, &event, key).ok_or_else(|| format!("event {index}: expected a whole number \"{key}\""))
         };
         // Older snapshots have no times: the order of the events stands for them.
-        let time_us = natural(pickle, event, "time_us").unwrap_or(index as u64);
+        let time_us = natural(pickle, &event, "time_us").unwrap_or(index as u64);
         let (address, bytes) = (number("addr")?, number("size")?);
         found.push(Entry { index, action, address, bytes, time_ns: time_us.saturating_mul(1000) });
     }
@@ -134,17 +141,18 @@ fn without_requests(entries: &[Entry]) -> Vec<Entry> {
 }
 
 /// Address and size of what the device's segments have in use.
-fn in_use(pickle: &Pickle<'_>, device: usize) -> Result<Vec<(u64, u64)>, String> {
+fn in_use(pickle: &mut Pickle<'_>, segments: &[Value], device: usize) -> Result<Vec<(u64, u64)>, String> {
     let mut found = Vec::new();
-    let segments = pickle.get(pickle.root, "segments").and_then(|s| pickle.list(s)).unwrap_or_default();
     for (index, &segment) in segments.iter().enumerate() {
+        let broken = || format!("segment {index}: expected an \"address\" and \"blocks\" with \"size\" and \"state\"");
+        let segment = &pickle.take_dict(segment).ok_or_else(broken)?;
         if natural(pickle, segment, "device").is_some_and(|d| d != device as u64) {
             continue;
         }
-        let broken = || format!("segment {index}: expected an \"address\" and \"blocks\" with \"size\" and \"state\"");
         let mut address = natural(pickle, segment, "address").ok_or_else(broken)?;
-        let blocks = pickle.get(segment, "blocks").and_then(|b| pickle.list(b)).ok_or_else(broken)?;
-        for &block in blocks {
+        let blocks = pickle.get(segment, "blocks").and_then(|b| pickle.take_list(b)).ok_or_else(broken)?;
+        for block in blocks {
+            let block = &pickle.take_dict(block).ok_or_else(broken)?;
             let size = natural(pickle, block, "size").ok_or_else(broken)?;
             let state = pickle.get(block, "state").and_then(|s| pickle.text(s)).ok_or_else(broken)?;
             // Older snapshots leave the addresses out: the blocks fill the segment.
@@ -158,7 +166,7 @@ fn in_use(pickle: &Pickle<'_>, device: usize) -> Result<Vec<(u64, u64)>, String>
     Ok(found)
 }
 
-fn natural(pickle: &Pickle<'_>, dict: Value, key: &str) -> Option<u64> {
+fn natural(pickle: &Pickle<'_>, dict: &Dict, key: &str) -> Option<u64> {
     match pickle.get(dict, key) {
         Some(Value::Int(n)) => u64::try_from(n).ok(),
         _ => None,

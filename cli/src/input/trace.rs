@@ -1,15 +1,13 @@
 //! Traces: what was allocated, read, written and freed in one iteration.
 //!
 //! `time_ns,event,block,bytes,op`, in any order. The step of a row is its number, counted from 0 after the header;
-//! blank lines do not count. A file `NAME.ops.csv` beside a trace `NAME.csv` tells the operators' names and
-//! what they may do.
+//! blank lines do not count.
 
 use std::collections::HashMap;
 use std::io::BufRead;
 
 use sublet_core::trace::{Event, Op, Row};
 
-use super::ops;
 use super::table::{Table, decimal};
 use crate::failure::InputError;
 use crate::problem::{BadRow, Problem};
@@ -71,13 +69,9 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
     if rows.is_empty() {
         return Err(table.at_line("expected a row, found only the header"));
     }
-    let mut problem = Problem::of_trace(file, rows, names).map_err(|BadRow { row, message }| {
+    Problem::of_trace(file, rows, names).map_err(|BadRow { row, message }| {
         InputError::line(file, lines.get(row as usize).copied().unwrap_or_default(), message)
-    })?;
-    if let Some(trace) = &mut problem.trace {
-        (trace.op_names, trace.operators) = ops::beside(file)?;
-    }
-    Ok(problem)
+    })
 }
 
 /// An empty cell, `K`, or `K'` for an op that runs again.

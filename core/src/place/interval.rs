@@ -8,7 +8,7 @@
 //! Cost: O(n log n) to sort, O(n) a pass, O(|E|) for the edges; 3 n indices.
 
 use crate::table::{Table, at, count};
-use crate::{Block, Error, Workspace, WorkspaceLen, sort};
+use crate::{Block, Error, Workspace, WorkspaceLen, block, sort};
 
 /// Blocks in the order of their first and of their last steps.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,8 @@ impl<'a> Sweep<'a> {
     /// sweep lives.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`] says.
+    /// Blocks that [`block::check`] refuses; [`Error::BufferTooSmall`] if the workspace is shorter than [`workspace`]
+    /// says.
     ///
     /// ```
     /// use sublet_core::place::interval::{self, Sweep};
@@ -56,6 +57,8 @@ impl<'a> Sweep<'a> {
     /// # Ok::<(), sublet_core::Error>(())
     /// ```
     pub fn new(blocks: &'a [Block], mut scratch: Workspace<'a>) -> Result<Self, Error> {
+        // A lifetime that ends before it begins would be left before it is entered, and loads could overflow.
+        block::check(blocks, 1)?;
         scratch.check(workspace(blocks.len()))?;
         let n = count(blocks);
         let mut by_start = scratch.indices(blocks.len());
@@ -218,6 +221,14 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
     use std::vec::Vec;
+
+    #[test]
+    fn lifetimes_that_cannot_be_are_refused() {
+        for (start, end) in [(5, 3), (u32::MAX, u32::MAX)] {
+            let refused = Sweep::new(&[Block::new(start, end, 1)], Workspace::new(&mut [], &mut [0; 3])).map(|_| ());
+            assert_eq!(refused, Err(Error::EmptyLifetime { block: 0, start, end }));
+        }
+    }
 
     proptest! {
         #[test]

@@ -130,5 +130,7 @@ fn extreme_sizes_and_steps_are_placed() {
     ];
     for solver in Solver::all() {
         assert_eq!(run(solver, &blocks, &Options::default()).0.peak, (1 << 63) + 1, "{}", solver.name());
+        // The highest peak that is not the one of no plan.
+        assert_eq!(run(solver, &[Block::new(0, 1, u64::MAX - 1)], &Options::default()).0.peak, u64::MAX - 1);
     }
 }

@@ -31,7 +31,7 @@ use crate::error::Buffer;
 use crate::place::{self, Options, Solver};
 use crate::trace::Event;
 use crate::trace::period::{self, Detector};
-use crate::{Block, Constraints, Error, Pool, VerifiedPlan, Workspace, WorkspaceLen, verify};
+use crate::{Block, Constraints, Error, Pool, VerifiedPlan, Workspace, WorkspaceLen, block, verify};
 
 /// What an [`Allocator`] works with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +201,8 @@ impl<'a> Allocator<'a> {
     /// [`Error::Alignment`]; [`Error::BufferTooSmall`] if the memory is shorter than [`memory`] says;
     /// [`Error::TooManyBlocks`].
     pub fn new(config: &Config, memory: Memory<'a>) -> Result<Self, Error> {
+        block::check_count(config.events)?;
+        block::check_count(config.live)?;
         let Memory { blocks, words, indices } = memory;
         let (needed, got) = (self::memory(config).blocks, blocks.len());
         if got < needed {
@@ -374,10 +376,11 @@ impl<'a> Allocator<'a> {
     /// A request without a plan, outside the iteration, or larger than the whole arena.
     #[cold]
     fn malloc_unplanned(&mut self, bytes: u64) -> Result<u64, Error> {
-        let Some(size) = bytes.checked_next_multiple_of(self.config.alignment) else {
+        let Some(size) = bytes.checked_next_multiple_of(self.config.alignment).filter(|&size| size > 0) else {
+            // No bytes, or more than there can be: the pool says so, and the plan stays.
             return self.pool.malloc(bytes);
         };
-        if self.most > 0 && size > 0 {
+        if self.most > 0 {
             // Larger than any block of the plan; the plan may expect it all the same, and not hold it.
             self.look_up(size);
             return self.malloc_missed(size);
@@ -519,4 +522,38 @@ fn follow_plan(
 ) -> Result<(u64, u64), Error> {
     replay.follow(plan, outside, pool.alignment(), phase, scratch)?;
     pool.set_aside(plan.peak(), plan.blocks().len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_for_nothing_leaves_the_plan_as_it_is() {
+        let config = Config { alignment: 8, ..Config::new(1 << 10, 16, 4) };
+        let len = memory(&config);
+        let (mut blocks, mut words, mut indices) =
+            (vec![Block::default(); len.blocks], vec![0; len.words], vec![0; len.indices]);
+        let memory = Memory { blocks: &mut blocks, words: &mut words, indices: &mut indices };
+        let mut allocator = Allocator::new(&config, memory).unwrap();
+        for _ in 0..2 {
+            allocator.begin_iteration();
+            let address = allocator.malloc(64).unwrap();
+            assert_eq!(allocator.malloc(0), Err(Error::ZeroSize { block: 0 }));
+            assert!(matches!(allocator.malloc(u64::MAX), Err(Error::OutOfMemory { .. })));
+            allocator.free(address).unwrap();
+            allocator.end_iteration().unwrap();
+        }
+        assert_eq!((allocator.state(), allocator.statistics().plans), (State::Replay, 1));
+    }
+
+    #[test]
+    fn more_events_than_can_be_counted_are_refused() {
+        for (events, live) in [(usize::MAX, 1), (1, usize::MAX)] {
+            let config = Config::new(1 << 10, events, live);
+            let nothing = Memory { blocks: &mut [], words: &mut [], indices: &mut [] };
+            let refused = Allocator::new(&config, nothing).map(drop);
+            assert_eq!(refused, Err(Error::TooManyBlocks { needed: usize::MAX, most: block::MAX_BLOCKS }));
+        }
+    }
 }

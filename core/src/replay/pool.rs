@@ -63,7 +63,7 @@ impl<'a> Pool<'a> {
     ///
     /// # Errors
     /// [`Error::Alignment`] if that is no power of two; [`Error::BufferTooSmall`] if the memory is shorter than
-    /// [`workspace`] says; [`Error::TooManyBlocks`] beyond 2³⁰ live blocks.
+    /// [`workspace`] says; [`Error::TooManyBlocks`] beyond 2²⁸ live blocks.
     ///
     /// ```
     /// use sublet_core::replay::{pool, Pool};

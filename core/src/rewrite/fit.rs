@@ -15,7 +15,7 @@ use crate::place::{self, Solver, search};
 use crate::simulate::{Device, Timing};
 use crate::trace::{Event, Recorded, Row, liveness, liveness::Stay};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
-use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, error::Buffer};
+use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block, error::Buffer};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -122,7 +122,8 @@ const WORK: u64 = 50_000;
 ///
 /// # Errors
 /// [`Error::OverLimit`] with the least limit that is known to work; [`Error::Row`] for a trace that is not as
-/// recorded; [`Error::Device`]; [`Error::BufferTooSmall`] if the output or the workspace is too short.
+/// recorded; [`Error::TooManyBlocks`]; [`Error::Device`]; [`Error::BufferTooSmall`] if the output or the workspace is too
+/// short.
 ///
 /// ```
 /// use sublet_core::rewrite::fit::{self, Lengths, Options, Output};
@@ -166,6 +167,7 @@ pub fn fit<'a>(
     mut scratch: Workspace<'_>,
     output: Output<'a>,
 ) -> Result<Fitted<'a>, Error> {
+    block::check_count(block_count)?;
     let lengths = Lengths::of(original, block_count);
     scratch.check(workspace(original.len(), block_count, lengths))?;
     if !options.device.is_sound() {
@@ -181,6 +183,8 @@ pub fn fit<'a>(
             return Err(Error::BufferTooSmall { buffer, needed, got });
         }
     }
+    // The passes take it for granted that the rows can follow each other.
+    liveness::lifetimes(original, block_count, scratch.reborrow(), output.blocks, output.names)?;
     let mut scratch = scratch.reborrow();
     let trace = swap::Trace::new(original, block_count, options.least_bytes, &mut scratch)?;
     let swapper = Swapper::new(&trace, &options.device, options.seed, &mut scratch);
@@ -320,6 +324,7 @@ impl<'a> Pass<'a, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::RowFault;
     use crate::simulate;
     use crate::trace::Op;
     use proptest::prelude::*;
@@ -473,8 +478,48 @@ mod tests {
         assert!(run(&rows, blocks, &options).is_ok());
         let broken = Device { in_bandwidth: 0.0, ..options.device };
         assert_eq!(run(&rows, blocks, &Options { device: broken, ..options }), Err(Error::Device));
-        rows.push(Row { event: Event::SwapOut, ..rows[0] });
-        assert!(matches!(run(&rows, blocks, &options), Err(Error::Row { .. })));
+        let last = rows[rows.len() - 1];
+        for (added, fault) in [
+            (Row { event: Event::SwapOut, time_ns: last.time_ns, ..rows[0] }, RowFault::NotRecorded),
+            (Row { event: Event::Read, time_ns: last.time_ns - 1, ..rows[0] }, RowFault::TimeBackwards),
+            (Row { event: Event::Free, ..last }, RowFault::FreeWithoutMalloc),
+        ] {
+            rows.push(added);
+            let row = u32::try_from(rows.len() - 1).unwrap();
+            assert_eq!(run(&rows, blocks, &options), Err(Error::Row { row, fault }));
+            rows.pop();
+        }
+    }
+
+    #[test]
+    fn what_comes_after_the_last_access_takes_no_time_of_its_own() {
+        let (mut rows, blocks) =
+            trace(0, &[(8, vec![], false, 500), (8, vec![], false, 500), (1, vec![0], false, 500)]);
+        let time_ns = rows[rows.len() - 1].time_ns + 1_000_000;
+        rows.push(Row { time_ns, bytes: MIB, block: 3, op: Op::None, event: Event::Malloc });
+        let (_, footprint, overhead) =
+            run(&rows, blocks + 1, &Options::new(12 * MIB, Device::symmetric(12e9))).unwrap();
+        assert!(footprint <= 12 * MIB && (0.0..0.1).contains(&overhead), "{overhead}");
+    }
+
+    #[test]
+    fn more_block_numbers_than_can_be_counted_are_refused() {
+        let options = Options::new(0, Device::symmetric(12e9));
+        let output = Output { rows: &mut [], timings: &mut [], blocks: &mut [], names: &mut [], offsets: &mut [] };
+        let refused = fit(&[], usize::MAX, &options, Workspace::new(&mut [], &mut []), output).map(|_| ());
+        assert_eq!(refused, Err(Error::TooManyBlocks { needed: usize::MAX, most: block::MAX_BLOCKS }));
+        let none = || Workspace::new(&mut [], &mut []);
+        let recorded = Recorded::new(&[], usize::MAX);
+        let lived = liveness::lifetimes(&[], usize::MAX, none(), &mut [], &mut []);
+        assert!(matches!(lived, Err(Error::TooManyBlocks { .. })));
+        let run = simulate::simulate(&recorded, &[], &options.device, none(), &mut []);
+        assert!(matches!(run, Err(Error::TooManyBlocks { .. })));
+        let bound = swap::bound::load_without_overhead(&[], usize::MAX, &options.device, none());
+        assert!(matches!(bound, Err(Error::TooManyBlocks { .. })));
+        let room = Room { timings: &mut [], blocks: &mut [], names: &mut [] };
+        let device = (&options.device, true);
+        let judged = verify::schedule(&recorded, &[], &[], device, &Constraints::NONE, none(), room);
+        assert!(matches!(judged, Err(Error::TooManyBlocks { .. })));
     }
 
     /// Two blocks of 8 MiB and one of 1 MiB; where the first cannot leave, 17 MiB are the least.

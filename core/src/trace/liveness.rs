@@ -8,7 +8,7 @@
 use super::{Event, Row};
 use crate::error::{Buffer, RowFault};
 use crate::table::Table;
-use crate::{Block, Error, Workspace, WorkspaceLen};
+use crate::{Block, Error, Workspace, WorkspaceLen, block};
 
 /// One uninterrupted residence of a block of the trace on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -37,7 +37,7 @@ pub fn stays(rows: &[Row]) -> usize {
 ///
 /// # Errors
 /// [`Error::Row`] for the first row that cannot follow the rows before it: time going backwards, malloc of
-/// a live block or of 0 bytes, free or access of a block that is not allocated;
+/// a live block or of 0 bytes, free or access of a block that is not allocated; [`Error::TooManyBlocks`];
 /// [`Error::BufferTooSmall`] if an output or the workspace is too short.
 ///
 /// ```
@@ -67,6 +67,7 @@ pub fn lifetimes(
     let Ok(end) = u32::try_from(rows.len()) else {
         return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
     };
+    block::check_count(block_count)?;
     let needed = stays(rows);
     let shorter = blocks.len().min(names.len());
     if shorter < needed {

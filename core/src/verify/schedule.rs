@@ -27,7 +27,7 @@ use crate::table::{Table, at};
 use crate::trace::liveness::{self, Stay};
 use crate::trace::recorded::{self, Operators, Progress};
 use crate::trace::{Event, Kind, Op, Recorded, Row};
-use crate::{Block, Constraints, Error, VerifiedPlan, Workspace, WorkspaceLen, sort};
+use crate::{Block, Constraints, Error, VerifiedPlan, Workspace, WorkspaceLen, block, sort};
 
 /// A mask takes a bit for each element of 4 bytes.
 const MASKED: u64 = 32;
@@ -110,7 +110,7 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// # Errors
 /// [`Error::Row`] with the first row that breaks a rule, counted in `rewritten` but for
 /// [`RowFault::NotRecorded`], which is about the recording; what [`verify`](super::verify) refuses;
-/// [`Error::HostTooSmall`]; [`Error::Device`]; [`Error::BufferTooSmall`] if a slice of `room` or the workspace is too
+/// [`Error::HostTooSmall`]; [`Error::Device`]; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if a slice of `room` or the workspace is too
 /// short.
 ///
 /// ```
@@ -157,6 +157,7 @@ pub fn schedule<'a>(
     if !device.is_sound() {
         return Err(Error::Device);
     }
+    block::check_count(recorded.blocks)?;
     let stays = liveness::stays(rewritten);
     scratch.check(workspace(recorded.rows.len(), recorded.blocks, stays))?;
     for (buffer, needed, got) in [

@@ -3,7 +3,10 @@
 //! A relaxation: blocks move in parts and without latency, and each row is looked at on its own. By the time of a row
 //! the link out can have moved only what was released early enough, and the link in must bring it back in time; the
 //! windows of what is away are nested, so that the shortest first is the tightest. Blocks of any size may move, and the
-//! gaps of persistent blocks cross the end of the iteration.
+//! gaps of persistent blocks cross the end of the iteration. What is copied out once serves all gaps until the next write;
+//! what is read before it is written may be on the host from the start; and in a gap that ends in a write nothing is
+//! copied, so that the block just is not there. Blocks come and go as in the original before their first access and after
+//! their last.
 //!
 //! Rows are looked at by falling load, until the load itself is below the bound. O(rows · gaps) at worst, in
 //! practice a small part of the rows; linear workspace.
@@ -12,20 +15,20 @@ use crate::error::RowFault;
 use crate::simulate::Device;
 use crate::table::{Table, at, count};
 use crate::trace::{Event, Op, Row};
-use crate::{Error, Workspace, WorkspaceLen, sort};
+use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
 /// Length of the workspace that [`load_without_overhead`] needs.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let gaps = rows + blocks;
-    WorkspaceLen { words: 2 * rows + 3 * blocks + 6 * gaps, indices: 2 * rows + 2 * gaps + blocks }
+    WorkspaceLen { words: 2 * rows + 4 * blocks + 7 * gaps, indices: 2 * rows + 2 * gaps + 3 * blocks }
 }
 
 /// A lower bound on the peak load of every schedule whose overhead is 0, in bytes.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a block number that is not below
-/// `block_count`, or a copy.
+/// `block_count`, or a copy; [`Error::TooManyBlocks`]; [`Error::Device`].
 ///
 /// ```
 /// use sublet_core::rewrite::swap::bound;
@@ -56,6 +59,10 @@ pub fn load_without_overhead(
     device: &Device,
     mut scratch: Workspace<'_>,
 ) -> Result<u64, Error> {
+    if !device.is_sound() {
+        return Err(Error::Device);
+    }
+    block::check_count(block_count)?;
     scratch.check(workspace(rows.len(), block_count))?;
     let n = count(rows);
     let mut load = scratch.words(rows.len());
@@ -64,12 +71,17 @@ pub fn load_without_overhead(
     let mut blocks = Blocks {
         first: scratch.words(block_count),
         last_release: scratch.words(block_count),
+        written: scratch.words(block_count),
+        first_row: scratch.indices(block_count),
+        last_row: scratch.indices(block_count),
         state: scratch.indices(block_count),
     };
+    blocks.written.fill(ON_HOST);
     let gaps_len = rows.len() + block_count;
     let mut gaps = Gaps {
         release: scratch.words(gaps_len),
         deadline: scratch.words(gaps_len),
+        written: scratch.words(gaps_len),
         size: scratch.words(gaps_len),
         len: 0,
     };
@@ -100,25 +112,53 @@ pub fn load_without_overhead(
         match r.event {
             Event::Free => blocks.state[r.block] |= FREED,
             Event::Read | Event::Write => {
+                let last = blocks.last_row[r.block];
                 if blocks.state[r.block] & ACCESSED == 0 {
                     blocks.first[r.block] = r.time_ns;
+                    blocks.first_row[r.block] = row;
+                } else if r.event == Event::Write {
+                    if r.op == Op::None || r.op != at(rows, last).op {
+                        leave_out(&mut load, last + 1..row, size[r.block]);
+                    }
                 } else if r.time_ns > blocks.last_release[r.block] {
-                    gaps.push(blocks.last_release[r.block], r.time_ns, size[r.block]);
+                    gaps.push(&blocks, r.block, r.time_ns, size[r.block]);
                 }
                 blocks.state[r.block] |= ACCESSED;
                 blocks.last_release[r.block] = released[row];
+                blocks.last_row[r.block] = row;
+                if r.event == Event::Write {
+                    blocks.written[r.block] = released[row];
+                }
             }
             _ => {}
         }
     }
     let end = rows.last().map_or(0, |r| r.time_ns);
     for b in 0..u32::try_from(block_count).unwrap_or(u32::MAX) {
-        if blocks.state[b] == ACCESSED {
-            gaps.push(blocks.last_release[b], blocks.first[b].saturating_add(end), size[b]);
+        if blocks.state[b] != ACCESSED {
+            continue;
+        }
+        let first = blocks.first_row[b];
+        if at(rows, first).event == Event::Write {
+            let allocated = (0..first).find(|&row| at(rows, row).event == Event::Malloc && at(rows, row).block == b);
+            leave_out(&mut load, allocated.unwrap_or(first)..first, size[b]);
+            leave_out(&mut load, blocks.last_row[b] + 1..n, size[b]);
+        } else {
+            gaps.push(&blocks, b, blocks.first[b].saturating_add(end), size[b]);
         }
     }
     Ok(over_rows(rows, &load, &gaps, device, scratch))
 }
+
+/// In these rows a block is not there.
+fn leave_out(load: &mut Table<'_, u64>, rows: core::ops::Range<u32>, size: u64) {
+    for row in rows {
+        load[row] = load[row].saturating_sub(size);
+    }
+}
+
+/// When a value was written that the host has from the start.
+const ON_HOST: u64 = u64::MAX;
 
 const ACCESSED: u32 = 1;
 const FREED: u32 = 2;
@@ -127,20 +167,26 @@ const FREED: u32 = 2;
 struct Blocks<'a> {
     first: Table<'a, u64>,
     last_release: Table<'a, u64>,
+    /// When what it holds was released by the operator that wrote it, or [`ON_HOST`].
+    written: Table<'a, u64>,
+    first_row: Table<'a, u32>,
+    last_row: Table<'a, u32>,
     state: Table<'a, u32>,
 }
 
 struct Gaps<'a> {
     release: Table<'a, u64>,
     deadline: Table<'a, u64>,
+    written: Table<'a, u64>,
     size: Table<'a, u64>,
     len: u32,
 }
 
 impl Gaps<'_> {
-    fn push(&mut self, release: u64, deadline: u64, size: u64) {
-        self.release[self.len] = release;
+    fn push(&mut self, blocks: &Blocks<'_>, block: u32, deadline: u64, size: u64) {
+        self.release[self.len] = blocks.last_release[block];
         self.deadline[self.len] = deadline;
+        self.written[self.len] = blocks.written[block];
         self.size[self.len] = size;
         self.len += 1;
     }
@@ -177,8 +223,9 @@ fn over_rows(rows: &[Row], load: &Table<'_, u64>, gaps: &Gaps<'_>, device: &Devi
             // In this iteration, or as what began to leave in the one before.
             let now = Some(time).filter(|&t| release.saturating_add(end) >= t);
             let then = time.checked_add(end).filter(|_| release >= time);
-            if let Some(t) = [now, then].into_iter().flatten().find(|&t| release < t && t < deadline) {
-                since[away] = t - release;
+            if let Some(t) = [now, then].into_iter().flatten().find(|&t| release <= t && t < deadline) {
+                let written = gaps.written[gap];
+                since[away] = if written == ON_HOST { u64::MAX } else { t.saturating_sub(written) };
                 until[away] = deadline - t;
                 size[away] = gaps.size[gap];
                 bytes += gaps.size[gap] as f64;
@@ -197,4 +244,71 @@ fn over_rows(rows: &[Row], load: &Table<'_, u64>, gaps: &Gaps<'_>, device: &Devi
         bound = bound.max(loaded - movable);
     }
     bound as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn row(time_ns: u64, event: Event, block: u32, op: u32) -> Row {
+        Row { time_ns, bytes: if matches!(event, Event::Malloc) { 8000 } else { 0 }, block, op: Op::First(op), event }
+    }
+
+    fn bound(rows: &[Row]) -> u64 {
+        let len = workspace(rows.len(), 2);
+        let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+        // 12 bytes a nanosecond.
+        let device = Device::symmetric(12e9);
+        load_without_overhead(rows, 2, &device, Workspace::new(&mut words, &mut indices)).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_over_need_not_be_copied() {
+        let rows = |event| {
+            [
+                row(0, Event::Malloc, 0, 0),
+                row(1000, Event::Write, 0, 0),
+                row(1000, Event::Malloc, 1, 1),
+                row(2000, Event::Write, 1, 1),
+                row(2000, Event::Free, 1, 1),
+                row(2000, event, 0, 2),
+                row(2000, Event::Free, 0, 2),
+            ]
+        };
+        assert_eq!(bound(&rows(Event::Read)), 16_000);
+        assert_eq!(bound(&rows(Event::Write)), 8000);
+    }
+
+    #[test]
+    fn a_device_without_times_is_refused() {
+        let device = Device { out_bandwidth: -1.0, ..Device::symmetric(12e9) };
+        let refused = load_without_overhead(&[], 0, &device, Workspace::new(&mut [], &mut []));
+        assert_eq!(refused, Err(Error::Device));
+    }
+
+    #[test]
+    fn one_copy_out_serves_all_gaps_of_a_value() {
+        let rows = |event| {
+            [
+                row(0, Event::Malloc, 0, 0),
+                row(1000, Event::Write, 0, 0),
+                row(3000, Event::Read, 0, 1),
+                row(3000, event, 0, 1),
+                row(3100, Event::Malloc, 1, 2),
+                row(3100, Event::Write, 1, 2),
+                row(3100, Event::Free, 1, 2),
+                row(9000, Event::Read, 0, 3),
+                row(9000, Event::Free, 0, 3),
+            ]
+        };
+        assert_eq!(bound(&rows(Event::Read)), 8000);
+        // With that copy on the host, it leaves in no time.
+        let mut at_once = rows(Event::Read);
+        for r in &mut at_once[4..7] {
+            r.time_ns = 3000;
+        }
+        assert_eq!(bound(&at_once), 8000);
+        // Written again, it has 100 ns to leave.
+        assert_eq!(bound(&rows(Event::Write)), 16_000 - 1200);
+    }
 }

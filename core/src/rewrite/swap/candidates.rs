@@ -215,7 +215,8 @@ impl<'a> Candidates<'a> {
                     row += 1;
                 }
             } else {
-                self.access_time[g] = self.end_time;
+                // Nothing is accessed any more: what is allocated and freed takes no time, the rest comes after it.
+                self.access_time[g] = self.time[g];
             }
             self.first_row[g] = u32::try_from(begin).unwrap_or(u32::MAX);
             self.load[g] = load;

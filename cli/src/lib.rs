@@ -1,0 +1,83 @@
+//! The command line of sublet: files in, files and pictures out.
+//!
+//! The binary calls [`run`] and nothing else. The readers are public beside it, so that they can be given a file that
+//! is not one: [`read`] takes a file of any format, a [`Problem`] the files that belong to it.
+
+mod args;
+mod compare;
+mod convert;
+mod device;
+mod failure;
+mod fit;
+mod input;
+mod load_chart;
+mod outcome;
+mod output;
+mod plan;
+mod pools;
+mod problem;
+mod progress;
+mod report;
+mod scratch;
+mod size;
+mod solve;
+mod stats;
+mod sweep;
+mod table;
+mod timeline;
+mod unit;
+mod verify;
+
+use std::io::{self, BufRead, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Command, CommandLine};
+use failure::Failure;
+pub use problem::Problem;
+
+/// Does what the arguments of the process ask for; the status that it ends with.
+#[must_use]
+pub fn run() -> ExitCode {
+    let done = match CommandLine::parse().command {
+        Command::Plan(args) => plan::run(&args),
+        Command::Fit(args) => fit::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Stats(args) => stats::run(&args),
+        Command::Convert(args) => convert::run(&args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut CommandLine::command(), "sublet", &mut script);
+            io::stdout().write_all(&script).map_err(|e| Failure::printing(&e))
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !matches!(failure, Failure::NobodyListens) {
+                // Where standard error is closed too, the status has to do.
+                let _ = writeln!(io::stderr(), "error: {failure}");
+            }
+            failure.status()
+        }
+    }
+}
+
+/// Reads an instance, a trace, a log of RMM or a memory snapshot of `PyTorch`, whichever the content is. `name` is what
+/// messages call the file. Takes memory and time in proportion to the content.
+///
+/// # Errors
+/// A sentence that says where the content is not as expected.
+///
+/// ```
+/// let problem = sublet_cli::read("net.csv", &b"id,lower,upper,size\na,0,2,8\n"[..])?;
+/// assert_eq!(problem.blocks()[0].size, 8);
+/// assert!(sublet_cli::read("net.csv", &b"a,0,2,8\n"[..]).unwrap_err().starts_with("net.csv:1: expected"));
+/// # Ok::<(), String>(())
+/// ```
+pub fn read(name: &str, reader: impl BufRead) -> Result<Problem, String> {
+    input::read_from(name, reader).map_err(|e| e.to_string())
+}

@@ -1,0 +1,126 @@
+//! The detector of periods: whatever it accepts has truly repeated, and a plain repetition is found.
+#![no_main]
+
+use std::collections::BTreeSet;
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use libfuzzer_sys::fuzz_target;
+use sublet_core::trace::Event;
+use sublet_core::trace::period::{self, Detector};
+use sublet_fuzz::scratch::Scratch;
+use sublet_fuzz::stream::{Step, Stream};
+
+#[derive(Debug)]
+struct Input {
+    longest: usize,
+    stream: Stream,
+    /// Sizes of an iteration that comes four times afterwards, each block freed after some others have come.
+    plain: Vec<(u16, u8)>,
+}
+
+impl<'a> Arbitrary<'a> for Input {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        Ok(Self { longest: u.int_in_range(0..=80)?, stream: u.arbitrary()?, plain: u.arbitrary()? })
+    }
+}
+
+/// An event as it is compared: kind, size, distance to the block's event before; and the live bytes after it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Seen(Event, u64, u32);
+
+struct Watched<'a> {
+    detector: Detector<'a>,
+    longest: usize,
+    /// Since the restart.
+    seen: Vec<Seen>,
+    loads: Vec<u64>,
+}
+
+impl Watched<'_> {
+    /// Pushes an event of a block whose events were last pushed as number `last`; its position and its number.
+    fn push(&mut self, event: Event, bytes: u64, last: Option<(u32, usize)>) -> (u32, usize) {
+        let position = self.detector.push(event, bytes, last.map_or(0, |(position, _)| position));
+        let number = self.seen.len();
+        // What the ring has lost is not known any more.
+        let held = number.min(2 * self.longest);
+        let distance = last.map_or(0, |(_, before)| number - before);
+        self.seen.push(Seen(event, bytes, if distance <= held { distance as u32 } else { 0 }));
+        let load = self.loads.last().copied().unwrap_or(0);
+        self.loads.push(match event {
+            Event::Malloc => load.wrapping_add(bytes),
+            Event::Free => load.wrapping_sub(bytes),
+            _ => load,
+        });
+        self.judge();
+        (position, number)
+    }
+
+    /// What is accepted has been there twice, and left as much alive.
+    fn judge(&self) {
+        let Some(period) = self.detector.period() else {
+            assert!(!self.detector.is_settled());
+            return;
+        };
+        let (period, n) = (period as usize, self.seen.len());
+        assert!((1..=self.longest).contains(&period) && 2 * period <= n, "{period} of {n}");
+        assert_eq!(self.seen[n - period..], self.seen[n - 2 * period..n - period], "{period} of {n}");
+        assert_eq!(self.loads[n - 1], self.loads[n - 1 - period], "{period} of {n}");
+    }
+}
+
+fuzz_target!(|input: Input| {
+    let Input { longest, stream: Stream(steps), plain } = input;
+    let mut memory = Scratch::of(period::workspace(longest));
+    let detector = Detector::new(longest, memory.lend()).expect("there is memory");
+    let mut watched = Watched { detector, longest, seen: Vec::new(), loads: Vec::new() };
+    let mut live: Vec<(u64, (u32, usize))> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Malloc(bytes) => live.push((bytes, watched.push(Event::Malloc, bytes, None))),
+            Step::Free(which) if !live.is_empty() => {
+                let (bytes, last) = live.remove(usize::from(which) % live.len());
+                watched.push(Event::Free, bytes, Some(last));
+            }
+            Step::FreeStray(which) if !live.is_empty() => {
+                let at = which as usize % live.len();
+                let (bytes, last) = live[at];
+                let event = if which % 2 == 0 { Event::Read } else { Event::Write };
+                live[at].1 = watched.push(event, bytes, Some(last));
+            }
+            // A stream that was not watched for a while: what was live is not known any more.
+            Step::Interrupt => {
+                watched.detector.restart();
+                (watched.seen, watched.loads) = (Vec::new(), Vec::new());
+                live.clear();
+                assert_eq!(watched.detector.period(), None);
+            }
+            _ => {}
+        }
+    }
+    // Sizes that occur once only: no period but the true one.
+    let mut sizes = BTreeSet::new();
+    let plain: Vec<(u16, u8)> = plain.into_iter().filter(|&(size, _)| sizes.insert(size)).collect();
+    let period = 2 * plain.len();
+    if !(8..=longest).contains(&period) {
+        return;
+    }
+    watched.detector.restart();
+    (watched.seen, watched.loads) = (Vec::new(), Vec::new());
+    for round in 0..4 {
+        let mut waiting: Vec<(usize, u64, (u32, usize))> = Vec::new();
+        for (i, &(size, lives)) in plain.iter().enumerate() {
+            let bytes = u64::from(size) + 1;
+            let last = watched.push(Event::Malloc, bytes, None);
+            waiting.push((i + usize::from(lives) % 4, bytes, last));
+            for (_, bytes, last) in waiting.extract_if(.., |&mut (until, ..)| until <= i) {
+                watched.push(Event::Free, bytes, Some(last));
+            }
+        }
+        for (_, bytes, last) in waiting {
+            watched.push(Event::Free, bytes, Some(last));
+        }
+        if round >= 2 {
+            assert_eq!(watched.detector.period(), Some(period as u32), "after round {round}");
+        }
+    }
+});

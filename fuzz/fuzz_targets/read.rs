@@ -1,0 +1,64 @@
+//! Files of every format that the command line reads: no panic, no hang, memory in proportion to the file.
+//!
+//! The input is a problem; behind a line `===`, if there is one, follows a file that belongs to it: a plan and, for a
+//! trace, operators.
+#![no_main]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libfuzzer_sys::fuzz_target;
+use sublet_core::block;
+
+const BETWEEN: &[u8] = b"\n===\n";
+
+/// What a reader may hold at once for each byte that it was given, and besides. The shortest row of an instance is
+/// seven bytes; it becomes a block, an id, a lifetime and a line number, in vectors that grow by doubling.
+const PER_BYTE: usize = 128;
+const BESIDES: usize = 1 << 20;
+
+fuzz_target!(|data: &[u8]| {
+    let cut = data.windows(BETWEEN.len()).position(|w| w == BETWEEN);
+    let (file, belongs) = match cut {
+        Some(at) => (&data[..at + 1], &data[at + BETWEEN.len()..]),
+        None => (data, &[][..]),
+    };
+    let before = HELD.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    let read = sublet_cli::read("a.csv", file);
+    if let Ok(mut problem) = read {
+        assert!(!problem.blocks().is_empty());
+        block::check(problem.blocks(), 1).expect("what is read can be planned");
+        if let Ok(offsets) = problem.read_plan("plan.csv", belongs) {
+            assert_eq!(offsets.len(), problem.blocks().len());
+        }
+        let _ = problem.read_operators("a.ops.csv", belongs).map(<[String]>::len);
+    }
+    let most = MOST.load(Ordering::Relaxed) - before;
+    assert!(most <= PER_BYTE * data.len() + BESIDES, "{most} bytes for {}", data.len());
+});
+
+/// What is allocated, and the most of it.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator as it came; the counters beside it touch no memory of others.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        MOST.fetch_max(held, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract, which is the same.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;

@@ -1,0 +1,149 @@
+//! Arbitrary traces: networks as they are recorded, the same with faults, and rows of anything.
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use sublet_core::simulate::Device;
+use sublet_core::trace::{Event, Op, Row};
+
+use crate::number;
+
+/// Rows and the number of block numbers that they are said to use.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    pub rows: Vec<Row>,
+    pub blocks: usize,
+}
+
+impl<'a> Arbitrary<'a> for Trace {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let mut trace = network(u)?;
+        match u.int_in_range(0..=7)? {
+            0..=3 => {}
+            4..=6 => faults(u, &mut trace)?,
+            _ => {
+                trace.rows.clear();
+                while trace.rows.len() < 60 && !u.is_empty() && u.ratio(31, 32)? {
+                    trace.rows.push(row(u, 8)?);
+                }
+                trace.blocks = 8;
+            }
+        }
+        Ok(trace)
+    }
+}
+
+/// Operators in a chain that read some blocks and write one; most blocks are freed after their last access.
+fn network(u: &mut Unstructured<'_>) -> Result<Trace> {
+    let weights: u32 = u.int_in_range(0..=4)?;
+    let mut sizes = Vec::new();
+    for _ in 0..weights {
+        sizes.push(u.int_in_range(1..=9)?);
+    }
+    let mut operators: Vec<(u64, Vec<u32>, u32)> = Vec::new();
+    let mut time = 0;
+    while operators.len() < 24 && !u.is_empty() && u.ratio(15, 16)? {
+        time += if u.ratio(7, 8)? { u.int_in_range(0..=50)? * 20_000 } else { number(u)? >> 8 };
+        let made = sizes.len() as u32;
+        let mut reads = Vec::new();
+        for _ in 0..u.int_in_range(0..=3)? {
+            if made > 0 {
+                // Near ones more often than far ones.
+                let back = u.int_in_range(1..=made)?.min(u.int_in_range(1..=made)?);
+                reads.push(made - back);
+            }
+        }
+        let updates = made > 0 && u.ratio(1, 6)?;
+        let written = if updates { u.int_in_range(0..=made - 1)? } else { made };
+        if !updates {
+            sizes.push(u.int_in_range(1..=12)?);
+        }
+        operators.push((time, reads, written));
+    }
+    let unit = 1 << *u.choose(&[0, 10, 20, 20, 20, 30])?;
+    let last = |b: u32| operators.iter().rposition(|(_, reads, written)| *written == b || reads.contains(&b));
+    let plain = |time_ns, event, block, op| Row { time_ns, bytes: 0, block, op, event };
+    let malloc = |time, b: u32, op| Row { bytes: sizes[b as usize] * unit, ..plain(time, Event::Malloc, b, op) };
+    let mut rows: Vec<Row> = (0..weights).map(|w| malloc(0, w, Op::None)).collect();
+    let (mut made, mut now) = (weights, 0);
+    for (k, (time, reads, written)) in operators.iter().enumerate() {
+        let op = Op::First(k as u32);
+        if *written == made {
+            rows.push(malloc(now, made, op));
+            made += 1;
+        }
+        rows.extend(reads.iter().map(|&b| plain(now, Event::Read, b, op)));
+        rows.push(plain(*time, Event::Write, *written, op));
+        now = *time;
+        let mut ended: Vec<u32> = reads.iter().chain([written]).copied().collect();
+        ended.sort_unstable();
+        ended.dedup();
+        ended.retain(|&b| b >= weights && last(b) == Some(k));
+        for b in ended {
+            if u.ratio(15, 16)? {
+                rows.push(plain(now, Event::Free, b, Op::None));
+            }
+        }
+    }
+    let mut blocks = sizes.len();
+    if u.ratio(1, 6)? {
+        let later = now + u.int_in_range(0..=3)? * 10_000;
+        rows.push(Row { bytes: unit, ..plain(later, Event::Malloc, made, Op::None) });
+        blocks += 1;
+    }
+    Ok(Trace { rows, blocks })
+}
+
+/// Changes some rows.
+///
+/// # Errors
+/// Where the fuzzer's bytes are used up.
+pub fn faults(u: &mut Unstructured<'_>, trace: &mut Trace) -> Result<()> {
+    for _ in 0..u.int_in_range(1..=4)? {
+        let n = trace.rows.len();
+        if n == 0 {
+            break;
+        }
+        let at = u.int_in_range(0..=n - 1)?;
+        let blocks = u32::try_from(trace.blocks).unwrap_or(u32::MAX);
+        match u.int_in_range(0..=6)? {
+            0 => {
+                trace.rows.remove(at);
+            }
+            1 => trace.rows.swap(at, u.int_in_range(0..=n - 1)?),
+            2 => trace.rows.insert(at, row(u, blocks)?),
+            3 => trace.rows[at].time_ns = number(u)?,
+            4 => trace.rows[at].bytes = number(u)?,
+            5 => trace.rows[at] = row(u, blocks)?,
+            _ => trace.blocks = usize::try_from(number(u)?).unwrap_or(usize::MAX),
+        }
+    }
+    Ok(())
+}
+
+fn row(u: &mut Unstructured<'_>, blocks: u32) -> Result<Row> {
+    use Event::{Free, Malloc, Read, SwapIn, SwapOut, Write};
+    let block = if u.ratio(15, 16)? { u.int_in_range(0..=blocks)? } else { u.arbitrary()? };
+    let op = match u.int_in_range(0..=5)? {
+        0 => Op::None,
+        1 => Op::Again(u.int_in_range(0..=3)?),
+        2 => Op::First(u.arbitrary()?),
+        _ => Op::First(u.int_in_range(0..=3)?),
+    };
+    let event = *u.choose(&[Malloc, Free, Read, Write, SwapOut, SwapIn])?;
+    let bytes = if event == Malloc { number(u)? } else { 0 };
+    Ok(Row { time_ns: u.int_in_range(0..=3)? * 1000, bytes, block, op, event })
+}
+
+/// A device, most often one that can be computed with.
+///
+/// # Errors
+/// Where the fuzzer's bytes are used up.
+pub fn device(u: &mut Unstructured<'_>) -> Result<Device> {
+    let sound = u.ratio(7, 8)?;
+    let mut real = |usual: f64| -> Result<f64> {
+        Ok(if sound && u.ratio(3, 4)? { usual * f64::from(u.int_in_range(1..=40u8)?) } else { u.arbitrary()? })
+    };
+    let [out_bandwidth, in_bandwidth, out_latency, in_latency] = [real(1e9)?, real(1e9)?, real(1e3)?, real(1e3)?];
+    let host_capacity = if u.ratio(1, 6)? { Some(number(u)?) } else { None };
+    let integrated = u.ratio(1, 8)?;
+    Ok(Device { out_bandwidth, in_bandwidth, out_latency, in_latency, host_capacity, integrated })
+}
