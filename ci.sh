@@ -83,7 +83,7 @@ embedded() {
 }
 
 # Every function of the C library for firmware is linked alone, into a program that has no panic handler: it links where
-# no panic is reachable. What firmware calls at run time, and best fit, have to; the sizes are those of a Cortex-M4.
+# no panic is reachable. The sizes are those of a Cortex-M4.
 no_panic() {
     local target=thumbv7em-none-eabihf out=$PWD/target/no_panic
     mkdir -p "$out"

@@ -1,4 +1,4 @@
-//! The C library in real frameworks: libtorch trains, OpenCV's dnn module infers, first with their own memory and then
+//! The C library in real frameworks: libtorch trains, `OpenCV` infers, first with their own memory and then
 //! with the library's. The results have to be the same, bit for bit, and the memory what the plan says.
 
 mod installed;
@@ -6,8 +6,12 @@ mod installed;
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
 
 use installed::{folder, prefix, run, tool};
+
+/// Two tests may want the same program.
+static COMPILED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Compiles a program of `tests/frameworks` and runs it; the figures that it prints. None where `header`, a file that
 /// the framework brings, is not there.
@@ -20,18 +24,16 @@ fn figures(name: &str, header: &str, flags: &[&str], arguments: &[&str]) -> Opti
     }
     let (lib, to) = (prefix().join("lib"), folder().join(name));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("frameworks").join(name).with_extension("cpp");
-    // Two tests may want the same program.
-    static COMPILED: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
-    let mut compiled = COMPILED.lock().unwrap();
-    if !compiled.contains(&name.to_owned()) {
+    let mut made = COMPILED.lock().unwrap();
+    if !made.contains(&name.to_owned()) {
         let mut command = Command::new(compiler);
         command.args(["-std=c++17", "-O1", "-pthread"]).arg(source).arg("-o").arg(&to);
         command.arg("-I").arg(prefix().join("include")).arg("-L").arg(&lib);
         command.arg(format!("-Wl,-rpath,{}", lib.display())).arg("-lsublet").args(flags);
         run(&mut command);
-        compiled.push(name.to_owned());
+        made.push(name.to_owned());
     }
-    drop(compiled);
+    drop(made);
     let printed = run(Command::new(&to).args(arguments));
     println!("{name} {}\n{printed}", arguments.join(" "));
     let figure = |line: &str| line.split_once(' ').map(|(name, value)| (name.to_owned(), value.parse().unwrap()));
@@ -43,7 +45,7 @@ fn libtorch(mode: &str) {
     let Some(found) = figures("libtorch", "/usr/include/torch/csrc/api/include/torch/torch.h", &flags, &[mode]) else {
         return;
     };
-    assert_eq!(found["losses_that_differ"], 0.0);
+    assert!(found["losses_that_differ"] < 1.0);
     assert!(found["arena_bytes"] <= 1.01 * found["max_load_bytes"]);
     assert!(found["hits_from_third_iteration"] >= 0.99);
     // The batch changes half way; in the third iteration from then on the new plan serves.
@@ -84,7 +86,7 @@ fn caffe_takes_its_memory_from_the_library() {
 fn opencv_infers_the_same() {
     let flags = ["-I/usr/include/opencv4", "-lopencv_core", "-lopencv_dnn"];
     let Some(found) = figures("opencv", "/usr/include/opencv4/opencv2/dnn.hpp", &flags, &[]) else { return };
-    assert_eq!(found["outputs_that_differ"], 0.0);
+    assert!(found["outputs_that_differ"] < 1.0);
     assert!(found["hits_from_third_after_change"] >= 0.99);
     assert!(found["arena_bytes"] <= 1.01 * found["max_load_bytes"]);
 }

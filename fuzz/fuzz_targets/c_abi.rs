@@ -393,7 +393,8 @@ fn verify(h: &mut Hostile<'_, '_>) {
 const STAY: sublet_stay = sublet_stay { block: 7, ordinal: 7 };
 const BLOCK: sublet_block = sublet_block { start: 7, end: 3, size: 0, alignment: 3, pin: 5, flags: 9 };
 const TIMING: sublet_timing = sublet_timing { reached: f64::NAN, begin: f64::NAN, end: f64::NAN };
-const RUN: sublet_run = sublet_run { time_ns: 7.0, original_ns: 7, swapped_bytes: 7, peak_load: 7, host_bytes: 7 };
+const RUN: sublet_run =
+    sublet_run { time_ns: 7.0, original_ns: 7, swapped_bytes: 7, peak_load: 7, host_bytes: 7, recomputed_ns: 7 };
 
 fn lifetimes(h: &mut Hostile<'_, '_>) {
     let (mut rows, blocks) = h.rows();

@@ -12,8 +12,8 @@ use sublet_core::place::{self, bound as place_bound};
 use sublet_core::rewrite::fit::{self, Lengths, Output};
 use sublet_core::rewrite::swap::{Policy, bound as swap_bound};
 use sublet_core::simulate::{self, Device, Timing};
-use sublet_core::trace::{Recorded, Row};
 use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::{Recorded, Row};
 use sublet_core::verify::schedule::{self, Room};
 use sublet_core::{Block, Error, Workspace, WorkspaceLen, verify};
 use sublet_fuzz::blocks::{Attempt, Instance};
@@ -120,11 +120,16 @@ fuzz_target!(|input: Input| {
             });
         }
         Call::Simulate => {
-            lend(lent, simulate::workspace(rows.len(), numbers), &[(Buffer::Timings, rows.len())], |scratch, outputs, fill| {
-                let mut timings = filled_timings(outputs[0], fill);
-                let run = simulate::simulate(&Recorded::new(rows, numbers), rows, device, scratch, &mut timings)?;
-                Ok((run, timings))
-            });
+            lend(
+                lent,
+                simulate::workspace(rows.len(), numbers),
+                &[(Buffer::Timings, rows.len())],
+                |scratch, outputs, fill| {
+                    let mut timings = filled_timings(outputs[0], fill);
+                    let run = simulate::simulate(&Recorded::new(rows, numbers), rows, device, scratch, &mut timings)?;
+                    Ok((run, timings))
+                },
+            );
         }
         Call::SwapBound => lend(lent, swap_bound::workspace(rows.len(), numbers), &[], |scratch, _, _| {
             swap_bound::load_without_overhead(rows, numbers, device, scratch)

@@ -101,7 +101,7 @@ pub fn write(blocks: &[Block], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what [`write`] writes.
+/// Reads what [`fn@write`] writes.
 ///
 /// # Panics
 /// At anything else.

@@ -282,8 +282,7 @@ impl<'a> Pass<'a, '_> {
         let constraints = Constraints { alignment: 1, capacity: Some(self.options.limit) };
         let stays = blocks.len() as u64;
         let nodes = NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000);
-        let options =
-            place::Options { constraints, seed: self.options.seed, work: WORK, nodes, ..place::Options::default() };
+        let options = place::Options { constraints, seed: self.options.seed, work: WORK, nodes };
         match place::place(Solver::Auto, blocks, &options, self.scratch.reborrow(), offsets) {
             Ok(summary) => Ok(summary.peak),
             Err(Error::OverCapacity { peak, .. }) => Ok(peak),

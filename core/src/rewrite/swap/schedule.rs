@@ -354,6 +354,8 @@ impl<'a> Schedule<'a> {
 
     /// Lists ascend, so that the rows depend on the positions alone and not on how they were found.
     fn link(&mut self, list: usize, boundary: u32, gap: u32) {
+        // There are two lists; a third would be a panic.
+        let list = list & 1;
         let (mut before, mut next) = (0, self.first[boundary][list]);
         while next > 0 && next < gap + 1 {
             (before, next) = (next, self.after[next - 1][list]);
@@ -371,6 +373,7 @@ impl<'a> Schedule<'a> {
     }
 
     fn unlink(&mut self, list: usize, boundary: u32, gap: u32) {
+        let list = list & 1;
         let (before, after) = (self.before[gap][list], self.after[gap][list]);
         if before > 0 {
             self.after[before - 1][list] = after;
