@@ -384,6 +384,10 @@ enum sublet_solver
    * Earliest first, best fit.
    */
   SUBLET_SOLVER_START_BEST_FIT = 16,
+  /**
+   * One skyline, improved by ejection chains.
+   */
+  SUBLET_SOLVER_IMPROVE = 17,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -1095,6 +1099,11 @@ typedef struct sublet_pool_usage {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/**
+ * Reaches a panic, to show that the proof can fail.
+ */
+uint32_t sublet_panics(size_t index);
 
 /**
  * The version of the library that runs: 1,000,000 × major + 1,000 × minor + patch. The header's is

@@ -53,12 +53,14 @@ pub enum sublet_solver {
     StartFirstFit = 15,
     /// Earliest first, best fit.
     StartBestFit = 16,
+    /// One skyline, improved by ejection chains.
+    Improve = 17,
 }
 
 use sublet_solver as N;
 
 /// What each solver is here, in `core`, and to people.
-const SOLVERS: [(N, Solver, &CStr); 17] = [
+const SOLVERS: [(N, Solver, &CStr); 18] = [
     (N::Auto, Solver::Auto, c"auto"),
     (N::Portfolio, Solver::Portfolio, c"portfolio"),
     (N::Search, Solver::Search, c"search"),
@@ -76,6 +78,7 @@ const SOLVERS: [(N, Solver, &CStr); 17] = [
     (N::LifetimeBestFit, Solver::Greedy(Order::Lifetime, Fit::Best), c"lifetime-best-fit"),
     (N::StartFirstFit, Solver::Greedy(Order::Start, Fit::First), c"start-first-fit"),
     (N::StartBestFit, Solver::Greedy(Order::Start, Fit::Best), c"start-best-fit"),
+    (N::Improve, Solver::Improve, c"improve"),
 ];
 
 /// What a placement has reached.

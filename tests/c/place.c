@@ -15,7 +15,7 @@ static sublet_layout layout_of(size_t n, const sublet_place_params *params) {
 }
 
 static void every_solver_makes_a_plan(void) {
-    for (uint32_t solver = SUBLET_SOLVER_AUTO; solver <= SUBLET_SOLVER_START_BEST_FIT; ++solver) {
+    for (uint32_t solver = SUBLET_SOLVER_AUTO; solver <= SUBLET_SOLVER_IMPROVE; ++solver) {
         CHECK(sublet_solver_name(solver) != NULL && strlen(sublet_solver_name(solver)) > 3);
         sublet_place_params params = {.struct_size = sizeof params, .solver = solver};
         sublet_layout layout = layout_of(N, &params);
@@ -25,12 +25,12 @@ static void every_solver_makes_a_plan(void) {
         WORKS(sublet_place(blocks, N, &params, workspace, layout.size, offsets, &placement, &error));
         CHECK(placement.peak == 12288 && placement.lower_bound == 12288);
         CHECK(offsets[0] == offsets[2] && offsets[0] != offsets[1] && offsets[N] == 7);
-        CHECK(placement.solver <= SUBLET_SOLVER_START_BEST_FIT && placement.reserved == 0);
+        CHECK(placement.solver <= SUBLET_SOLVER_IMPROVE && placement.reserved == 0);
         CHECK(solver < SUBLET_SOLVER_MULTISTART || placement.solver == solver);
         free(workspace);
     }
     CHECK(strcmp(sublet_solver_name(SUBLET_SOLVER_BEST_FIT), "best-fit") == 0);
-    CHECK(sublet_solver_name(SUBLET_SOLVER_START_BEST_FIT + 1) == NULL);
+    CHECK(sublet_solver_name(SUBLET_SOLVER_IMPROVE + 1) == NULL);
 }
 
 static void parameters_are_heard(void *workspace, size_t size) {
