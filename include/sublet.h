@@ -1101,11 +1101,6 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Reaches a panic, to show that the proof can fail.
- */
-uint32_t sublet_panics(size_t index);
-
-/**
  * The version of the library that runs: 1,000,000 × major + 1,000 × minor + patch. The header's is
  * SUBLET_VERSION_NUMBER.
  */

@@ -262,8 +262,7 @@ impl fmt::Display for RowFault {
             Self::UnknownBlock => "the block's number is not below the number of blocks",
             Self::TooManyRows => "more rows than steps can be counted in 32 bits",
             Self::NotRecorded => {
-                "not as recorded: a copy, a second malloc of the block, or an operator that runs again or whose accesses \
-                 do not stand together"
+                "not as recorded: a copy, a second malloc, or an operator that runs again or is not in one piece"
             }
             Self::OtherAccess => "not the access that comes next in the original",
             Self::InsideOperator => "the operator has no such row between its accesses in the original",
@@ -274,7 +273,9 @@ impl fmt::Display for RowFault {
             Self::MaskTooSmall => "a mask takes a bit for each element of 4 bytes of its block",
             Self::MaskElsewhere => "a mask is written right after a rectifier that touches its block, and nowhere else",
             Self::NotInPlace => "the block takes over another's memory in place, but has another offset",
-            Self::EndNotRestored => "a persistent block is not where it must be, or not with its value, at the start or the end",
+            Self::EndNotRestored => {
+                "a persistent block is not where it must be, or not with its value, at the start or the end"
+            }
         })
     }
 }
