@@ -3,13 +3,14 @@
 //!
 //! The portfolio reaches the lower bound on most networks. Where it does not, and there are at most
 //! [`search::MOST_BLOCKS`] blocks, the search goes on from its plan, and may prove that none is better; above
-//! that, ejection chains lower the plan. Heuristics and search take turns, because which of the two gets there first cannot be known: a short round, one of the
-//! default size, and then each of twice the size of the one before it, with other seeds, until the budgets
-//! are used up.
+//! that, ejection chains lower the plan. Heuristics and search take turns, because which of the two gets there
+//! first cannot be known: a short round, one of the default size, and then each of twice the size of the one
+//! before it, with other seeds, until the budgets are used up.
 //!
 //! A capacity that is given is enough: within it nothing better is looked for.
 //!
-//! Never worse than any heuristic that the portfolio runs. Cost: that of its parts.
+//! Never worse than the heuristics of its first round. With nodes to spend that round is short, so that many starts
+//! with the whole budget and one seed may find more. Cost: that of its parts.
 
 use core::ops::ControlFlow;
 

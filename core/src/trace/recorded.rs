@@ -142,7 +142,7 @@ impl<'a> Operators<'a> {
                 _ => {}
             }
         }
-        sort::by_key(&mut first, first_count, &mut aside, |row| number(at(rows, row).op).into());
+        sort::by_key(&mut first, first_count, &mut aside, |row| number(at(rows, row).op));
         for k in 1..first_count {
             if at(rows, first[k]).op == at(rows, first[k - 1]).op {
                 return Err(Error::Row { row: first[k], fault: RowFault::NotRecorded });
@@ -193,17 +193,17 @@ impl<'a> Operators<'a> {
     /// The row of the first access of the operator of this number.
     fn first_access(&self, k: u32) -> Option<usize> {
         let rows = self.first.first(self.first_count);
-        let place = rows.partition_point(|&row| number(at(self.rows, row).op) < k);
+        let place = rows.partition_point(|&row| number(at(self.rows, row).op) < number(Op::First(k)));
         let row = *rows.get(place)?;
-        (number(at(self.rows, row).op) == k).then(|| usize::try_from(row).ok()).flatten()
+        (at(self.rows, row).op == Op::First(k)).then(|| usize::try_from(row).ok()).flatten()
     }
 }
 
-/// The number of an operator that has one.
-fn number(op: Op) -> u32 {
+/// Recorded operators as keys to sort by: none is 0.
+pub(crate) fn number(op: Op) -> u64 {
     match op {
         Op::None => 0,
-        Op::First(k) | Op::Again(k) => k,
+        Op::First(k) | Op::Again(k) => 1 + u64::from(k),
     }
 }
 

@@ -110,8 +110,8 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// # Errors
 /// [`Error::Row`] with the first row that breaks a rule, counted in `rewritten` but for
 /// [`RowFault::NotRecorded`], which is about the recording; what [`verify`](super::verify) refuses;
-/// [`Error::HostTooSmall`]; [`Error::Device`]; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if a slice of `room` or the workspace is too
-/// short.
+/// [`Error::HostTooSmall`]; [`Error::Device`]; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if a
+/// slice of `room` or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::simulate::{Device, Timing};
@@ -260,7 +260,7 @@ impl<'a> Seen<'a> {
             }
         }
         // All writes of one operator to one block make one value: it is numbered by the first of them.
-        sort::by_key(&mut order, accesses, &mut aside, |i| number(at(rows, i).op));
+        sort::by_key(&mut order, accesses, &mut aside, |i| recorded::number(at(rows, i).op));
         sort::by_key(&mut order, accesses, &mut aside, |i| at(rows, i).block.into());
         let mut first = None;
         for k in 0..accesses {
@@ -285,14 +285,6 @@ impl<'a> Seen<'a> {
             }
         }
         Ok(Self { size, value, last: current })
-    }
-}
-
-/// Operators as numbers.
-fn number(op: Op) -> u64 {
-    match op {
-        Op::None => 0,
-        Op::First(k) | Op::Again(k) => 1 + u64::from(k),
     }
 }
 
