@@ -1,0 +1,1 @@
+//! Plans that run: one arena, a compute stream, and a stream for the copies each way.
