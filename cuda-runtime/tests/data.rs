@@ -2,7 +2,10 @@
 
 mod support;
 
+use std::time::Duration;
+
 use support::fit::Trace;
+use support::hooked::{Fate, Hooked, Kind};
 use support::pattern;
 
 use sublet_core::simulate::Device;
@@ -73,6 +76,60 @@ fn a_swapped_chain_computes_what_the_chain_computes() {
             let mut runtime = Runtime::new(host.clone(), program.clone()).unwrap();
             let faults = pattern::run(&mut runtime, &trace, 5).unwrap();
             assert!(faults.is_empty(), "{percent} %, {order:?}: {faults:#?}");
+            assert_eq!(host.races(), [], "{percent} %");
+            drop(runtime);
+            assert_eq!(host.in_use(), InUse::default());
+        }
+    }
+}
+
+/// What is found wrong with this wait of the run left out: races, and data in some order.
+fn without_wait(trace: &Trace, program: &Program, left_out: usize, iterations: u64) -> (bool, bool) {
+    let (mut races, mut data) = (false, false);
+    for order in [Order::Last(0), Order::Last(1), Order::Last(2)] {
+        let host = host(Mode::Ordered(order));
+        let mut waits = 0;
+        let hooked = Hooked::new(host.clone(), move |kind| {
+            waits += usize::from(kind == Kind::Wait);
+            if kind == Kind::Wait && waits - 1 == left_out { Fate::LeftOut } else { Fate::Made }
+        });
+        let mut runtime = Runtime::new(hooked, program.clone()).unwrap();
+        let faults = pattern::run(&mut runtime, trace, iterations).unwrap();
+        data |= !faults.is_empty();
+        races |= !host.races().is_empty();
+    }
+    (races, data)
+}
+
+#[test]
+fn without_any_of_its_waits_a_program_is_wrong() {
+    let trace = chain(8, 512);
+    for percent in [70, 50] {
+        let program = program(&trace, percent);
+        let first = program.wait_count(0) + program.wait_count(1);
+        // The waits of the first iteration, and those of one of which nothing changes any more.
+        let waits: Vec<usize> = (0..program.wait_count(0)).chain(first..first + program.wait_count(2)).collect();
+        assert!(waits.len() > 20, "{}", waits.len());
+        let found: Vec<_> = waits.iter().map(|&wait| without_wait(&trace, &program, wait, 4)).collect();
+        let data = found.iter().filter(|(_, data)| *data).count();
+        println!("{percent} %: {} waits, {data} seen in data", waits.len());
+        assert!(found.iter().all(|(races, _)| *races), "{percent} %: {found:?}");
+        // Old bytes can be the right ones by chance, where nobody has used the address in between.
+        assert!(data * 20 >= waits.len() * 19, "{percent} %: {data} of {}", waits.len());
+    }
+}
+
+#[test]
+fn threads_that_wait_at_random_change_nothing() {
+    let trace = chain(8, 4096);
+    for percent in [70, 50] {
+        let program = program(&trace, percent);
+        for seed in 0..4 {
+            let delays = Some((seed, Duration::from_micros(40)));
+            let host = host(Mode::Threads { paced: false, delays });
+            let mut runtime = Runtime::new(host.clone(), program.clone()).unwrap();
+            let faults = pattern::run(&mut runtime, &trace, 20).unwrap();
+            assert!(faults.is_empty(), "{percent} %, {seed}: {faults:#?}");
             assert_eq!(host.races(), [], "{percent} %");
             drop(runtime);
             assert_eq!(host.in_use(), InUse::default());

@@ -4,4 +4,5 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub(crate) mod fit;
+pub(crate) mod hooked;
 pub(crate) mod pattern;
