@@ -1,8 +1,10 @@
 //! Plans that run: one arena, a compute stream, and a stream for the copies each way.
 
 pub mod backend;
+pub mod cuda;
 mod error;
 pub mod host;
+pub mod integrated;
 mod pinned;
 mod program;
 mod run;
