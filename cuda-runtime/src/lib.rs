@@ -5,9 +5,13 @@ pub mod cuda;
 mod error;
 pub mod host;
 pub mod integrated;
+pub mod measure;
 mod pinned;
 mod program;
 mod run;
+#[cfg(target_os = "linux")]
+pub mod storage;
+mod tier;
 mod waits;
 
 pub use backend::Backend;

@@ -13,6 +13,7 @@ use sublet_core::VerifiedSchedule;
 use sublet_core::trace::{Event, Op, Recorded, Row};
 
 use crate::error::{Error, Result};
+use crate::measure::Simulated;
 use crate::pinned::{HostPlace, HostPlan, POOLS};
 use crate::waits::{self, Footprint, LANES};
 
@@ -98,9 +99,9 @@ pub struct Program {
     pub(crate) homes: Vec<Home>,
     pub(crate) arena: u64,
     pub(crate) host: [u64; POOLS.len()],
-    /// What the schedule's simulation says, by row.
-    pub(crate) timings: Vec<sublet_core::simulate::Timing>,
-    pub(crate) simulated: sublet_core::simulate::Run,
+    /// How many rows the rewritten trace has.
+    pub(crate) rows: u32,
+    pub(crate) simulated: Simulated,
 }
 
 impl Program {
@@ -170,8 +171,9 @@ impl Program {
         for &step in waits.iter().flatten().flatten() {
             awaited[step as usize] = true;
         }
-        let timings = schedule.timings().to_vec();
-        Ok(Self { steps, waits, awaited, homes, arena, host: host.bytes, timings, simulated: *schedule.run() })
+        let kinds = steps.iter().map(|step| (step.row, matches!(step.work, Work::Launch { .. })));
+        let simulated = Simulated::new(schedule.run(), rows, schedule.timings(), kinds);
+        Ok(Self { steps, waits, awaited, homes, arena, host: host.bytes, rows: end, simulated })
     }
 
     /// The bytes of the arena.
