@@ -45,7 +45,7 @@ fn jetson(mode: Mode) -> HostBackend {
 #[test]
 fn blocks_go_to_a_file_and_come_back() {
     // Blocks that are no whole pages, and blocks that go in several parts.
-    for (layers, bytes) in [(6, 5000), (2, (4 << 20) + 40)] {
+    for (layers, bytes) in [(6, 5000), (4, (4 << 20) + 40)] {
         let trace = chain(layers, bytes);
         for mode in [Mode::Ordered(Order::Random(5)), Mode::Threads { paced: false, delays: None }] {
             let Some(past) = past_the_cache("swapping past the page cache") else { return };
