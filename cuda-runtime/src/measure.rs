@@ -143,9 +143,9 @@ fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
         }
         for k in 0..3 {
             if k != i {
-                let factor = a[k][i] / a[i][i];
-                for j in i..4 {
-                    a[k][j] -= factor * a[i][j];
+                let (factor, row) = (a[k][i] / a[i][i], a[i]);
+                for (x, y) in a[k].iter_mut().zip(row).skip(i) {
+                    *x -= factor * y;
                 }
             }
         }
@@ -200,9 +200,9 @@ mod tests {
     #[test]
     fn links_are_found_from_copies() {
         let like = Device { host_capacity: Some(7), ..Device::symmetric(1.0) };
-        let of = |sizes: &[u64]| {
-            let out = sizes.iter().map(|&b| copy(Direction::Out, b, 8_000.0 + b as f64 * 0.1));
-            let back = sizes.iter().map(|&b| copy(Direction::In, 2 * b, 8_000.0 + b as f64 * 0.4));
+        let of = |sizes: &[u32]| {
+            let out = sizes.iter().map(|&b| copy(Direction::Out, b.into(), 8_000.0 + f64::from(b) * 0.1));
+            let back = sizes.iter().map(|&b| copy(Direction::In, 2 * u64::from(b), 8_000.0 + f64::from(b) * 0.4));
             Measured { copies: out.chain(back).collect(), ..Measured::default() }
         };
         let device = of(&[1 << 12, 1 << 20, 3 << 20, 1 << 26]).device(&like).unwrap();

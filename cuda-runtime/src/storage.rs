@@ -134,8 +134,8 @@ impl<B: Backend> Spill<B> {
     }
 
     /// # Safety
-    /// No stream is using the buffers.
-    unsafe fn buffer(&self, backend: &B) -> Result<&mut [u8]> {
+    /// No stream is using the buffers, nobody else has one, and they live as long as the slice.
+    unsafe fn buffer<'a>(&self, backend: &B) -> Result<&'a mut [u8]> {
         // SAFETY: as promised, and this tier's alone.
         let buffer = unsafe { backend.pinned(&self.buffers[0]).slice(0, self.part) };
         buffer.ok_or(Error::OutOfRange { address: 0, bytes: self.part })

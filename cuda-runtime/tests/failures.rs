@@ -104,9 +104,9 @@ fn memory_runs_out_before_anything_runs() {
     let mode = Mode::Ordered(Order::Time);
     let device = |memory| HostBackend::new(Options::new(mode, memory));
     let tried = |host: HostBackend| {
-        let made = Runtime::new(host.clone(), program.clone()).map(drop);
+        let outcome = Runtime::new(host.clone(), program.clone()).map(drop);
         assert_eq!(host.in_use(), InUse::default());
-        made
+        outcome
     };
     assert_eq!(tried(device(arena)), Ok(()));
     let none = Error::OutOfMemory { memory: Memory::Device, bytes: arena };

@@ -14,8 +14,8 @@ use sublet_cuda::backend::Backend;
 use sublet_cuda::host::{HostBackend, Slice};
 use sublet_cuda::{Error, Launch, Part, Runtime};
 
-use super::fit::Trace;
-use super::pattern::{OnHost, slices};
+use crate::support::fit::Trace;
+use crate::support::pattern::{OnHost, slices};
 use layers::{Convolution, Normalisation};
 
 const BATCH: usize = 4;
@@ -350,7 +350,9 @@ pub(crate) struct Unplanned {
 
 fn digest(values: &[f32]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    values.iter().for_each(|v| hasher.write_u32(v.to_bits()));
+    for v in values {
+        hasher.write_u32(v.to_bits());
+    }
     hasher.finish()
 }
 
