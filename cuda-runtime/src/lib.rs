@@ -1,1 +1,3 @@
 //! Plans that run: one arena, a compute stream, and a stream for the copies each way.
+
+pub mod relu;
