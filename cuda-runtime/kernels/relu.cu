@@ -156,6 +156,7 @@ DEVICE void forward(const typename T::bits *x, typename T::bits *y, u32 *mask, u
         return;
     }
     u32 word = 0;
+#pragma unroll 1
     for (u32 first = 0; first < Tile::WORDS; first += BATCH) {
         u32 elements[BATCH] = {};
 #pragma unroll
@@ -211,6 +212,7 @@ DEVICE void backward(const typename T::bits *dy, typename T::bits *dx, const u32
     }
     bool has_word = tile.lane < Tile::WORDS && tile.lane * 32 < tile.left;
     u32 word = has_word ? load(mask + tile.begin / 32 + tile.lane) : 0;
+#pragma unroll 1
     for (u32 first = 0; first < Tile::WORDS; first += BATCH) {
         u32 elements[BATCH] = {};
 #pragma unroll
