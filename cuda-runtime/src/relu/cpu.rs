@@ -191,7 +191,12 @@ fn filled<E: Bits>(rest: &[E]) -> [E; BLOCK] {
 }
 
 /// From `x` to `y`, block by block, each with its word.
-fn between<E: Bits, W>(x: &[E], y: &mut [E], words: impl Iterator<Item = W>, block: impl Fn(&[E; BLOCK], W) -> [E; BLOCK]) {
+fn between<E: Bits, W>(
+    x: &[E],
+    y: &mut [E],
+    words: impl Iterator<Item = W>,
+    block: impl Fn(&[E; BLOCK], W) -> [E; BLOCK],
+) {
     let (whole, rest) = x.as_chunks();
     let (to, to_rest) = y.as_chunks_mut();
     let mut words = words;

@@ -31,6 +31,9 @@
 //! Cost: one pass over the data. Limits: elements are contiguous; `x` and `y` are the same memory or share none.
 
 pub mod cpu;
+pub mod gpu;
+
+use crate::driver::Failure;
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,6 +83,31 @@ pub enum Error {
         /// Words that there are.
         got: usize,
     },
+    /// An operand's address is no multiple of its elements' size.
+    Misaligned {
+        /// The address.
+        address: u64,
+        /// What it is to be a multiple of.
+        alignment: u64,
+    },
+    /// Two operands share memory, and are not the same elements.
+    Overlap {
+        /// Where the second of them begins.
+        address: u64,
+    },
+    /// There are more elements than a launch can have.
+    TooLong {
+        /// How many.
+        elements: u64,
+    },
+    /// The CUDA driver has not done its part.
+    Driver(Failure),
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Self::Driver(failure)
+    }
 }
 
 impl core::fmt::Display for Error {
@@ -87,6 +115,10 @@ impl core::fmt::Display for Error {
         match *self {
             Self::Length { needed, got } => write!(f, "the result has {got} elements, the input {needed}"),
             Self::Mask { needed, got } => write!(f, "the mask has {got} words and needs {needed}"),
+            Self::Misaligned { address, alignment } => write!(f, "{address:#x} is no multiple of {alignment}"),
+            Self::Overlap { address } => write!(f, "two operands share memory at {address:#x}"),
+            Self::TooLong { elements } => write!(f, "{elements} elements are too many for a launch"),
+            Self::Driver(failure) => failure.fmt(f),
         }
     }
 }

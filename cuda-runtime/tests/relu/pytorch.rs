@@ -41,7 +41,9 @@ impl<E: Number> Case<E> {
             Activation::Leaky(slope) => ("leaky", slope),
         };
         write!(to, "{kind} {format} {slope} {}", self.x.len()).unwrap();
-        self.x.iter().chain(&self.dy).for_each(|x| write!(to, " {}", x.bits()).unwrap());
+        for x in self.x.iter().chain(&self.dy) {
+            write!(to, " {}", x.bits()).unwrap();
+        }
         to.push('\n');
     }
 
@@ -79,8 +81,12 @@ fn values_are_those_of_pytorch() {
     let single: Vec<Case<f32>> = activations().map(|a| Case::new(a, 32)).collect();
     let brain: Vec<Case<bf16>> = activations().map(|a| Case::new(a, 16)).collect();
     let mut text = String::new();
-    single.iter().for_each(|case| case.write("f32", &mut text));
-    brain.iter().for_each(|case| case.write("bf16", &mut text));
+    for case in &single {
+        case.write("f32", &mut text);
+    }
+    for case in &brain {
+        case.write("bf16", &mut text);
+    }
 
     let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
@@ -88,7 +94,11 @@ fn values_are_those_of_pytorch() {
     assert!(output.status.success());
     let printed = String::from_utf8(output.stdout).unwrap();
     let mut lines = printed.lines();
-    single.iter().for_each(|case| case.check(&mut lines));
-    brain.iter().for_each(|case| case.check(&mut lines));
+    for case in &single {
+        case.check(&mut lines);
+    }
+    for case in &brain {
+        case.check(&mut lines);
+    }
     assert_eq!(lines.next(), None);
 }
