@@ -1,4 +1,16 @@
 //! Plans that run: one arena, a compute stream, and a stream for the copies each way.
 
-pub mod driver;
+pub mod backend;
+mod driver;
+mod error;
+pub mod host;
+mod pinned;
+mod program;
 pub mod relu;
+mod run;
+mod waits;
+
+pub use backend::Backend;
+pub use error::{Error, Memory, Result, StorageOperation};
+pub use program::{ALIGNMENT, Operand, Part, Program};
+pub use run::{Launch, Runtime};

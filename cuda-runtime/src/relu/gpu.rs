@@ -91,7 +91,10 @@ impl Operands {
             }
         }
         let too_long = Error::TooLong { elements: self.elements };
-        let bytes = self.elements.checked_mul(width).ok_or(too_long)?;
+        let bytes = self.elements.checked_mul(width).ok_or(too_long.clone())?;
+        // A grid has at most 2^31 - 1 blocks.
+        let blocks =
+            i32::try_from(bytes.div_ceil(BLOCK_BYTES)).map(i32::cast_unsigned).map_err(|_| too_long.clone())?;
         let words = usize::try_from(self.elements).map_err(|_| too_long)?;
         let mask_bytes = 4 * mask_words(words) as u64;
         let apart = |a: u64, a_bytes: u64, b: u64, b_bytes: u64| a.abs_diff(b) >= if a < b { a_bytes } else { b_bytes };
@@ -103,8 +106,7 @@ impl Operands {
                 return Err(Error::Overlap { address: data.max(self.mask) });
             }
         }
-        // A grid has at most 2^31 - 1 blocks.
-        i32::try_from(bytes.div_ceil(BLOCK_BYTES)).map(i32::cast_unsigned).map_err(|_| too_long)
+        Ok(blocks)
     }
 }
 
@@ -278,7 +280,7 @@ mod tests {
             return;
         }
         let error = Kernels::load().map(drop).unwrap_err();
-        assert_eq!(error, Error::Driver(driver::Failure::NoDriver));
+        assert_eq!(error, Error::Driver(crate::Error::NoDriver));
         assert_eq!(error.to_string(), "there is no CUDA driver on this machine");
     }
 }

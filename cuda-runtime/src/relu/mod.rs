@@ -33,8 +33,6 @@
 pub mod cpu;
 pub mod gpu;
 
-use crate::driver::Failure;
-
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
@@ -67,7 +65,7 @@ impl Format {
 }
 
 /// What is wrong with a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// The result is to have as many elements as the input.
     Length {
@@ -101,24 +99,24 @@ pub enum Error {
         elements: u64,
     },
     /// The CUDA driver has not done its part.
-    Driver(Failure),
+    Driver(crate::Error),
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        Self::Driver(failure)
+impl From<crate::Error> for Error {
+    fn from(error: crate::Error) -> Self {
+        Self::Driver(error)
     }
 }
 
 impl core::fmt::Display for Error {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match *self {
+        match self {
             Self::Length { needed, got } => write!(f, "the result has {got} elements, the input {needed}"),
             Self::Mask { needed, got } => write!(f, "the mask has {got} words and needs {needed}"),
             Self::Misaligned { address, alignment } => write!(f, "{address:#x} is no multiple of {alignment}"),
             Self::Overlap { address } => write!(f, "two operands share memory at {address:#x}"),
             Self::TooLong { elements } => write!(f, "{elements} elements are too many for a launch"),
-            Self::Driver(failure) => failure.fmt(f),
+            Self::Driver(error) => error.fmt(f),
         }
     }
 }

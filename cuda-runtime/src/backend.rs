@@ -1,0 +1,199 @@
+//! What the runtime asks of a device: one arena, streams, events, copies that the caller does not wait for.
+//!
+//! The words are CUDA's. Work on one stream runs in the order in which it was given; work on different streams runs in
+//! any order, but for events: a stream that [waits](Backend::wait) for an event goes on when everything is done that
+//! its stream had been given when the event was last [recorded](Backend::record). An event that was never recorded is
+//! waited for by nobody. No function waits for a device but those that say so, and none panics.
+//!
+//! A fault of work that was given earlier is told by any later call. It sticks: nothing is run after it, and nothing
+//! hangs, so that waiting ends with the error.
+
+use crate::error::Result;
+
+/// What a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Attributes {
+    /// Host and device share one memory: a copy to the host frees nothing.
+    pub integrated: bool,
+    /// Arenas grow without moving.
+    pub grows_in_place: bool,
+}
+
+/// The memory of a device, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MemoryInfo {
+    /// What nobody uses.
+    pub free: u64,
+    /// All there is.
+    pub total: u64,
+}
+
+/// Which way pinned memory on the host is used: it decides how the processor's caches see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Traffic {
+    /// The device writes and reads it, or the processor reads it: cached.
+    BothWays,
+    /// The processor writes it and the device reads it: write-combined, slow for the processor to read.
+    ToDevice,
+}
+
+/// Work for the host that runs in the order of a stream.
+pub type Call = Box<dyn FnOnce() + Send>;
+
+/// A device, or what stands for one.
+///
+/// Handles give back what they hold when they are dropped. Memory must not be dropped while a stream works on it:
+/// [`Runtime`](crate::Runtime) waits before.
+pub trait Backend {
+    /// A range of device memory.
+    type Arena;
+    /// Pinned host memory.
+    type Pinned;
+    /// Work in order.
+    type Stream;
+    /// A point in a stream.
+    type Event;
+
+    /// What the device is.
+    fn attributes(&self) -> Attributes;
+
+    /// How much memory the device has.
+    ///
+    /// # Errors
+    /// [`Error`](crate::Error) as the device tells it, here and below.
+    fn memory(&self) -> Result<MemoryInfo>;
+
+    /// Memory of `bytes`, and addresses for `room` where arenas grow in place.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) if there is not so much.
+    fn reserve(&self, bytes: u64, room: u64) -> Result<Self::Arena>;
+
+    /// Gives an arena at least `bytes`, at the address that it has. What it holds stays.
+    ///
+    /// # Errors
+    /// [`CannotGrow`](crate::Error::CannotGrow) if more bytes than its room are asked for;
+    /// [`OutOfMemory`](crate::Error::OutOfMemory). The arena is as it was then.
+    fn grow(&self, arena: &mut Self::Arena, bytes: u64) -> Result<()>;
+
+    /// The address at which an arena begins.
+    fn address(&self, arena: &Self::Arena) -> u64;
+
+    /// The bytes that an arena has.
+    fn size(&self, arena: &Self::Arena) -> u64;
+
+    /// Pinned memory on the host, from the start of a page.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](crate::Error::OutOfMemory) if there is not so much.
+    fn pin(&self, bytes: u64, traffic: Traffic) -> Result<Self::Pinned>;
+
+    /// Where pinned memory lies.
+    fn pinned(&self, memory: &Self::Pinned) -> PinnedBytes;
+
+    /// A stream that waits for no other.
+    ///
+    /// # Errors
+    /// As the device tells it.
+    fn stream(&self) -> Result<Self::Stream>;
+
+    /// An event, with times if `timed`.
+    ///
+    /// # Errors
+    /// As the device tells it.
+    fn event(&self, timed: bool) -> Result<Self::Event>;
+
+    /// Sets the event to the end of what the stream has been given.
+    ///
+    /// # Errors
+    /// As the device tells it.
+    fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
+
+    /// Has what the stream is given from now on wait for the event.
+    ///
+    /// # Errors
+    /// As the device tells it.
+    fn wait(&self, stream: &Self::Stream, event: &Self::Event) -> Result<()>;
+
+    /// Waits, on this thread, for the event.
+    ///
+    /// # Errors
+    /// As the device tells it; what waits never hangs on a device that is lost.
+    fn synchronize(&self, event: &Self::Event) -> Result<()>;
+
+    /// The time between two timed events that have happened, in ns.
+    ///
+    /// # Errors
+    /// [`NotTimed`](crate::Error::NotTimed) for other events.
+    fn elapsed_ns(&self, from: &Self::Event, to: &Self::Event) -> Result<f64>;
+
+    /// Copies from the device to pinned memory, in the stream's order.
+    ///
+    /// # Errors
+    /// As the device tells it.
+    fn copy_out(&self, stream: &Self::Stream, from: u64, to: (&Self::Pinned, u64), bytes: u64) -> Result<()>;
+
+    /// Copies from pinned memory to the device, in the stream's order.
+    ///
+    /// # Errors
+    /// As the device tells it.
+    fn copy_in(&self, stream: &Self::Stream, from: (&Self::Pinned, u64), to: u64, bytes: u64) -> Result<()>;
+
+    /// Copies within the device, in the stream's order; the ranges share no byte.
+    ///
+    /// # Errors
+    /// As the device tells it.
+    fn copy_within(&self, stream: &Self::Stream, from: u64, to: u64, bytes: u64) -> Result<()>;
+
+    /// Has the host do something in the stream's order. It calls no function of the backend.
+    ///
+    /// # Errors
+    /// As the device tells it; the call is not made then.
+    fn call(&self, stream: &Self::Stream, call: Call) -> Result<()>;
+}
+
+/// Where pinned memory lies: bytes that the processor, the device and, in its turn, a file use.
+#[derive(Clone, Copy, Debug)]
+pub struct PinnedBytes {
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: it is an address; who reads or writes there must say why nobody else does at the same time.
+unsafe impl Send for PinnedBytes {}
+// SAFETY: as above.
+unsafe impl Sync for PinnedBytes {}
+
+impl PinnedBytes {
+    /// The bytes from `start` on.
+    #[must_use]
+    pub const fn new(start: *mut u8, len: usize) -> Self {
+        Self { start, len }
+    }
+
+    /// How many they are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes from `at` on, `None` where they are not all there.
+    ///
+    /// # Safety
+    /// The memory is not given back, and nobody else reads or writes these bytes, as long as the slice lives.
+    #[must_use]
+    pub unsafe fn slice<'a>(self, at: u64, bytes: u64) -> Option<&'a mut [u8]> {
+        let (at, bytes) = (usize::try_from(at).ok()?, usize::try_from(bytes).ok()?);
+        if at.checked_add(bytes)? > self.len {
+            return None;
+        }
+        // SAFETY: the range lies within the memory, and the caller vouches for the rest.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.start.add(at), bytes) })
+    }
+}

@@ -1,0 +1,226 @@
+//! What can go wrong at run time, as values.
+
+use std::fmt;
+
+/// Why the runtime gave no result. A driver's number is that of `CUresult`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no CUDA driver library on this machine.
+    NoDriver,
+    /// The driver library is older than what is asked of it, and lacks this function.
+    MissingSymbol {
+        /// The function.
+        name: &'static str,
+    },
+    /// There is no GPU of this number.
+    NoDevice {
+        /// The number that was asked for.
+        ordinal: u32,
+        /// How many there are.
+        count: u32,
+    },
+    /// Memory is used up.
+    OutOfMemory {
+        /// Which memory.
+        memory: Memory,
+        /// The bytes that were asked for.
+        bytes: u64,
+    },
+    /// A call of the driver failed; others may work.
+    Driver {
+        /// The call.
+        call: &'static str,
+        /// What it returned.
+        code: u32,
+    },
+    /// The device is lost, or an error sticks to its context: no call will work again in this process.
+    Lost {
+        /// The call that noticed.
+        call: &'static str,
+        /// What it returned.
+        code: u32,
+    },
+    /// The arena cannot have so many bytes without moving.
+    CannotGrow {
+        /// The bytes that were asked for.
+        bytes: u64,
+        /// What was reserved for it.
+        room: u64,
+    },
+    /// Bytes that belong to no memory of this backend.
+    OutOfRange {
+        /// Where they begin.
+        address: u64,
+        /// How many they are.
+        bytes: u64,
+    },
+    /// Two operands of one kernel share bytes, and at least one is written.
+    OperandsOverlap {
+        /// Where they do.
+        address: u64,
+    },
+    /// Events without timing have no time between them.
+    NotTimed,
+    /// What the planner or the verifier refuses.
+    Plan(sublet_core::Error),
+    /// The plan places a block where kernels cannot work.
+    Misaligned {
+        /// The block's number in the trace.
+        block: u32,
+        /// Where it is in the arena.
+        offset: u64,
+        /// What offsets must be multiples of.
+        alignment: u64,
+    },
+    /// The plan copies to the host, and host and device are one memory: it would free nothing.
+    HostIsDevice {
+        /// The bytes that the plan keeps on the host.
+        bytes: u64,
+    },
+    /// The block has no content that outlives an iteration, or a length other than the one given.
+    NotPersistent {
+        /// The block's number in the trace.
+        block: u32,
+        /// The bytes that were given.
+        bytes: u64,
+    },
+    /// An iteration is under way, or was not finished after an error: see
+    /// [`Runtime::restart`](crate::Runtime::restart).
+    Interrupted,
+    /// An iteration has not begun.
+    NotTimedYet,
+    /// The file system refuses what the storage tier asks for.
+    Storage {
+        /// What was asked.
+        operation: StorageOperation,
+        /// The number of the operating system's error.
+        code: i32,
+    },
+}
+
+/// Kinds of memory that can be used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Memory {
+    /// The device's.
+    Device,
+    /// The device's addresses.
+    Addresses,
+    /// The host's, pinned.
+    Pinned,
+}
+
+/// What the storage tier asks of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StorageOperation {
+    /// To open a file past the page cache (`O_DIRECT`).
+    OpenDirect,
+    /// To open a file.
+    Open,
+    /// To make it as long as the plan needs.
+    Extend,
+    /// To read.
+    Read,
+    /// To write.
+    Write,
+    /// To tell how much memory is available (`/proc/meminfo`).
+    MemoryInfo,
+}
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl From<sublet_core::Error> for Error {
+    fn from(error: sublet_core::Error) -> Self {
+        Self::Plan(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDriver => write!(f, "there is no CUDA driver library on this machine"),
+            Self::MissingSymbol { name } => write!(f, "the CUDA driver lacks {name}: it is too old"),
+            Self::NoDevice { ordinal, count } => write!(f, "there is no GPU {ordinal}, but {count} of them"),
+            Self::OutOfMemory { memory, bytes } => {
+                let of = match memory {
+                    Memory::Device => "memory on the device",
+                    Memory::Addresses => "addresses on the device",
+                    Memory::Pinned => "pinned memory on the host",
+                };
+                write!(f, "there are no {bytes} bytes of {of}")
+            }
+            Self::Driver { call, code } => write!(f, "{call} failed with CUDA error {code}{}", named(*code)),
+            Self::Lost { call, code } => {
+                write!(f, "the device is lost: {call} failed with CUDA error {code}{}", named(*code))
+            }
+            Self::CannotGrow { bytes, room } => {
+                write!(f, "the arena cannot grow to {bytes} bytes in place, {room} are reserved")
+            }
+            Self::OutOfRange { address, bytes } => {
+                write!(f, "{bytes} bytes at {address:#x} are not in memory of this backend")
+            }
+            Self::OperandsOverlap { address } => {
+                write!(f, "two operands of a kernel share the address {address:#x}, and one is written")
+            }
+            Self::NotTimed => write!(f, "an event without timing tells no time"),
+            Self::Plan(error) => error.fmt(f),
+            Self::Misaligned { block, offset, alignment } => {
+                write!(f, "block {block} has the offset {offset}, which is not a multiple of {alignment}")
+            }
+            Self::HostIsDevice { bytes } => write!(
+                f,
+                "the plan keeps {bytes} bytes on the host, but host and device share one memory, so that a copy frees \
+                 nothing; plan without swaps, or swap to storage"
+            ),
+            Self::NotPersistent { block, bytes } => {
+                write!(f, "block {block} has no content of {bytes} bytes that outlives an iteration")
+            }
+            Self::Interrupted => write!(f, "an iteration is under way, or an error has ended it"),
+            Self::NotTimedYet => write!(f, "no iteration has been timed"),
+            Self::Storage { operation, code } => {
+                let error = std::io::Error::from_raw_os_error(*code);
+                match operation {
+                    StorageOperation::OpenDirect => write!(
+                        f,
+                        "the file system does not open files past the page cache (O_DIRECT): {error}; use a folder on \
+                         a disk, not on tmpfs, or allow the page cache"
+                    ),
+                    StorageOperation::Open => write!(f, "the file for swapping cannot be opened: {error}"),
+                    StorageOperation::Extend => write!(f, "the file for swapping cannot be made long enough: {error}"),
+                    StorageOperation::Read => write!(f, "the file for swapping cannot be read: {error}"),
+                    StorageOperation::Write => write!(f, "the file for swapping cannot be written: {error}"),
+                    StorageOperation::MemoryInfo => write!(f, "the available memory cannot be read: {error}"),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Plan(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// The driver's name of an error, for those that are met most.
+fn named(code: u32) -> &'static str {
+    match code {
+        1 => " (invalid value)",
+        2 => " (out of memory)",
+        3 => " (not initialized)",
+        4 => " (deinitialized)",
+        46 => " (device unavailable)",
+        100 => " (no device)",
+        214 => " (uncorrectable ECC error)",
+        700 => " (illegal address)",
+        702 => " (launch timeout)",
+        719 => " (launch failed)",
+        801 => " (not supported)",
+        802 => " (system not ready)",
+        _ => "",
+    }
+}

@@ -1,0 +1,114 @@
+//! Memory that stands for a device's, and pinned memory.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+/// What a page is, so that files can be read into it past the page cache.
+const PAGE: usize = 4096;
+
+/// Bytes that begin at a page; they are zero at first.
+#[derive(Debug)]
+pub(super) struct Allocation {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: it is an address and a length; who reads or writes says why nobody else does at the same time.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
+
+impl Allocation {
+    /// `None` if the host has not so much.
+    pub(super) fn new(bytes: u64) -> Option<Self> {
+        let layout = Layout::from_size_align(usize::try_from(bytes).ok()?.max(1), PAGE).ok()?;
+        // SAFETY: the layout has at least one byte.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { start, layout })
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.start.addr().get() as u64
+    }
+
+    pub(super) const fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// The byte at `at`, or the end.
+    ///
+    /// # Safety
+    /// `at` is not beyond the end.
+    pub(super) const unsafe fn at(&self, at: usize) -> *mut u8 {
+        // SAFETY: within the allocation, as promised.
+        unsafe { self.start.as_ptr().add(at) }
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and given back once.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// A range of an allocation that stays as long as this does.
+#[derive(Clone, Debug)]
+pub(super) struct Range {
+    memory: std::sync::Arc<Allocation>,
+    at: usize,
+    bytes: usize,
+}
+
+impl Range {
+    /// `None` where the bytes are not all there.
+    pub(super) fn new(memory: &std::sync::Arc<Allocation>, at: u64, bytes: u64) -> Option<Self> {
+        let (at, bytes) = (usize::try_from(at).ok()?, usize::try_from(bytes).ok()?);
+        (at.checked_add(bytes)? <= memory.len()).then(|| Self { memory: memory.clone(), at, bytes })
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.memory.address() + self.at as u64
+    }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        let (a, b) = (self.address(), other.address());
+        a < b + other.bytes() && b < a + self.bytes()
+    }
+
+    /// Copies into a range of the same length that shares no byte with this one.
+    ///
+    /// # Safety
+    /// Nobody writes these bytes or uses those meanwhile.
+    pub(super) unsafe fn copy_to(&self, to: &Self) {
+        debug_assert_eq!(self.bytes, to.bytes);
+        // SAFETY: both lie within their allocations and do not overlap; nobody else is there, as promised.
+        unsafe { std::ptr::copy_nonoverlapping(self.memory.at(self.at), to.memory.at(to.at), self.bytes) };
+    }
+
+    /// The bytes, to read.
+    ///
+    /// # Safety
+    /// Nobody writes them as long as the slice lives.
+    pub(super) unsafe fn read<'a>(&self) -> &'a [u8] {
+        // SAFETY: within the allocation; the rest is promised.
+        unsafe { std::slice::from_raw_parts(self.memory.at(self.at), self.bytes) }
+    }
+
+    /// The bytes, to write.
+    ///
+    /// # Safety
+    /// Nobody else uses them as long as the slice lives.
+    pub(super) unsafe fn write<'a>(&self) -> &'a mut [u8] {
+        // SAFETY: within the allocation; the rest is promised.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.at(self.at), self.bytes) }
+    }
+}

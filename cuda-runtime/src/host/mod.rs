@@ -1,0 +1,613 @@
+//! A device that is none: memory of the host, streams that are queues, events, and links as fast as one says.
+//!
+//! With [`Mode::Threads`] each stream is a thread, and what races really races. With [`Mode::Ordered`] nothing runs
+//! before somebody waits for it, all on the waiting thread, and of the streams that could go on an [`Order`] chooses
+//! one: the same every time. Time is then computed: work begins when its stream is free and what it waits for is done,
+//! whatever order it runs in.
+//!
+//! [`HostBackend::races`] tells what is used in no order, in both modes.
+
+mod memory;
+mod queue;
+mod races;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use sublet_core::simulate::Device;
+
+use crate::backend::{Attributes, Backend, Call, MemoryInfo, PinnedBytes, Traffic};
+use crate::error::{Error, Memory, Result};
+use memory::{Allocation, Range};
+use queue::{Fault, Next, Point, Run, State, Task};
+pub use races::Race;
+use races::Races;
+use sync::{Condvar, Mutex, lock, thread};
+
+/// How work is done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mode {
+    /// Every stream is a thread.
+    Threads {
+        /// Copies take as long as the links say, and kernels as long as their launch says.
+        paced: bool,
+        /// Before each piece of work a thread waits, at random from this seed on, up to so long.
+        delays: Option<(u64, Duration)>,
+    },
+    /// Everything is done by who waits, in this order.
+    Ordered(Order),
+}
+
+/// Which of several streams goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The one that has worked the least time; of equals the one that was made first.
+    Time,
+    /// Any, by this seed.
+    Random(u64),
+    /// This one, by the order in which they were made, only when no other can.
+    Last(usize),
+}
+
+/// A host that stands for a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// How work is done.
+    pub mode: Mode,
+    /// The memory of the device, in bytes.
+    pub memory: u64,
+    /// The links; their host capacity is what can be pinned.
+    pub device: Device,
+    /// Uses in no order are told by [`HostBackend::races`].
+    pub races: bool,
+}
+
+impl Options {
+    /// Work in this mode on a device of so many bytes, with links of 12 GB/s.
+    #[must_use]
+    pub const fn new(mode: Mode, memory: u64) -> Self {
+        Self { mode, memory, device: Device::symmetric(12e9), races: false }
+    }
+}
+
+/// What is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct InUse {
+    /// Bytes of arenas.
+    pub device: u64,
+    /// Bytes of pinned memory.
+    pub pinned: u64,
+    /// Streams.
+    pub streams: u64,
+    /// Events.
+    pub events: u64,
+}
+
+/// One operand of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Operand {
+    /// Where it begins.
+    pub address: u64,
+    /// How long it is.
+    pub bytes: u64,
+    /// It is written, and may be read as well.
+    pub write: bool,
+}
+
+/// The bytes of one operand, while the kernel runs.
+#[derive(Debug)]
+pub enum Slice<'a> {
+    /// Only read.
+    Read(&'a [u8]),
+    /// Written.
+    Write(&'a mut [u8]),
+}
+
+impl Slice<'_> {
+    /// The bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Read(bytes) => bytes,
+            Self::Write(bytes) => bytes,
+        }
+    }
+
+    /// The bytes to write; none of an operand that is only read.
+    #[must_use]
+    pub const fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Read(_) => &mut [],
+            Self::Write(bytes) => bytes,
+        }
+    }
+}
+
+struct Shared {
+    options: Options,
+    state: Mutex<State>,
+    changed: Condvar,
+    ledger: Mutex<Ledger>,
+    begin: Instant,
+}
+
+#[derive(Default)]
+struct Ledger {
+    used: InUse,
+    /// The memory of each arena, and how much of it the arena has.
+    arenas: Vec<(Arc<Allocation>, u64)>,
+}
+
+/// The host as a device. Clones are the same device.
+#[derive(Clone)]
+pub struct HostBackend {
+    shared: Arc<Shared>,
+}
+
+/// A stream of a [`HostBackend`].
+pub struct Stream {
+    shared: Arc<Shared>,
+    lane: usize,
+    worker: Option<thread::JoinHandle<()>>,
+}
+
+/// An event of a [`HostBackend`].
+pub struct Event {
+    shared: Arc<Shared>,
+    last: Mutex<Option<Arc<Point>>>,
+    timed: bool,
+}
+
+/// An arena of a [`HostBackend`].
+pub struct Arena {
+    shared: Arc<Shared>,
+    memory: Arc<Allocation>,
+    size: u64,
+    room: u64,
+}
+
+/// Pinned memory of a [`HostBackend`].
+pub struct Pinned {
+    shared: Arc<Shared>,
+    memory: Arc<Allocation>,
+    bytes: u64,
+}
+
+impl HostBackend {
+    /// A device without streams or memory in use.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        let state = State { races: options.races.then(Races::default), ..State::default() };
+        let shared = Shared {
+            options,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            ledger: Mutex::new(Ledger::default()),
+            begin: Instant::now(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Gives a stream a kernel that takes so many ns. The kernel gets the bytes of its operands in their order.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] for an operand outside the arenas, [`Error::OperandsOverlap`]; a fault from before.
+    pub fn launch(
+        &self,
+        stream: &Stream,
+        ns: f64,
+        operands: &[Operand],
+        kernel: impl FnOnce(&mut [Slice<'_>]) + Send + 'static,
+    ) -> Result<()> {
+        let mut ranges = Vec::with_capacity(operands.len());
+        for operand in operands {
+            ranges.push((self.shared.resolve(operand.address, operand.bytes)?, operand.write));
+        }
+        for (i, (a, written)) in ranges.iter().enumerate() {
+            if let Some((b, _)) = ranges[..i].iter().find(|(b, also)| (*written || *also) && a.overlaps(b)) {
+                return Err(Error::OperandsOverlap { address: a.address().max(b.address()) });
+            }
+        }
+        let used: Vec<_> = ranges.iter().map(|(range, write)| (span(range), *write)).collect();
+        let run = move || {
+            // SAFETY: what is written is disjoint from the rest, as checked above; streams that use the same bytes wait
+            // for each other, which is what a plan's events are for.
+            let slice = |(range, write): &(Range, bool)| unsafe {
+                if *write { Slice::Write(range.write()) } else { Slice::Read(range.read()) }
+            };
+            let mut slices: Vec<Slice<'_>> = ranges.iter().map(slice).collect();
+            let outcome = catch_unwind(AssertUnwindSafe(|| kernel(&mut slices)));
+            outcome.map_err(|_| Fault { call: "a kernel", code: 719 })
+        };
+        self.shared.give(stream.lane, &used, ns, Box::new(run))
+    }
+
+    /// What is in use; nothing when all handles are dropped.
+    #[must_use]
+    pub fn in_use(&self) -> InUse {
+        lock(&self.shared.ledger).used
+    }
+
+    /// What was used in no order so far, if that is looked for.
+    #[must_use]
+    pub fn races(&self) -> Vec<Race> {
+        lock(&self.shared.state).races.as_ref().map_or_else(Vec::new, |races| races.found().to_vec())
+    }
+
+    /// Has the device fail after so many more pieces of work, and stay lost.
+    pub fn lose_after(&self, work: u64) {
+        lock(&self.shared.state).until_fault = Some(work);
+    }
+
+    /// Gives a stream a copy.
+    fn copy(&self, stream: &Stream, from: Range, to: Range, ns: f64) -> Result<()> {
+        let used = [(span(&from), false), (span(&to), true)];
+        // SAFETY: other streams that use these bytes wait, or are waited for: that is what a plan's events are for.
+        let run = move || {
+            unsafe { from.copy_to(&to) };
+            Ok(())
+        };
+        self.shared.give(stream.lane, &used, ns, Box::new(run))
+    }
+}
+
+fn span(range: &Range) -> std::ops::Range<u64> {
+    range.address()..range.address() + range.bytes()
+}
+
+impl Shared {
+    fn in_threads(&self) -> bool {
+        matches!(self.options.mode, Mode::Threads { .. })
+    }
+
+    fn resolve(&self, address: u64, bytes: u64) -> Result<Range> {
+        let outside = Error::OutOfRange { address, bytes };
+        let end = address.checked_add(bytes).ok_or(outside.clone())?;
+        let ledger = lock(&self.ledger);
+        let within =
+            |(memory, size): &&(Arc<Allocation>, u64)| memory.address() <= address && end <= memory.address() + size;
+        let (memory, _) = ledger.arenas.iter().find(within).ok_or(outside.clone())?;
+        Range::new(memory, address - memory.address(), bytes).ok_or(outside)
+    }
+
+    /// The error of a device that is lost.
+    fn refuse(state: &State) -> Result<()> {
+        state.fault.map_or(Ok(()), |Fault { call, code }| Err(Error::Lost { call, code }))
+    }
+
+    fn give(&self, lane: usize, used: &[(std::ops::Range<u64>, bool)], ns: f64, run: Run) -> Result<()> {
+        let mut state = lock(&self.state);
+        Self::refuse(&state)?;
+        if let Some(races) = &mut state.races {
+            races.work(lane, used);
+        }
+        state.push(lane, Task::Work(run, ns));
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Does one thing for a stream.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    fn work(&self, lane: usize, task: Task, given: f64, delay: Option<Duration>) {
+        let now = || self.begin.elapsed().as_nanos() as f64;
+        let paced = matches!(self.options.mode, Mode::Threads { paced: true, .. });
+        match task {
+            Task::Work(run, ns) => {
+                let lost = {
+                    let mut state = lock(&self.state);
+                    let clock = &mut state.lanes[lane].clock;
+                    *clock = clock.max(given) + ns;
+                    if state.fault.is_none() && state.fails_now() {
+                        state.fault = Some(Fault { call: "work on a stream", code: 719 });
+                    }
+                    state.fault.is_some()
+                };
+                if lost {
+                    return;
+                }
+                if let Some(delay) = delay {
+                    thread::sleep(delay);
+                }
+                let begin = Instant::now();
+                if let Err(fault) = run() {
+                    lock(&self.state).fault.get_or_insert(fault);
+                }
+                if paced && ns > 0.0 {
+                    thread::sleep(Duration::from_secs_f64(ns.min(1e12) / 1e9).saturating_sub(begin.elapsed()));
+                }
+            }
+            Task::Record(point) => {
+                let time = if self.in_threads() { now() } else { lock(&self.state).lanes[lane].clock.max(given) };
+                *lock(&point.reached) = Some(time);
+            }
+            Task::Wait(point) => {
+                if let Some(time) = point.reached() {
+                    let clock = &mut lock(&self.state).lanes[lane].clock;
+                    *clock = clock.max(time);
+                }
+            }
+        }
+    }
+
+    /// What the thread of a stream does.
+    fn serve(&self, lane: usize) {
+        let delays = match self.options.mode {
+            Mode::Threads { delays, .. } => delays,
+            Mode::Ordered(_) => None,
+        };
+        let mut rng = delays.map(|(seed, most)| (SplitMix64::seed_from_u64(seed ^ (lane as u64) << 32), most));
+        let mut state = lock(&self.state);
+        loop {
+            match state.next(lane) {
+                Next::Task(task, given) => {
+                    drop(state);
+                    let delay =
+                        rng.as_mut().map(|(rng, most)| most.mul_f64(f64::from(rng.next_u32()) / f64::from(u32::MAX)));
+                    self.work(lane, task, given, delay);
+                    state = lock(&self.state);
+                    // Under the lock: who has just seen that nothing has changed must be waiting by now.
+                    self.changed.notify_all();
+                }
+                Next::Nothing if state.lanes[lane].closed => return,
+                Next::Nothing | Next::Blocked => {
+                    state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+                }
+            }
+        }
+    }
+
+    /// Works, in order, until this is so or nothing is left.
+    fn work_until(&self, order: Order, done: impl Fn(&State) -> bool) {
+        loop {
+            let mut state = lock(&self.state);
+            if done(&state) {
+                return;
+            }
+            let Some(lane) = state.choose(order) else { return };
+            let Next::Task(task, given) = state.next(lane) else { return };
+            drop(state);
+            self.work(lane, task, given, None);
+        }
+    }
+}
+
+impl Backend for HostBackend {
+    type Arena = Arena;
+    type Pinned = Pinned;
+    type Stream = Stream;
+    type Event = Event;
+
+    fn attributes(&self) -> Attributes {
+        Attributes { integrated: self.shared.options.device.integrated, grows_in_place: true }
+    }
+
+    fn memory(&self) -> Result<MemoryInfo> {
+        Shared::refuse(&lock(&self.shared.state))?;
+        let total = self.shared.options.memory;
+        Ok(MemoryInfo { free: total - self.in_use().device, total })
+    }
+
+    fn reserve(&self, bytes: u64, room: u64) -> Result<Arena> {
+        let room = room.max(bytes);
+        let shared = self.shared.clone();
+        let mut ledger = lock(&shared.ledger);
+        let none = Error::OutOfMemory { memory: Memory::Device, bytes };
+        if bytes > shared.options.memory - ledger.used.device {
+            return Err(none);
+        }
+        let memory = Arc::new(Allocation::new(room).ok_or(none)?);
+        ledger.used.device += bytes;
+        ledger.arenas.push((memory.clone(), bytes));
+        drop(ledger);
+        Ok(Arena { shared, memory, size: bytes, room })
+    }
+
+    fn grow(&self, arena: &mut Arena, bytes: u64) -> Result<()> {
+        if bytes > arena.room {
+            return Err(Error::CannotGrow { bytes, room: arena.room });
+        }
+        let more = bytes.saturating_sub(arena.size);
+        let mut ledger = lock(&self.shared.ledger);
+        if more > self.shared.options.memory - ledger.used.device {
+            return Err(Error::OutOfMemory { memory: Memory::Device, bytes: more });
+        }
+        ledger.used.device += more;
+        arena.size += more;
+        if let Some((_, size)) = ledger.arenas.iter_mut().find(|(memory, _)| Arc::ptr_eq(memory, &arena.memory)) {
+            *size = arena.size;
+        }
+        Ok(())
+    }
+
+    fn address(&self, arena: &Arena) -> u64 {
+        arena.memory.address()
+    }
+
+    fn size(&self, arena: &Arena) -> u64 {
+        arena.size
+    }
+
+    fn pin(&self, bytes: u64, _traffic: Traffic) -> Result<Pinned> {
+        let shared = self.shared.clone();
+        let mut ledger = lock(&shared.ledger);
+        let none = Error::OutOfMemory { memory: Memory::Pinned, bytes };
+        let most = shared.options.device.host_capacity.unwrap_or(u64::MAX);
+        if bytes > most.saturating_sub(ledger.used.pinned) {
+            return Err(none);
+        }
+        let memory = Arc::new(Allocation::new(bytes).ok_or(none)?);
+        ledger.used.pinned += bytes;
+        drop(ledger);
+        Ok(Pinned { shared, memory, bytes })
+    }
+
+    fn pinned(&self, memory: &Pinned) -> PinnedBytes {
+        PinnedBytes::new(memory.memory.start(), memory.memory.len())
+    }
+
+    fn stream(&self) -> Result<Stream> {
+        let shared = self.shared.clone();
+        let lane = {
+            let mut state = lock(&shared.state);
+            Shared::refuse(&state)?;
+            state.open()
+        };
+        let worker = if shared.in_threads() {
+            let serving = shared.clone();
+            let spawned = thread::Builder::new().spawn(move || serving.serve(lane));
+            let failed = |_| Error::OutOfMemory { memory: Memory::Pinned, bytes: 0 };
+            Some(spawned.map_err(failed)?)
+        } else {
+            None
+        };
+        lock(&shared.ledger).used.streams += 1;
+        Ok(Stream { shared, lane, worker })
+    }
+
+    fn event(&self, timed: bool) -> Result<Event> {
+        Shared::refuse(&lock(&self.shared.state))?;
+        lock(&self.shared.ledger).used.events += 1;
+        Ok(Event { shared: self.shared.clone(), last: Mutex::new(None), timed })
+    }
+
+    fn record(&self, event: &Event, stream: &Stream) -> Result<()> {
+        let mut state = lock(&self.shared.state);
+        Shared::refuse(&state)?;
+        let clock = state.races.as_mut().map(|races| races.record(stream.lane)).unwrap_or_default();
+        let point = Arc::new(Point { reached: Mutex::new(None), clock });
+        state.push(stream.lane, Task::Record(point.clone()));
+        *lock(&event.last) = Some(point);
+        drop(state);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    fn wait(&self, stream: &Stream, event: &Event) -> Result<()> {
+        let mut state = lock(&self.shared.state);
+        Shared::refuse(&state)?;
+        let Some(point) = lock(&event.last).clone() else { return Ok(()) };
+        if let Some(races) = &mut state.races {
+            races.wait(stream.lane, &point.clock);
+        }
+        state.push(stream.lane, Task::Wait(point));
+        drop(state);
+        self.shared.changed.notify_all();
+        Ok(())
+    }
+
+    fn synchronize(&self, event: &Event) -> Result<()> {
+        let Some(point) = lock(&event.last).clone() else { return Shared::refuse(&lock(&self.shared.state)) };
+        let arrived = |state: &State| state.fault.is_some() || point.reached().is_some();
+        match self.shared.options.mode {
+            Mode::Ordered(order) => self.shared.work_until(order, arrived),
+            Mode::Threads { .. } => {
+                let mut state = lock(&self.shared.state);
+                while !arrived(&state) {
+                    state = self.shared.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+                }
+            }
+        }
+        let mut state = lock(&self.shared.state);
+        Shared::refuse(&state)?;
+        if let Some(time) = point.reached() {
+            state.host_clock = state.host_clock.max(time);
+        }
+        if let Some(races) = &mut state.races {
+            races.synchronize(&point.clock);
+        }
+        Ok(())
+    }
+
+    fn elapsed_ns(&self, from: &Event, to: &Event) -> Result<f64> {
+        Shared::refuse(&lock(&self.shared.state))?;
+        let time = |event: &Event| {
+            let point = lock(&event.last).clone();
+            point.filter(|_| event.timed).and_then(|point| point.reached()).ok_or(Error::NotTimed)
+        };
+        Ok(time(to)? - time(from)?)
+    }
+
+    fn copy_out(&self, stream: &Stream, from: u64, (to, at): (&Pinned, u64), bytes: u64) -> Result<()> {
+        let from = self.shared.resolve(from, bytes)?;
+        self.copy(stream, from, to.range(at, bytes)?, self.shared.options.device.out_ns(bytes))
+    }
+
+    fn copy_in(&self, stream: &Stream, (from, at): (&Pinned, u64), to: u64, bytes: u64) -> Result<()> {
+        let to = self.shared.resolve(to, bytes)?;
+        self.copy(stream, from.range(at, bytes)?, to, self.shared.options.device.in_ns(bytes))
+    }
+
+    fn copy_within(&self, stream: &Stream, from: u64, to: u64, bytes: u64) -> Result<()> {
+        let (from, to) = (self.shared.resolve(from, bytes)?, self.shared.resolve(to, bytes)?);
+        if from.overlaps(&to) {
+            return Err(Error::OperandsOverlap { address: from.address().max(to.address()) });
+        }
+        self.copy(stream, from, to, 0.0)
+    }
+
+    fn call(&self, stream: &Stream, call: Call) -> Result<()> {
+        let run = move || {
+            let outcome = catch_unwind(AssertUnwindSafe(call));
+            outcome.map_err(|_| Fault { call: "a call of the host", code: 719 })
+        };
+        self.shared.give(stream.lane, &[], 0.0, Box::new(run))
+    }
+}
+
+impl Pinned {
+    fn range(&self, at: u64, bytes: u64) -> Result<Range> {
+        let address = self.memory.address() + at;
+        Range::new(&self.memory, at, bytes).ok_or(Error::OutOfRange { address, bytes })
+    }
+}
+
+impl Drop for Stream {
+    /// What the stream was given is still done.
+    fn drop(&mut self) {
+        lock(&self.shared.state).lanes[self.lane].closed = true;
+        self.shared.changed.notify_all();
+        if let Some(worker) = self.worker.take() {
+            // It has caught what panicked.
+            let _ = worker.join();
+        } else if let Mode::Ordered(order) = self.shared.options.mode {
+            self.shared.work_until(order, |state| state.lanes[self.lane].tasks.is_empty());
+        }
+        lock(&self.shared.ledger).used.streams -= 1;
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        lock(&self.shared.ledger).used.events -= 1;
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let mut ledger = lock(&self.shared.ledger);
+        ledger.used.device -= self.size;
+        ledger.arenas.retain(|(memory, _)| !Arc::ptr_eq(memory, &self.memory));
+        drop(ledger);
+        let range = self.memory.address()..self.memory.address() + self.room;
+        if let Some(races) = &mut lock(&self.shared.state).races {
+            races.forget(&range);
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        lock(&self.shared.ledger).used.pinned -= self.bytes;
+        let range = self.memory.address()..self.memory.address() + self.bytes;
+        if let Some(races) = &mut lock(&self.shared.state).races {
+            races.forget(&range);
+        }
+    }
+}

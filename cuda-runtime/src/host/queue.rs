@@ -1,0 +1,141 @@
+//! Streams and events: queues of work, and who may go on.
+//!
+//! One lock holds all queues. A stream goes on with the work at its front, unless that is a wait for an event that has
+//! not come so far. A wait is for what the event was recorded to when the wait was given; that was given before, so that
+//! some stream can always go on. After a fault everything that is left is passed over, and who waits is woken.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use super::Order;
+use super::races::{Clock, Races};
+use super::sync::{Mutex, lock};
+
+/// What a device that is lost says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) call: &'static str,
+    pub(super) code: u32,
+}
+
+pub(super) type Run = Box<dyn FnOnce() -> Result<(), Fault> + Send>;
+
+/// What a stream is given.
+pub(super) enum Task {
+    /// Something that takes so many ns.
+    Work(Run, f64),
+    /// The stream has come to this point.
+    Record(Arc<Point>),
+    /// Until another stream has come to this point.
+    Wait(Arc<Point>),
+}
+
+/// A point in a stream: what an event is recorded to.
+pub(super) struct Point {
+    /// When the stream came to it, in ns.
+    pub(super) reached: Mutex<Option<f64>>,
+    /// What is done then.
+    pub(super) clock: Clock,
+}
+
+impl Point {
+    pub(super) fn reached(&self) -> Option<f64> {
+        *lock(&self.reached)
+    }
+}
+
+/// One stream.
+pub(super) struct Lane {
+    pub(super) tasks: VecDeque<(Task, f64)>,
+    /// Until when it has worked, in ns.
+    pub(super) clock: f64,
+    /// Nothing more is given to it.
+    pub(super) closed: bool,
+}
+
+/// All streams of a device.
+#[derive(Default)]
+pub(super) struct State {
+    pub(super) lanes: Vec<Lane>,
+    pub(super) fault: Option<Fault>,
+    pub(super) races: Option<Races>,
+    /// What the host has waited for, in ns; work that is given then does not begin before.
+    pub(super) host_clock: f64,
+    /// How many pieces of work will succeed yet, if not all.
+    pub(super) until_fault: Option<u64>,
+    pub(super) rng: Option<SplitMix64>,
+}
+
+/// What a stream does next.
+pub(super) enum Next {
+    /// It is out of work.
+    Nothing,
+    /// It waits.
+    Blocked,
+    /// This, which was to begin at the second at the earliest.
+    Task(Task, f64),
+}
+
+impl State {
+    pub(super) fn open(&mut self) -> usize {
+        self.lanes.push(Lane { tasks: VecDeque::new(), clock: 0.0, closed: false });
+        self.lanes.len() - 1
+    }
+
+    pub(super) fn push(&mut self, lane: usize, task: Task) {
+        let given = self.host_clock;
+        self.lanes[lane].tasks.push_back((task, given));
+    }
+
+    pub(super) fn is_ready(&self, lane: usize) -> bool {
+        match self.lanes[lane].tasks.front() {
+            None => false,
+            Some((Task::Wait(point), _)) => self.fault.is_some() || point.reached().is_some(),
+            Some(_) => true,
+        }
+    }
+
+    /// Takes the front of the queue if it may be done now.
+    pub(super) fn next(&mut self, lane: usize) -> Next {
+        if self.lanes[lane].tasks.is_empty() {
+            return Next::Nothing;
+        }
+        if !self.is_ready(lane) {
+            return Next::Blocked;
+        }
+        match self.lanes[lane].tasks.pop_front() {
+            Some((task, given)) => Next::Task(task, given),
+            None => Next::Nothing,
+        }
+    }
+
+    /// The stream that goes on, if one can.
+    pub(super) fn choose(&mut self, order: Order) -> Option<usize> {
+        let mut ready = (0..self.lanes.len()).filter(|&lane| self.is_ready(lane));
+        match order {
+            Order::Time => ready.min_by(|&a, &b| self.lanes[a].clock.total_cmp(&self.lanes[b].clock)),
+            Order::Last(held) => ready.min_by_key(|&lane| lane == held),
+            Order::Random(seed) => {
+                let lanes: Vec<usize> = ready.by_ref().collect();
+                let rng = self.rng.get_or_insert_with(|| SplitMix64::seed_from_u64(seed));
+                let draw = usize::try_from(rng.next_u64() >> 32).unwrap_or(0);
+                lanes.get(draw.checked_rem(lanes.len())?).copied()
+            }
+        }
+    }
+
+    /// Whether the next piece of work is to fail; counts it.
+    pub(super) fn fails_now(&mut self) -> bool {
+        match &mut self.until_fault {
+            None => false,
+            Some(0) => true,
+            Some(left) => {
+                *left -= 1;
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Tells which pieces of work use the same bytes in no order.
+//!
+//! Two pieces of work race if they are on different streams, share a byte that one of them writes, and no chain of
+//! stream orders, events and waits of the host leads from one to the other. Each stream, and the host, has a vector clock:
+//! how much of each stream is done before whatever comes next there (Mattern 1989). A recorded event keeps the clock of
+//! its stream, a wait takes the larger of both. That is known when work is given, whatever order it then runs in.
+//!
+//! Of equal ranges used by one stream in one way the last is kept: what comes after it comes after all. Cost: for each
+//! piece of work, the ranges known.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// How much of each stream is done: pieces of work, counted from 1.
+pub(super) type Clock = Vec<u64>;
+
+/// Two pieces of work that use the same bytes in no order, one of them to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Race {
+    /// The streams that they are on, as they were made; the piece of work that was given first comes first.
+    pub streams: [usize; 2],
+    /// Which pieces of work of their streams they are, counted from 1.
+    pub work: [u64; 2],
+    /// Addresses that both use.
+    pub bytes: Range<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Races {
+    /// Per stream: what is done before its next work.
+    clocks: Vec<Clock>,
+    /// What the host has seen done.
+    host: Clock,
+    /// By range, stream, and whether it is written: the last piece of work.
+    used: HashMap<(u64, u64, usize, bool), u64>,
+    found: Vec<Race>,
+}
+
+fn at(clock: &Clock, stream: usize) -> u64 {
+    clock.get(stream).copied().unwrap_or(0)
+}
+
+fn join(clock: &mut Clock, other: &Clock) {
+    if clock.len() < other.len() {
+        clock.resize(other.len(), 0);
+    }
+    for (known, &more) in clock.iter_mut().zip(other) {
+        *known = (*known).max(more);
+    }
+}
+
+impl Races {
+    pub(super) fn found(&self) -> &[Race] {
+        &self.found
+    }
+
+    fn clock(&mut self, stream: usize) -> &mut Clock {
+        while self.clocks.len() <= stream {
+            self.clocks.push(Clock::new());
+        }
+        let (host, clock) = (&self.host, &mut self.clocks[stream]);
+        join(clock, host);
+        if clock.len() <= stream {
+            clock.resize(stream + 1, 0);
+        }
+        clock
+    }
+
+    /// A stream is given work that uses these ranges, to write them if so said.
+    pub(super) fn work(&mut self, stream: usize, ranges: &[(Range<u64>, bool)]) {
+        let clock = self.clock(stream);
+        clock[stream] += 1;
+        let (number, clock) = (clock[stream], clock.clone());
+        for (range, write) in ranges {
+            for (&(start, end, other, written), &earlier) in &self.used {
+                let shares = start < range.end && range.start < end;
+                if shares && other != stream && (*write || written) && earlier > at(&clock, other) {
+                    let bytes = start.max(range.start)..end.min(range.end);
+                    self.found.push(Race { streams: [other, stream], work: [earlier, number], bytes });
+                }
+            }
+        }
+        for (range, write) in ranges {
+            self.used.insert((range.start, range.end, stream, *write), number);
+        }
+    }
+
+    /// What an event knows that is recorded now.
+    pub(super) fn record(&mut self, stream: usize) -> Clock {
+        self.clock(stream).clone()
+    }
+
+    pub(super) fn wait(&mut self, stream: usize, event: &Clock) {
+        join(self.clock(stream), event);
+    }
+
+    pub(super) fn synchronize(&mut self, event: &Clock) {
+        join(&mut self.host, event);
+    }
+
+    /// Memory that is given back is used by nobody.
+    pub(super) fn forget(&mut self, range: &Range<u64>) {
+        self.used.retain(|&(start, end, ..), _| end <= range.start || range.end <= start);
+    }
+}

@@ -1,0 +1,135 @@
+//! Where copies lie on the host: one pool, planned as the arena is.
+//!
+//! A copy has a lifetime too: from the copy out to the last copy in that reads it. What the host holds from one
+//! iteration to the next is there all the time. Two copies that are not needed at once share bytes; who writes over a copy
+//! that is still read waits, as everywhere. Copies of what only ever comes in are in a pool of their own, because such
+//! memory can be faster ([`Traffic::ToDevice`]).
+
+use std::ops::Range;
+
+use sublet_core::place::{self, Options, Solver};
+use sublet_core::trace::{Event, Row};
+use sublet_core::{Block, Constraints, Workspace, verify};
+
+use crate::backend::Traffic;
+use crate::error::Result;
+
+/// The pools: their kinds of memory.
+pub(crate) const POOLS: [Traffic; 2] = [Traffic::BothWays, Traffic::ToDevice];
+
+/// Where a copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostPlace {
+    pub(crate) pool: usize,
+    pub(crate) at: u64,
+}
+
+/// A copy on the host.
+#[derive(Clone, Debug)]
+pub(crate) struct HostStay {
+    /// The rows during which it is needed.
+    pub(crate) rows: Range<u32>,
+    pub(crate) bytes: u64,
+    pub(crate) pool: usize,
+}
+
+/// Copies, and where they are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostPlan {
+    pub(crate) stays: Vec<HostStay>,
+    /// By row: the copy that it writes or reads.
+    pub(crate) of_row: Vec<Option<usize>>,
+    /// By block: the copy that is there when the iteration begins, and when it ends.
+    pub(crate) at_start: Vec<Option<usize>>,
+    pub(crate) at_end: Vec<Option<usize>>,
+    pub(crate) places: Vec<HostPlace>,
+    pub(crate) bytes: [u64; POOLS.len()],
+}
+
+impl HostPlan {
+    /// Finds the copies that the rows make and read. `numbers` is how many block numbers they use, `kept` says which of
+    /// them must be on the host when the iteration ends.
+    pub(crate) fn find(rows: &[Row], numbers: usize, sizes: &[u64], kept: impl Fn(u32) -> bool) -> Self {
+        let end = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        let is_copy = |r: &Row| matches!(r.event, Event::SwapOut | Event::SwapIn);
+        let mut plan = Self { of_row: vec![None; rows.len()], ..Self::default() };
+        plan.at_start = vec![None; numbers];
+        plan.at_end = vec![None; numbers];
+        let mut latest: Vec<Option<usize>> = vec![None; numbers];
+        for (row, r) in (0u32..).zip(rows).filter(|(_, r)| is_copy(r)) {
+            let block = r.block as usize;
+            let crossing = plan.at_start[block];
+            let stay = match (crossing, latest[block], r.event) {
+                // What comes in before it has gone out was there before the iteration: its copy is there always.
+                (Some(stay), ..) => stay,
+                (None, Some(stay), Event::SwapIn) => stay,
+                (None, None, Event::SwapIn) => {
+                    plan.stays.push(HostStay { rows: 0..end, bytes: sizes[block], pool: 1 });
+                    plan.at_start[block] = Some(plan.stays.len() - 1);
+                    plan.stays.len() - 1
+                }
+                _ => {
+                    plan.stays.push(HostStay { rows: row..row, bytes: sizes[block], pool: 0 });
+                    plan.stays.len() - 1
+                }
+            };
+            let known = &mut plan.stays[stay];
+            known.rows.end = known.rows.end.max(row + 1);
+            if r.event == Event::SwapOut {
+                known.pool = 0;
+            }
+            latest[block] = Some(stay);
+            plan.of_row[row as usize] = Some(stay);
+        }
+        for (block, stay) in (0u32..).zip(&latest).filter(|(block, _)| kept(*block)) {
+            plan.at_end[block as usize] = *stay;
+            if let Some(stay) = *stay {
+                plan.stays[stay].rows.end = end;
+            }
+        }
+        plan
+    }
+
+    /// Adds a copy that is there between iterations for so long.
+    pub(crate) fn add(&mut self, rows: Range<u32>, bytes: u64) -> usize {
+        self.stays.push(HostStay { rows, bytes, pool: 0 });
+        self.stays.len() - 1
+    }
+
+    /// Gives all copies their places; offsets and lengths are multiples of `alignment`.
+    ///
+    /// # Errors
+    /// What the planner refuses.
+    pub(crate) fn place(&mut self, alignment: u64) -> Result<()> {
+        self.places = vec![HostPlace { pool: 0, at: 0 }; self.stays.len()];
+        for pool in 0..POOLS.len() {
+            let members: Vec<usize> = (0..self.stays.len()).filter(|&i| self.stays[i].pool == pool).collect();
+            let blocks: Vec<Block> = members
+                .iter()
+                .map(|&i| {
+                    let HostStay { rows, bytes, .. } = &self.stays[i];
+                    Block::new(rows.start, rows.end, bytes.next_multiple_of(alignment))
+                })
+                .collect();
+            let (offsets, peak) = placed(&blocks, alignment)?;
+            for (&i, at) in members.iter().zip(offsets) {
+                self.places[i] = HostPlace { pool, at };
+            }
+            self.bytes[pool] = peak;
+        }
+        Ok(())
+    }
+}
+
+/// A verified placement: offsets, and how many bytes it takes.
+fn placed(blocks: &[Block], alignment: u64) -> Result<(Vec<u64>, u64)> {
+    let len = place::workspace_of(Solver::Auto, blocks.len()).max(verify::workspace(blocks.len()));
+    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+    let mut scratch = Workspace::new(&mut words, &mut indices);
+    let mut offsets = vec![0; blocks.len()];
+    let constraints = Constraints { alignment, capacity: None };
+    let options = Options { constraints, ..Options::default() };
+    place::place(Solver::Auto, blocks, &options, scratch.reborrow(), &mut offsets)?;
+    let peak = verify::verify(blocks, &offsets, &constraints, scratch)?.peak();
+    Ok((offsets, peak))
+}

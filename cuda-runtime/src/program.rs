@@ -1,0 +1,492 @@
+//! A verified schedule as steps on streams: launches, copies, and what each of them waits for.
+//!
+//! A [`Program`] is made once. Every operator's run is a step on the compute stream, every copy one on the stream of its
+//! direction. Rows that allocate and free are no steps: what they mean is in the addresses, and in who waits for whom
+//! ([`waits`](crate::waits)).
+//!
+//! Where a persistent block ends an iteration at another address than the next one begins with, it is moved between
+//! them: within the device if the bytes are free, or else by way of the host, as two blocks that change places are.
+
+use std::collections::HashMap;
+
+use sublet_core::VerifiedSchedule;
+use sublet_core::trace::{Event, Op, Recorded, Row};
+
+use crate::error::{Error, Result};
+use crate::pinned::{HostPlace, HostPlan, POOLS};
+use crate::waits::{self, Footprint, LANES};
+
+/// Offsets must be multiples of this, if nothing else is said: what a device's allocator gives.
+pub const ALIGNMENT: u64 = 256;
+
+/// Copies on the host begin and end at multiples of this: a page, so that files can take them past the page cache.
+pub(crate) const PAGE: u64 = 4096;
+
+pub(crate) const COMPUTE: usize = 0;
+pub(crate) const OUT: usize = 1;
+pub(crate) const IN: usize = 2;
+
+/// Which part of an operator a launch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// All of it, with the masks that it writes.
+    Whole,
+    /// Only the mask, made from the block whose signs it holds: it was allocated after the operator ran.
+    Mask,
+}
+
+/// A block that an operator uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Operand {
+    /// The block's number in the recorded trace.
+    pub block: u32,
+    /// It is the mask of the block: one bit for each element of 4 bytes.
+    pub mask: bool,
+    /// Where it begins in the arena, in bytes.
+    pub offset: u64,
+    /// How long it is.
+    pub bytes: u64,
+    /// What it holds before is read.
+    pub read: bool,
+    /// It is written.
+    pub write: bool,
+}
+
+/// What a step does.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    Launch { op: Op, part: Part, operands: Vec<Operand> },
+    Out { from: u64, to: HostPlace, bytes: u64 },
+    In { from: HostPlace, to: u64, bytes: u64 },
+    Move { from: u64, to: u64, bytes: u64 },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) lane: usize,
+    pub(crate) work: Work,
+    /// Where it stands in the rewritten trace; after its end for a move.
+    pub(crate) row: u32,
+}
+
+/// A block whose content outlives an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) block: u32,
+    pub(crate) bytes: u64,
+    /// Where the iteration looks for it first, on the device and on the host.
+    pub(crate) on_device: Option<u64>,
+    pub(crate) on_host: Option<HostPlace>,
+    /// Where it is after an iteration.
+    pub(crate) after: Residence,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Residence {
+    Device(u64),
+    Host(HostPlace),
+}
+
+/// What a runtime executes, over and over.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(crate) steps: Vec<Step>,
+    /// For each iteration, the last for all that follow: by step, the steps it waits for.
+    pub(crate) waits: Vec<Vec<Vec<u32>>>,
+    /// By step: whether anybody waits for it.
+    pub(crate) awaited: Vec<bool>,
+    pub(crate) homes: Vec<Home>,
+    pub(crate) arena: u64,
+    pub(crate) host: [u64; POOLS.len()],
+    /// What the schedule's simulation says, by row.
+    pub(crate) timings: Vec<sublet_core::simulate::Timing>,
+    pub(crate) simulated: sublet_core::simulate::Run,
+}
+
+impl Program {
+    /// The steps of a schedule for this recording. Offsets have to be multiples of `alignment`.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`]; [`Error::Plan`] if the copies on the host cannot be placed.
+    pub fn new(recorded: &Recorded<'_>, schedule: &VerifiedSchedule<'_>, alignment: u64) -> Result<Self> {
+        let blocks = schedule.plan().blocks();
+        let offsets = schedule.plan().offsets();
+        for (name, &offset) in schedule.names().iter().zip(offsets) {
+            if alignment == 0 || offset % alignment != 0 {
+                return Err(Error::Misaligned { block: name.block, offset, alignment });
+            }
+        }
+        let mut sizes = vec![0; 2 * recorded.blocks];
+        for (name, block) in schedule.names().iter().zip(blocks) {
+            sizes[name.block as usize] = block.size;
+        }
+        let persistent = persistent(recorded);
+        let mut reader = Reader::new(recorded, &persistent, schedule);
+        reader.read();
+        let Reader { mut steps, ends, resident, .. } = reader;
+        let resident: Vec<Option<u64>> = resident.iter().map(|stay| stay.map(|(stay, _)| offsets[stay])).collect();
+        let rows = schedule.rows();
+        let kept = |b: u32| persistent.get(b as usize) == Some(&true) && ends[b as usize].on_host_last;
+        let mut host = HostPlan::find(rows, sizes.len(), &sizes, kept);
+        let homes = homes(&persistent, &sizes, &ends, &resident, &host);
+        let end = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        let moves = moves(&homes, &mut host, end);
+        host.place(PAGE)?;
+        let place = |stay: usize| host.places[stay];
+        for step in &mut steps {
+            let stay = host.of_row.get(step.row as usize).copied().flatten();
+            match (&mut step.work, stay) {
+                (Work::Out { to, .. }, Some(stay)) => *to = place(stay),
+                (Work::In { from, .. }, Some(stay)) => *from = place(stay),
+                _ => {}
+            }
+        }
+        for Move { from, to, bytes } in moves {
+            let work = match (from, to) {
+                (Spot::Device(from), Spot::Device(to)) => Work::Move { from, to, bytes },
+                (Spot::Device(from), Spot::Host(stay)) => Work::Out { from, to: place(stay), bytes },
+                (Spot::Host(stay), Spot::Device(to)) => Work::In { from: place(stay), to, bytes },
+                (Spot::Host(_), Spot::Host(_)) => continue,
+            };
+            steps.push(Step { lane: COMPUTE, work, row: end });
+        }
+        let homes = homes
+            .into_iter()
+            .map(|home| Home {
+                block: home.block,
+                bytes: home.bytes,
+                on_device: home.on_device,
+                on_host: home.on_host.map(place),
+                after: match (home.on_device, home.after) {
+                    (Some(offset), _) | (None, Spot::Device(offset)) => Residence::Device(offset),
+                    (None, Spot::Host(stay)) => Residence::Host(place(stay)),
+                },
+            })
+            .collect();
+        let arena = schedule.plan().peak();
+        let footprints: Vec<Footprint> = steps.iter().map(|step| footprint(step, arena, host.bytes)).collect();
+        let waits = waits::plan(&footprints);
+        let mut awaited = vec![false; steps.len()];
+        for &step in waits.iter().flatten().flatten() {
+            awaited[step as usize] = true;
+        }
+        let timings = schedule.timings().to_vec();
+        Ok(Self { steps, waits, awaited, homes, arena, host: host.bytes, timings, simulated: *schedule.run() })
+    }
+
+    /// The bytes of the arena.
+    #[must_use]
+    pub const fn arena_bytes(&self) -> u64 {
+        self.arena
+    }
+
+    /// The bytes of all copies on the host.
+    #[must_use]
+    pub fn host_bytes(&self) -> u64 {
+        self.host.iter().sum()
+    }
+
+    /// How many times a stream waits for an event in an iteration; the first is 0, and has nothing before it.
+    #[must_use]
+    pub fn wait_count(&self, iteration: u64) -> usize {
+        self.waits_of(iteration).iter().map(Vec::len).sum()
+    }
+
+    /// The blocks whose content outlives an iteration.
+    pub fn persistent_blocks(&self) -> impl Iterator<Item = u32> {
+        self.homes.iter().map(|home| home.block)
+    }
+
+    pub(crate) fn waits_of(&self, iteration: u64) -> &[Vec<u32>] {
+        let last = self.waits.len().saturating_sub(1);
+        let index = usize::try_from(iteration).unwrap_or(usize::MAX).min(last);
+        self.waits.get(index).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Whether blocks are allocated at time 0 and never freed.
+fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
+    let mut persistent = vec![false; recorded.blocks];
+    for r in recorded.rows {
+        match (r.event, persistent.get_mut(r.block as usize)) {
+            (Event::Malloc, Some(cell)) => *cell = r.time_ns == 0,
+            (Event::Free, Some(cell)) => *cell = false,
+            _ => {}
+        }
+    }
+    persistent
+}
+
+/// The bytes that a step uses: the arena's come first, then those of the pools.
+fn footprint(step: &Step, arena: u64, host: [u64; POOLS.len()]) -> Footprint {
+    let on_host = |place: HostPlace, bytes: u64| {
+        let start = arena + host[..place.pool].iter().sum::<u64>() + place.at;
+        start..start + bytes
+    };
+    let on_device = |offset: u64, bytes: u64| offset..offset + bytes;
+    let ranges = match &step.work {
+        Work::Launch { operands, .. } => operands.iter().map(|o| (on_device(o.offset, o.bytes), o.write)).collect(),
+        Work::Out { from, to, bytes } => vec![(on_device(*from, *bytes), false), (on_host(*to, *bytes), true)],
+        Work::In { from, to, bytes } => vec![(on_host(*from, *bytes), false), (on_device(*to, *bytes), true)],
+        Work::Move { from, to, bytes } => vec![(on_device(*from, *bytes), false), (on_device(*to, *bytes), true)],
+    };
+    debug_assert!(step.lane < LANES);
+    Footprint { lane: step.lane, ranges }
+}
+
+/// What the iteration does first and last with the content of a block.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ends {
+    /// It is on the device before anything is accessed, at this offset.
+    start: Option<u64>,
+    /// It is read, or copied out, at this offset before anything has written it.
+    on_device: Option<u64>,
+    touched: bool,
+    /// Nothing has written it since it was copied to or from the host.
+    on_host_last: bool,
+}
+
+/// Reads rows into steps.
+struct Reader<'r> {
+    recorded: &'r Recorded<'r>,
+    schedule: &'r VerifiedSchedule<'r>,
+    steps: Vec<Step>,
+    ends: Vec<Ends>,
+    /// By block number: the stay that is on the device, and the row of its malloc.
+    resident: Vec<Option<(usize, u32)>>,
+    stays: usize,
+    accesses: Accesses,
+    /// The operator that is under way, and how many accesses it has still to do.
+    open: Option<(Op, usize)>,
+}
+
+/// How many accesses the runs of operators have, by their numbers: the first and the others.
+struct Accesses(HashMap<u32, [usize; 2]>);
+
+impl Accesses {
+    fn new(recorded: &Recorded<'_>, persistent: &[bool]) -> Self {
+        let mut of: HashMap<u32, Vec<&Row>> = HashMap::new();
+        for r in recorded.rows.iter().filter(|r| r.event.is_access()) {
+            if let Op::First(k) = r.op {
+                of.entry(k).or_default().push(r);
+            }
+        }
+        // One that runs again leaves out the persistent blocks that it updates.
+        let count = |rows: &[&Row]| {
+            let does = |block: u32, event| rows.iter().any(|r| r.block == block && r.event == event);
+            let updated = |b: u32| persistent[b as usize] && does(b, Event::Read) && does(b, Event::Write);
+            [rows.len(), rows.iter().filter(|r| !updated(r.block)).count()]
+        };
+        Self(of.iter().map(|(&k, rows)| (k, count(rows))).collect())
+    }
+
+    fn of(&self, op: Op) -> usize {
+        let known = |k: u32| self.0.get(&k).copied().unwrap_or([1, 1]);
+        match op {
+            Op::None => 1,
+            Op::First(k) => known(k)[0],
+            Op::Again(k) => known(k)[1],
+        }
+    }
+}
+
+impl<'r> Reader<'r> {
+    fn new(recorded: &'r Recorded<'r>, persistent: &[bool], schedule: &'r VerifiedSchedule<'r>) -> Self {
+        let numbers = 2 * recorded.blocks;
+        Self {
+            recorded,
+            schedule,
+            steps: Vec::new(),
+            ends: vec![Ends::default(); numbers],
+            resident: vec![None; numbers],
+            stays: 0,
+            accesses: Accesses::new(recorded, persistent),
+            open: None,
+        }
+    }
+
+    fn read(&mut self) {
+        for (row, r) in (0u32..).zip(self.schedule.rows()) {
+            let number = r.block as usize;
+            match r.event {
+                Event::Malloc => {
+                    self.resident[number] = Some((self.stays, row));
+                    self.stays += 1;
+                    if self.steps.is_empty() {
+                        self.ends[number].start = self.place(r.block).map(|(offset, _)| offset);
+                    }
+                }
+                Event::Free => self.resident[number] = None,
+                Event::Read | Event::Write => self.access(row, r),
+                Event::SwapOut | Event::SwapIn => self.copy(row, r),
+            }
+        }
+    }
+
+    /// Offset and bytes of a block that is on the device.
+    fn place(&self, number: u32) -> Option<(u64, u64)> {
+        let (stay, _) = self.resident[number as usize]?;
+        let plan = self.schedule.plan();
+        Some((plan.offsets()[stay], plan.blocks()[stay].size))
+    }
+
+    fn copy(&mut self, row: u32, r: &Row) {
+        let Some((offset, bytes)) = self.place(r.block) else { return };
+        self.ends[r.block as usize].on_host_last = true;
+        // Its place on the host is not known yet.
+        let host = HostPlace { pool: 0, at: 0 };
+        let (lane, work) = if r.event == Event::SwapOut {
+            self.touch(r.block, true, offset);
+            (OUT, Work::Out { from: offset, to: host, bytes })
+        } else {
+            self.touch(r.block, false, offset);
+            (IN, Work::In { from: host, to: offset, bytes })
+        };
+        self.steps.push(Step { lane, work, row });
+    }
+
+    /// The content of a block is used, or replaced.
+    fn touch(&mut self, number: u32, used: bool, offset: u64) {
+        let first = &mut self.ends[number as usize];
+        if !first.touched {
+            (first.on_device, first.touched) = (used.then_some(offset), true);
+        }
+    }
+
+    fn access(&mut self, row: u32, r: &Row) {
+        let masked = (r.block as usize).checked_sub(self.recorded.blocks);
+        let is_mask_made = masked.is_some() && r.event == Event::Write && self.open.is_none();
+        if let Some(masked) = masked.filter(|_| is_mask_made) {
+            self.mask(row, r, u32::try_from(masked).unwrap_or(u32::MAX));
+            return;
+        }
+        let (op, left) = match self.open {
+            Some((op, left)) => (op, left),
+            None => {
+                let accesses = self.accesses.of(r.op);
+                self.steps.push(Step {
+                    lane: COMPUTE,
+                    work: Work::Launch { op: r.op, part: Part::Whole, operands: Vec::new() },
+                    row,
+                });
+                (r.op, accesses)
+            }
+        };
+        self.add_operand(r);
+        self.open = (left > 1).then_some((op, left - 1));
+    }
+
+    /// Adds what the row accesses to the step that is the last.
+    fn add_operand(&mut self, r: &Row) {
+        let Some((offset, bytes)) = self.place(r.block) else { return };
+        let (read, write) = (r.event == Event::Read, r.event == Event::Write);
+        self.touch(r.block, read, offset);
+        if write {
+            self.ends[r.block as usize].on_host_last = false;
+        }
+        let blocks = self.recorded.blocks;
+        let Some(Step { work: Work::Launch { operands, .. }, .. }) = self.steps.last_mut() else { return };
+        let mask = r.block as usize >= blocks;
+        let block = if mask { r.block - u32::try_from(blocks).unwrap_or(0) } else { r.block };
+        let is_it = |o: &&mut Operand| (o.block, o.mask, o.offset) == (block, mask, offset);
+        if let Some(known) = operands.iter_mut().find(is_it) {
+            known.read |= read && !known.write;
+            known.write |= write;
+        } else {
+            operands.push(Operand { block, mask, offset, bytes, read, write });
+        }
+    }
+
+    /// A mask is made: by the operator itself if its memory was there when that began.
+    fn mask(&mut self, row: u32, r: &Row, masked: u32) {
+        let allocated = self.resident[r.block as usize].map_or(u32::MAX, |(_, row)| row);
+        let by_operator = self.steps.last().is_some_and(|step| {
+            matches!(step.work, Work::Launch { op, part: Part::Whole, .. } if op == r.op) && allocated < step.row
+        });
+        if by_operator {
+            self.add_operand(r);
+            return;
+        }
+        // Without the block there is nothing to make it from, and nobody reads what is undefined.
+        if self.place(masked).is_some() {
+            let work = Work::Launch { op: r.op, part: Part::Mask, operands: Vec::new() };
+            self.steps.push(Step { lane: COMPUTE, work, row });
+            self.add_operand(&Row { block: masked, event: Event::Read, ..*r });
+            self.add_operand(r);
+        }
+    }
+}
+
+/// Where a block is; a copy on the host has no place as long as the pools are not planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spot {
+    Device(u64),
+    Host(usize),
+}
+
+/// A [`Home`] before the pools are planned.
+#[derive(Clone, Copy, Debug)]
+struct Located {
+    block: u32,
+    bytes: u64,
+    on_device: Option<u64>,
+    on_host: Option<usize>,
+    after: Spot,
+}
+
+fn homes(persistent: &[bool], sizes: &[u64], ends: &[Ends], resident: &[Option<u64>], host: &HostPlan) -> Vec<Located> {
+    let mut homes = Vec::new();
+    for (block, _) in (0u32..).zip(persistent).filter(|&(_, &persistent)| persistent) {
+        let i = block as usize;
+        let Ends { start, on_device, on_host_last, .. } = ends[i];
+        let after = match (on_host_last, resident[i], host.at_end[i]) {
+            // What the iteration begins with on the device is there when it ends, at some address.
+            (true, _, Some(stay)) if on_device.is_none() => Some(Spot::Host(stay)),
+            (_, Some(offset), _) => Some(Spot::Device(offset)),
+            (_, None, stay) => stay.map(Spot::Host),
+        };
+        if let Some(after) = after {
+            let on_device = if matches!(after, Spot::Device(_)) { on_device.or(start) } else { on_device };
+            homes.push(Located { block, bytes: sizes[i], on_device, on_host: host.at_start[i], after });
+        }
+    }
+    homes
+}
+
+struct Move {
+    from: Spot,
+    to: Spot,
+    bytes: u64,
+}
+
+/// How blocks come from where they end an iteration to where they begin it. Of those whose way is free the first goes;
+/// where none is, the first makes way by going to the host.
+fn moves(homes: &[Located], host: &mut HostPlan, end: u32) -> Vec<Move> {
+    struct Pending {
+        from: Spot,
+        to: u64,
+        bytes: u64,
+    }
+    let displaced = |home: &Located| match (home.on_device, home.after) {
+        (Some(to), from) if from != Spot::Device(to) => Some(Pending { from, to, bytes: home.bytes }),
+        _ => None,
+    };
+    let mut pending: Vec<Pending> = homes.iter().filter_map(displaced).collect();
+    let mut moves = Vec::new();
+    while !pending.is_empty() {
+        let in_the_way = |p: &Pending| {
+            pending.iter().any(
+                |other| matches!(other.from, Spot::Device(from) if from < p.to + p.bytes && p.to < from + other.bytes),
+            )
+        };
+        if let Some(free) = pending.iter().position(|p| !in_the_way(p)) {
+            let Pending { from, to, bytes } = pending.remove(free);
+            moves.push(Move { from, to: Spot::Device(to), bytes });
+        } else if let Some(first) = pending.iter_mut().find(|p| matches!(p.from, Spot::Device(_))) {
+            let aside = Spot::Host(host.add(end..end + 1, first.bytes));
+            moves.push(Move { from: first.from, to: aside, bytes: first.bytes });
+            first.from = aside;
+        }
+    }
+    moves
+}

@@ -1,0 +1,221 @@
+//! Which work waits for which, and for nothing more.
+//!
+//! Problem: steps are given in an order, each on one of three streams, each reads and writes some bytes, and the whole
+//! is repeated. A step may not run before those before it, in this iteration or the last, that write what it uses or use
+//! what it writes. Streams keep their own order; between them there are events. What are the fewest?
+//!
+//! Steps: every byte knows who wrote it last and who has read it since, by stream. Of the steps on another stream that a
+//! step must follow, the last stands for all. It is waited for unless that follows from what the stream has waited for
+//! before, or from the other wait of the same step: each step has a vector clock that says how much of each stream is done
+//! when it runs (Fidge 1988, Mattern 1989). What is left is the transitive reduction of a graph without cycles: there is
+//! only one, and without any of its edges two steps that share bytes have no order.
+//!
+//! The first iteration has nothing before it. In the next ones a stream knows from the iteration before what it has waited
+//! for then, until nothing changes any more: the last list is that of all further iterations.
+//!
+//! Cost: O(log n) for each range of bytes that a step uses and was last used by others, a few iterations. This module knows
+//! bytes and streams only; that it is right is shown by races looked for in another way, and by data.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The streams: compute, copies out, copies in.
+pub(crate) const LANES: usize = 3;
+
+/// How many iterations are looked at, should they differ for so long.
+const MOST: usize = 16;
+
+/// What a step does with memory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Footprint {
+    pub(crate) lane: usize,
+    /// Bytes, and whether they are written.
+    pub(crate) ranges: Vec<(Range<u64>, bool)>,
+}
+
+/// How much of each stream is done: steps, over all iterations.
+type Clock = [u64; LANES];
+
+/// Who used some bytes last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Users {
+    end: u64,
+    /// The lane of the step that wrote them, and how many steps its stream had done with it.
+    writer: Option<(usize, u64)>,
+    /// Those that have read them since, by lane; 0 is none.
+    readers: Clock,
+}
+
+/// For each iteration, for each step, the steps that it waits for: those further on are of the iteration before.
+/// The last is for all further iterations.
+pub(crate) fn plan(steps: &[Footprint]) -> Vec<Vec<Vec<u32>>> {
+    let mut lanes: [Vec<u32>; LANES] = Default::default();
+    let mut place = Vec::with_capacity(steps.len());
+    for (step, footprint) in (0u32..).zip(steps) {
+        place.push(lanes[footprint.lane].len() as u64);
+        lanes[footprint.lane].push(step);
+    }
+    let mut known = [Clock::default(); LANES];
+    let mut clocks = vec![Clock::default(); steps.len()];
+    let mut memory = BTreeMap::new();
+    let mut lists: Vec<Vec<Vec<u32>>> = Vec::new();
+    let mut before = Vec::new();
+    for iteration in 0..MOST as u64 {
+        let mut waits = Vec::with_capacity(steps.len());
+        for (step, footprint) in steps.iter().enumerate() {
+            let own = footprint.lane;
+            let number = iteration * lanes[own].len() as u64 + place[step] + 1;
+            let mut needed = Clock::default();
+            for (range, write) in &footprint.ranges {
+                use_bytes(&mut memory, range, *write, (own, number), &mut needed);
+            }
+            let of = |lane: usize, number: u64| {
+                let index = (number - 1) % lanes[lane].len() as u64;
+                lanes[lane][usize::try_from(index).unwrap_or(usize::MAX)]
+            };
+            let open: Vec<(usize, u32)> = (0..LANES)
+                .filter(|&lane| lane != own && needed[lane] > known[own][lane])
+                .map(|lane| (lane, of(lane, needed[lane])))
+                .collect();
+            let mut clock = known[own];
+            for &(_, waited) in &open {
+                join(&mut clock, &clocks[waited as usize]);
+            }
+            clock[own] = number;
+            let follows = |lane: usize| {
+                open.iter().any(|&(other, waited)| other != lane && clocks[waited as usize][lane] >= needed[lane])
+            };
+            waits.push(open.iter().filter(|&&(lane, _)| !follows(lane)).map(|&(_, waited)| waited).collect());
+            clocks[step] = clock;
+            known[own] = clock;
+        }
+        // What is known, counted from the start of the iteration.
+        let relative = |clock: &Clock| -> [i128; LANES] {
+            std::array::from_fn(|lane| i128::from(clock[lane]) - i128::from(iteration) * lanes[lane].len() as i128)
+        };
+        let now: Vec<_> = clocks.iter().map(relative).collect();
+        let settled = now == before && lists.last() == Some(&waits);
+        if settled {
+            break;
+        }
+        lists.push(waits);
+        before = now;
+    }
+    lists
+}
+
+fn join(clock: &mut Clock, other: &Clock) {
+    for (known, &more) in clock.iter_mut().zip(other) {
+        *known = (*known).max(more);
+    }
+}
+
+/// Adds what a user of these bytes must follow to `needed`, and makes it a user.
+fn use_bytes(
+    memory: &mut BTreeMap<u64, Users>,
+    range: &Range<u64>,
+    write: bool,
+    (lane, number): (usize, u64),
+    needed: &mut Clock,
+) {
+    if range.is_empty() {
+        return;
+    }
+    split(memory, range.start);
+    split(memory, range.end);
+    let mut free = range.start;
+    let mut gaps = Vec::new();
+    for (&start, users) in memory.range_mut(range.clone()) {
+        if free < start {
+            gaps.push(free..start);
+        }
+        free = users.end;
+        if let Some((writer, at)) = users.writer {
+            needed[writer] = needed[writer].max(at);
+        }
+        if write {
+            join(needed, &users.readers);
+        } else {
+            users.readers[lane] = number;
+        }
+    }
+    if write {
+        let inside: Vec<u64> = memory.range(range.clone()).map(|(&start, _)| start).collect();
+        for start in inside {
+            memory.remove(&start);
+        }
+        let users = Users { end: range.end, writer: Some((lane, number)), readers: Clock::default() };
+        memory.insert(range.start, users);
+    } else {
+        if free < range.end {
+            gaps.push(free..range.end);
+        }
+        for gap in gaps {
+            let mut readers = Clock::default();
+            readers[lane] = number;
+            memory.insert(gap.start, Users { end: gap.end, writer: None, readers });
+        }
+    }
+}
+
+/// Has no entry cross this address.
+fn split(memory: &mut BTreeMap<u64, Users>, at: u64) {
+    if let Some((_, users)) = memory.range_mut(..at).next_back()
+        && users.end > at
+    {
+        let rest = *users;
+        users.end = at;
+        memory.insert(at, rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(lane: usize, ranges: &[(Range<u64>, bool)]) -> Footprint {
+        Footprint { lane, ranges: ranges.to_vec() }
+    }
+
+    #[test]
+    fn a_swap_waits_where_it_must() {
+        // A block is made, copied out, its bytes used for another, and copied in at another place.
+        let steps = [
+            step(0, &[(0..8, true)]),
+            step(1, &[(0..8, false), (100..108, true)]),
+            step(0, &[(0..8, true)]),
+            step(2, &[(100..108, false), (8..16, true)]),
+            step(0, &[(8..16, false), (0..8, false)]),
+        ];
+        let lists = plan(&steps);
+        assert_eq!(lists[0], [vec![], vec![0], vec![1], vec![1], vec![3]]);
+        // The next iteration's copy in follows the read of the bytes that it writes over: the copy out has waited for the
+        // first step, which comes after it. The copy out itself must not write over what is still copied in, and that is
+        // so because the last step has waited for it.
+        assert_eq!(lists[1..], [[vec![], vec![0], vec![1], vec![1], vec![3]]]);
+    }
+
+    #[test]
+    fn reads_need_no_order_and_writes_follow_all_of_them() {
+        let steps = [
+            step(0, &[(0..4, true), (4..8, true)]),
+            step(1, &[(0..8, false)]),
+            step(0, &[(2..6, false)]),
+            step(2, &[(4..8, true)]),
+        ];
+        assert_eq!(
+            plan(&steps)[0],
+            [vec![], vec![0], vec![], vec![2, 1]].map(|mut w: Vec<u32>| {
+                w.sort_unstable_by_key(|&s| steps[s as usize].lane);
+                w
+            })
+        );
+    }
+
+    #[test]
+    fn a_wait_that_follows_from_the_other_is_left_out() {
+        // The copy out has waited for the first step; who waits for the copy need not wait for both.
+        let steps = [step(0, &[(0..8, true)]), step(1, &[(0..8, false), (8..16, true)]), step(2, &[(0..16, false)])];
+        assert_eq!(plan(&steps)[0], [vec![], vec![0], vec![1]]);
+    }
+}

@@ -1,0 +1,7 @@
+//! Networks whose data is checked: every block is filled from a number, and every operator makes the numbers of its
+//! outputs from those of its inputs. A byte that is not what the number says is told.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+pub(crate) mod fit;
+pub(crate) mod pattern;

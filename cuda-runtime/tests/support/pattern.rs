@@ -1,0 +1,224 @@
+//! Data that tells where it comes from.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use sublet_core::trace::{Event, Op, Row};
+use sublet_cuda::backend::Backend;
+use sublet_cuda::host::{self, HostBackend, Slice};
+use sublet_cuda::{Error, Launch, Operand, Part, Runtime};
+
+use super::fit::Trace;
+
+/// A mask holds the number of its block, changed by this.
+const MASK: u64 = 0x5a5a_5a5a_5a5a_5a5a;
+
+fn mix(a: u64, b: u64) -> u64 {
+    let mut z = a.rotate_left(17) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z ^ (z >> 27)
+}
+
+/// The bytes of a number.
+pub(crate) fn fill(seed: u64, bytes: &mut [u8]) {
+    for (i, chunk) in (0u64..).zip(bytes.chunks_mut(8)) {
+        let word = if i == 0 { seed } else { mix(seed, i) };
+        chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+    }
+}
+
+/// The number of these bytes, if they are those of one.
+pub(crate) fn number(bytes: &[u8]) -> Option<u64> {
+    let seed = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+    let word = |i: u64| if i == 0 { seed } else { mix(seed, i) };
+    let right = |(i, chunk): (u64, &[u8])| chunk == &word(i).to_le_bytes()[..chunk.len()];
+    (0u64..).zip(bytes.chunks(8)).all(right).then_some(seed)
+}
+
+/// The numbers of an operator's outputs, from those of what it reads.
+fn output(op: Op, iteration: u64, block: u32, reads: &[(u32, u64)], updated: &[u32]) -> u64 {
+    let k = match op {
+        // An input differs from iteration to iteration.
+        Op::None => return mix(mix(77, iteration), block.into()),
+        Op::First(k) | Op::Again(k) => k,
+    };
+    // What is updated besides is not read by a second run, so that nothing else depends on it.
+    let seen = reads.iter().filter(|(read, _)| *read == block || !updated.contains(read));
+    seen.fold(mix(k.into(), block.into()), |seed, &(read, number)| mix(mix(seed, read.into()), number))
+}
+
+/// What the network computes, by numbers.
+pub(crate) struct Reference<'t> {
+    trace: &'t Trace,
+    persistent: Vec<u32>,
+    values: HashMap<u32, u64>,
+}
+
+impl<'t> Reference<'t> {
+    pub(crate) fn new(trace: &'t Trace) -> Self {
+        let freed = |b: u32| trace.rows.iter().any(|r| r.event == Event::Free && r.block == b);
+        let first = trace.rows.iter().filter(|r| r.event == Event::Malloc && r.time_ns == 0);
+        let persistent: Vec<u32> = first.map(|r| r.block).filter(|&b| !freed(b)).collect();
+        let values = persistent.iter().map(|&b| (b, initial(b))).collect();
+        Self { trace, persistent, values }
+    }
+
+    pub(crate) fn updated(&self, op: Op) -> Vec<u32> {
+        let k = if let Op::Again(k) = op { Op::First(k) } else { op };
+        let does = |b: u32, event| self.trace.rows.iter().any(|r| r.op == k && r.event == event && r.block == b);
+        let of = self.persistent.iter().copied();
+        of.filter(|&b| op != Op::None && does(b, Event::Read) && does(b, Event::Write)).collect()
+    }
+
+    /// Runs one iteration.
+    pub(crate) fn iterate(&mut self, iteration: u64) {
+        let mut rows = self.trace.rows.iter().filter(|r| r.event.is_access()).peekable();
+        while let Some(first) = rows.next() {
+            let mut accesses: Vec<&Row> = vec![first];
+            while first.op != Op::None && rows.peek().is_some_and(|r| r.op == first.op) {
+                accesses.extend(rows.next());
+            }
+            let mut reads: Vec<(u32, u64)> = Vec::new();
+            let mut written: Vec<u32> = Vec::new();
+            for r in accesses {
+                match r.event {
+                    Event::Read if !written.contains(&r.block) && reads.iter().all(|(b, _)| *b != r.block) => {
+                        reads.push((r.block, self.values[&r.block]));
+                    }
+                    Event::Write if !written.contains(&r.block) => written.push(r.block),
+                    _ => {}
+                }
+            }
+            let updated = self.updated(first.op);
+            for b in written {
+                self.values.insert(b, output(first.op, iteration, b, &reads, &updated));
+            }
+        }
+    }
+
+    pub(crate) fn persistent(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.persistent.iter().map(|&b| (b, self.values[&b]))
+    }
+}
+
+fn initial(block: u32) -> u64 {
+    mix(123, block.into())
+}
+
+/// What was wrong with data.
+pub(crate) type Faults = Arc<Mutex<Vec<String>>>;
+
+/// Merges operands at one address, and tells which slice each has.
+pub(crate) fn slices(operands: &[Operand], address: impl Fn(&Operand) -> u64) -> (Vec<host::Operand>, Vec<usize>) {
+    let mut merged: Vec<host::Operand> = Vec::new();
+    let slice_of = operands
+        .iter()
+        .map(|o| {
+            let (address, bytes) = (address(o), o.bytes);
+            match merged.iter().position(|m| (m.address, m.bytes) == (address, bytes)) {
+                Some(known) => {
+                    merged[known].write |= o.write;
+                    known
+                }
+                None => {
+                    merged.push(host::Operand { address, bytes, write: o.write });
+                    merged.len() - 1
+                }
+            }
+        })
+        .collect();
+    (merged, slice_of)
+}
+
+/// A backend behind which there is a host that kernels run on.
+pub(crate) trait OnHost: Backend<Stream = host::Stream> {
+    fn host(&self) -> &HostBackend;
+}
+
+impl OnHost for HostBackend {
+    fn host(&self) -> &HostBackend {
+        self
+    }
+}
+
+/// Launches the kernel of an operator: checks all that it reads, and fills what it writes.
+pub(crate) fn launch<B: OnHost>(
+    host: &HostBackend,
+    next: &Launch<'_, B>,
+    (iteration, ns): (u64, f64),
+    updated: Vec<u32>,
+    faults: &Faults,
+) -> Result<(), Error> {
+    let operands = next.operands().to_vec();
+    let (merged, slice_of) = slices(&operands, |o| next.address_of(o));
+    let (op, part, faults) = (next.op, next.part, faults.clone());
+    host.launch(next.stream, ns, &merged, move |slices: &mut [Slice<'_>]| {
+        let mut reads = Vec::new();
+        for (o, &slice) in operands.iter().zip(&slice_of).filter(|(o, _)| o.read) {
+            match number(slices[slice].bytes()) {
+                Some(seed) => reads.push((o.block, if o.mask { seed ^ MASK } else { seed })),
+                None => {
+                    let text = format!("iteration {iteration}, {op:?}: block {} (mask {}) is spoiled", o.block, o.mask);
+                    faults.lock().unwrap().push(text);
+                    reads.push((o.block, 0));
+                }
+            }
+        }
+        let mut made: HashMap<u32, u64> = reads.iter().copied().collect();
+        for o in operands.iter().filter(|o| o.write && !o.mask) {
+            made.insert(o.block, output(op, iteration, o.block, &reads, &updated));
+        }
+        for (o, &slice) in operands.iter().zip(&slice_of).filter(|(o, _)| o.write) {
+            assert!(part == Part::Whole || o.mask);
+            let seed = made.get(&o.block).copied().unwrap_or_default();
+            fill(if o.mask { seed ^ MASK } else { seed }, slices[slice].bytes_mut());
+        }
+    })
+}
+
+/// Runs iterations and compares all that persists; what was wrong.
+pub(crate) fn run<B: OnHost>(runtime: &mut Runtime<B>, trace: &Trace, iterations: u64) -> Result<Vec<String>, Error> {
+    let mut reference = Reference::new(trace);
+    let updated: HashMap<u32, Vec<u32>> = (trace.rows.iter())
+        .filter_map(|r| if let Op::First(k) = r.op { Some(k) } else { None })
+        .map(|k| (k, reference.updated(Op::First(k))))
+        .collect();
+    let size = |b: u32| trace.rows.iter().find(|r| r.block == b).map_or(0, |r| r.bytes);
+    let kept: Vec<u32> = runtime.program().persistent_blocks().collect();
+    let content = |b: u32, seed: u64| {
+        let mut bytes = vec![0; usize::try_from(size(b)).unwrap()];
+        fill(seed, &mut bytes);
+        bytes
+    };
+    for &b in &kept {
+        runtime.write(b, &content(b, initial(b)))?;
+    }
+    let faults = Faults::default();
+    let host = runtime.backend().host().clone();
+    let mut times: HashMap<Op, f64> = HashMap::new();
+    let mut before = 0;
+    for r in trace.rows.iter().filter(|r| r.event.is_access()) {
+        #[expect(clippy::cast_precision_loss, reason = "a time")]
+        let passed = (r.time_ns - before) as f64;
+        *times.entry(r.op).or_default() += passed;
+        before = r.time_ns;
+    }
+    for iteration in 0..iterations {
+        runtime.iterate(|next| {
+            let first = if let Op::Again(k) = next.op { Op::First(k) } else { next.op };
+            let updated = if let Op::First(k) = first { updated[&k].clone() } else { Vec::new() };
+            launch(&host, next, (iteration, times[&first]), updated, &faults)
+        })?;
+        reference.iterate(iteration);
+    }
+    let mut faults_found = Vec::new();
+    for (b, seed) in reference.persistent().filter(|(b, _)| kept.contains(b)) {
+        let mut bytes = vec![0; usize::try_from(size(b)).unwrap()];
+        runtime.read(b, &mut bytes)?;
+        if number(&bytes) != Some(seed) {
+            faults_found.push(format!("block {b} ends as {:?}, not {seed}", number(&bytes)));
+        }
+    }
+    faults_found.splice(0..0, faults.lock().unwrap().drain(..));
+    Ok(faults_found)
+}
