@@ -281,6 +281,6 @@ mod tests {
         }
         let error = Kernels::load().map(drop).unwrap_err();
         assert_eq!(error, Error::Driver(crate::Error::NoDriver));
-        assert_eq!(error.to_string(), "there is no CUDA driver on this machine");
+        assert_eq!(error.to_string(), "there is no CUDA driver library on this machine");
     }
 }

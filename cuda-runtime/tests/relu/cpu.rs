@@ -143,13 +143,13 @@ fn lengths_that_do_not_fit_are_refused_and_nothing_is_written() {
     let (mut y, mut mask) = ([2.0; 33], [BEFORE; 2]);
     for activation in [Activation::Relu, Activation::Leaky(0.1)] {
         let short = Error::Mask { needed: 2, got: 1 };
-        assert_eq!(cpu::forward(activation, &x, &mut y, &mut mask[..1]), Err(short));
-        assert_eq!(cpu::forward_in_place(activation, &mut y, &mut mask[..1]), Err(short));
-        assert_eq!(cpu::backward(activation, &x, &mask[..1], &mut y), Err(short));
-        assert_eq!(cpu::backward_in_place(activation, &mut y, &mask[..1]), Err(short));
+        assert_eq!(cpu::forward(activation, &x, &mut y, &mut mask[..1]), Err(short.clone()));
+        assert_eq!(cpu::forward_in_place(activation, &mut y, &mut mask[..1]), Err(short.clone()));
+        assert_eq!(cpu::backward(activation, &x, &mask[..1], &mut y), Err(short.clone()));
+        assert_eq!(cpu::backward_in_place(activation, &mut y, &mask[..1]), Err(short.clone()));
         let length = Error::Length { needed: 33, got: 32 };
-        assert_eq!(cpu::forward(activation, &x, &mut y[..32], &mut mask), Err(length));
-        assert_eq!(cpu::backward(activation, &x, &mask, &mut y[..32]), Err(length));
+        assert_eq!(cpu::forward(activation, &x, &mut y[..32], &mut mask), Err(length.clone()));
+        assert_eq!(cpu::backward(activation, &x, &mask, &mut y[..32]), Err(length.clone()));
         assert_eq!((y, mask), ([2.0; 33], [BEFORE; 2]));
     }
     assert_eq!(Error::Mask { needed: 2, got: 1 }.to_string(), "the mask has 1 words and needs 2");
