@@ -8,9 +8,10 @@ mod pinned;
 mod program;
 pub mod relu;
 mod run;
+pub mod torch;
 mod waits;
 
-pub use backend::Backend;
+pub use backend::{Backend, MemoryInfo};
 pub use error::{Error, Memory, Result, StorageOperation};
 pub use program::{ALIGNMENT, Operand, Part, Program};
 pub use run::{Launch, Runtime};

@@ -25,6 +25,8 @@
 //!
 //! Limits: one alignment; one thread at a time; a plan is made within the call that completes the record.
 
+use core::ops::Range;
+
 use super::follow::{self, Answer, Replay};
 use super::{iteration, pool};
 use crate::error::Buffer;
@@ -351,6 +353,13 @@ impl<'a> Allocator<'a> {
         }
     }
 
+    /// The part of the range that the plan in use has for itself, empty without one. An address in it is one of the plan;
+    /// all others are the pool's, those too that a plan gave out before it was given up.
+    #[must_use]
+    pub const fn arena(&self) -> Range<u64> {
+        self.arena..self.arena + self.arena_len
+    }
+
     /// What it has done.
     #[must_use]
     pub const fn statistics(&self) -> Statistics {
@@ -539,6 +548,7 @@ mod tests {
         for _ in 0..2 {
             allocator.begin_iteration();
             let address = allocator.malloc(64).unwrap();
+            assert_eq!(allocator.arena().contains(&address), allocator.statistics().plans > 0);
             assert_eq!(allocator.malloc(0), Err(Error::ZeroSize { block: 0 }));
             assert!(matches!(allocator.malloc(u64::MAX), Err(Error::OutOfMemory { .. })));
             allocator.free(address).unwrap();
