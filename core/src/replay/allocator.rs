@@ -25,8 +25,6 @@
 //!
 //! Limits: one alignment; one thread at a time; a plan is made within the call that completes the record.
 
-use core::ops::Range;
-
 use super::follow::{self, Answer, Replay};
 use super::{iteration, pool};
 use crate::error::Buffer;
@@ -356,7 +354,7 @@ impl<'a> Allocator<'a> {
     /// The part of the range that the plan in use has for itself, empty without one. An address in it is one of the plan;
     /// all others are the pool's, those too that a plan gave out before it was given up.
     #[must_use]
-    pub const fn arena(&self) -> Range<u64> {
+    pub const fn arena(&self) -> core::ops::Range<u64> {
         self.arena..self.arena + self.arena_len
     }
 
