@@ -1,8 +1,11 @@
 //! Functions of the CUDA driver by name: a driver that is missing, or too old for one, is an error and not the end.
+//!
+//! What they return is a number here, and no enumeration: a newer driver has errors that this program has not heard of.
 
+use std::ffi::c_uint;
 use std::sync::OnceLock;
 
-use cudarc::driver::sys::{self, CUresult};
+use cudarc::driver::sys;
 
 use crate::{Error, Result};
 
@@ -22,8 +25,8 @@ pub(crate) unsafe fn function<F: Copy>(name: &'static str) -> Result<F> {
 }
 
 /// What a function has returned, as a result.
-pub(crate) const fn done(call: &'static str, result: CUresult) -> Result<()> {
-    match result as u32 {
+pub(crate) const fn done(call: &'static str, code: c_uint) -> Result<()> {
+    match code {
         0 => Ok(()),
         code => Err(Error::Driver { call, code }),
     }
@@ -35,7 +38,7 @@ macro_rules! functions {
         $(#[$about])*
         #[derive(Clone, Copy)]
         struct $table {
-            $($field: unsafe extern "C" fn($($argument),*) -> cudarc::driver::sys::CUresult,)*
+            $($field: unsafe extern "C" fn($($argument),*) -> std::ffi::c_uint,)*
         }
 
         impl $table {

@@ -1,9 +1,11 @@
 //! Plans that run: one arena, a compute stream, and a stream for the copies each way.
 
 pub mod backend;
+pub mod cuda;
 mod driver;
 mod error;
 pub mod host;
+pub mod integrated;
 mod pinned;
 mod program;
 pub mod relu;

@@ -3,5 +3,8 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod by_host;
 pub(crate) mod fit;
+pub(crate) mod hooked;
+pub(crate) mod networks;
 pub(crate) mod pattern;

@@ -96,6 +96,39 @@ impl<'t> Reference<'t> {
         }
     }
 
+    /// By operator: the persistent blocks that it updates.
+    pub(crate) fn all_updated(&self) -> HashMap<Op, Vec<u32>> {
+        self.trace.rows.iter().map(|r| (r.op, self.updated(r.op))).collect()
+    }
+
+    fn content(&self, block: u32, seed: u64) -> Vec<u8> {
+        let bytes = self.trace.rows.iter().find(|r| r.block == block).map_or(0, |r| r.bytes);
+        let mut content = vec![0; usize::try_from(bytes).unwrap()];
+        fill(seed, &mut content);
+        content
+    }
+
+    /// Gives the runtime's persistent blocks what they hold now.
+    pub(crate) fn write<B: Backend>(&self, runtime: &mut Runtime<B>) -> Result<(), Error> {
+        let kept: Vec<u32> = runtime.program().persistent_blocks().collect();
+        kept.iter().try_for_each(|&b| runtime.write(b, &self.content(b, self.values[&b])))
+    }
+
+    /// What persists in the runtime and is not what it should be.
+    pub(crate) fn compare<B: Backend>(&self, runtime: &mut Runtime<B>) -> Result<Vec<String>, Error> {
+        let kept: Vec<u32> = runtime.program().persistent_blocks().collect();
+        let mut found = Vec::new();
+        for (b, seed) in self.persistent().filter(|(b, _)| kept.contains(b)) {
+            let right = self.content(b, seed);
+            let mut bytes = vec![0; right.len()];
+            runtime.read(b, &mut bytes)?;
+            if bytes != right {
+                found.push(format!("block {b} ends as {:?}, not {seed}", number(&bytes)));
+            }
+        }
+        Ok(found)
+    }
+
     pub(crate) fn persistent(&self) -> impl Iterator<Item = (u32, u64)> {
         self.persistent.iter().map(|&b| (b, self.values[&b]))
     }
@@ -153,46 +186,53 @@ pub(crate) fn launch<B: OnHost>(
     let (merged, slice_of) = slices(&operands, |o| next.address_of(o));
     let (op, part, faults) = (next.op, next.part, faults.clone());
     host.launch(next.stream, ns, &merged, move |slices: &mut [Slice<'_>]| {
-        let mut reads = Vec::new();
-        for (o, &slice) in operands.iter().zip(&slice_of).filter(|(o, _)| o.read) {
-            match number(slices[slice].bytes()) {
-                Some(seed) => reads.push((o.block, if o.mask { seed ^ MASK } else { seed })),
-                None => {
-                    let text = format!("iteration {iteration}, {op:?}: block {} (mask {}) is spoiled", o.block, o.mask);
-                    faults.lock().unwrap().push(text);
-                    reads.push((o.block, 0));
-                }
+        let read = |(o, &slice): (&Operand, &usize)| if o.read { number(slices[slice].bytes()) } else { None };
+        let numbers: Vec<_> = operands.iter().zip(&slice_of).map(read).collect();
+        let outputs = outputs((op, part, iteration), &operands, &numbers, &updated, &faults);
+        for (seed, &slice) in outputs.iter().zip(&slice_of) {
+            if let Some(seed) = seed {
+                fill(*seed, slices[slice].bytes_mut());
             }
         }
-        let mut made: HashMap<u32, u64> = reads.iter().copied().collect();
-        for o in operands.iter().filter(|o| o.write && !o.mask) {
-            made.insert(o.block, output(op, iteration, o.block, &reads, &updated));
-        }
-        for (o, &slice) in operands.iter().zip(&slice_of).filter(|(o, _)| o.write) {
-            assert!(part == Part::Whole || o.mask);
-            let seed = made.get(&o.block).copied().unwrap_or_default();
-            fill(if o.mask { seed ^ MASK } else { seed }, slices[slice].bytes_mut());
-        }
     })
+}
+
+/// What an operator fills the blocks with that it writes, from the numbers of those that it reads. One that is read and has
+/// no number is a fault.
+pub(crate) fn outputs(
+    (op, part, iteration): (Op, Part, u64),
+    operands: &[Operand],
+    numbers: &[Option<u64>],
+    updated: &[u32],
+    faults: &Faults,
+) -> Vec<Option<u64>> {
+    let mut reads = Vec::new();
+    for (o, seed) in operands.iter().zip(numbers).filter(|(o, _)| o.read) {
+        if let Some(seed) = seed {
+            reads.push((o.block, if o.mask { seed ^ MASK } else { *seed }));
+        } else {
+            let text = format!("iteration {iteration}, {op:?}: block {} (mask {}) is spoiled", o.block, o.mask);
+            faults.lock().unwrap().push(text);
+            reads.push((o.block, 0));
+        }
+    }
+    let mut made: HashMap<u32, u64> = reads.iter().copied().collect();
+    for o in operands.iter().filter(|o| o.write && !o.mask) {
+        made.insert(o.block, output(op, iteration, o.block, &reads, updated));
+    }
+    let of = |o: &Operand| {
+        assert!(part == Part::Whole || o.mask || !o.write);
+        let seed = made.get(&o.block).copied().unwrap_or_default();
+        o.write.then_some(if o.mask { seed ^ MASK } else { seed })
+    };
+    operands.iter().map(of).collect()
 }
 
 /// Runs iterations and compares all that persists; what was wrong.
 pub(crate) fn run<B: OnHost>(runtime: &mut Runtime<B>, trace: &Trace, iterations: u64) -> Result<Vec<String>, Error> {
     let mut reference = Reference::new(trace);
-    let updated: HashMap<u32, Vec<u32>> = (trace.rows.iter())
-        .filter_map(|r| if let Op::First(k) = r.op { Some(k) } else { None })
-        .map(|k| (k, reference.updated(Op::First(k))))
-        .collect();
-    let size = |b: u32| trace.rows.iter().find(|r| r.block == b).map_or(0, |r| r.bytes);
-    let kept: Vec<u32> = runtime.program().persistent_blocks().collect();
-    let content = |b: u32, seed: u64| {
-        let mut bytes = vec![0; usize::try_from(size(b)).unwrap()];
-        fill(seed, &mut bytes);
-        bytes
-    };
-    for &b in &kept {
-        runtime.write(b, &content(b, initial(b)))?;
-    }
+    let updated = reference.all_updated();
+    reference.write(runtime)?;
     let faults = Faults::default();
     let host = runtime.backend().host().clone();
     let mut times: HashMap<Op, f64> = HashMap::new();
@@ -206,19 +246,11 @@ pub(crate) fn run<B: OnHost>(runtime: &mut Runtime<B>, trace: &Trace, iterations
     for iteration in 0..iterations {
         runtime.iterate(|next| {
             let first = if let Op::Again(k) = next.op { Op::First(k) } else { next.op };
-            let updated = if let Op::First(k) = first { updated[&k].clone() } else { Vec::new() };
-            launch(&host, next, (iteration, times[&first]), updated, &faults)
+            launch(&host, next, (iteration, times[&first]), updated[&first].clone(), &faults)
         })?;
         reference.iterate(iteration);
     }
-    let mut faults_found = Vec::new();
-    for (b, seed) in reference.persistent().filter(|(b, _)| kept.contains(b)) {
-        let mut bytes = vec![0; usize::try_from(size(b)).unwrap()];
-        runtime.read(b, &mut bytes)?;
-        if number(&bytes) != Some(seed) {
-            faults_found.push(format!("block {b} ends as {:?}, not {seed}", number(&bytes)));
-        }
-    }
-    faults_found.splice(0..0, faults.lock().unwrap().drain(..));
-    Ok(faults_found)
+    let mut found = reference.compare(runtime)?;
+    found.append(&mut faults.lock().unwrap());
+    Ok(found)
 }

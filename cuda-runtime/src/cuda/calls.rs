@@ -1,0 +1,51 @@
+//! The host in a stream's order: what the driver is given is a number, and what it stands for is kept here, so that
+//! nothing is lost where a device that is lost never calls.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::backend::Call;
+
+/// Calls to come, by their numbers, with the number of the backend that they are of.
+#[derive(Default)]
+struct Pending {
+    last: usize,
+    calls: Option<HashMap<usize, (u64, Call)>>,
+}
+
+static PENDING: Mutex<Pending> = Mutex::new(Pending { last: 0, calls: None });
+
+fn pending() -> MutexGuard<'static, Pending> {
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps a call; what to give the driver for it.
+pub(super) fn keep(backend: u64, call: Call) -> *mut c_void {
+    let mut pending = pending();
+    pending.last += 1;
+    let number = pending.last;
+    pending.calls.get_or_insert_default().insert(number, (backend, call));
+    std::ptr::without_provenance_mut(number)
+}
+
+/// Takes back what was kept.
+pub(super) fn take(number: *mut c_void) -> Option<Call> {
+    pending().calls.as_mut()?.remove(&number.addr()).map(|(_, call)| call)
+}
+
+/// Drops what a backend's device never called.
+pub(super) fn forget(backend: u64) {
+    if let Some(calls) = &mut pending().calls {
+        calls.retain(|_, (of, _)| *of != backend);
+    }
+}
+
+/// What the driver calls.
+pub(super) unsafe extern "C" fn made(number: *mut c_void) {
+    if let Some(call) = take(number) {
+        // No panic crosses into the driver; who gave the call sees that it has not come to its end.
+        let _ = catch_unwind(AssertUnwindSafe(call));
+    }
+}

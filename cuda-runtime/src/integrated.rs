@@ -1,0 +1,46 @@
+//! GPUs that share one memory with the host, such as Jetson's: a copy to the host frees nothing there.
+//!
+//! The host tier of such a device has capacity 0, and the runtime refuses a plan that copies to it. What memory there is
+//! for a plan is what the operating system could give: `MemAvailable`, which counts caches that would make way, and not
+//! what the driver calls free.
+
+use std::fs;
+
+use crate::backend::Backend;
+use crate::error::{Error, Result, StorageOperation};
+
+/// How many bytes a plan may take on this device now.
+///
+/// # Errors
+/// What the backend, or `/proc/meminfo`, tells.
+pub fn budget<B: Backend>(backend: &B) -> Result<u64> {
+    if backend.attributes().integrated { available() } else { backend.memory().map(|memory| memory.free) }
+}
+
+/// What the operating system could give to a process, in bytes: `MemAvailable` of `/proc/meminfo`.
+///
+/// # Errors
+/// [`Error::Storage`] where there is no such file, or no such line in it.
+pub fn available() -> Result<u64> {
+    let unknown = |code| Error::Storage { operation: StorageOperation::MemoryInfo, code };
+    let text = fs::read_to_string("/proc/meminfo").map_err(|e| unknown(e.raw_os_error().unwrap_or(0)))?;
+    available_in(&text).ok_or(unknown(0))
+}
+
+/// The line `MemAvailable:   123 kB`.
+fn available_in(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_is_found_and_nothing_else_is_taken_for_it() {
+        assert_eq!(available_in("MemFree:  1 kB\nMemAvailable:    2 kB\n"), Some(2048));
+        assert_eq!(available_in("MemFree:  1 kB\n"), None);
+        assert_eq!(available_in("MemAvailable: 99999999999999999999 kB"), None);
+    }
+}

@@ -1,0 +1,70 @@
+//! Operators that the host computes in the stream's order: on any backend, with nothing but its functions.
+
+use sublet_core::trace::Op;
+use sublet_cuda::backend::{Backend, PinnedBytes, Traffic};
+use sublet_cuda::{Error, Launch, Runtime};
+
+use super::fit::Trace;
+use super::pattern::{Faults, Reference, fill, number, outputs};
+
+/// Runs iterations and compares all that persists; what was wrong.
+pub(crate) fn run<B: Backend + Clone>(
+    runtime: &mut Runtime<B>,
+    trace: &Trace,
+    iterations: u64,
+) -> Result<Vec<String>, Error> {
+    let backend = runtime.backend().clone();
+    // One launch runs after the other, so that they can share it.
+    let scratch = backend.pin(runtime.program().arena_bytes(), Traffic::BothWays)?;
+    let mut reference = Reference::new(trace);
+    let updated = reference.all_updated();
+    let faults = Faults::default();
+    let outcome = reference.write(runtime).and_then(|()| {
+        (0..iterations).try_for_each(|iteration| {
+            reference.iterate(iteration);
+            runtime.iterate(|next| {
+                let first = if let Op::Again(k) = next.op { Op::First(k) } else { next.op };
+                launch(&backend, next, &scratch, iteration, updated[&first].clone(), &faults)
+            })
+        })
+    });
+    // What is under way still uses the scratch memory.
+    let finished = runtime.finish();
+    outcome.and(finished)?;
+    let mut found = reference.compare(runtime)?;
+    found.append(&mut faults.lock().unwrap());
+    Ok(found)
+}
+
+fn launch<B: Backend>(
+    backend: &B,
+    next: &Launch<'_, B>,
+    scratch: &B::Pinned,
+    iteration: u64,
+    updated: Vec<u32>,
+    faults: &Faults,
+) -> Result<(), Error> {
+    for o in next.operands().iter().filter(|o| o.read) {
+        backend.copy_out(next.stream, next.address_of(o), (scratch, o.offset), o.bytes)?;
+    }
+    let bytes: PinnedBytes = backend.pinned(scratch);
+    let (operands, faults, op) = (next.operands().to_vec(), faults.clone(), (next.op, next.part, iteration));
+    backend.call(
+        next.stream,
+        Box::new(move || {
+            // SAFETY: the copies before are done, those after have not begun, and slices are used one after the other.
+            let slice = |i: usize| unsafe { bytes.slice(operands[i].offset, operands[i].bytes) }.unwrap();
+            let read = |i: usize| if operands[i].read { number(slice(i)) } else { None };
+            let numbers: Vec<_> = (0..operands.len()).map(read).collect();
+            for (i, seed) in outputs(op, &operands, &numbers, &updated, &faults).into_iter().enumerate() {
+                if let Some(seed) = seed {
+                    fill(seed, slice(i));
+                }
+            }
+        }),
+    )?;
+    for o in next.operands().iter().filter(|o| o.write) {
+        backend.copy_in(next.stream, (scratch, o.offset), next.address_of(o), o.bytes)?;
+    }
+    Ok(())
+}
