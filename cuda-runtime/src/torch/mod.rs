@@ -100,12 +100,11 @@ impl<D: Driver> Devices<D> {
     pub fn with<T>(&self, device: i32, body: impl FnOnce(&mut Device<D>) -> Result<T>) -> Result<T> {
         let found = {
             let mut devices = lock(&self.devices);
-            match devices.get(&device) {
-                Some(found) => found.clone(),
-                None => {
-                    let made = Arc::new(Mutex::new(Device::new((self.open)(device)?)?));
-                    devices.entry(device).or_insert(made).clone()
-                }
+            if let Some(found) = devices.get(&device) {
+                found.clone()
+            } else {
+                let made = Arc::new(Mutex::new(Device::new((self.open)(device)?)?));
+                devices.entry(device).or_insert(made).clone()
             }
         };
         let mut device = lock(&found);
