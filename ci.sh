@@ -12,7 +12,7 @@
 #   ./ci.sh all        everything above but fuzzing and the tools
 #
 #   ./ci.sh install PREFIX    builds the C library and installs it with its headers, for pkg-config and CMake,
-#                             on Linux; DESTDIR is put in front of PREFIX
+#                             on Linux; DESTDIR is put in front of PREFIX; SUBLET_FEATURES=cuda for PyTorch's memory
 #
 # Tests use these variables where they are set, and say what they skip where they are not:
 #   SUBLET_DATA        folder of the larger corpus: traces/, minimalloc/, idealloc/, examples/
@@ -32,6 +32,7 @@ tests="cargo test --workspace --locked"
 check() {
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo clippy -p sublet-ffi --all-targets --features cuda --locked -- -D warnings
     cargo clippy -p sublet-ffi --lib --no-default-features --profile firmware --locked -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 }
@@ -44,6 +45,7 @@ test_all() {
     log=$(mktemp)
     local status=0
     $tests -- --show-output 2>&1 | tee "$log" || status=$?
+    cargo test -p sublet-ffi --lib --features cuda --locked -- torch --show-output 2>&1 | tee -a "$log" || status=$?
     echo
     echo "Skipped:"
     grep -hi '^skipped:' "$log" || echo "nothing"
@@ -208,10 +210,10 @@ install_library() {
     local series=$so
     if [ "$so" = 0 ]; then series=${version%.*}; fi
 
-    cargo build --release --locked -p sublet-ffi
+    cargo build --release --locked -p sublet-ffi ${SUBLET_FEATURES:+--features "$SUBLET_FEATURES"}
     local built=${CARGO_TARGET_DIR:-target}/release to=${DESTDIR:-}$prefix
     install -d "$to/include" "$to/lib/pkgconfig" "$to/lib/cmake/sublet"
-    install -m 644 include/sublet.h include/sublet.hpp "$to/include"
+    install -m 644 include/sublet.h include/sublet.hpp include/sublet_torch.h "$to/include"
     install -m 644 "$built/libsublet.a" "$to/lib"
     install -m 755 "$built/libsublet.so" "$to/lib/libsublet.so.$version"
     ln -sf "libsublet.so.$version" "$to/lib/libsublet.so.$so"

@@ -1,9 +1,12 @@
-//! What ReLU with a mask costs on this GPU, beside a copy within its memory: `cargo run --release --example relu_bandwidth`.
+//! What ReLU with a mask costs beside a copy, on the processor and on the GPU if there is one:
+//! `cargo run --release -p sublet-cuda --example relu_bandwidth`.
 //!
-//! Each figure is the best of 20 runs, timed by events; what is counted is what has to move: the elements once in, once
-//! out, and the mask. Before it is timed, each result is compared with the processor's.
+//! Each figure is the best of 20 runs, on the GPU timed by events; what is counted is what has to move: the elements once in,
+//! once out, and the mask. Before it is timed, the GPU's result is compared with the processor's.
 
 use std::error::Error;
+use std::hint::black_box;
+use std::time::Instant;
 
 use cudarc::driver::sys::{CUevent_flags, is_culib_present};
 use cudarc::driver::{CudaContext, CudaStream, DevicePtr};
@@ -11,6 +14,54 @@ use sublet_cuda::relu::gpu::{Kernels, Operands};
 use sublet_cuda::relu::{Activation, Format, cpu, mask_words};
 
 const ELEMENTS: usize = 1 << 26;
+/// On the processor: more than its caches hold.
+const ELEMENTS_OF_PROCESSOR: usize = 1 << 24;
+
+/// GB/s of so many bytes in so many seconds.
+fn rate(bytes: usize, seconds: f64) -> f64 {
+    f64::from(u32::try_from(bytes >> 10).unwrap_or(0)) * 1.024e-6 / seconds
+}
+
+fn print(what: &str, copy: f64, forward: f64, backward: f64) {
+    let (there, back) = (100.0 * forward / copy, 100.0 * backward / copy);
+    println!(
+        "{what}: copy {copy:.1} GB/s, forward {forward:.1} GB/s ({there:.0} %), backward {backward:.1} GB/s ({back:.0} %)"
+    );
+}
+
+/// The processor's share.
+fn processor<E: cpu::Element>(name: &str, number: impl Fn(f32) -> E) -> Result<(), Box<dyn Error>> {
+    let x: Vec<E> = numbers(ELEMENTS_OF_PROCESSOR).map(number).collect();
+    let (mut y, mut mask) = (x.clone(), vec![0; mask_words(x.len())]);
+    let best = |mut work: Box<dyn FnMut() -> Result<(), Box<dyn Error>> + '_>| {
+        let mut best = f64::INFINITY;
+        for _ in 0..20 {
+            let begin = Instant::now();
+            work()?;
+            best = best.min(begin.elapsed().as_secs_f64());
+        }
+        Ok::<f64, Box<dyn Error>>(best)
+    };
+    let elements = 2 * size_of_val(x.as_slice());
+    let all = elements + size_of_val(mask.as_slice());
+    let copied = best(Box::new(|| {
+        y.copy_from_slice(black_box(&x));
+        Ok(())
+    }))?;
+    let copy = rate(elements, copied);
+    for activation in [Activation::Relu, Activation::Leaky(0.01)] {
+        let forward = best(Box::new(|| Ok(cpu::forward(activation, &x, &mut y, &mut mask)?)))?;
+        let backward = best(Box::new(|| Ok(cpu::backward(activation, &x, &mask, &mut y)?)))?;
+        print(&format!("processor, {activation:?}, {name}"), copy, rate(all, forward), rate(all, backward));
+    }
+    Ok(())
+}
+
+/// Both signs, and no pattern.
+fn numbers(count: usize) -> impl Iterator<Item = f32> {
+    let number = |i: u16| f32::from(i.wrapping_mul(0x9e37).cast_signed()) / 4096.0;
+    (0..=u16::MAX).cycle().take(count).map(number)
+}
 
 /// The shortest time of a piece of work, in seconds.
 fn seconds(stream: &CudaStream, mut work: impl FnMut() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
@@ -26,9 +77,12 @@ fn seconds(stream: &CudaStream, mut work: impl FnMut() -> Result<(), Box<dyn Err
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    processor("f32", |x| x)?;
+    processor("f16", half::f16::from_f32)?;
+    processor("bf16", half::bf16::from_f32)?;
     // SAFETY: the first use of CUDA here.
     if !unsafe { is_culib_present() } {
-        println!("skipped: there is no CUDA driver on this machine");
+        println!("skipped: the GPU; there is no CUDA driver on this machine");
         return Ok(());
     }
     let context = CudaContext::new(0)?;
@@ -36,9 +90,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let kernels = Kernels::load()?;
     println!("{}, {ELEMENTS} elements", context.name()?);
 
-    // Both signs, and no pattern.
-    let number = |i: u16| f32::from(i.wrapping_mul(0x9e37).cast_signed()) / 4096.0;
-    let values: Vec<f32> = (0..=u16::MAX).cycle().take(ELEMENTS).map(number).collect();
+    let values: Vec<f32> = numbers(ELEMENTS).collect();
     for activation in [Activation::Relu, Activation::Leaky(0.01)] {
         for format in [Format::F32, Format::F16, Format::Bf16] {
             let bytes = ELEMENTS * format.bytes();
@@ -74,17 +126,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             let (forward, backward) = (seconds(&stream, forward)?, seconds(&stream, backward)?);
             stream.synchronize()?;
 
-            let moved =
-                |seconds: f64, bytes: usize| f64::from(u32::try_from(bytes >> 10).unwrap_or(0)) / seconds / 1e6 * 1.024;
             let with_mask = 2 * bytes + 4 * mask_words(ELEMENTS);
-            let copied = moved(copy, 2 * bytes);
-            let (forward, backward) = (moved(forward, with_mask), moved(backward, with_mask));
-            println!(
-                "{activation:?} {format:?}: copy {copied:.0} GB/s, forward with mask {forward:.0} GB/s ({:.0} %), \
-                 backward {backward:.0} GB/s ({:.0} %)",
-                100.0 * forward / copied,
-                100.0 * backward / copied,
-            );
+            let (forward, backward) = (rate(with_mask, forward), rate(with_mask, backward));
+            print(&format!("GPU, {activation:?}, {format:?}"), rate(2 * bytes, copy), forward, backward);
         }
     }
     Ok(())

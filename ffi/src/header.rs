@@ -158,3 +158,25 @@ fn the_header_for_pytorch_compiles() {
         }
     }
 }
+
+/// The example reads the statistics by their place.
+#[test]
+fn the_example_for_pytorch_knows_the_statistics_and_says_what_it_lacks() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/pytorch/train.py");
+    let script = std::fs::read_to_string(&example).unwrap();
+    let (_, names) = script.split_once("for name in (").unwrap();
+    let names: Vec<&str> = names.split_once(')').unwrap().0.split(", ").map(|name| name.trim_matches('"')).collect();
+    let header = torch();
+    let fields: Vec<&str> = header.lines().filter_map(|line| line.trim().strip_prefix("uint64_t ")).collect();
+    assert_eq!(fields.iter().map(|field| field.trim_end_matches(';')).collect::<Vec<_>>(), names);
+
+    let mut command = std::process::Command::new("python3");
+    match command.arg("-B").arg(example).args(["--library", "/nowhere/libsublet.so"]).output() {
+        Ok(output) => {
+            let printed = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(printed.starts_with("skipped: "), "{printed}");
+        }
+        Err(_) => eprintln!("skipped: the example for PyTorch; there is no python3"),
+    }
+}
