@@ -6,10 +6,14 @@ mod driver;
 mod error;
 pub mod host;
 pub mod integrated;
+pub mod measure;
 mod pinned;
 mod program;
 pub mod relu;
 mod run;
+#[cfg(target_os = "linux")]
+pub mod storage;
+mod tier;
 pub mod torch;
 mod waits;
 

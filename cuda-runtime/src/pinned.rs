@@ -50,7 +50,8 @@ impl HostPlan {
     /// Finds the copies that the rows make and read. `numbers` is how many block numbers they use, `kept` says which of
     /// them must be on the host when the iteration ends.
     pub(crate) fn find(rows: &[Row], numbers: usize, sizes: &[u64], kept: impl Fn(u32) -> bool) -> Self {
-        let end = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        // One step more: between iterations, when blocks are moved by way of the host too.
+        let end = u32::try_from(rows.len()).unwrap_or(u32::MAX).saturating_add(1);
         let is_copy = |r: &Row| matches!(r.event, Event::SwapOut | Event::SwapIn);
         let mut plan = Self { of_row: vec![None; rows.len()], ..Self::default() };
         plan.at_start = vec![None; numbers];
@@ -61,8 +62,7 @@ impl HostPlan {
             let crossing = plan.at_start[block];
             let stay = match (crossing, latest[block], r.event) {
                 // What comes in before it has gone out was there before the iteration: its copy is there always.
-                (Some(stay), ..) => stay,
-                (None, Some(stay), Event::SwapIn) => stay,
+                (Some(stay), ..) | (None, Some(stay), Event::SwapIn) => stay,
                 (None, None, Event::SwapIn) => {
                     plan.stays.push(HostStay { rows: 0..end, bytes: sizes[block], pool: 1 });
                     plan.at_start[block] = Some(plan.stays.len() - 1);

@@ -13,6 +13,7 @@ use sublet_core::VerifiedSchedule;
 use sublet_core::trace::{Event, Op, Recorded, Row};
 
 use crate::error::{Error, Result};
+use crate::measure::Simulated;
 use crate::pinned::{HostPlace, HostPlan, POOLS};
 use crate::waits::{self, Footprint, LANES};
 
@@ -31,7 +32,7 @@ pub(crate) const IN: usize = 2;
 pub enum Part {
     /// All of it, with the masks that it writes.
     Whole,
-    /// Only the mask, made from the block whose signs it holds: it was allocated after the operator ran.
+    /// Only the mask, made from the block whose signs it holds: its memory was something else's when the operator ran.
     Mask,
 }
 
@@ -98,9 +99,9 @@ pub struct Program {
     pub(crate) homes: Vec<Home>,
     pub(crate) arena: u64,
     pub(crate) host: [u64; POOLS.len()],
-    /// What the schedule's simulation says, by row.
-    pub(crate) timings: Vec<sublet_core::simulate::Timing>,
-    pub(crate) simulated: sublet_core::simulate::Run,
+    /// How many rows the rewritten trace has.
+    pub(crate) rows: u32,
+    pub(crate) simulated: Simulated,
 }
 
 impl Program {
@@ -124,7 +125,7 @@ impl Program {
         let mut reader = Reader::new(recorded, &persistent, schedule);
         reader.read();
         let Reader { mut steps, ends, resident, .. } = reader;
-        let resident: Vec<Option<u64>> = resident.iter().map(|stay| stay.map(|(stay, _)| offsets[stay])).collect();
+        let resident: Vec<Option<u64>> = resident.iter().map(|stay| stay.map(|stay| offsets[stay])).collect();
         let rows = schedule.rows();
         let kept = |b: u32| persistent.get(b as usize) == Some(&true) && ends[b as usize].on_host_last;
         let mut host = HostPlan::find(rows, sizes.len(), &sizes, kept);
@@ -170,8 +171,9 @@ impl Program {
         for &step in waits.iter().flatten().flatten() {
             awaited[step as usize] = true;
         }
-        let timings = schedule.timings().to_vec();
-        Ok(Self { steps, waits, awaited, homes, arena, host: host.bytes, timings, simulated: *schedule.run() })
+        let kinds = steps.iter().map(|step| (step.row, matches!(step.work, Work::Launch { .. })));
+        let simulated = Simulated::new(schedule.run(), rows, schedule.timings(), kinds);
+        Ok(Self { steps, waits, awaited, homes, arena, host: host.bytes, rows: end, simulated })
     }
 
     /// The bytes of the arena.
@@ -252,8 +254,8 @@ struct Reader<'r> {
     schedule: &'r VerifiedSchedule<'r>,
     steps: Vec<Step>,
     ends: Vec<Ends>,
-    /// By block number: the stay that is on the device, and the row of its malloc.
-    resident: Vec<Option<(usize, u32)>>,
+    /// By block number: the stay that is on the device.
+    resident: Vec<Option<usize>>,
     stays: usize,
     accesses: Accesses,
     /// The operator that is under way, and how many accesses it has still to do.
@@ -310,7 +312,7 @@ impl<'r> Reader<'r> {
             let number = r.block as usize;
             match r.event {
                 Event::Malloc => {
-                    self.resident[number] = Some((self.stays, row));
+                    self.resident[number] = Some(self.stays);
                     self.stays += 1;
                     if self.steps.is_empty() {
                         self.ends[number].start = self.place(r.block).map(|(offset, _)| offset);
@@ -325,7 +327,7 @@ impl<'r> Reader<'r> {
 
     /// Offset and bytes of a block that is on the device.
     fn place(&self, number: u32) -> Option<(u64, u64)> {
-        let (stay, _) = self.resident[number as usize]?;
+        let stay = self.resident[number as usize]?;
         let plan = self.schedule.plan();
         Some((plan.offsets()[stay], plan.blocks()[stay].size))
     }
@@ -360,18 +362,11 @@ impl<'r> Reader<'r> {
             self.mask(row, r, u32::try_from(masked).unwrap_or(u32::MAX));
             return;
         }
-        let (op, left) = match self.open {
-            Some((op, left)) => (op, left),
-            None => {
-                let accesses = self.accesses.of(r.op);
-                self.steps.push(Step {
-                    lane: COMPUTE,
-                    work: Work::Launch { op: r.op, part: Part::Whole, operands: Vec::new() },
-                    row,
-                });
-                (r.op, accesses)
-            }
-        };
+        let (op, left) = self.open.unwrap_or_else(|| {
+            let work = Work::Launch { op: r.op, part: Part::Whole, operands: Vec::new() };
+            self.steps.push(Step { lane: COMPUTE, work, row });
+            (r.op, self.accesses.of(r.op))
+        });
         self.add_operand(r);
         self.open = (left > 1).then_some((op, left - 1));
     }
@@ -397,11 +392,15 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// A mask is made: by the operator itself if its memory was there when that began.
+    /// A mask is made: by the operator itself, unless its memory is where the operator has something else. Nothing has been
+    /// done since the operator, so that nobody else needs those bytes any more.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
-        let allocated = self.resident[r.block as usize].map_or(u32::MAX, |(_, row)| row);
-        let by_operator = self.steps.last().is_some_and(|step| {
-            matches!(step.work, Work::Launch { op, part: Part::Whole, .. } if op == r.op) && allocated < step.row
+        let Some((start, bytes)) = self.place(r.block) else { return };
+        let by_operator = self.steps.last().is_some_and(|step| match &step.work {
+            Work::Launch { op, part: Part::Whole, operands } if *op == r.op => {
+                operands.iter().all(|o| o.offset + o.bytes <= start || start + bytes <= o.offset)
+            }
+            _ => false,
         });
         if by_operator {
             self.add_operand(r);

@@ -4,8 +4,12 @@ use sublet_core::trace::Op;
 
 use crate::backend::{Backend, PinnedBytes};
 use crate::error::{Error, Result};
-use crate::pinned::{HostPlace, POOLS};
+use crate::measure::{CopyTime, Direction, Measured, Stall};
+use crate::pinned::POOLS;
 use crate::program::{COMPUTE, Home, Operand, PAGE, Part, Program, Residence, Step, Work};
+#[cfg(target_os = "linux")]
+use crate::storage::Storage;
+use crate::tier::Tier;
 use crate::waits::LANES;
 
 /// What the caller is to launch now.
@@ -62,7 +66,9 @@ pub struct Runtime<B: Backend> {
     /// Of each stream, to wait for all that it was given.
     ends: [B::Event; LANES],
     streams: [B::Stream; LANES],
-    pools: [Option<B::Pinned>; POOLS.len()],
+    tier: Tier<B>,
+    /// The iteration to be timed next, or timed last.
+    timers: Option<Timers<B::Event>>,
     /// For what the caller writes and reads between iterations.
     staging: B::Pinned,
     arena: B::Arena,
@@ -72,6 +78,25 @@ pub struct Runtime<B: Backend> {
     /// The next step of the one under way.
     position: usize,
     state: State,
+}
+
+/// Timed events of one iteration.
+struct Timers<E> {
+    /// The begin on the compute stream, and the end of each stream.
+    begin: E,
+    ends: [E; LANES],
+    /// By step: before and after a copy, or before and after what a launch waits for.
+    steps: Vec<Option<[E; 2]>>,
+    iteration: u64,
+}
+
+/// A time that is taken: of an iteration, of a stream, or of a step.
+#[derive(Clone, Copy)]
+enum Mark {
+    Begin,
+    End(usize),
+    Before(usize),
+    After(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +113,7 @@ enum State {
 const STAGING: u64 = 1 << 20;
 
 impl<B: Backend> Runtime<B> {
-    /// Reserves what the program needs.
+    /// Reserves what the program needs; copies go to pinned memory.
     ///
     /// # Errors
     /// [`Error::HostIsDevice`] for a program that copies to the host where that frees nothing;
@@ -106,16 +131,42 @@ impl<B: Backend> Runtime<B> {
         if backend.attributes().integrated && program.host_bytes() > 0 {
             return Err(Error::HostIsDevice { bytes: program.host_bytes() });
         }
+        let tier = Tier::pinned(&backend, program.host)?;
+        Self::with(backend, program, compute, tier)
+    }
+
+    /// Reserves what the program needs; copies go to a file.
+    ///
+    /// # Errors
+    /// [`Error::Storage`] if the disk has not enough room; [`Error::OutOfMemory`]; what else the backend tells.
+    #[cfg(target_os = "linux")]
+    pub fn with_storage(backend: B, program: Program, storage: Storage) -> Result<Self> {
+        let stream = backend.stream()?;
+        let tier = Tier::storage(&backend, storage, program.host)?;
+        Self::with(backend, program, stream, tier)
+    }
+
+    fn with(backend: B, program: Program, compute: B::Stream, tier: Tier<B>) -> Result<Self> {
         let streams = [compute, backend.stream()?, backend.stream()?];
         let ends = [backend.event(false)?, backend.event(false)?, backend.event(false)?];
         let awaited = program.awaited.iter();
         let events = awaited.map(|&yes| yes.then(|| backend.event(false)).transpose()).collect::<Result<_>>()?;
-        let pool = |i: usize| (program.host[i] > 0).then(|| backend.pin(program.host[i], POOLS[i])).transpose();
-        let pools = [pool(0)?, pool(1)?];
         let staging = backend.pin(STAGING.min(program.arena.max(1)), POOLS[0])?;
         let arena = backend.reserve(program.arena, program.arena)?;
-        let state = State::Idle;
-        Ok(Self { program, events, ends, streams, pools, staging, arena, backend, iteration: 0, position: 0, state })
+        Ok(Self {
+            program,
+            events,
+            ends,
+            streams,
+            tier,
+            timers: None,
+            staging,
+            arena,
+            backend,
+            iteration: 0,
+            position: 0,
+            state: State::Idle,
+        })
     }
 
     /// The program.
@@ -168,12 +219,18 @@ impl<B: Backend> Runtime<B> {
             State::Running { launched } => launched,
         };
         self.state = State::Broken;
+        self.tier.check()?;
         if launched {
             self.record(self.position - 1)?;
+        } else {
+            self.time(Mark::Begin)?;
         }
         let found = self.go_on()?;
         self.state = if found.is_some() { State::Running { launched: true } } else { State::Idle };
         let Some(step) = found else {
+            for lane in 0..LANES {
+                self.time(Mark::End(lane))?;
+            }
             self.position = 0;
             self.iteration += 1;
             return Ok(None);
@@ -195,19 +252,28 @@ impl<B: Backend> Runtime<B> {
         while let Some(step) = self.program.steps.get(self.position) {
             let current = self.position;
             self.position += 1;
-            let stream = &self.streams[step.lane];
+            let lane = step.lane;
+            let is_launch = matches!(step.work, Work::Launch { .. });
+            if is_launch {
+                self.time(Mark::Before(current))?;
+            }
             for &awaited in &self.program.waits_of(self.iteration)[current] {
                 if let Some(event) = &self.events[awaited as usize] {
-                    self.backend.wait(stream, event)?;
+                    self.backend.wait(&self.streams[lane], event)?;
                 }
             }
-            let base = self.backend.address(&self.arena);
+            self.time(if is_launch { Mark::After(current) } else { Mark::Before(current) })?;
+            let (backend, on) = (&self.backend, (lane, &self.streams[lane]));
+            let base = backend.address(&self.arena);
             match step.work {
                 Work::Launch { .. } => return Ok(Some(current)),
-                Work::Out { from, to, bytes } => self.copy_out(stream, base + from, to, bytes)?,
-                Work::In { from, to, bytes } => self.copy_in(stream, from, base + to, bytes)?,
-                Work::Move { from, to, bytes } => self.backend.copy_within(stream, base + from, base + to, bytes)?,
+                Work::Out { from, to, bytes } => self.tier.copy_out(backend, on, base + from, to, bytes)?,
+                Work::In { from, to, bytes } => self.tier.copy_in(backend, on, from, base + to, bytes)?,
+                Work::Move { from, to, bytes } => {
+                    backend.copy_within(on.1, base + from, base + to, bytes)?;
+                }
             }
+            self.time(Mark::After(current))?;
             self.record(current)?;
         }
         Ok(None)
@@ -218,18 +284,77 @@ impl<B: Backend> Runtime<B> {
         self.backend.record(event, &self.streams[self.program.steps[step].lane])
     }
 
-    fn copy_out(&self, stream: &B::Stream, from: u64, to: HostPlace, bytes: u64) -> Result<()> {
-        let pool = self.pool(to, bytes)?;
-        self.backend.copy_out(stream, from, (pool, to.at), bytes)
+    /// Records an event of the iteration that is timed, if this is it.
+    fn time(&self, mark: Mark) -> Result<()> {
+        let Some(timers) = self.timers.as_ref().filter(|timers| timers.iteration == self.iteration) else {
+            return Ok(());
+        };
+        let (event, lane) = match mark {
+            Mark::Begin => (Some(&timers.begin), COMPUTE),
+            Mark::End(lane) => (Some(&timers.ends[lane]), lane),
+            Mark::Before(step) => {
+                (timers.steps[step].as_ref().map(|[before, _]| before), self.program.steps[step].lane)
+            }
+            Mark::After(step) => (timers.steps[step].as_ref().map(|[_, after]| after), self.program.steps[step].lane),
+        };
+        event.map_or(Ok(()), |event| self.backend.record(event, &self.streams[lane]))
     }
 
-    fn copy_in(&self, stream: &B::Stream, from: HostPlace, to: u64, bytes: u64) -> Result<()> {
-        let pool = self.pool(from, bytes)?;
-        self.backend.copy_in(stream, (pool, from.at), to, bytes)
+    /// Has the next iteration timed, by itself: what is under way is waited for.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] within an iteration; what the backend tells.
+    pub fn measure(&mut self) -> Result<()> {
+        if self.state != State::Idle {
+            return Err(Error::Interrupted);
+        }
+        self.finish()?;
+        let event = || self.backend.event(true);
+        let waits = self.program.waits_of(self.iteration);
+        let step = |(step, waits): (&Step, &Vec<u32>)| {
+            let is_timed = !matches!(step.work, Work::Launch { .. }) || !waits.is_empty();
+            is_timed.then(|| Ok([event()?, event()?])).transpose()
+        };
+        let steps = self.program.steps.iter().zip(waits).map(step).collect::<Result<_>>()?;
+        let (begin, ends) = (event()?, [event()?, event()?, event()?]);
+        self.timers = Some(Timers { begin, ends, steps, iteration: self.iteration });
+        Ok(())
     }
 
-    fn pool(&self, place: HostPlace, bytes: u64) -> Result<&B::Pinned> {
-        self.pools[place.pool].as_ref().ok_or(Error::OutOfRange { address: place.at, bytes })
+    /// What the iteration took that was begun after [`measure`](Self::measure). Waits until it is done.
+    ///
+    /// # Errors
+    /// [`Error::NotTimedYet`] if there was none; what the backend tells.
+    pub fn measured(&mut self) -> Result<Measured> {
+        let timers = self.timers.as_ref().filter(|timers| timers.iteration < self.iteration);
+        let timers = timers.ok_or(Error::NotTimedYet)?;
+        self.finish()?;
+        let simulated = &self.program.simulated;
+        let mut measured = Measured { simulated_ns: simulated.run.time_ns, ..Measured::default() };
+        for end in &timers.ends {
+            measured.time_ns = measured.time_ns.max(self.backend.elapsed_ns(&timers.begin, end)?);
+        }
+        let end = self.program.rows;
+        for ((step, events), &simulated_ns) in self.program.steps.iter().zip(&timers.steps).zip(&simulated.ns) {
+            let took = events.as_ref().map(|[from, to]| self.backend.elapsed_ns(from, to)).transpose()?;
+            let (row, ns) = (step.row, took.unwrap_or(0.0));
+            let (direction, bytes) = match step.work {
+                Work::Launch { op, .. } => {
+                    if took.is_some() || simulated_ns > 0.0 {
+                        measured.stalls.push(Stall { row, op, ns, simulated_ns });
+                    }
+                    continue;
+                }
+                Work::Out { bytes, .. } => (Direction::Out, bytes),
+                Work::In { bytes, .. } => (Direction::In, bytes),
+                Work::Move { .. } => continue,
+            };
+            // What moves between iterations is not in the schedule.
+            if row < end {
+                measured.copies.push(CopyTime { row, direction, bytes, ns, simulated_ns });
+            }
+        }
+        Ok(measured)
     }
 
     /// Waits until everything is done that the streams were given.
@@ -237,6 +362,11 @@ impl<B: Backend> Runtime<B> {
     /// # Errors
     /// What the backend tells.
     pub fn finish(&self) -> Result<()> {
+        self.drain()?;
+        self.tier.check()
+    }
+
+    fn drain(&self) -> Result<()> {
         for (event, stream) in self.ends.iter().zip(&self.streams) {
             self.backend.record(event, stream)?;
         }
@@ -250,7 +380,9 @@ impl<B: Backend> Runtime<B> {
     /// What the backend tells; a device that is lost stays lost.
     pub fn restart(&mut self) -> Result<()> {
         self.state = State::Broken;
-        self.finish()?;
+        // What the file met is over with the iteration; what the device met is not.
+        self.drain()?;
+        self.tier.forgive();
         (self.iteration, self.position, self.state) = (0, 0, State::Idle);
         Ok(())
     }
@@ -267,13 +399,14 @@ impl<B: Backend> Runtime<B> {
             self.write_device(offset, content)?;
         }
         if let Some(place) = home.on_host {
-            self.host_bytes(place, home.bytes)?.copy_from_slice(content);
+            // SAFETY: all streams are done.
+            unsafe { self.tier.store(&self.backend, place, content) }?;
         }
         match home.after {
             Residence::Device(offset) if home.on_device.is_none() => self.write_device(offset, content),
             Residence::Host(place) if home.on_host.is_none() => {
-                self.host_bytes(place, home.bytes)?.copy_from_slice(content);
-                Ok(())
+                // SAFETY: all streams are done.
+                unsafe { self.tier.store(&self.backend, place, content) }
             }
             _ => Ok(()),
         }
@@ -287,10 +420,8 @@ impl<B: Backend> Runtime<B> {
         let home = self.home(block, content.len())?;
         self.finish()?;
         match home.after {
-            Residence::Host(place) => {
-                content.copy_from_slice(self.host_bytes(place, home.bytes)?);
-                Ok(())
-            }
+            // SAFETY: all streams are done.
+            Residence::Host(place) => unsafe { self.tier.load(&self.backend, place, content) },
             Residence::Device(offset) => {
                 let base = self.backend.address(&self.arena) + offset;
                 let staged = self.staging();
@@ -325,14 +456,6 @@ impl<B: Backend> Runtime<B> {
 
     fn staging(&self) -> PinnedBytes {
         self.backend.pinned(&self.staging)
-    }
-
-    /// The copy of a block on the host, when nothing is under way.
-    fn host_bytes(&mut self, place: HostPlace, bytes: u64) -> Result<&mut [u8]> {
-        let pinned = self.backend.pinned(self.pool(place, bytes)?);
-        // SAFETY: the callers have waited for all streams, and the pool is this runtime's alone.
-        let slice = unsafe { pinned.slice(place.at, bytes) };
-        slice.ok_or(Error::OutOfRange { address: place.at, bytes })
     }
 
     fn home(&self, block: u32, bytes: usize) -> Result<Home> {

@@ -69,6 +69,7 @@ fn without_any_of_its_waits_a_program_is_wrong() {
         // The waits of the first iteration, and those of one of which nothing changes any more.
         let waits: Vec<usize> = (0..program.wait_count(0)).chain(first..first + program.wait_count(2)).collect();
         assert!(waits.len() > 20, "{}", waits.len());
+        assert_eq!(without_wait(&trace, &program, usize::MAX, 4), (false, false));
         let found: Vec<_> = waits.iter().map(|&wait| without_wait(&trace, &program, wait, 4)).collect();
         let data = found.iter().filter(|(_, data)| *data).count();
         println!("{percent} %: {} waits, {data} seen in data", waits.len());

@@ -59,8 +59,8 @@ fn again(test: &str, folder: &Path, settings: &[(&str, String)]) -> Left {
         .envs(settings.iter().map(|(name, value)| (name, value)))
         .output()
         .unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{settings:?}: {}", String::from_utf8_lossy(&text));
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{settings:?}: {}", String::from_utf8_lossy(&said));
     let count = std::fs::read_to_string(count).unwrap();
     let numbers: Vec<u64> = count.split_whitespace().map(|n| n.parse().unwrap()).collect();
     Left { calls: numbers[0], in_use: numbers[1], bytes: numbers[2] }
@@ -103,12 +103,10 @@ fn a_call_that_fails_is_an_error_and_nothing_is_left() {
     if is_child() {
         let expected: u32 = std::env::var(ERROR).unwrap().parse().unwrap();
         let call: u32 = std::env::var(CALL).unwrap().parse().unwrap();
-        let error = match train() {
-            Err(error) => error,
+        let Err(error) = train() else {
             // The questions whether memory can be put behind addresses: if not, it is allocated whole.
-            Ok(()) => {
-                return assert!(matches!(call, 6 | 7) && expected < 700, "nobody noticed that call {call} failed");
-            }
+            assert!(matches!(call, 6 | 7) && expected < 700, "nobody noticed that call {call} failed");
+            return;
         };
         let right = match &error {
             Error::OutOfMemory { .. } => expected == 2,

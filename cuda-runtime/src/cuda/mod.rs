@@ -35,6 +35,9 @@ const HOST_PORTABLE: u32 = 1;
 const HOST_WRITE_COMBINED: u32 = 4;
 const GRANULARITY_RECOMMENDED: u32 = 1;
 
+/// How many backends there have been.
+static BACKENDS: AtomicU64 = AtomicU64::new(0);
+
 struct Shared {
     driver: &'static Driver,
     device: CUdevice,
@@ -58,14 +61,14 @@ pub struct CudaBackend {
 /// A stream on a GPU.
 pub struct Stream {
     shared: Arc<Shared>,
-    stream: CUstream,
+    raw: CUstream,
     owned: bool,
 }
 
 /// An event on a GPU.
 pub struct Event {
     shared: Arc<Shared>,
-    event: CUevent,
+    raw: CUevent,
     timed: bool,
 }
 
@@ -124,7 +127,6 @@ impl CudaBackend {
         let mut context: CUcontext = std::ptr::null_mut();
         // SAFETY: as above.
         check("cuDevicePrimaryCtxRetain", unsafe { (functions.context_retain)(&raw mut context, device) })?;
-        static BACKENDS: AtomicU64 = AtomicU64::new(0);
         let mut shared = Shared {
             driver,
             device,
@@ -150,7 +152,7 @@ impl CudaBackend {
     /// It is a stream of this device's primary context, and lives as long as what is returned.
     #[must_use]
     pub unsafe fn borrow_stream(&self, stream: CUstream) -> Stream {
-        Stream { shared: self.shared.clone(), stream, owned: false }
+        Stream { shared: self.shared.clone(), raw: stream, owned: false }
     }
 }
 
@@ -158,7 +160,7 @@ impl Stream {
     /// What the driver calls it, to launch kernels on.
     #[must_use]
     pub const fn raw(&self) -> CUstream {
-        self.stream
+        self.raw
     }
 }
 
@@ -365,7 +367,7 @@ impl Backend for CudaBackend {
         // SAFETY: the pointer is to a handle that is written.
         let code = unsafe { (shared.driver.functions.stream_create)(&raw mut stream, STREAM_NON_BLOCKING) };
         check("cuStreamCreate", code)?;
-        Ok(Stream { shared: shared.clone(), stream, owned: true })
+        Ok(Stream { shared: shared.clone(), raw: stream, owned: true })
     }
 
     fn event(&self, timed: bool) -> Result<Event> {
@@ -375,25 +377,25 @@ impl Backend for CudaBackend {
         let flags = if timed { EVENT_WITH_TIME } else { EVENT_WITHOUT_TIME };
         // SAFETY: the pointer is to a handle that is written.
         check("cuEventCreate", unsafe { (shared.driver.functions.event_create)(&raw mut event, flags) })?;
-        Ok(Event { shared: shared.clone(), event, timed })
+        Ok(Event { shared: shared.clone(), raw: event, timed })
     }
 
     fn record(&self, event: &Event, stream: &Stream) -> Result<()> {
         let _current = self.shared.current()?;
         // SAFETY: both handles live.
-        check("cuEventRecord", unsafe { (self.shared.driver.functions.event_record)(event.event, stream.stream) })
+        check("cuEventRecord", unsafe { (self.shared.driver.functions.event_record)(event.raw, stream.raw) })
     }
 
     fn wait(&self, stream: &Stream, event: &Event) -> Result<()> {
         let _current = self.shared.current()?;
         // SAFETY: both handles live.
-        check("cuStreamWaitEvent", unsafe { (self.shared.driver.functions.stream_wait)(stream.stream, event.event, 0) })
+        check("cuStreamWaitEvent", unsafe { (self.shared.driver.functions.stream_wait)(stream.raw, event.raw, 0) })
     }
 
     fn synchronize(&self, event: &Event) -> Result<()> {
         let _current = self.shared.current()?;
         // SAFETY: the handle lives.
-        check("cuEventSynchronize", unsafe { (self.shared.driver.functions.event_synchronize)(event.event) })
+        check("cuEventSynchronize", unsafe { (self.shared.driver.functions.event_synchronize)(event.raw) })
     }
 
     fn elapsed_ns(&self, from: &Event, to: &Event) -> Result<f64> {
@@ -403,7 +405,7 @@ impl Backend for CudaBackend {
         let _current = self.shared.current()?;
         let mut ms = 0.0;
         // SAFETY: the pointer is to a number that is written, and both handles live.
-        let code = unsafe { (self.shared.driver.functions.event_elapsed)(&raw mut ms, from.event, to.event) };
+        let code = unsafe { (self.shared.driver.functions.event_elapsed)(&raw mut ms, from.raw, to.raw) };
         check("cuEventElapsedTime", code).map(|()| f64::from(ms) * 1e6)
     }
 
@@ -412,7 +414,7 @@ impl Backend for CudaBackend {
         let _current = self.shared.current()?;
         // SAFETY: the range lies within pinned memory; the device checks its own addresses, and who holds the memory
         // waits for the stream before it is given back.
-        let code = unsafe { (self.shared.driver.functions.copy_out)(to, from, len, stream.stream) };
+        let code = unsafe { (self.shared.driver.functions.copy_out)(to, from, len, stream.raw) };
         check("cuMemcpyDtoHAsync", code)
     }
 
@@ -420,7 +422,7 @@ impl Backend for CudaBackend {
         let (from, len) = from.range(at, bytes)?;
         let _current = self.shared.current()?;
         // SAFETY: as above.
-        let code = unsafe { (self.shared.driver.functions.copy_in)(to, from, len, stream.stream) };
+        let code = unsafe { (self.shared.driver.functions.copy_in)(to, from, len, stream.raw) };
         check("cuMemcpyHtoDAsync", code)
     }
 
@@ -428,7 +430,7 @@ impl Backend for CudaBackend {
         let len = size(bytes, Memory::Device)?;
         let _current = self.shared.current()?;
         // SAFETY: the device checks its addresses.
-        let code = unsafe { (self.shared.driver.functions.copy_within)(to, from, len, stream.stream) };
+        let code = unsafe { (self.shared.driver.functions.copy_within)(to, from, len, stream.raw) };
         check("cuMemcpyDtoDAsync", code)
     }
 
@@ -438,7 +440,7 @@ impl Backend for CudaBackend {
         let _current = self.shared.current()?;
         let number = calls::keep(self.shared.number, call);
         // SAFETY: the function takes any number, and knows those that are kept.
-        let outcome = check("cuLaunchHostFunc", unsafe { launch(stream.stream, Some(calls::made), number) });
+        let outcome = check("cuLaunchHostFunc", unsafe { launch(stream.raw, Some(calls::made), number) });
         if outcome.is_err() {
             drop(calls::take(number));
         }
@@ -464,7 +466,7 @@ impl Drop for Stream {
             && let Ok(_current) = self.shared.current()
         {
             // SAFETY: it was made here, and is destroyed once; what it was given is still done.
-            let _ = unsafe { (self.shared.driver.functions.stream_destroy)(self.stream) };
+            let _ = unsafe { (self.shared.driver.functions.stream_destroy)(self.raw) };
         }
     }
 }
@@ -473,7 +475,7 @@ impl Drop for Event {
     fn drop(&mut self) {
         if let Ok(_current) = self.shared.current() {
             // SAFETY: it was made here, and is destroyed once.
-            let _ = unsafe { (self.shared.driver.functions.event_destroy)(self.event) };
+            let _ = unsafe { (self.shared.driver.functions.event_destroy)(self.raw) };
         }
     }
 }

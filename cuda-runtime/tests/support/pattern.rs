@@ -148,16 +148,13 @@ pub(crate) fn slices(operands: &[Operand], address: impl Fn(&Operand) -> u64) ->
         .iter()
         .map(|o| {
             let (address, bytes) = (address(o), o.bytes);
-            match merged.iter().position(|m| (m.address, m.bytes) == (address, bytes)) {
-                Some(known) => {
-                    merged[known].write |= o.write;
-                    known
-                }
-                None => {
-                    merged.push(host::Operand { address, bytes, write: o.write });
-                    merged.len() - 1
-                }
-            }
+            let known = merged.iter().position(|m| (m.address, m.bytes) == (address, bytes));
+            let slice = known.unwrap_or_else(|| {
+                merged.push(host::Operand { address, bytes, write: false });
+                merged.len() - 1
+            });
+            merged[slice].write |= o.write;
+            slice
         })
         .collect();
     (merged, slice_of)

@@ -1,0 +1,218 @@
+//! What an iteration took, beside what the simulation of its schedule says.
+
+use sublet_core::simulate::{Device, Run, Timing};
+use sublet_core::trace::{Event, Op, Row};
+
+/// Which way a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// To the host.
+    Out,
+    /// To the device.
+    In,
+}
+
+/// A copy that was timed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CopyTime {
+    /// Its row in the rewritten trace.
+    pub row: u32,
+    /// Which way it goes.
+    pub direction: Direction,
+    /// How long it is, in bytes.
+    pub bytes: u64,
+    /// How long it took, in ns.
+    pub ns: f64,
+    /// How long it takes in the simulation, in ns.
+    pub simulated_ns: f64,
+}
+
+/// How long compute stood still before an operator.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stall {
+    /// The row of its first access in the rewritten trace.
+    pub row: u32,
+    /// The operator.
+    pub op: Op,
+    /// How long, in ns.
+    pub ns: f64,
+    /// How long it does in the simulation, in ns: for this operator, and for what is freed since the one before.
+    pub simulated_ns: f64,
+}
+
+/// An iteration that was timed.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Measured {
+    /// From its begin until all streams were done, in ns.
+    pub time_ns: f64,
+    /// The same in the simulation, in ns.
+    pub simulated_ns: f64,
+    /// The copies of the schedule, in its order.
+    pub copies: Vec<CopyTime>,
+    /// The operators that wait, or do so in the simulation.
+    pub stalls: Vec<Stall>,
+}
+
+impl Measured {
+    /// How long compute stood still, in ns.
+    #[must_use]
+    pub fn stalled_ns(&self) -> f64 {
+        self.stalls.iter().fold(0.0, |sum, stall| sum + stall.ns)
+    }
+
+    /// The same in the simulation, in ns.
+    #[must_use]
+    pub fn simulated_stalled_ns(&self) -> f64 {
+        self.stalls.iter().fold(0.0, |sum, stall| sum + stall.simulated_ns)
+    }
+
+    /// The links, from the copies: the bandwidths and the one latency by which the times of all copies are met best, in
+    /// the least squares of relative errors. Where all copies have one size a latency cannot be told from bandwidth, and
+    /// is 0. None unless there were copies both ways. Host capacity and what else is no time are those of `like`.
+    #[must_use]
+    pub fn device(&self, like: &Device) -> Option<Device> {
+        let [latency, out, back] = least_squares(&self.copies)?;
+        let device = Device {
+            out_bandwidth: 1e9 / out,
+            in_bandwidth: 1e9 / back,
+            out_latency: latency,
+            in_latency: latency,
+            ..*like
+        };
+        device.is_sound().then_some(device)
+    }
+}
+
+/// A device as the file that `sublet fit --device FILE` reads; its latency is the mean of both.
+///
+/// ```
+/// use sublet_core::simulate::Device;
+/// let text = sublet_cuda::measure::device_file(&Device::symmetric(12e9));
+/// assert_eq!(text, "out_bytes_per_s,in_bytes_per_s,latency_ns\n12000000000,12000000000,10000\n");
+/// ```
+#[must_use]
+pub fn device_file(device: &Device) -> String {
+    let Device { out_bandwidth, in_bandwidth, out_latency, in_latency, host_capacity, .. } = *device;
+    let latency = f64::midpoint(out_latency, in_latency);
+    let (name, bytes) = host_capacity.map_or_else(Default::default, |bytes| (",host_bytes", format!(",{bytes}")));
+    format!(
+        "out_bytes_per_s,in_bytes_per_s,latency_ns{name}\n{out_bandwidth:.0},{in_bandwidth:.0},{latency:.0}{bytes}\n"
+    )
+}
+
+/// Latency in ns, and ns for each byte out and in, of copies both ways.
+#[expect(clippy::cast_precision_loss, reason = "times")]
+fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
+    // Each copy says latency + bytes · ns per byte = ns, divided by its ns.
+    let row = |copy: &CopyTime| {
+        let bytes = copy.bytes as f64;
+        let (out, back) = if copy.direction == Direction::Out { (bytes, 0.0) } else { (0.0, bytes) };
+        [1.0, out, back].map(|x| x / copy.ns)
+    };
+    let rows: Vec<[f64; 3]> = copies.iter().filter(|copy| copy.ns > 0.0 && copy.bytes > 0).map(row).collect();
+    let without_latency = || {
+        let per_byte = |i: usize| {
+            let (sum, squares) = rows.iter().fold((0.0, 0.0), |(s, q), r| (s + r[i], q + r[i] * r[i]));
+            (squares > 0.0).then(|| sum / squares)
+        };
+        Some([0.0, per_byte(1)?, per_byte(2)?])
+    };
+    let [_, out, back] = without_latency()?;
+    // Bytes in units of the slopes that there would be without latency, so that the equations are near each other in size.
+    let scale = [copies.iter().map(|copy| copy.ns).fold(f64::INFINITY, f64::min), out, back];
+    let mut normal = [[0.0; 4]; 3];
+    for r in &rows {
+        for i in 0..3 {
+            for j in 0..3 {
+                normal[i][j] += r[i] * scale[i] * r[j] * scale[j];
+            }
+            normal[i][3] += r[i] * scale[i];
+        }
+    }
+    let solved = solve(normal).map(|x| [x[0] * scale[0], x[1] * scale[1], x[2] * scale[2]]);
+    solved.filter(|x| x[0] >= 0.0 && x[1] > 0.0 && x[2] > 0.0).or_else(without_latency)
+}
+
+/// Gauss's elimination; none where the equations do not tell.
+fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
+    for i in 0..3 {
+        let pivot = (i..3).max_by(|&p, &q| a[p][i].abs().total_cmp(&a[q][i].abs()))?;
+        a.swap(i, pivot);
+        if a[i][i].abs() < 1e-9 {
+            return None;
+        }
+        for k in 0..3 {
+            if k != i {
+                let (factor, row) = (a[k][i] / a[i][i], a[i]);
+                for (x, y) in a[k].iter_mut().zip(row).skip(i) {
+                    *x -= factor * y;
+                }
+            }
+        }
+    }
+    Some(std::array::from_fn(|i| a[i][3] / a[i][i]))
+}
+
+/// What the simulation says of a program's steps.
+#[derive(Clone, Debug)]
+pub(crate) struct Simulated {
+    pub(crate) run: Run,
+    /// By step: how long a copy takes, or compute stands still before a launch.
+    pub(crate) ns: Vec<f64>,
+}
+
+impl Simulated {
+    /// `steps` are the rows of the steps, with whether they are launches.
+    pub(crate) fn new(run: &Run, rows: &[Row], timings: &[Timing], steps: impl Iterator<Item = (u32, bool)>) -> Self {
+        // Until the first row that no step has counted.
+        let mut counted = 0;
+        let ns = steps
+            .map(|(row, is_launch)| {
+                let row = row as usize;
+                if !is_launch {
+                    return timings.get(row).map_or(0.0, |t| t.end - t.begin);
+                }
+                let since = rows.iter().zip(timings).take(row + 1).skip(counted);
+                counted = row + 1;
+                let still = |(r, t): (&Row, &Timing)| match r.event {
+                    Event::SwapOut | Event::SwapIn => 0.0,
+                    _ => t.begin - t.reached,
+                };
+                since.map(still).sum()
+            })
+            .collect();
+        Self { run: *run, ns }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(direction: Direction, bytes: u64, ns: f64) -> CopyTime {
+        CopyTime { row: 0, direction, bytes, ns, simulated_ns: 0.0 }
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-6 * b
+    }
+
+    #[test]
+    fn links_are_found_from_copies() {
+        let like = Device { host_capacity: Some(7), ..Device::symmetric(1.0) };
+        let of = |sizes: &[u32]| {
+            let out = sizes.iter().map(|&b| copy(Direction::Out, b.into(), 8_000.0 + f64::from(b) * 0.1));
+            let back = sizes.iter().map(|&b| copy(Direction::In, 2 * u64::from(b), 8_000.0 + f64::from(b) * 0.4));
+            Measured { copies: out.chain(back).collect(), ..Measured::default() }
+        };
+        let device = of(&[1 << 12, 1 << 20, 3 << 20, 1 << 26]).device(&like).unwrap();
+        assert!(near(device.out_bandwidth, 1e10) && near(device.in_bandwidth, 5e9), "{device:?}");
+        assert!(near(device.out_latency, 8_000.0) && device.host_capacity == Some(7), "{device:?}");
+        // Copies of one size each way tell three unknowns by two numbers.
+        let device = of(&[1 << 20]).device(&like).unwrap();
+        assert!(device.out_latency == 0.0 && near(device.out_ns(1 << 20), 8_000.0 + f64::from(1 << 20) * 0.1));
+        let mut one_way = of(&[1 << 20]);
+        one_way.copies.truncate(1);
+        assert_eq!(one_way.device(&like), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! A network that trains by a plan learns the same, to the bit.
+
+#[path = "support/convnet/mod.rs"]
+mod convnet;
+mod support;
+
+use std::time::Duration;
+
+use convnet::ConvNet;
+use support::hooked::{Fate, Hooked, Kind};
+
+use sublet_core::simulate::Device;
+use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
+use sublet_cuda::{ALIGNMENT, Program, Runtime};
+
+const ITERATIONS: u64 = 100;
+
+fn network() -> ConvNet {
+    ConvNet::new(&[8, 8, 8, 8, 16, 16], &[3])
+}
+
+fn program(network: &ConvNet, percent: u64) -> Program {
+    let trace = network.trace();
+    let limit = trace.peak() * percent / 100;
+    trace
+        .fit(limit, Device::symmetric(12e9), |schedule| Program::new(&trace.recorded(), schedule, ALIGNMENT).unwrap())
+        .unwrap()
+}
+
+fn host(mode: Mode) -> HostBackend {
+    HostBackend::new(Options { races: true, ..Options::new(mode, 1 << 30) })
+}
+
+#[test]
+fn weights_are_equal_to_the_bit_whatever_the_memory() {
+    let network = network();
+    let unplanned = network.train(ITERATIONS);
+    let mean = |losses: &[f32]| losses.iter().sum::<f32>() / 10.0;
+    let (first, last) = (mean(&unplanned.losses[..10]), mean(&unplanned.losses[90..]));
+    println!("loss {first} at first, {last} at last");
+    assert!(last < first / 4.0, "it does not learn: {first} {last}");
+    let threads = Mode::Threads { paced: false, delays: Some((1, Duration::from_micros(20))) };
+    for percent in [100, 70, 50] {
+        let program = program(&network, percent);
+        assert!(program.arena_bytes() <= network.trace().peak() * percent / 100);
+        println!("{percent} %: {} bytes, {} on the host", program.arena_bytes(), program.host_bytes());
+        for mode in [Mode::Ordered(Order::Random(percent)), threads] {
+            if percent < 100 {
+                assert!(program.host_bytes() > 0);
+            }
+            let host = host(mode);
+            let mut runtime = Runtime::new(host.clone(), program.clone()).unwrap();
+            let (faults, weights) = network.train_on(&mut runtime, &unplanned).unwrap();
+            assert!(faults.is_empty(), "{percent} %, {mode:?}: {} faults, {}", faults.len(), faults[0]);
+            assert!(weights == unplanned.weights, "{percent} %, {mode:?}");
+            assert_eq!(host.races(), []);
+            drop(runtime);
+            assert_eq!(host.in_use(), InUse::default());
+        }
+    }
+}
+
+#[test]
+fn without_one_of_its_waits_it_learns_something_else() {
+    let network = network();
+    let unplanned = network.train(4);
+    let program = program(&network, 50);
+    let first = program.wait_count(0) + program.wait_count(1);
+    let (mut seen, mut other_weights) = (0, 0);
+    let waits = program.wait_count(2);
+    let with_all = Runtime::new(host(Mode::Ordered(Order::Time)), program.clone());
+    assert_eq!(network.train_on(&mut with_all.unwrap(), &unplanned), Ok((vec![], unplanned.weights.clone())));
+    for wait in first..first + waits {
+        let (mut found, mut differ) = (false, false);
+        for order in [Order::Last(0), Order::Last(1), Order::Last(2)] {
+            let host = host(Mode::Ordered(order));
+            let mut calls = 0;
+            let hooked = Hooked::new(host.clone(), move |kind| {
+                calls += usize::from(kind == Kind::Wait);
+                if kind == Kind::Wait && calls - 1 == wait { Fate::LeftOut } else { Fate::Made }
+            });
+            let mut runtime = Runtime::new(hooked, program.clone()).unwrap();
+            let (faults, weights) = network.train_on(&mut runtime, &unplanned).unwrap();
+            assert!(!host.races().is_empty(), "wait {wait}");
+            found |= !faults.is_empty();
+            differ |= weights != unplanned.weights;
+            if found && differ {
+                break;
+            }
+        }
+        seen += usize::from(found);
+        other_weights += usize::from(differ);
+    }
+    println!("{waits} waits: without one, {seen} times a block is wrong, {other_weights} times the weights are");
+    assert!(other_weights * 2 > waits, "{other_weights} of {waits}");
+}
