@@ -42,8 +42,8 @@ fn again(test: &str, settings: &[(&str, &str)]) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]).env("LD_LIBRARY_PATH", folder).env(CHILD, "1");
     let output = command.envs(settings.iter().copied()).output().unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{settings:?}: {}", String::from_utf8_lossy(&text));
+    let printed = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{settings:?}: {}", String::from_utf8_lossy(&printed));
 }
 
 fn is_child() -> bool {
