@@ -6,12 +6,13 @@
 #   ./ci.sh readme     the commands of README.md, exactly as printed there, but for the tests, which are the above
 #   ./ci.sh embedded   firmware on an emulated Cortex-M prints the host's plan; core's tests on 64-bit Arm
 #   ./ci.sh no_panic   no function of the C library for firmware reaches a panic; their code sizes
+#   ./ci.sh kernels    the committed PTX is what clang 14 makes of the kernels, and assembles for the GPUs from 2017 on
 #   ./ci.sh fuzz       each fuzz target for SUBLET_FUZZ_SECONDS (60), with the nightly toolchain
 #   ./ci.sh tools      installs what the tests use beside Rust: Chromium, solvers, C tools, emulators, frameworks
 #   ./ci.sh all        everything above but fuzzing and the tools
 #
 #   ./ci.sh install PREFIX    builds the C library and installs it with its headers, for pkg-config and CMake,
-#                             on Linux; DESTDIR is put in front of PREFIX
+#                             on Linux; DESTDIR is put in front of PREFIX; SUBLET_FEATURES=cuda for PyTorch's memory
 #
 # Tests use these variables where they are set, and say what they skip where they are not:
 #   SUBLET_DATA        folder of the larger corpus: traces/, minimalloc/, idealloc/, examples/
@@ -31,6 +32,7 @@ tests="cargo test --workspace --locked"
 check() {
     cargo fmt --all --check
     cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo clippy -p sublet-ffi --all-targets --features cuda --locked -- -D warnings
     cargo clippy -p sublet-ffi --lib --no-default-features --profile firmware --locked -- -D warnings
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 }
@@ -43,6 +45,7 @@ test_all() {
     log=$(mktemp)
     local status=0
     $tests -- --show-output 2>&1 | tee "$log" || status=$?
+    cargo test -p sublet-ffi --lib --features cuda --locked -- torch --show-output 2>&1 | tee -a "$log" || status=$?
     echo
     echo "Skipped:"
     grep -hi '^skipped:' "$log" || echo "nothing"
@@ -114,6 +117,25 @@ no_panic() {
     return "$failed"
 }
 
+# Every kernel is compiled anew and compared; the assembler of CUDA then takes it for Volta, Orin and Hopper, and tells
+# what it needs: a spill would be traffic that the kernels do not count with.
+kernels() {
+    local out=$PWD/target/kernels ptxas name arch
+    mkdir -p "$out"
+    ptxas=$(echo "$oracles"/lib/python*/site-packages/nvidia/cuda_nvcc/bin/ptxas)
+    for kernel in cuda-runtime/kernels/*.cu; do
+        name=$(basename "$kernel" .cu)
+        cuda-runtime/kernels/build.sh "$name.cu" "$out/$name.ptx"
+        cmp "$out/$name.ptx" "cuda-runtime/kernels/$name.ptx"
+        for arch in sm_70 sm_87 sm_90; do
+            "$ptxas" -v --warn-on-spills -Werror -arch="$arch" "$out/$name.ptx" -o "$out/$name.$arch.cubin" \
+                2> "$out/$name.$arch.log" || { cat "$out/$name.$arch.log"; return 1; }
+            sed -n "s/.*Used \([0-9]*\) registers.*/\1/p" "$out/$name.$arch.log" | sort -n |
+                awk -v on="$name on $arch" '{ most = $1 } END { print on ": " NR " kernels, at most " most " registers" }'
+        done
+    done
+}
+
 # The nightly toolchain and cargo-fuzz, where they are missing.
 fuzz_tools() {
     rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
@@ -149,6 +171,7 @@ fuzz() {
 packages() {
     local wanted=(
         chromium:chromium chromedriver:chromium-driver
+        clang++-14:clang-14
         c++:gcc,g++,libc6-dev make:make cmake:cmake pkg-config:pkg-config valgrind:valgrind
         /usr/include/torch/csrc/api/include/torch/torch.h:libtorch-dev
         /usr/include/opencv4/opencv2/dnn.hpp:libopencv-dnn-dev
@@ -175,7 +198,8 @@ tools() {
     if [ ! -x "$oracles/bin/python" ]; then
         python3 -m venv "$oracles"
     fi
-    "$oracles/bin/pip" install --quiet --disable-pip-version-check highspy ortools
+    # The assembler of CUDA 12: that of CUDA 13 does not know Volta any more.
+    "$oracles/bin/pip" install --quiet --disable-pip-version-check highspy ortools nvidia-cuda-nvcc-cu12==12.9.86
 }
 
 install_library() {
@@ -186,10 +210,10 @@ install_library() {
     local series=$so
     if [ "$so" = 0 ]; then series=${version%.*}; fi
 
-    cargo build --release --locked -p sublet-ffi
+    cargo build --release --locked -p sublet-ffi ${SUBLET_FEATURES:+--features "$SUBLET_FEATURES"}
     local built=${CARGO_TARGET_DIR:-target}/release to=${DESTDIR:-}$prefix
     install -d "$to/include" "$to/lib/pkgconfig" "$to/lib/cmake/sublet"
-    install -m 644 include/sublet.h include/sublet.hpp "$to/include"
+    install -m 644 include/sublet.h include/sublet.hpp include/sublet_torch.h "$to/include"
     install -m 644 "$built/libsublet.a" "$to/lib"
     install -m 755 "$built/libsublet.so" "$to/lib/libsublet.so.$version"
     ln -sf "libsublet.so.$version" "$to/lib/libsublet.so.$so"
@@ -209,6 +233,7 @@ case "${1:-all}" in
     readme) readme ;;
     embedded) embedded ;;
     no_panic) no_panic ;;
+    kernels) kernels ;;
     fuzz) fuzz ;;
     tools) tools ;;
     install) install_library "${2:?install needs a PREFIX}" ;;
@@ -217,6 +242,7 @@ case "${1:-all}" in
         readme
         embedded
         no_panic
+        kernels
         test_all
         ;;
     *)

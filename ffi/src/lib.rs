@@ -58,6 +58,9 @@ pub mod replay;
 
 pub mod pool;
 
+#[cfg(feature = "cuda")]
+pub mod torch;
+
 /// `core` reaches no panic; the language asks for a handler all the same.
 ///
 /// `ci.sh no_panic` builds with `prove_no_panic`: then the handler calls what nobody defines, and a function that reaches

@@ -351,6 +351,13 @@ impl<'a> Allocator<'a> {
         }
     }
 
+    /// The part of the range that the plan in use has for itself, empty without one. An address in it is one of the plan;
+    /// all others are the pool's, those too that a plan gave out before it was given up.
+    #[must_use]
+    pub const fn arena(&self) -> core::ops::Range<u64> {
+        self.arena..self.arena + self.arena_len
+    }
+
     /// What it has done.
     #[must_use]
     pub const fn statistics(&self) -> Statistics {
@@ -539,6 +546,7 @@ mod tests {
         for _ in 0..2 {
             allocator.begin_iteration();
             let address = allocator.malloc(64).unwrap();
+            assert_eq!(allocator.arena().contains(&address), allocator.statistics().plans > 0);
             assert_eq!(allocator.malloc(0), Err(Error::ZeroSize { block: 0 }));
             assert!(matches!(allocator.malloc(u64::MAX), Err(Error::OutOfMemory { .. })));
             allocator.free(address).unwrap();

@@ -1,0 +1,55 @@
+//! Functions of the CUDA driver by name: a driver that is missing, or too old for one, is an error and not the end.
+//!
+//! What they return is a number here, and no enumeration: a newer driver has errors that this program has not heard of.
+
+use std::ffi::c_uint;
+use std::sync::OnceLock;
+
+use cudarc::driver::sys;
+
+use crate::{Error, Result};
+
+/// A function of the driver's library.
+///
+/// # Safety
+/// `F` is a pointer to functions of the type that the one of this name has.
+pub(crate) unsafe fn function<F: Copy>(name: &'static str) -> Result<F> {
+    static PRESENT: OnceLock<bool> = OnceLock::new();
+    // SAFETY: loading the driver's library runs its initialisation, as every use of CUDA does.
+    if !*PRESENT.get_or_init(|| unsafe { sys::is_culib_present() }) {
+        return Err(Error::NoDriver);
+    }
+    // SAFETY: the library is there, so that this does not panic; the caller vouches for the type.
+    let symbol = unsafe { sys::culib().get::<F>(name.as_bytes()) };
+    symbol.map(|symbol| *symbol).map_err(|_| Error::MissingSymbol { name })
+}
+
+/// What a function has returned, as a result.
+pub(crate) const fn done(call: &'static str, code: c_uint) -> Result<()> {
+    match code {
+        0 => Ok(()),
+        code => Err(Error::Driver { call, code }),
+    }
+}
+
+/// A struct of functions of the driver: each field is a function, by its name in the library.
+macro_rules! functions {
+    ($(#[$about:meta])* $table:ident { $($field:ident: $name:literal ($($argument:ty),*);)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy)]
+        struct $table {
+            $($field: unsafe extern "C" fn($($argument),*) -> std::ffi::c_uint,)*
+        }
+
+        impl $table {
+            fn load() -> $crate::Result<Self> {
+                Ok(Self {
+                    // SAFETY: the types are those of cuda.h.
+                    $($field: unsafe { $crate::driver::function($name)? },)*
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use functions;

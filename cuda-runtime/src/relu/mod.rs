@@ -1,0 +1,130 @@
+//! ReLU and leaky ReLU that keep one bit of each element for the way back.
+//!
+//! Problem: the gradient of an activation needs to know on which side of zero each element was. Frameworks keep the
+//! activation for it; a bit is 1/32 of that in f32, 1/16 in f16 and bf16, and lets the activation's memory go, or be
+//! written over.
+//!
+//! Papers: Jin et al. 2018 (Layrub), section 4.2, with a byte for each element; Jain et al. 2018 (Gist), with a bit.
+//!
+//! **Mask.** The bit of element i is bit i mod 32 of word i / 32, words little-endian; the bits after the last element
+//! are 0. It is the same on the host and on a GPU.
+//!
+//! **Values** are those of PyTorch, whose operations have no mask, in sign, rounding and for what is not a number:
+//!
+//! | | forward | bit | backward |
+//! | - | - | - | - |
+//! | ReLU | `x < 0 ? 0 : x` | `!(x <= 0)` | `bit ? dy : 0` |
+//! | leaky | `x > 0 ? x : x * slope` | `x > 0` | `bit ? dy : dy * slope` |
+//!
+//! - `relu` is `clamp_min(x, 0)`: a NaN stays the NaN that it is, and −0.0 stays −0.0
+//!   (`aten/src/ATen/native/cuda/TensorCompare.cu`, `launch_clamp_scalar`, and the CPU kernels; before it compared first,
+//!   PyTorch's CUDA kernel took a maximum, and gave +0.0).
+//! - Its gradient is `threshold_backward(dy, y, 0)`, `y <= 0 ? 0 : dy`: a NaN lets it through, both zeros stop it, and
+//!   what is stopped is +0.0 whatever `dy` is, NaN and infinity too (`ActivationThresholdKernel.cu`).
+//! - `leaky_relu` multiplies everything that is not above 0 (`ActivationLeakyReluKernel.cu`): −0.0 gives −0.0 where the
+//!   slope is positive, −∞ with the slope 0 gives NaN, so that a slope of 0 is not ReLU, and the gradient of a NaN is
+//!   `dy * slope`. The product of 16-bit formats is rounded twice, to f32 and then to the format.
+//! - A NaN that has been multiplied is a NaN; which one is left to the processor, as it is there.
+//!
+//! In place PyTorch finds the side in `y`, and refuses negative slopes for that; with the bit of `x` they are fine.
+//!
+//! Cost: one pass over the data. Limits: elements are contiguous; `x` and `y` are the same memory or share none.
+
+pub mod cpu;
+pub mod gpu;
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// What is below 0 becomes 0.
+    Relu,
+    /// What is not above 0 is multiplied by this slope.
+    Leaky(f32),
+}
+
+/// How elements are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// IEEE binary32.
+    F32,
+    /// IEEE binary16.
+    F16,
+    /// The upper half of a binary32.
+    Bf16,
+}
+
+impl Format {
+    /// Bytes of an element.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+}
+
+/// What is wrong with a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The result is to have as many elements as the input.
+    Length {
+        /// Elements of the input.
+        needed: usize,
+        /// Elements of the result.
+        got: usize,
+    },
+    /// The mask is shorter than [`mask_words`] says.
+    Mask {
+        /// Words that the elements need.
+        needed: usize,
+        /// Words that there are.
+        got: usize,
+    },
+    /// An operand's address is no multiple of its elements' size.
+    Misaligned {
+        /// The address.
+        address: u64,
+        /// What it is to be a multiple of.
+        alignment: u64,
+    },
+    /// Two operands share memory, and are not the same elements.
+    Overlap {
+        /// Where the second of them begins.
+        address: u64,
+    },
+    /// There are more elements than a launch can have.
+    TooLong {
+        /// How many.
+        elements: u64,
+    },
+    /// The CUDA driver has not done its part.
+    Driver(crate::Error),
+}
+
+impl From<crate::Error> for Error {
+    fn from(error: crate::Error) -> Self {
+        Self::Driver(error)
+    }
+}
+
+impl core::fmt::Display for Error {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Length { needed, got } => write!(f, "the result has {got} elements, the input {needed}"),
+            Self::Mask { needed, got } => write!(f, "the mask has {got} words and needs {needed}"),
+            Self::Misaligned { address, alignment } => write!(f, "{address:#x} is no multiple of {alignment}"),
+            Self::Overlap { address } => write!(f, "two operands share memory at {address:#x}"),
+            Self::TooLong { elements } => write!(f, "{elements} elements are too many for a launch"),
+            Self::Driver(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// The 32-bit words of the mask of so many elements.
+#[must_use]
+pub const fn mask_words(elements: usize) -> usize {
+    elements.div_ceil(32)
+}

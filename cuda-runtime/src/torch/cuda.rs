@@ -1,0 +1,214 @@
+//! The driver of one device: stream-ordered allocations from a pool of its own.
+//!
+//! Where the device has no such pools (old Jetsons), allocations are plain, and what is freed waits for its stream.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationType,
+    CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUstream,
+};
+
+use super::{Driver, Stream};
+use crate::driver::{self, done};
+use crate::{Error, Memory, MemoryInfo, Result};
+
+driver::functions! {
+    /// What every driver has.
+    Functions {
+        init: "cuInit" (c_uint);
+        count: "cuDeviceGetCount" (*mut c_int);
+        device: "cuDeviceGet" (*mut CUdevice, c_int);
+        attribute: "cuDeviceGetAttribute" (*mut c_int, CUdevice_attribute, CUdevice);
+        retain: "cuDevicePrimaryCtxRetain" (*mut CUcontext, CUdevice);
+        push: "cuCtxPushCurrent_v2" (CUcontext);
+        pop: "cuCtxPopCurrent_v2" (*mut CUcontext);
+        synchronize: "cuStreamSynchronize" (CUstream);
+        memory: "cuMemGetInfo_v2" (*mut usize, *mut usize);
+        alloc: "cuMemAlloc_v2" (*mut CUdeviceptr, usize);
+        free: "cuMemFree_v2" (CUdeviceptr);
+    }
+}
+
+driver::functions! {
+    /// What drivers from CUDA 11.2 on have beside.
+    PoolFunctions {
+        create: "cuMemPoolCreate" (*mut CUmemoryPool, *const CUmemPoolProps);
+        set: "cuMemPoolSetAttribute" (CUmemoryPool, CUmemPool_attribute, *mut c_void);
+        get: "cuMemPoolGetAttribute" (CUmemoryPool, CUmemPool_attribute, *mut c_void);
+        trim: "cuMemPoolTrimTo" (CUmemoryPool, usize);
+        alloc: "cuMemAllocFromPoolAsync" (*mut CUdeviceptr, usize, CUmemoryPool, CUstream);
+        free: "cuMemFreeAsync" (CUdeviceptr, CUstream);
+    }
+}
+
+/// Stream-ordered allocations.
+struct Pool {
+    functions: PoolFunctions,
+    pool: CUmemoryPool,
+}
+
+/// A device of the CUDA driver, in its primary context, which PyTorch uses too. Both stay until the process ends.
+pub struct Cuda {
+    functions: Functions,
+    context: CUcontext,
+    pool: Option<Pool>,
+    /// Of plain allocations: the bytes of each, of all, and the most so far.
+    plain: (std::collections::HashMap<u64, u64>, u64, u64),
+}
+
+// SAFETY: handles of the driver, which any thread may use.
+unsafe impl Send for Cuda {}
+
+/// The stream as a handle.
+const fn stream_of(stream: Stream) -> CUstream {
+    ptr::without_provenance_mut(stream)
+}
+
+impl Cuda {
+    /// The device of this number.
+    ///
+    /// # Errors
+    /// [`Error::NoDriver`], [`Error::MissingSymbol`], [`Error::NoDevice`], [`Error::Driver`].
+    pub fn open(device: i32) -> Result<Self> {
+        let functions = Functions::load()?;
+        let (mut count, mut handle, mut pools, mut context) = (0, 0, 0, ptr::null_mut());
+        // SAFETY: this call, and those below, write what they say to the places that they are given.
+        done("cuInit", unsafe { (functions.init)(0) })?;
+        // SAFETY: as above.
+        done("cuDeviceGetCount", unsafe { (functions.count)(&raw mut count) })?;
+        if !(0..count).contains(&device) {
+            let (ordinal, count) = (device.cast_unsigned(), count.cast_unsigned());
+            return Err(Error::NoDevice { ordinal, count });
+        }
+        // SAFETY: as above.
+        done("cuDeviceGet", unsafe { (functions.device)(&raw mut handle, device) })?;
+        // SAFETY: as above.
+        done("cuDevicePrimaryCtxRetain", unsafe { (functions.retain)(&raw mut context, handle) })?;
+        let supported = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
+        // SAFETY: as above. A driver that does not know the question has no pools.
+        let asked = done("cuDeviceGetAttribute", unsafe { (functions.attribute)(&raw mut pools, supported, handle) });
+        let plain = (std::collections::HashMap::new(), 0, 0);
+        let mut opened = Self { functions, context, pool: None, plain };
+        if asked.is_ok() && pools != 0 {
+            opened.pool = Some(opened.within(|_| Pool::new(device))?);
+        }
+        Ok(opened)
+    }
+
+    /// Does something while the device's context is current for this thread.
+    fn within<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        // SAFETY: the context is retained.
+        done("cuCtxPushCurrent", unsafe { (self.functions.push)(self.context) })?;
+        let result = body(self);
+        let mut popped = ptr::null_mut();
+        // SAFETY: what was pushed above.
+        let _ = unsafe { (self.functions.pop)(&raw mut popped) };
+        result
+    }
+}
+
+impl Pool {
+    /// A pool that keeps what is freed until it is asked to give it back.
+    fn new(device: i32) -> Result<Self> {
+        let functions = PoolFunctions::load()?;
+        // SAFETY: a struct of numbers, enumerations that have a variant 0, and a pointer that may be NULL.
+        let mut properties: CUmemPoolProps = unsafe { std::mem::zeroed() };
+        properties.allocType = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.handleTypes = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
+        properties.location = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device };
+        let mut pool = ptr::null_mut();
+        // SAFETY: the properties are a device's, the result is a place for a handle.
+        done("cuMemPoolCreate", unsafe { (functions.create)(&raw mut pool, &raw const properties) })?;
+        let created = Self { functions, pool };
+        let mut kept = u64::MAX;
+        let threshold = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        // SAFETY: this attribute is a 64-bit number.
+        let set = unsafe { (functions.set)(pool, threshold, (&raw mut kept).cast()) };
+        done("cuMemPoolSetAttribute", set)?;
+        Ok(created)
+    }
+
+    fn attribute(&self, attribute: CUmemPool_attribute) -> Result<u64> {
+        let mut value = 0_u64;
+        // SAFETY: the attributes that are asked for here are 64-bit numbers.
+        let got = unsafe { (self.functions.get)(self.pool, attribute, (&raw mut value).cast()) };
+        done("cuMemPoolGetAttribute", got)?;
+        Ok(value)
+    }
+}
+
+impl Driver for Cuda {
+    fn alloc(&mut self, bytes: u64, stream: Stream) -> Result<u64> {
+        let none = Error::OutOfMemory { memory: Memory::Device, bytes };
+        let len = usize::try_from(bytes).map_err(|_| none.clone())?;
+        let mut address = 0;
+        self.within(|this| {
+            let given = match &this.pool {
+                Some(Pool { functions, pool }) => {
+                    // SAFETY: the pool is there; the stream is the caller's word, and of this context.
+                    let given = unsafe { (functions.alloc)(&raw mut address, len, *pool, stream_of(stream)) };
+                    done("cuMemAllocFromPoolAsync", given)
+                }
+                // SAFETY: the context is current.
+                None => done("cuMemAlloc", unsafe { (this.functions.alloc)(&raw mut address, len) }),
+            };
+            given.map_err(|error| if matches!(error, Error::Driver { code: 2, .. }) { none } else { error })?;
+            if this.pool.is_none() {
+                let (each, all, most) = &mut this.plain;
+                each.insert(address, bytes);
+                *all += bytes;
+                *most = (*all).max(*most);
+            }
+            Ok(address)
+        })
+    }
+
+    fn free(&mut self, address: u64, stream: Stream) -> Result<()> {
+        self.within(|this| {
+            let Some(Pool { functions, .. }) = &this.pool else {
+                // SAFETY: the stream is the caller's word.
+                done("cuStreamSynchronize", unsafe { (this.functions.synchronize)(stream_of(stream)) })?;
+                // SAFETY: the caller gives back what `alloc` gave, once.
+                done("cuMemFree", unsafe { (this.functions.free)(address) })?;
+                this.plain.1 -= this.plain.0.remove(&address).unwrap_or(0);
+                return Ok(());
+            };
+            // SAFETY: the caller gives back what `alloc` gave, once; the driver orders it after the stream's work.
+            done("cuMemFreeAsync", unsafe { (functions.free)(address, stream_of(stream)) })
+        })
+    }
+
+    fn synchronize(&mut self, stream: Stream) -> Result<()> {
+        // SAFETY: the stream is the caller's word.
+        self.within(|this| done("cuStreamSynchronize", unsafe { (this.functions.synchronize)(stream_of(stream)) }))
+    }
+
+    fn trim(&mut self) -> Result<()> {
+        self.within(|this| match &this.pool {
+            // SAFETY: the pool is there.
+            Some(Pool { functions, pool }) => done("cuMemPoolTrimTo", unsafe { (functions.trim)(*pool, 0) }),
+            None => Ok(()),
+        })
+    }
+
+    fn reserved(&mut self) -> Result<(u64, u64)> {
+        self.within(|this| match &this.pool {
+            Some(pool) => Ok((
+                pool.attribute(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
+                pool.attribute(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)?,
+            )),
+            None => Ok((this.plain.1, this.plain.2)),
+        })
+    }
+
+    fn memory(&mut self) -> Result<MemoryInfo> {
+        self.within(|this| {
+            let (mut free, mut total) = (0, 0);
+            // SAFETY: two places for numbers.
+            done("cuMemGetInfo", unsafe { (this.functions.memory)(&raw mut free, &raw mut total) })?;
+            Ok(MemoryInfo { free: free as u64, total: total as u64 })
+        })
+    }
+}
