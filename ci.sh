@@ -7,9 +7,10 @@
 #   ./ci.sh embedded   firmware on an emulated Cortex-M prints the host's plan; core's tests on 64-bit Arm
 #   ./ci.sh no_panic   no function of the C library for firmware reaches a panic; their code sizes
 #   ./ci.sh kernels    the committed PTX is what clang 14 makes of the kernels, and assembles for the GPUs from 2017 on
+#   ./ci.sh threads    the runtime's threads under ThreadSanitizer, with the nightly toolchain and its sources
 #   ./ci.sh fuzz       each fuzz target for SUBLET_FUZZ_SECONDS (60), with the nightly toolchain
 #   ./ci.sh tools      installs what the tests use beside Rust: Chromium, solvers, C tools, emulators, frameworks
-#   ./ci.sh all        everything above but fuzzing and the tools
+#   ./ci.sh all        everything above but threads, fuzz and tools
 #
 #   ./ci.sh install PREFIX    builds the C library and installs it with its headers, for pkg-config and CMake,
 #                             on Linux; DESTDIR is put in front of PREFIX; SUBLET_FEATURES=cuda for PyTorch's memory
@@ -136,6 +137,15 @@ kernels() {
     done
 }
 
+# The standard library is built with the sanitizer too: of what it does not see it tells races that are none. Streams that
+# are threads then train and copy, with random delays.
+threads() {
+    rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
+    rustup component add rust-src --toolchain nightly
+    RUSTFLAGS=-Zsanitizer=thread cargo +nightly test --locked -Zbuild-std --target x86_64-unknown-linux-gnu \
+        --target-dir target/threads -p sublet-cuda --test data --test failures --test storage
+}
+
 # The nightly toolchain and cargo-fuzz, where they are missing.
 fuzz_tools() {
     rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
@@ -234,6 +244,7 @@ case "${1:-all}" in
     embedded) embedded ;;
     no_panic) no_panic ;;
     kernels) kernels ;;
+    threads) threads ;;
     fuzz) fuzz ;;
     tools) tools ;;
     install) install_library "${2:?install needs a PREFIX}" ;;

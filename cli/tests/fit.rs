@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
+use sublet_core::simulate::Device;
 use support::{Folder, Ran, folder_from, sublet};
 
 const SKIPPED: &str = "rewritten traces are not held against the judge";
@@ -125,6 +126,11 @@ fn devices() {
     assert_eq!(fit("h200").json()["overhead"], 0.0);
     let slow = folder.file("slow.csv", "out_bytes_per_s,in_bytes_per_s,latency_ns\n1000000000,2000000000,5000\n");
     assert!(fit(&slow).json()["overhead"].as_f64().unwrap() > 0.2);
+    // As the runtime writes what it has measured.
+    let links = Device { in_bandwidth: 2e9, ..Device::symmetric(1e9) };
+    let links = Device { host_capacity: Some(1 << 30), out_latency: 4000.0, in_latency: 6000.0, ..links };
+    let measured = folder.file("measured.csv", &sublet_cuda::measure::device_file(&links));
+    assert_eq!(fit(&measured).json()["overhead"], fit(&slow).json()["overhead"]);
     let none = folder.file("none.csv", "out_bytes_per_s,in_bytes_per_s,latency_ns\n0,1,1\n");
     assert_eq!(fit(&none).status, 2);
     let full = folder
