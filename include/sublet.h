@@ -299,6 +299,23 @@ enum sublet_status
    * A request of `got` bytes is not what the plan expects next, or its place is taken.
    */
   SUBLET_STATUS_NOT_PLANNED = 137,
+  /**
+   * Block `index` has no content of `got` bytes that outlives an iteration.
+   */
+  SUBLET_STATUS_NOT_PERSISTENT = 150,
+  /**
+   * An iteration is under way, or was ended by an error; or it has not been timed yet.
+   */
+  SUBLET_STATUS_INTERRUPTED = 151,
+  /**
+   * The plan keeps `needed` bytes on the host, but host and device share one memory: that frees nothing.
+   */
+  SUBLET_STATUS_HOST_IS_DEVICE = 152,
+  /**
+   * The file system refuses, with the error number `got`: to open a file past the page cache, to make it long enough,
+   * to read or to write it.
+   */
+  SUBLET_STATUS_STORAGE = 153,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

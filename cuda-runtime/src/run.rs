@@ -135,15 +135,14 @@ impl<B: Backend> Runtime<B> {
         Self::with(backend, program, compute, tier)
     }
 
-    /// Reserves what the program needs; copies go to a file.
+    /// Reserves what the program needs, with a stream to compute on; copies go to a file.
     ///
     /// # Errors
     /// [`Error::Storage`] if the disk has not enough room; [`Error::OutOfMemory`]; what else the backend tells.
     #[cfg(target_os = "linux")]
-    pub fn with_storage(backend: B, program: Program, storage: Storage) -> Result<Self> {
-        let stream = backend.stream()?;
+    pub fn with_storage(backend: B, program: Program, compute: B::Stream, storage: Storage) -> Result<Self> {
         let tier = Tier::storage(&backend, storage, program.host)?;
-        Self::with(backend, program, stream, tier)
+        Self::with(backend, program, compute, tier)
     }
 
     fn with(backend: B, program: Program, compute: B::Stream, tier: Tier<B>) -> Result<Self> {
@@ -173,6 +172,18 @@ impl<B: Backend> Runtime<B> {
     #[must_use]
     pub const fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// The stream of the launches.
+    #[must_use]
+    pub const fn compute(&self) -> &B::Stream {
+        &self.streams[COMPUTE]
+    }
+
+    /// Where the arena begins on the device, and how many bytes it has.
+    #[must_use]
+    pub fn arena(&self) -> (u64, u64) {
+        (self.backend.address(&self.arena), self.backend.size(&self.arena))
     }
 
     /// The backend.

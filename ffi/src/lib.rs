@@ -58,6 +58,8 @@ pub mod replay;
 
 pub mod pool;
 
+#[cfg(all(feature = "cuda", target_os = "linux"))]
+pub mod runtime;
 #[cfg(feature = "cuda")]
 pub mod torch;
 

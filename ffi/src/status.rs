@@ -130,6 +130,16 @@ pub enum sublet_status {
     Unavailable = 136,
     /// A request of `got` bytes is not what the plan expects next, or its place is taken.
     NotPlanned = 137,
+
+    /// Block `index` has no content of `got` bytes that outlives an iteration.
+    NotPersistent = 150,
+    /// An iteration is under way, or was ended by an error; or it has not been timed yet.
+    Interrupted = 151,
+    /// The plan keeps `needed` bytes on the host, but host and device share one memory: that frees nothing.
+    HostIsDevice = 152,
+    /// The file system refuses, with the error number `got`: to open a file past the page cache, to make it long enough,
+    /// to read or to write it.
+    Storage = 153,
 }
 
 use sublet_status as S;
@@ -146,7 +156,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status with its words.
-const WORDS: [(S, &CStr); 57] = [
+const WORDS: [(S, &CStr); 61] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -204,4 +214,8 @@ const WORDS: [(S, &CStr); 57] = [
     (S::NoRawMemory, c"there is no memory for the range or the bookkeeping"),
     (S::Unavailable, c"not without the standard library"),
     (S::NotPlanned, c"the plan does not expect this request"),
+    (S::NotPersistent, c"the block has no such content that outlives an iteration"),
+    (S::Interrupted, c"an iteration is under way, or was ended by an error"),
+    (S::HostIsDevice, c"host and device share one memory: copies free nothing"),
+    (S::Storage, c"the file system refuses"),
 ];
