@@ -129,7 +129,7 @@ fn devices() {
     // As the runtime writes what it has measured.
     let links = Device { in_bandwidth: 2e9, ..Device::symmetric(1e9) };
     let links = Device { host_capacity: Some(1 << 30), out_latency: 4000.0, in_latency: 6000.0, ..links };
-    let measured = folder.file("measured.csv", &sublet_cuda::measure::device_file(&links));
+    let measured = folder.file("measured.csv", sublet_cuda::measure::device_file(&links));
     assert_eq!(fit(&measured).json()["overhead"], fit(&slow).json()["overhead"]);
     let none = folder.file("none.csv", "out_bytes_per_s,in_bytes_per_s,latency_ns\n0,1,1\n");
     assert_eq!(fit(&none).status, 2);
