@@ -42,6 +42,8 @@ pub mod verify;
 
 pub mod trace;
 
+pub mod operator;
+
 pub mod simulate;
 
 pub mod schedule;

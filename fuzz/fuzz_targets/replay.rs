@@ -221,7 +221,7 @@ fn record(steps: &[Step]) {
     let mut expected = Vec::new();
     let mut interrupted = false;
     for (time, &step) in (0u64..).zip(steps) {
-        let mut call = |recorder: &mut Recorder<'_>| match step {
+        let mut call = |recorder: &mut Recorder<&mut [Row]>| match step {
             Step::Malloc(bytes) => recorder.malloc(time, bytes).map(|block| live.push((bytes, block))),
             Step::Free(which) if !live.is_empty() => {
                 let at = usize::from(which) % live.len();
