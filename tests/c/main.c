@@ -19,6 +19,7 @@ int main(void) {
     test_verify();
     test_trace();
     test_schedule();
+    test_operator();
     test_fit();
     test_allocator();
     test_recorder();
