@@ -1040,7 +1040,8 @@ typedef struct sublet_fitted {
 } sublet_fitted;
 
 /**
- * Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it.
+ * Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it, and it
+ * may not call the allocator that it serves; nor may sublet_raw_free.
  */
 typedef void *(*sublet_raw_alloc)(void *context, size_t bytes, size_t alignment);
 
@@ -1062,7 +1063,7 @@ typedef struct sublet_allocator_params {
    */
   uint32_t solver;
   /**
-   * Bytes of the range whose addresses are handed out.
+   * Bytes of the range whose addresses are handed out; with `alloc`, of the first such range.
    */
   uint64_t capacity;
   /**
@@ -1082,11 +1083,14 @@ typedef struct sublet_allocator_params {
    */
   void *range;
   /**
-   * Gives the range where there is none; NULL is the system's memory.
+   * Gives the range where there is none, and more wherever a request or a plan does not fit: up to 64 at once, of a
+   * quarter of what there is already and at least 1 MiB, or as little as is needed if it gives NULL for that.
+   * NULL is the system's memory for the first range, and never another.
    */
   sublet_raw_alloc alloc;
   /**
-   * Takes it back in sublet_allocator_destroy; given if and only if `alloc` is.
+   * Takes ranges back in which nothing lives any more: before more is asked for, after eight iterations in which they
+   * were not used, and in sublet_allocator_destroy. Given if and only if `alloc` is.
    */
   sublet_raw_free free;
   /**
@@ -1132,9 +1136,13 @@ typedef struct sublet_statistics {
    */
   uint64_t fallback_peak;
   /**
-   * The highest offset in the range that was in use so far, in bytes.
+   * The highest offset in the range that was in use so far, in bytes; of several ranges, the most of all together.
    */
   uint64_t footprint;
+  /**
+   * Bytes of the ranges that there are now.
+   */
+  uint64_t held;
   /**
    * A sublet_state.
    */
@@ -1495,7 +1503,7 @@ sublet_status sublet_allocator_create(const struct sublet_allocator_params *para
                                       struct sublet_error *error);
 
 /**
- * Gives back what an allocator has: its range, if it is not the caller's, and its bookkeeping memory. Addresses that it
+ * Gives back what an allocator has: its ranges that are not the caller's, and its bookkeeping memory. Addresses that it
  * has handed out are no longer. No other thread may be using it. NULL is nothing.
  */
 void sublet_allocator_destroy(struct sublet_allocator *allocator);
@@ -1503,7 +1511,7 @@ void sublet_allocator_destroy(struct sublet_allocator *allocator);
 /**
  * Memory of `bytes` bytes, which no other live block shares; 0 bytes are NULL. O(1) while the plan is followed.
  *
- * SUBLET_STATUS_OUT_OF_MEMORY: no hole of the range is large enough.
+ * SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough, and there is no other range to be had.
  */
 SUBLET_MUST_USE
 sublet_status sublet_malloc(struct sublet_allocator *allocator,
@@ -1527,7 +1535,8 @@ sublet_status sublet_iteration_begin(struct sublet_allocator *allocator, struct 
  * The iteration ends. If there is no plan, or it was not served as planned, the next one is planned within this call.
  *
  * A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the iteration
- * had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the arena.
+ * had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the
+ * arena, and there is no other range to be had.
  */
 sublet_status sublet_iteration_end(struct sublet_allocator *allocator, struct sublet_error *error);
 
