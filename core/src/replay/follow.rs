@@ -230,11 +230,11 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Serves the next request. `tag` comes back with the free. O(1) amortised.
+    /// Serves the next request; one of no bytes is never planned. `tag` comes back with the free. O(1) amortised.
     #[inline]
     pub fn malloc(&mut self, bytes: u64, tag: u32) -> Answer {
         // A request outside the plan and the one after the last have size 0 here.
-        if bytes <= self.requests[self.next][1] { self.take(tag) } else { self.search(bytes, tag) }
+        if bytes.wrapping_sub(1) < self.requests[self.next][1] { self.take(tag) } else { self.search(bytes, tag) }
     }
 
     /// Frees the block at this offset from the start of the arena; its tag. O(1) expected.
@@ -506,6 +506,21 @@ mod tests {
         assert_eq!(replay.malloc(8, 0), Answer::Placed(0));
         assert_eq!(replay.malloc(16, 0), Answer::Missed, "the first is late");
         assert!(!replay.restart());
+    }
+
+    #[test]
+    fn no_bytes_are_never_planned() {
+        for outside in [&[][..], &[Block::new(0, 9, 32)]] {
+            let (mut replay, _) = replay(&[], outside, 0);
+            for _ in 0..3 {
+                assert_eq!(replay.malloc(0, 0), Answer::Missed);
+            }
+        }
+        let (mut replay, _) = replay(&[Block::new(0, 2, 8)], &[], 0);
+        assert_eq!(replay.malloc(0, 0), Answer::Missed);
+        assert_eq!(replay.malloc(8, 0), Answer::Placed(0));
+        assert_eq!(replay.malloc(0, 0), Answer::Missed);
+        assert_eq!(replay.malloc(0, 0), Answer::Missed);
     }
 
     #[test]
