@@ -90,7 +90,7 @@ fuzz_target!(|input: Input| {
         if let (Ok(least_load), true) = (least_load, on_time) {
             // The bound is a real number, rounded.
             let rounding = run.peak_load >> 40;
-            assert!(least_load <= run.peak_load + rounding, "{least_load} without overhead, but {run:?}");
+            assert!(least_load <= run.peak_load.saturating_add(rounding), "{least_load} without overhead, but {run:?}");
         }
         (rewritten, offsets, schedule.plan().peak())
     });
