@@ -62,7 +62,7 @@ pub(crate) fn recorder(h: &mut Hostile<'_, '_>) {
         let error = told.pointer();
         let to = h.handle(recorder);
         let late = h.seldom(12);
-        let now = if late { h.number() } else { time + 1 };
+        let now = if late { h.number() } else { time.saturating_add(1) };
         let block = if h.seldom(8) { h.number() as u32 } else { h.u.int_in_range(0..=blocks).unwrap_or(0) };
         // SAFETY: what the pointers point to is there, or they are what has to be refused.
         let status = unsafe {
