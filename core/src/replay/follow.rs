@@ -308,7 +308,8 @@ impl<'a> Replay<'a> {
     }
 
     /// Places the request that comes next, if nothing overdue is in its place.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {
         let [offset, size, link] = self.requests[self.next];
         self.next += 1;
