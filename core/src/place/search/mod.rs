@@ -36,6 +36,7 @@
 //! a trail of 128 n entries; a descent that needs a longer one is given up.
 
 mod heap;
+mod nogood;
 mod order;
 mod state;
 #[cfg(test)]
