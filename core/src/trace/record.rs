@@ -160,7 +160,10 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         let Some((front, _)) = parts.filter(|(_, back)| !back.is_empty()) else {
             return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: self.len + 1, got });
         };
-        front.copy_from_slice(self.rows());
+        // Not copy_from_slice, which panics where the lengths differ.
+        for (to, from) in front.iter_mut().zip(self.rows()) {
+            *to = *from;
+        }
         let Self { len, blocks, ops, op, interrupted, .. } = *self;
         Ok(Recorder { rows: larger, len, blocks, ops, op, interrupted })
     }
