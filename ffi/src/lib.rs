@@ -42,6 +42,8 @@ pub mod verify;
 
 pub mod trace;
 
+pub mod graph;
+
 pub mod simulate;
 
 pub mod schedule;
