@@ -563,6 +563,35 @@ typedef uint32_t sublet_state;
 #endif // __cplusplus
 
 /**
+ * How long the memory of a tensor is needed.
+ */
+enum sublet_storage
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * From the operator that produces it to its last reader; from the beginning if no operator produces it.
+   */
+  SUBLET_STORAGE_TRANSIENT = 0,
+  /**
+   * From the operator that produces it, or the beginning, to the end of the iteration: inputs and results.
+   */
+  SUBLET_STORAGE_ITERATION = 1,
+  /**
+   * Always: parameters and their state.
+   */
+  SUBLET_STORAGE_PERSISTENT = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_storage sublet_storage;
+#else
+typedef uint32_t sublet_storage;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * An allocator that learns. All threads may use it at once, but for sublet_allocator_destroy.
  *
  * What follows one thread's iteration is one stream of requests: threads that allocate side by side in an order that

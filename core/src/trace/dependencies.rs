@@ -76,6 +76,11 @@ impl<'a> Dependencies<'a> {
         self.len[tensor]
     }
 
+    /// The nodes that read or write a tensor, in the order of the list.
+    pub(crate) fn users_of(&self, tensor: u32) -> impl Iterator<Item = u32> {
+        self.entries(tensor).map(|i| self.accesses[i][0])
+    }
+
     /// The node that writes a tensor of an iteration without reading it.
     pub(crate) fn producer(&self, tensor: u32) -> Option<u32> {
         self.entries(tensor).find(|&i| self.accesses[i][1] == WRITE).map(|i| self.accesses[i][0])
