@@ -1367,6 +1367,62 @@ sublet_status sublet_graph_rows(const struct sublet_tensor *tensors,
                                 struct sublet_error *error);
 
 /**
+ * The workspace that sublet_parallel_lifetimes and sublet_longest_paths need for so many tensors, operators and
+ * operands. Linear.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_parallel_workspace(size_t tensor_count,
+                                        size_t node_count,
+                                        size_t operand_count,
+                                        struct sublet_layout *layout,
+                                        struct sublet_error *error);
+
+/**
+ * Writes lifetimes under which blocks may share memory in every order and overlap of operators that the dependencies
+ * of a graph and its streams allow. Steps are places in the order in which sublet_graph_rows runs the operators. The
+ * graph is told as there, and blocks have the numbers that they have there, which `names`, which may be NULL, receives.
+ * O(edges * operators / 64).
+ *
+ * `streams`, one for each operator, tells on which it runs, after those before it in the order; an operator whose number
+ * is not below node_count, and all if `streams` is NULL, run whenever their dependencies allow. `blocks` and `names`
+ * have room for `capacity`; tensor_count + node_count are always enough. `block_count` receives how many there are, and
+ * may be NULL.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_parallel_lifetimes(const struct sublet_tensor *tensors,
+                                        size_t tensor_count,
+                                        const struct sublet_node *nodes,
+                                        size_t node_count,
+                                        const uint32_t *operands,
+                                        size_t operand_count,
+                                        const uint32_t *streams,
+                                        void *workspace,
+                                        size_t workspace_size,
+                                        struct sublet_block *blocks,
+                                        struct sublet_stay *names,
+                                        size_t capacity,
+                                        size_t *block_count,
+                                        struct sublet_error *error);
+
+/**
+ * Puts the operators of a graph on at most `path_count` streams, one number for each in `streams`: those of the longest
+ * path, by their times, on stream 0, those of the longest path of what is left on stream 1, and so on; what is left at
+ * last shares the last stream. O(path_count * edges).
+ */
+SUBLET_MUST_USE
+sublet_status sublet_longest_paths(const struct sublet_tensor *tensors,
+                                   size_t tensor_count,
+                                   const struct sublet_node *nodes,
+                                   size_t node_count,
+                                   const uint32_t *operands,
+                                   size_t operand_count,
+                                   uint32_t path_count,
+                                   void *workspace,
+                                   size_t workspace_size,
+                                   uint32_t *streams,
+                                   struct sublet_error *error);
+
+/**
  * The workspace that sublet_simulate needs for so many rows and block numbers. Linear.
  */
 SUBLET_MUST_USE

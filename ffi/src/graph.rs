@@ -60,7 +60,7 @@ const STORAGES: [(sublet_storage, Storage); 3] = [
 ];
 
 /// Tensors as `core` has them.
-fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [Tensor], Failure> {
+pub(crate) fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [Tensor], Failure> {
     room.slice(given.len(), |i| {
         let tensor = given.get(i).ok_or(Failure::of(S::Unnamed))?;
         let index = u32::try_from(i).unwrap_or(u32::MAX);
@@ -74,7 +74,11 @@ fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [
 }
 
 /// Operators as `core` has them, with their parts of the operands.
-fn nodes<'a>(room: &mut Room<'a>, given: &[sublet_node], operands: &'a [u32]) -> Result<&'a mut [Node<'a>], Failure> {
+pub(crate) fn nodes<'a>(
+    room: &mut Room<'a>,
+    given: &[sublet_node],
+    operands: &'a [u32],
+) -> Result<&'a mut [Node<'a>], Failure> {
     let mut rest = operands;
     let mut cut = |n: u32, i: usize| {
         let n = usize::try_from(n).unwrap_or(usize::MAX);

@@ -44,6 +44,8 @@ pub mod trace;
 
 pub mod graph;
 
+pub mod parallel;
+
 pub mod simulate;
 
 pub mod schedule;

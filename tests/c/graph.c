@@ -52,7 +52,50 @@ static void every_fault_has_its_status(void *workspace, size_t size) {
                             &error));
 }
 
+/* Two branches, a -> b and c: in the order of the list, a is done when c begins; on two streams it may not be. */
+static void branches_may_run_at_the_same_time(void) {
+    const sublet_tensor four[4] = {{.bytes = 8}, {.bytes = 8}, {.bytes = 8}, {.bytes = 8}};
+    const sublet_node three[3] = {
+        {.input_count = 1, .output_count = 1},
+        {.input_count = 1, .output_count = 1},
+        {.input_count = 1, .output_count = 1},
+    };
+    const uint32_t used[] = {0, 1, 1, 2, 0, 3};
+    sublet_layout layout;
+    WORKS(sublet_parallel_workspace(4, 3, 6, &layout, &error));
+    void *workspace = lend(layout);
+    size_t size = layout.size, count = 0;
+    sublet_block blocks[4];
+    sublet_stay names[4];
+    WORKS(sublet_parallel_lifetimes(four, 4, three, 3, used, 6, NULL, workspace, size, blocks, names, 4, &count, &error));
+    CHECK(count == 4 && blocks[1].end > blocks[3].start && names[3].block == 3);
+    uint32_t streams[3] = {9, 9, 9};
+    WORKS(sublet_longest_paths(four, 4, three, 3, used, 6, 2, workspace, size, streams, &error));
+    CHECK(streams[0] == 0 && streams[1] == 0 && streams[2] == 1);
+    WORKS(sublet_longest_paths(four, 4, three, 3, used, 6, 1, workspace, size, streams, &error));
+    CHECK(streams[0] == 0 && streams[1] == 0 && streams[2] == 0);
+    WORKS(sublet_parallel_lifetimes(four, 4, three, 3, used, 6, streams, workspace, size, blocks, NULL, 4, NULL, &error));
+    CHECK(blocks[1].start == 0 && blocks[1].end == 2 && blocks[3].start == 2 && blocks[3].end == 3);
+
+    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 9, 4, 3,
+          sublet_parallel_lifetimes(four, 4, three, 3, used, 6, NULL, workspace, size, blocks, names, 3, NULL, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 9, 0, 0,
+          sublet_parallel_lifetimes(four, 4, three, 3, used, 6, NULL, workspace, size, NULL, names, 4, NULL, &error));
+    FAILS(SUBLET_STATUS_OPERANDS, 2, 1, 0,
+          sublet_parallel_lifetimes(four, 4, three, 3, used, 5, NULL, workspace, size, blocks, names, 4, NULL, &error));
+    FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 7, size, size - 1,
+          sublet_parallel_lifetimes(four, 4, three, 3, used, 6, NULL, workspace, size - 1, blocks, names, 4, NULL,
+                                    &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 9, 0, 0,
+          sublet_longest_paths(four, 4, three, 3, used, 6, 2, workspace, size, NULL, &error));
+    FAILS(SUBLET_STATUS_OPERANDS, 3, 0, 6,
+          sublet_longest_paths(four, 4, (sublet_node[3]){{0}}, 3, used, 6, 2, workspace, size, streams, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 3, 0, 0, sublet_parallel_workspace(1, 1, 1, NULL, &error));
+    free(workspace);
+}
+
 void test_graph(void) {
+    branches_may_run_at_the_same_time();
     sublet_layout layout;
     WORKS(sublet_graph_rows_workspace(TENSORS, NODES, OPERANDS, &layout, &error));
     void *workspace = lend(layout);

@@ -425,7 +425,6 @@ mod tests {
                 blocks.map(|b| (b.start, b.end))
             })
         };
-        // The last branch uses nothing of the others: beginnings are extended as well as ends would be.
         let any = lifetimes(&[], &mut indices).unwrap();
         assert!(any[3].1 > any[6].0 && any[2].1 > any[4].0);
         let one = lifetimes(&[0; 6], &mut indices).unwrap();
