@@ -73,6 +73,9 @@ fn a_thousand_layers_take_what_chen_et_al_say() {
     let network = ResNet { depth: 1001, ..ResNet::default() }.build(&setting(32, 8 << 20)).unwrap();
     let peak = max_load(&network.trace().unwrap().rows);
     assert!((47_000_000_000..50_000_000_000).contains(&peak), "{peak}");
+    let tenths = (peak + 50_000_000) / 100_000_000;
+    let told = format!("{}.{} GB", tenths / 10, tenths % 10);
+    assert!(include_str!("../docs/graphs.md").contains(&told), "{told}");
 }
 
 /// Jin et al. 2018: Caffe keeps data and gradient of convolution, batch norm and the sum, but not of scale and `ReLU`,

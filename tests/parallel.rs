@@ -323,6 +323,7 @@ fn networks_pay_little_for_it() {
         let ratio = parallel as f64 / serial as f64;
         println!("{name}, {streams} streams: {serial} in one order, {parallel} in any, {ratio:.4}");
         assert!((1.0..most).contains(&ratio), "{name}: {ratio}");
+        assert!(include_str!("../docs/graphs.md").contains(&format!(" {ratio:.3} |")), "{name}: {ratio:.3}");
     }
     // One stream is one order: nothing is extended.
     let drawn = Drawn::of(&resnet);

@@ -19,6 +19,15 @@ active,32768,transient
 scores,4,iteration
 ";
 
+#[test]
+fn the_page_about_graphs_has_this_one() {
+    let page = include_str!("../../docs/graphs.md");
+    for file in [OPERATORS, TENSORS] {
+        let lines: String = file.lines().map(|line| format!("    {line}\n")).collect();
+        assert!(page.contains(&lines), "{lines}");
+    }
+}
+
 fn graph(operators: &str, tensors: &str) -> (Folder, String) {
     let folder = Folder::new();
     folder.file("net.tensors.csv", tensors);
