@@ -105,7 +105,7 @@ void test_graph(void) {
     memset(rows, 7, sizeof rows);
     WORKS(sublet_graph_rows(tensors, TENSORS, nodes, NODES, operands, OPERANDS, workspace, size, rows, MOST, &count,
                             &blocks, &error));
-    CHECK(count == 15 && blocks == 5 && rows[count].block == 0x07070707);
+    CHECK(count == 16 && blocks == 5 && rows[count].block == 0x07070707);
     /* What is persistent is there first; then what is given. */
     CHECK(rows[0].event == SUBLET_EVENT_MALLOC && rows[0].block == 1 && rows[0].bytes == 864);
     CHECK(rows[1].block == 0 && rows[2].event == SUBLET_EVENT_WRITE && rows[2].op_kind == SUBLET_OP_KIND_NONE);
@@ -113,11 +113,11 @@ void test_graph(void) {
     CHECK(rows[6].event == SUBLET_EVENT_MALLOC && rows[6].block == 4 && rows[6].bytes == 4096);
     CHECK(rows[10].event == SUBLET_EVENT_FREE && rows[10].block == 0 && rows[10].time_ns == 900);
     CHECK(rows[12].event == SUBLET_EVENT_READ && rows[12].op == 1 && rows[12].op_kind == SUBLET_OP_KIND_FIRST);
-    CHECK(rows[14].event == SUBLET_EVENT_FREE && rows[14].block == 2 && rows[14].time_ns == 1000);
+    CHECK(rows[14].event == SUBLET_EVENT_FREE && rows[14].block == 2 && rows[15].block == 3 && rows[15].time_ns == 1000);
     every_fault_has_its_status(workspace, size);
 
-    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 8, 15, 14,
-          sublet_graph_rows(tensors, TENSORS, nodes, NODES, operands, OPERANDS, workspace, size, rows, 14, NULL, NULL,
+    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 8, 16, 15,
+          sublet_graph_rows(tensors, TENSORS, nodes, NODES, operands, OPERANDS, workspace, size, rows, 15, NULL, NULL,
                             &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0,
           sublet_graph_rows(NULL, TENSORS, nodes, NODES, operands, OPERANDS, workspace, size, rows, MOST, NULL, NULL,

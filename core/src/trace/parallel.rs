@@ -36,7 +36,7 @@ const SLICE: u32 = u64::BITS;
 /// Length of the workspace that [`lifetimes`] needs.
 #[must_use]
 pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
-    let own = WorkspaceLen { words: nodes + 2 * (nodes + 1), indices: 9 * nodes };
+    let own = WorkspaceLen { words: 5 * nodes, indices: 9 * nodes };
     dependencies::workspace(tensors, nodes, operands).and(own)
 }
 
@@ -91,7 +91,11 @@ pub fn lifetimes(
     let found = orders.write(graph, &dependencies, &mut writer, Extend::Nothing)?;
     block::check(writer.blocks.first(writer.len), 1)?;
     let n = count(graph.nodes);
-    let mut loads = [scratch.words(nodes + 1), scratch.words(nodes + 1)];
+    if n == 0 {
+        return Ok(found);
+    }
+    // One more than nodes is enough.
+    let mut loads = [scratch.words(2 * nodes), scratch.words(2 * nodes)];
     for (extend, load) in [Extend::Ends, Extend::Beginnings].into_iter().zip(&mut loads) {
         orders.write(graph, &dependencies, &mut writer, extend)?;
         for i in 0..writer.len {
@@ -410,6 +414,19 @@ mod tests {
         assert_eq!(paths([1, 9, 1, 1, 1, 1], 2), [0, 0, 1, 1, 0, 1]);
         assert_eq!(paths([1, 1, 1, 1, 1, 9], 3), [0, 2, 1, 1, 1, 0]);
         assert_eq!(paths([0; 6], 9), [0, 1, 0, 0, 0, 2]);
+    }
+
+    #[test]
+    fn nothing_takes_no_memory() {
+        let nothing = Graph::default();
+        assert_eq!(workspace(0, 0, 0), WorkspaceLen { words: 0, indices: 0 });
+        assert_eq!(lifetimes(&nothing, &[], Workspace::new(&mut [], &mut []), &mut [], &mut []), Ok(0));
+        let weights = Graph { tensors: &[Tensor { bytes: 3, storage: Storage::Persistent }], nodes: &[] };
+        let (mut blocks, mut names) = ([Block::default()], [Stay::default()]);
+        let mut indices = [0; 2];
+        let lent = Workspace::new(&mut [], &mut indices);
+        assert_eq!(lifetimes(&weights, &[], lent, &mut blocks, &mut names), Ok(1));
+        assert_eq!(blocks, [Block::new(0, 1, 3)]);
     }
 
     #[test]
