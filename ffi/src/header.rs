@@ -82,6 +82,7 @@ fn generated() -> String {
                 "sublet_operator_kind",
                 "sublet_policy",
                 "sublet_state",
+                "sublet_storage",
             ]
             .map(str::to_owned)
             .to_vec(),

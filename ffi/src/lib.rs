@@ -44,6 +44,10 @@ pub mod trace;
 
 pub mod operator;
 
+pub mod graph;
+
+pub mod parallel;
+
 pub mod simulate;
 
 pub mod schedule;
