@@ -164,8 +164,8 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Makes a runtime for a rewritten trace and its offsets, which are verified as by sublet_verify_schedule, for iterations
- * that repeat. `device`, whose simulation is what sublet_runtime_measured compares with, and `params` may be NULL.
+ * Makes a runtime for a rewritten trace and its offsets, which are verified as by sublet_verify_schedule, with what it is
+ * told of operators, for iterations that repeat. `device`, whose simulation is what sublet_runtime_measured compares with, and `params` may be NULL.
  *
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU;
  * SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: plan without
@@ -175,6 +175,8 @@ extern "C" {
 SUBLET_MUST_USE
 sublet_status sublet_runtime_create(const sublet_row *original,
                                     size_t original_count,
+                                    const sublet_operator *operators,
+                                    size_t operator_count,
                                     const sublet_row *rewritten,
                                     size_t rewritten_count,
                                     size_t block_count,

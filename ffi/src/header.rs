@@ -157,9 +157,17 @@ fn generated() -> String {
             ]
             .map(str::to_owned)
             .to_vec(),
-            include: ["sublet_solver", "sublet_event", "sublet_op_kind", "sublet_policy", "sublet_state"]
-                .map(str::to_owned)
-                .to_vec(),
+            include: [
+                "sublet_solver",
+                "sublet_event",
+                "sublet_op_kind",
+                "sublet_operator_kind",
+                "sublet_policy",
+                "sublet_state",
+                "sublet_storage",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
             ..ExportConfig::default()
         },
         ..config()

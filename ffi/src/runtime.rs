@@ -6,11 +6,11 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use std::path::Path;
 
+use sublet_core::Block;
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::{self, Stay};
 use sublet_core::trace::{Op, Recorded};
 use sublet_core::verify::schedule::{self, Room};
-use sublet_core::{Block, Workspace};
 use sublet_cuda::backend::Backend;
 use sublet_cuda::cuda::CudaBackend;
 use sublet_cuda::host::{HostBackend, Mode, Options};
@@ -21,9 +21,11 @@ use crate::arguments::{Arguments, Out, Params, plain};
 use crate::block;
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
+use crate::operator::{self, sublet_operator};
 use crate::simulate::sublet_device;
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, sublet_op_kind, sublet_row};
+use crate::workspace;
 
 /// A plan that runs. One thread uses it at a time.
 pub struct sublet_runtime {
@@ -131,8 +133,8 @@ plain!(sublet_runtime_params, sublet_operand, sublet_launch, sublet_measured);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_runtime_params {}
 
-/// Makes a runtime for a rewritten trace and its offsets, which are verified as by sublet_verify_schedule, for iterations
-/// that repeat. `device`, whose simulation is what sublet_runtime_measured compares with, and `params` may be NULL.
+/// Makes a runtime for a rewritten trace and its offsets, which are verified as by sublet_verify_schedule, with what it is
+/// told of operators, for iterations that repeat. `device`, whose simulation is what sublet_runtime_measured compares with, and `params` may be NULL.
 ///
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU;
 /// SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: plan without
@@ -143,6 +145,8 @@ unsafe impl Params for sublet_runtime_params {}
 pub unsafe extern "C" fn sublet_runtime_create(
     original: *const sublet_row,
     original_count: usize,
+    operators: *const sublet_operator,
+    operator_count: usize,
     rewritten: *const sublet_row,
     rewritten_count: usize,
     block_count: usize,
@@ -156,25 +160,26 @@ pub unsafe extern "C" fn sublet_runtime_create(
     boundary(error, || {
         let mut arguments = Arguments::new();
         // SAFETY: the header asks for pointers that hold what their lengths say.
-        let (original, rewritten, offsets, device, params, to) = unsafe {
+        let (original, operators, rewritten, offsets, device, params, to) = unsafe {
             let original = arguments.input(original, original_count)?;
+            let operators = arguments.input(operators, operator_count)?;
             let rewritten = arguments.input(rewritten, rewritten_count)?;
             arguments.count(block_count)?;
             let offsets = arguments.input(offsets, stay_count)?;
-            let (device, params) = (arguments.params(device)?, arguments.params(params)?);
-            (original, rewritten, offsets, device, params, arguments.result(runtime)?)
+            let (device, params) = (arguments.params(device)?.device(9)?, arguments.params(params)?);
+            (original, operators, rewritten, offsets, device, params, arguments.result(runtime)?)
         };
         if params.on_host > 1 {
-            return Err(Failure::new(S::UnknownValue, 8, 0, params.on_host.into()));
+            return Err(Failure::new(S::UnknownValue, 10, 0, params.on_host.into()));
         }
-        let device: Device = device.into();
-        let program = program((original, rewritten), block_count, offsets, &device, params.alignment)?;
+        let recorded = (original, operators, block_count);
+        let program = program(recorded, rewritten, offsets, &device, params.alignment)?;
         let folder = if params.folder.is_null() {
             None
         } else {
             // SAFETY: the header asks for a string that ends with 0.
             let name = unsafe { CStr::from_ptr(params.folder) };
-            Some(name.to_str().map_err(|_| Failure::new(S::UnknownValue, 8, 0, 0))?)
+            Some(name.to_str().map_err(|_| Failure::new(S::UnknownValue, 10, 0, 0))?)
         };
         let on = if params.on_host == 1 {
             let mode = Mode::Threads { paced: false, delays: None };
@@ -197,31 +202,37 @@ pub unsafe extern "C" fn sublet_runtime_create(
 }
 
 fn program(
-    (original, rewritten): (&[sublet_row], &[sublet_row]),
-    blocks: usize,
+    (original, operators, blocks): (&[sublet_row], &[sublet_operator], usize),
+    rewritten: &[sublet_row],
     offsets: &[u64],
     device: &Device,
     alignment: u64,
 ) -> Result<Program, Failure> {
-    let (original, rewritten) = (trace::owned(original)?, trace::owned(rewritten)?);
-    let stays = liveness::stays(&rewritten);
-    if stays != offsets.len() {
-        return Err(Failure::new(S::BufferTooSmall, 5, stays as u64, offsets.len() as u64));
+    let stays = offsets.len();
+    let needed = crate::schedule::needed(original.len(), operators.len(), rewritten.len(), blocks, stays);
+    let mut memory = vec![0; needed.bytes().div_ceil(size_of::<u64>())];
+    let mut room = workspace::Room::new(&mut memory);
+    let (original, rewritten) = (trace::rows(&mut room, original)?, trace::rows(&mut room, rewritten)?);
+    let operators = operator::operators(&mut room, operators)?;
+    let there = liveness::stays(rewritten);
+    if there != stays {
+        return Err(Failure::new(S::BufferTooSmall, 7, there as u64, stays as u64));
     }
-    let recorded = Recorded::new(&original, blocks);
-    let len = schedule::workspace(original.len(), blocks, stays);
-    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+    let recorded = Recorded { rows: original, operators, blocks };
     let alignment = if alignment == 0 { ALIGNMENT } else { alignment };
-    let mut timings = vec![Timing::default(); rewritten.len()];
-    let (mut lying, mut names) = (vec![Block::default(); stays], vec![Stay::default(); stays]);
+    let own = Room {
+        timings: room.fill(rewritten.len(), Timing::default()),
+        blocks: room.fill(stays, Block::default()),
+        names: room.fill(stays, Stay::default()),
+    };
     let verified = schedule::schedule(
         &recorded,
-        &rewritten,
+        rewritten,
         offsets,
         (device, true),
         &block::constraints(alignment, 0),
-        Workspace::new(&mut words, &mut indices),
-        Room { timings: &mut timings, blocks: &mut lying, names: &mut names },
+        room.workspace(schedule::workspace(original.len(), blocks, stays)),
+        own,
     )?;
     Ok(Program::new(&recorded, &verified, alignment)?)
 }
@@ -562,6 +573,8 @@ mod tests {
             sublet_runtime_create(
                 ORIGINAL.as_ptr(),
                 ORIGINAL.len(),
+                ptr::null(),
+                0,
                 rewritten.as_ptr(),
                 rewritten.len(),
                 2,

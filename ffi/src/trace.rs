@@ -130,12 +130,6 @@ pub(crate) fn rows<'a>(room: &mut Room<'a>, given: &[sublet_row]) -> Result<&'a 
     room.slice(given.len(), |i| row(given, i))
 }
 
-/// The same in memory of their own.
-#[cfg(all(feature = "cuda", target_os = "linux"))]
-pub(crate) fn owned(given: &[sublet_row]) -> Result<Vec<Row>, Failure> {
-    (0..given.len()).map(|i| row(given, i)).collect()
-}
-
 /// Writes values as C has them over the beginning of an output.
 pub(crate) fn copy<T: Copy + Into<U>, U>(from: &[T], to: &mut [U]) {
     for (to, from) in to.iter_mut().zip(from) {
