@@ -12,6 +12,7 @@ use support::networks::chain;
 use support::pattern;
 
 use sublet_core::simulate::Device;
+use sublet_cuda::backend::Backend;
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
 use sublet_cuda::storage::{Caching, Storage};
 use sublet_cuda::{Error, Program, Runtime, StorageOperation, integrated};
