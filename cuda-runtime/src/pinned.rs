@@ -108,7 +108,7 @@ impl HostPlan {
                 .iter()
                 .map(|&i| {
                     let HostStay { rows, bytes, .. } = &self.stays[i];
-                    Block::new(rows.start, rows.end, bytes.next_multiple_of(alignment))
+                    Block::new(rows.start, rows.end, bytes.checked_next_multiple_of(alignment).unwrap_or(u64::MAX))
                 })
                 .collect();
             let (offsets, peak) = placed(&blocks, alignment)?;

@@ -185,7 +185,7 @@ impl Program {
     /// The bytes of all copies on the host.
     #[must_use]
     pub fn host_bytes(&self) -> u64 {
-        self.host.iter().sum()
+        self.host.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
     /// How many times a stream waits for an event in an iteration; the first is 0, and has nothing before it.
@@ -222,8 +222,10 @@ fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
 /// The bytes that a step uses: the arena's come first, then those of the pools.
 fn footprint(step: &Step, arena: u64, host: [u64; POOLS.len()]) -> Footprint {
     let on_host = |place: HostPlace, bytes: u64| {
-        let start = arena + host[..place.pool].iter().sum::<u64>() + place.at;
-        start..start + bytes
+        // What does not fit in 64 bits is refused when it is reserved.
+        let before = host[..place.pool].iter().fold(arena, |sum, bytes| sum.saturating_add(*bytes));
+        let start = before.saturating_add(place.at);
+        start..start.saturating_add(bytes)
     };
     let on_device = |offset: u64, bytes: u64| offset..offset + bytes;
     let ranges = match &step.work {

@@ -27,7 +27,8 @@ impl<B: Backend> Tier<B> {
     /// A file for pools of so many bytes, one after the other.
     #[cfg(target_os = "linux")]
     pub(crate) fn storage(backend: &B, storage: Storage, bytes: [u64; POOLS.len()]) -> Result<Self> {
-        let spill = Spill::new(backend, storage, bytes.iter().sum())?;
+        let whole = bytes.iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+        let spill = Spill::new(backend, storage, whole)?;
         Ok(Self::Storage { spill, begins: [0, bytes[0]] })
     }
 

@@ -140,3 +140,15 @@ fn what_is_asked_at_the_wrong_time_is_refused() {
     assert_eq!(runtime.iterate(|_| Err(mine.clone())), Err(mine));
     assert_eq!(runtime.next().map(drop), Err(Error::Interrupted));
 }
+
+#[test]
+fn blocks_that_no_memory_holds_are_refused_and_nothing_panics() {
+    for bytes in [1 << 50, 1 << 58] {
+        let trace = chain(5, bytes);
+        let program = program(&trace);
+        let host = HostBackend::new(Options::new(Mode::Ordered(Order::Time), 1 << 30));
+        let made = Runtime::new(host.clone(), program).map(drop);
+        assert!(matches!(made, Err(Error::OutOfMemory { .. })), "{made:?}");
+        assert_eq!(host.in_use(), InUse::default());
+    }
+}
