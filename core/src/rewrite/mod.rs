@@ -5,4 +5,6 @@
 //! placement together.
 
 pub mod fit;
+pub mod relu;
 pub mod swap;
+mod writer;
