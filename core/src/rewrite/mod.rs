@@ -5,6 +5,7 @@
 //! placement together.
 
 pub mod fit;
+pub mod in_place;
 pub mod relu;
 pub mod swap;
 mod writer;
