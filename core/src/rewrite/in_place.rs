@@ -227,7 +227,8 @@ impl Pass<'_> {
         let Some(last_read) = reads.last().map(|(_, row)| row) else { return };
         let (from, to) = (self.get(giver), self.get(taker));
         let persistent = self.operators.is_persistent(x) || self.operators.is_persistent(y);
-        let over_after_reads = from.last <= last_read + 1;
+        // Where a mask is read in place of the input, its memory is not asked for.
+        let over_after_reads = from.last > begin && from.last <= last_read + 1;
         let begins_after_reads = to.first > last_read + 1 && to.begin <= begin;
         if x != y && !persistent && self.size[x] == self.size[y] && over_after_reads && begins_after_reads {
             self.hands[last_read] = [1 + x, y];

@@ -12,9 +12,10 @@
 //! the block was freed, the free of the mask.
 //!
 //! A stay is left as it is if the block is persistent, is written between the rectifier and the gradient, is handed over
-//! in place, has masks already, or if the mask does not pay: it lives from the rectifier on, the block's memory comes free
-//! only when its last other reader has run, and the bytes times rows that it takes have to be fewer than those that it
-//! saves.
+//! in place, has masks already, or if the mask does not pay. A mask lives from the rectifier on, but the block's memory
+//! comes free only when its last other reader has run: that has to be in the forward pass, which ends with the last
+//! operator that may run again and before the first gradient of a rectifier, and the bytes times rows that the mask takes
+//! have to be fewer than those that it saves.
 //!
 //! Ties: where several rectifiers touch the block the last one makes the mask; masks of one rectifier come in the order of
 //! its accesses. Cost: O(rows), linear workspace.
@@ -22,7 +23,7 @@
 use super::writer::Writer;
 use crate::error::RowFault;
 use crate::table::Table;
-use crate::trace::{Event, Kind, Recorded, Row, liveness, recorded};
+use crate::trace::{Event, Kind, Op, Recorded, Row, liveness, recorded};
 use crate::{Error, Workspace, WorkspaceLen, block};
 
 /// A mask has a bit for each element of 4 bytes.
@@ -88,6 +89,7 @@ pub fn rewrite(
         open: scratch.indices(recorded.blocks),
         excluded: scratch.indices(recorded.blocks),
         count: 0,
+        turn: u32::MAX,
     };
     stays.exclude_persistent()?;
     stays.collect(rows)?;
@@ -121,6 +123,8 @@ struct Stays<'a> {
     /// By block: persistent, or with masks already.
     excluded: Table<'a, u32>,
     count: u32,
+    /// 1 + the last row of the forward pass.
+    turn: u32,
 }
 
 impl Stays<'_> {
@@ -155,6 +159,8 @@ impl Stays<'_> {
         let end_of_trace = end_of_trace.map_err(|_| Error::Row { row: u32::MAX, fault: RowFault::TooManyRows })?;
         // The operator that is under way: 1 + its last row.
         let mut operator = 0;
+        // 1 + the last row of an operator that may run again, and the first of a gradient of a rectifier.
+        let (mut again, mut gradient) = (0, end_of_trace);
         for (row, r) in (0u32..).zip(rows) {
             let refuse = |fault| Err(Error::Row { row, fault });
             if let Some(block) = self.recorded.masked(r.block) {
@@ -166,6 +172,13 @@ impl Stays<'_> {
             }
             if r.event.is_access() && row >= operator {
                 operator = end_of_operator(rows, row);
+                let known = self.recorded.operator(r.op);
+                if matches!(r.op, Op::First(_)) && known.again {
+                    again = operator;
+                }
+                if known.kind == Kind::ReluBackward {
+                    gradient = gradient.min(row);
+                }
             }
             let open = self.open[r.block];
             if r.event == Event::Malloc {
@@ -200,6 +213,7 @@ impl Stays<'_> {
             }
             self.set(stay, s);
         }
+        self.turn = again.min(gradient);
         Ok(())
     }
 
@@ -211,7 +225,8 @@ impl Stays<'_> {
         let rows = |from: u32, to: u32| u64::from(to.saturating_sub(from));
         let saved = size.saturating_sub(mask).saturating_mul(rows(s.needed, s.end));
         let taken = mask.saturating_mul(rows(s.relu, s.needed));
-        (self.excluded[block] == 0 && s.relu > 0 && s.reads > 0 && saved > taken).then_some((stay, s))
+        let may = self.excluded[block] == 0 && s.relu > 0 && s.reads > 0;
+        (may && s.needed <= self.turn && saved > taken).then_some((stay, s))
     }
 
     fn write(&mut self, rows: &[Row], writer: &mut Writer<'_>) {
