@@ -1,4 +1,4 @@
-//! Asks check_schedule.py, in the folder `SUBLET_JUDGES`, about rewritten traces.
+//! Asks `check_schedule.py`, in the folder `SUBLET_JUDGES`, about rewritten traces.
 
 use std::collections::HashMap;
 use std::env;

@@ -203,7 +203,8 @@ fn naive_in_place(network: &Network, rows: &[Row]) -> Vec<Row> {
     for &(first, last, op) in operators(rows).iter().filter(|o| recorded.operator(o.2).in_place) {
         let (Op::First(k) | Op::Again(k)) = op else { continue };
         let is_own = |b: u32| {
-            let (begin, end) = operators(&network.rows).iter().find(|o| o.2 == Op::First(k)).map(|o| (o.0, o.1)).unwrap();
+            let (begin, end) =
+                operators(&network.rows).iter().find(|o| o.2 == Op::First(k)).map(|o| (o.0, o.1)).unwrap();
             network.rows[begin..end].iter().any(|r| r.block == b && !r.event.is_access())
         };
         let first_of = |event| {
@@ -216,9 +217,9 @@ fn naive_in_place(network: &Network, rows: &[Row]) -> Vec<Row> {
         let (Some(from), Some(to)) = (malloc_of(x), malloc_of(y)) else { continue };
         let (giver, taker) = (stay(rows, from), stay(rows, to));
         let mask = network.blocks + x;
-        let needed = giver.clone().any(|i| {
-            i > reads && (rows[i].block == x || rows[i].block == mask && rows[i].event == Event::Write)
-        });
+        let needed = giver
+            .clone()
+            .any(|i| i > reads && (rows[i].block == x || rows[i].block == mask && rows[i].event == Event::Write));
         let freed_inside = giver.end < last;
         let begun = (to + 1..=reads).any(|i| rows[i].block == y);
         let reads_it = (first..=reads).any(|i| rows[i].block == x);
@@ -251,7 +252,8 @@ fn on_small_traces_the_passes_do_what_their_rules_say_and_the_verifier_accepts_i
             let found = over_inputs(&recorded, before);
             let naive = naive_in_place(&network, before);
             assert!(found == naive, "{}in place are\n{}not\n{}", shown(before), shown(&found), shown(&naive));
-            judged(&network, &found).unwrap_or_else(|e| panic!("{e}: {}in place are\n{}", shown(before), shown(&found)));
+            judged(&network, &found)
+                .unwrap_or_else(|e| panic!("{e}: {}in place are\n{}", shown(before), shown(&found)));
             assert!(peak_load(&found) <= peak_load(before), "{}", shown(before));
             in_place += usize::from(found != *before);
         }

@@ -74,19 +74,19 @@ impl Recording {
     /// If the small corpus is not there.
     #[must_use]
     pub fn training() -> Vec<Self> {
-        let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces");
-        let folder = match std::env::var_os("SUBLET_DATA") {
-            Some(data) => PathBuf::from(data).join("traces"),
-            None => {
-                println!("skipped: the training traces of the larger corpus (SUBLET_DATA is not set)");
-                small
-            }
+        let folder = if let Some(data) = std::env::var_os("SUBLET_DATA") {
+            PathBuf::from(data).join("traces")
+        } else {
+            println!("skipped: the training traces of the larger corpus (SUBLET_DATA is not set)");
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces")
         };
         let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
             .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
             .map(|entry| entry.expect("a folder that can be read").path())
             .filter(|path| path.to_string_lossy().contains("_train_"))
-            .filter(|path| path.extension().is_some_and(|e| e == "csv") && !path.to_string_lossy().ends_with(".ops.csv"))
+            .filter(|path| {
+                path.extension().is_some_and(|e| e == "csv") && !path.to_string_lossy().ends_with(".ops.csv")
+            })
             .collect();
         files.sort();
         files.iter().map(|file| Self::read(file)).collect()

@@ -124,6 +124,9 @@ fn any<T>(rng: &mut Xoshiro256PlusPlus, mut of: Vec<T>) -> Option<T> {
 }
 
 /// One change that is mostly valid.
+///
+/// # Panics
+/// If the network has no operator.
 pub fn rewrite(network: &Network, rows: &mut Vec<Row>, rng: &mut Xoshiro256PlusPlus) {
     let k = rng.random_range(0..u32::try_from(network.operators.len()).unwrap());
     let block = rng.random_range(0..network.blocks);
@@ -203,6 +206,9 @@ impl Network {
 }
 
 /// One change that is rarely valid.
+///
+/// # Panics
+/// If there are no rows.
 pub fn spoil(network: &Network, rows: &mut Vec<Row>, rng: &mut Xoshiro256PlusPlus) {
     let i = rng.random_range(0..rows.len());
     match rng.random_range(0..5) {

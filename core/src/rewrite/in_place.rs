@@ -3,7 +3,7 @@
 //! Problem: some kernels may write their first output over their first input. That saves the output's memory where the
 //! input is not needed any more.
 //!
-//! Papers: Chen et al. 2016 (section 3) and MXNet's note on memory. Its trap, an input that another operator still reads,
+//! Papers: Chen et al. 2016 (section 3) and `MXNet`'s note on memory. Its trap, an input that another operator still reads,
 //! is what the rule below is about.
 //!
 //! Steps: one pass over the rows finds the last time that each stay is needed: an access, a copy, or a mask that is made of
@@ -64,12 +64,7 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// assert_eq!(events[2..], [(Event::Read, 0), (Event::Free, 0), (Event::Malloc, 1), (Event::Write, 1)]);
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
-pub fn rewrite(
-    recorded: &Recorded<'_>,
-    rows: &[Row],
-    scratch: Workspace<'_>,
-    out: &mut [Row],
-) -> Result<usize, Error> {
+pub fn rewrite(recorded: &Recorded<'_>, rows: &[Row], scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
     let mut scratch = scratch;
     block::check_count(recorded.blocks)?;
     scratch.check(workspace(recorded.rows.len(), rows.len(), recorded.blocks))?;

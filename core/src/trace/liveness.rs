@@ -187,16 +187,13 @@ pub fn merge(
             Event::Malloc => {
                 let stay = blocks[found];
                 let chain = freed.checked_sub(1).map(|giver| part_of[giver]);
-                match chain.filter(|&chain| blocks[chain].size == stay.size) {
-                    Some(chain) => {
-                        blocks[chain].end = stay.end;
-                        part_of[found] = chain;
-                    }
-                    None => {
-                        blocks[merged] = stay;
-                        part_of[found] = merged;
-                        merged += 1;
-                    }
+                if let Some(chain) = chain.filter(|&chain| blocks[chain].size == stay.size) {
+                    blocks[chain].end = stay.end;
+                    part_of[found] = chain;
+                } else {
+                    blocks[merged] = stay;
+                    part_of[found] = merged;
+                    merged += 1;
                 }
                 found += 1;
                 open[r.block] = found;
