@@ -279,7 +279,7 @@ impl Stays<'_> {
                 self.set(stay, Stay { written, ..s });
                 if written == 1 {
                     writer.event(Event::Malloc, blocks + r.block, self.size[r.block].div_ceil(MASKED));
-                    writer.access(Event::Write, blocks + r.block, r.op);
+                    writer.of(Event::Write, blocks + r.block, 0, r.op);
                 } else {
                     writer.event(Event::Free, r.block, 0);
                 }

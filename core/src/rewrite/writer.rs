@@ -31,12 +31,12 @@ impl<'a> Writer<'a> {
 
     /// A row of no operator, at the time of the row above it.
     pub(super) fn event(&mut self, event: Event, block: u32, bytes: u64) {
-        self.push(Row { time_ns: self.time_ns, bytes, block, op: Op::None, event });
+        self.of(event, block, bytes, Op::None);
     }
 
-    /// An access of an operator, at the time of the row above it.
-    pub(super) fn access(&mut self, event: Event, block: u32, op: Op) {
-        self.push(Row { time_ns: self.time_ns, bytes: 0, block, op, event });
+    /// A row of an operator, at the time of the row above it.
+    pub(super) fn of(&mut self, event: Event, block: u32, bytes: u64, op: Op) {
+        self.push(Row { time_ns: self.time_ns, bytes, block, op, event });
     }
 
     /// How many rows were written.
