@@ -87,7 +87,7 @@ pub fn rewrite(recorded: &Recorded<'_>, rows: &[Row], scratch: Workspace<'_>, ou
     pass.decide(rows)?;
     let mut writer = Writer::new(out);
     pass.write(rows, &mut writer);
-    writer.finish()
+    writer.end()
 }
 
 /// What is known of a stay. Rows are counted from 1, 0 is none.
@@ -266,7 +266,7 @@ impl Pass<'_> {
             }
             let [giver, taker] = self.hands[row];
             if let Some(giver) = giver.checked_sub(1) {
-                writer.event(Event::Free, giver, 0);
+                writer.event(Event::Free, giver, 0, Op::None);
                 writer.push(Row { event: Event::Malloc, block: taker, bytes: self.size[taker], ..r });
             }
         }

@@ -95,7 +95,7 @@ pub fn rewrite(
     stays.collect(rows)?;
     let mut writer = Writer::new(out);
     stays.write(rows, &mut writer);
-    writer.finish()
+    writer.end()
 }
 
 /// What is known of a stay. Rows are counted from 1, 0 is none.
@@ -252,7 +252,7 @@ impl Stays<'_> {
                 match r.event {
                     Event::Free => self.open[r.block] = 0,
                     Event::SwapOut | Event::SwapIn if masked.is_some_and(|(_, s)| s.needed == row + 1) => {
-                        writer.event(Event::Free, r.block, 0);
+                        writer.event(Event::Free, r.block, 0, Op::None);
                     }
                     _ => {}
                 }
@@ -278,10 +278,10 @@ impl Stays<'_> {
                 }
                 self.set(stay, Stay { written, ..s });
                 if written == 1 {
-                    writer.event(Event::Malloc, blocks + r.block, self.size[r.block].div_ceil(MASKED));
-                    writer.of(Event::Write, blocks + r.block, 0, r.op);
+                    writer.event(Event::Malloc, blocks + r.block, self.size[r.block].div_ceil(MASKED), Op::None);
+                    writer.event(Event::Write, blocks + r.block, 0, r.op);
                 } else {
-                    writer.event(Event::Free, r.block, 0);
+                    writer.event(Event::Free, r.block, 0, Op::None);
                 }
             }
         }

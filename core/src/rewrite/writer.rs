@@ -1,10 +1,10 @@
-//! Rows of a new trace, one after the other into a slice that the caller lends.
+//! Rows, one after the other, into memory that is lent.
 
 use crate::Error;
 use crate::error::Buffer;
 use crate::trace::{Event, Op, Row};
 
-/// Counts on beyond the end of the slice, so that the error can say how long it has to be.
+/// Counts on where the memory is too short, so that it can be told how much is needed.
 pub(super) struct Writer<'a> {
     out: &'a mut [Row],
     len: usize,
@@ -16,7 +16,7 @@ impl<'a> Writer<'a> {
         Self { out, len: 0, time_ns: 0 }
     }
 
-    /// How many rows there are so far.
+    /// How many rows were written.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -29,21 +29,13 @@ impl<'a> Writer<'a> {
         self.time_ns = row.time_ns;
     }
 
-    /// A row of no operator, at the time of the row above it.
-    pub(super) fn event(&mut self, event: Event, block: u32, bytes: u64) {
-        self.of(event, block, bytes, Op::None);
-    }
-
-    /// A row of an operator, at the time of the row above it.
-    pub(super) fn of(&mut self, event: Event, block: u32, bytes: u64, op: Op) {
+    /// A row with the time of the one above it.
+    pub(super) fn event(&mut self, event: Event, block: u32, bytes: u64, op: Op) {
         self.push(Row { time_ns: self.time_ns, bytes, block, op, event });
     }
 
-    /// How many rows were written.
-    ///
-    /// # Errors
-    /// [`Error::BufferTooSmall`] if they are more than the slice holds.
-    pub(super) fn finish(self) -> Result<usize, Error> {
+    /// How many rows were written, if there was room for them.
+    pub(super) fn end(self) -> Result<usize, Error> {
         if self.len > self.out.len() {
             return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: self.len, got: self.out.len() });
         }

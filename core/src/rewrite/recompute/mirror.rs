@@ -385,7 +385,7 @@ impl<'a> Mirror<'a> {
         // The rows of the recording are written up to here.
         let mut next = 0;
         for i in 0..self.runs {
-            let (operator, again) = (self.run[i] / 2, self.run[i] % 2 > 0);
+            let (operator, again) = (self.run[i] / 2, !self.run[i].is_multiple_of(2));
             let [first, end] = self.span[operator];
             // What runs again comes after the frees of the operator before, but before the mallocs of the next.
             while next < (if again { u32::MAX } else { first }) && next < count(rows) {
@@ -407,7 +407,7 @@ impl<'a> Mirror<'a> {
                 if let Some(block) = self.made_in(row) {
                     made -= 1;
                     self.current[block] = self.until[made];
-                    writer.of(Event::Malloc, block, self.size[block], op);
+                    writer.event(Event::Malloc, block, self.size[block], op);
                 }
             }
             if again {
@@ -425,7 +425,7 @@ impl<'a> Mirror<'a> {
                 let block = at(rows, row).block;
                 if self.current[block] == i + 1 {
                     self.current[block] = 0;
-                    writer.event(Event::Free, block, 0);
+                    writer.event(Event::Free, block, 0, Op::None);
                 }
             }
         }
@@ -435,7 +435,7 @@ impl<'a> Mirror<'a> {
                 writer.push(r);
             }
         }
-        writer.finish()
+        writer.end()
     }
 
     fn write_again(&self, operator: u32, op: Op, writer: &mut Writer<'_>) {
@@ -450,7 +450,7 @@ impl<'a> Mirror<'a> {
             let access = r.event.is_access();
             let updated = access && self.persistent[r.block] > 0 && of_block(Event::Read) && of_block(Event::Write);
             if !updated && (access || !self.value(r.block).managed) {
-                writer.of(r.event, r.block, r.bytes, op);
+                writer.event(r.event, r.block, r.bytes, op);
             }
         }
     }

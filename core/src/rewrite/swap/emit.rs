@@ -6,7 +6,7 @@
 use super::schedule::{Action, Schedule};
 use crate::rewrite::writer::Writer;
 use crate::table::{Table, at};
-use crate::trace::{Event, Row};
+use crate::trace::{Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
 /// Length of the workspace of [`rows`].
@@ -44,16 +44,16 @@ pub(super) fn rows(
                 }
             }
         }
-        Action::Out(version) => writer.event(Event::SwapOut, c.version(version).block, 0),
-        Action::Free(gap) => writer.event(Event::Free, c.gap(gap).block, 0),
+        Action::Out(version) => writer.event(Event::SwapOut, c.version(version).block, 0, Op::None),
+        Action::Free(gap) => writer.event(Event::Free, c.gap(gap).block, 0, Op::None),
         Action::In(gap) => {
-            let g = c.gap(gap);
-            writer.event(Event::Malloc, g.block, c.size[g.block]);
+            let g = c.gap(gap, Op::None);
+            writer.event(Event::Malloc, g.block, c.size[g.block], Op::None);
             if g.kind.returns() {
-                writer.event(Event::SwapIn, g.block, 0);
+                writer.event(Event::SwapIn, g.block, 0, Op::None);
             }
         }
     });
     begin[c.segments] = u32::try_from(writer.len()).unwrap_or(u32::MAX);
-    writer.finish()
+    writer.end()
 }
