@@ -10,6 +10,7 @@ use sublet_core::Constraints;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::swap::Policy;
 
+use crate::generate::GenerateArgs;
 use crate::{size, solve};
 
 const INPUTS: &str = "\
@@ -100,6 +101,8 @@ pub(crate) enum Command {
     Stats(InputArgs),
     /// Writes the blocks of INPUT in another format
     Convert(ConvertArgs),
+    /// Writes the trace of a network of any depth and batch size
+    Generate(GenerateArgs),
     /// Prints the completions for a shell
     Completions {
         /// The shell

@@ -64,6 +64,7 @@ extern crate std;
 
 pub mod block;
 pub mod error;
+mod heap;
 pub mod place;
 mod planner;
 pub mod replay;

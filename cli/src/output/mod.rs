@@ -2,6 +2,7 @@
 
 mod instance;
 mod lp;
+mod ops;
 mod plan;
 mod trace;
 
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use instance::write as instance;
 pub(crate) use lp::{ample as ample_capacity, write as lp};
+pub(crate) use ops::write as ops;
 pub(crate) use plan::write as plan;
 pub(crate) use trace::write as trace;
 
