@@ -47,7 +47,7 @@ pub(super) fn rows(
         Action::Out(version) => writer.event(Event::SwapOut, c.version(version).block, 0, Op::None),
         Action::Free(gap) => writer.event(Event::Free, c.gap(gap).block, 0, Op::None),
         Action::In(gap) => {
-            let g = c.gap(gap, Op::None);
+            let g = c.gap(gap);
             writer.event(Event::Malloc, g.block, c.size[g.block], Op::None);
             if g.kind.returns() {
                 writer.event(Event::SwapIn, g.block, 0, Op::None);
