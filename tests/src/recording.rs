@@ -1,6 +1,6 @@
 //! Recorded iterations with what is known of their operators, and rewritten ones with a plan that is proved.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use sublet_core::place::{self, Options, Solver};
@@ -108,9 +108,21 @@ impl Recording {
 /// The most bytes that are live at once in these rows.
 #[must_use]
 pub fn peak_load(rows: &[Row]) -> u64 {
+    peak_of(rows, |_| true)
+}
+
+/// The most bytes that are live at once of blocks that the recording frees: without parameters, their state, and their
+/// gradients, which stay to the end.
+#[must_use]
+pub fn peak_of_passing(recorded: &Recorded<'_>, rows: &[Row]) -> u64 {
+    let freed: HashSet<u32> = recorded.rows.iter().filter(|r| r.event == Event::Free).map(|r| r.block).collect();
+    peak_of(rows, |block| freed.contains(&block))
+}
+
+fn peak_of(rows: &[Row], counts: impl Fn(u32) -> bool) -> u64 {
     let mut size = HashMap::new();
     let (mut load, mut most) = (0, 0);
-    for r in rows {
+    for r in rows.iter().filter(|r| counts(r.block)) {
         match r.event {
             Event::Malloc => {
                 size.insert(r.block, r.bytes);
