@@ -13,7 +13,7 @@ use sublet_core::simulate::Device;
 use sublet_core::trace::liveness::{self, Stay};
 use sublet_core::trace::{Recorded, Row};
 use sublet_core::{Block, Error, Workspace, place};
-use sublet_models::{Lstm, Network, ResNet, Roofline, Setting, Stages};
+use sublet_models::{Lstm, Network, Phase, ResNet, Roofline, Setting, Stages};
 use sublet_tests::recording::{peak_load, peak_of_passing, prove};
 
 const DEVICE: Device = Device::symmetric(12e9);
@@ -63,7 +63,7 @@ fn measure(curves: [&'static str; 3], size: u32, network: &Network) -> Vec<Point
             curve,
             size,
             load: peak_load(rows),
-            maps: peak_of_passing(&recorded, rows),
+            maps: peak_of_passing(&recorded, rows, |k| network.operators[k as usize].phase == Phase::Update),
             footprint: proved.footprint,
             added: proved.run.overhead(),
             cuts,
@@ -183,7 +183,8 @@ fn svg(points: &[Point]) -> String {
     let mut out = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"520\" font-family=\"sans-serif\" font-size=\"12\">\n".to_owned();
     for power in 5..=11 {
         let at = x(1 << power);
-        let _ = writeln!(out, "<path d=\"M{at} 20V480\" stroke=\"#ddd\"/><text x=\"{at}\" y=\"500\">{}</text>", 1 << power);
+        let _ =
+            writeln!(out, "<path d=\"M{at} 20V480\" stroke=\"#ddd\"/><text x=\"{at}\" y=\"500\">{}</text>", 1 << power);
     }
     for power in -3..=8 {
         let at = 480.0 - 40.0 * f64::from(power + 3);

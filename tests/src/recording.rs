@@ -111,12 +111,16 @@ pub fn peak_load(rows: &[Row]) -> u64 {
     peak_of(rows, |_| true)
 }
 
-/// The most bytes that are live at once of blocks that the recording frees: without parameters, their state, and their
-/// gradients, which stay to the end.
+/// The most bytes that are live at once of blocks that come and go within the iteration: those that the recording frees,
+/// without what the operators `update` read, the gradients of parameters.
 #[must_use]
-pub fn peak_of_passing(recorded: &Recorded<'_>, rows: &[Row]) -> u64 {
-    let freed: HashSet<u32> = recorded.rows.iter().filter(|r| r.event == Event::Free).map(|r| r.block).collect();
-    peak_of(rows, |block| freed.contains(&block))
+pub fn peak_of_passing(recorded: &Recorded<'_>, rows: &[Row], update: impl Fn(u32) -> bool) -> u64 {
+    let of = |event: Event| recorded.rows.iter().filter(move |r| r.event == event);
+    let mut passing: HashSet<u32> = of(Event::Free).map(|r| r.block).collect();
+    for r in of(Event::Read).filter(|r| matches!(r.op, Op::First(k) if update(k))) {
+        passing.remove(&r.block);
+    }
+    peak_of(rows, |block| passing.contains(&block))
 }
 
 fn peak_of(rows: &[Row], counts: impl Fn(u32) -> bool) -> u64 {

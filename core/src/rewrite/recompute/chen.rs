@@ -12,7 +12,8 @@
 //! alone (section 4.2). [`Plan::Recursive`] cuts each segment again (section 4.4), g(n) = k + g(n / (k + 1)), down to
 //! O(log n) memory for O(n log n) time. How the runs are ordered, and what never runs again, is said in `mirror`.
 //!
-//! A fault of the paper and of its code is put right: the last segment, which no candidate ends, counts in y too.
+//! Two faults of the paper and of its code are put right. The last segment, which no candidate ends, counts in y too. And
+//! it is not dropped: the backward pass begins with it.
 //!
 //! The paper leaves open what the candidates are. On a trace, a cut is a step of the forward pass: [`Cuts::One`] has those
 //! after which one block alone is read again by the forward pass, blocks below 1/256 of the largest set aside;
@@ -295,7 +296,8 @@ impl<'a> Planner<'a> {
         for operator in 0..forward {
             let next = self.next_cut[operator];
             let after = if next > 0 { self.cut[next - 1] } else { 0 };
-            self.mirror.set_count(operator, before.max(after).clamp(1, self.depth));
+            let last = next == 0;
+            self.mirror.set_count(operator, if last { 0 } else { before.max(after).clamp(1, self.depth) });
             before = if self.cut[operator] > 0 { self.cut[operator] } else { before };
         }
         for maker in 0..forward {
