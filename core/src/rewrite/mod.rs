@@ -6,6 +6,7 @@
 
 pub mod fit;
 pub mod in_place;
+pub mod layer;
 pub mod recompute;
 pub mod relu;
 pub mod swap;

@@ -63,26 +63,50 @@ pub fn stays(rows: &[Row]) -> usize {
 pub fn lifetimes(
     rows: &[Row],
     block_count: usize,
-    mut scratch: Workspace<'_>,
+    scratch: Workspace<'_>,
     blocks: &mut [Block],
     names: &mut [Stay],
 ) -> Result<usize, Error> {
-    let Ok(end) = u32::try_from(rows.len()) else {
-        return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
-    };
-    block::check_count(block_count)?;
     let needed = stays(rows);
     let shorter = blocks.len().min(names.len());
+    block::check_count(block_count)?;
     if shorter < needed {
         return Err(Error::BufferTooSmall { buffer: Buffer::Blocks, needed, got: shorter });
+    }
+    let end = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+    let (mut blocks, mut names) = (Table::new(blocks), Table::new(names));
+    follow(rows, block_count, scratch, |step, r, stay, ordinal| {
+        if r.event == Event::Malloc {
+            blocks[stay] = Block::new(step, end, r.bytes);
+            names[stay] = Stay { block: r.block, ordinal };
+        } else {
+            blocks[stay].end = step;
+        }
+    })?;
+    Ok(needed)
+}
+
+/// Refuses rows that cannot follow each other, as [`lifetimes`] does.
+pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) -> Result<(), Error> {
+    block::check_count(block_count)?;
+    follow(rows, block_count, scratch, |_, _, _, _| ())
+}
+
+/// Goes through the rows, and tells each malloc and free, with the number of its stay and the stay's ordinal.
+fn follow(
+    rows: &[Row],
+    block_count: usize,
+    mut scratch: Workspace<'_>,
+    mut each: impl FnMut(u32, &Row, u32, u32),
+) -> Result<(), Error> {
+    if u32::try_from(rows.len()).is_err() {
+        return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
     }
     scratch.check(workspace(block_count))?;
     // Per block of the trace: its size, how many stays it has had, and 1 + the index of the open one.
     let mut size = scratch.words(block_count);
     let mut ordinal = scratch.indices(block_count);
     let mut open = scratch.indices(block_count);
-    let mut blocks = Table::new(blocks);
-    let mut names = Table::new(names);
     let mut found = 0;
     let mut time = 0;
     for (step, r) in (0u32..).zip(rows) {
@@ -103,22 +127,21 @@ pub fn lifetimes(
                     return refuse(RowFault::SizeChanged);
                 }
                 size[r.block] = r.bytes;
-                blocks[found] = Block::new(step, end, r.bytes);
-                names[found] = Stay { block: r.block, ordinal: ordinal[r.block] };
+                each(step, r, found, ordinal[r.block]);
                 ordinal[r.block] += 1;
                 found += 1;
                 open[r.block] = found;
             }
             Event::Free if resident == 0 => return refuse(RowFault::FreeWithoutMalloc),
             Event::Free => {
-                blocks[resident - 1].end = step;
+                each(step, r, resident - 1, ordinal[r.block] - 1);
                 open[r.block] = 0;
             }
             _ if resident == 0 => return refuse(RowFault::AccessWithoutMalloc),
             _ => {}
         }
     }
-    Ok(needed)
+    Ok(())
 }
 
 /// Length of the workspace that [`merge`] needs for a trace with `blocks` block numbers.

@@ -26,40 +26,40 @@ use crate::error::RowFault;
 use crate::rewrite::writer::Writer;
 use crate::table::{Table, at, count};
 use crate::trace::recorded;
-use crate::trace::{Event, Op, Recorded, Row};
+use crate::trace::{Event, Kind, Op, Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen, sort};
 
 /// The largest mirror count.
-pub(super) const DEEPEST: u32 = 31;
+pub(in crate::rewrite) const DEEPEST: u32 = 31;
 
 /// A run is numbered in this many bits, after the operator.
 const RUN_BITS: u32 = 5;
 
-pub(super) const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
+pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
     let runs = (1 + depth as usize) * rows;
     WorkspaceLen { words: blocks + rows, indices: 6 * rows + 9 * blocks + 4 * runs }
 }
 
 /// What is known of a block. Rows and operators are counted from 1, 0 is none.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Value {
+pub(in crate::rewrite) struct Value {
     /// It is made by the forward pass and freed in the end.
-    pub(super) managed: bool,
+    pub(in crate::rewrite) managed: bool,
     /// The operator that makes it.
-    pub(super) maker: u32,
+    pub(in crate::rewrite) maker: u32,
     /// The last operator of the forward pass that touches it.
-    pub(super) last_forward: u32,
+    pub(in crate::rewrite) last_forward: u32,
     /// The backward pass reads it.
-    pub(super) kept: bool,
+    pub(in crate::rewrite) kept: bool,
     first_write: u32,
     last_write: u32,
 }
 
-pub(super) struct Mirror<'a> {
+pub(in crate::rewrite) struct Mirror<'a> {
     recorded: Recorded<'a>,
     /// How many operators there are, and how many of them are in the forward pass.
-    pub(super) operators: u32,
-    pub(super) forward: u32,
+    pub(in crate::rewrite) operators: u32,
+    pub(in crate::rewrite) forward: u32,
     /// By operator: its first row, and the row after its last.
     span: Table<'a, [u32; 2]>,
     /// By operator: it cannot run again.
@@ -69,7 +69,7 @@ pub(super) struct Mirror<'a> {
     /// By row of an access: its operator, and the next row that writes the same block, or 0.
     access: Table<'a, [u32; 2]>,
     /// By block.
-    pub(super) size: Table<'a, u64>,
+    pub(in crate::rewrite) size: Table<'a, u64>,
     value: Table<'a, [u32; 6]>,
     persistent: Table<'a, u32>,
     /// By operator: a bit for each run that is made.
@@ -88,7 +88,11 @@ pub(super) struct Mirror<'a> {
 }
 
 impl<'a> Mirror<'a> {
-    pub(super) fn new(recorded: &Recorded<'a>, depth: u32, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
+    pub(in crate::rewrite) fn new(
+        recorded: &Recorded<'a>,
+        depth: u32,
+        scratch: &mut Workspace<'a>,
+    ) -> Result<Self, Error> {
         let Recorded { rows, blocks, .. } = *recorded;
         let runs = (1 + usize::try_from(depth).unwrap_or(usize::MAX)) * rows.len();
         let mut mirror = Self {
@@ -117,7 +121,7 @@ impl<'a> Mirror<'a> {
         Ok(mirror)
     }
 
-    pub(super) fn value(&self, block: u32) -> Value {
+    pub(in crate::rewrite) fn value(&self, block: u32) -> Value {
         let [managed, maker, last_forward, kept, first_write, last_write] = self.value[block];
         Value { managed: managed > 0, maker, last_forward, kept: kept > 0, first_write, last_write }
     }
@@ -128,24 +132,40 @@ impl<'a> Mirror<'a> {
     }
 
     /// How long an operator takes, in ns.
-    pub(super) fn duration(&self, operator: u32) -> u64 {
+    pub(in crate::rewrite) fn duration(&self, operator: u32) -> u64 {
         let [first, end] = self.span[operator];
         let rows = self.recorded.rows;
         at(rows, end.saturating_sub(1)).time_ns.saturating_sub(at(rows, first).time_ns)
     }
 
     /// Whether an operator stands for an access that has none.
-    pub(super) fn is_input(&self, operator: u32) -> bool {
+    pub(in crate::rewrite) fn is_input(&self, operator: u32) -> bool {
         at(self.recorded.rows, self.span[operator][0]).op == Op::None
     }
 
+    /// What an operator computes.
+    pub(in crate::rewrite) fn kind(&self, operator: u32) -> Kind {
+        self.recorded.operator(at(self.recorded.rows, self.span[operator][0]).op).kind
+    }
+
+    /// Whether a block is allocated at time 0 and never freed.
+    pub(in crate::rewrite) fn is_persistent(&self, block: u32) -> bool {
+        self.persistent[block] > 0
+    }
+
+    /// The accesses of an operator.
+    pub(in crate::rewrite) fn accesses(&self, operator: u32) -> impl Iterator<Item = Row> + use<'a> {
+        let rows = self.recorded.rows;
+        self.rows_of(operator).map(move |row| at(rows, row))
+    }
+
     /// Sets how often an operator may run again.
-    pub(super) fn set_count(&mut self, operator: u32, count: u32) {
+    pub(in crate::rewrite) fn set_count(&mut self, operator: u32, count: u32) {
         self.count[operator] = if self.fixed[operator] > 0 { 0 } else { count.min(DEEPEST) };
     }
 
     /// Lowers how often what makes a block may run again.
-    pub(super) fn lower_count(&mut self, block: u32, most: u32) {
+    pub(in crate::rewrite) fn lower_count(&mut self, block: u32, most: u32) {
         let mut row = self.value(block).first_write;
         while row > 0 {
             let [operator, next] = self.access[row - 1];
@@ -155,14 +175,14 @@ impl<'a> Mirror<'a> {
     }
 
     /// The block that this row makes, if it is managed.
-    pub(super) fn made_in(&self, row: u32) -> Option<u32> {
+    pub(in crate::rewrite) fn made_in(&self, row: u32) -> Option<u32> {
         let block = at(self.recorded.rows, row).block;
         let value = self.value(block);
         (value.managed && value.first_write == row + 1).then_some(block)
     }
 
     /// The rows of the accesses of an operator.
-    pub(super) fn rows_of(&self, operator: u32) -> impl DoubleEndedIterator<Item = u32> + use<'a> {
+    pub(in crate::rewrite) fn rows_of(&self, operator: u32) -> impl DoubleEndedIterator<Item = u32> + use<'a> {
         let [first, end] = self.span[operator];
         let rows = self.recorded.rows;
         (first..end).filter(move |&row| at(rows, row).event.is_access())
@@ -296,7 +316,7 @@ impl<'a> Mirror<'a> {
     }
 
     /// Makes the counts agree: those who write to the same block run equally often.
-    pub(super) fn settle(&mut self) {
+    pub(in crate::rewrite) fn settle(&mut self) {
         loop {
             let mut lowered = false;
             for operator in 0..self.forward {
@@ -325,7 +345,7 @@ impl<'a> Mirror<'a> {
     }
 
     /// Puts the runs into their order.
-    pub(super) fn order(&mut self) {
+    pub(in crate::rewrite) fn order(&mut self) {
         self.made.fill(0);
         self.runs = 0;
         for operator in 0..self.operators {
@@ -378,7 +398,7 @@ impl<'a> Mirror<'a> {
     }
 
     /// Writes the rows of the runs.
-    pub(super) fn write(&mut self, out: &mut [Row]) -> Result<usize, Error> {
+    pub(in crate::rewrite) fn write(&mut self, out: &mut [Row]) -> Result<usize, Error> {
         let mut made = self.find_last_uses();
         let rows = self.recorded.rows;
         let mut writer = Writer::new(out);
