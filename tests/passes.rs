@@ -9,9 +9,9 @@ use rand::RngExt;
 use serde_json::Value;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::recompute::chen::{self, Cuts, Mirrored, Plan};
-use sublet_core::rewrite::{in_place, relu};
+use sublet_core::rewrite::{in_place, layer, relu};
 use sublet_core::simulate::Device;
-use sublet_core::trace::{Event, Kind, Op, Recorded, Row};
+use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
 use sublet_core::{Error, Workspace, WorkspaceLen};
 use sublet_tests::instance;
 use sublet_tests::recording::{Proved, Recording, peak_load, prove};
@@ -324,4 +324,182 @@ fn searched(recorded: &Recorded<'_>) -> Plan {
         Ok(mirrored.rows)
     });
     plan.unwrap()
+}
+
+/// A chain of operators of one size, each of which the backward pass undoes with its input: n blocks are kept.
+fn chain(n: u32) -> (Vec<Row>, Vec<Operator>, usize) {
+    let mut rows = Vec::new();
+    let mut now = 0;
+    let mut operator = |rows: &mut Vec<Row>, op: u32, reads: &[u32], made: u32, freed: &[u32]| {
+        let row =
+            |time_ns, event, block, op| Row { time_ns, bytes: u64::from(event == Event::Malloc), block, op, event };
+        now += 1000;
+        rows.push(row(now, Event::Malloc, made, Op::First(op)));
+        rows.extend(reads.iter().map(|&b| row(now, Event::Read, b, Op::First(op))));
+        rows.push(row(now + 1000, Event::Write, made, Op::First(op)));
+        rows.extend(freed.iter().map(|&b| row(now + 1000, Event::Free, b, Op::None)));
+    };
+    operator(&mut rows, 0, &[], 0, &[]);
+    for i in 1..n {
+        operator(&mut rows, i, &[i - 1], i, &[]);
+    }
+    // The gradient of the last needs no other.
+    operator(&mut rows, n, &[n - 1], n, &[n - 1]);
+    for i in 1..n {
+        operator(&mut rows, n + i, &[n + i - 1, n - 1 - i], n + i, &[n + i - 1, n - 1 - i]);
+    }
+    let operators = (0..2 * n).map(|k| Operator { again: k < n, ..Operator::default() }).collect();
+    (rows, operators, 2 * n as usize)
+}
+
+#[test]
+fn a_chain_needs_the_square_root_of_its_length_and_by_recursion_its_logarithm() {
+    for power in 3..10u32 {
+        let n = 1 << power;
+        let (rows, operators, blocks) = chain(n);
+        let recorded = Recorded { rows: &rows, operators: &operators, blocks };
+        assert_eq!(peak_load(&rows), u64::from(n) + 1);
+        let again =
+            |rows: &[Row]| rows.iter().filter(|r| r.event == Event::Write && matches!(r.op, Op::Again(_))).count();
+        let (by_segments, _) = mirrored(&recorded, searched(&recorded), 1);
+        let root = f64::from(n).sqrt();
+        assert!(peak_load(&by_segments) as f64 <= 2.0 * root + 3.0, "{n}: {}", peak_load(&by_segments));
+        assert!(again(&by_segments) < n as usize, "{n}");
+        for at_once in [1, 2, 3] {
+            let (recursive, _) = mirrored(&recorded, Plan::Recursive(at_once, Cuts::One), power + 1);
+            // g(n) = k · log_{k+1}(n), and what is at work.
+            let levels = (f64::from(n).ln() / f64::from(at_once + 1).ln()).ceil();
+            let most = f64::from(at_once) * levels + 3.0;
+            assert!(peak_load(&recursive) as f64 <= most, "{n}, {at_once}: {} > {most}", peak_load(&recursive));
+            assert!(again(&recursive) as f64 <= f64::from(n) * levels, "{n}, {at_once}: {}", again(&recursive));
+            prove(&recorded, &recursive, Solver::BestFit, &DEVICE).unwrap_or_else(|e| panic!("{n}, {at_once}: {e}"));
+        }
+    }
+}
+
+#[test]
+fn what_may_not_run_again_keeps_its_results_and_the_rest_is_dropped() {
+    let (rows, mut operators, blocks) = chain(32);
+    for random in [7, 8, 20] {
+        operators[random].again = false;
+    }
+    let recorded = Recorded { rows: &rows, operators: &operators, blocks };
+    for plan in [Plan::Budget(4, Cuts::One), Plan::Recursive(1, Cuts::One)] {
+        let (rewritten, found) = mirrored(&recorded, plan, 6);
+        prove(&recorded, &rewritten, Solver::BestFit, &DEVICE).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
+        assert!(found.cuts > 0 && peak_load(&rewritten) < 20, "{plan:?}");
+        let again = |k| rewritten.iter().any(|r| r.op == Op::Again(k));
+        assert!(![7, 8, 20].into_iter().any(again) && again(10) && again(21), "{plan:?}");
+    }
+}
+
+#[test]
+fn on_small_traces_segments_are_accepted_by_the_verifier_whatever_the_counts() {
+    let mut rng = instance::rng(11);
+    let mut dropped = 0;
+    for _ in 0..3 * CASES {
+        let network = Network::draw(&mut rng);
+        let recorded = network.recorded();
+        if judged(&network, &network.rows).is_err() {
+            continue;
+        }
+        let cuts = if rng.random_ratio(1, 2) { Cuts::One } else { Cuts::Narrow };
+        let plan = match rng.random_range(0..3) {
+            0 => Plan::Budget(rng.random_range(0..20_000), cuts),
+            1 => Plan::Recursive(rng.random_range(1..3), cuts),
+            _ => Plan::Cheap,
+        };
+        let (rows, _) = mirrored(&recorded, plan, rng.random_range(1..5));
+        judged(&network, &rows)
+            .unwrap_or_else(|e| panic!("{e}: {plan:?} of\n{}is\n{}", shown(&network.rows), shown(&rows)));
+        let both = over_inputs(&recorded, &masks(&recorded, &rows));
+        judged(&network, &both).unwrap_or_else(|e| panic!("{e}: of\n{}comes\n{}", shown(&rows), shown(&both)));
+        dropped += usize::from(rows.iter().any(|r| matches!(r.op, Op::Again(_))));
+    }
+    assert!(dropped > CASES / 200, "{dropped}");
+}
+
+fn by_layers(recorded: &Recorded<'_>) -> (Vec<Row>, layer::Bytes) {
+    let mut of = None;
+    let rows = lend(
+        layer::workspace(recorded.rows.len(), recorded.blocks),
+        layer::most_rows(recorded.rows),
+        |scratch, out| {
+            let (n, bytes) = layer::reuse(recorded, &DEVICE, 1 << 20, scratch, out)?;
+            of = Some(bytes);
+            Ok(n)
+        },
+    );
+    (rows, of.unwrap())
+}
+
+#[test]
+fn layers_are_accepted_on_every_training_trace() {
+    let mut cases: Vec<(String, Value)> = Vec::new();
+    println!("| trace | separate | intra | inter | hybrid | added time |\n| - | - | - | - | - | - |");
+    for network in Recording::training() {
+        let recorded = network.recorded();
+        let (rows, bytes) = by_layers(&recorded);
+        let proved = prove(&recorded, &rows, Solver::BestFit, &DEVICE);
+        let proved = proved.unwrap_or_else(|e| panic!("{}: {e}", network.name));
+        let layer::Bytes { separate, intra, inter, hybrid } = bytes;
+        println!(
+            "| {} | {separate} | {intra} | {inter} | {hybrid} | {:.1} % |",
+            network.name,
+            100.0 * proved.run.overhead()
+        );
+        assert!(hybrid <= inter && intra <= separate && 2 * intra >= separate, "{}: {bytes:?}", network.name);
+        assert!(inter <= proved.run.peak_load, "{}: {bytes:?}", network.name);
+        cases.push((network.name.clone(), judge::case(&recorded, &rows, &proved.offsets, false)));
+    }
+    let questions: Vec<Value> = cases.iter().map(|(_, case)| case.clone()).collect();
+    let Some(verdicts) = judge::ask("no rows of layers are judged", &questions) else { return };
+    for ((name, _), verdict) in cases.iter().zip(verdicts) {
+        assert!(verdict.is_some(), "{name}: the judge refuses");
+    }
+}
+
+/// A layer with a parameter, another one, and a loss; `parameter` says whether the second has one too.
+fn two_layers(parameter: bool) -> layer::Bytes {
+    let row = |time_ns, event, block, op| Row { time_ns, bytes: 0, block, op, event };
+    let sizes = [8u64, 8, 100, 64, 64, 4, 64, 64, 8, 8];
+    let [w, v, x, a, b, l, gb, ga, gw, gv] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+    let mut rows = vec![row(0, Event::Malloc, w, Op::None), row(0, Event::Malloc, v, Op::None)];
+    rows.extend([row(1, Event::Malloc, x, Op::None), row(1, Event::Write, x, Op::None)]);
+    let second = |more: &[u32]| if parameter { more.to_vec() } else { Vec::new() };
+    let operators: [(Vec<u32>, Vec<u32>, Vec<u32>); 7] = [
+        (vec![x, w], vec![a], vec![]),
+        ([vec![a], second(&[v])].concat(), vec![b], vec![]),
+        (vec![b], vec![l], vec![b]),
+        (vec![l], vec![gb], vec![l]),
+        ([vec![gb, a], second(&[v])].concat(), [second(&[gv]), vec![ga]].concat(), vec![gb, a]),
+        (vec![ga, x, w], vec![gw], vec![ga, x]),
+        (
+            [vec![w, gw], second(&[v, gv])].concat(),
+            [vec![w], second(&[v])].concat(),
+            [vec![gw], second(&[gv])].concat(),
+        ),
+    ];
+    for (k, (reads, writes, frees)) in (0u32..).zip(&operators) {
+        let (op, time) = (Op::First(k), 1 + u64::from(k));
+        rows.extend(writes.iter().filter(|&&b| k < 6 && b > v).map(|&b| row(time, Event::Malloc, b, op)));
+        rows.extend(reads.iter().map(|&b| row(time, Event::Read, b, op)));
+        rows.extend(writes.iter().map(|&b| row(time + 1, Event::Write, b, op)));
+        rows.extend(frees.iter().map(|&b| row(time + 1, Event::Free, b, Op::None)));
+    }
+    for r in rows.iter_mut().filter(|r| r.event == Event::Malloc) {
+        r.bytes = sizes[r.block as usize];
+    }
+    let again = |k| Operator { again: k < 3, ..Operator::default() };
+    let operators: Vec<Operator> = (0..7).map(again).collect();
+    by_layers(&Recorded { rows: &rows, operators: &operators, blocks: 10 }).1
+}
+
+#[test]
+fn a_gradient_is_written_over_an_activation_that_only_the_parameter_needed() {
+    // Activations a, b of 64 bytes and the loss of 4, with the gradient of a beside it, or over it; x has 100.
+    let excluded = layer::Bytes { separate: 264, intra: 196, inter: 292, hybrid: 292 };
+    assert_eq!(two_layers(false), excluded);
+    let coordinated = layer::Bytes { intra: 132, hybrid: 232, ..excluded };
+    assert_eq!(two_layers(true), coordinated);
 }
