@@ -29,7 +29,7 @@ fn main() {
         let mut rows = vec![Row::default(); layer::most_rows(&trace.rows)];
         let scratch = Workspace::new(&mut words, &mut indices);
         let (n, bytes) = layer::reuse(&recorded, &device, 1, scratch, &mut rows).unwrap_or_else(|e| panic!("{e}"));
-        let proved = prove(&recorded, &rows[..n], Solver::BestFit, &device).unwrap_or_else(|e| panic!("{e}"));
+        let proved = prove(&recorded, &rows[..n], Solver::BestFit, &device, true).unwrap_or_else(|e| panic!("{e}"));
         println!(
             "| {depth} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} % |",
             mib(bytes.separate),

@@ -151,12 +151,18 @@ pub struct Proved {
     pub offsets: Vec<u64>,
 }
 
-/// Places the stays of a rewritten trace, those that work in place over each other, and has the verifier judge it over
-/// iterations that do not repeat.
+/// Places the stays of a rewritten trace, those that work in place over each other, and has the verifier judge it; `cyclic`
+/// says that iterations repeat.
 ///
 /// # Errors
 /// As the verifier.
-pub fn prove(recorded: &Recorded<'_>, rows: &[Row], solver: Solver, device: &Device) -> Result<Proved, Error> {
+pub fn prove(
+    recorded: &Recorded<'_>,
+    rows: &[Row],
+    solver: Solver,
+    device: &Device,
+    cyclic: bool,
+) -> Result<Proved, Error> {
     let numbers = 2 * recorded.blocks;
     let stays = liveness::stays(rows);
     let len = liveness::workspace(numbers)
@@ -174,6 +180,6 @@ pub fn prove(recorded: &Recorded<'_>, rows: &[Row], solver: Solver, device: &Dev
     liveness::spread(&part_of, &mut offsets);
     let mut timings = vec![Timing::default(); rows.len()];
     let room = Room { timings: &mut timings, blocks: &mut blocks, names: &mut names };
-    let proved = schedule::schedule(recorded, rows, &offsets, (device, false), &Constraints::NONE, scratch, room)?;
+    let proved = schedule::schedule(recorded, rows, &offsets, (device, cyclic), &Constraints::NONE, scratch, room)?;
     Ok(Proved { run: *proved.run(), footprint: proved.plan().peak(), offsets: offsets.clone() })
 }
