@@ -245,9 +245,12 @@ impl Layers<'_> {
             match r.event {
                 // The activation is there, and goes with the gradient.
                 Event::Malloc => load = load.saturating_add(if under.is_some() { mask } else { size }),
-                Event::Free if over && self.over[r.block] & 1 > 0 && self.last_free[r.block] == row + 1 => {}
+                // What is left to go of an activation that was written over is its mask.
+                Event::Free if over && self.over[r.block] & 1 > 0 && self.last_free[r.block] == row + 1 => {
+                    load = load.saturating_sub(self.mask(r.block));
+                }
                 Event::Free => {
-                    load = load.saturating_sub(size.saturating_add(mask));
+                    load = load.saturating_sub(size);
                     self.over[r.block] |= if under.is_some() { 2 } else { 0 };
                 }
                 _ => {}
