@@ -14,7 +14,7 @@ use sublet_core::trace::liveness::{self, Stay};
 use sublet_core::trace::{Recorded, Row};
 use sublet_core::{Block, Error, Workspace, place};
 use sublet_models::{Lstm, Network, Phase, ResNet, Roofline, Setting, Stages};
-use sublet_tests::recording::{peak_load, peak_of_passing, prove};
+use sublet_tests::recording::{max_load, peak_of_passing, prove};
 
 const DEVICE: Device = Device::symmetric(12e9);
 
@@ -63,7 +63,7 @@ fn measure(curves: [&'static str; 3], size: u32, network: &Network) -> Vec<Point
         Point {
             curve,
             size,
-            load: peak_load(rows),
+            load: max_load(rows),
             maps: peak_of_passing(&recorded, rows, |k| network.operators[k as usize].phase == Phase::Update),
             footprint: proved.footprint,
             added: proved.run.overhead(),

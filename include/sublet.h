@@ -176,6 +176,27 @@ enum sublet_status
    */
   SUBLET_STATUS_PLAN_MOVED = 64,
   /**
+   * Operator `index` of a graph reads or writes tensor `got`, which is not there.
+   */
+  SUBLET_STATUS_UNKNOWN_TENSOR = 70,
+  /**
+   * Tensor `index` of a graph is produced by operator `needed` and by operator `got`, or twice by one.
+   */
+  SUBLET_STATUS_TWO_WRITERS = 71,
+  /**
+   * Operator `index` of a graph needs, through others, what it writes itself.
+   */
+  SUBLET_STATUS_CYCLE = 72,
+  /**
+   * Operator `index` of a graph has `needed` operands, of which only `got` are left; or, after the last operator, `got`
+   * operands are left over.
+   */
+  SUBLET_STATUS_OPERANDS = 73,
+  /**
+   * Tensor `index` of a graph: `got` is no storage, or a reserved field that is not 0.
+   */
+  SUBLET_STATUS_TENSOR_UNKNOWN_VALUE = 74,
+  /**
    * Row `index`: its time is before that of the row above it.
    */
   SUBLET_STATUS_ROW_TIME_BACKWARDS = 80,
@@ -542,6 +563,35 @@ typedef uint32_t sublet_state;
 #endif // __cplusplus
 
 /**
+ * How long the memory of a tensor is needed.
+ */
+enum sublet_storage
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * From the operator that produces it to its last reader; from the beginning if no operator produces it.
+   */
+  SUBLET_STORAGE_TRANSIENT = 0,
+  /**
+   * From the operator that produces it, or the beginning, to the end of the iteration: inputs and results.
+   */
+  SUBLET_STORAGE_ITERATION = 1,
+  /**
+   * Always: parameters and their state.
+   */
+  SUBLET_STORAGE_PERSISTENT = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_storage sublet_storage;
+#else
+typedef uint32_t sublet_storage;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * An allocator that learns. All threads may use it at once, but for sublet_allocator_destroy.
  *
  * What follows one thread's iteration is one stream of requests: threads that allocate side by side in an order that
@@ -792,6 +842,47 @@ typedef struct sublet_stay {
    */
   uint32_t ordinal;
 } sublet_stay;
+
+/**
+ * One value of a graph, which takes one block of memory.
+ */
+typedef struct sublet_tensor {
+  /**
+   * Size in bytes; at least 1.
+   */
+  uint64_t bytes;
+  /**
+   * A sublet_storage.
+   */
+  uint32_t storage;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+} sublet_tensor;
+
+/**
+ * One operator of a graph. Its operands, first the tensors that it reads and then those that it writes, stand in one
+ * array with those of all others, in the order of the operators.
+ */
+typedef struct sublet_node {
+  /**
+   * How long it takes, in ns.
+   */
+  uint64_t time_ns;
+  /**
+   * Bytes that it needs while it runs, and nobody afterwards; 0 is none.
+   */
+  uint64_t workspace;
+  /**
+   * How many tensors it reads.
+   */
+  uint32_t input_count;
+  /**
+   * How many it writes.
+   */
+  uint32_t output_count;
+} sublet_node;
 
 /**
  * The links between a device and its host. NULL, or all 0 but `struct_size`, is PCIe 3 with 16 lanes.
@@ -1239,6 +1330,97 @@ sublet_status sublet_lifetimes(const struct sublet_row *rows,
                                size_t stay_capacity,
                                size_t *stay_count,
                                struct sublet_error *error);
+
+/**
+ * The workspace that sublet_graph_rows needs for so many tensors, operators and operands. Linear.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_graph_rows_workspace(size_t tensor_count,
+                                          size_t node_count,
+                                          size_t operand_count,
+                                          struct sublet_layout *layout,
+                                          struct sublet_error *error);
+
+/**
+ * Writes the trace of a static graph, by reference counts: a tensor is allocated when the operator that produces it
+ * begins, and freed when the last operator that uses it is done. Operators run in topological order; a list that is in
+ * one keeps it, and in the rows they have their indices as numbers. An operator that reads and writes the same tensor
+ * updates it. O(operands + operators * log operators).
+ *
+ * A tensor's block has its index; workspaces have the numbers after them, in the order of the operators that have one.
+ * `rows` has room for `row_capacity`; 3 * tensor_count + 3 * node_count + operand_count are always enough. `row_count`
+ * and `block_count` receive how many there are, and may be NULL.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_graph_rows(const struct sublet_tensor *tensors,
+                                size_t tensor_count,
+                                const struct sublet_node *nodes,
+                                size_t node_count,
+                                const uint32_t *operands,
+                                size_t operand_count,
+                                void *workspace,
+                                size_t workspace_size,
+                                struct sublet_row *rows,
+                                size_t row_capacity,
+                                size_t *row_count,
+                                size_t *block_count,
+                                struct sublet_error *error);
+
+/**
+ * The workspace that sublet_parallel_lifetimes and sublet_longest_paths need for so many tensors, operators and
+ * operands. Linear.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_parallel_workspace(size_t tensor_count,
+                                        size_t node_count,
+                                        size_t operand_count,
+                                        struct sublet_layout *layout,
+                                        struct sublet_error *error);
+
+/**
+ * Writes lifetimes under which blocks may share memory in every order and overlap of operators that the dependencies
+ * of a graph and its streams allow. Steps are places in the order in which sublet_graph_rows runs the operators. The
+ * graph is told as there, and blocks have the numbers that they have there, which `names`, which may be NULL, receives.
+ * O(edges * operators / 64).
+ *
+ * `streams`, one for each operator, tells on which it runs, after those before it in the order; an operator whose number
+ * is not below node_count, and all if `streams` is NULL, run whenever their dependencies allow. `blocks` and `names`
+ * have room for `capacity`; tensor_count + node_count are always enough. `block_count` receives how many there are, and
+ * may be NULL.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_parallel_lifetimes(const struct sublet_tensor *tensors,
+                                        size_t tensor_count,
+                                        const struct sublet_node *nodes,
+                                        size_t node_count,
+                                        const uint32_t *operands,
+                                        size_t operand_count,
+                                        const uint32_t *streams,
+                                        void *workspace,
+                                        size_t workspace_size,
+                                        struct sublet_block *blocks,
+                                        struct sublet_stay *names,
+                                        size_t capacity,
+                                        size_t *block_count,
+                                        struct sublet_error *error);
+
+/**
+ * Puts the operators of a graph on at most `path_count` streams, one number for each in `streams`: those of the longest
+ * path, by their times, on stream 0, those of the longest path of what is left on stream 1, and so on; what is left at
+ * last shares the last stream. O(path_count * edges).
+ */
+SUBLET_MUST_USE
+sublet_status sublet_longest_paths(const struct sublet_tensor *tensors,
+                                   size_t tensor_count,
+                                   const struct sublet_node *nodes,
+                                   size_t node_count,
+                                   const uint32_t *operands,
+                                   size_t operand_count,
+                                   uint32_t path_count,
+                                   void *workspace,
+                                   size_t workspace_size,
+                                   uint32_t *streams,
+                                   struct sublet_error *error);
 
 /**
  * The workspace that sublet_simulate needs for so many rows and block numbers. Linear.

@@ -16,7 +16,7 @@ use sublet_core::simulate::Device;
 use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
 use sublet_core::{Error, Workspace, WorkspaceLen};
 use sublet_tests::instance;
-use sublet_tests::recording::{Proved, Recording, peak_load, prove};
+use sublet_tests::recording::{Proved, Recording, max_load, prove};
 use sublet_tests::rewritten::{Network, rewrite};
 
 const DEVICE: Device = Device::symmetric(12e9);
@@ -51,13 +51,13 @@ fn masks_and_work_in_place_are_accepted_on_every_training_trace_and_lower_the_pe
     println!("| trace | peak load | masks | in place | both | both: footprint / load |\n| - | - | - | - | - | - |");
     for network in Recording::training() {
         let recorded = network.recorded();
-        let original = network.peak_load();
+        let original = network.max_load();
         let masked = masks(&recorded, recorded.rows);
         let both = over_inputs(&recorded, &masked);
         let mut shown = Vec::new();
         for rows in [&masked, &over_inputs(&recorded, recorded.rows), &both] {
             let proved = prove(&recorded, rows, Solver::Multistart, &DEVICE, false).unwrap_or_else(|e| panic!("{e}"));
-            assert_eq!((proved.run.overhead(), proved.run.peak_load), (0.0, peak_load(rows)), "{}", network.name);
+            assert_eq!((proved.run.overhead(), proved.run.peak_load), (0.0, max_load(rows)), "{}", network.name);
             assert!(proved.run.peak_load <= original, "{}", network.name);
             shown.push(proved.clone());
             cases.push((network.name.clone(), judge::case(&recorded, rows, &proved.offsets, false), proved.footprint));
@@ -257,7 +257,7 @@ fn on_small_traces_the_passes_do_what_their_rules_say_and_the_verifier_accepts_i
             assert!(found == naive, "{}\nin place are\n{}\nnot\n{}", shown(before), shown(&found), shown(&naive));
             judged(&network, &found)
                 .unwrap_or_else(|e| panic!("{e}: {}\nin place are\n{}", shown(before), shown(&found)));
-            assert!(peak_load(&found) <= peak_load(before), "{}", shown(before));
+            assert!(max_load(&found) <= max_load(before), "{}", shown(before));
             in_place += usize::from(found != *before);
         }
         masked += usize::from(found != rows);
@@ -284,7 +284,7 @@ fn segments_are_accepted_on_every_training_trace() {
     println!("| trace | plan | cuts | load | footprint | added time |\n| - | - | - | - | - | - |");
     for network in Recording::training() {
         let recorded = network.recorded();
-        let original = network.peak_load();
+        let original = network.max_load();
         let search = searched(&recorded);
         let recursive = Plan::Recursive(1, Cuts::Narrow);
         for (plan, depth) in [(search, 1), (Plan::Cheap, 1), (recursive, 12)] {
@@ -321,7 +321,7 @@ fn searched(recorded: &Recorded<'_>) -> Plan {
     let mut plan = None;
     let len = chen::workspace(recorded.rows.len(), recorded.blocks, 1);
     lend(len, chen::most_rows(recorded.rows.len(), 1), |scratch, out| {
-        let (found, mirrored) = chen::search(recorded, scratch, out, |rows| Ok(peak_load(rows)))?;
+        let (found, mirrored) = chen::search(recorded, scratch, out, |rows| Ok(max_load(rows)))?;
         plan = Some(found);
         Ok(mirrored.rows)
     });
@@ -360,19 +360,19 @@ fn a_chain_needs_the_square_root_of_its_length_and_by_recursion_its_logarithm() 
         let n = 1 << power;
         let (rows, operators, blocks) = chain(n);
         let recorded = Recorded { rows: &rows, operators: &operators, blocks };
-        assert_eq!(peak_load(&rows), u64::from(n) + 1);
+        assert_eq!(max_load(&rows), u64::from(n) + 1);
         let again =
             |rows: &[Row]| rows.iter().filter(|r| r.event == Event::Write && matches!(r.op, Op::Again(_))).count();
         let (by_segments, _) = mirrored(&recorded, searched(&recorded), 1);
         let root = f64::from(n).sqrt();
-        assert!(peak_load(&by_segments) as f64 <= 2.0 * root + 3.0, "{n}: {}", peak_load(&by_segments));
+        assert!(max_load(&by_segments) as f64 <= 2.0 * root + 3.0, "{n}: {}", max_load(&by_segments));
         assert!(again(&by_segments) < n as usize, "{n}");
         for at_once in [1, 2, 3] {
             let (recursive, _) = mirrored(&recorded, Plan::Recursive(at_once, Cuts::One), power + 1);
             // g(n) = k · log_{k+1}(n), and what is at work.
             let levels = (f64::from(n).ln() / f64::from(at_once + 1).ln()).ceil();
             let most = f64::from(at_once) * levels + 3.0;
-            assert!(peak_load(&recursive) as f64 <= most, "{n}, {at_once}: {} > {most}", peak_load(&recursive));
+            assert!(max_load(&recursive) as f64 <= most, "{n}, {at_once}: {} > {most}", max_load(&recursive));
             assert!(again(&recursive) as f64 <= f64::from(n) * levels, "{n}, {at_once}: {}", again(&recursive));
             prove(&recorded, &recursive, Solver::BestFit, &DEVICE, false)
                 .unwrap_or_else(|e| panic!("{n}, {at_once}: {e}"));
@@ -390,7 +390,7 @@ fn what_may_not_run_again_keeps_its_results_and_the_rest_is_dropped() {
     for plan in [Plan::Budget(4, Cuts::One), Plan::Recursive(1, Cuts::One)] {
         let (rewritten, found) = mirrored(&recorded, plan, 6);
         prove(&recorded, &rewritten, Solver::BestFit, &DEVICE, false).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
-        assert!(found.cuts > 0 && peak_load(&rewritten) < 20, "{plan:?}");
+        assert!(found.cuts > 0 && max_load(&rewritten) < 20, "{plan:?}");
         let again = |k| rewritten.iter().any(|r| r.op == Op::Again(k));
         assert!(![7, 8, 20].into_iter().any(again) && again(10) && again(21), "{plan:?}");
     }

@@ -17,6 +17,8 @@ const INPUTS: &str = "\
 INPUT is recognised by its content, whatever it is called; - is standard input:
   instance   id,lower,upper,size[,alignment][,offset]   lifetimes are half-open; `end` for `upper` is inclusive
   trace      time_ns,event,block,bytes,op               events are malloc, free, read, write, swap_out, swap_in
+  graph      op,name,inputs,outputs[,phase][,workspace][,time_ns][,inplace][,rerun], with its tensors in
+             NAME.tensors.csv: tensor,bytes[,storage]
   RMM log    Thread,Time,Action,Pointer,Size,Stream     as RAPIDS RMM writes it
   snapshot   a pickle of torch.cuda.memory._dump_snapshot; nothing in it is run
 
@@ -157,7 +159,7 @@ pub(crate) enum Effort {
 #[derive(Debug, Args)]
 #[command(after_help = PLAN_EXAMPLES)]
 pub(crate) struct PlanArgs {
-    /// An instance, a trace, an RMM log or a PyTorch memory snapshot; - is standard input
+    /// An instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
     pub(crate) input: String,
     #[command(flatten)]
     pub(crate) constraints: ConstraintArgs,
@@ -177,7 +179,7 @@ pub(crate) struct PlanArgs {
 #[derive(Debug, Args)]
 #[command(after_help = FIT_EXAMPLES)]
 pub(crate) struct FitArgs {
-    /// A trace of one iteration; - is standard input
+    /// A trace of one iteration, or a graph; - is standard input
     pub(crate) input: String,
     /// The most memory that the iteration may take on the device, fragmentation included
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -208,7 +210,7 @@ pub(crate) struct FitArgs {
 #[derive(Debug, Args)]
 #[command(after_help = SWEEP_EXAMPLES)]
 pub(crate) struct SweepArgs {
-    /// A trace of one iteration; - is standard input
+    /// A trace of one iteration, or a graph; - is standard input
     pub(crate) input: String,
     /// Whose links to the host are simulated
     #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti")]
@@ -240,7 +242,7 @@ pub(crate) enum Means {
 #[derive(Debug, Args)]
 #[command(after_help = VERIFY_EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// What the plan is for: an instance, a trace, an RMM log or a PyTorch memory snapshot; - is standard input
+    /// What the plan is for: an instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
     pub(crate) input: String,
     /// A plan: id,offset and, where they are told, lower,upper,size
     pub(crate) plan: String,
@@ -260,7 +262,7 @@ pub(crate) struct VerifyArgs {
 /// A command that only looks.
 #[derive(Debug, Args)]
 pub(crate) struct InputArgs {
-    /// An instance, a trace, an RMM log or a PyTorch memory snapshot; - is standard input
+    /// An instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
     pub(crate) input: String,
     /// Prints one JSON object
     #[arg(long)]
@@ -270,7 +272,7 @@ pub(crate) struct InputArgs {
 #[derive(Debug, Args)]
 #[command(after_help = CONVERT_EXAMPLES)]
 pub(crate) struct ConvertArgs {
-    /// An instance, a trace, an RMM log or a PyTorch memory snapshot; - is standard input
+    /// An instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
     pub(crate) input: String,
     /// The file to write; - is standard output
     pub(crate) output: String,

@@ -42,6 +42,10 @@ pub mod verify;
 
 pub mod trace;
 
+pub mod graph;
+
+pub mod parallel;
+
 pub mod simulate;
 
 pub mod schedule;

@@ -66,6 +66,18 @@ pub enum sublet_status {
     /// Invalid plan: block `index` has the offset `got`, but is pinned at `needed`.
     PlanMoved = 64,
 
+    /// Operator `index` of a graph reads or writes tensor `got`, which is not there.
+    UnknownTensor = 70,
+    /// Tensor `index` of a graph is produced by operator `needed` and by operator `got`, or twice by one.
+    TwoWriters = 71,
+    /// Operator `index` of a graph needs, through others, what it writes itself.
+    Cycle = 72,
+    /// Operator `index` of a graph has `needed` operands, of which only `got` are left; or, after the last operator, `got`
+    /// operands are left over.
+    Operands = 73,
+    /// Tensor `index` of a graph: `got` is no storage, or a reserved field that is not 0.
+    TensorUnknownValue = 74,
+
     /// Row `index`: its time is before that of the row above it.
     RowTimeBackwards = 80,
     /// Row `index`: a malloc of no bytes.
@@ -146,7 +158,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status with its words.
-const WORDS: [(S, &CStr); 57] = [
+const WORDS: [(S, &CStr); 62] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -173,6 +185,11 @@ const WORDS: [(S, &CStr); 57] = [
     (S::PlanOverlap, c"invalid plan: two blocks share an address"),
     (S::PlanMisaligned, c"invalid plan: an offset breaks an alignment"),
     (S::PlanMoved, c"invalid plan: a pinned block is elsewhere"),
+    (S::UnknownTensor, c"an operator names a tensor that is not in the graph"),
+    (S::TwoWriters, c"two operators produce the same tensor"),
+    (S::Cycle, c"operators wait for each other"),
+    (S::Operands, c"the operators have more or fewer operands than there are"),
+    (S::TensorUnknownValue, c"a tensor holds a value that is no storage"),
     (S::RowTimeBackwards, c"a row's time is before that of the row above it"),
     (S::RowZeroSize, c"a row allocates 0 bytes"),
     (S::RowAllocatedTwice, c"a row allocates a block that is allocated"),

@@ -49,7 +49,7 @@ impl ResNet {
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         let blocks = self.blocks()?;
-        let bottleneck = self.depth > 34;
+        let bottleneck = ![18, 34].contains(&self.depth);
         let mut b = Builder::new(setting);
         b.relu_keeps_input = self.image == Image::Cifar;
         let x = b.images(3, self.image.side());

@@ -62,6 +62,7 @@ void test_place(void);
 void test_bound(void);
 void test_verify(void);
 void test_trace(void);
+void test_graph(void);
 void test_schedule(void);
 void test_fit(void);
 void test_allocator(void);

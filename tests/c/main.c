@@ -18,6 +18,7 @@ int main(void) {
     test_bound();
     test_verify();
     test_trace();
+    test_graph();
     test_schedule();
     test_fit();
     test_allocator();

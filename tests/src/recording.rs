@@ -19,8 +19,8 @@ pub struct Recording {
     pub rows: Vec<Row>,
     /// What is known of the operators.
     pub operators: Vec<Operator>,
-    /// What the operators are called.
-    pub names: Vec<String>,
+    /// The lines of the file of operators, without their numbers: name, phase, inplace, rerun.
+    pub lines: Vec<String>,
     /// How many block numbers there are.
     pub blocks: usize,
 }
@@ -53,19 +53,20 @@ impl Recording {
             }
         });
         let rows = rows.collect();
-        let (mut operators, mut names) = (Vec::new(), Vec::new());
+        let (mut operators, mut lines) = (Vec::new(), Vec::new());
         for line in text(&path.with_extension("ops.csv")).lines().skip(1) {
-            let [_, name, _, in_place, again] = line.split(',').collect::<Vec<_>>()[..] else { panic!("{line}") };
+            let (_, line) = line.split_once(',').expect("cells");
+            let [name, _, in_place, again] = line.split(',').collect::<Vec<_>>()[..] else { panic!("{line}") };
             let kind = match name {
                 "relu" | "relu_" => Kind::Relu,
                 "threshold_backward" => Kind::ReluBackward,
                 _ => Kind::Other,
             };
             operators.push(Operator { in_place: in_place == "1", again: again == "1", kind });
-            names.push(name.to_owned());
+            lines.push(line.to_owned());
         }
         let name = path.file_stem().expect("a file").to_string_lossy().into_owned();
-        Self { name, rows, operators, names, blocks: numbers.len() }
+        Self { name, rows, operators, lines, blocks: numbers.len() }
     }
 
     /// The training traces of the small corpus, and those of the larger one where `SUBLET_DATA` names it.
@@ -92,6 +93,15 @@ impl Recording {
         files.iter().map(|file| Self::read(file)).collect()
     }
 
+    /// The recording of this name: of the small corpus, or of the larger one where `SUBLET_DATA` names it.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces");
+        let larger = std::env::var_os("SUBLET_DATA").map(|data| PathBuf::from(data).join("traces"));
+        let file = |folder: PathBuf| folder.join(format!("{name}.csv"));
+        [Some(small), larger].into_iter().flatten().map(file).find(|f| f.is_file()).map(|f| Self::read(&f))
+    }
+
     /// As the core takes it.
     #[must_use]
     pub fn recorded(&self) -> Recorded<'_> {
@@ -100,14 +110,14 @@ impl Recording {
 
     /// The most bytes that are live at once.
     #[must_use]
-    pub fn peak_load(&self) -> u64 {
-        peak_load(&self.rows)
+    pub fn max_load(&self) -> u64 {
+        max_load(&self.rows)
     }
 }
 
 /// The most bytes that are live at once in these rows.
 #[must_use]
-pub fn peak_load(rows: &[Row]) -> u64 {
+pub fn max_load(rows: &[Row]) -> u64 {
     peak_of(rows, |_| true)
 }
 

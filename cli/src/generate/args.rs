@@ -108,6 +108,9 @@ pub(super) struct CommonArgs {
     /// The trace to write; its operators go to NAME.ops.csv beside it
     #[arg(long, short, value_name = "NAME.csv")]
     pub(super) output: String,
+    /// Writes the static graph in place of the trace: its operators to NAME.csv, its tensors to NAME.tensors.csv
+    #[arg(long)]
+    pub(super) graph: bool,
     /// Floating-point operations per second that the device reaches
     #[arg(long, value_name = "N", default_value_t = Roofline::GTX1080TI.flops_per_s, value_parser = positive)]
     flops: f64,

@@ -63,9 +63,14 @@ fn write(network: &Network, args: &CommonArgs) -> Result<(), Failure> {
     let trace = network.trace().map_err(|e| Failure::Usage(e.to_string()))?;
     let names: Vec<String> = (0..trace.blocks).map(|n| n.to_string()).collect();
     let problem = Problem::of_trace(file, trace.rows, names).map_err(|e| Failure::Usage(e.message))?;
-    output::write(file, |out| output::trace(&problem, out))?;
-    let beside = path.with_extension("ops.csv");
-    output::write(&beside.to_string_lossy(), |out| output::ops(&network.operators, out))?;
+    let beside = |extension| path.with_extension(extension).to_string_lossy().into_owned();
+    if args.graph {
+        output::write(file, |out| output::graph(&network.operators, out))?;
+        output::write(&beside("tensors.csv"), |out| output::tensors(&network.tensors, out))?;
+    } else {
+        output::write(file, |out| output::trace(&problem, out))?;
+        output::write(&beside("ops.csv"), |out| output::ops(&network.operators, out))?;
+    }
 
     let mut scratch = Scratch::of(interval::workspace(problem.blocks.len()));
     let max_load = Sweep::new(&problem.blocks, scratch.lend()).map_or(0, |sweep| sweep.max_load());

@@ -22,7 +22,7 @@ const WRITE: u32 = 2;
 
 /// Length of the workspace that [`Dependencies::new`] needs.
 pub(crate) const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
-    WorkspaceLen { words: nodes, indices: 2 * tensors + (nodes + 2) + 4 * nodes + 4 * operands }
+    WorkspaceLen { words: nodes, indices: 2 * tensors + 7 * nodes + 4 * operands }
 }
 
 /// The edges of a graph, and its nodes in topological order.
@@ -49,7 +49,8 @@ impl<'a> Dependencies<'a> {
             first: scratch.indices(tensors),
             len: scratch.indices(tensors),
             accesses: scratch.index_records(operands),
-            begin: scratch.indices(nodes + 2),
+            // Two more than nodes, and none for none.
+            begin: scratch.indices(3 * nodes),
             to: scratch.indices(2 * operands),
             order: scratch.indices(nodes),
         };
@@ -74,6 +75,11 @@ impl<'a> Dependencies<'a> {
     /// How many nodes read or write a tensor.
     pub(crate) fn users(&self, tensor: u32) -> u32 {
         self.len[tensor]
+    }
+
+    /// The nodes that read or write a tensor, in the order of the list.
+    pub(crate) fn users_of(&self, tensor: u32) -> impl Iterator<Item = u32> {
+        self.entries(tensor).map(|i| self.accesses[i][0])
     }
 
     /// The node that writes a tensor of an iteration without reading it.

@@ -7,6 +7,7 @@
 pub(crate) mod dependencies;
 pub mod graph;
 pub mod liveness;
+pub mod parallel;
 pub mod period;
 pub mod record;
 pub(crate) mod recorded;
