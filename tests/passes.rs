@@ -9,6 +9,7 @@ mod oracle;
 use rand::RngExt;
 
 use serde_json::Value;
+use sublet_core::error::Buffer;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::recompute::chen::{self, Cuts, Mirrored, Plan};
 use sublet_core::rewrite::{in_place, layer, relu};
@@ -512,4 +513,45 @@ fn a_gradient_is_written_over_an_activation_that_only_the_parameter_needed() {
     assert_eq!(two_layers(false), excluded);
     let coordinated = layer::Bytes { intra: 132, hybrid: 232, ..excluded };
     assert_eq!(two_layers(true), coordinated);
+}
+
+/// Calls a pass with a workspace and an output of these lengths.
+type Call<'a> = &'a dyn Fn(Workspace<'_>, &mut [Row]) -> Result<usize, Error>;
+
+#[test]
+fn what_is_too_short_is_refused_with_what_is_needed() {
+    let (rows, mut operators, blocks) = chain(8);
+    operators.iter_mut().for_each(|o| o.in_place = true);
+    operators[2].kind = Kind::Relu;
+    let recorded = Recorded { rows: &rows, operators: &operators, blocks };
+    let n = rows.len();
+    let passes: [(WorkspaceLen, usize, Call<'_>); 4] = [
+        (relu::workspace(n, blocks), relu::most_rows(&rows), &|s, out| relu::rewrite(&recorded, &rows, s, out)),
+        (in_place::workspace(n, n, blocks), in_place::most_rows(&rows), &|s, out| {
+            in_place::rewrite(&recorded, &rows, s, out)
+        }),
+        (chen::workspace(n, blocks, 2), chen::most_rows(n, 2), &|s, out| {
+            chen::rewrite(&recorded, Plan::Recursive(1, Cuts::One), 2, s, out).map(|m| m.rows)
+        }),
+        (layer::workspace(n, blocks), layer::most_rows(&rows), &|s, out| {
+            layer::reuse(&recorded, &DEVICE, 0, s, out).map(|(n, _)| n)
+        }),
+    ];
+    for (len, most, pass) in passes {
+        let call = |words: usize, indices: usize, rows: usize| {
+            let (mut words, mut indices) = (vec![5; words], vec![5; indices]);
+            pass(Workspace::new(&mut words, &mut indices), &mut vec![Row::default(); rows])
+        };
+        let needed = call(len.words, len.indices, most).expect("enough is lent");
+        let refused = |buffer, needed, got| Err(Error::BufferTooSmall { buffer, needed, got });
+        for words in 0..len.words {
+            assert_eq!(call(words, len.indices, most), refused(Buffer::Words, len.words, words));
+        }
+        for indices in 0..len.indices {
+            assert_eq!(call(len.words, indices, most), refused(Buffer::Indices, len.indices, indices));
+        }
+        for rows in 0..needed {
+            assert_eq!(call(len.words, len.indices, rows), refused(Buffer::Rows, needed, rows));
+        }
+    }
 }

@@ -67,6 +67,33 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// # Errors
 /// [`Error::Row`] for a trace that is not as recorded; [`Error::Device`]; [`Error::TooManyBlocks`];
 /// [`Error::BufferTooSmall`] if `out` or the workspace is too short.
+///
+/// ```
+/// use sublet_core::rewrite::layer::{self, Bytes};
+/// use sublet_core::simulate::Device;
+/// use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
+/// use sublet_core::Workspace;
+/// let row = |event, block, op| {
+///     let bytes = if event == Event::Malloc { 64 } else { 0 };
+///     Row { time_ns: 1, bytes, block, op: Op::First(op), event }
+/// };
+/// // An activation that only its gradient's operator needs again, which then is as large.
+/// let rows = [
+///     row(Event::Malloc, 0, 0), row(Event::Write, 0, 0),
+///     row(Event::Malloc, 1, 1), row(Event::Read, 0, 1), row(Event::Write, 1, 1), row(Event::Free, 0, 1),
+///     row(Event::Malloc, 2, 2), row(Event::Read, 1, 2), row(Event::Write, 2, 2), row(Event::Free, 1, 2),
+/// ];
+/// let operators = [true, false, false].map(|again| Operator { again, ..Operator::default() });
+/// let recorded = Recorded { rows: &rows, operators: &operators, blocks: 3 };
+/// let len = layer::workspace(rows.len(), 3);
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut out = vec![Row::default(); layer::most_rows(&rows)];
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let (n, bytes) = layer::reuse(&recorded, &Device::symmetric(12e9), 1, scratch, &mut out)?;
+/// // It is needed while its gradient is written: no memory is shared, and nothing is idle that could leave.
+/// assert_eq!((n, bytes), (rows.len(), Bytes { separate: 128, intra: 128, inter: 128, hybrid: 128 }));
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
 pub fn reuse(
     recorded: &Recorded<'_>,
     device: &Device,

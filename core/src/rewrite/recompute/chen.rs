@@ -79,6 +79,40 @@ pub const fn most_rows(rows: usize, depth: u32) -> usize {
 /// # Errors
 /// [`Error::Row`] for a trace that is not as recorded; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the
 /// workspace is too short. Counts of a recursion that would be larger than `depth` are cut off there.
+///
+/// ```
+/// use sublet_core::rewrite::recompute::chen::{self, Cuts, Plan};
+/// use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
+/// use sublet_core::Workspace;
+/// let row = |event, block, op| {
+///     let bytes = if event == Event::Malloc { 64 } else { 0 };
+///     Row { time_ns: 1, bytes, block, op: Op::First(op), event }
+/// };
+/// let mut rows = Vec::new();
+/// let mut operator = |op: u32, reads: &[u32], freed: &[u32]| {
+///     rows.push(row(Event::Malloc, op, op));
+///     rows.extend(reads.iter().map(|&b| row(Event::Read, b, op)));
+///     rows.push(row(Event::Write, op, op));
+///     rows.extend(freed.iter().map(|&b| Row { op: Op::None, ..row(Event::Free, b, op) }));
+/// };
+/// // Four operators in a chain, and the gradients, each of which reads what its operator read.
+/// operator(0, &[], &[]);
+/// (1..4).for_each(|k| operator(k, &[k - 1], &[]));
+/// operator(4, &[3], &[3]);
+/// (5..8).for_each(|k| operator(k, &[k - 1, 7 - k], &[k - 1, 7 - k]));
+/// let operators: Vec<_> = (0..8).map(|k| Operator { again: k < 4, ..Operator::default() }).collect();
+/// let recorded = Recorded { rows: &rows, operators: &operators, blocks: 8 };
+/// let len = chen::workspace(rows.len(), 8, 1);
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut out = vec![Row::default(); chen::most_rows(rows.len(), 1)];
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let made = chen::rewrite(&recorded, Plan::Budget(64, Cuts::One), 1, scratch, &mut out)?;
+/// // One cut, after two operators: the first runs again, the second is kept, as the last segment is.
+/// assert_eq!((made.cuts, made.stored, made.segment), (1, 64, 128));
+/// let again: Vec<_> = out[..made.rows].iter().filter(|r| matches!(r.op, Op::Again(_))).map(|r| r.op).collect();
+/// assert_eq!(again, [Op::Again(0), Op::Again(0)]); // its malloc and its write
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
 pub fn rewrite(
     recorded: &Recorded<'_>,
     plan: Plan,
