@@ -400,7 +400,7 @@ fn what_may_not_run_again_keeps_its_results_and_the_rest_is_dropped() {
 #[test]
 fn on_small_traces_segments_are_accepted_by_the_verifier_whatever_the_counts() {
     let mut rng = instance::rng(11);
-    let mut dropped = 0;
+    let (mut dropped, mut left) = (0, 0);
     for _ in 0..3 * CASES {
         let network = Network::draw(&mut rng);
         let recorded = network.recorded();
@@ -419,17 +419,24 @@ fn on_small_traces_segments_are_accepted_by_the_verifier_whatever_the_counts() {
         let both = over_inputs(&recorded, &masks(&recorded, &rows));
         judged(&network, &both).unwrap_or_else(|e| panic!("{e}: of\n{}\ncomes\n{}", shown(&rows), shown(&both)));
         dropped += usize::from(rows.iter().any(|r| matches!(r.op, Op::Again(_))));
+        let (rows, bytes) = by_layers(&recorded, 1);
+        let accepted = prove(&recorded, &rows, Solver::BestFit, &DEVICE, true);
+        accepted.unwrap_or_else(|e| panic!("{e}: layers of\n{}\nare\n{}", shown(&network.rows), shown(&rows)));
+        let layer::Bytes { separate, intra, inter, hybrid } = bytes;
+        assert!(hybrid <= inter && intra <= separate, "{bytes:?} of\n{}", shown(&network.rows));
+        left += usize::from(rows.iter().any(|r| r.event == Event::SwapOut));
     }
-    assert!(dropped > CASES / 200, "{dropped}");
+    let least = CASES / 200;
+    assert!(dropped > least && left > least, "{dropped} dropped, {left} left");
 }
 
-fn by_layers(recorded: &Recorded<'_>) -> (Vec<Row>, layer::Bytes) {
+fn by_layers(recorded: &Recorded<'_>, least_bytes: u64) -> (Vec<Row>, layer::Bytes) {
     let mut of = None;
     let rows = lend(
         layer::workspace(recorded.rows.len(), recorded.blocks),
         layer::most_rows(recorded.rows),
         |scratch, out| {
-            let (n, bytes) = layer::reuse(recorded, &DEVICE, 1 << 20, scratch, out)?;
+            let (n, bytes) = layer::reuse(recorded, &DEVICE, least_bytes, scratch, out)?;
             of = Some(bytes);
             Ok(n)
         },
@@ -443,7 +450,7 @@ fn layers_are_accepted_on_every_training_trace() {
     println!("| trace | separate | intra | inter | hybrid | added time |\n| - | - | - | - | - | - |");
     for network in Recording::training() {
         let recorded = network.recorded();
-        let (rows, bytes) = by_layers(&recorded);
+        let (rows, bytes) = by_layers(&recorded, 1 << 20);
         let proved = prove(&recorded, &rows, Solver::BestFit, &DEVICE, true);
         let proved = proved.unwrap_or_else(|e| panic!("{}: {e}", network.name));
         let layer::Bytes { separate, intra, inter, hybrid } = bytes;
@@ -503,7 +510,7 @@ fn two_layers(parameter: bool) -> layer::Bytes {
     }
     let again = |k| Operator { again: k < 3, ..Operator::default() };
     let operators: Vec<Operator> = (0..7).map(again).collect();
-    by_layers(&Recorded { rows: &rows, operators: &operators, blocks: 10 }).1
+    by_layers(&Recorded { rows: &rows, operators: &operators, blocks: 10 }, 1 << 20).1
 }
 
 #[test]

@@ -60,7 +60,7 @@ fuzz_target!(|input: Input| {
         });
     let layers = run(layer::workspace(rows.len(), blocks), layer::most_rows(&rows), |s, out| {
         layer::reuse(&recorded, &device, least_bytes, s.lend(), out).map(|(n, bytes)| {
-            assert!(bytes.hybrid <= bytes.inter && bytes.intra <= bytes.separate);
+            assert!(!sound || bytes.hybrid <= bytes.inter && bytes.intra <= bytes.separate, "{bytes:?}");
             n
         })
     });
