@@ -22,7 +22,7 @@
 //!
 //! Ties: of plans with equal cost the first. Cost: as `mirror`, for each plan.
 
-use super::mirror::{self, DEEPEST, Mirror};
+use super::mirror::{self, Mirror};
 use crate::table::Table;
 use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen, block};
@@ -61,7 +61,7 @@ pub struct Mirrored {
 }
 
 /// Length of the workspace that [`rewrite`] and [`search`] need for a recording of `rows` rows with `blocks` block
-/// numbers, if no operator runs again more than `depth` times: 1 but for [`Plan::Recursive`].
+/// numbers, if no operator runs again more than `depth` times: 1 but for [`Plan::Recursive`], and at most 31.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
     mirror::workspace(rows, blocks, depth).and(WorkspaceLen { words: 2 * rows, indices: 3 * rows + 1 })
@@ -71,7 +71,7 @@ pub const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
 /// access of a run again, itself, its workspaces, a malloc and a free.
 #[must_use]
 pub const fn most_rows(rows: usize, depth: u32) -> usize {
-    rows + 3 * depth as usize * rows
+    rows + 3 * mirror::clamp(depth) as usize * rows
 }
 
 /// Rewrites a recording by a plan; writes the rows to `out`. Added rows have the time of the row above them.
@@ -184,7 +184,7 @@ struct Planner<'a> {
 impl<'a> Planner<'a> {
     fn new(recorded: &Recorded<'a>, depth: u32, mut scratch: Workspace<'a>) -> Result<Self, Error> {
         block::check_count(recorded.blocks)?;
-        let depth = depth.clamp(1, DEEPEST);
+        let depth = mirror::clamp(depth);
         let rows = recorded.rows.len();
         scratch.check(workspace(rows, recorded.blocks, depth))?;
         let mut planner = Self {

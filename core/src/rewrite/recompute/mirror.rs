@@ -35,8 +35,19 @@ pub(in crate::rewrite) const DEEPEST: u32 = 31;
 /// A run is numbered in this many bits, after the operator.
 const RUN_BITS: u32 = 5;
 
+/// The largest mirror count that is asked for, within what there is.
+pub(in crate::rewrite) const fn clamp(depth: u32) -> u32 {
+    if depth == 0 {
+        1
+    } else if depth > DEEPEST {
+        DEEPEST
+    } else {
+        depth
+    }
+}
+
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
-    let runs = (1 + depth as usize) * rows;
+    let runs = (1 + clamp(depth) as usize) * rows;
     WorkspaceLen { words: blocks + rows, indices: 6 * rows + 9 * blocks + 4 * runs }
 }
 
@@ -94,7 +105,7 @@ impl<'a> Mirror<'a> {
         scratch: &mut Workspace<'a>,
     ) -> Result<Self, Error> {
         let Recorded { rows, blocks, .. } = *recorded;
-        let runs = (1 + usize::try_from(depth).unwrap_or(usize::MAX)) * rows.len();
+        let runs = (1 + clamp(depth) as usize) * rows.len();
         let mut mirror = Self {
             recorded: *recorded,
             operators: 0,
@@ -190,7 +201,7 @@ impl<'a> Mirror<'a> {
 
     fn find_operators(&mut self) -> Result<(), Error> {
         let Recorded { rows, blocks, .. } = self.recorded;
-        if rows.len() >= 1 << (u32::BITS - RUN_BITS) {
+        if u32::try_from(rows.len()).map_or(true, |n| n >= 1 << (u32::BITS - RUN_BITS)) {
             return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
         }
         let mut end = 0;
