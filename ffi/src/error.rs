@@ -219,6 +219,7 @@ impl Display for sublet_error {
             _ if is(S::BufferTooSmall) => {
                 write!(f, "argument {index} has room for {got} elements; {needed} are needed")
             }
+            _ if is(S::UnknownName) => write!(f, "argument {index} is none of the names that there are"),
             _ if is(S::BlockFlags) => {
                 write!(f, "block {index} has the flags {got}, of which this version does not know all")
             }
@@ -233,6 +234,9 @@ impl Display for sublet_error {
                 write!(f, "tensor {index}: {got} is no storage, or a reserved field that is not 0")
             }
             _ if is(S::NoRawMemory) => write!(f, "there is no memory for {needed} bytes"),
+            _ if is(S::OperatorUnknownValue) => {
+                write!(f, "operator {index}: {got} is no kind of operator, or no flags, that this version knows")
+            }
             _ if is(S::RowUnknownValue) => write!(f, "row {index}: {got} is no event, or no kind of operator"),
             _ => f.write_str(status::words(status).to_str().unwrap_or_default()),
         }

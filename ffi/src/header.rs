@@ -79,6 +79,7 @@ fn generated() -> String {
                 "sublet_solver",
                 "sublet_event",
                 "sublet_op_kind",
+                "sublet_operator_kind",
                 "sublet_policy",
                 "sublet_state",
                 "sublet_storage",

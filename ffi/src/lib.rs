@@ -42,6 +42,8 @@ pub mod verify;
 
 pub mod trace;
 
+pub mod operator;
+
 pub mod graph;
 
 pub mod parallel;

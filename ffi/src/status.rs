@@ -34,6 +34,8 @@ pub enum sublet_status {
     WorkspaceTooSmall = 17,
     /// Argument `index` has room for `got` elements; `needed` are enough.
     BufferTooSmall = 18,
+    /// Argument `index` is none of the names that there are.
+    UnknownName = 19,
 
     /// `needed` blocks are more than the `got` that can be planned.
     TooManyBlocks = 30,
@@ -118,6 +120,8 @@ pub enum sublet_status {
     RowMaskElsewhere = 98,
     /// Row `index` of a rewritten trace: the block takes over another's memory in place, but has another offset.
     RowNotInPlace = 99,
+    /// Operator `index`: `got` is no kind of operator, or flags of which this version does not know all.
+    OperatorUnknownValue = 109,
 
     /// A device whose bandwidths or latencies are no times to compute with.
     Device = 110,
@@ -158,7 +162,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status with its words.
-const WORDS: [(S, &CStr); 62] = [
+const WORDS: [(S, &CStr); 64] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -171,6 +175,7 @@ const WORDS: [(S, &CStr); 62] = [
     (S::UnknownValue, c"an argument is none of the values of its enum"),
     (S::WorkspaceTooSmall, c"the workspace is too small"),
     (S::BufferTooSmall, c"an output is too small"),
+    (S::UnknownName, c"an argument is none of the names that there are"),
     (S::TooManyBlocks, c"more blocks than can be planned"),
     (S::ZeroSize, c"a block has size 0"),
     (S::EmptyLifetime, c"a block has an empty lifetime"),
@@ -210,6 +215,7 @@ const WORDS: [(S, &CStr); 62] = [
     (S::RowMaskElsewhere, c"a mask is not written right after a rectifier"),
     (S::RowNotInPlace, c"a block that is handed over in place has another offset"),
     (S::RowUnknownValue, c"a row holds a value that is no event, or no kind of operator"),
+    (S::OperatorUnknownValue, c"an operator holds a value that is no kind, or no flags, of this version"),
     (S::Device, c"the device has no times to compute with"),
     (S::HostTooSmall, c"what is swapped does not fit on the host"),
     (S::OverLimit, c"nothing that was tried stays within the limit"),

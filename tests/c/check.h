@@ -64,6 +64,7 @@ void test_verify(void);
 void test_trace(void);
 void test_graph(void);
 void test_schedule(void);
+void test_operator(void);
 void test_fit(void);
 void test_allocator(void);
 void test_recorder(void);

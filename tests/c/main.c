@@ -20,6 +20,7 @@ int main(void) {
     test_trace();
     test_graph();
     test_schedule();
+    test_operator();
     test_fit();
     test_allocator();
     test_recorder();
