@@ -528,7 +528,9 @@ type Call<'a> = &'a dyn Fn(Workspace<'_>, &mut [Row]) -> Result<usize, Error>;
 #[test]
 fn what_is_too_short_is_refused_with_what_is_needed() {
     let (rows, mut operators, blocks) = chain(8);
-    operators.iter_mut().for_each(|o| o.in_place = true);
+    for o in &mut operators {
+        o.in_place = true;
+    }
     operators[2].kind = Kind::Relu;
     let recorded = Recorded { rows: &rows, operators: &operators, blocks };
     let n = rows.len();
