@@ -37,7 +37,7 @@ fn equals_the_recording(name: &str, network: &Network, timed: bool) {
         return;
     };
     let generated: Vec<String> = network.operators.iter().map(line).collect();
-    assert!(generated == recording.operators, "{name}: other operators");
+    assert!(generated == recording.lines, "{name}: other operators");
     let trace = network.trace().unwrap();
     assert_eq!(sizes(&trace.rows), sizes(&recording.rows), "{name}");
     let (ours, recorded) = (max_load(&trace.rows), recording.max_load());

@@ -5,4 +5,9 @@
 //! placement together.
 
 pub mod fit;
+pub mod in_place;
+pub mod layer;
+pub mod recompute;
+pub mod relu;
 pub mod swap;
+mod writer;
