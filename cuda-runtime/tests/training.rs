@@ -9,9 +9,18 @@ use std::time::Duration;
 use convnet::ConvNet;
 use support::hooked::{Fate, Hooked, Kind};
 
-use sublet_core::simulate::Device;
+use support::fit::Trace;
+
+use sublet_core::place::Solver;
+use sublet_core::rewrite::{in_place, relu};
+use sublet_core::simulate::{Device, Timing};
+use sublet_core::trace::liveness::Stay;
+use sublet_core::trace::{Event, Row};
+use sublet_core::verify::schedule::{self, Room};
+use sublet_core::{Block, Constraints, Workspace};
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
 use sublet_cuda::{ALIGNMENT, Program, Runtime};
+use sublet_tests::recording;
 
 const ITERATIONS: u64 = 100;
 
@@ -58,6 +67,57 @@ fn weights_are_equal_to_the_bit_whatever_the_memory() {
             assert_eq!(host.in_use(), InUse::default());
         }
     }
+}
+
+/// The network with a bit in place of what rectifiers put out, and with work in place; no copies.
+fn masked(trace: &Trace) -> Program {
+    let recorded = trace.recorded();
+    let mut rows = trace.rows.clone();
+    let mut out = vec![Row::default(); relu::most_rows(&rows)];
+    let len = relu::workspace(rows.len(), trace.blocks);
+    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+    let n = relu::rewrite(&recorded, &rows, Workspace::new(&mut words, &mut indices), &mut out).unwrap();
+    rows = out[..n].to_vec();
+    let mut out = vec![Row::default(); in_place::most_rows(&rows)];
+    let len = in_place::workspace(recorded.rows.len(), rows.len(), trace.blocks);
+    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+    let n = in_place::rewrite(&recorded, &rows, Workspace::new(&mut words, &mut indices), &mut out).unwrap();
+    rows = out[..n].to_vec();
+    assert!(rows.iter().any(|r| r.block as usize >= trace.blocks && r.event == Event::Read), "no mask is read");
+    let device = Device::symmetric(12e9);
+    let proved = recording::prove(&recorded, &rows, Solver::BestFit, &device, true).unwrap();
+    let stays = proved.offsets.len();
+    let len = schedule::workspace(recorded.rows.len(), recorded.blocks, stays);
+    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+    let (mut blocks, mut names) = (vec![Block::default(); stays], vec![Stay::default(); stays]);
+    let mut timings = vec![Timing::default(); rows.len()];
+    let verified = schedule::schedule(
+        &recorded,
+        &rows,
+        &proved.offsets,
+        (&device, true),
+        &Constraints::NONE,
+        Workspace::new(&mut words, &mut indices),
+        Room { timings: &mut timings, blocks: &mut blocks, names: &mut names },
+    );
+    // Masks are shorter than what a device's allocator aligns to.
+    Program::new(&recorded, &verified.unwrap(), 64).unwrap()
+}
+
+#[test]
+fn with_masks_and_work_in_place_it_learns_the_same_in_less_memory() {
+    let network = network();
+    let trace = network.trace();
+    let program = masked(&trace);
+    println!("{} bytes, {} without masks and work in place", program.arena_bytes(), trace.peak());
+    // Little: the next convolution's gradient needs what a rectifier puts out, but for the last one and the one that is
+    // pooled.
+    assert!(program.arena_bytes() < trace.peak());
+    let unplanned = network.train(ITERATIONS);
+    let host = host(Mode::Ordered(Order::Time));
+    let mut runtime = Runtime::new(host.clone(), program).unwrap();
+    assert_eq!(network.train_on(&mut runtime, &unplanned), Ok((vec![], unplanned.weights.clone())));
+    assert_eq!(host.races(), []);
 }
 
 #[test]

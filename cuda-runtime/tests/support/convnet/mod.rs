@@ -307,6 +307,11 @@ impl ConvNet {
                 let which = operands.iter().position(|o| (o.block, o.mask) == (b, mask));
                 which.map(|o| slice_of[o])
             };
+            if part == Part::Mask {
+                let (from, to) = (slice_of[0], slice_of[1]);
+                let values = numbers(slices[from].bytes(), slices[from].bytes().len() / 4);
+                return put_bits(slices[to].bytes_mut(), &values);
+            }
             let mut values = Vec::new();
             for ((&b, &n), &digest_then) in reads.iter().zip(&elements).zip(&seen) {
                 let value = match (slice(b, false), slice(b, true)) {
@@ -322,7 +327,7 @@ impl ConvNet {
                 }
                 values.push(value);
             }
-            let made = if part == Part::Whole { kernel(&values) } else { Vec::new() };
+            let made = kernel(&values);
             for (&b, made) in writes.iter().zip(&made) {
                 if let Some(s) = slice(b, false) {
                     put(slices[s].bytes_mut(), made);
