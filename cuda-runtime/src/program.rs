@@ -194,7 +194,7 @@ impl Program {
         self.waits_of(iteration).iter().map(Vec::len).sum()
     }
 
-    /// The blocks whose content outlives an iteration.
+    /// The blocks whose content outlives an iteration: those that are persistent, and that it uses.
     pub fn persistent_blocks(&self) -> impl Iterator<Item = u32> {
         self.homes.iter().map(|home| home.block)
     }
@@ -318,7 +318,12 @@ impl<'r> Reader<'r> {
                         self.ends[number].start = self.place(r.block).map(|(offset, _)| offset);
                     }
                 }
-                Event::Free => self.resident[number] = None,
+                Event::Free => {
+                    self.resident[number] = None;
+                    if self.steps.is_empty() {
+                        self.ends[number].start = None;
+                    }
+                }
                 Event::Read | Event::Write => self.access(row, r),
                 Event::SwapOut | Event::SwapIn => self.copy(row, r),
             }
@@ -437,15 +442,16 @@ fn homes(persistent: &[bool], sizes: &[u64], ends: &[Ends], resident: &[Option<u
     let mut homes = Vec::new();
     for (block, _) in (0u32..).zip(persistent).filter(|&(_, &persistent)| persistent) {
         let i = block as usize;
-        let Ends { start, on_device, on_host_last, .. } = ends[i];
-        let after = match (on_host_last, resident[i], host.at_end[i]) {
-            // What the iteration begins with on the device is there when it ends, at some address.
-            (true, _, Some(stay)) if on_device.is_none() => Some(Spot::Host(stay)),
-            (_, Some(offset), _) => Some(Spot::Device(offset)),
-            (_, None, stay) => stay.map(Spot::Host),
+        let begin = ends[i].on_device.or(ends[i].start);
+        // What an iteration begins with on the device is there when it ends, at some address; what else it needs is on the
+        // host. A block that is in neither place is one that it does not touch.
+        let after = if ends[i].on_device.is_none() && host.at_end[i].is_some() {
+            host.at_end[i].map(Spot::Host)
+        } else {
+            begin.and(resident[i]).map(Spot::Device)
         };
         if let Some(after) = after {
-            let on_device = if matches!(after, Spot::Device(_)) { on_device.or(start) } else { on_device };
+            let on_device = if matches!(after, Spot::Device(_)) { begin } else { ends[i].on_device };
             homes.push(Located { block, bytes: sizes[i], on_device, on_host: host.at_start[i], after });
         }
     }

@@ -1,11 +1,10 @@
 //! Operators that the host computes in the stream's order: on any backend, with nothing but its functions.
 
-use sublet_core::trace::Op;
 use sublet_cuda::backend::{Backend, PinnedBytes, Traffic};
 use sublet_cuda::{Error, Launch, Runtime};
 
 use super::fit::Trace;
-use super::pattern::{Faults, Reference, fill, number, outputs};
+use super::pattern::{Launches, Reference, fill, number, outputs};
 
 /// Runs iterations and compares all that persists; what was wrong.
 pub(crate) fn run<B: Backend + Clone>(
@@ -17,22 +16,19 @@ pub(crate) fn run<B: Backend + Clone>(
     // One launch runs after the other, so that they can share it.
     let scratch = backend.pin(runtime.program().arena_bytes(), Traffic::BothWays)?;
     let mut reference = Reference::new(trace);
-    let updated = reference.all_updated();
-    let faults = Faults::default();
+    let mut launches = reference.launches();
     let outcome = reference.write(runtime).and_then(|()| {
         (0..iterations).try_for_each(|iteration| {
-            reference.iterate(iteration);
-            runtime.iterate(|next| {
-                let first = if let Op::Again(k) = next.op { Op::First(k) } else { next.op };
-                launch(&backend, next, &scratch, iteration, updated[&first].clone(), &faults)
-            })
+            launches.iteration = iteration;
+            launches.seen = reference.iterate(iteration);
+            runtime.iterate(|next| launch(&backend, next, &scratch, &launches))
         })
     });
     // What is under way still uses the scratch memory.
     let finished = runtime.finish();
     outcome.and(finished)?;
     let mut found = reference.compare(runtime)?;
-    found.append(&mut faults.lock().unwrap());
+    found.append(&mut launches.faults.lock().unwrap());
     Ok(found)
 }
 
@@ -40,15 +36,13 @@ fn launch<B: Backend>(
     backend: &B,
     next: &Launch<'_, B>,
     scratch: &B::Pinned,
-    iteration: u64,
-    updated: Vec<u32>,
-    faults: &Faults,
+    launches: &Launches,
 ) -> Result<(), Error> {
     for o in next.operands().iter().filter(|o| o.read) {
         backend.copy_out(next.stream, next.address_of(o), (scratch, o.offset), o.bytes)?;
     }
     let bytes: PinnedBytes = backend.pinned(scratch);
-    let (operands, faults, op) = (next.operands().to_vec(), faults.clone(), (next.op, next.part, iteration));
+    let (operands, about) = (next.operands().to_vec(), launches.about(next));
     backend.call(
         next.stream,
         Box::new(move || {
@@ -56,7 +50,7 @@ fn launch<B: Backend>(
             let slice = |i: usize| unsafe { bytes.slice(operands[i].offset, operands[i].bytes) }.unwrap();
             let read = |i: usize| if operands[i].read { number(slice(i)) } else { None };
             let numbers: Vec<_> = (0..operands.len()).map(read).collect();
-            for (i, seed) in outputs(op, &operands, &numbers, &updated, &faults).into_iter().enumerate() {
+            for (i, seed) in outputs(&about, &operands, &numbers).into_iter().enumerate() {
                 if let Some(seed) = seed {
                     fill(seed, slice(i));
                 }

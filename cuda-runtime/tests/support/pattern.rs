@@ -19,8 +19,14 @@ fn mix(a: u64, b: u64) -> u64 {
     z ^ (z >> 27)
 }
 
+/// No number: what an operator yields that runs again without its inputs.
+const UNDEFINED: u64 = 0xeeee_eeee_eeee_eeee;
+
 /// The bytes of a number.
 pub(crate) fn fill(seed: u64, bytes: &mut [u8]) {
+    if seed == UNDEFINED {
+        return bytes.fill(0xee);
+    }
     for (i, chunk) in (0u64..).zip(bytes.chunks_mut(8)) {
         let word = if i == 0 { seed } else { mix(seed, i) };
         chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
@@ -70,8 +76,9 @@ impl<'t> Reference<'t> {
         of.filter(|&b| op != Op::None && does(b, Event::Read) && does(b, Event::Write)).collect()
     }
 
-    /// Runs one iteration.
-    pub(crate) fn iterate(&mut self, iteration: u64) {
+    /// Runs one iteration; what each operator reads of each block.
+    pub(crate) fn iterate(&mut self, iteration: u64) -> HashMap<(Op, u32), u64> {
+        let mut seen = HashMap::new();
         let mut rows = self.trace.rows.iter().filter(|r| r.event.is_access()).peekable();
         while let Some(first) = rows.next() {
             let mut accesses: Vec<&Row> = vec![first];
@@ -93,12 +100,14 @@ impl<'t> Reference<'t> {
             for b in written {
                 self.values.insert(b, output(first.op, iteration, b, &reads, &updated));
             }
+            seen.extend(reads.into_iter().map(|(b, seed)| ((first.op, b), seed)));
         }
+        seen
     }
 
-    /// By operator: the persistent blocks that it updates.
-    pub(crate) fn all_updated(&self) -> HashMap<Op, Vec<u32>> {
-        self.trace.rows.iter().map(|r| (r.op, self.updated(r.op))).collect()
+    pub(crate) fn launches(&self) -> Launches {
+        let updated = self.trace.rows.iter().map(|r| (r.op, self.updated(r.op))).collect();
+        Launches { updated, seen: HashMap::new(), iteration: 0, faults: Faults::default() }
     }
 
     fn content(&self, block: u32, seed: u64) -> Vec<u8> {
@@ -175,17 +184,16 @@ impl OnHost for HostBackend {
 pub(crate) fn launch<B: OnHost>(
     host: &HostBackend,
     next: &Launch<'_, B>,
-    (iteration, ns): (u64, f64),
-    updated: Vec<u32>,
-    faults: &Faults,
+    launches: &Launches,
+    ns: f64,
 ) -> Result<(), Error> {
     let operands = next.operands().to_vec();
     let (merged, slice_of) = slices(&operands, |o| next.address_of(o));
-    let (op, part, faults) = (next.op, next.part, faults.clone());
+    let about = launches.about(next);
     host.launch(next.stream, ns, &merged, move |slices: &mut [Slice<'_>]| {
         let read = |(o, &slice): (&Operand, &usize)| if o.read { number(slices[slice].bytes()) } else { None };
         let numbers: Vec<_> = operands.iter().zip(&slice_of).map(read).collect();
-        let outputs = outputs((op, part, iteration), &operands, &numbers, &updated, &faults);
+        let outputs = outputs(&about, &operands, &numbers);
         for (seed, &slice) in outputs.iter().zip(&slice_of) {
             if let Some(seed) = seed {
                 fill(*seed, slices[slice].bytes_mut());
@@ -194,24 +202,59 @@ pub(crate) fn launch<B: OnHost>(
     })
 }
 
-/// What an operator fills the blocks with that it writes, from the numbers of those that it reads. One that is read and has
-/// no number is a fault.
-pub(crate) fn outputs(
-    (op, part, iteration): (Op, Part, u64),
-    operands: &[Operand],
-    numbers: &[Option<u64>],
-    updated: &[u32],
-    faults: &Faults,
-) -> Vec<Option<u64>> {
-    let mut reads = Vec::new();
-    for (o, seed) in operands.iter().zip(numbers).filter(|(o, _)| o.read) {
-        if let Some(seed) = seed {
-            reads.push((o.block, if o.mask { seed ^ MASK } else { *seed }));
-        } else {
-            let text = format!("iteration {iteration}, {op:?}: block {} (mask {}) is spoiled", o.block, o.mask);
-            faults.lock().unwrap().push(text);
-            reads.push((o.block, 0));
+/// What an operator needs to know of its place in the network.
+#[derive(Clone)]
+pub(crate) struct About {
+    op: Op,
+    part: Part,
+    iteration: u64,
+    /// The persistent blocks that it updates.
+    updated: Vec<u32>,
+    /// By operand: what it reads; none where that is not said.
+    expected: Vec<Option<u64>>,
+    faults: Faults,
+}
+
+/// The network as it is launched.
+pub(crate) struct Launches {
+    pub(crate) updated: HashMap<Op, Vec<u32>>,
+    pub(crate) seen: HashMap<(Op, u32), u64>,
+    pub(crate) iteration: u64,
+    pub(crate) faults: Faults,
+}
+
+impl Launches {
+    pub(crate) fn about<B: Backend>(&self, next: &Launch<'_, B>) -> About {
+        let first = if let Op::Again(k) = next.op { Op::First(k) } else { next.op };
+        let expected = |o: &Operand| self.seen.get(&(next.op, o.block)).copied().filter(|_| o.read);
+        About {
+            op: next.op,
+            part: next.part,
+            iteration: self.iteration,
+            updated: self.updated[&first].clone(),
+            // An access outside operators has no number of its own by which it could be found.
+            expected: next.operands().iter().map(|o| expected(o).filter(|_| next.op != Op::None)).collect(),
+            faults: self.faults.clone(),
         }
+    }
+}
+
+/// What an operator fills the blocks with that it writes, from the numbers of those that it reads. A block that is read and
+/// holds something else than in the reference is a fault; but an operator may run again without its inputs, if nobody
+/// uses what it yields.
+pub(crate) fn outputs(about: &About, operands: &[Operand], numbers: &[Option<u64>]) -> Vec<Option<u64>> {
+    let About { op, part, iteration, ref updated, ref expected, ref faults } = *about;
+    let mut reads = Vec::new();
+    let mut is_defined = true;
+    for ((o, found), expected) in operands.iter().zip(numbers).zip(expected).filter(|((o, _), _)| o.read) {
+        let found = found.map(|seed| if o.mask { seed ^ MASK } else { seed });
+        if (found.is_none() || expected.is_some_and(|expected| found != Some(expected))) && !matches!(op, Op::Again(_))
+        {
+            let text = format!("iteration {iteration}, {op:?}: block {} (mask {}) is {found:?}", o.block, o.mask);
+            faults.lock().unwrap().push(text);
+        }
+        is_defined &= found.is_some();
+        reads.push((o.block, found.unwrap_or_default()));
     }
     let mut made: HashMap<u32, u64> = reads.iter().copied().collect();
     for o in operands.iter().filter(|o| o.write && !o.mask) {
@@ -220,7 +263,8 @@ pub(crate) fn outputs(
     let of = |o: &Operand| {
         assert!(part == Part::Whole || o.mask || !o.write);
         let seed = made.get(&o.block).copied().unwrap_or_default();
-        o.write.then_some(if o.mask { seed ^ MASK } else { seed })
+        let seed = if o.mask { seed ^ MASK } else { seed };
+        o.write.then_some(if is_defined { seed } else { UNDEFINED })
     };
     operands.iter().map(of).collect()
 }
@@ -228,9 +272,8 @@ pub(crate) fn outputs(
 /// Runs iterations and compares all that persists; what was wrong.
 pub(crate) fn run<B: OnHost>(runtime: &mut Runtime<B>, trace: &Trace, iterations: u64) -> Result<Vec<String>, Error> {
     let mut reference = Reference::new(trace);
-    let updated = reference.all_updated();
     reference.write(runtime)?;
-    let faults = Faults::default();
+    let mut launches = reference.launches();
     let host = runtime.backend().host().clone();
     let mut times: HashMap<Op, f64> = HashMap::new();
     let mut before = 0;
@@ -241,13 +284,14 @@ pub(crate) fn run<B: OnHost>(runtime: &mut Runtime<B>, trace: &Trace, iterations
         before = r.time_ns;
     }
     for iteration in 0..iterations {
+        launches.iteration = iteration;
+        launches.seen = reference.iterate(iteration);
         runtime.iterate(|next| {
             let first = if let Op::Again(k) = next.op { Op::First(k) } else { next.op };
-            launch(&host, next, (iteration, times[&first]), updated[&first].clone(), &faults)
+            launch(&host, next, &launches, times[&first])
         })?;
-        reference.iterate(iteration);
     }
     let mut found = reference.compare(runtime)?;
-    found.append(&mut faults.lock().unwrap());
+    found.append(&mut launches.faults.lock().unwrap());
     Ok(found)
 }
