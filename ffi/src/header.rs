@@ -94,7 +94,25 @@ fn runtime() -> String {
     text(cbindgen::Builder::new().with_config(config).with_src(source))
 }
 
-/// The functions for PyTorch are in a header of their own: most libraries are built without them.
+/// Plans that run have a header of their own too.
+const FOR_RUNTIME: [&str; 11] = [
+    "sublet_runtime_create",
+    "sublet_runtime_destroy",
+    "sublet_runtime_next",
+    "sublet_runtime_call",
+    "sublet_runtime_write",
+    "sublet_runtime_read",
+    "sublet_runtime_finish",
+    "sublet_runtime_restart",
+    "sublet_runtime_arena",
+    "sublet_runtime_measure",
+    "sublet_runtime_measured",
+];
+
+/// They have a header of their own: most libraries are built without them.
+const FOR_PYTORCH: [&str; 4] =
+    ["sublet_torch_malloc", "sublet_torch_free", "sublet_torch_iteration", "sublet_torch_stats"];
+
 fn torch() -> String {
     let config = Config {
         header: Some(TORCH_OPENING.to_owned()),
@@ -130,33 +148,14 @@ fn text(builder: cbindgen::Builder) -> String {
 }
 
 fn generated() -> String {
-    let config = Config {
+    let mut config = Config {
         header: Some(OPENING.to_owned()),
         include_guard: Some("SUBLET_H".to_owned()),
         after_includes: Some(after_includes()),
         sys_includes: ["stddef.h", "stdint.h"].map(str::to_owned).to_vec(),
         export: ExportConfig {
-            // One is there for a proof alone, the others have a header of their own.
-            exclude: [
-                "sublet_panics",
-                "sublet_torch_malloc",
-                "sublet_torch_free",
-                "sublet_torch_iteration",
-                "sublet_torch_stats",
-                "sublet_runtime_create",
-                "sublet_runtime_destroy",
-                "sublet_runtime_next",
-                "sublet_runtime_call",
-                "sublet_runtime_write",
-                "sublet_runtime_read",
-                "sublet_runtime_finish",
-                "sublet_runtime_restart",
-                "sublet_runtime_arena",
-                "sublet_runtime_measure",
-                "sublet_runtime_measured",
-            ]
-            .map(str::to_owned)
-            .to_vec(),
+            // It is there for a proof alone.
+            exclude: vec!["sublet_panics".to_owned()],
             include: [
                 "sublet_solver",
                 "sublet_event",
@@ -172,6 +171,7 @@ fn generated() -> String {
         },
         ..config()
     };
+    config.export.exclude.extend(FOR_PYTORCH.iter().chain(&FOR_RUNTIME).map(|&name| name.to_owned()));
     text(cbindgen::Builder::new().with_config(config).with_crate(env!("CARGO_MANIFEST_DIR")))
 }
 
