@@ -52,7 +52,7 @@ test_all() {
     grep -hi '^skipped:' "$log" || echo "nothing"
     awk '/^test result:/ { passed += $4; failed += $6 }
          /^[Ss]kipped:/ { skipped++ }
-         END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$log"
+         END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$log" | tee target/counts
     rm -f "$log"
     return "$status"
 }
@@ -200,6 +200,7 @@ all() {
     wait "$second" || status=$?
     cat "$log"
     rm -f "$log"
+    echo "tests: $(cat target/counts)"
     return "$status"
 }
 
