@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sublet_core::Constraints;
 use sublet_core::place::Solver;
+use sublet_core::rewrite::fit::Means;
 use sublet_core::rewrite::swap::Policy;
 
 use crate::{size, solve};
@@ -185,9 +186,9 @@ pub(crate) struct FitArgs {
     /// Who decides what leaves the device, and when
     #[arg(long, value_name = "NAME", value_parser = policies(), default_value = Policy::Auto.name())]
     pub(crate) policy: Policy,
-    /// The means, of which swapping to the host is the one there is
-    #[arg(long, value_name = "MEANS", default_value = "swap")]
-    pub(crate) using: Means,
+    /// The means, with commas between; if not given, all that save memory on the device
+    #[arg(long, value_name = "MEANS", value_delimiter = ',', value_parser = means())]
+    pub(crate) using: Vec<Means>,
     /// Blocks that are smaller stay on the device; if not given, those whose copy takes less than twice its latency
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) least: Option<u64>,
@@ -225,13 +226,6 @@ pub(crate) struct SweepArgs {
     /// Prints one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// How memory is saved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Means {
-    /// Blocks leave for the host while they are idle
-    Swap,
 }
 
 #[derive(Debug, Args)]
@@ -289,6 +283,12 @@ fn solvers() -> impl TypedValueParser<Value = Solver> {
 fn policies() -> impl TypedValueParser<Value = Policy> {
     let names = Policy::ALL.map(Policy::name);
     PossibleValuesParser::new(names).try_map(|name| Policy::named(&name).ok_or("no policy has this name"))
+}
+
+/// The means by their names.
+fn means() -> impl TypedValueParser<Value = Means> {
+    let names = Means::ALL.map(Means::name);
+    PossibleValuesParser::new(names).try_map(|name| Means::named(&name).ok_or("no means has this name"))
 }
 
 /// A format that is written.

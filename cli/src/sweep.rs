@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use indicatif::ProgressBar;
 use serde::{Serialize, Serializer};
 use sublet_core::Error;
-use sublet_core::rewrite::fit::Options;
+use sublet_core::rewrite::fit::{Means, Options, Using};
 use sublet_core::rewrite::swap::{Policy, bound};
 use sublet_core::simulate::Device;
 
@@ -54,6 +54,8 @@ struct Curve<'a> {
     points: Vec<Point>,
 }
 
+const SWAP: Using = Using::NONE.with(Means::Swap);
+
 /// Overheads whose least footprints are told, as fractions of the original's time.
 const WITHIN: [f64; 3] = [0.0, 0.05, 0.15];
 /// How near they are narrowed down, in parts of the original peak.
@@ -70,7 +72,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     if args.json && args.output.as_deref() == Some("-") {
         return Err(Failure::Usage("--json and --output - both want standard output".into()));
     }
-    let device = fit::swappable(&args.device)?;
+    let (device, _) = fit::means(&args.device, &[Means::Swap])?;
     let problem = input::read(&args.input)?;
     let trace = fit::recorded(&problem)?;
     let policies = if args.policy.is_empty() { &Policy::ALL[..] } else { &args.policy };
@@ -109,13 +111,13 @@ impl Sweep<'_> {
     fn curve<'a>(&mut self, args: &'a SweepArgs, policies: &[Policy]) -> Result<Curve<'a>, Error> {
         let (trace, device, points) = (self.trace, self.device, args.points);
         // A limit of 0 tells the least that works, the same whoever fails at it; the scores fail fast.
-        let nothing = Options { policy: Policy::Doa, ..Options::new(0, device) };
+        let nothing = Options { policy: Policy::Doa, using: SWAP, ..Options::new(0, device) };
         let least_limit = match self.buffers.fit(trace, &nothing) {
             Err(Error::OverLimit { least, .. }) => least,
             Err(e) => return Err(e),
             Ok(_) => 0,
         };
-        let unlimited = self.buffers.fit(trace, &Options::new(u64::MAX, device))?;
+        let unlimited = self.buffers.fit(trace, &Options { using: SWAP, ..Options::new(u64::MAX, device) })?;
         let (original_peak, load_min) = (unlimited.original_peak, unlimited.load_min);
         let mut scratch = Scratch::of(bound::workspace(trace.rows.len(), trace.names.len()));
         let bound = bound::load_without_overhead(&trace.rows, trace.names.len(), &device, scratch.lend())?;
@@ -145,7 +147,7 @@ impl Sweep<'_> {
 
     /// What a policy makes of a limit; none if it cannot stay within it.
     fn fit(&mut self, limit: u64, policy: Policy) -> Result<Option<Point>, Error> {
-        let options = Options { policy, ..Options::new(limit, self.device) };
+        let options = Options { policy, using: SWAP, ..Options::new(limit, self.device) };
         let fitted = match self.buffers.fit(self.trace, &options) {
             Ok(fitted) => fitted,
             Err(Error::OverLimit { .. }) => return Ok(None),

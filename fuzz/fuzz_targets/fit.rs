@@ -140,7 +140,7 @@ fn refused(Trace { rows, blocks }: &Trace, device: &Device) {
         too_small(bound::load_without_overhead(rows, *blocks, device, none()).err());
     }
     let output = Output { rows: &mut [], timings: &mut [], blocks: &mut [], names: &mut [], offsets: &mut [] };
-    too_small(fit::fit(rows, *blocks, &Options::new(0, *device), none(), output).err());
+    too_small(fit::fit(&Recorded::new(rows, *blocks), &Options::new(0, *device), none(), output).err());
     if device.is_sound() {
         let room = Room { timings: &mut timings, blocks: &mut lives, names: &mut names };
         let recorded = Recorded::new(rows, *blocks);
@@ -181,7 +181,7 @@ impl Memory {
         Self {
             scratch: Scratch::of(fit::workspace(trace.rows.len(), trace.blocks, lengths)),
             rows: vec![Row::default(); lengths.rows],
-            timings: vec![Timing::default(); lengths.rows],
+            timings: vec![Timing::default(); lengths.timings],
             blocks: vec![Block::default(); lengths.stays],
             names: vec![Stay::default(); lengths.stays],
             offsets: vec![!9; lengths.stays],
@@ -195,7 +195,7 @@ impl Memory {
     ) -> std::result::Result<(VerifiedSchedule<'_>, Vec<Row>, Vec<u64>), Error> {
         let Self { scratch, rows, timings, blocks, names, offsets } = self;
         let output = Output { rows, timings, blocks, names, offsets };
-        let fitted = fit::fit(&trace.rows, trace.blocks, options, scratch.lend(), output)?;
+        let fitted = fit::fit(&Recorded::new(&trace.rows, trace.blocks), options, scratch.lend(), output)?;
         assert!(fitted.load_min <= fitted.original_peak);
         let (rows, offsets) = (fitted.schedule.rows().to_vec(), fitted.schedule.plan().offsets().to_vec());
         Ok((fitted.schedule, rows, offsets))

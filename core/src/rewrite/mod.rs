@@ -5,4 +5,8 @@
 //! placement together.
 
 pub mod fit;
+mod flat;
+mod graph;
+mod recompute;
 pub mod swap;
+mod writer;

@@ -3,8 +3,8 @@
 //! The rows of the original stay, in their order; copies, frees and mallocs come at the boundaries. A block that is away
 //! at the start is not allocated there.
 
+use super::super::writer::Writer;
 use super::schedule::{Action, Schedule};
-use crate::error::Buffer;
 use crate::table::{Table, at};
 use crate::trace::{Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};
@@ -33,10 +33,10 @@ pub(super) fn rows(
             away_at_start[g.block] = 1;
         }
     }
-    let mut writer = Writer { out, len: 0, time_ns: 0 };
+    let mut writer = Writer::new(out);
     schedule.run(f64::INFINITY, |action| match action {
         Action::Segment(g) => {
-            begin[g] = u32::try_from(writer.len).unwrap_or(u32::MAX);
+            begin[g] = u32::try_from(writer.len()).unwrap_or(u32::MAX);
             for row in c.first_row[g]..c.first_row[g + 1] {
                 let r = at(c.rows, row);
                 if r.event != Event::Malloc || away_at_start[r.block] == 0 {
@@ -44,39 +44,16 @@ pub(super) fn rows(
                 }
             }
         }
-        Action::Out(version) => writer.event(Event::SwapOut, c.version(version).block, 0),
-        Action::Free(gap) => writer.event(Event::Free, c.gap(gap).block, 0),
+        Action::Out(version) => writer.event(Event::SwapOut, c.version(version).block, 0, Op::None),
+        Action::Free(gap) => writer.event(Event::Free, c.gap(gap).block, 0, Op::None),
         Action::In(gap) => {
             let g = c.gap(gap);
-            writer.event(Event::Malloc, g.block, c.size[g.block]);
+            writer.event(Event::Malloc, g.block, c.size[g.block], Op::None);
             if g.kind.returns() {
-                writer.event(Event::SwapIn, g.block, 0);
+                writer.event(Event::SwapIn, g.block, 0, Op::None);
             }
         }
     });
-    begin[c.segments] = u32::try_from(writer.len).unwrap_or(u32::MAX);
-    if writer.len > writer.out.len() {
-        return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: writer.len, got: writer.out.len() });
-    }
-    Ok(writer.len)
-}
-
-struct Writer<'a> {
-    out: &'a mut [Row],
-    len: usize,
-    time_ns: u64,
-}
-
-impl Writer<'_> {
-    fn push(&mut self, row: Row) {
-        if let Some(cell) = self.out.get_mut(self.len) {
-            *cell = row;
-        }
-        self.len += 1;
-        self.time_ns = row.time_ns;
-    }
-
-    fn event(&mut self, event: Event, block: u32, bytes: u64) {
-        self.push(Row { time_ns: self.time_ns, bytes, block, op: Op::None, event });
-    }
+    begin[c.segments] = u32::try_from(writer.len()).unwrap_or(u32::MAX);
+    writer.end()
 }

@@ -85,7 +85,6 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
         .and(select::workspace(rows, blocks))
         .and(direct::workspace(rows, blocks))
         .and(Positions::workspace(rows, blocks))
-        .and(Positions::workspace(rows, blocks))
         .and(WorkspaceLen { words: 0, indices: rows + 2 })
 }
 
@@ -116,7 +115,6 @@ pub(super) struct Swapper<'a> {
     selection: Selection<'a>,
     search: Search<'a>,
     kept: Positions<'a>,
-    result: Positions<'a>,
     /// The row with which each segment begins in the rows last written, and their number.
     emitted: Table<'a, u32>,
     /// The mixture, once it has been looked for, and for which limit.
@@ -132,7 +130,6 @@ impl<'a> Swapper<'a> {
             selection: Selection::new(rows, blocks, scratch),
             search: Search::new(rows, blocks, seed, scratch),
             kept: Positions::new(rows, blocks, scratch),
-            result: Positions::new(rows, blocks, scratch),
             emitted: scratch.indices(rows + 2),
             mixture: None,
             seed,
@@ -279,16 +276,6 @@ impl<'a> Swapper<'a> {
         if self.overhead() > before {
             self.kept.restore(&mut self.schedule);
         }
-    }
-
-    /// Remembers the schedule as the result.
-    pub(super) fn keep_result(&mut self) {
-        self.result.keep(&self.schedule);
-    }
-
-    /// Makes the schedule the result that was remembered.
-    pub(super) fn restore_result(&mut self) {
-        self.result.restore(&mut self.schedule);
     }
 
     /// Writes the rewritten trace.

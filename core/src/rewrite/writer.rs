@@ -1,0 +1,44 @@
+//! Rows, one after the other, into memory that is lent.
+
+use crate::error::Buffer;
+use crate::trace::{Event, Op, Row};
+use crate::Error;
+
+/// Counts on where the memory is too short, so that it can be told how much is needed.
+pub(super) struct Writer<'a> {
+    out: &'a mut [Row],
+    len: usize,
+    time_ns: u64,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(out: &'a mut [Row]) -> Self {
+        Self { out, len: 0, time_ns: 0 }
+    }
+
+    /// How many rows were written.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn push(&mut self, row: Row) {
+        if let Some(cell) = self.out.get_mut(self.len) {
+            *cell = row;
+        }
+        self.len += 1;
+        self.time_ns = row.time_ns;
+    }
+
+    /// A row with the time of the one above it.
+    pub(super) fn event(&mut self, event: Event, block: u32, bytes: u64, op: Op) {
+        self.push(Row { time_ns: self.time_ns, bytes, block, op, event });
+    }
+
+    /// How many rows were written, if there was room for them.
+    pub(super) fn end(self) -> Result<usize, Error> {
+        if self.len > self.out.len() {
+            return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: self.len, got: self.out.len() });
+        }
+        Ok(self.len)
+    }
+}
