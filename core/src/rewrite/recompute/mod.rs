@@ -1,5 +1,7 @@
 //! Recomputation: values are freed and made again by the operators that made them.
 
+#[cfg(test)]
+mod tmp;
 mod walk;
 
 use rand_xoshiro::SplitMix64;
@@ -26,7 +28,7 @@ const fn most_steps(rows: usize) -> usize {
 /// Length of the workspace of a [`Recomputer`] for a trace of so many rows and block numbers.
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     walk::workspace(rows, blocks)
-        .and(WorkspaceLen { words: blocks, indices: most_steps(rows) })
+        .and(WorkspaceLen { words: 2 * DISTURBED, indices: most_steps(rows) + blocks })
 }
 
 /// Length of the workspace of [`Recomputer::rows`].
@@ -52,6 +54,12 @@ const TASTES: [Taste; 9] = {
     ]
 };
 
+/// The most weights that are disturbed at once.
+const DISTURBED: usize = 4;
+
+/// The annealing begins by taking what is longer by this part of the original's time.
+const HEAT: f64 = 0.0005;
+
 /// How often a walk is repeated with the virtual uses of the one before.
 const ROUNDS: u32 = 4;
 
@@ -64,21 +72,33 @@ pub(super) struct Recomputer<'a> {
     walk: Walk<'a>,
     /// The best script for the last limit.
     best: Script<'a>,
-    /// The weights before they are disturbed.
-    kept: Table<'a, u64>,
+    /// The blocks that may be evicted.
+    movable: Table<'a, u32>,
+    movables: u32,
+    /// The blocks whose weights were disturbed last, and what they were.
+    kept: Table<'a, [u64; 2]>,
+    disturbed: u32,
     random: SplitMix64,
 }
 
 impl<'a> Recomputer<'a> {
     pub(super) fn new(graph: &'a Graph<'a>, least: u64, seed: u64, scratch: &mut Workspace<'a>) -> Self {
         let (rows, blocks) = (graph.rows.len(), graph.size.len());
-        Self {
+        let mut recomputer = Self {
             graph,
             walk: Walk::new(graph, least, scratch),
             best: Script::new(rows, scratch),
-            kept: scratch.words(blocks),
+            movable: scratch.indices(blocks),
+            movables: 0,
+            kept: scratch.word_records(DISTURBED),
+            disturbed: 0,
             random: SplitMix64::seed_from_u64(seed),
+        };
+        for block in (0..).take(blocks).filter(|&b| graph.is_managed(b) && graph.size[b] >= least) {
+            recomputer.movable[recomputer.movables] = block;
+            recomputer.movables += 1;
         }
+        recomputer
     }
 
     /// What is held back from the limit, by segment.
@@ -123,23 +143,34 @@ impl<'a> Recomputer<'a> {
         let mut least = least?;
         // Back to where the best was found.
         self.walk.forget();
-        for _ in 0..=best_round {
+        for _ in 0..best_round {
             self.walk.walk(best_taste, limit)?;
             self.walk.remember();
         }
         let mut present = least;
         while self.walk.work < work {
-            self.disturb();
-            let found = self.walk.walk(best_taste, limit);
-            match found {
-                Some(found) if rank(&found) <= rank(&present) => {
+            let random = self.random.next_u64();
+            let remembers = random.is_multiple_of(16);
+            if remembers {
+                self.walk.keep_memory();
+                self.walk.walk(best_taste, limit)?;
+                self.walk.remember();
+            } else {
+                self.disturb();
+            }
+            let left = 1.0 - self.walk.work as f64 / work as f64;
+            let heat = HEAT * left * left * left * self.graph.time[self.graph.segments - 1] as f64;
+            let unit = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+            let bound = present.recomputed as f64 - heat * libm::log(unit.max(1e-12));
+            match self.walk.walk(best_taste, limit) {
+                Some(found) if found.excess < present.excess || found.excess == present.excess && found.recomputed as f64 <= bound => {
                     present = found;
-                    self.walk.remember();
                     if rank(&found) < rank(&least) {
                         least = found;
                         self.best.copy(self.walk.script());
                     }
                 }
+                _ if remembers => self.walk.restore_memory(),
                 _ => self.restore_weights(),
             }
         }
@@ -172,29 +203,36 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Other weights for some blocks.
+    #[cfg(test)]
+    fn walk_taste(&self) -> u32 { 0 }
+    #[cfg(test)]
+    fn work(&self) -> u64 { self.walk.work }
+
+    /// Other weights for a few blocks.
     fn disturb(&mut self) {
-        let weight = self.walk.weight();
-        let blocks = u32::try_from(weight.len()).unwrap_or(u32::MAX);
-        for b in 0..blocks {
-            self.kept[b] = weight[b];
-        }
-        // From one block to a part of all.
-        let share = self.random.next_u64() % 5;
-        let mut i = 0;
-        while i < blocks {
+        self.disturbed = 0;
+        let n = 1 + self.random.next_u64() % 3;
+        for _ in 0..n {
+            if self.movables == 0 {
+                return;
+            }
             let random = self.random.next_u64();
-            let unit = f64::from(u32::try_from(random >> 32).unwrap_or(0)) / f64::from(u32::MAX);
-            weight[i] = f64::to_bits(f64::from_bits(weight[i]) * libm::exp(2.0 * unit - 1.0));
-            let stride = blocks >> (2 * share).min(8);
-            i += 1 + u32::try_from(random & 0xffff_ffff).unwrap_or(0) % stride.max(1);
+            let high = u32::try_from(random >> 32).unwrap_or(0);
+            let block = self.movable[u32::try_from(u64::from(high) * u64::from(self.movables) >> 32).unwrap_or(0)];
+            let unit = f64::from(u32::try_from(random & 0xffff_ffff).unwrap_or(0)) / f64::from(u32::MAX);
+            let weight = self.walk.weight();
+            self.kept[self.disturbed] = [u64::from(block), weight[block]];
+            self.disturbed += 1;
+            weight[block] = f64::to_bits(libm::exp(6.0 * unit - 3.0));
         }
     }
 
     fn restore_weights(&mut self) {
         let weight = self.walk.weight();
-        for b in 0..u32::try_from(weight.len()).unwrap_or(u32::MAX) {
-            weight[b] = self.kept[b];
+        while self.disturbed > 0 {
+            self.disturbed -= 1;
+            let [block, bits] = self.kept[self.disturbed];
+            weight[u32::try_from(block).unwrap_or(0)] = bits;
         }
     }
 

@@ -129,6 +129,10 @@ pub(in super::super) struct Walk<'a> {
     virtual_use: Table<'a, u32>,
     noted: Table<'a, [u32; 2]>,
     notes: u32,
+    remembered: Table<'a, [u32; 2]>,
+    rememberings: u32,
+    kept: Table<'a, [u32; 2]>,
+    keepings: u32,
     /// By block: 1 + the version that it holds, by how many it is about to be read, whether it is on the host, and 1 +
     /// its place among the blocks that may be evicted.
     holds: Table<'a, u32>,
@@ -167,7 +171,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
             + versions
             + 1
             + rows
-            + 2 * rows
+            + 6 * rows
             + 5 * blocks
             + 2 * versions
             + 2 * (rows + 1)
@@ -195,6 +199,10 @@ impl<'a> Walk<'a> {
             virtual_use: scratch.indices(rows),
             noted: scratch.index_records(rows),
             notes: 0,
+            remembered: scratch.index_records(rows),
+            rememberings: 0,
+            kept: scratch.index_records(rows),
+            keepings: 0,
             holds: scratch.indices(blocks),
             pinned: scratch.indices(blocks),
             away: scratch.indices(blocks),
@@ -257,20 +265,45 @@ impl<'a> Walk<'a> {
 
     /// Makes what the last walk noted the virtual uses of the next.
     pub(super) fn remember(&mut self) {
+        for i in 0..self.notes {
+            self.remembered[i] = self.noted[i];
+        }
+        self.rememberings = self.notes;
+        self.list_virtual();
+    }
+
+    /// Keeps the virtual uses aside.
+    pub(super) fn keep_memory(&mut self) {
+        for i in 0..self.rememberings {
+            self.kept[i] = self.remembered[i];
+        }
+        self.keepings = self.rememberings;
+    }
+
+    /// Makes those that were kept aside the virtual uses.
+    pub(super) fn restore_memory(&mut self) {
+        for i in 0..self.keepings {
+            self.remembered[i] = self.kept[i];
+        }
+        self.rememberings = self.keepings;
+        self.list_virtual();
+    }
+
+    fn list_virtual(&mut self) {
         let versions = self.graph.versions;
         for v in 0..=versions {
             self.first_virtual[v] = 0;
         }
-        for i in 0..self.notes {
-            self.first_virtual[self.noted[i][0]] += 1;
+        for i in 0..self.rememberings {
+            self.first_virtual[self.remembered[i][0]] += 1;
         }
         let mut sum = 0;
         for v in 0..=versions {
             sum += self.first_virtual[v];
             self.first_virtual[v] = sum;
         }
-        for i in (0..self.notes).rev() {
-            let [version, segment] = self.noted[i];
+        for i in (0..self.rememberings).rev() {
+            let [version, segment] = self.remembered[i];
             self.first_virtual[version] -= 1;
             self.virtual_use[self.first_virtual[version]] = segment;
         }
@@ -288,6 +321,7 @@ impl<'a> Walk<'a> {
         for v in 0..graph.versions {
             self.next[v] = [graph.uses(v).0, self.first_virtual[v]];
         }
+        self.work += u64::from(graph.versions) + u64::from(graph.segments) + graph.size.len() as u64;
         for g in 0..graph.segments {
             self.now = g;
             self.come_and_go(g);
@@ -451,10 +485,10 @@ impl<'a> Walk<'a> {
     }
 
     fn push(&mut self, step: Step) -> Option<()> {
-        self.work += 1;
         self.rows += match step {
             Step::First(g) | Step::Again(g) => {
                 let graph = self.graph;
+                self.work += 2 + u64::from(graph.range(g).1 - graph.range(g).0);
                 graph.first_row[g + 1] - graph.first_row[g] + graph.range(g).1 - graph.range(g).0
             }
             Step::Free(_) => 1,
