@@ -16,11 +16,13 @@ pub(super) struct Flat<'a> {
     /// The operator of each run: 2 · its number, and 1 if it ran again.
     op: Table<'a, u32>,
     ops: u32,
+    /// The segment of the trace before anything ran again, in or before which each row stands.
+    segment: Table<'a, u32>,
 }
 
 /// Length of the workspace of a [`Flat`] of so many rows.
 pub(super) const fn workspace(rows: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 0, indices: 2 * rows }
+    WorkspaceLen { words: 0, indices: 3 * rows }
 }
 
 /// Length of the workspace that making one needs beside, for block numbers below `numbers`.
@@ -49,12 +51,13 @@ impl<'a> Flat<'a> {
             blocks: 0,
             op: tables.indices(rows.len()),
             ops: 0,
+            segment: tables.indices(rows.len()),
         };
         // 1 + the stay that each block has.
         let mut stay = scratch.indices(2 * recorded.blocks);
-        let mut previous = Op::None;
+        let (mut previous, mut begun) = (Op::None, 0u32);
         let last = rows.len().saturating_sub(1);
-        for (row, r) in rows.iter_mut().enumerate() {
+        for (i, (row, r)) in (0u32..).zip(rows.iter_mut().enumerate()) {
             let end = timings.get(row).map_or(0.0, |t| t.end).max(if row == last { run.time_ns } else { 0.0 });
             // What is not there from the start must not look as if it were.
             let time_ns = (end as u64).max(u64::from(r.time_ns > 0));
@@ -65,8 +68,11 @@ impl<'a> Flat<'a> {
             }
             let mut op = Op::None;
             if r.event.is_access() {
-                if let (true, Op::First(k) | Op::Again(k)) = (r.op != previous, r.op) {
-                    flat.op[flat.ops] = 2 * k + u32::from(matches!(r.op, Op::Again(_)));
+                let again = matches!(r.op, Op::Again(_));
+                let begins = r.op != previous || r.op == Op::None;
+                begun += u32::from(begins && !again);
+                if let (true, Op::First(k) | Op::Again(k)) = (begins, r.op) {
+                    flat.op[flat.ops] = 2 * k + u32::from(again);
                     flat.ops += 1;
                 }
                 previous = r.op;
@@ -74,6 +80,8 @@ impl<'a> Flat<'a> {
                     op = Op::First(flat.ops - 1);
                 }
             }
+            // What runs again runs for the segment that comes.
+            flat.segment[i] = begun - u32::from(begun > 0 && !matches!(r.op, Op::Again(_)) && r.event.is_access());
             *r = Row { time_ns, bytes: r.bytes, block: stay[r.block].saturating_sub(1), op, event: r.event };
         }
         Ok(flat)
@@ -82,6 +90,16 @@ impl<'a> Flat<'a> {
     /// How many blocks the flat trace has.
     pub(super) fn blocks(&self) -> usize {
         usize::try_from(self.blocks).unwrap_or(usize::MAX)
+    }
+
+    /// The block of the recording that a block is a stay of.
+    pub(super) fn block(&self, block: u32) -> u32 {
+        self.block[block]
+    }
+
+    /// The segment of the trace before anything ran again, in or before which a row stands.
+    pub(super) fn segment(&self, row: u32) -> u32 {
+        self.segment[row]
     }
 
     /// Gives rows that were made from the flat ones the numbers of the recording.

@@ -177,6 +177,22 @@ impl<'a> Graph<'a> {
         self.owner[block] == MANAGED
     }
 
+    /// What it takes to make again what each block holds, from all that is there, in ns for a byte: infinite where that
+    /// cannot be. As bits.
+    #[expect(clippy::cast_precision_loss, reason = "a score")]
+    pub(super) fn dearness(&self, dear: &mut Table<'_, u64>) {
+        for b in 0..u32::try_from(self.size.len()).unwrap_or(u32::MAX) {
+            dear[b] = f64::to_bits(if self.is_managed(b) { 0.0 } else { f64::INFINITY });
+        }
+        for v in 0..self.versions {
+            let Version { block, writer, .. } = self.version(v);
+            if self.is_managed(block) {
+                let cost = self.duration[writer] as f64 / self.size[block] as f64;
+                dear[block] = f64::to_bits(f64::from_bits(dear[block]) + cost);
+            }
+        }
+    }
+
     /// The rows of a segment.
     pub(super) fn rows_of(&self, segment: u32) -> impl Iterator<Item = Row> + '_ {
         (self.first_row[segment]..self.first_row[segment + 1]).map(|row| at(self.rows, row))

@@ -300,11 +300,20 @@ fn joint(pass: &mut Pass<'_, '_>, options: &Options, rows: usize, peak: u64) -> 
         Policy::Bayes => &[Policy::Bayes, Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa],
         _ => core::slice::from_ref(&options.policy),
     };
-    let swapping = Arrangement { again: false, swap: if swap { policies } else { &[] }, work };
+    let swapping = Arrangement { again: false, swap: if swap { policies } else { &[] }, absent: false, choice: 0, work };
+    let again = Arrangement { again: true, swap: &[], choice: work, ..swapping };
     pass.fit(&swapping)?;
-    let again = Arrangement { again: true, swap: &[], work };
     if recompute {
         pass.fit(&again)?;
+    }
+    if swap && recompute {
+        let both = Arrangement { swap: &[Policy::Auto], absent: true, choice: work / 4, work: work / 8, ..again };
+        for i in 0..8 {
+            let at = options.limit + (peak.saturating_sub(options.limit)) / 8 * i;
+            if pass.absent(at)?.is_some() {
+                pass.fit(&both)?;
+            }
+        }
     }
     if pass.bound().is_finite() {
         return Ok(());

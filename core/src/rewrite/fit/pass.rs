@@ -3,7 +3,7 @@
 use super::{Lengths, Options, Output};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
-use crate::rewrite::recompute::{self, Recomputer, Walked};
+use crate::rewrite::recompute::{self, Absence, Recomputer, Walked};
 use crate::rewrite::swap::{self, Policy, Swapper};
 use crate::simulate::{self, Timing};
 use crate::table::Table;
@@ -31,7 +31,10 @@ pub(super) struct Arrangement<'p> {
     pub(super) again: bool,
     /// Who swaps, one after the other; nobody if this is empty.
     pub(super) swap: &'p [Policy],
-    /// How much they may do.
+    /// Whether the swaps begin as those absences that were taken for granted when operators were chosen to run again.
+    pub(super) absent: bool,
+    /// How much the choice of what runs again may do, and how much the swaps.
+    pub(super) choice: u64,
     pub(super) work: u64,
 }
 
@@ -95,8 +98,10 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
         .max(liveness::workspace(2 * blocks))
         .max(flat::making_workspace(rows, blocks));
     let trial = flat::workspace(most).and(swap::trace_workspace(most, most)).and(swap::workspace(most, most)).and(judge);
+    let absent =
+        WorkspaceLen { words: 2 * blocks, indices: 0 }.and(swap::trace_workspace(rows, blocks)).and(swap::workspace(rows, blocks));
     let held = WorkspaceLen { words: rows + 1, indices: rows + 2 };
-    WorkspaceLen { words: stays, indices: 0 }.and(trial.max(recompute::rows_workspace(2 * blocks)).max(held))
+    WorkspaceLen { words: stays, indices: 0 }.and(trial.max(recompute::rows_workspace(2 * blocks)).max(held).max(absent))
 }
 
 impl<'a, 's> Pass<'a, 's> {
@@ -123,7 +128,7 @@ impl<'a, 's> Pass<'a, 's> {
         }
         self.recomputer.held().fill(0);
         for choice in 0..CHOICES {
-            let work = if choice == 0 { arrangement.work } else { arrangement.work / AGAIN };
+            let work = if choice == 0 { arrangement.choice } else { arrangement.choice / AGAIN };
             let Some(Walked { excess: 0, recomputed }) = self.recomputer.plan(self.options.limit, work) else { break };
             if recomputed as f64 >= self.bound() || self.trial(arrangement)? != Trial::Over {
                 break;
@@ -136,6 +141,25 @@ impl<'a, 's> Pass<'a, 's> {
     /// What the best takes longer than the original, in ns.
     pub(super) fn bound(&self) -> f64 {
         self.best.map_or(f64::INFINITY, |best| best.overhead)
+    }
+
+    /// Takes for granted that blocks are on the host that are dear to make again, as many as it takes to bring the load
+    /// within `limit`; false if that cannot be.
+    pub(super) fn absent(&mut self, limit: u64) -> Result<Option<f64>, Error> {
+        let Self { recorded, options, recomputer, scratch, .. } = self;
+        let mut scratch = scratch.reborrow();
+        let mut dear = scratch.words(2 * recorded.blocks);
+        recomputer.dearness(&mut dear);
+        let trace = swap::Trace::new(recorded.rows, recorded.blocks, options.least_bytes, &mut scratch)?;
+        let mut swapper = Swapper::new(&trace, &options.device, options.seed, &mut scratch);
+        recomputer.clear_absences();
+        let overhead = swapper.plan_by(limit, &|block| f64::from_bits(dear[block]));
+        if overhead.is_some() {
+            for [block, give, take] in swapper.away() {
+                recomputer.add_absence(Absence { block, give, take });
+            }
+        }
+        Ok(overhead)
     }
 
     /// Swaps and places.
@@ -160,7 +184,13 @@ impl<'a, 's> Pass<'a, 's> {
                 break;
             }
             swapper.hold_nothing();
-            let mut planned = swapper.plan(policy, limit, arrangement.work);
+            let mut planned = if arrangement.absent {
+                let absences = self.recomputer.absences();
+                let absence = |i: u32| absences.get(usize::try_from(i).ok()?).copied();
+                swapper.plan_from(&absence, &|row| flat.segment(row), &|b| flat.block(b), limit, arrangement.work)
+            } else {
+                swapper.plan(policy, limit, arrangement.work)
+            };
             for attempt in 0..ATTEMPTS {
                 let Some(overhead) = planned.map(|overhead| overhead + added).filter(|&found| found < bound) else {
                     break;

@@ -101,6 +101,11 @@ impl<'a> Recomputer<'a> {
         recomputer
     }
 
+    /// What it takes to make again what each block holds, in ns for a byte, as bits.
+    pub(super) fn dearness(&self, dear: &mut Table<'_, u64>) {
+        self.graph.dearness(dear);
+    }
+
     /// What is held back from the limit, by segment.
     pub(super) fn held(&mut self) -> &mut Table<'a, u64> {
         self.walk.hold()
@@ -112,6 +117,11 @@ impl<'a> Recomputer<'a> {
 
     pub(super) fn add_absence(&mut self, absence: Absence) {
         self.walk.add_absence(absence);
+    }
+
+    /// The absences: block, give, take.
+    pub(super) fn absences(&self) -> &[[u32; 3]] {
+        self.walk.absences()
     }
 
     /// Makes the best script found for a limit by about `work`.

@@ -257,6 +257,10 @@ impl<'a> Walk<'a> {
         self.absences += 1;
     }
 
+    pub(super) fn absences(&self) -> &[[u32; 3]] {
+        self.absence.first(self.absences)
+    }
+
     /// No virtual uses.
     pub(super) fn forget(&mut self) {
         self.notes = 0;

@@ -206,6 +206,71 @@ impl<'a> Swapper<'a> {
         least
     }
 
+    /// Makes the schedule within a load that swaps what is worth most, by block; what it takes longer than the original.
+    pub(super) fn plan_by(&mut self, limit: u64, worth: &dyn Fn(u32) -> f64) -> Option<f64> {
+        let mut least = None;
+        for scope in [Scope::Inside, Scope::Across] {
+            if self.selection.by_block(&mut self.schedule, limit, worth, scope) {
+                let overhead = self.overhead();
+                if least.is_none_or(|least| overhead < least) {
+                    least = Some(overhead);
+                    self.kept.keep(&self.schedule);
+                }
+            }
+        }
+        if least.is_some() {
+            self.kept.restore(&mut self.schedule);
+        }
+        least
+    }
+
+    /// The blocks that are away, with the segments before which they leave and are back.
+    pub(super) fn away(&self) -> impl Iterator<Item = [u32; 3]> + '_ {
+        let c = self.schedule.candidates();
+        self.schedule.used().iter().map(|&gap| {
+            let [give, take] = self.schedule.at(gap);
+            [c.gap(gap).block, give, take]
+        })
+    }
+
+    /// Makes a schedule of these absences, of which `segment` tells in which segment they are for a row of this trace,
+    /// and `is` whether a block is another's stay; widened until it is within a load, and improved. What it takes longer
+    /// than the original.
+    pub(super) fn plan_from(
+        &mut self,
+        absences: &dyn Fn(u32) -> Option<[u32; 3]>,
+        segment: &dyn Fn(u32) -> u32,
+        block: &dyn Fn(u32) -> u32,
+        limit: u64,
+        work: u64,
+    ) -> Option<f64> {
+        self.schedule.clear();
+        let c = self.schedule.candidates();
+        // The first segment that comes at or after one of the trace before.
+        let mut before = 0;
+        for g in 0..c.segments {
+            let rows = (c.first_row[g]..c.first_row[g + 1]).rev();
+            let mut accesses = rows.filter(|&row| crate::table::at(c.rows, row).event.is_access());
+            before = accesses.next().map_or(before, segment);
+            self.emitted[g] = before;
+        }
+        let mut i = 0;
+        while let Some([absent, give, take]) = absences(i) {
+            i += 1;
+            let before = self.emitted.first(c.segments);
+            let first = |segment: u32| u32::try_from(before.partition_point(|&s| s < segment)).unwrap_or(c.segments);
+            let (give, take) = (first(give), first(take));
+            for gap in c.first_gap_after(give)..c.gaps {
+                let g = c.gap(gap);
+                if g.begin < take && block(g.block) == absent && self.schedule.may_use(gap, &g) {
+                    let positions = self.schedule.clamp(gap, [give, take]);
+                    self.schedule.set(gap, positions);
+                }
+            }
+        }
+        self.again(Policy::Auto, limit, work)
+    }
+
     fn overhead(&mut self) -> f64 {
         self.schedule.run(f64::INFINITY, |_| ()).overhead
     }
