@@ -19,7 +19,7 @@ use crate::simulate::{Device, Timing};
 use crate::trace::{Recorded, Row, liveness, liveness::Stay};
 use crate::verify::schedule::VerifiedSchedule;
 use crate::{Block, Error, Workspace, WorkspaceLen, block, error::Buffer};
-use pass::{Arrangement, Pass};
+use pass::{Arrangement, Pass, Swaps};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -282,7 +282,7 @@ pub fn fit<'a>(
     let graph = Graph::new(recorded, rows, 2 * blocks, &mut scratch)?;
     let recomputer = Recomputer::new(&graph, original_peak >> LEAST, options.seed, &mut scratch);
     let mut pass = Pass::new(recorded, options, recomputer, scratch, output);
-    joint(&mut pass, options, rows.len(), original_peak)?;
+    joint(&mut pass, recorded, options, original_peak)?;
     let (schedule, policy) = pass.prove()?;
     Ok(Fitted { schedule, policy, original_peak, load_min })
 }
@@ -290,9 +290,14 @@ pub fn fit<'a>(
 /// What is smaller than the original peak over 2 to the power of this is not worth running anything again for.
 const LEAST: u32 = 14;
 
+/// What is swapped with no more delay than this part of the original's time is tried before anything is made again.
+const HIDDEN: f64 = 0.02;
+
 /// Tries the arrangements of the means that are asked for.
-fn joint(pass: &mut Pass<'_, '_>, options: &Options, rows: usize, peak: u64) -> Result<(), Error> {
+fn joint(pass: &mut Pass<'_, '_>, recorded: &Recorded<'_>, options: &Options, peak: u64) -> Result<(), Error> {
     let using = options.using.on(&options.device);
+    let time = recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
+    let rows = recorded.rows.len();
     let (swap, recompute) = (using.has(Means::Swap), using.has(Means::Recompute));
     let work = u64::try_from(rows).unwrap_or(u64::MAX).saturating_mul(options.work);
     let policies: &[Policy] = match options.policy {
@@ -300,20 +305,26 @@ fn joint(pass: &mut Pass<'_, '_>, options: &Options, rows: usize, peak: u64) -> 
         Policy::Bayes => &[Policy::Bayes, Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa],
         _ => core::slice::from_ref(&options.policy),
     };
-    let swapping = Arrangement { again: false, swap: if swap { policies } else { &[] }, absent: false, choice: 0, work };
-    let again = Arrangement { again: true, swap: &[], choice: work, ..swapping };
-    pass.fit(&swapping)?;
-    if recompute {
-        pass.fit(&again)?;
+    let swapping = Arrangement {
+        again: false,
+        swaps: if swap { Swaps::By(policies) } else { Swaps::None },
+        choice: 0,
+        work,
+    };
+    let again = Arrangement { again: true, swaps: Swaps::None, choice: work, work };
+    // What would be swapped without much delay is tried first, and what is sure to be slow last.
+    let hidden = if swap { pass.absent(options.limit)?.is_some_and(|delay| delay <= HIDDEN * time) } else { true };
+    if hidden {
+        pass.fit(&swapping)?;
     }
-    if swap && recompute {
-        let both = Arrangement { swap: &[Policy::Auto], absent: true, choice: work / 4, work: work / 8, ..again };
-        for i in 0..8 {
-            let at = options.limit + (peak.saturating_sub(options.limit)) / 8 * i;
-            if pass.absent(at)?.is_some() {
-                pass.fit(&both)?;
-            }
+    if recompute && pass.bound() > 0.0 {
+        pass.fit(&again)?;
+        if swap {
+            both(pass, options.limit, peak, work)?;
         }
+    }
+    if !hidden {
+        pass.fit(&swapping)?;
     }
     if pass.bound().is_finite() {
         return Ok(());
@@ -322,10 +333,37 @@ fn joint(pass: &mut Pass<'_, '_>, options: &Options, rows: usize, peak: u64) -> 
     if recompute && least > options.limit {
         least = least.min(pass.least(&again, peak)?);
         if swap && least > options.limit {
-            least = least.min(pass.least(&Arrangement { swap: policies, ..again }, peak)?);
+            least = least.min(pass.least(&Arrangement { swaps: swapping.swaps, ..again }, peak)?);
         }
     }
     if least > options.limit { Err(Error::OverLimit { least, limit: options.limit }) } else { Ok(()) }
+}
+
+/// In how many parts the way from the limit to the peak is cut: so far down the blocks are swapped that are dear to make
+/// again, and the rest of the way others are made again.
+const PARTS: u64 = 12;
+
+/// Tries swaps and second runs together. The swaps that it takes for granted bring the load down to something between
+/// limit and peak; of all that are tried those that look best are made.
+fn both(pass: &mut Pass<'_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
+    let both = Arrangement { again: true, swaps: Swaps::Absences, choice: work / 8, work: work / 16 };
+    let at = |part: u64| limit + peak.saturating_sub(limit) / PARTS * part;
+    let mut found = [f64::INFINITY; PARTS as usize];
+    for (part, found) in (0..PARTS).zip(&mut found) {
+        if pass.absent(at(part))?.is_some() {
+            let bound = pass.bound();
+            *found = pass.estimate(&both, bound)?.unwrap_or(f64::INFINITY);
+        }
+    }
+    for _ in 0..2 {
+        let best = (0..PARTS).zip(&mut found).min_by(|a, b| a.1.total_cmp(b.1));
+        if let Some((part, found)) = best.filter(|(_, found)| found.is_finite()) {
+            *found = f64::INFINITY;
+            pass.absent(at(part))?;
+            pass.fit(&Arrangement { choice: work / 2, work: work / 2, ..both })?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

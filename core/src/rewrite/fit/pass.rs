@@ -3,7 +3,7 @@
 use super::{Lengths, Options, Output};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
-use crate::rewrite::recompute::{self, Absence, Recomputer, Walked};
+use crate::rewrite::recompute::{self, Absence, Recomputer};
 use crate::rewrite::swap::{self, Policy, Swapper};
 use crate::simulate::{self, Timing};
 use crate::table::Table;
@@ -29,13 +29,21 @@ const WORK: u64 = 50_000;
 pub(super) struct Arrangement<'p> {
     /// Whether operators run again.
     pub(super) again: bool,
-    /// Who swaps, one after the other; nobody if this is empty.
-    pub(super) swap: &'p [Policy],
-    /// Whether the swaps begin as those absences that were taken for granted when operators were chosen to run again.
-    pub(super) absent: bool,
-    /// How much the choice of what runs again may do, and how much the swaps.
+    pub(super) swaps: Swaps<'p>,
+    /// How much the choice of what runs again may do, and how much the choice of what is swapped.
     pub(super) choice: u64,
     pub(super) work: u64,
+}
+
+/// Who swaps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Swaps<'p> {
+    /// Nobody.
+    None,
+    /// These, one after the other.
+    By(&'p [Policy]),
+    /// The search, from the absences that were taken for granted when operators were chosen to run again.
+    Absences,
 }
 
 /// How a trial ends.
@@ -122,20 +130,45 @@ impl<'a, 's> Pass<'a, 's> {
     }
 
     /// Tries an arrangement; what it makes is the best if it takes less time than what was.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(super) fn fit(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         if !arrangement.again {
             return self.trial(arrangement).map(|_| ());
         }
+        let limit = self.options.limit;
         self.recomputer.held().fill(0);
+        if arrangement.swaps != Swaps::Absences {
+            self.recomputer.clear_absences();
+        }
+        let mut walked = self.recomputer.plan(limit, arrangement.choice);
         for choice in 0..CHOICES {
-            let work = if choice == 0 { arrangement.choice } else { arrangement.choice / AGAIN };
-            let Some(Walked { excess: 0, recomputed }) = self.recomputer.plan(self.options.limit, work) else { break };
-            if recomputed as f64 >= self.bound() || self.trial(arrangement)? != Trial::Over {
+            let fits = walked.is_some_and(|w| w.excess == 0 && (w.recomputed as f64) < self.bound());
+            if !fits || self.trial(arrangement)? != Trial::Over {
                 break;
             }
             self.hold(part(choice, CHOICES));
+            walked = self.recomputer.again(limit, arrangement.choice / AGAIN);
         }
         Ok(())
+    }
+
+    /// What an arrangement of absences takes longer than the original, in ns, before it is placed; none if it is not within
+    /// the limit, or takes as long as `bound`.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    pub(super) fn estimate(&mut self, arrangement: &Arrangement<'_>, bound: f64) -> Result<Option<f64>, Error> {
+        let limit = self.options.limit;
+        self.recomputer.held().fill(0);
+        let walked = self.recomputer.plan(limit, arrangement.choice);
+        if !walked.is_some_and(|w| w.excess == 0 && (w.recomputed as f64) < bound) {
+            return Ok(None);
+        }
+        let Self { recorded, options, recomputer, scratch, interim, made, .. } = self;
+        let mut scratch = scratch.reborrow();
+        let rows = between(recorded, recomputer, arrangement.again, scratch.reborrow(), interim)?;
+        flattened(recorded, options, arrangement.swaps, rows, made, scratch, |flat, swapper, added, _, _| {
+            let planned = from_absences(swapper, flat, recomputer, limit, arrangement.work);
+            Ok(planned.map(|overhead| overhead + added))
+        })
     }
 
     /// What the best takes longer than the original, in ns.
@@ -164,60 +197,49 @@ impl<'a, 's> Pass<'a, 's> {
 
     /// Swaps and places.
     fn trial(&mut self, arrangement: &Arrangement<'_>) -> Result<Trial, Error> {
-        let &Options { limit, ref device, seed, least_bytes, .. } = self.options;
-        let mut scratch = self.scratch.reborrow();
-        let rows = between(self.recorded, &self.recomputer, arrangement.again, scratch.reborrow(), self.interim)?;
-        let mut tables = scratch.split(flat::workspace(rows.len()));
-        let timings = self.made.timings.get_mut(..rows.len()).unwrap_or_default();
-        let flat = Flat::new(self.recorded, rows, device, timings, &mut tables, scratch.reborrow())?;
-        let end = |rows: &[Row]| rows.last().map_or(0, |r| r.time_ns);
-        let added = end(rows).saturating_sub(end(self.recorded.rows)) as f64;
-        let least_bytes = if arrangement.swap.is_empty() { u64::MAX } else { least_bytes };
-        let trace = swap::Trace::new(rows, flat.blocks(), least_bytes, &mut scratch)?;
-        let mut swapper = Swapper::new(&trace, device, seed, &mut scratch);
-        // Who has nothing to swap has a schedule all the same.
-        let policies = if arrangement.swap.is_empty() { &[Policy::Doa][..] } else { arrangement.swap };
-        let mut trial = Trial::Fails;
-        for &policy in policies {
-            let bound = self.best.map_or(f64::INFINITY, |best| best.overhead);
-            if bound <= added {
-                break;
-            }
-            swapper.hold_nothing();
-            let mut planned = if arrangement.absent {
-                let absences = self.recomputer.absences();
-                let absence = |i: u32| absences.get(usize::try_from(i).ok()?).copied();
-                swapper.plan_from(&absence, &|row| flat.segment(row), &|b| flat.block(b), limit, arrangement.work)
-            } else {
-                swapper.plan(policy, limit, arrangement.work)
-            };
-            for attempt in 0..ATTEMPTS {
-                let Some(overhead) = planned.map(|overhead| overhead + added).filter(|&found| found < bound) else {
+        let Self { recorded, options, recomputer, scratch, interim, made, kept, kept_offsets, best } = self;
+        let &Arrangement { again, swaps, work, .. } = arrangement;
+        let limit = options.limit;
+        let mut scratch = scratch.reborrow();
+        let rows = between(recorded, recomputer, again, scratch.reborrow(), interim)?;
+        flattened(recorded, options, swaps, rows, made, scratch, |flat, swapper, added, made, mut scratch| {
+            let mut trial = Trial::Fails;
+            // Who has nothing to swap has a schedule all the same.
+            let policies = if let Swaps::By(policies) = swaps { policies } else { &[Policy::Auto] };
+            for &policy in policies {
+                let bound = best.map_or(f64::INFINITY, |best| best.overhead);
+                if bound <= added {
                     break;
+                }
+                swapper.hold_nothing();
+                let mut planned = match swaps {
+                    Swaps::None => (swapper.peak() <= limit).then_some(0.0),
+                    Swaps::By(_) => swapper.plan(policy, limit, work),
+                    Swaps::Absences => from_absences(swapper, flat, recomputer, limit, work),
                 };
-                swapper.tighten();
-                if self.made.place(self.recorded, self.options, &mut swapper, &flat, scratch.reborrow())? <= limit {
-                    let Placed { len, stays, .. } = self.made;
-                    self.best = Some(Best { overhead, policy, rows: len, stays });
-                    core::mem::swap(&mut self.kept, &mut self.made.rows);
-                    for (kept, &offset) in (0..).zip(self.made.offsets.iter().take(stays)) {
-                        self.kept_offsets[kept] = offset;
+                for attempt in 0..ATTEMPTS {
+                    let found = planned.map(|overhead| overhead + added).filter(|&found| found < bound);
+                    let Some(overhead) = found else { break };
+                    swapper.tighten();
+                    let Some(peak) = made.place(recorded, options, swapper, flat, scratch.reborrow())? else { break };
+                    if peak <= limit {
+                        *best = Some(made.keep(overhead, policy, kept, kept_offsets));
+                        trial = Trial::Fits;
+                        break;
                     }
-                    trial = Trial::Fits;
-                    break;
+                    if trial == Trial::Fails {
+                        trial = Trial::Over;
+                    }
+                    if policy == Policy::Layer || swaps == Swaps::None {
+                        break;
+                    }
+                    let blocks = made.blocks.get(..made.stays).unwrap_or_default();
+                    swapper.hold(blocks, made.offsets, limit, (part(attempt, ATTEMPTS), 3));
+                    planned = swapper.again(policy, limit, work / AGAIN);
                 }
-                if trial == Trial::Fails {
-                    trial = Trial::Over;
-                }
-                if policy == Policy::Layer || arrangement.swap.is_empty() {
-                    break;
-                }
-                let blocks = self.made.blocks.get(..self.made.stays).unwrap_or_default();
-                swapper.hold(blocks, self.made.offsets, limit, (part(attempt, ATTEMPTS), 3));
-                planned = swapper.again(policy, limit, arrangement.work / AGAIN);
             }
-        }
-        Ok(trial)
+            Ok(trial)
+        })
     }
 
     /// Holds memory back in the segments where the placement is above the limit: a part of what is too much, in thirds.
@@ -264,31 +286,23 @@ impl<'a, 's> Pass<'a, 's> {
                 return Ok(u64::MAX);
             }
         }
-        let &Options { limit, ref device, seed, least_bytes, .. } = self.options;
-        let mut scratch = self.scratch.reborrow();
-        let rows = between(self.recorded, &self.recomputer, arrangement.again, scratch.reborrow(), self.interim)?;
-        let mut tables = scratch.split(flat::workspace(rows.len()));
-        let timings = self.made.timings.get_mut(..rows.len()).unwrap_or_default();
-        let flat = Flat::new(self.recorded, rows, device, timings, &mut tables, scratch.reborrow())?;
-        let least_bytes = if arrangement.swap.is_empty() { u64::MAX } else { least_bytes };
-        let trace = swap::Trace::new(rows, flat.blocks(), least_bytes, &mut scratch)?;
-        let mut swapper = Swapper::new(&trace, device, seed, &mut scratch);
-        let policy = arrangement.swap.first().copied().unwrap_or(Policy::Auto);
-        if policy == Policy::Layer {
-            swapper.plan(policy, u64::MAX, 0);
-        } else {
-            swapper.least_load();
-        }
-        let least = self.made.place(self.recorded, self.options, &mut swapper, &flat, scratch)?;
-        if least <= limit {
-            let Placed { len, stays, .. } = self.made;
-            self.best = Some(Best { overhead: 0.0, policy, rows: len, stays });
-            core::mem::swap(&mut self.kept, &mut self.made.rows);
-            for (kept, &offset) in (0..).zip(self.made.offsets.iter().take(stays)) {
-                self.kept_offsets[kept] = offset;
+        let Self { recorded, options, recomputer, scratch, interim, made, kept, kept_offsets, best } = self;
+        let &Arrangement { again, swaps, .. } = arrangement;
+        let mut scratch = scratch.reborrow();
+        let rows = between(recorded, recomputer, again, scratch.reborrow(), interim)?;
+        flattened(recorded, options, swaps, rows, made, scratch, |flat, swapper, added, made, scratch| {
+            let policy = if let Swaps::By(&[policy, ..]) = swaps { policy } else { Policy::Auto };
+            if policy == Policy::Layer {
+                swapper.plan(policy, u64::MAX, 0);
+            } else {
+                swapper.least_load();
             }
-        }
-        Ok(least)
+            let least = made.place(recorded, options, swapper, flat, scratch)?.unwrap_or(u64::MAX);
+            if least <= options.limit {
+                *best = Some(made.keep(added, policy, kept, kept_offsets));
+            }
+            Ok(least)
+        })
     }
 
     /// Has the best verified, and gives its rows their times; the policy that made it. To be called if there is one.
@@ -344,13 +358,50 @@ fn between<'r>(
     Ok(rows.get_mut(..len).unwrap_or_default())
 }
 
+/// Makes rows flat, and what swaps them; `then` gets both, what the rows take longer than the recorded ones in ns, the
+/// room for what comes out, and the workspace that is left.
+#[expect(clippy::cast_precision_loss, reason = "a time")]
+fn flattened<'a, R>(
+    recorded: &Recorded<'_>,
+    options: &Options,
+    swaps: Swaps<'_>,
+    rows: &mut [Row],
+    made: &mut Placed<'a>,
+    mut scratch: Workspace<'_>,
+    then: impl FnOnce(&Flat<'_>, &mut Swapper<'_>, f64, &mut Placed<'a>, Workspace<'_>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    // A lifetime of its own: the swapper borrows the trace.
+    let mut scratch = scratch.reborrow();
+    let mut tables = scratch.split(flat::workspace(rows.len()));
+    let timings = made.timings.get_mut(..rows.len()).unwrap_or_default();
+    let flat = Flat::new(recorded, rows, &options.device, timings, &mut tables, scratch.reborrow())?;
+    let end = |rows: &[Row]| rows.last().map_or(0, |r| r.time_ns);
+    let added = end(rows).saturating_sub(end(recorded.rows)) as f64;
+    let least = if swaps == Swaps::None { u64::MAX } else { options.least_bytes };
+    let trace = swap::Trace::new(rows, flat.blocks(), least, &mut scratch)?;
+    let mut swapper = Swapper::new(&trace, &options.device, options.seed, &mut scratch);
+    then(&flat, &mut swapper, added, made, scratch)
+}
+
+/// Swaps what was taken for granted to be on the host, and more where that is not enough.
+fn from_absences(
+    swapper: &mut Swapper<'_>,
+    flat: &Flat<'_>,
+    recomputer: &Recomputer<'_>,
+    limit: u64,
+    work: u64,
+) -> Option<f64> {
+    swapper.start(recomputer.absences(), &|row| flat.segment(row), &|block| flat.block(block));
+    swapper.again(Policy::Auto, limit, work)
+}
+
 /// What is held back of what is too much, in thirds: one at first, and all of it in the end.
 fn part(attempt: u32, attempts: u32) -> u32 {
     if 2 * attempt < attempts { 1 } else { 2 + u32::from(attempt + 3 > attempts) }
 }
 
-impl Placed<'_> {
-    /// Writes the rows of a schedule and places its stays; the footprint.
+impl<'a> Placed<'a> {
+    /// Writes the rows of a schedule and places its stays; the footprint, or none if there is no room for them.
     fn place(
         &mut self,
         recorded: &Recorded<'_>,
@@ -358,12 +409,19 @@ impl Placed<'_> {
         swapper: &mut Swapper<'_>,
         flat: &Flat<'_>,
         mut scratch: Workspace<'_>,
-    ) -> Result<u64, Error> {
-        self.len = swapper.rows(scratch.reborrow(), self.rows)?;
-        let rows = self.rows.get_mut(..self.len).unwrap_or_default();
-        flat.restore(rows);
-        let Self { blocks, names, offsets, .. } = self;
-        self.stays = liveness::lifetimes(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, names)?;
+    ) -> Result<Option<u64>, Error> {
+        let Self { rows, blocks, names, offsets, .. } = self;
+        let written = swapper.rows(scratch.reborrow(), rows);
+        let stays = written.and_then(|len| {
+            let rows = rows.get_mut(..len).unwrap_or_default();
+            flat.restore(rows);
+            Ok((len, liveness::lifetimes(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, names)?))
+        });
+        (self.len, self.stays) = match stays {
+            Ok(lengths) => lengths,
+            Err(Error::BufferTooSmall { .. }) => return Ok(None),
+            Err(e) => return Err(e),
+        };
         let blocks = blocks.get(..self.stays).unwrap_or_default();
         let offsets = offsets.get_mut(..self.stays).unwrap_or_default();
         let constraints = Constraints { alignment: 1, capacity: Some(options.limit) };
@@ -371,9 +429,24 @@ impl Placed<'_> {
         let nodes = NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000);
         let options = place::Options { constraints, seed: options.seed, work: WORK, nodes };
         match place::place(Solver::Auto, blocks, &options, scratch, offsets) {
-            Ok(summary) => Ok(summary.peak),
-            Err(Error::OverCapacity { peak, .. }) => Ok(peak),
+            Ok(summary) => Ok(Some(summary.peak)),
+            Err(Error::OverCapacity { peak, .. }) => Ok(Some(peak)),
             Err(e) => Err(e),
         }
+    }
+
+    /// Keeps the rows and offsets; the memory of what was kept before is the room for the next.
+    fn keep(
+        &mut self,
+        overhead: f64,
+        policy: Policy,
+        kept: &mut &'a mut [Row],
+        kept_offsets: &mut Table<'_, u64>,
+    ) -> Best {
+        core::mem::swap(kept, &mut self.rows);
+        for (kept, &offset) in (0..).zip(self.offsets.iter().take(self.stays)) {
+            kept_offsets[kept] = offset;
+        }
+        Best { overhead, policy, rows: self.len, stays: self.stays }
     }
 }

@@ -60,6 +60,10 @@ const DISTURBED: usize = 4;
 /// The annealing begins by taking what is longer by this part of the original's time.
 const HEAT: f64 = 0.0005;
 
+/// One of so many moves takes other virtual uses; the others take other weights, up to e to the power of this.
+const REMEMBERS: u64 = 16;
+const STEP: f64 = 3.0;
+
 /// How often a walk is repeated with the virtual uses of the one before.
 const ROUNDS: u32 = 4;
 
@@ -78,6 +82,8 @@ pub(super) struct Recomputer<'a> {
     /// The blocks whose weights were disturbed last, and what they were.
     kept: Table<'a, [u64; 2]>,
     disturbed: u32,
+    /// What the last script follows.
+    taste: Taste,
     random: SplitMix64,
 }
 
@@ -92,6 +98,7 @@ impl<'a> Recomputer<'a> {
             movables: 0,
             kept: scratch.word_records(DISTURBED),
             disturbed: 0,
+            taste: TASTES[0],
             random: SplitMix64::seed_from_u64(seed),
         };
         for block in (0..).take(blocks).filter(|&b| graph.is_managed(b) && graph.size[b] >= least) {
@@ -124,67 +131,80 @@ impl<'a> Recomputer<'a> {
         self.walk.absences()
     }
 
-    /// Makes the best script found for a limit by about `work`.
+    /// Makes the best script found for a limit by about `work`: by every taste, and then by other weights.
     pub(super) fn plan(&mut self, limit: u64, work: u64) -> Option<Walked> {
-        let rank = |w: &Walked| (w.excess, w.recomputed);
         let mut least: Option<Walked> = None;
-        let mut best_taste = TASTES[0];
-        let mut best_round = 0;
+        let mut rounds = 0;
         self.walk.work = 0;
         self.walk.weight().fill(f64::to_bits(1.0));
-        for taste in TASTES {
+        'tastes: for taste in TASTES {
             self.walk.forget();
             for round in 0..ROUNDS {
                 let Some(found) = self.walk.walk(taste, limit) else { break };
-                if least.is_none_or(|least| rank(&found) < rank(&least)) {
+                if least.is_none_or(|least| found < least) {
                     least = Some(found);
-                    (best_taste, best_round) = (taste, round);
+                    (self.taste, rounds) = (taste, round);
                     self.best.copy(self.walk.script());
                 }
-                if found == Walked::default() {
-                    return least;
+                if found == Walked::default() || self.walk.work > work {
+                    break 'tastes;
                 }
                 self.walk.remember();
             }
-            if self.walk.work > work {
-                break;
-            }
         }
-        let mut least = least?;
         // Back to where the best was found.
         self.walk.forget();
-        for _ in 0..best_round {
-            self.walk.walk(best_taste, limit)?;
+        for _ in 0..rounds {
+            self.walk.walk(self.taste, limit)?;
             self.walk.remember();
         }
+        Some(self.improve(least?, limit, work))
+    }
+
+    /// Goes on from the last script, after the limit or what is held back has changed.
+    pub(super) fn again(&mut self, limit: u64, work: u64) -> Option<Walked> {
+        self.walk.work = 0;
+        let found = self.walk.walk(self.taste, limit)?;
+        self.best.copy(self.walk.script());
+        Some(self.improve(found, limit, work))
+    }
+
+    /// Disturbs what the script follows from, and keeps it where that takes no longer, or by the rule of simulated
+    /// annealing a little longer.
+    #[expect(clippy::cast_precision_loss, reason = "a temperature")]
+    fn improve(&mut self, mut least: Walked, limit: u64, work: u64) -> Walked {
+        let graph = self.graph;
+        let end = graph.time[graph.segments.saturating_sub(1)] as f64;
         let mut present = least;
-        while self.walk.work < work {
-            let random = self.random.next_u64();
-            let remembers = random.is_multiple_of(16);
+        while self.walk.work < work && least > Walked::default() && self.movables > 0 {
+            let remembers = self.random.next_u64().is_multiple_of(REMEMBERS);
             if remembers {
                 self.walk.keep_memory();
-                self.walk.walk(best_taste, limit)?;
+                self.walk.walk(self.taste, limit);
                 self.walk.remember();
             } else {
                 self.disturb();
             }
             let left = 1.0 - self.walk.work as f64 / work as f64;
-            let heat = HEAT * left * left * left * self.graph.time[self.graph.segments - 1] as f64;
-            let unit = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-            let bound = present.recomputed as f64 - heat * libm::log(unit.max(1e-12));
-            match self.walk.walk(best_taste, limit) {
-                Some(found) if found.excess < present.excess || found.excess == present.excess && found.recomputed as f64 <= bound => {
+            let heat = HEAT * left * left * left * end;
+            let bound = present.recomputed as f64 - heat * libm::log(self.unit().max(1e-12));
+            let found = self.walk.walk(self.taste, limit).filter(|found| {
+                found.excess < present.excess
+                    || found.excess == present.excess && found.recomputed as f64 <= bound
+            });
+            match found {
+                Some(found) => {
                     present = found;
-                    if rank(&found) < rank(&least) {
+                    if found < least {
                         least = found;
                         self.best.copy(self.walk.script());
                     }
                 }
-                _ if remembers => self.walk.restore_memory(),
-                _ => self.restore_weights(),
+                None if remembers => self.walk.restore_memory(),
+                None => self.restore_weights(),
             }
         }
-        Some(least)
+        least
     }
 
     /// Makes the script of the least limit below `most` that one taste reaches: halves what lies between.
@@ -226,15 +246,20 @@ impl<'a> Recomputer<'a> {
             if self.movables == 0 {
                 return;
             }
-            let random = self.random.next_u64();
-            let high = u32::try_from(random >> 32).unwrap_or(0);
-            let block = self.movable[u32::try_from(u64::from(high) * u64::from(self.movables) >> 32).unwrap_or(0)];
-            let unit = f64::from(u32::try_from(random & 0xffff_ffff).unwrap_or(0)) / f64::from(u32::MAX);
+            let high = self.random.next_u64() >> 32;
+            let block = self.movable[u32::try_from(high * u64::from(self.movables) >> 32).unwrap_or(0)];
+            let factor = libm::exp(STEP * (2.0 * self.unit() - 1.0));
             let weight = self.walk.weight();
             self.kept[self.disturbed] = [u64::from(block), weight[block]];
             self.disturbed += 1;
-            weight[block] = f64::to_bits(libm::exp(6.0 * unit - 3.0));
+            weight[block] = factor.to_bits();
         }
+    }
+
+    /// A number in [0, 1).
+    #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
+    fn unit(&mut self) -> f64 {
+        (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     fn restore_weights(&mut self) {

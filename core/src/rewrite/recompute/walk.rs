@@ -51,12 +51,12 @@ const WHICH: u32 = AGAIN - 1;
 const CLOSURE: u32 = 256;
 
 /// What a walk comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(in super::super) struct Walked {
-    /// How long the operators that run again take, in ns.
-    pub(in super::super) recomputed: u64,
     /// By how much the load is above the limit where it is most.
     pub(in super::super) excess: u64,
+    /// How long the operators that run again take, in ns.
+    pub(in super::super) recomputed: u64,
 }
 
 /// Steps that were taken.

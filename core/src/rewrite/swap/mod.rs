@@ -20,7 +20,7 @@ use score::Weights;
 use select::{Scope, Selection};
 
 use crate::simulate::Device;
-use crate::table::Table;
+use crate::table::{Table, at};
 use crate::trace::Row;
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
@@ -233,32 +233,28 @@ impl<'a> Swapper<'a> {
         })
     }
 
-    /// Makes a schedule of these absences, of which `segment` tells in which segment they are for a row of this trace,
-    /// and `is` whether a block is another's stay; widened until it is within a load, and improved. What it takes longer
-    /// than the original.
-    pub(super) fn plan_from(
+    /// Makes a schedule of absences, block, give and take, that speak of another trace: `segment` tells which of its
+    /// segments a row of this one stands in or before, and `block` which of its blocks a block is.
+    pub(super) fn start(
         &mut self,
-        absences: &dyn Fn(u32) -> Option<[u32; 3]>,
+        absences: &[[u32; 3]],
         segment: &dyn Fn(u32) -> u32,
         block: &dyn Fn(u32) -> u32,
-        limit: u64,
-        work: u64,
-    ) -> Option<f64> {
+    ) {
         self.schedule.clear();
         let c = self.schedule.candidates();
-        // The first segment that comes at or after one of the trace before.
-        let mut before = 0;
+        let mut other = 0;
         for g in 0..c.segments {
-            let rows = (c.first_row[g]..c.first_row[g + 1]).rev();
-            let mut accesses = rows.filter(|&row| crate::table::at(c.rows, row).event.is_access());
-            before = accesses.next().map_or(before, segment);
-            self.emitted[g] = before;
+            let mut rows = (c.first_row[g]..c.first_row[g + 1]).rev();
+            let access = rows.find(|&row| at(c.rows, row).event.is_access());
+            other = access.map_or(other, segment);
+            self.emitted[g] = other;
         }
-        let mut i = 0;
-        while let Some([absent, give, take]) = absences(i) {
-            i += 1;
-            let before = self.emitted.first(c.segments);
-            let first = |segment: u32| u32::try_from(before.partition_point(|&s| s < segment)).unwrap_or(c.segments);
+        let first = |segment: u32| {
+            let others = self.emitted.first(c.segments);
+            u32::try_from(others.partition_point(|&other| other < segment)).unwrap_or(c.segments)
+        };
+        for &[absent, give, take] in absences {
             let (give, take) = (first(give), first(take));
             for gap in c.first_gap_after(give)..c.gaps {
                 let g = c.gap(gap);
@@ -268,7 +264,6 @@ impl<'a> Swapper<'a> {
                 }
             }
         }
-        self.again(Policy::Auto, limit, work)
     }
 
     fn overhead(&mut self) -> f64 {
@@ -281,22 +276,22 @@ impl<'a> Swapper<'a> {
         let mut best = Start::All(Scope::Inside);
         let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
         for start in all.into_iter().chain(Weights::SINGLE.map(Start::Score)) {
-            if let Some(overhead) = self.start(start, limit).filter(|&found| least.is_none_or(|least| found < least)) {
+            if let Some(overhead) = self.begin(start, limit).filter(|&found| least.is_none_or(|least| found < least)) {
                 (least, best) = (Some(overhead), start);
             }
         }
         // Nobody does better than not to wait at all.
         if least? > 0.0 {
             let mixture = Start::Score(self.mixture(limit));
-            if self.start(mixture, limit).is_some_and(|found| least.is_some_and(|least| found < least)) {
+            if self.begin(mixture, limit).is_some_and(|found| least.is_some_and(|least| found < least)) {
                 best = mixture;
             }
         }
-        self.start(best, limit)?;
+        self.begin(best, limit)?;
         Some(self.search.improve(&mut self.schedule, limit, work))
     }
 
-    fn start(&mut self, start: Start, limit: u64) -> Option<f64> {
+    fn begin(&mut self, start: Start, limit: u64) -> Option<f64> {
         match start {
             Start::All(scope) => self.selection.all(&mut self.schedule, limit, scope).then(|| self.overhead()),
             Start::Score(weights) => self.by_score(limit, weights),
