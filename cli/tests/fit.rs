@@ -53,7 +53,8 @@ fn writes_the_trace_the_plan_and_the_timeline() {
     let folder = Folder::new();
     let (trace, out) = (folder.file("t.csv", TRACE), folder.path("fitted"));
     let report = folder.path("fit.html");
-    let ran = sublet(&["fit", &trace, "--using", "swap", "--limit", "17M", "--output", &out, "--report", &report, "--json"]);
+    let ran =
+        sublet(&["fit", &trace, "--using", "swap", "--limit", "17M", "--output", &out, "--report", &report, "--json"]);
     assert_eq!(ran.status, 0, "{ran:?}");
     let json = ran.json();
     assert_eq!(json["verified"], true);
@@ -170,7 +171,8 @@ fn agree(ran: &Ran, verdict: &Value) {
 fn fits(trace: &str, limit: u64, policy: &str, script: &PathBuf) -> bool {
     let folder = Folder::new();
     let (limit, out) = (limit.to_string(), folder.path("fitted"));
-    let ran = sublet(&["fit", trace, "--limit", &limit, "--using", "swap", "--policy", policy, "--output", &out, "--json"]);
+    let ran =
+        sublet(&["fit", trace, "--limit", &limit, "--using", "swap", "--policy", policy, "--output", &out, "--json"]);
     if ran.status == 1 {
         assert!(ran.json()["least_limit"].as_u64().unwrap() > limit.parse().unwrap(), "{ran:?}");
         return false;

@@ -6,8 +6,8 @@ use sublet_core::Block;
 use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
 use sublet_core::rewrite::swap::{Policy, bound};
 use sublet_core::simulate::{Device, Timing};
-use sublet_core::trace::{Recorded, Row};
 use sublet_core::trace::liveness::Stay;
+use sublet_core::trace::{Recorded, Row};
 
 use crate::arguments::{Arguments, Params, counted, plain};
 use crate::block::sublet_block;
@@ -161,11 +161,8 @@ pub unsafe extern "C" fn sublet_fit_lengths_of(
         let mut sum = Lengths::of(&[], block_count);
         for i in 0..rows.len() {
             let one = Lengths::of(&[trace::row(rows, i)?], 0);
-            sum = Lengths {
-                rows: sum.rows + one.rows,
-                timings: sum.timings + one.timings,
-                stays: sum.stays + one.stays,
-            };
+            sum =
+                Lengths { rows: sum.rows + one.rows, timings: sum.timings + one.timings, stays: sum.stays + one.stays };
         }
         lengths.set(sublet_fit_lengths { rows: sum.timings, stays: sum.stays });
         Ok(())

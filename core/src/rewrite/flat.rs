@@ -27,8 +27,7 @@ pub(super) const fn workspace(rows: usize) -> WorkspaceLen {
 
 /// Length of the workspace that making one needs beside, for block numbers below `numbers`.
 pub(super) const fn making_workspace(recorded_rows: usize, recorded_blocks: usize) -> WorkspaceLen {
-    simulate::workspace(recorded_rows, recorded_blocks)
-        .max(WorkspaceLen { words: 0, indices: 2 * recorded_blocks })
+    simulate::workspace(recorded_rows, recorded_blocks).max(WorkspaceLen { words: 0, indices: 2 * recorded_blocks })
 }
 
 impl<'a> Flat<'a> {
@@ -108,7 +107,7 @@ impl<'a> Flat<'a> {
             r.block = self.block[r.block];
             if let Op::First(run) = r.op {
                 let op = self.op[run];
-                r.op = if op % 2 > 0 { Op::Again(op / 2) } else { Op::First(op / 2) };
+                r.op = if op.is_multiple_of(2) { Op::First(op / 2) } else { Op::Again(op / 2) };
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Rows, one after the other, into memory that is lent.
 
+use crate::Error;
 use crate::error::Buffer;
 use crate::trace::{Event, Op, Row};
-use crate::Error;
 
 /// Counts on where the memory is too short, so that it can be told how much is needed.
 pub(super) struct Writer<'a> {

@@ -280,7 +280,7 @@ pub fn fit<'a>(
     };
     let mut scratch = scratch.reborrow();
     let graph = Graph::new(recorded, rows, 2 * blocks, &mut scratch)?;
-    let recomputer = Recomputer::new(&graph, original_peak >> LEAST, options.seed, &mut scratch);
+    let recomputer = Recomputer::new(&graph, &options.device, original_peak >> LEAST, options.seed, &mut scratch);
     let mut pass = Pass::new(recorded, options, recomputer, scratch, output);
     joint(&mut pass, recorded, options, original_peak)?;
     let (schedule, policy) = pass.prove()?;
@@ -294,6 +294,7 @@ const LEAST: u32 = 14;
 const HIDDEN: f64 = 0.02;
 
 /// Tries the arrangements of the means that are asked for.
+#[expect(clippy::cast_precision_loss, reason = "a time")]
 fn joint(pass: &mut Pass<'_, '_>, recorded: &Recorded<'_>, options: &Options, peak: u64) -> Result<(), Error> {
     let using = options.using.on(&options.device);
     let time = recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
@@ -305,15 +306,15 @@ fn joint(pass: &mut Pass<'_, '_>, recorded: &Recorded<'_>, options: &Options, pe
         Policy::Bayes => &[Policy::Bayes, Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa],
         _ => core::slice::from_ref(&options.policy),
     };
-    let swapping = Arrangement {
-        again: false,
-        swaps: if swap { Swaps::By(policies) } else { Swaps::None },
-        choice: 0,
-        work,
-    };
+    let swapping =
+        Arrangement { again: false, swaps: if swap { Swaps::By(policies) } else { Swaps::None }, choice: 0, work };
     let again = Arrangement { again: true, swaps: Swaps::None, choice: work, work };
+    if swap && recompute {
+        pass.know_gaps()?;
+    }
     // What would be swapped without much delay is tried first, and what is sure to be slow last.
-    let hidden = if swap { pass.absent(options.limit)?.is_some_and(|delay| delay <= HIDDEN * time) } else { true };
+    let hidden =
+        if swap && recompute { pass.absent(options.limit)?.is_some_and(|delay| delay <= HIDDEN * time) } else { true };
     if hidden {
         pass.fit(&swapping)?;
     }
@@ -341,29 +342,47 @@ fn joint(pass: &mut Pass<'_, '_>, recorded: &Recorded<'_>, options: &Options, pe
 
 /// In how many parts the way from the limit to the peak is cut: so far down the blocks are swapped that are dear to make
 /// again, and the rest of the way others are made again.
-const PARTS: u64 = 12;
+const PARTS: u64 = 10;
+const PARTS_LEN: usize = 10;
 
 /// Tries swaps and second runs together. The swaps that it takes for granted bring the load down to something between
-/// limit and peak; of all that are tried those that look best are made.
+/// limit and peak, and what is made again goes on from there; what looks best before it is placed is made. Then the
+/// absences are searched together with what runs again.
 fn both(pass: &mut Pass<'_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
-    let both = Arrangement { again: true, swaps: Swaps::Absences, choice: work / 8, work: work / 16 };
-    let at = |part: u64| limit + peak.saturating_sub(limit) / PARTS * part;
-    let mut found = [f64::INFINITY; PARTS as usize];
-    for (part, found) in (0..PARTS).zip(&mut found) {
-        if pass.absent(at(part))?.is_some() {
-            let bound = pass.bound();
-            *found = pass.estimate(&both, bound)?.unwrap_or(f64::INFINITY);
-        }
+    let quick = Arrangement { again: true, swaps: Swaps::Absences, choice: work / 8, work: work / 16 };
+    let thorough = Arrangement { choice: work / 2, work: work / 2, ..quick };
+    let step = peak.saturating_sub(limit) / PARTS;
+    let mut found = [(f64::INFINITY, 0); PARTS_LEN];
+    for (found, part) in found.iter_mut().zip(0..) {
+        *found = (look(pass, limit + step * part, &quick)?, limit + step * part);
     }
-    for _ in 0..2 {
-        let best = (0..PARTS).zip(&mut found).min_by(|a, b| a.1.total_cmp(b.1));
-        if let Some((part, found)) = best.filter(|(_, found)| found.is_finite()) {
-            *found = f64::INFINITY;
-            pass.absent(at(part))?;
-            pass.fit(&Arrangement { choice: work / 2, work: work / 2, ..both })?;
+    let best = |found: &[(f64, u64)]| found.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0));
+    let Some((_, near)) = best(&found) else { return Ok(()) };
+    let (low, high) = (near.saturating_sub(step / 2).max(limit), near + step / 2);
+    let nearest =
+        [best(&found).unwrap_or_default(), (look(pass, low, &quick)?, low), (look(pass, high, &quick)?, high)];
+    let Some((_, at)) = best(&nearest).filter(|found| found.0.is_finite()) else { return Ok(()) };
+    for swaps in [Swaps::Absences, Swaps::Together] {
+        let thorough = Arrangement { swaps, ..thorough };
+        if pass.absent(at)?.is_some() && (swaps == Swaps::Absences || worth(pass, &thorough)?) {
+            pass.absent(at)?;
+            pass.fit(&thorough)?;
         }
     }
     Ok(())
+}
+
+/// What absences down to a load promise, in ns.
+fn look(pass: &mut Pass<'_, '_>, load: u64, arrangement: &Arrangement<'_>) -> Result<f64, Error> {
+    if pass.absent(load)?.is_none() {
+        return Ok(f64::INFINITY);
+    }
+    Ok(pass.estimate(arrangement)?.unwrap_or(f64::INFINITY))
+}
+
+/// Whether an arrangement promises more than the best.
+fn worth(pass: &mut Pass<'_, '_>, arrangement: &Arrangement<'_>) -> Result<bool, Error> {
+    Ok(pass.estimate(arrangement)?.is_some_and(|found| found < pass.bound()))
 }
 
 #[cfg(test)]

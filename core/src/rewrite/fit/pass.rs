@@ -3,7 +3,7 @@
 use super::{Lengths, Options, Output};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
-use crate::rewrite::recompute::{self, Absence, Recomputer};
+use crate::rewrite::recompute::{self, Recomputer};
 use crate::rewrite::swap::{self, Policy, Swapper};
 use crate::simulate::{self, Timing};
 use crate::table::Table;
@@ -22,7 +22,7 @@ const CHOICES: u32 = 10;
 const NODES: u64 = 160;
 /// What the heuristics may do each time, in blocks placed: many placements are made, and most of them fit or do not
 /// within a few starts.
-const WORK: u64 = 50_000;
+const WORK: u64 = 150_000;
 
 /// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,6 +44,8 @@ pub(super) enum Swaps<'p> {
     By(&'p [Policy]),
     /// The search, from the absences that were taken for granted when operators were chosen to run again.
     Absences,
+    /// The same, where absences were chosen together with what runs again.
+    Together,
 }
 
 /// How a trial ends.
@@ -105,11 +107,14 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
         .max(swap::rows_workspace(most))
         .max(liveness::workspace(2 * blocks))
         .max(flat::making_workspace(rows, blocks));
-    let trial = flat::workspace(most).and(swap::trace_workspace(most, most)).and(swap::workspace(most, most)).and(judge);
-    let absent =
-        WorkspaceLen { words: 2 * blocks, indices: 0 }.and(swap::trace_workspace(rows, blocks)).and(swap::workspace(rows, blocks));
+    let trial =
+        flat::workspace(most).and(swap::trace_workspace(most, most)).and(swap::workspace(most, most)).and(judge);
+    let absent = WorkspaceLen { words: 2 * blocks, indices: 0 }
+        .and(swap::trace_workspace(rows, blocks))
+        .and(swap::workspace(rows, blocks));
     let held = WorkspaceLen { words: rows + 1, indices: rows + 2 };
-    WorkspaceLen { words: stays, indices: 0 }.and(trial.max(recompute::rows_workspace(2 * blocks)).max(held).max(absent))
+    WorkspaceLen { words: stays, indices: 0 }
+        .and(trial.max(recompute::rows_workspace(2 * blocks)).max(held).max(absent))
 }
 
 impl<'a, 's> Pass<'a, 's> {
@@ -137,12 +142,14 @@ impl<'a, 's> Pass<'a, 's> {
         }
         let limit = self.options.limit;
         self.recomputer.held().fill(0);
-        if arrangement.swaps != Swaps::Absences {
+        if !matches!(arrangement.swaps, Swaps::Absences | Swaps::Together) {
             self.recomputer.clear_absences();
         }
-        let mut walked = self.recomputer.plan(limit, arrangement.choice);
+        let mut walked = self.recomputer.plan(limit, arrangement.choice, arrangement.swaps == Swaps::Together);
         for choice in 0..CHOICES {
-            let fits = walked.is_some_and(|w| w.excess == 0 && (w.recomputed as f64) < self.bound());
+            // What the walk says of waits for copies is a guess.
+            let sure = arrangement.swaps != Swaps::Together;
+            let fits = walked.is_some_and(|w| w.excess == 0 && !(sure && w.delay as f64 >= self.bound()));
             if !fits || self.trial(arrangement)? != Trial::Over {
                 break;
             }
@@ -153,13 +160,12 @@ impl<'a, 's> Pass<'a, 's> {
     }
 
     /// What an arrangement of absences takes longer than the original, in ns, before it is placed; none if it is not within
-    /// the limit, or takes as long as `bound`.
-    #[expect(clippy::cast_precision_loss, reason = "a time")]
-    pub(super) fn estimate(&mut self, arrangement: &Arrangement<'_>, bound: f64) -> Result<Option<f64>, Error> {
+    /// the limit.
+    pub(super) fn estimate(&mut self, arrangement: &Arrangement<'_>) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
         self.recomputer.held().fill(0);
-        let walked = self.recomputer.plan(limit, arrangement.choice);
-        if !walked.is_some_and(|w| w.excess == 0 && (w.recomputed as f64) < bound) {
+        let walked = self.recomputer.plan(limit, arrangement.choice, arrangement.swaps == Swaps::Together);
+        if walked.is_none_or(|walked| walked.excess > 0) {
             return Ok(None);
         }
         let Self { recorded, options, recomputer, scratch, interim, made, .. } = self;
@@ -188,11 +194,20 @@ impl<'a, 's> Pass<'a, 's> {
         recomputer.clear_absences();
         let overhead = swapper.plan_by(limit, &|block| f64::from_bits(dear[block]));
         if overhead.is_some() {
-            for [block, give, take] in swapper.away() {
-                recomputer.add_absence(Absence { block, give, take });
+            for (gap, positions) in swapper.away() {
+                recomputer.add_absence(gap, positions);
             }
         }
         Ok(overhead)
+    }
+
+    /// Learns which gaps may be swapped.
+    pub(super) fn know_gaps(&mut self) -> Result<(), Error> {
+        let Self { recorded, options, recomputer, scratch, .. } = self;
+        let mut scratch = scratch.reborrow();
+        let trace = swap::Trace::new(recorded.rows, recorded.blocks, options.least_bytes, &mut scratch)?;
+        trace.gaps().for_each(|gap| recomputer.know(gap));
+        Ok(())
     }
 
     /// Swaps and places.
@@ -215,7 +230,7 @@ impl<'a, 's> Pass<'a, 's> {
                 let mut planned = match swaps {
                     Swaps::None => (swapper.peak() <= limit).then_some(0.0),
                     Swaps::By(_) => swapper.plan(policy, limit, work),
-                    Swaps::Absences => from_absences(swapper, flat, recomputer, limit, work),
+                    Swaps::Absences | Swaps::Together => from_absences(swapper, flat, recomputer, limit, work),
                 };
                 for attempt in 0..ATTEMPTS {
                     let found = planned.map(|overhead| overhead + added).filter(|&found| found < bound);
@@ -251,16 +266,16 @@ impl<'a, 's> Pass<'a, 's> {
         let mut excess = scratch.words(segments + 1);
         // The row with which each segment begins, with all that runs again for it.
         let mut begin = scratch.indices(segments + 2);
-        let (mut begun, mut previous) = (0, Op::None);
+        let (mut segment, mut previous) = (0, Op::None);
         for (row, r) in (1..).zip(rows).filter(|(_, r)| r.event.is_access()) {
             let again = matches!(r.op, Op::Again(_));
             if !again {
-                begun += u32::from(r.op != previous || r.op == Op::None);
-                begin[begun] = row;
+                segment += u32::from(r.op != previous || r.op == Op::None);
+                begin[segment] = row;
             }
             previous = r.op;
         }
-        let begins = begin.first(begun + 1);
+        let begins = begin.first(segment + 1);
         for (block, offset) in self.made.blocks.iter().zip(&*self.made.offsets).take(self.made.stays) {
             let above = offset.saturating_add(block.size).saturating_sub(limit);
             if above > 0 {
@@ -272,7 +287,7 @@ impl<'a, 's> Pass<'a, 's> {
             }
         }
         let held = self.recomputer.held();
-        for segment in (0..=begun).filter(|&segment| excess[segment] > 0) {
+        for segment in (0..=segment).filter(|&segment| excess[segment] > 0) {
             let bytes = (excess[segment] / 3 * u64::from(part)).max(limit / 512);
             held[segment] = held[segment].saturating_add(bytes);
         }
@@ -309,7 +324,8 @@ impl<'a, 's> Pass<'a, 's> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     pub(super) fn prove(self) -> Result<(VerifiedSchedule<'a>, Policy), Error> {
         let Self { recorded, options, mut scratch, made, kept, kept_offsets, best, .. } = self;
-        let Best { policy, rows, stays, .. } = best.ok_or(Error::OverLimit { least: u64::MAX, limit: options.limit })?;
+        let Best { policy, rows, stays, .. } =
+            best.ok_or(Error::OverLimit { least: u64::MAX, limit: options.limit })?;
         let Placed { timings, blocks, names, offsets, .. } = made;
         let rows = kept.get_mut(..rows).unwrap_or_default();
         let timings = timings.get_mut(..rows.len()).unwrap_or_default();
@@ -436,6 +452,7 @@ impl<'a> Placed<'a> {
     }
 
     /// Keeps the rows and offsets; the memory of what was kept before is the room for the next.
+    #[expect(clippy::mut_mut, reason = "the slices change places")]
     fn keep(
         &mut self,
         overhead: f64,

@@ -1,10 +1,10 @@
 use super::*;
 use crate::Constraints;
-use crate::trace::Event;
-use crate::verify::schedule::{self as verify, Room};
 use crate::error::RowFault;
 use crate::simulate;
+use crate::trace::Event;
 use crate::trace::Op;
+use crate::verify::schedule::{self as verify, Room};
 use proptest::prelude::*;
 use std::vec::Vec;
 
@@ -176,12 +176,10 @@ fn what_is_not_as_recorded_is_refused() {
 
 #[test]
 fn what_comes_after_the_last_access_takes_no_time_of_its_own() {
-    let (mut rows, blocks) =
-        trace(0, &[(8, vec![], false, 500), (8, vec![], false, 500), (1, vec![0], false, 500)]);
+    let (mut rows, blocks) = trace(0, &[(8, vec![], false, 500), (8, vec![], false, 500), (1, vec![0], false, 500)]);
     let time_ns = rows[rows.len() - 1].time_ns + 1_000_000;
     rows.push(Row { time_ns, bytes: MIB, block: 3, op: Op::None, event: Event::Malloc });
-    let (_, footprint, overhead) =
-        run(&rows, blocks + 1, &swapping(12 * MIB, Device::symmetric(12e9))).unwrap();
+    let (_, footprint, overhead) = run(&rows, blocks + 1, &swapping(12 * MIB, Device::symmetric(12e9))).unwrap();
     assert!(footprint <= 12 * MIB && (0.0..0.1).contains(&overhead), "{overhead}");
 }
 

@@ -19,6 +19,8 @@
 //! device · closure). Linear workspace.
 
 use super::super::graph::{Graph, NONE, Owner, Reference};
+use super::absence::{self, Absences, Gap};
+use crate::simulate::Device;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
@@ -55,8 +57,8 @@ const CLOSURE: u32 = 256;
 pub(in super::super) struct Walked {
     /// By how much the load is above the limit where it is most.
     pub(in super::super) excess: u64,
-    /// How long the operators that run again take, in ns.
-    pub(in super::super) recomputed: u64,
+    /// What it takes longer than the original, in ns: what runs again, and waits for copies.
+    pub(in super::super) delay: u64,
 }
 
 /// Steps that were taken.
@@ -100,16 +102,6 @@ impl<'a> Script<'a> {
     }
 }
 
-/// Where a block is on the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Absence {
-    pub(in super::super) block: u32,
-    /// Away from before this segment on.
-    pub(in super::super) give: u32,
-    /// Back before this segment.
-    pub(in super::super) take: u32,
-}
-
 /// The walk and what it is told.
 pub(in super::super) struct Walk<'a> {
     graph: &'a Graph<'a>,
@@ -117,11 +109,7 @@ pub(in super::super) struct Walk<'a> {
     least: u64,
     /// What is held back from the limit in each segment.
     held: Table<'a, u64>,
-    /// Absences: block, give, take; 1 + the first that is given and taken before each segment, and the next ones.
-    absence: Table<'a, [u32; 3]>,
-    absences: u32,
-    given: Table<'a, [u32; 2]>,
-    next_given: Table<'a, [u32; 2]>,
+    pub(super) absences: Absences<'a>,
     /// Of each block a factor of its score, as bits.
     weight: Table<'a, u64>,
     /// Virtual uses of each version, ascending, and what is noted for the next walk: version and segment.
@@ -133,8 +121,8 @@ pub(in super::super) struct Walk<'a> {
     rememberings: u32,
     kept: Table<'a, [u32; 2]>,
     keepings: u32,
-    /// By block: 1 + the version that it holds, by how many it is about to be read, whether it is on the host, and 1 +
-    /// its place among the blocks that may be evicted.
+    /// By block: 1 + the version that it holds, by how many it is about to be read, 1 + the gap in which it is on the host,
+    /// and 1 + its place among the blocks that may be evicted.
     holds: Table<'a, u32>,
     pinned: Table<'a, u32>,
     away: Table<'a, u32>,
@@ -150,6 +138,12 @@ pub(in super::super) struct Walk<'a> {
     counted: Table<'a, u32>,
     count: u32,
     script: Script<'a>,
+    /// When compute comes to each segment, as bits, and where it is.
+    clock_at: Table<'a, u64>,
+    clock: f64,
+    /// What runs again takes, in ns, and whether waits for copies count too.
+    recomputed: f64,
+    pub(super) waits: bool,
     load: u64,
     /// No fewer than the script makes.
     rows: u32,
@@ -163,12 +157,9 @@ pub(in super::super) struct Walk<'a> {
 /// Length of the workspace of a [`Walk`].
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let versions = rows + blocks;
-    WorkspaceLen {
-        words: rows + 2 + blocks,
-        indices: 3 * versions
-            + 2 * (rows + 2)
-            + 2 * versions
-            + versions
+    absence::workspace(rows, blocks).and(WorkspaceLen {
+        words: 2 * (rows + 2) + blocks,
+        indices: versions
             + 1
             + rows
             + 6 * rows
@@ -179,21 +170,18 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
             + rows
             + 2
             + super::most_steps(rows),
-    }
+    })
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(graph: &'a Graph<'a>, least: u64, scratch: &mut Workspace<'a>) -> Self {
+    pub(super) fn new(graph: &'a Graph<'a>, device: &Device, least: u64, scratch: &mut Workspace<'a>) -> Self {
         let (rows, blocks) = (graph.rows.len(), graph.size.len());
         let versions = rows + blocks;
         let mut walk = Self {
             graph,
             least,
             held: scratch.words(rows + 2),
-            absence: scratch.index_records(versions),
-            absences: 0,
-            given: scratch.index_records(rows + 2),
-            next_given: scratch.index_records(versions),
+            absences: Absences::new(device, rows, blocks, scratch),
             weight: scratch.words(blocks),
             first_virtual: scratch.indices(versions + 1),
             virtual_use: scratch.indices(rows),
@@ -215,6 +203,10 @@ impl<'a> Walk<'a> {
             counted: scratch.indices(rows + 2),
             count: 0,
             script: Script::new(rows, scratch),
+            clock_at: scratch.words(rows + 2),
+            clock: 0.0,
+            recomputed: 0.0,
+            waits: false,
             load: 0,
             rows: 0,
             now: 0,
@@ -239,26 +231,6 @@ impl<'a> Walk<'a> {
 
     pub(super) fn hold(&mut self) -> &mut Table<'a, u64> {
         &mut self.held
-    }
-
-    /// Nothing is away.
-    pub(super) fn clear_absences(&mut self) {
-        self.absences = 0;
-        self.given.fill([0; 2]);
-    }
-
-    /// A block is away; one for each gap of a block, at most.
-    pub(super) fn add_absence(&mut self, Absence { block, give, take }: Absence) {
-        let i = self.absences;
-        self.absence[i] = [block, give, take];
-        self.next_given[i] = [self.given[give][0], self.given[take][1]];
-        self.given[give][0] = i + 1;
-        self.given[take][1] = i + 1;
-        self.absences += 1;
-    }
-
-    pub(super) fn absences(&self) -> &[[u32; 3]] {
-        self.absence.first(self.absences)
     }
 
     /// No virtual uses.
@@ -314,6 +286,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Runs all operators; none if something is read that cannot be made, or the script is full.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "times in ns"
+    )]
     pub(super) fn walk(&mut self, taste: Taste, limit: u64) -> Option<Walked> {
         let graph = self.graph;
         let limit = limit.min(u64::MAX / 2);
@@ -326,43 +304,74 @@ impl<'a> Walk<'a> {
             self.next[v] = [graph.uses(v).0, self.first_virtual[v]];
         }
         self.work += u64::from(graph.versions) + u64::from(graph.segments) + graph.size.len() as u64;
+        self.absences.begin();
+        (self.clock, self.recomputed) = (0.0, 0.0);
+        let mut before = 0;
         for g in 0..graph.segments {
             self.now = g;
+            self.clock_at[g] = self.clock.to_bits();
             self.come_and_go(g);
+            self.clock += graph.time[g].saturating_sub(before) as f64;
             self.segment(g)?;
+            before = graph.time[g] + graph.duration[g];
         }
+        // Absences that last to the end.
+        self.clock_at[graph.segments] = self.clock.to_bits();
+        self.come_and_go(graph.segments);
+        let delay = if self.waits { self.absences.end(self.clock) - before as f64 } else { self.recomputed };
+        self.walked.delay = libm::round(delay).max(0.0) as u64;
         Some(self.walked)
     }
 
     /// Blocks leave for the host, or are back.
     fn come_and_go(&mut self, g: u32) {
-        let mut i = self.given[g][1];
-        while i > 0 {
-            self.come_home(self.absence[i - 1][0]);
-            i = self.next_given[i - 1][1];
+        let mut next = self.absences.taken(g);
+        while next > 0 {
+            let block = self.absences.gap(next - 1).block;
+            if self.away[block] == next {
+                self.come_home(block);
+            }
+            next = self.absences.next(next - 1)[1];
         }
-        let mut i = self.given[g][0];
-        while i > 0 {
-            let block = self.absence[i - 1][0];
+        let mut next = self.absences.given(g);
+        while next > 0 {
+            let gap = next - 1;
+            let Gap { block, begin, .. } = self.absences.gap(gap);
             let there = !self.graph.is_managed(block) || self.holds[block] > 0;
             if there && self.away[block] == 0 {
-                self.away[block] = 1;
-                self.load = self.load.wrapping_sub(self.graph.size[block]);
+                self.away[block] = next;
+                let size = self.graph.size[block];
+                let released = f64::from_bits(self.clock_at[begin]);
+                self.clock = self.absences.give(gap, size, released, self.clock);
+                self.load = self.load.wrapping_sub(size);
                 self.withdraw(block);
             }
-            i = self.next_given[i - 1][0];
+            next = self.absences.next(gap)[0];
         }
     }
 
     /// A block that is away is back.
     fn come_home(&mut self, block: u32) {
         if self.away[block] > 0 {
+            let size = self.graph.size[block];
+            self.absences.take(self.away[block] - 1, size, self.clock);
             self.away[block] = 0;
-            self.load = self.load.wrapping_add(self.graph.size[block]);
+            self.load = self.load.wrapping_add(size);
             if self.graph.is_managed(block) {
                 self.offer(block);
             }
         }
+    }
+
+    /// A segment runs, after all that it touches is back.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    fn run(&mut self, g: u32) {
+        if self.absences.used_len > 0 {
+            for r in self.graph.references(g) {
+                self.clock = self.clock.max(self.absences.arrival(r.block));
+            }
+        }
+        self.clock += self.graph.duration[g] as f64;
     }
 
     fn segment(&mut self, g: u32) -> Option<()> {
@@ -384,6 +393,7 @@ impl<'a> Walk<'a> {
             self.put(r.block, r.version);
         }
         self.load = self.load.wrapping_add(graph.left[g]);
+        self.run(g);
         self.push(Step::First(g))?;
         self.now = g + 1;
         for r in graph.references(g).filter(managed) {
@@ -426,12 +436,11 @@ impl<'a> Walk<'a> {
                 }
             }
             self.stack[depth - 1][1] = i;
-            match missing {
-                Some(version) => self.enter(&mut depth, version)?,
-                None => {
-                    depth -= 1;
-                    self.run_again(g)?;
-                }
+            if let Some(version) = missing {
+                self.enter(&mut depth, version)?;
+            } else {
+                depth -= 1;
+                self.run_again(g)?;
             }
         }
         Some(())
@@ -468,6 +477,7 @@ impl<'a> Walk<'a> {
     }
 
     /// A segment of which all is there that it reads runs again.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn run_again(&mut self, g: u32) -> Option<()> {
         let graph = self.graph;
         let managed = |r: &Reference| graph.is_managed(r.block);
@@ -477,7 +487,8 @@ impl<'a> Walk<'a> {
         for r in graph.references(g).filter(|r| managed(r) && r.writes) {
             self.put(r.block, r.version);
         }
-        self.walked.recomputed = self.walked.recomputed.saturating_add(graph.duration[g]);
+        self.run(g);
+        self.recomputed += graph.duration[g] as f64;
         self.push(Step::Again(g))?;
         for r in graph.references(g).filter(managed) {
             self.pinned[r.block] -= 1;

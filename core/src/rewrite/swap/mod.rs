@@ -19,6 +19,8 @@ use schedule::{Positions, Schedule};
 use score::Weights;
 use select::{Scope, Selection};
 
+use super::recompute::Gap;
+
 use crate::simulate::Device;
 use crate::table::{Table, at};
 use crate::trace::Row;
@@ -100,6 +102,33 @@ impl<'a> Trace<'a> {
     pub(super) fn new(rows: &'a [Row], blocks: usize, least: u64, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         Candidates::new(rows, blocks, least, scratch).map(Self)
     }
+
+    /// The gaps, in the order of their numbers.
+    pub(super) fn gaps(&self) -> impl Iterator<Item = Gap> + '_ {
+        let c = &self.0;
+        (0..c.gaps).map(|gap| {
+            let g = c.gap(gap);
+            let changes = c.version(g.version).last != g.version;
+            Gap {
+                block: g.block,
+                begin: g.begin,
+                end: g.end,
+                version: g.version,
+                other: (g.other_end != candidates::NONE).then_some(g.other_end),
+                leaves: g.kind.is_read() && changes,
+                returns: g.kind.returns(),
+                at_start: g.kind.is_head(),
+                owes: (g.kind.is_head() || g.kind == Kind::Tail) && changes_at_all(c, &g),
+                at_end: g.kind == Kind::Tail,
+            }
+        })
+    }
+}
+
+/// Whether the block of a gap at the start or the end holds something else at the end than at the start.
+fn changes_at_all(c: &Candidates<'_>, gap: &candidates::Gap) -> bool {
+    let head = if gap.kind == Kind::Tail && gap.other_end != candidates::NONE { c.gap(gap.other_end) } else { *gap };
+    c.version(head.version).last != head.version
 }
 
 /// Where the search may begin.
@@ -224,23 +253,14 @@ impl<'a> Swapper<'a> {
         least
     }
 
-    /// The blocks that are away, with the segments before which they leave and are back.
-    pub(super) fn away(&self) -> impl Iterator<Item = [u32; 3]> + '_ {
-        let c = self.schedule.candidates();
-        self.schedule.used().iter().map(|&gap| {
-            let [give, take] = self.schedule.at(gap);
-            [c.gap(gap).block, give, take]
-        })
+    /// The gaps in use, with the segments before which their memory is given back and taken again.
+    pub(super) fn away(&self) -> impl Iterator<Item = (u32, [u32; 2])> + '_ {
+        self.schedule.used().iter().map(|&gap| (gap, self.schedule.at(gap)))
     }
 
     /// Makes a schedule of absences, block, give and take, that speak of another trace: `segment` tells which of its
     /// segments a row of this one stands in or before, and `block` which of its blocks a block is.
-    pub(super) fn start(
-        &mut self,
-        absences: &[[u32; 3]],
-        segment: &dyn Fn(u32) -> u32,
-        block: &dyn Fn(u32) -> u32,
-    ) {
+    pub(super) fn start(&mut self, absences: &[[u32; 3]], segment: &dyn Fn(u32) -> u32, block: &dyn Fn(u32) -> u32) {
         self.schedule.clear();
         let c = self.schedule.candidates();
         let mut other = 0;
