@@ -23,9 +23,11 @@
 //!    and a failure in one goes back past all decisions that were about others.
 //! 7. Run times are heavy-tailed: after a long first run, short ones follow (Luby, Sinclair and Zuckerman
 //!    1993) whose lengths and sizes are off by up to a tenth in 5, where the load no longer counts.
-//! 8. Above the bound, where something may be wasted, every other run keeps the ground level, as heuristics for
+//! 8. Above the bound, where something may be wasted, three runs of four keep the ground level, as heuristics for
 //!    packing strips do (Burke, Kendall and Whitwell 2004): in 5 a block gains ranks for each end of the level
 //!    ground that it reaches, and again if its top is level with what lies beyond.
+//!
+//! 9. What was refuted is kept, and fails at once where other decisions lead to it again.
 //!
 //! To find the least peak, capacities are tried between bound and incumbent: the bound itself, then a half,
 //! a quarter and an eighth of the gap below the incumbent, each for as long as that succeeds; each round with
@@ -36,6 +38,7 @@
 //! a trail of 128 n entries; a descent that needs a longer one is given up.
 
 mod heap;
+mod nogood;
 mod order;
 mod state;
 #[cfg(test)]
@@ -60,6 +63,12 @@ pub const MOST_BLOCKS: usize = 6000;
 
 /// The least part of the gap that is tried at once is 2 to the minus this.
 const MOST_HALVINGS: u32 = 3;
+/// How long a capacity is tried in the first round, in runs of the least length.
+const RUNS: u64 = 8;
+/// The same for the bound, which most instances reach, in every round.
+const RUNS_AT_BOUND: u64 = 32;
+/// One run in so many does not keep the ground level.
+const UNLEVELLED: u64 = 4;
 
 /// Length of the workspace of [`place`] for `n` blocks.
 #[must_use]
@@ -193,7 +202,8 @@ impl Search<'_> {
             let limit = if self.capacity.is_some() {
                 nodes
             } else {
-                nodes.min(self.tree.nodes.saturating_add((32 * self.base()) << round))
+                let runs = (RUNS << round).max(if capacity > self.lower { 0 } else { RUNS_AT_BOUND });
+                nodes.min(self.tree.nodes.saturating_add(runs * self.base()))
             };
             match self.attempt(capacity, limit, offsets, watch) {
                 End::Found => {}
@@ -240,7 +250,7 @@ impl Search<'_> {
             if run > 0 {
                 self.state.fade();
             }
-            let level = capacity > self.lower && run % 2 == 1;
+            let level = capacity > self.lower && run % UNLEVELLED != 0;
             let noise = if level { 50 } else { 100 };
             self.tree.fit = if level { 3 * self.state.n / 10 } else { 0 };
             let noise = (run > 0).then_some((&mut self.random, noise));

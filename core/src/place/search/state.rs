@@ -284,6 +284,22 @@ impl<'a> State<'a> {
         v
     }
 
+    /// What the rest of a component depends on, in words: which of the blocks that begin there are open; then of each
+    /// of these the least offset, and whether it lies on an open block.
+    #[inline]
+    pub(super) fn each_word(&self, part: (u32, u32), mut f: impl FnMut(u64)) {
+        let (from, to) = (self.first[part.0], self.first[part.1]);
+        for w in from / 64..to.div_ceil(64) {
+            let mut bits = self.open[w] & within(w, from, to);
+            f(bits);
+            while bits != 0 {
+                let b = w * 64 + bits.trailing_zeros();
+                bits &= bits - 1;
+                f(self.span[b][0] << 1 | u64::from(self.is_lifted(b)));
+            }
+        }
+    }
+
     #[inline]
     pub(super) fn for_alive(&self, s: u32, mut f: impl FnMut(u32)) {
         // Blocks are numbered by their first section: those alive in s end before first[s + 1].
@@ -614,7 +630,8 @@ impl<'a> State<'a> {
         self.open_count += 1;
     }
 
-    fn undo_to(&mut self, block_mark: u32, section_mark: u32) {
+    /// Takes back what has followed from decisions since the marks, but no placement.
+    pub(super) fn undo_to(&mut self, block_mark: u32, section_mark: u32) {
         for w in self.dirty_from..self.sections.div_ceil(64) {
             self.dirty[w] = 0;
         }

@@ -180,3 +180,32 @@ fn a_callback_that_breaks_ends_the_search_with_a_valid_plan() {
     assert_eq!(plan.peak(), found.peak);
     assert_eq!(calls, 1);
 }
+
+/// Eighteen blocks with the load of a full rectangle of 60 that they do not fill. Without the memory of what was refuted
+/// the proof takes 142,187 nodes.
+#[test]
+fn what_was_refuted_is_not_searched_again() {
+    let rows = [
+        (1, 4, 9),
+        (0, 3, 21),
+        (3, 8, 1),
+        (7, 8, 2),
+        (0, 1, 9),
+        (3, 8, 3),
+        (0, 4, 1),
+        (0, 7, 23),
+        (1, 4, 2),
+        (1, 5, 2),
+        (0, 8, 1),
+        (7, 8, 51),
+        (4, 6, 13),
+        (0, 4, 1),
+        (3, 6, 17),
+        (5, 8, 2),
+        (0, 1, 4),
+        (6, 7, 30),
+    ];
+    let blocks = rows.map(|(start, end, size)| Block::new(start, end, size));
+    let found = solve(&blocks, 1, 20_000);
+    assert_eq!((found.peak, found.lower_bound), (62, 62));
+}

@@ -2,6 +2,7 @@
 
 use core::ops::ControlFlow;
 
+use super::nogood::{self, Nogoods};
 use super::state::{CHOICES, FLOOR, NONE, REST, State};
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
@@ -26,6 +27,12 @@ pub(super) struct Tree<'a> {
     section_mark: Table<'a, u32>,
     low: Table<'a, u32>,
     high: Table<'a, u32>,
+    /// What `block_mark` and `section_mark` were when a node of this depth was first entered: before anything was refused
+    /// there.
+    entry: Table<'a, [u32; 2]>,
+    /// The nodes before it.
+    since: Table<'a, u64>,
+    nogoods: Nogoods<'a>,
     depth: u32,
     /// The component that is worked on: sections that open blocks tie together.
     part: (u32, u32),
@@ -36,7 +43,7 @@ pub(super) struct Tree<'a> {
 }
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 0, indices: 5 * n }
+    nogood::workspace(n).and(WorkspaceLen { words: n + 1, indices: 7 * n + 2 })
 }
 
 impl<'a> Tree<'a> {
@@ -47,6 +54,9 @@ impl<'a> Tree<'a> {
             section_mark: scratch.indices(n),
             low: scratch.indices(n),
             high: scratch.indices(n),
+            entry: scratch.index_records(n + 1),
+            since: scratch.words(n + 1),
+            nogoods: Nogoods::new(n, scratch),
             depth: 0,
             part: (0, 0),
             fit: 0,
@@ -68,6 +78,8 @@ impl<'a> Tree<'a> {
         if state.reset(capacity).is_err() {
             return End::Infeasible;
         }
+        // Whether the node comes of a placement, and not of a refusal at the same depth.
+        let mut entered = true;
         while state.open_count > 0 {
             if self.nodes >= limit || state.full {
                 return End::Limit;
@@ -77,12 +89,26 @@ impl<'a> Tree<'a> {
                 return End::Stopped;
             }
             self.narrow(state);
-            let b = self.choose(state);
-            self.push(state, b);
-            let mut failed = state.place(b).is_err();
+            let mut failed = entered && self.nogoods.has(state, self.part);
+            if !failed {
+                if entered {
+                    self.entry[self.depth] = [state.block_mark, state.section_mark];
+                    self.since[self.depth] = self.nodes;
+                }
+                let b = self.choose(state);
+                self.push(state, b);
+                failed = state.place(b).is_err();
+                entered = true;
+            }
             while failed && !state.full {
                 let Some(b) = self.back(state) else { return End::Infeasible };
                 failed = state.refuse(b).is_err();
+                entered = false;
+                if failed && !state.full && self.nodes > self.since[self.depth] {
+                    let [block_mark, section_mark] = self.entry[self.depth];
+                    state.undo_to(block_mark, section_mark);
+                    self.nogoods.add(state, self.part);
+                }
             }
         }
         End::Found

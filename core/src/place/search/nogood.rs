@@ -1,0 +1,113 @@
+//! States that were refuted, so that the search meets each but once.
+//!
+//! What the rest of a component allows depends on its open blocks alone: on the least offset that each can have, and on
+//! whether it lies on another of them. Other orders of the same blocks below lead to the same state again. A
+//! state that was searched to the end is kept; where it comes again, in the same run, after a restart or at a
+//! lower capacity, it fails at once.
+//!
+//! States are compared word by word, the hash only finds them: a proof rests on no probability. They are written one
+//! after the other into a ring, and new ones overwrite the oldest. Cost: O(blocks of the component) for each look.
+
+use super::state::State;
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen};
+
+/// Words of the ring for each block, beside some for any number of blocks, up to a most.
+const FOR_EACH: usize = 1 << 11;
+const FOR_ANY: usize = 1 << 17;
+const MOST: usize = 1 << 20;
+/// A state in the index for so many words of the ring.
+const WORDS_PER_STATE: usize = 16;
+/// A state begins with the range of its sections and the capacity at which it was refuted.
+const HEAD: u64 = 2;
+
+/// Refuted states.
+pub(super) struct Nogoods<'a> {
+    ring: Table<'a, u64>,
+    ring_len: u64,
+    /// Where the latest state with these bits of the hash begins: 1 + the number of words written before it.
+    index: Table<'a, u64>,
+    index_len: u64,
+    /// Words written since the beginning.
+    written: u64,
+}
+
+const fn ring_len(n: usize) -> usize {
+    let len = n.saturating_mul(FOR_EACH).saturating_add(FOR_ANY);
+    if len < MOST { len } else { MOST }
+}
+
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
+    WorkspaceLen { words: ring_len(n) + ring_len(n) / WORDS_PER_STATE, indices: 0 }
+}
+
+impl<'a> Nogoods<'a> {
+    pub(super) fn new(n: usize, scratch: &mut Workspace<'a>) -> Self {
+        let (ring, index) = (ring_len(n), ring_len(n) / WORDS_PER_STATE);
+        Self {
+            ring: scratch.words(ring),
+            ring_len: ring as u64,
+            index: scratch.words(index),
+            index_len: index as u64,
+            written: 0,
+        }
+    }
+
+    /// Whether a component of the state has been refuted, at its capacity or at a higher one.
+    pub(super) fn has(&self, state: &State<'_>, part: (u32, u32)) -> bool {
+        let begin = self.index[self.slot(state, part)];
+        // What was written since then has not come round to it.
+        if begin == 0 || self.written - (begin - 1) > self.ring_len {
+            return false;
+        }
+        let mut at = begin - 1;
+        if self.word(at) != range(part) || self.word(at + 1) < state.capacity {
+            return false;
+        }
+        at += HEAD;
+        let mut same = true;
+        state.each_word(part, |word| {
+            same &= self.word(at) == word;
+            at += 1;
+        });
+        same
+    }
+
+    /// Keeps that a component of the state is refuted.
+    pub(super) fn add(&mut self, state: &State<'_>, part: (u32, u32)) {
+        let slot = self.slot(state, part);
+        self.index[slot] = 1 + self.written;
+        self.write(range(part));
+        self.write(state.capacity);
+        state.each_word(part, |word| self.write(word));
+    }
+
+    fn slot(&self, state: &State<'_>, part: (u32, u32)) -> u32 {
+        let mut hash = range(part);
+        state.each_word(part, |word| {
+            // Odd constants with random bits: those of SplitMix64 (Steele, Lea and Flood 2014).
+            hash = (hash.rotate_left(23) ^ word).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            hash ^= hash >> 31;
+        });
+        hash = hash.wrapping_mul(0x94D0_49BB_1331_11EB);
+        remainder(hash ^ (hash >> 32), self.index_len)
+    }
+
+    fn word(&self, at: u64) -> u64 {
+        self.ring[remainder(at, self.ring_len)]
+    }
+
+    fn write(&mut self, word: u64) {
+        let at = remainder(self.written, self.ring_len);
+        self.ring[at] = word;
+        self.written += 1;
+    }
+}
+
+const fn range(part: (u32, u32)) -> u64 {
+    (part.0 as u64) << 32 | part.1 as u64
+}
+
+fn remainder(value: u64, by: u64) -> u32 {
+    value.checked_rem(by).and_then(|r| u32::try_from(r).ok()).unwrap_or(0)
+}
