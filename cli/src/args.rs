@@ -50,11 +50,13 @@ timeline.json, which opens in Perfetto.
 Examples:
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G --device h200 --output fitted --report fit.html
-  sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --policy bayes --json";
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using recompute --json
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using swap --policy bayes";
 
 const SWEEP_EXAMPLES: &str = "\
-Every policy at every limit, down to the least that works; the least footprints that the first policy finds at 0 %, 5 %
-and 15 % of overhead; and the bound below which no schedule is without overhead.
+All means together and each alone at every limit, down to the least that works, or with --policy the policies of
+swapping; the least footprints that the first curve has at 0 %, 5 % and 15 % of overhead; and the bound below which no
+schedule of swaps is without overhead.
 
 Examples:
   sublet sweep traces/vgg16_cifar_train_b100.csv
@@ -91,7 +93,7 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Rewrites a trace so that it runs in less memory, and says what that costs in time
     Fit(FitArgs),
-    /// What less memory costs in time, limit by limit, by every policy
+    /// What less memory costs in time, limit by limit, by every means
     Sweep(SweepArgs),
     /// Proves a plan valid, or names the first constraint that it breaks
     Verify(VerifyArgs),
@@ -214,7 +216,7 @@ pub(crate) struct SweepArgs {
     /// How many limits are tried, from the original peak down
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub(crate) points: u32,
-    /// Only this policy; may be given more than once
+    /// A policy of swapping in place of the means; may be given more than once
     #[arg(long, value_name = "NAME", value_parser = policies())]
     pub(crate) policy: Vec<Policy>,
     /// Writes the curve to this file, a row for each limit and policy; - is standard output

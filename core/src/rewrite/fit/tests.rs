@@ -221,3 +221,44 @@ fn no_more_leaves_than_the_host_can_hold() {
         assert!(least >= 16 * MIB && fit(least, Some(MIB), policy).is_ok(), "{policy:?} {least}");
     }
 }
+
+/// What a fit with these means comes to, or none.
+fn with(rows: &[Row], blocks: usize, limit: u64, using: Using) -> Option<(u64, f64)> {
+    let options = Options { using, work: 500, ..Options::new(limit, Device::symmetric(12e9)) };
+    match run(rows, blocks, &options) {
+        Ok((_, footprint, overhead)) => Some((footprint, overhead)),
+        Err(Error::OverLimit { .. }) => None,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+    /// Whatever is made again and swapped is accepted by the verifier, and all means together are never worse than one.
+    #[test]
+    fn all_means_are_proved_and_never_worse_than_one(
+        weights in 0u32..4, operators in operators(), percent in 25u64..100,
+    ) {
+        let (rows, blocks) = trace(weights, &operators);
+        let (peak, _, _) = run(&rows, blocks, &swapping(u64::MAX, Device::symmetric(12e9))).unwrap();
+        let limit = peak * percent / 100;
+        let joint = with(&rows, blocks, limit, Using::ALL);
+        for means in Means::ALL {
+            if let Some((_, alone)) = with(&rows, blocks, limit, Using::NONE.with(means)) {
+                let (footprint, overhead) = joint.expect("what one means can do, all can");
+                prop_assert!(footprint <= limit && overhead <= alone + 1e-9, "{} {} {}", overhead, alone, means.name());
+            }
+        }
+    }
+
+    #[test]
+    fn the_least_limit_works_with_all_means(weights in 0u32..4, operators in operators()) {
+        let (rows, blocks) = trace(weights, &operators);
+        for using in [Using::ALL, Using::ALL.without(Means::Swap)] {
+            let options = Options { using, work: 500, ..Options::new(0, Device::symmetric(12e9)) };
+            if let Err(Error::OverLimit { least, .. }) = run(&rows, blocks, &options) {
+                prop_assert!(run(&rows, blocks, &Options { limit: least, ..options }).is_ok(), "{}", least);
+            }
+        }
+    }
+}
