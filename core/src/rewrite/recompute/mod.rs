@@ -1,6 +1,8 @@
 //! Recomputation: values are freed and made again by the operators that made them.
 
 mod absence;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use rand_xoshiro::SplitMix64;
