@@ -63,7 +63,7 @@ pub struct sublet_fit_params {
     /// How much the search may do for each row, in segments and gaps looked at; 0 is a second for 5,000 rows.
     pub work: u64,
     /// The means, of sublet_means; 0 is all that save memory on the device.
-    pub using: u32,
+    pub means: u32,
     /// 0.
     pub reserved: u32,
 }
@@ -122,11 +122,11 @@ impl sublet_fit_params {
         let unknown = Failure::new(S::UnknownValue, position, 0, self.policy.into());
         let policy = known.map(|&(_, policy)| policy).ok_or(unknown)?;
         let all = MEANS.iter().fold(0, |bits, &(number, _)| bits | number as u32);
-        if self.using & !all != 0 || self.reserved != 0 {
-            return Err(Failure::new(S::UnknownValue, position, 0, self.using.into()));
+        if self.means & !all != 0 || self.reserved != 0 {
+            return Err(Failure::new(S::UnknownValue, position, 0, self.means.into()));
         }
-        let asked = MEANS.iter().filter(|&&(number, _)| self.using & number as u32 > 0);
-        let using = if self.using == 0 { Using::ALL } else { asked.fold(Using::NONE, |u, &(_, m)| u.with(m)) };
+        let asked = MEANS.iter().filter(|&&(number, _)| self.means & number as u32 > 0);
+        let using = if self.means == 0 { Using::ALL } else { asked.fold(Using::NONE, |u, &(_, m)| u.with(m)) };
         let or = |n: u64, default: u64| if n == 0 { default } else { n };
         let usual = Options::new(limit, device);
         Ok(Options {

@@ -75,9 +75,16 @@ fn generated() -> String {
         export: ExportConfig {
             // It is there for a proof alone.
             exclude: vec!["sublet_panics".to_owned()],
-            include: ["sublet_solver", "sublet_event", "sublet_op_kind", "sublet_policy", "sublet_state"]
-                .map(str::to_owned)
-                .to_vec(),
+            include: [
+                "sublet_solver",
+                "sublet_event",
+                "sublet_op_kind",
+                "sublet_policy",
+                "sublet_means",
+                "sublet_state",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
             ..ExportConfig::default()
         },
         function: FunctionConfig { must_use: Some("SUBLET_MUST_USE".to_owned()), ..FunctionConfig::default() },
