@@ -22,7 +22,9 @@ const CHOICES: u32 = 10;
 const NODES: u64 = 160;
 /// What the heuristics may do each time, in blocks placed: many placements are made, and most of them fit or do not
 /// within a few starts.
-const WORK: u64 = 150_000;
+const WORK: u64 = 50_000;
+/// The same where operators run again: more blocks live for a short time there, and it takes more to place them well.
+const WORK_AGAIN: u64 = 150_000;
 
 /// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -441,9 +443,11 @@ impl<'a> Placed<'a> {
         let blocks = blocks.get(..self.stays).unwrap_or_default();
         let offsets = offsets.get_mut(..self.stays).unwrap_or_default();
         let constraints = Constraints { alignment: 1, capacity: Some(options.limit) };
+        let again = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Again(_)));
         let stays = blocks.len() as u64;
         let nodes = NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000);
-        let options = place::Options { constraints, seed: options.seed, work: WORK, nodes };
+        let options =
+            place::Options { constraints, seed: options.seed, work: if again { WORK_AGAIN } else { WORK }, nodes };
         match place::place(Solver::Auto, blocks, &options, scratch, offsets) {
             Ok(summary) => Ok(Some(summary.peak)),
             Err(Error::OverCapacity { peak, .. }) => Ok(Some(peak)),
