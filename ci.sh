@@ -8,7 +8,7 @@
 #   ./ci.sh no_panic   no function of the C library for firmware reaches a panic; their code sizes
 #   ./ci.sh fuzz       each fuzz target for SUBLET_FUZZ_SECONDS (60), with the nightly toolchain
 #   ./ci.sh tools      installs what the tests use beside Rust: Chromium, solvers, C tools, emulators, frameworks
-#   ./ci.sh all        everything above but fuzzing and the tools
+#   ./ci.sh all        everything above but the tools, in two lanes; each fuzz target for 20 seconds, if not set
 #
 #   ./ci.sh install PREFIX    builds the C library and installs it with its headers, for pkg-config and CMake,
 #                             on Linux; DESTDIR is put in front of PREFIX
@@ -117,7 +117,8 @@ no_panic() {
 # The nightly toolchain and cargo-fuzz, where they are missing.
 fuzz_tools() {
     rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
-    command -v cargo-fuzz > /dev/null || cargo install --quiet --locked cargo-fuzz
+    # It only calls cargo: built without optimisation it is there sooner.
+    command -v cargo-fuzz > /dev/null || cargo install --debug --quiet --locked cargo-fuzz
 }
 
 # One fuzz target from its committed inputs; new ones gather in fuzz/corpus, which git ignores.
@@ -142,7 +143,31 @@ fuzz() {
     cargo clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings
     cargo +nightly fuzz build
     export -f fuzz_target
-    cargo +nightly fuzz list | xargs -P 2 -I '{}' bash -euo pipefail -c 'fuzz_target {}'
+    cargo +nightly fuzz list | xargs -P "${SUBLET_FUZZ_AT_ONCE:-2}" -I '{}' bash -euo pipefail -c 'fuzz_target {}'
+}
+
+# Two lanes, each about half of the work, so that no core waits where the other has only one thing to do. What the second
+# prints comes at the end.
+all() {
+    local log first second status=0
+    log=$(mktemp)
+    (
+        check
+        readme
+        test_all
+    ) &
+    first=$!
+    (
+        no_panic
+        embedded
+        SUBLET_FUZZ_SECONDS="${SUBLET_FUZZ_SECONDS:-20}" SUBLET_FUZZ_AT_ONCE=1 fuzz
+    ) > "$log" 2>&1 &
+    second=$!
+    wait "$first" || status=$?
+    wait "$second" || status=$?
+    cat "$log"
+    rm -f "$log"
+    return "$status"
 }
 
 # What is needed, a program or a file, and the packages of Debian that bring it.
@@ -212,13 +237,7 @@ case "${1:-all}" in
     fuzz) fuzz ;;
     tools) tools ;;
     install) install_library "${2:?install needs a PREFIX}" ;;
-    all)
-        check
-        readme
-        embedded
-        no_panic
-        test_all
-        ;;
+    all) all ;;
     *)
         sed -n '2,/^set/p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
         exit 2

@@ -55,6 +55,21 @@
 #define SUBLET_BLOCK_PINNED 1
 
 /**
+ * The flag of an operator whose kernel may write its first output over its first input.
+ */
+#define SUBLET_OPERATOR_IN_PLACE 1
+
+/**
+ * The flag of an operator that may not run again, or would not give the same result, such as a dropout.
+ */
+#define SUBLET_OPERATOR_ONCE 2
+
+/**
+ * The flag of a device that has one memory with its host: there is nowhere that a block could leave for.
+ */
+#define SUBLET_DEVICE_INTEGRATED 1
+
+/**
  * The number of a block that is not part of the plan: what is allocated between sublet_recorder_interrupt and
  * sublet_recorder_resume. Events of such a block are ignored.
  */
@@ -120,6 +135,10 @@ enum sublet_status
    */
   SUBLET_STATUS_BUFFER_TOO_SMALL = 18,
   /**
+   * Argument `index` is none of the names that there are.
+   */
+  SUBLET_STATUS_UNKNOWN_NAME = 19,
+  /**
    * `needed` blocks are more than the `got` that can be planned.
    */
   SUBLET_STATUS_TOO_MANY_BLOCKS = 30,
@@ -175,6 +194,27 @@ enum sublet_status
    * Invalid plan: block `index` has the offset `got`, but is pinned at `needed`.
    */
   SUBLET_STATUS_PLAN_MOVED = 64,
+  /**
+   * Operator `index` of a graph reads or writes tensor `got`, which is not there.
+   */
+  SUBLET_STATUS_UNKNOWN_TENSOR = 70,
+  /**
+   * Tensor `index` of a graph is produced by operator `needed` and by operator `got`, or twice by one.
+   */
+  SUBLET_STATUS_TWO_WRITERS = 71,
+  /**
+   * Operator `index` of a graph needs, through others, what it writes itself.
+   */
+  SUBLET_STATUS_CYCLE = 72,
+  /**
+   * Operator `index` of a graph has `needed` operands, of which only `got` are left; or, after the last operator, `got`
+   * operands are left over.
+   */
+  SUBLET_STATUS_OPERANDS = 73,
+  /**
+   * Tensor `index` of a graph: `got` is no storage, or a reserved field that is not 0.
+   */
+  SUBLET_STATUS_TENSOR_UNKNOWN_VALUE = 74,
   /**
    * Row `index`: its time is before that of the row above it.
    */
@@ -255,6 +295,10 @@ enum sublet_status
    * Row `index` of a rewritten trace: the block takes over another's memory in place, but has another offset.
    */
   SUBLET_STATUS_ROW_NOT_IN_PLACE = 99,
+  /**
+   * Operator `index`: `got` is no kind of operator, or flags of which this version does not know all.
+   */
+  SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE = 109,
   /**
    * A device whose bandwidths or latencies are no times to compute with.
    */
@@ -468,6 +512,35 @@ typedef uint32_t sublet_op_kind;
 #endif // __cplusplus
 
 /**
+ * What an operator computes, as far as planning asks.
+ */
+enum sublet_operator_kind
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * Anything.
+   */
+  SUBLET_OPERATOR_KIND_OTHER = 0,
+  /**
+   * A rectifier: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+   */
+  SUBLET_OPERATOR_KIND_RELU = 1,
+  /**
+   * The gradient of a rectifier: it may read such a mask in place of the block.
+   */
+  SUBLET_OPERATOR_KIND_RELU_BACKWARD = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_operator_kind sublet_operator_kind;
+#else
+typedef uint32_t sublet_operator_kind;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * How it is decided what leaves the device, and when.
  */
 enum sublet_policy
@@ -563,6 +636,35 @@ enum sublet_state
 typedef enum sublet_state sublet_state;
 #else
 typedef uint32_t sublet_state;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * How long the memory of a tensor is needed.
+ */
+enum sublet_storage
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * From the operator that produces it to its last reader; from the beginning if no operator produces it.
+   */
+  SUBLET_STORAGE_TRANSIENT = 0,
+  /**
+   * From the operator that produces it, or the beginning, to the end of the iteration: inputs and results.
+   */
+  SUBLET_STORAGE_ITERATION = 1,
+  /**
+   * Always: parameters and their state.
+   */
+  SUBLET_STORAGE_PERSISTENT = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_storage sublet_storage;
+#else
+typedef uint32_t sublet_storage;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -819,6 +921,47 @@ typedef struct sublet_stay {
 } sublet_stay;
 
 /**
+ * One value of a graph, which takes one block of memory.
+ */
+typedef struct sublet_tensor {
+  /**
+   * Size in bytes; at least 1.
+   */
+  uint64_t bytes;
+  /**
+   * A sublet_storage.
+   */
+  uint32_t storage;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+} sublet_tensor;
+
+/**
+ * One operator of a graph. Its operands, first the tensors that it reads and then those that it writes, stand in one
+ * array with those of all others, in the order of the operators.
+ */
+typedef struct sublet_node {
+  /**
+   * How long it takes, in ns.
+   */
+  uint64_t time_ns;
+  /**
+   * Bytes that it needs while it runs, and nobody afterwards; 0 is none.
+   */
+  uint64_t workspace;
+  /**
+   * How many tensors it reads.
+   */
+  uint32_t input_count;
+  /**
+   * How many it writes.
+   */
+  uint32_t output_count;
+} sublet_node;
+
+/**
  * The links between a device and its host. NULL, or all 0 but `struct_size`, is PCIe 3 with 16 lanes.
  */
 typedef struct sublet_device {
@@ -827,9 +970,9 @@ typedef struct sublet_device {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * 0 or SUBLET_DEVICE_INTEGRATED.
    */
-  uint32_t reserved;
+  uint32_t flags;
   /**
    * From the device to the host, in bytes per second; 0 is 12e9.
    */
@@ -847,10 +990,25 @@ typedef struct sublet_device {
    */
   double in_latency;
   /**
-   * Bytes that the host can hold for the device; 0 is no limit.
+   * Bytes that the host can hold for the device; 0 is no limit, but with SUBLET_DEVICE_INTEGRATED none.
    */
   uint64_t host_capacity;
 } sublet_device;
+
+/**
+ * What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, and
+ * not in place.
+ */
+typedef struct sublet_operator {
+  /**
+   * SUBLET_OPERATOR_IN_PLACE and SUBLET_OPERATOR_ONCE, added.
+   */
+  uint32_t flags;
+  /**
+   * A sublet_operator_kind.
+   */
+  uint32_t kind;
+} sublet_operator;
 
 /**
  * When a row of a rewritten trace happens, in ns.
@@ -1006,7 +1164,8 @@ typedef struct sublet_fitted {
 } sublet_fitted;
 
 /**
- * Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it.
+ * Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it, and it
+ * may not call the allocator that it serves; nor may sublet_raw_free.
  */
 typedef void *(*sublet_raw_alloc)(void *context, size_t bytes, size_t alignment);
 
@@ -1028,7 +1187,7 @@ typedef struct sublet_allocator_params {
    */
   uint32_t solver;
   /**
-   * Bytes of the range whose addresses are handed out.
+   * Bytes of the range whose addresses are handed out; with `alloc`, of the first such range.
    */
   uint64_t capacity;
   /**
@@ -1048,11 +1207,14 @@ typedef struct sublet_allocator_params {
    */
   void *range;
   /**
-   * Gives the range where there is none; NULL is the system's memory.
+   * Gives the range where there is none, and more wherever a request or a plan does not fit: up to 64 at once, of a
+   * quarter of what there is already and at least 1 MiB, or as little as is needed if it gives NULL for that.
+   * NULL is the system's memory for the first range, and never another.
    */
   sublet_raw_alloc alloc;
   /**
-   * Takes it back in sublet_allocator_destroy; given if and only if `alloc` is.
+   * Takes ranges back in which nothing lives any more: before more is asked for, after eight iterations in which they
+   * were not used, and in sublet_allocator_destroy. Given if and only if `alloc` is.
    */
   sublet_raw_free free;
   /**
@@ -1098,9 +1260,13 @@ typedef struct sublet_statistics {
    */
   uint64_t fallback_peak;
   /**
-   * The highest offset in the range that was in use so far, in bytes.
+   * The highest offset in the range that was in use so far, in bytes; of several ranges, the most of all together.
    */
   uint64_t footprint;
+  /**
+   * Bytes of the ranges that there are now.
+   */
+  uint64_t held;
   /**
    * A sublet_state.
    */
@@ -1162,6 +1328,13 @@ sublet_status sublet_format_error(const struct sublet_error *error, char *buffer
  * What people call a solver, or NULL where the number is none. It lives as long as the program.
  */
 const char *sublet_solver_name(uint32_t solver);
+
+/**
+ * The sublet_solver that people call so: the other way round than sublet_solver_name.
+ *
+ * SUBLET_STATUS_UNKNOWN_NAME: there is none.
+ */
+SUBLET_MUST_USE sublet_status sublet_solver_named(const char *name, uint32_t *solver, struct sublet_error *error);
 
 /**
  * The workspace that sublet_place needs for so many blocks and these parameters, which may be NULL. Linear in the
@@ -1274,10 +1447,112 @@ sublet_status sublet_lifetimes(const struct sublet_row *rows,
                                struct sublet_error *error);
 
 /**
- * The workspace that sublet_simulate needs for so many rows and block numbers. Linear.
+ * The workspace that sublet_graph_rows needs for so many tensors, operators and operands. Linear.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_graph_rows_workspace(size_t tensor_count,
+                                          size_t node_count,
+                                          size_t operand_count,
+                                          struct sublet_layout *layout,
+                                          struct sublet_error *error);
+
+/**
+ * Writes the trace of a static graph, by reference counts: a tensor is allocated when the operator that produces it
+ * begins, and freed when the last operator that uses it is done. Operators run in topological order; a list that is in
+ * one keeps it, and in the rows they have their indices as numbers. An operator that reads and writes the same tensor
+ * updates it. O(operands + operators * log operators).
+ *
+ * A tensor's block has its index; workspaces have the numbers after them, in the order of the operators that have one.
+ * `rows` has room for `row_capacity`; 3 * tensor_count + 3 * node_count + operand_count are always enough. `row_count`
+ * and `block_count` receive how many there are, and may be NULL.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_graph_rows(const struct sublet_tensor *tensors,
+                                size_t tensor_count,
+                                const struct sublet_node *nodes,
+                                size_t node_count,
+                                const uint32_t *operands,
+                                size_t operand_count,
+                                void *workspace,
+                                size_t workspace_size,
+                                struct sublet_row *rows,
+                                size_t row_capacity,
+                                size_t *row_count,
+                                size_t *block_count,
+                                struct sublet_error *error);
+
+/**
+ * The workspace that sublet_parallel_lifetimes and sublet_longest_paths need for so many tensors, operators and
+ * operands. Linear.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_parallel_workspace(size_t tensor_count,
+                                        size_t node_count,
+                                        size_t operand_count,
+                                        struct sublet_layout *layout,
+                                        struct sublet_error *error);
+
+/**
+ * Writes lifetimes under which blocks may share memory in every order and overlap of operators that the dependencies
+ * of a graph and its streams allow. Steps are places in the order in which sublet_graph_rows runs the operators. The
+ * graph is told as there, and blocks have the numbers that they have there, which `names`, which may be NULL, receives.
+ * O(edges * operators / 64).
+ *
+ * `streams`, one for each operator, tells on which it runs, after those before it in the order; an operator whose number
+ * is not below node_count, and all if `streams` is NULL, run whenever their dependencies allow. `blocks` and `names`
+ * have room for `capacity`; tensor_count + node_count are always enough. `block_count` receives how many there are, and
+ * may be NULL.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_parallel_lifetimes(const struct sublet_tensor *tensors,
+                                        size_t tensor_count,
+                                        const struct sublet_node *nodes,
+                                        size_t node_count,
+                                        const uint32_t *operands,
+                                        size_t operand_count,
+                                        const uint32_t *streams,
+                                        void *workspace,
+                                        size_t workspace_size,
+                                        struct sublet_block *blocks,
+                                        struct sublet_stay *names,
+                                        size_t capacity,
+                                        size_t *block_count,
+                                        struct sublet_error *error);
+
+/**
+ * Puts the operators of a graph on at most `path_count` streams, one number for each in `streams`: those of the longest
+ * path, by their times, on stream 0, those of the longest path of what is left on stream 1, and so on; what is left at
+ * last shares the last stream. O(path_count * edges).
+ */
+SUBLET_MUST_USE
+sublet_status sublet_longest_paths(const struct sublet_tensor *tensors,
+                                   size_t tensor_count,
+                                   const struct sublet_node *nodes,
+                                   size_t node_count,
+                                   const uint32_t *operands,
+                                   size_t operand_count,
+                                   uint32_t path_count,
+                                   void *workspace,
+                                   size_t workspace_size,
+                                   uint32_t *streams,
+                                   struct sublet_error *error);
+
+/**
+ * The device that people call so: "gtx1080ti", "h200", "k40", "jetson-orin".
+ *
+ * SUBLET_STATUS_UNKNOWN_NAME: there is none.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_device_named(const char *name,
+                                  struct sublet_device *device,
+                                  struct sublet_error *error);
+
+/**
+ * The workspace that sublet_simulate needs for so many rows, operators and block numbers. Linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_simulate_workspace(size_t original_count,
+                                        size_t operator_count,
                                         size_t rewritten_count,
                                         size_t block_count,
                                         struct sublet_layout *layout,
@@ -1287,11 +1562,15 @@ sublet_status sublet_simulate_workspace(size_t original_count,
  * Times `rewritten`, which holds the accesses of `original` in their order. Three queues run side by side: compute,
  * copies out, copies in. Whether the trace is valid is not asked here, but by sublet_verify_schedule.
  *
- * `device` may be NULL. `timings`, one for each row of `rewritten`, may be NULL, and so may `run`. O(rows).
+ * `operators` tells what is known of the operators of `original`, by their numbers; of those beyond its end, all with
+ * `operator_count` 0, nothing is. `original` uses block numbers below `block_count`; in `rewritten` the number
+ * `block_count` + b is the mask of block b. `device` may be NULL. `timings`, one for each row of `rewritten`, may be NULL, and so may `run`. O(rows).
  */
 SUBLET_MUST_USE
 sublet_status sublet_simulate(const struct sublet_row *original,
                               size_t original_count,
+                              const struct sublet_operator *operators,
+                              size_t operator_count,
                               const struct sublet_row *rewritten,
                               size_t rewritten_count,
                               size_t block_count,
@@ -1303,11 +1582,12 @@ sublet_status sublet_simulate(const struct sublet_row *original,
                               struct sublet_error *error);
 
 /**
- * The workspace that sublet_verify_schedule needs for so many rows and block numbers, and for `stay_count` mallocs in
- * the rewritten trace. Linear.
+ * The workspace that sublet_verify_schedule needs for so many rows, operators and block numbers, and for `stay_count`
+ * mallocs in the rewritten trace. Linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify_schedule_workspace(size_t original_count,
+                                               size_t operator_count,
                                                size_t rewritten_count,
                                                size_t block_count,
                                                size_t stay_count,
@@ -1322,11 +1602,17 @@ sublet_status sublet_verify_schedule_workspace(size_t original_count,
  * device, and persistent ones (allocated at time 0, never freed) end where the next iteration needs them. The statuses
  * SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
  *
+ * `operators` tells what is known of the operators of `original`, by their numbers: whether they may run again and work
+ * in place, and which are rectifiers; of those beyond its end, all with `operator_count` 0, nothing is. `original` uses
+ * block numbers below `block_count`; in `rewritten` the number `block_count` + b is the mask of block b.
+ *
  * `device` and `params` may be NULL; so may `timings`, one for each row of `rewritten`, `run` and `certificate`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify_schedule(const struct sublet_row *original,
                                      size_t original_count,
+                                     const struct sublet_operator *operators,
+                                     size_t operator_count,
                                      const struct sublet_row *rewritten,
                                      size_t rewritten_count,
                                      size_t block_count,
@@ -1432,7 +1718,7 @@ sublet_status sublet_allocator_create(const struct sublet_allocator_params *para
                                       struct sublet_error *error);
 
 /**
- * Gives back what an allocator has: its range, if it is not the caller's, and its bookkeeping memory. Addresses that it
+ * Gives back what an allocator has: its ranges that are not the caller's, and its bookkeeping memory. Addresses that it
  * has handed out are no longer. No other thread may be using it. NULL is nothing.
  */
 void sublet_allocator_destroy(struct sublet_allocator *allocator);
@@ -1440,7 +1726,7 @@ void sublet_allocator_destroy(struct sublet_allocator *allocator);
 /**
  * Memory of `bytes` bytes, which no other live block shares; 0 bytes are NULL. O(1) while the plan is followed.
  *
- * SUBLET_STATUS_OUT_OF_MEMORY: no hole of the range is large enough.
+ * SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough, and there is no other range to be had.
  */
 SUBLET_MUST_USE
 sublet_status sublet_malloc(struct sublet_allocator *allocator,
@@ -1464,7 +1750,8 @@ sublet_status sublet_iteration_begin(struct sublet_allocator *allocator, struct 
  * The iteration ends. If there is no plan, or it was not served as planned, the next one is planned within this call.
  *
  * A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the iteration
- * had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the arena.
+ * had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the
+ * arena, and there is no other range to be had.
  */
 sublet_status sublet_iteration_end(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -1542,6 +1829,21 @@ sublet_status sublet_recorder_create(size_t row_capacity,
                                      size_t workspace_size,
                                      struct sublet_recorder **recorder,
                                      struct sublet_error *error);
+
+/**
+ * The same recording in a memory with room for more rows, into which it is copied: what to do about
+ * SUBLET_STATUS_RECORD_FULL. The call that said so may then be repeated with `larger`, and the memory of the old recorder
+ * is the caller's again.
+ *
+ * SUBLET_STATUS_RECORD_FULL: there would be no room for another row there either.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_recorder_hand_over(struct sublet_recorder *recorder,
+                                        size_t row_capacity,
+                                        void *workspace,
+                                        size_t workspace_size,
+                                        struct sublet_recorder **larger,
+                                        struct sublet_error *error);
 
 /**
  * A block is allocated; `block` receives its number, from 0, or SUBLET_OUTSIDE. Times are in ns and never go backwards.

@@ -11,12 +11,15 @@ use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::Means;
 use sublet_core::rewrite::swap::Policy;
 
+use crate::generate::GenerateArgs;
 use crate::{size, solve};
 
 const INPUTS: &str = "\
 INPUT is recognised by its content, whatever it is called; - is standard input:
   instance   id,lower,upper,size[,alignment][,offset]   lifetimes are half-open; `end` for `upper` is inclusive
   trace      time_ns,event,block,bytes,op               events are malloc, free, read, write, swap_out, swap_in
+  graph      op,name,inputs,outputs[,phase][,workspace][,time_ns][,inplace][,rerun], with its tensors in
+             NAME.tensors.csv: tensor,bytes[,storage]
   RMM log    Thread,Time,Action,Pointer,Size,Stream     as RAPIDS RMM writes it
   snapshot   a pickle of torch.cuda.memory._dump_snapshot; nothing in it is run
 
@@ -103,6 +106,8 @@ pub(crate) enum Command {
     Stats(InputArgs),
     /// Writes the blocks of INPUT in another format
     Convert(ConvertArgs),
+    /// Writes the trace of a network of any depth and batch size
+    Generate(GenerateArgs),
     /// Prints the completions for a shell
     Completions {
         /// The shell
@@ -157,7 +162,7 @@ pub(crate) enum Effort {
 #[derive(Debug, Args)]
 #[command(after_help = PLAN_EXAMPLES)]
 pub(crate) struct PlanArgs {
-    /// An instance, a trace, an RMM log or a PyTorch memory snapshot; - is standard input
+    /// An instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
     pub(crate) input: String,
     #[command(flatten)]
     pub(crate) constraints: ConstraintArgs,
@@ -177,7 +182,7 @@ pub(crate) struct PlanArgs {
 #[derive(Debug, Args)]
 #[command(after_help = FIT_EXAMPLES)]
 pub(crate) struct FitArgs {
-    /// A trace of one iteration; - is standard input
+    /// A trace of one iteration, or a graph; - is standard input
     pub(crate) input: String,
     /// The most memory that the iteration may take on the device, fragmentation included
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -208,7 +213,7 @@ pub(crate) struct FitArgs {
 #[derive(Debug, Args)]
 #[command(after_help = SWEEP_EXAMPLES)]
 pub(crate) struct SweepArgs {
-    /// A trace of one iteration; - is standard input
+    /// A trace of one iteration, or a graph; - is standard input
     pub(crate) input: String,
     /// Whose links to the host are simulated
     #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti")]
@@ -233,7 +238,7 @@ pub(crate) struct SweepArgs {
 #[derive(Debug, Args)]
 #[command(after_help = VERIFY_EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// What the plan is for: an instance, a trace, an RMM log or a PyTorch memory snapshot; - is standard input
+    /// What the plan is for: an instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
     pub(crate) input: String,
     /// A plan: id,offset and, where they are told, lower,upper,size
     pub(crate) plan: String,
@@ -253,7 +258,7 @@ pub(crate) struct VerifyArgs {
 /// A command that only looks.
 #[derive(Debug, Args)]
 pub(crate) struct InputArgs {
-    /// An instance, a trace, an RMM log or a PyTorch memory snapshot; - is standard input
+    /// An instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
     pub(crate) input: String,
     /// Prints one JSON object
     #[arg(long)]
@@ -263,7 +268,7 @@ pub(crate) struct InputArgs {
 #[derive(Debug, Args)]
 #[command(after_help = CONVERT_EXAMPLES)]
 pub(crate) struct ConvertArgs {
-    /// An instance, a trace, an RMM log or a PyTorch memory snapshot; - is standard input
+    /// An instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
     pub(crate) input: String,
     /// The file to write; - is standard output
     pub(crate) output: String,

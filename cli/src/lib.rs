@@ -9,6 +9,7 @@ mod convert;
 mod device;
 mod failure;
 mod fit;
+mod generate;
 mod input;
 mod load_chart;
 mod outcome;
@@ -48,6 +49,7 @@ pub fn run() -> ExitCode {
         Command::Compare(args) => compare::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Convert(args) => convert::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut CommandLine::command(), "sublet", &mut script);

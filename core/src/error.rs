@@ -84,6 +84,27 @@ pub enum Error {
         /// What is wrong with it.
         fault: RowFault,
     },
+    /// An operand of an operator that is none of the graph's tensors.
+    UnknownTensor {
+        /// The operator.
+        node: u32,
+        /// What it calls a tensor.
+        tensor: u32,
+    },
+    /// A tensor of one iteration that two operators produce, or one operator twice.
+    TwoWriters {
+        /// The tensor.
+        tensor: u32,
+        /// The operator that is listed first.
+        first: u32,
+        /// The other.
+        second: u32,
+    },
+    /// Operators of a graph that wait for each other.
+    Cycle {
+        /// The one of them that is listed first.
+        node: u32,
+    },
     /// A plan that breaks a constraint.
     Invalid(Violation),
     /// A device whose bandwidths or latencies are no times to compute with.
@@ -218,6 +239,16 @@ impl fmt::Display for Error {
                 )
             }
             Self::Row { row, fault } => write!(f, "row {row}: {fault}"),
+            Self::UnknownTensor { node, tensor } => {
+                write!(f, "operator {node} reads or writes tensor {tensor}, which is not in the graph")
+            }
+            Self::TwoWriters { tensor, first, second } if first == second => {
+                write!(f, "operator {first} writes tensor {tensor} twice")
+            }
+            Self::TwoWriters { tensor, first, second } => {
+                write!(f, "tensor {tensor} is produced by operator {first} and again by operator {second}")
+            }
+            Self::Cycle { node } => write!(f, "operator {node} needs, through others, what it writes itself"),
             Self::Invalid(violation) => write!(f, "{violation}"),
             Self::Device => f.write_str("a device needs positive bandwidths and latencies that are not negative"),
             Self::HostTooSmall { needed, capacity } => {

@@ -64,6 +64,7 @@ extern crate std;
 
 pub mod block;
 pub mod error;
+mod heap;
 pub mod place;
 mod planner;
 pub mod replay;
@@ -81,3 +82,15 @@ pub use planner::Planner;
 pub use replay::{Allocator, Pool, Replay};
 pub use verify::{VerifiedPlan, VerifiedSchedule};
 pub use workspace::{Workspace, WorkspaceLen};
+
+/// A recorder of fixed capacity, without any memory but its own; the same code as over a lent buffer.
+///
+/// ```
+/// let mut recorder = sublet_core::Recorder::<4>::fixed();
+/// recorder.begin_op();
+/// let block = recorder.malloc(0, 4096)?;
+/// recorder.free(10, block)?;
+/// assert_eq!((recorder.rows().len(), recorder.block_count()), (2, 1));
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub type Recorder<const N: usize> = trace::record::Recorder<[trace::Row; N]>;

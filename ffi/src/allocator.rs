@@ -1,13 +1,13 @@
 //! An allocator that learns: it records an iteration, plans it, and serves the next ones from the plan.
 //!
-//! The handle lies at the beginning of its own bookkeeping memory, which the caller or the system lends; the range whose
-//! addresses it hands out is never touched, and may be another device's.
+//! The handle lies at the beginning of its own bookkeeping memory, which the caller or the system lends; the ranges whose
+//! addresses it hands out are never touched, and may be another device's.
 
 use core::ffi::{c_char, c_void};
 use core::ptr;
 
-use sublet_core::replay::{self, Allocator, Config, Memory, State};
-use sublet_core::{Block, Constraints, WorkspaceLen, verify};
+use sublet_core::replay::{self, Allocator, Config, Memory, Range, Source, State};
+use sublet_core::{Block, Constraints, Error, WorkspaceLen, verify};
 
 use crate::arguments::{Arguments, Params, counted, plain};
 use crate::block::{self, sublet_block};
@@ -19,7 +19,8 @@ use crate::profile::Profile;
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{MOST_COUNTED, Needed, sublet_layout, tell};
 
-/// Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it.
+/// Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it, and it
+/// may not call the allocator that it serves; nor may sublet_raw_free.
 pub type sublet_raw_alloc =
     Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void>;
 
@@ -34,7 +35,7 @@ pub struct sublet_allocator_params {
     pub struct_size: u32,
     /// The sublet_solver that plans; 0 is SUBLET_SOLVER_PORTFOLIO, which takes memory linear in `events`.
     pub solver: u32,
-    /// Bytes of the range whose addresses are handed out.
+    /// Bytes of the range whose addresses are handed out; with `alloc`, of the first such range.
     pub capacity: u64,
     /// Every address is a multiple of this power of two, in bytes; sizes are rounded up to it. 0 is 256.
     pub alignment: u64,
@@ -44,9 +45,12 @@ pub struct sublet_allocator_params {
     pub live: u64,
     /// The range, if the caller has it already; else NULL. It is never read or written.
     pub range: *mut c_void,
-    /// Gives the range where there is none; NULL is the system's memory.
+    /// Gives the range where there is none, and more wherever a request or a plan does not fit: up to 64 at once, of a
+    /// quarter of what there is already and at least 1 MiB, or as little as is needed if it gives NULL for that.
+    /// NULL is the system's memory for the first range, and never another.
     pub alloc: sublet_raw_alloc,
-    /// Takes it back in sublet_allocator_destroy; given if and only if `alloc` is.
+    /// Takes ranges back in which nothing lives any more: before more is asked for, after eight iterations in which they
+    /// were not used, and in sublet_allocator_destroy. Given if and only if `alloc` is.
     pub free: sublet_raw_free,
     /// What both are called with.
     pub context: *mut c_void,
@@ -84,8 +88,10 @@ pub struct sublet_statistics {
     pub arena_peak: u64,
     /// The most bytes that were live outside the arena.
     pub fallback_peak: u64,
-    /// The highest offset in the range that was in use so far, in bytes.
+    /// The highest offset in the range that was in use so far, in bytes; of several ranges, the most of all together.
     pub footprint: u64,
+    /// Bytes of the ranges that there are now.
+    pub held: u64,
     /// A sublet_state.
     pub state: u32,
     /// 0.
@@ -102,16 +108,17 @@ unsafe impl Params for sublet_allocator_params {}
 /// changes from iteration to iteration make a stream that no plan fits; it is served all the same.
 pub struct sublet_allocator {
     inner: Lock<Inner>,
-    /// The range.
-    base: usize,
-    capacity: u64,
-    owned: Owned,
+    /// Its bookkeeping memory, if it is the system's.
+    workspace: SystemMemory,
 }
 
 struct Inner {
-    allocator: Allocator<'static>,
+    allocator: Allocator<'static, Raw>,
     profile: Profile,
 }
+
+/// The most ranges at once: each is a quarter of those before it, so that they are enough for any memory there is.
+const RANGES: usize = 64;
 
 impl sublet_allocator_params {
     fn config(&self, position: u32) -> Result<Config, Failure> {
@@ -123,6 +130,7 @@ impl sublet_allocator_params {
         let (events, live) = (count(or(self.events, 1 << 16))?, count(or(self.live, 1 << 14))?);
         let usual = Config::new(self.capacity, events, live);
         Ok(Config {
+            ranges: if self.alloc.is_some() { RANGES } else { 1 },
             alignment: or(self.alignment, usual.alignment),
             solver: if self.solver == 0 { usual.solver } else { place::solver(self.solver, position)? },
             options: sublet_core::place::Options {
@@ -174,109 +182,132 @@ pub unsafe extern "C" fn sublet_allocator_create(
         let params = unsafe { arguments.params(params)? };
         let config = params.config(0)?;
         let (needed, kept) = needed(&config);
-        let mut kept_until_done = Owned { workspace: None, range: None };
-        let (workspace, size) = if workspace.is_null() && workspace_size == 0 {
+        let (own, workspace, size) = if workspace.is_null() && workspace_size == 0 {
             let memory = system::alloc(needed.bytes(), needed.layout().alignment)?;
-            kept_until_done.workspace = Some((memory, needed.bytes()));
-            (memory, needed.bytes())
+            (SystemMemory(Some((memory, needed.bytes()))), memory, needed.bytes())
         } else {
-            (workspace, workspace_size)
+            (SystemMemory(None), workspace, workspace_size)
         };
         // SAFETY: as above; the system's memory is as long as needed.
         let (mut room, to) = unsafe { (arguments.workspace(workspace, size, needed)?, arguments.result(allocator)?) };
-        let (base, range) = range(&params, &config)?;
-        kept_until_done.range = range;
+        let source = Raw::new(&params, &config)?;
         let place = room.uninit::<sublet_allocator>();
         let blocks = room.fill(replay::memory(&config).blocks, Block::default());
         let (words, indices) = room.parts(kept);
-        let allocator = Allocator::new(&config, Memory { blocks, words, indices })?;
+        let made = Allocator::over(&config, Memory { blocks, words, indices }, source);
+        let allocator = made.map_err(|e| match e {
+            Error::OutOfMemory { needed, .. } => Failure::new(S::NoRawMemory, 0, needed, 0),
+            other => other.into(),
+        })?;
         let place = place.ok_or(Failure::of(S::Unnamed))?;
         let inner = Lock::new(Inner { allocator, profile: Profile::default() });
-        let handle = place.write(sublet_allocator { inner, base, capacity: config.capacity, owned: kept_until_done });
+        let handle = place.write(sublet_allocator { inner, workspace: own });
         to.set(ptr::from_mut(handle));
         Ok(())
     })
 }
 
-/// Gives back what an allocator has: its range, if it is not the caller's, and its bookkeeping memory. Addresses that it
+/// Gives back what an allocator has: its ranges that are not the caller's, and its bookkeeping memory. Addresses that it
 /// has handed out are no longer. No other thread may be using it. NULL is nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocator) {
     let _ = boundary(ptr::null_mut(), || {
         if !allocator.is_null() && allocator.is_aligned() {
             // SAFETY: the header asks for an allocator that nobody uses, so that it can be moved out of its memory,
-            // which goes back at the end of this block together with the range: what is bound first, last.
-            let sublet_allocator { owned: _owned, inner: _inner, .. } = unsafe { allocator.read() };
+            // which goes back at the end of this block, after the ranges: what is bound first, last.
+            let sublet_allocator { workspace: _workspace, inner: _inner } = unsafe { allocator.read() };
         }
         Ok(())
     });
 }
 
-/// Where the range begins, and what to do with it at the end.
-fn range(params: &sublet_allocator_params, config: &Config) -> Result<(usize, Option<Range>), Failure> {
-    let most = isize::MAX.cast_unsigned();
-    let too_much = Failure::new(S::LengthOverflow, 0, most as u64, config.capacity);
-    let bytes = usize::try_from(config.capacity).ok().filter(|&bytes| bytes <= most).ok_or(too_much)?;
-    let alignment = usize::try_from(config.alignment).ok().filter(|a| a.is_power_of_two());
-    let alignment = alignment.ok_or(Failure::new(S::Alignment, u32::MAX, 0, config.alignment))?;
-    if params.alloc.is_some() != params.free.is_some() {
-        return Err(Failure::of(S::NullPointer));
-    }
-    let (pointer, range) = match (params.alloc, params.free) {
-        _ if !params.range.is_null() || bytes == 0 => (params.range, None),
-        (Some(alloc), Some(free)) => {
-            // SAFETY: the header asks for a function that takes these and returns.
-            let pointer = unsafe { alloc(params.context, bytes, alignment) };
-            (pointer, Some(Range { pointer, bytes, origin: Origin::Callback(free, params.context) }))
-        }
-        _ => {
-            let pointer = system::alloc(bytes, alignment)?;
-            (pointer, Some(Range { pointer, bytes, origin: Origin::System { alignment } }))
-        }
-    };
-    if pointer.is_null() && bytes > 0 {
-        return Err(Failure::new(S::NoRawMemory, 0, config.capacity, 0));
-    }
-    if pointer.addr() & (alignment - 1) != 0 {
-        return Err(Failure::new(S::MisalignedPointer, 0, config.alignment, 0));
-    }
-    if pointer.addr().checked_add(bytes).is_none() {
-        return Err(too_much);
-    }
-    Ok((pointer.addr(), range))
+/// Where the ranges come from.
+struct Raw {
+    /// The caller's own range, and whether it is in use.
+    lent: Option<Range>,
+    lent_in_use: bool,
+    /// A power of two.
+    alignment: usize,
+    /// NULL is the system.
+    callbacks: Option<Callbacks>,
 }
 
-/// What an allocator has to give back; it does when it is dropped.
-struct Owned {
-    /// Bookkeeping memory of the system, and its bytes.
-    workspace: Option<(*mut c_void, usize)>,
-    range: Option<Range>,
+#[derive(Clone, Copy)]
+struct Callbacks {
+    alloc: unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void,
+    free: unsafe extern "C" fn(*mut c_void, *mut c_void, usize),
+    context: *mut c_void,
 }
 
-struct Range {
-    pointer: *mut c_void,
-    bytes: usize,
-    origin: Origin,
-}
-
-enum Origin {
-    Callback(unsafe extern "C" fn(*mut c_void, *mut c_void, usize), *mut c_void),
-    System { alignment: usize },
-}
-
-impl Drop for Owned {
-    fn drop(&mut self) {
-        if let Some(Range { pointer, bytes, origin }) = self.range.take()
-            && !pointer.is_null()
-        {
-            match origin {
-                // SAFETY: the pair of what has given the pointer, once.
-                Origin::Callback(free, context) => unsafe { free(context, pointer, bytes) },
-                // SAFETY: given by `system::alloc` with these, once.
-                Origin::System { alignment } => unsafe { system::free(pointer, bytes, alignment) },
+impl Raw {
+    /// Looks at what the parameters say of ranges; nothing is asked for yet.
+    fn new(params: &sublet_allocator_params, config: &Config) -> Result<Self, Failure> {
+        let too_much = Failure::new(S::LengthOverflow, 0, MOST_BYTES as u64, config.capacity);
+        let bytes = usize::try_from(config.capacity).ok().filter(|&bytes| bytes <= MOST_BYTES).ok_or(too_much)?;
+        let alignment = usize::try_from(config.alignment).ok().filter(|a| a.is_power_of_two());
+        let alignment = alignment.ok_or(Failure::new(S::Alignment, u32::MAX, 0, config.alignment))?;
+        let callbacks = match (params.alloc, params.free) {
+            (Some(alloc), Some(free)) => Some(Callbacks { alloc, free, context: params.context }),
+            (None, None) => None,
+            _ => return Err(Failure::of(S::NullPointer)),
+        };
+        let lent = if params.range.is_null() {
+            None
+        } else {
+            if params.range.addr() & (alignment - 1) != 0 {
+                return Err(Failure::new(S::MisalignedPointer, 0, config.alignment, 0));
             }
+            params.range.addr().checked_add(bytes).ok_or(too_much)?;
+            Some(Range { begin: params.range.expose_provenance() as u64, bytes: config.capacity })
+        };
+        Ok(Self { lent, lent_in_use: false, alignment, callbacks })
+    }
+}
+
+/// The most bytes that a range has: what can be addressed.
+const MOST_BYTES: usize = isize::MAX.cast_unsigned();
+
+impl Source for Raw {
+    fn grows(&self) -> bool {
+        self.callbacks.is_some()
+    }
+
+    fn take(&mut self, bytes: u64) -> Option<Range> {
+        if let Some(lent) = self.lent.filter(|lent| !self.lent_in_use && bytes <= lent.bytes) {
+            self.lent_in_use = true;
+            return Some(lent);
         }
-        if let Some((pointer, bytes)) = self.workspace.take() {
+        let size = usize::try_from(bytes).ok().filter(|&size| size <= MOST_BYTES)?;
+        let pointer = match self.callbacks {
+            // SAFETY: the header asks for a function that takes these and returns.
+            Some(Callbacks { alloc, context, .. }) => unsafe { alloc(context, size, self.alignment) },
+            None => system::alloc(size, self.alignment).ok()?,
+        };
+        (!pointer.is_null()).then(|| Range { begin: pointer.expose_provenance() as u64, bytes })
+    }
+
+    fn give_back(&mut self, range: Range) {
+        if self.lent_in_use && self.lent == Some(range) {
+            self.lent_in_use = false;
+            return;
+        }
+        let pointer = ptr::with_exposed_provenance_mut(usize::try_from(range.begin).unwrap_or(0));
+        let size = usize::try_from(range.bytes).unwrap_or(0);
+        match self.callbacks {
+            // SAFETY: the pair of what has given the pointer, once.
+            Some(Callbacks { free, context, .. }) => unsafe { free(context, pointer, size) },
+            // SAFETY: given by `system::alloc` with these, once.
+            None => unsafe { system::free(pointer, size, self.alignment) },
+        }
+    }
+}
+
+/// Bookkeeping memory of the system, and its bytes; it goes back when this is dropped.
+struct SystemMemory(Option<(*mut c_void, usize)>);
+
+impl Drop for SystemMemory {
+    fn drop(&mut self) {
+        if let Some((pointer, bytes)) = self.0.take() {
             // SAFETY: given by `system::alloc` with these, once.
             unsafe { system::free(pointer, bytes, align_of::<u64>()) };
         }
@@ -353,22 +384,22 @@ unsafe fn within(
 impl Inner {
     #[inline]
     fn malloc(&mut self, bytes: u64) -> Result<u64, Failure> {
-        let offset = self.allocator.malloc(bytes)?;
-        self.profile.malloc(offset, bytes);
-        Ok(offset)
+        let address = self.allocator.malloc(bytes)?;
+        self.profile.malloc(address, bytes);
+        Ok(address)
     }
 
     #[inline]
-    fn free(&mut self, offset: u64) -> Result<(), Failure> {
-        self.allocator.free(offset)?;
-        self.profile.free(offset);
+    fn free(&mut self, address: u64) -> Result<(), Failure> {
+        self.allocator.free(address)?;
+        self.profile.free(address);
         Ok(())
     }
 }
 
 /// Memory of `bytes` bytes, which no other live block shares; 0 bytes are NULL. O(1) while the plan is followed.
 ///
-/// SUBLET_STATUS_OUT_OF_MEMORY: no hole of the range is large enough.
+/// SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough, and there is no other range to be had.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_malloc(
@@ -387,9 +418,9 @@ pub unsafe extern "C" fn sublet_malloc(
         let found = if bytes == 0 {
             ptr::null_mut()
         } else {
-            let offset = handle.inner.with(|inner| inner.malloc(bytes as u64))?;
-            // Below the capacity, which has been added to the base before.
-            ptr::with_exposed_provenance_mut(handle.base.wrapping_add(usize::try_from(offset).unwrap_or(0)))
+            let address = handle.inner.with(|inner| inner.malloc(bytes as u64))?;
+            // In a range, whose addresses are pointers.
+            ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
         };
         // SAFETY: not NULL and aligned; that it can be written is asked for.
         unsafe { pointer.write(found) };
@@ -413,11 +444,7 @@ pub unsafe extern "C" fn sublet_free(
             return Ok(());
         }
         let unknown = Failure::new(S::NotAllocated, 1, 0, pointer.addr() as u64);
-        let offset = pointer.addr().wrapping_sub(handle.base) as u64;
-        if offset >= handle.capacity {
-            return Err(unknown);
-        }
-        let freed = handle.inner.with(|inner| inner.free(offset));
+        let freed = handle.inner.with(|inner| inner.free(pointer.addr() as u64));
         freed.map_err(|e| if e.status == S::NotAllocated { unknown } else { e })
     })
 }
@@ -440,7 +467,8 @@ pub unsafe extern "C" fn sublet_iteration_begin(
 /// The iteration ends. If there is no plan, or it was not served as planned, the next one is planned within this call.
 ///
 /// A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the iteration
-/// had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the arena.
+/// had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the
+/// arena, and there is no other range to be had.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_iteration_end(
     allocator: *mut sublet_allocator,
@@ -529,6 +557,7 @@ pub unsafe extern "C" fn sublet_stats(
             arena_peak: done.arena_peak,
             fallback_peak: done.fallback_peak,
             footprint: done.footprint,
+            held: done.held,
             state: match state {
                 State::Profile => sublet_state::Profile,
                 State::Replay => sublet_state::Replay,

@@ -5,7 +5,7 @@
 //!
 //! Memory that is lent for outputs may hold anything; it is written before it is read, here and in `core`.
 
-use core::ffi::c_void;
+use core::ffi::{c_char, c_void};
 use core::marker::PhantomData;
 use core::slice;
 
@@ -143,6 +143,25 @@ impl<'a> Arguments<'a> {
         Ok(if there { unsafe { slice::from_raw_parts(pointer, len) } } else { &[] })
     }
 
+    /// Which of some names a text ended by a zero is. It is read up to where it differs from all of them, no further.
+    ///
+    /// # Safety
+    /// If it is not NULL, it can be read up to its zero.
+    pub(crate) unsafe fn name<T>(
+        &mut self,
+        pointer: *const c_char,
+        mut names: impl Iterator<Item = (&'static str, T)>,
+    ) -> Result<T, Failure> {
+        let position = self.position;
+        self.look(pointer, 1, false)?;
+        let is = |name: &str| {
+            let mut expected = name.bytes().chain([0]).enumerate();
+            // SAFETY: what is before the byte is the name's, so that no zero is before it.
+            expected.all(|(i, byte)| unsafe { pointer.add(i).read() }.to_ne_bytes() == [byte])
+        };
+        names.find(|(name, _)| is(name)).map(|(_, value)| value).ok_or(Failure::new(S::UnknownName, position, 0, 0))
+    }
+
     /// A value that is read.
     ///
     /// # Safety
@@ -225,6 +244,19 @@ impl<'a> Arguments<'a> {
         Ok(Room::new(words))
     }
 
+    /// What a handle, the argument at this position, has in memory: no other argument is written there.
+    pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) {
+        let range = memory.as_ptr_range();
+        self.note(Range { begin: range.start.addr(), end: range.end.addr(), position, written: false });
+    }
+
+    fn note(&mut self, range: Range) {
+        if let Some(free) = self.ranges.get_mut(self.len) {
+            *free = range;
+            self.len += 1;
+        }
+    }
+
     /// Looks at one pointer to `len` values; whether there is anything.
     fn look<T>(&mut self, pointer: *const T, len: usize, written: bool) -> Result<bool, Failure> {
         let position = self.position;
@@ -249,10 +281,7 @@ impl<'a> Arguments<'a> {
         if let Some(other) = known.iter().find(shared) {
             return Err(Failure::new(S::OverlappingBuffers, position, 0, other.position.into()));
         }
-        if let Some(free) = self.ranges.get_mut(self.len) {
-            *free = range;
-            self.len += 1;
-        }
+        self.note(range);
         Ok(true)
     }
 }

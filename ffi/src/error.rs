@@ -92,6 +92,11 @@ impl From<Error> for Failure {
                 let status = ROW_FAULTS.iter().find(|(_, f)| *f == fault).map_or(S::Unnamed, |&(status, _)| status);
                 Self::new(status, row, 0, 0)
             }
+            Error::UnknownTensor { node, tensor } => Self::new(S::UnknownTensor, node, 0, tensor.into()),
+            Error::TwoWriters { tensor, first, second } => {
+                Self::new(S::TwoWriters, tensor, first.into(), second.into())
+            }
+            Error::Cycle { node } => Self::new(S::Cycle, node, 0, 0),
             Error::Invalid(violation) => violation.into(),
             Error::Device => Self::of(S::Device),
             Error::HostTooSmall { needed, capacity } => Self::new(S::HostTooSmall, 0, needed, capacity),
@@ -152,6 +157,9 @@ impl sublet_error {
             _ if is(S::PinMisaligned) => Error::PinMisaligned { block, offset: got, alignment: needed },
             _ if is(S::PinsOverlap) => Error::PinsOverlap { first: block, second: index(got)? },
             _ if is(S::SizeOverflow) => Error::SizeOverflow { block },
+            _ if is(S::UnknownTensor) => Error::UnknownTensor { node: block, tensor: index(got)? },
+            _ if is(S::TwoWriters) => Error::TwoWriters { tensor: block, first: index(needed)?, second: index(got)? },
+            _ if is(S::Cycle) => Error::Cycle { node: block },
             _ if is(S::PlanEndOverflow) => Error::Invalid(Violation::EndOverflow { block, offset: got }),
             _ if is(S::PlanOverCapacity) => {
                 Error::Invalid(Violation::OverCapacity { block, end: needed, capacity: got })
@@ -211,13 +219,24 @@ impl Display for sublet_error {
             _ if is(S::BufferTooSmall) => {
                 write!(f, "argument {index} has room for {got} elements; {needed} are needed")
             }
+            _ if is(S::UnknownName) => write!(f, "argument {index} is none of the names that there are"),
             _ if is(S::BlockFlags) => {
                 write!(f, "block {index} has the flags {got}, of which this version does not know all")
             }
             _ if is(S::OverCapacity) => {
                 write!(f, "no plan within {got} bytes was found; it would take {needed}")
             }
+            _ if is(S::Operands) && needed > got => {
+                write!(f, "operator {index} has {needed} operands more, and only {got} are left")
+            }
+            _ if is(S::Operands) => write!(f, "{got} operands are left over after the last operator"),
+            _ if is(S::TensorUnknownValue) => {
+                write!(f, "tensor {index}: {got} is no storage, or a reserved field that is not 0")
+            }
             _ if is(S::NoRawMemory) => write!(f, "there is no memory for {needed} bytes"),
+            _ if is(S::OperatorUnknownValue) => {
+                write!(f, "operator {index}: {got} is no kind of operator, or no flags, that this version knows")
+            }
             _ if is(S::RowUnknownValue) => write!(f, "row {index}: {got} is no event, or no kind of operator"),
             _ => f.write_str(status::words(status).to_str().unwrap_or_default()),
         }
@@ -307,6 +326,10 @@ mod tests {
             Error::Invalid(Violation::Overlap { first: 10, second: 11, step: 12 }),
             Error::Invalid(Violation::Misaligned { block: 12, offset: 13, alignment: 16 }),
             Error::Invalid(Violation::Moved { block: 13, offset: 14, pin: 15 }),
+            Error::UnknownTensor { node: 23, tensor: 24 },
+            Error::TwoWriters { tensor: 25, first: 26, second: 27 },
+            Error::TwoWriters { tensor: 25, first: 26, second: 26 },
+            Error::Cycle { node: 28 },
             Error::Device,
             Error::HostTooSmall { needed: 16, capacity: 15 },
             Error::OverLimit { least: 17, limit: 16 },

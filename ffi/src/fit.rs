@@ -236,7 +236,7 @@ pub unsafe extern "C" fn sublet_fit(
             arguments.skip();
             counted(row_capacity, 10)?;
             counted(stay_capacity, 14)?;
-            let (device, params) = (arguments.params(device)?, arguments.params(params)?);
+            let (device, params) = (arguments.params(device)?.device(4)?, arguments.params(params)?);
             let lengths = Lengths::for_result(row_count, row_capacity, stay_capacity);
             let needed = needed(row_count, block_count, lengths);
             (given, device, params, arguments.workspace(workspace, workspace_size, needed)?)
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn sublet_fit(
                 return Err(Failure::new(S::BufferTooSmall, position, needed as u64, got as u64));
             }
         }
-        let options = params.options(limit, device.into(), 5)?;
+        let options = params.options(limit, device, 5)?;
         let output = Output {
             rows: room.fill(lengths.rows, Row::default()),
             timings: room.fill(lengths.timings, Timing::default()),
@@ -328,7 +328,7 @@ pub unsafe extern "C" fn sublet_load_without_overhead(
         let (given, device, mut room, load) = unsafe {
             let given = arguments.input(rows, row_count)?;
             arguments.count(block_count)?;
-            let device: Device = arguments.params(device)?.into();
+            let device = arguments.params(device)?.device(3)?;
             let room = arguments.workspace(workspace, workspace_size, bound_needed(row_count, block_count))?;
             (given, device, room, arguments.result(load)?)
         };

@@ -79,9 +79,11 @@ fn generated() -> String {
                 "sublet_solver",
                 "sublet_event",
                 "sublet_op_kind",
+                "sublet_operator_kind",
                 "sublet_policy",
                 "sublet_means",
                 "sublet_state",
+                "sublet_storage",
             ]
             .map(str::to_owned)
             .to_vec(),

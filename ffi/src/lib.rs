@@ -42,6 +42,12 @@ pub mod verify;
 
 pub mod trace;
 
+pub mod operator;
+
+pub mod graph;
+
+pub mod parallel;
+
 pub mod simulate;
 
 pub mod schedule;

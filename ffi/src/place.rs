@@ -172,6 +172,26 @@ pub extern "C" fn sublet_solver_name(solver: u32) -> *const c_char {
     SOLVERS.iter().find(|(number, ..)| *number as u32 == solver).map_or(ptr::null(), |(_, _, name)| name.as_ptr())
 }
 
+/// The sublet_solver that people call so: the other way round than sublet_solver_name.
+///
+/// SUBLET_STATUS_UNKNOWN_NAME: there is none.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_solver_named(
+    name: *const c_char,
+    solver: *mut u32,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        let names = SOLVERS.iter().map(|&(number, solver, _)| (solver.name(), number as u32));
+        // SAFETY: the header asks for a text that ends, and for pointers that hold what they are to hold.
+        let (number, to) = unsafe { (arguments.name(name, names)?, arguments.result(solver)?) };
+        to.set(number);
+        Ok(())
+    })
+}
+
 /// The workspace that sublet_place needs for so many blocks and these parameters, which may be NULL. Linear in the
 /// number of blocks, but where the search may run: that is SUBLET_SOLVER_SEARCH, and SUBLET_SOLVER_AUTO up to 6000.
 #[must_use]

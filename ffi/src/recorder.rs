@@ -20,7 +20,9 @@ pub const SUBLET_OUTSIDE: u32 = u32::MAX;
 const _: () = assert!(SUBLET_OUTSIDE == record::OUTSIDE);
 
 /// Writes what happens in an iteration as rows of a trace. One thread uses it at a time.
-pub struct sublet_recorder(Recorder<'static>);
+pub struct sublet_recorder(Rows);
+
+type Rows = Recorder<&'static mut [Row]>;
 
 fn needed(rows: usize) -> Needed {
     Needed::NOTHING.and::<sublet_recorder>(1).and::<Row>(rows)
@@ -63,6 +65,35 @@ pub unsafe extern "C" fn sublet_recorder_create(
     })
 }
 
+/// The same recording in a memory with room for more rows, into which it is copied: what to do about
+/// SUBLET_STATUS_RECORD_FULL. The call that said so may then be repeated with `larger`, and the memory of the old recorder
+/// is the caller's again.
+///
+/// SUBLET_STATUS_RECORD_FULL: there would be no room for another row there either.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_recorder_hand_over(
+    recorder: *mut sublet_recorder,
+    row_capacity: usize,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    larger: *mut *mut sublet_recorder,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        // SAFETY: the header asks for a recorder that lives, and for pointers that hold what their lengths say.
+        let (recorder, mut arguments) = unsafe { handle::open(recorder)? };
+        arguments.holds(0, core::slice::from_ref(recorder));
+        arguments.holds(0, recorder.0.rows());
+        let needed = needed(arguments.count(row_capacity)?);
+        // SAFETY: as above.
+        let (mut room, to) =
+            unsafe { (arguments.workspace(workspace, workspace_size, needed)?, arguments.result(larger)?) };
+        let place = room.uninit();
+        handle::put(place, sublet_recorder(recorder.0.hand_over(room.fill(row_capacity, Row::default()))?), to)
+    })
+}
+
 /// Does something with the recorder behind a pointer.
 ///
 /// # Safety
@@ -70,7 +101,7 @@ pub unsafe extern "C" fn sublet_recorder_create(
 unsafe fn with(
     recorder: *mut sublet_recorder,
     error: *mut sublet_error,
-    body: impl FnOnce(&mut Recorder<'static>) -> Result<(), sublet_core::Error>,
+    body: impl FnOnce(&mut Rows) -> Result<(), sublet_core::Error>,
 ) -> sublet_status {
     // SAFETY: as promised.
     boundary(error, || Ok(body(&mut unsafe { handle::open(recorder)? }.0.0)?))
@@ -145,7 +176,7 @@ pub unsafe extern "C" fn sublet_recorder_begin_op(
     recorder: *mut sublet_recorder,
     error: *mut sublet_error,
 ) -> sublet_status {
-    let body = |r: &mut Recorder<'static>| {
+    let body = |r: &mut Rows| {
         r.begin_op();
         Ok(())
     };
@@ -159,7 +190,7 @@ pub unsafe extern "C" fn sublet_recorder_end_op(
     recorder: *mut sublet_recorder,
     error: *mut sublet_error,
 ) -> sublet_status {
-    let body = |r: &mut Recorder<'static>| {
+    let body = |r: &mut Rows| {
         r.end_op();
         Ok(())
     };
@@ -173,7 +204,7 @@ pub unsafe extern "C" fn sublet_recorder_interrupt(
     recorder: *mut sublet_recorder,
     error: *mut sublet_error,
 ) -> sublet_status {
-    let body = |r: &mut Recorder<'static>| {
+    let body = |r: &mut Rows| {
         r.interrupt();
         Ok(())
     };
@@ -187,7 +218,7 @@ pub unsafe extern "C" fn sublet_recorder_resume(
     recorder: *mut sublet_recorder,
     error: *mut sublet_error,
 ) -> sublet_status {
-    let body = |r: &mut Recorder<'static>| {
+    let body = |r: &mut Rows| {
         r.resume();
         Ok(())
     };

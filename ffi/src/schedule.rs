@@ -5,13 +5,14 @@ use core::ffi::c_void;
 use sublet_core::Block;
 use sublet_core::simulate::Timing;
 use sublet_core::trace::liveness::{self, Stay};
-use sublet_core::trace::{Recorded, Row};
+use sublet_core::trace::{Operator, Recorded, Row};
 use sublet_core::verify::schedule::{self, Room};
 
 use crate::arguments::{Arguments, Params, plain};
 use crate::block;
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
+use crate::operator::{self, sublet_operator};
 use crate::simulate::{sublet_device, sublet_run, sublet_timing};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, sublet_row};
@@ -37,21 +38,23 @@ plain!(sublet_schedule_params);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_schedule_params {}
 
-fn needed(original: usize, rewritten: usize, blocks: usize, stays: usize) -> Needed {
+fn needed(original: usize, operators: usize, rewritten: usize, blocks: usize, stays: usize) -> Needed {
     Needed::workspace(schedule::workspace(original, blocks, stays))
         .and::<Row>(original)
+        .and::<Operator>(operators)
         .and::<Row>(rewritten)
         .and::<Timing>(rewritten)
         .and::<Block>(stays)
         .and::<Stay>(stays)
 }
 
-/// The workspace that sublet_verify_schedule needs for so many rows and block numbers, and for `stay_count` mallocs in
-/// the rewritten trace. Linear.
+/// The workspace that sublet_verify_schedule needs for so many rows, operators and block numbers, and for `stay_count`
+/// mallocs in the rewritten trace. Linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify_schedule_workspace(
     original_count: usize,
+    operator_count: usize,
     rewritten_count: usize,
     block_count: usize,
     stay_count: usize,
@@ -59,9 +62,10 @@ pub unsafe extern "C" fn sublet_verify_schedule_workspace(
     error: *mut sublet_error,
 ) -> sublet_status {
     let needed = |arguments: &mut Arguments<'_>| {
-        let (original, rewritten) = (arguments.count(original_count)?, arguments.count(rewritten_count)?);
-        let (blocks, stays) = (arguments.count(block_count)?, arguments.count(stay_count)?);
-        Ok(needed(original, rewritten, blocks, stays))
+        let (original, operators) = (arguments.count(original_count)?, arguments.count(operator_count)?);
+        let (rewritten, blocks) = (arguments.count(rewritten_count)?, arguments.count(block_count)?);
+        let stays = arguments.count(stay_count)?;
+        Ok(needed(original, operators, rewritten, blocks, stays))
     };
     // SAFETY: the header asks for a layout that can be written.
     unsafe { tell(needed, layout, error) }
@@ -74,12 +78,18 @@ pub unsafe extern "C" fn sublet_verify_schedule_workspace(
 /// device, and persistent ones (allocated at time 0, never freed) end where the next iteration needs them. The statuses
 /// SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
 ///
+/// `operators` tells what is known of the operators of `original`, by their numbers: whether they may run again and work
+/// in place, and which are rectifiers; of those beyond its end, all with `operator_count` 0, nothing is. `original` uses
+/// block numbers below `block_count`; in `rewritten` the number `block_count` + b is the mask of block b.
+///
 /// `device` and `params` may be NULL; so may `timings`, one for each row of `rewritten`, `run` and `certificate`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify_schedule(
     original: *const sublet_row,
     original_count: usize,
+    operators: *const sublet_operator,
+    operator_count: usize,
     rewritten: *const sublet_row,
     rewritten_count: usize,
     block_count: usize,
@@ -97,25 +107,27 @@ pub unsafe extern "C" fn sublet_verify_schedule(
     boundary(error, || {
         let mut arguments = Arguments::new();
         // SAFETY: the header asks for pointers that hold what their lengths say.
-        let (original, rewritten, offsets, device, params, mut room, timings, run, certificate) = unsafe {
+        let (original, operators, rewritten, offsets, device, params, mut room, timings, run, certificate) = unsafe {
             let original = arguments.input(original, original_count)?;
+            let operators = arguments.input(operators, operator_count)?;
             let rewritten = arguments.input(rewritten, rewritten_count)?;
             arguments.count(block_count)?;
             let offsets = arguments.input(offsets, stay_count)?;
-            let (device, params) = (arguments.params(device)?, arguments.params(params)?);
-            let needed = needed(original_count, rewritten_count, block_count, stay_count);
+            let (device, params) = (arguments.params(device)?.device(9)?, arguments.params(params)?);
+            let needed = needed(original_count, operator_count, rewritten_count, block_count, stay_count);
             let room = arguments.workspace(workspace, workspace_size, needed)?;
             let timings = arguments.output_if_wanted(timings, rewritten_count)?;
             let (run, certificate) = (arguments.optional(run)?, arguments.optional(certificate)?);
-            (original, rewritten, offsets, device, params, room, timings, run, certificate)
+            (original, operators, rewritten, offsets, device, params, room, timings, run, certificate)
         };
         if params.once > 1 {
-            return Err(Failure::new(S::UnknownValue, 8, 0, params.once.into()));
+            return Err(Failure::new(S::UnknownValue, 10, 0, params.once.into()));
         }
         let (original, rewritten) = (trace::rows(&mut room, original)?, trace::rows(&mut room, rewritten)?);
+        let operators = operator::operators(&mut room, operators)?;
         let stays = liveness::stays(rewritten);
         if stays != stay_count {
-            return Err(Failure::new(S::BufferTooSmall, 5, stays as u64, stay_count as u64));
+            return Err(Failure::new(S::BufferTooSmall, 7, stays as u64, stay_count as u64));
         }
         let own = Room {
             timings: room.fill(rewritten_count, Timing::default()),
@@ -123,10 +135,10 @@ pub unsafe extern "C" fn sublet_verify_schedule(
             names: room.fill(stays, Stay::default()),
         };
         let verified = schedule::schedule(
-            &Recorded::new(original, block_count),
+            &Recorded { rows: original, operators, blocks: block_count },
             rewritten,
             offsets,
-            (&device.into(), params.once == 0),
+            (&device, params.once == 0),
             &block::constraints(params.alignment, params.capacity),
             room.workspace(schedule::workspace(original_count, block_count, stays)),
             own,

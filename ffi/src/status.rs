@@ -34,6 +34,8 @@ pub enum sublet_status {
     WorkspaceTooSmall = 17,
     /// Argument `index` has room for `got` elements; `needed` are enough.
     BufferTooSmall = 18,
+    /// Argument `index` is none of the names that there are.
+    UnknownName = 19,
 
     /// `needed` blocks are more than the `got` that can be planned.
     TooManyBlocks = 30,
@@ -65,6 +67,18 @@ pub enum sublet_status {
     PlanMisaligned = 63,
     /// Invalid plan: block `index` has the offset `got`, but is pinned at `needed`.
     PlanMoved = 64,
+
+    /// Operator `index` of a graph reads or writes tensor `got`, which is not there.
+    UnknownTensor = 70,
+    /// Tensor `index` of a graph is produced by operator `needed` and by operator `got`, or twice by one.
+    TwoWriters = 71,
+    /// Operator `index` of a graph needs, through others, what it writes itself.
+    Cycle = 72,
+    /// Operator `index` of a graph has `needed` operands, of which only `got` are left; or, after the last operator, `got`
+    /// operands are left over.
+    Operands = 73,
+    /// Tensor `index` of a graph: `got` is no storage, or a reserved field that is not 0.
+    TensorUnknownValue = 74,
 
     /// Row `index`: its time is before that of the row above it.
     RowTimeBackwards = 80,
@@ -106,6 +120,8 @@ pub enum sublet_status {
     RowMaskElsewhere = 98,
     /// Row `index` of a rewritten trace: the block takes over another's memory in place, but has another offset.
     RowNotInPlace = 99,
+    /// Operator `index`: `got` is no kind of operator, or flags of which this version does not know all.
+    OperatorUnknownValue = 109,
 
     /// A device whose bandwidths or latencies are no times to compute with.
     Device = 110,
@@ -146,7 +162,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status with its words.
-const WORDS: [(S, &CStr); 57] = [
+const WORDS: [(S, &CStr); 64] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -159,6 +175,7 @@ const WORDS: [(S, &CStr); 57] = [
     (S::UnknownValue, c"an argument is none of the values of its enum"),
     (S::WorkspaceTooSmall, c"the workspace is too small"),
     (S::BufferTooSmall, c"an output is too small"),
+    (S::UnknownName, c"an argument is none of the names that there are"),
     (S::TooManyBlocks, c"more blocks than can be planned"),
     (S::ZeroSize, c"a block has size 0"),
     (S::EmptyLifetime, c"a block has an empty lifetime"),
@@ -173,6 +190,11 @@ const WORDS: [(S, &CStr); 57] = [
     (S::PlanOverlap, c"invalid plan: two blocks share an address"),
     (S::PlanMisaligned, c"invalid plan: an offset breaks an alignment"),
     (S::PlanMoved, c"invalid plan: a pinned block is elsewhere"),
+    (S::UnknownTensor, c"an operator names a tensor that is not in the graph"),
+    (S::TwoWriters, c"two operators produce the same tensor"),
+    (S::Cycle, c"operators wait for each other"),
+    (S::Operands, c"the operators have more or fewer operands than there are"),
+    (S::TensorUnknownValue, c"a tensor holds a value that is no storage"),
     (S::RowTimeBackwards, c"a row's time is before that of the row above it"),
     (S::RowZeroSize, c"a row allocates 0 bytes"),
     (S::RowAllocatedTwice, c"a row allocates a block that is allocated"),
@@ -193,6 +215,7 @@ const WORDS: [(S, &CStr); 57] = [
     (S::RowMaskElsewhere, c"a mask is not written right after a rectifier"),
     (S::RowNotInPlace, c"a block that is handed over in place has another offset"),
     (S::RowUnknownValue, c"a row holds a value that is no event, or no kind of operator"),
+    (S::OperatorUnknownValue, c"an operator holds a value that is no kind, or no flags, of this version"),
     (S::Device, c"the device has no times to compute with"),
     (S::HostTooSmall, c"what is swapped does not fit on the host"),
     (S::OverLimit, c"nothing that was tried stays within the limit"),

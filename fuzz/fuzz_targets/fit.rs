@@ -94,7 +94,7 @@ fuzz_target!(|input: Input| {
         if let (Ok(least_load), true, false) = (least_load, on_time, runs_again(&rewritten)) {
             // The bound is a real number, rounded.
             let rounding = run.peak_load >> 40;
-            assert!(least_load <= run.peak_load + rounding, "{least_load} without overhead, but {run:?}");
+            assert!(least_load <= run.peak_load.saturating_add(rounding), "{least_load} without overhead, but {run:?}");
         }
         (rewritten, offsets, schedule.plan().peak())
     });
@@ -265,7 +265,8 @@ fn spoiled(mut trace: Trace, away: &[(u32, u8, u8)], spoil: &[u8]) -> Trace {
 
 /// The verifier's word on a rewritten trace that may be anything.
 fn judge_spoiled(trace: &Trace, rewritten: &Trace, device: &Device, cyclic: bool) {
-    let (blocks, _) = lifetimes(rewritten).unwrap_or_default();
+    // Numbers from `blocks` on are those of masks.
+    let (blocks, _) = lifetimes(&Trace { rows: rewritten.rows.clone(), blocks: 2 * trace.blocks }).unwrap_or_default();
     let mut offsets = vec![0; liveness::stays(&rewritten.rows)];
     if !blocks.is_empty() {
         let mut scratch = Scratch::of(place::workspace_of(Solver::BestFit, blocks.len()));
@@ -277,8 +278,12 @@ fn judge_spoiled(trace: &Trace, rewritten: &Trace, device: &Device, cyclic: bool
         schedule::computes_the_same(&trace.rows, &rewritten.rows, cyclic)
             && schedule::well_formed(&rewritten.rows, trace.blocks)
     };
+    // Of masks and of operators that run again the naive judge knows nothing.
+    let masked = |r: &Row| (trace.blocks..2 * trace.blocks).contains(&(r.block as usize));
+    let unjudged = rewritten.rows.iter().any(|r| masked(r) || matches!(r.op, Op::Again(_)));
     match verdict {
         _ if !original_fine => {}
+        Ok(_) | Err(Error::Row { .. }) if unjudged => {}
         Ok(_) => assert!(fine()),
         Err(Error::Row { row, fault }) => assert!(!fine(), "row {row}: {fault}"),
         Err(Error::HostTooSmall { capacity, .. }) => assert_eq!(device.host_capacity, Some(capacity)),

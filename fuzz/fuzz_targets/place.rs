@@ -53,7 +53,9 @@ fuzz_target!(|input: Input| {
     let auto = whole(Solver::Auto).peak;
     for (solver, summary) in &found {
         assert!(lower_bound <= summary.peak, "{}: {summary:?} below {lower_bound}", solver.name());
-        assert!(auto <= summary.peak || *solver == Solver::Search, "{}: {summary:?} below {auto}", solver.name());
+        // Those that search with the whole budget at once may find more.
+        let searches = matches!(solver, Solver::Search | Solver::Improve | Solver::Multistart | Solver::Portfolio);
+        assert!(auto <= summary.peak || searches, "{}: {summary:?} below {auto}", solver.name());
     }
     if blocks.iter().filter(|b| b.pin.is_none()).count() <= FEW {
         let least = naive::least_peak(blocks, constraints.alignment);

@@ -1,14 +1,17 @@
 //! The allocator that learns, with data in its blocks: whatever comes, nothing live is handed out twice, patterns
-//! survive, and statistics add up. Beside it a recorder writes down the same stream.
+//! survive, and statistics add up; over one range, or over ranges that come and go. Beside it a recorder writes down the
+//! same stream.
 #![no_main]
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sublet_core::error::Buffer;
 use sublet_core::place::{Options, Solver};
-use sublet_core::replay::{self, Allocator, Config, Memory, State, Statistics};
+use sublet_core::replay::{self, Allocator, Config, Memory, Range, Source, State, Statistics};
 use sublet_core::trace::record::{OUTSIDE, Recorder};
 use sublet_core::trace::{Event, Row};
 use sublet_core::{Block, Constraints, Error, verify};
@@ -19,6 +22,8 @@ use sublet_fuzz::{blocks, number, schedule};
 #[derive(Debug)]
 struct Input {
     config: Config,
+    /// Where all ranges lie; without this many bytes, there is one range.
+    space: Option<u64>,
     /// A plan made elsewhere, adopted before this step.
     adopted: Option<(usize, Vec<Block>)>,
     stream: Stream,
@@ -32,6 +37,7 @@ impl<'a> Arbitrary<'a> for Input {
         let solvers: Vec<Solver> = Solver::all().collect();
         let config = Config {
             capacity: if u.ratio(7, 8)? { u.int_in_range(0..=4000)? } else { number(u)? },
+            ranges: u.int_in_range(1..=4)?,
             alignment: if u.ratio(15, 16)? { 1 << u.int_in_range(0..=5)? } else { number(u)? },
             events: count(u, 64)?,
             live: count(u, 24)?,
@@ -45,7 +51,8 @@ impl<'a> Arbitrary<'a> for Input {
         } else {
             None
         };
-        Ok(Self { config, adopted, stream: u.arbitrary()? })
+        let space = if u.ratio(1, 3)? { Some(config.capacity.max(u.int_in_range(0..=8000)?)) } else { None };
+        Ok(Self { config, space, adopted, stream: u.arbitrary()? })
     }
 }
 
@@ -53,7 +60,7 @@ impl<'a> Arbitrary<'a> for Input {
 const MOST: usize = 1 << 10;
 
 fuzz_target!(|input: Input| {
-    let Input { config, adopted, stream: Stream(steps) } = input;
+    let Input { config, space, adopted, stream: Stream(steps) } = input;
     record(&steps);
     if config.events > MOST || config.live > MOST {
         let nothing = Memory { blocks: &mut [], words: &mut [], indices: &mut [] };
@@ -65,11 +72,22 @@ fuzz_target!(|input: Input| {
     let mut scratch = Scratch::of(sublet_core::WorkspaceLen { words: len.words, indices: len.indices });
     let mut blocks = vec![Block::new(9, 3, 7); len.blocks];
     let Scratch { words, indices } = &mut scratch;
-    let allocator = Allocator::new(&config, Memory { blocks: &mut blocks, words, indices });
-    assert_eq!(allocator.is_ok(), config.alignment.is_power_of_two());
+    let raw = Shared(Rc::new(RefCell::new(Raw {
+        grows: space.is_some(),
+        space: space.unwrap_or(config.capacity),
+        alignment: config.alignment,
+        out: BTreeMap::new(),
+        refused: 0,
+    })));
+    let space = space.unwrap_or(config.capacity);
+    let allocator = Allocator::over(&config, Memory { blocks: &mut blocks, words, indices }, raw.clone());
+    // A first range that holds no aligned address is none.
+    let usable = config.capacity == 0 || config.capacity >= config.alignment;
+    assert_eq!(allocator.is_ok(), config.alignment.is_power_of_two() && usable);
     let Ok(allocator) = allocator else { return };
-    let data = vec![0; usize::try_from(config.capacity).ok().filter(|&c| c <= 1 << 13).unwrap_or(0)];
-    let mut held = Held { allocator, config, data, live: BTreeMap::new(), order: Vec::new(), next: 1, asked: 0 };
+    let data = vec![0; usize::try_from(space).ok().filter(|&c| c <= 1 << 13).unwrap_or(0)];
+    let (live, order) = (BTreeMap::new(), Vec::new());
+    let mut held = Held { allocator, config, raw: raw.clone(), space, data, live, order, next: 1, asked: 0 };
     for (i, step) in steps.into_iter().enumerate() {
         if let Some((_, blocks)) = adopted.as_ref().filter(|(at, _)| *at == i) {
             held.adopt(blocks);
@@ -79,13 +97,57 @@ fuzz_target!(|input: Input| {
     while !held.order.is_empty() {
         held.step(Step::Free(0));
     }
+    drop(held);
+    assert!(raw.0.borrow().out.is_empty(), "all ranges have come back");
 });
+
+/// Addresses from which ranges are cut, first fit, and what is out: begin and bytes.
+struct Raw {
+    grows: bool,
+    space: u64,
+    alignment: u64,
+    out: BTreeMap<u64, u64>,
+    refused: u32,
+}
+
+#[derive(Clone)]
+struct Shared(Rc<RefCell<Raw>>);
+
+impl Source for Shared {
+    fn grows(&self) -> bool {
+        self.0.borrow().grows
+    }
+
+    fn take(&mut self, bytes: u64) -> Option<Range> {
+        let mut raw = self.0.borrow_mut();
+        let mut begin = 0u64;
+        for (&other, &length) in &raw.out {
+            if begin.saturating_add(bytes) <= other {
+                break;
+            }
+            begin = (other + length).checked_next_multiple_of(raw.alignment)?;
+        }
+        if begin.checked_add(bytes).is_none_or(|end| end > raw.space) {
+            raw.refused += 1;
+            return None;
+        }
+        raw.out.insert(begin, bytes);
+        Some(Range { begin, bytes })
+    }
+
+    fn give_back(&mut self, range: Range) {
+        assert_eq!(self.0.borrow_mut().out.remove(&range.begin), Some(range.bytes), "as it was given, once");
+    }
+}
 
 /// The allocator, and what it has handed out.
 struct Held<'a> {
-    allocator: Allocator<'a>,
+    allocator: Allocator<'a, Shared>,
     config: Config,
-    /// The range, where it is small enough to be there.
+    raw: Shared,
+    /// All addresses are below this.
+    space: u64,
+    /// What is at them, where they are few enough.
     data: Vec<u8>,
     /// By address: bytes and pattern.
     live: BTreeMap<u64, (u64, u8)>,
@@ -118,26 +180,32 @@ impl Held<'_> {
                 Err(e) => assert!(matches!(e, Error::BufferTooSmall { buffer: Buffer::Live, .. }), "{e}"),
             },
         }
-        let Statistics { hits, misses, plans, arena_peak, fallback_peak, footprint } = self.allocator.statistics();
+        let Statistics { hits, misses, plans, arena_peak, fallback_peak, footprint, held } =
+            self.allocator.statistics();
         assert!(hits >= before.0.hits && misses >= before.0.misses && hits + misses <= self.asked);
         assert!(plans >= before.0.plans && plans - before.0.plans <= 1);
-        assert!(arena_peak <= footprint && fallback_peak <= footprint && footprint <= self.config.capacity);
+        assert!(arena_peak <= footprint && fallback_peak <= footprint && footprint <= self.space);
         assert!(plans > 0 || (hits, misses, arena_peak) == (0, 0, 0));
         assert!(self.allocator.state() == State::Profile || plans > 0);
+        let raw = self.raw.0.borrow();
+        assert_eq!(raw.out.values().sum::<u64>(), held);
+        assert!(raw.out.len() <= self.config.ranges);
+        let inside = |(&a, &(bytes, _))| raw.out.range(..=a).next_back().is_some_and(|(b, n)| a + bytes <= b + n);
+        assert!(self.live.iter().all(inside), "{:?} in {:?}", self.live, raw.out);
         let end = self.live.last_key_value().map_or(0, |(address, (bytes, _))| address + bytes);
-        assert!(end <= footprint);
+        assert!(raw.grows || end <= footprint);
     }
 
     fn malloc(&mut self, bytes: u64) {
         self.asked += 1;
         let before = (self.allocator.statistics(), self.allocator.state());
-        let alignment = self.config.alignment;
+        let (alignment, refused) = (self.config.alignment, self.raw.0.borrow().refused);
         match self.allocator.malloc(bytes) {
             Ok(address) => {
                 assert!(address.is_multiple_of(alignment) && bytes > 0);
                 // Sizes are rounded up, so that nothing else shares the last unit.
                 let size = bytes.next_multiple_of(alignment);
-                assert!(address + size <= self.config.capacity);
+                assert!(address + size <= self.space);
                 let below = self.live.range(..address + size).next_back();
                 assert!(below.is_none_or(|(other, (held, _))| other + held <= address), "{address} {bytes} {below:?}");
                 self.fill(address, bytes);
@@ -148,6 +216,12 @@ impl Held<'_> {
             }
             Err(Error::OutOfMemory { needed, largest }) => {
                 assert!(largest < needed);
+                if self.raw.grows() {
+                    let raw = self.raw.0.borrow();
+                    let size = bytes.checked_next_multiple_of(alignment);
+                    assert!(raw.refused > refused || raw.out.len() == self.config.ranges || size.is_none());
+                    return;
+                }
                 let most = self.largest_hole();
                 // A request that is smaller than planned has all that was planned.
                 assert!(largest <= most && (bytes > most || before.0.hits > 0), "{bytes} in {most}");
@@ -216,12 +290,12 @@ impl Held<'_> {
 fn record(steps: &[Step]) {
     let mut memory: Vec<Vec<Row>> = (1..12).map(|k| vec![Row::default(); (1 << k) - 2]).collect();
     let mut buffers = memory.iter_mut();
-    let mut recorder = Recorder::new(buffers.next().expect("there are some"));
+    let mut recorder = Recorder::new(buffers.next().expect("there are some").as_mut_slice());
     let mut live: Vec<(u64, u32)> = Vec::new();
     let mut expected = Vec::new();
     let mut interrupted = false;
     for (time, &step) in (0u64..).zip(steps) {
-        let mut call = |recorder: &mut Recorder<'_>| match step {
+        let mut call = |recorder: &mut Recorder<&mut [Row]>| match step {
             Step::Malloc(bytes) => recorder.malloc(time, bytes).map(|block| live.push((bytes, block))),
             Step::Free(which) if !live.is_empty() => {
                 let at = usize::from(which) % live.len();
@@ -235,7 +309,8 @@ fn record(steps: &[Step]) {
         let mut done = call(&mut recorder);
         while let Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed, got }) = done {
             assert_eq!((needed, got), (recorder.rows().len() + 1, recorder.rows().len()));
-            recorder = recorder.hand_over(buffers.next().expect("it is long enough")).expect("it is longer");
+            recorder =
+                recorder.hand_over(buffers.next().expect("it is long enough").as_mut_slice()).expect("it is longer");
             done = call(&mut recorder);
         }
         match step {

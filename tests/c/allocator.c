@@ -49,8 +49,12 @@ static sublet_statistics statistics_of(const sublet_allocator *allocator) {
 }
 
 /* The blocks of an iteration, filled when they come and looked at when they go: sharing would be seen. */
-static void iteration(sublet_allocator *allocator, unsigned char mark) {
-    static const size_t sizes[] = {1000, 5000, 300, 8192, 64, 5000, 70000, 12};
+static void scaled(sublet_allocator *allocator, unsigned char mark, size_t scale) {
+    static const size_t unscaled[] = {1000, 5000, 300, 8192, 64, 5000, 70000, 12};
+    size_t sizes[COUNT(unscaled)];
+    for (size_t i = 0; i < COUNT(sizes); ++i) {
+        sizes[i] = scale * unscaled[i];
+    }
     unsigned char *live[3] = {NULL, NULL, NULL};
     size_t bytes[3] = {0, 0, 0};
     for (size_t i = 0; i < COUNT(sizes) + 3; ++i) {
@@ -69,6 +73,8 @@ static void iteration(sublet_allocator *allocator, unsigned char mark) {
         }
     }
 }
+
+static void iteration(sublet_allocator *allocator, unsigned char mark) { scaled(allocator, mark, 1); }
 
 static void told_iterations_are_planned_and_replayed(void) {
     sublet_allocator_params params = {.struct_size = sizeof params, .capacity = MIB, .events = 100, .live = 50};
@@ -180,6 +186,108 @@ static void the_range_comes_from_anywhere(void) {
     free(workspace);
     params.range = aligned + 1;
     FAILS(SUBLET_STATUS_MISALIGNED_POINTER, 0, 256, 0, try_create(&params, &allocator));
+}
+
+/* Memory of the system up to a limit, and the ranges of it that are out. */
+struct system {
+    size_t most, out, largest;
+    int count, refused;
+};
+
+static void *system_alloc(void *context, size_t bytes, size_t alignment) {
+    struct system *system = context;
+    if (system->out + bytes > system->most) {
+        system->refused += 1;
+        return NULL;
+    }
+    system->out += bytes;
+    system->count += 1;
+    system->largest = bytes > system->largest ? bytes : system->largest;
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void system_free(void *context, void *pointer, size_t bytes) {
+    struct system *system = context;
+    CHECK(pointer != NULL && system->count > 0 && system->out >= bytes);
+    system->out -= bytes;
+    system->count -= 1;
+    /* Nobody may need it any more. */
+    memset(pointer, 0xdd, bytes);
+    free(pointer);
+}
+
+static void ranges_come_and_go(void) {
+    struct system system = {.most = 64 * MIB};
+    sublet_allocator_params params = {.struct_size = sizeof params, .capacity = MIB / 4, .events = 100, .live = 50,
+                                      .alloc = system_alloc, .free = system_free, .context = &system};
+    sublet_allocator *allocator = create(&params);
+    CHECK(system.count == 1 && system.out == MIB / 4 && statistics_of(allocator).held == MIB / 4);
+    /* What lives throughout, wherever the plans go. */
+    unsigned char *kept = take(allocator, 3000);
+    memset(kept, 0x5a, 3000);
+    uint64_t plans = 0;
+    for (size_t scale = 1; scale <= 64; scale *= 4) {
+        for (unsigned char i = 0; i < 14; ++i) {
+            WORKS(sublet_iteration_begin(allocator, &error));
+            scaled(allocator, i, scale);
+            WORKS(sublet_iteration_end(allocator, &error));
+        }
+        sublet_statistics done = statistics_of(allocator);
+        plans += 1;
+        CHECK(done.state == SUBLET_STATE_REPLAY && done.plans == plans && done.held == system.out);
+        /* The arena in its range, and beside it that with what is kept. */
+        CHECK(system.count <= 2 && system.out <= done.arena_peak + 2 * MIB);
+    }
+    CHECK(statistics_of(allocator).arena_peak > 4 * MIB && system.refused == 0);
+    for (size_t i = 0; i < 3000; ++i) {
+        CHECK(kept[i] == 0x5a);
+    }
+
+    /* A limit: what is there is used, then it is told. */
+    system.most = system.out + MIB / 2;
+    WORKS(sublet_interrupt(allocator, &error));
+    void *beside = take(allocator, MIB / 2);
+    CHECK(system.refused == 0 || system.out == system.most);
+    void *pointer = NULL;
+    CHECK(sublet_malloc(allocator, 64 * MIB, &pointer, &error) == SUBLET_STATUS_OUT_OF_MEMORY && pointer == NULL);
+    WORKS(sublet_free(allocator, beside, &error));
+    WORKS(sublet_resume(allocator, &error));
+    WORKS(sublet_iteration_begin(allocator, &error));
+    scaled(allocator, 3, 64);
+    WORKS(sublet_iteration_end(allocator, &error));
+    CHECK(statistics_of(allocator).plans == plans && statistics_of(allocator).state == SUBLET_STATE_REPLAY);
+    sublet_allocator_destroy(allocator);
+    CHECK(system.count == 0 && system.out == 0);
+
+    /* Beside a range of the caller's, which is never given back. */
+    static unsigned char arena[65536 + 256];
+    unsigned char *aligned = arena + (256 - (uintptr_t)arena % 256);
+    system.most = 64 * MIB;
+    params.capacity = 65536;
+    params.range = aligned;
+    allocator = create(&params);
+    CHECK(system.count == 0 && take(allocator, 65536) == aligned && system.count == 0);
+    pointer = take(allocator, 1);
+    CHECK(system.count == 1 && system.out == MIB);
+    WORKS(sublet_free(allocator, aligned, &error));
+    WORKS(sublet_free(allocator, pointer, &error));
+    for (int i = 0; i < 9; ++i) {
+        WORKS(sublet_iteration_begin(allocator, &error));
+        WORKS(sublet_iteration_end(allocator, &error));
+    }
+    CHECK(system.count == 0 && statistics_of(allocator).held == 0);
+    CHECK(take(allocator, 65536) == aligned);
+    sublet_allocator_destroy(allocator);
+
+    /* Nothing at first. */
+    params.capacity = 0;
+    params.range = NULL;
+    allocator = create(&params);
+    CHECK(system.count == 0);
+    take(allocator, 5);
+    CHECK(system.count == 1);
+    sublet_allocator_destroy(allocator);
+    CHECK(system.count == 0);
 }
 
 static void wrong_arguments(void) {
@@ -376,6 +484,7 @@ void test_allocator(void) {
     told_iterations_are_planned_and_replayed();
     iterations_that_nobody_tells_are_found();
     the_range_comes_from_anywhere();
+    ranges_come_and_go();
     wrong_arguments();
     a_plan_is_adopted();
     a_trace_is_exported();

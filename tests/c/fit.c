@@ -18,11 +18,11 @@ static const sublet_row rows[] = {
 
 static void what_fits_is_proved(const sublet_row *rewritten, const uint64_t *offsets, const sublet_fitted *fitted) {
     sublet_layout layout;
-    WORKS(sublet_verify_schedule_workspace(ROWS, fitted->row_count, BLOCKS, fitted->stay_count, &layout, &error));
+    WORKS(sublet_verify_schedule_workspace(ROWS, 0, fitted->row_count, BLOCKS, fitted->stay_count, &layout, &error));
     void *workspace = lend(layout);
     sublet_run run;
     sublet_certificate certificate;
-    WORKS(sublet_verify_schedule(rows, ROWS, rewritten, fitted->row_count, BLOCKS, offsets, fitted->stay_count, NULL,
+    WORKS(sublet_verify_schedule(rows, ROWS, NULL, 0, rewritten, fitted->row_count, BLOCKS, offsets, fitted->stay_count, NULL,
                                  NULL, workspace, layout.size, NULL, &run, &certificate, &error));
     CHECK(certificate.peak == fitted->peak && run.time_ns == fitted->run.time_ns);
     free(workspace);

@@ -18,7 +18,9 @@ int main(void) {
     test_bound();
     test_verify();
     test_trace();
+    test_graph();
     test_schedule();
+    test_operator();
     test_fit();
     test_allocator();
     test_recorder();

@@ -17,6 +17,9 @@ static sublet_layout layout_of(size_t n, const sublet_place_params *params) {
 static void every_solver_makes_a_plan(void) {
     for (uint32_t solver = SUBLET_SOLVER_AUTO; solver <= SUBLET_SOLVER_IMPROVE; ++solver) {
         CHECK(sublet_solver_name(solver) != NULL && strlen(sublet_solver_name(solver)) > 3);
+        uint32_t named = UINT32_MAX;
+        WORKS(sublet_solver_named(sublet_solver_name(solver), &named, &error));
+        CHECK(named == solver);
         sublet_place_params params = {.struct_size = sizeof params, .solver = solver};
         sublet_layout layout = layout_of(N, &params);
         void *workspace = lend(layout);
@@ -31,6 +34,12 @@ static void every_solver_makes_a_plan(void) {
     }
     CHECK(strcmp(sublet_solver_name(SUBLET_SOLVER_BEST_FIT), "best-fit") == 0);
     CHECK(sublet_solver_name(SUBLET_SOLVER_IMPROVE + 1) == NULL);
+    uint32_t solver = 7;
+    FAILS(SUBLET_STATUS_UNKNOWN_NAME, 0, 0, 0, sublet_solver_named("best-fi", &solver, &error));
+    FAILS(SUBLET_STATUS_UNKNOWN_NAME, 0, 0, 0, sublet_solver_named("best-fit-", &solver, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_solver_named(NULL, &solver, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_solver_named("auto", NULL, &error));
+    CHECK(solver == 7);
 }
 
 static void parameters_are_heard(void *workspace, size_t size) {

@@ -34,12 +34,40 @@ void test_recorder(void) {
     FAILS(SUBLET_STATUS_RECORD_FULL, 0, 7, 6, sublet_recorder_malloc(recorder, 15, 8, &block, &error));
     CHECK(block == 0);
 
-    sublet_row rows[CAPACITY];
+    /* It goes on in a larger one. */
+    sublet_layout more;
+    WORKS(sublet_recorder_workspace(CAPACITY + 2, &more, &error));
+    void *room = lend(more);
+    sublet_recorder *larger = NULL;
+    FAILS(SUBLET_STATUS_RECORD_FULL, 0, 7, 6,
+          sublet_recorder_hand_over(recorder, CAPACITY, room, more.size, &larger, &error));
+    FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 2, more.size, layout.size,
+          sublet_recorder_hand_over(recorder, CAPACITY + 2, room, layout.size, &larger, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 4, 0, 0,
+          sublet_recorder_hand_over(recorder, CAPACITY + 2, room, more.size, NULL, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0,
+          sublet_recorder_hand_over(NULL, CAPACITY + 2, room, more.size, &larger, &error));
+    FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 2, 0, 0,
+          sublet_recorder_hand_over(recorder, 1, workspace, layout.size, &larger, &error));
+    CHECK(sublet_recorder_hand_over(recorder, SIZE_MAX, room, more.size, &larger, &error) ==
+              SUBLET_STATUS_LENGTH_OVERFLOW &&
+          error.index == 1 && larger == NULL);
+    WORKS(sublet_recorder_hand_over(recorder, CAPACITY + 2, room, more.size, &larger, &error));
+    memset(workspace, 0xa5, layout.size);
+    free(workspace);
+    workspace = room;
+    WORKS(sublet_recorder_malloc(larger, 15, 8, &block, &error));
+    CHECK(block == 2);
+    WORKS(sublet_recorder_free(larger, 15, 2, &error));
+    FAILS(SUBLET_STATUS_RECORD_FULL, 0, 9, 8, sublet_recorder_read(larger, 15, 1, &error));
+    recorder = larger;
+
+    sublet_row rows[CAPACITY + 2];
     size_t row_count = 0, block_count = 0;
     WORKS(sublet_recorder_rows(recorder, NULL, 0, &row_count, &block_count, &error));
-    CHECK(row_count == CAPACITY && block_count == 2);
-    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 1, 6, 5, sublet_recorder_rows(recorder, rows, 5, NULL, NULL, &error));
-    WORKS(sublet_recorder_rows(recorder, rows, CAPACITY, NULL, NULL, &error));
+    CHECK(row_count == CAPACITY + 2 && block_count == 3);
+    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 1, 8, 5, sublet_recorder_rows(recorder, rows, 5, NULL, NULL, &error));
+    WORKS(sublet_recorder_rows(recorder, rows, CAPACITY + 2, NULL, NULL, &error));
     CHECK(rows[0].event == SUBLET_EVENT_MALLOC && rows[0].bytes == 4096 && rows[0].op_kind == SUBLET_OP_KIND_FIRST);
     CHECK(rows[3].event == SUBLET_EVENT_READ && rows[3].block == 0 && rows[3].op == 1 && rows[3].time_ns == 12);
     CHECK(rows[5].event == SUBLET_EVENT_FREE && rows[5].block == 1 && rows[5].op_kind == SUBLET_OP_KIND_NONE);
@@ -54,6 +82,6 @@ void test_recorder(void) {
     FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_recorder_interrupt(NULL, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_recorder_resume(NULL, &error));
     FAILS(SUBLET_STATUS_MISALIGNED_POINTER, 0, 8, 0,
-          sublet_recorder_rows(ODD(recorder), rows, CAPACITY, NULL, NULL, &error));
+          sublet_recorder_rows(ODD(recorder), rows, CAPACITY + 2, NULL, NULL, &error));
     free(workspace);
 }

@@ -22,34 +22,34 @@ static const sublet_row rewritten[] = {
 
 static void timed(void) {
     sublet_layout layout;
-    WORKS(sublet_simulate_workspace(ORIGINAL, REWRITTEN, 1, &layout, &error));
+    WORKS(sublet_simulate_workspace(ORIGINAL, 0, REWRITTEN, 1, &layout, &error));
     void *workspace = lend(layout);
     size_t size = layout.size;
     sublet_timing timings[REWRITTEN];
     sublet_run run;
-    WORKS(sublet_simulate(original, ORIGINAL, rewritten, REWRITTEN, 1, NULL, workspace, size, timings, &run, &error));
+    WORKS(sublet_simulate(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, NULL, workspace, size, timings, &run, &error));
     /* The read is reached at 11 + 9 us and waits until 22 us. */
     CHECK(timings[6].reached == 20000.0 && timings[6].begin == 22000.0 && run.time_ns == 22000.0);
     CHECK(run.original_ns == 9000 && run.swapped_bytes == 24000 && run.peak_load == 12000 && run.host_bytes == 12000);
 
     sublet_device device = {.struct_size = sizeof device, .in_bandwidth = 6e9};
-    WORKS(sublet_simulate(original, ORIGINAL, rewritten, REWRITTEN, 1, &device, workspace, size, NULL, &run, &error));
+    WORKS(sublet_simulate(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, &device, workspace, size, NULL, &run, &error));
     CHECK(run.time_ns == 23000.0);
-    WORKS(sublet_simulate(original, ORIGINAL, rewritten, REWRITTEN, 1, NULL, workspace, size, NULL, NULL, &error));
+    WORKS(sublet_simulate(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, NULL, workspace, size, NULL, NULL, &error));
 
-    FAILS(SUBLET_STATUS_NULL_POINTER, 2, 0, 0,
-          sublet_simulate(original, ORIGINAL, NULL, REWRITTEN, 1, NULL, workspace, size, timings, &run, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 4, 0, 0,
+          sublet_simulate(original, ORIGINAL, NULL, 0, NULL, REWRITTEN, 1, NULL, workspace, size, timings, &run, &error));
     FAILS(SUBLET_STATUS_ROW_OTHER_ACCESS, 6, 0, 0,
-          sublet_simulate(original, 2, rewritten, REWRITTEN, 1, NULL, workspace, size, timings, &run, &error));
+          sublet_simulate(original, 2, NULL, 0, rewritten, REWRITTEN, 1, NULL, workspace, size, timings, &run, &error));
     FAILS(SUBLET_STATUS_ROW_UNKNOWN_BLOCK, 0, 0, 0,
-          sublet_simulate(original, ORIGINAL, rewritten, REWRITTEN, 0, NULL, workspace, size, timings, &run, &error));
-    FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 6, size, size - 8,
-          sublet_simulate(original, ORIGINAL, rewritten, REWRITTEN, 1, NULL, workspace, size - 8, NULL, NULL, &error));
-    FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 9, 0, 8,
-          sublet_simulate(original, ORIGINAL, rewritten, REWRITTEN, 1, NULL, workspace, size, timings,
+          sublet_simulate(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 0, NULL, workspace, size, timings, &run, &error));
+    FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 8, size, size - 8,
+          sublet_simulate(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, NULL, workspace, size - 8, NULL, NULL, &error));
+    FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 11, 0, 10,
+          sublet_simulate(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, NULL, workspace, size, timings,
                           (sublet_run *)&timings[1], &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 3, 0, 0, sublet_simulate_workspace(1, 1, 1, NULL, &error));
-    CHECK(sublet_simulate_workspace(1, SIZE_MAX, 1, &layout, &error) == SUBLET_STATUS_LENGTH_OVERFLOW);
+    FAILS(SUBLET_STATUS_NULL_POINTER, 4, 0, 0, sublet_simulate_workspace(1, 0, 1, 1, NULL, &error));
+    CHECK(sublet_simulate_workspace(1, 0, SIZE_MAX, 1, &layout, &error) == SUBLET_STATUS_LENGTH_OVERFLOW);
     free(workspace);
 }
 
@@ -61,19 +61,53 @@ static void refused(sublet_status status, uint32_t index, size_t at, sublet_row 
     broken[at] = row;
     size_t stays;
     WORKS(sublet_stays(broken, REWRITTEN, &stays, &error));
-    WORKS(sublet_verify_schedule_workspace(ORIGINAL, REWRITTEN, 1, stays, &layout, &error));
+    WORKS(sublet_verify_schedule_workspace(ORIGINAL, 0, REWRITTEN, 1, stays, &layout, &error));
     void *workspace = lend(layout);
     const uint64_t offsets[3] = {0, 0, 0};
     sublet_schedule_params params = {.struct_size = sizeof params, .once = once};
     FAILS(status, index, 0, 0,
-          sublet_verify_schedule(original, ORIGINAL, broken, REWRITTEN, 1, offsets, stays, NULL, &params, workspace,
+          sublet_verify_schedule(original, ORIGINAL, NULL, 0, broken, REWRITTEN, 1, offsets, stays, NULL, &params, workspace,
                                  layout.size, NULL, NULL, NULL, &error));
+    free(workspace);
+}
+
+static void devices_have_names(void) {
+    sublet_device device = {.struct_size = 7};
+    FAILS(SUBLET_STATUS_UNKNOWN_NAME, 0, 0, 0, sublet_device_named("h2000", &device, &error));
+    FAILS(SUBLET_STATUS_UNKNOWN_NAME, 0, 0, 0, sublet_device_named("", &device, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_device_named(NULL, &device, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_device_named("h200", NULL, &error));
+    CHECK(device.struct_size == 7);
+    WORKS(sublet_device_named("h200", &device, &error));
+    CHECK(device.struct_size == sizeof device && device.flags == 0 && device.out_bandwidth == 55e9);
+    WORKS(sublet_device_named("gtx1080ti", &device, &error));
+    sublet_device usual = {.struct_size = sizeof usual, .out_bandwidth = 12e9, .in_bandwidth = 12e9,
+                           .out_latency = 1e4, .in_latency = 1e4};
+    CHECK(memcmp(&device, &usual, sizeof device) == 0);
+
+    /* One memory for both: nothing can leave. */
+    WORKS(sublet_device_named("jetson-orin", &device, &error));
+    CHECK(device.flags == SUBLET_DEVICE_INTEGRATED);
+    sublet_layout layout;
+    WORKS(sublet_verify_schedule_workspace(ORIGINAL, 0, REWRITTEN, 1, 2, &layout, &error));
+    void *workspace = lend(layout);
+    const uint64_t offsets[2] = {0, 0};
+    FAILS(SUBLET_STATUS_HOST_TOO_SMALL, 0, 12000, 0,
+          sublet_verify_schedule(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, offsets, 2, &device, NULL,
+                                 workspace, layout.size, NULL, NULL, NULL, &error));
+    device.flags = 2;
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 9, 0, 2,
+          sublet_verify_schedule(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, offsets, 2, &device, NULL,
+                                 workspace, layout.size, NULL, NULL, NULL, &error));
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 7, 0, 2,
+          sublet_simulate(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, &device, workspace, layout.size, NULL,
+                          NULL, &error));
     free(workspace);
 }
 
 static void proved(void) {
     sublet_layout layout;
-    WORKS(sublet_verify_schedule_workspace(ORIGINAL, REWRITTEN, 1, 2, &layout, &error));
+    WORKS(sublet_verify_schedule_workspace(ORIGINAL, 0, REWRITTEN, 1, 2, &layout, &error));
     void *workspace = lend(layout);
     size_t size = layout.size;
     const uint64_t offsets[] = {0, 64};
@@ -82,38 +116,38 @@ static void proved(void) {
     sublet_certificate certificate;
     sublet_schedule_params params = {.struct_size = sizeof params};
     sublet_device device = {.struct_size = sizeof device};
-    WORKS(sublet_verify_schedule(original, ORIGINAL, rewritten, REWRITTEN, 1, offsets, 2, &device, &params, workspace,
+    WORKS(sublet_verify_schedule(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, offsets, 2, &device, &params, workspace,
                                  size, timings, &run, &certificate, &error));
     CHECK(run.time_ns == 22000.0 && timings[6].end == 22000.0);
     CHECK(certificate.peak == 12064 && certificate.max_load == 12000);
 
     params.capacity = 12000;
     FAILS(SUBLET_STATUS_PLAN_OVER_CAPACITY, 1, 12064, 12000,
-          sublet_verify_schedule(original, ORIGINAL, rewritten, REWRITTEN, 1, offsets, 2, NULL, &params, workspace,
+          sublet_verify_schedule(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, offsets, 2, NULL, &params, workspace,
                                  size, NULL, NULL, NULL, &error));
     params = (sublet_schedule_params){.struct_size = sizeof params, .once = 2};
-    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 8, 0, 2,
-          sublet_verify_schedule(original, ORIGINAL, rewritten, REWRITTEN, 1, offsets, 2, NULL, &params, workspace,
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 10, 0, 2,
+          sublet_verify_schedule(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, offsets, 2, NULL, &params, workspace,
                                  size, NULL, NULL, NULL, &error));
     device.host_capacity = 11999;
     FAILS(SUBLET_STATUS_HOST_TOO_SMALL, 0, 12000, 11999,
-          sublet_verify_schedule(original, ORIGINAL, rewritten, REWRITTEN, 1, offsets, 2, &device, NULL, workspace,
+          sublet_verify_schedule(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, offsets, 2, &device, NULL, workspace,
                                  size, NULL, NULL, NULL, &error));
     device.out_latency = -1.0;
     FAILS(SUBLET_STATUS_DEVICE, 0, 0, 0,
-          sublet_verify_schedule(original, ORIGINAL, rewritten, REWRITTEN, 1, offsets, 2, &device, NULL, workspace,
+          sublet_verify_schedule(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, offsets, 2, &device, NULL, workspace,
                                  size, NULL, NULL, NULL, &error));
-    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 5, 2, 1,
-          sublet_verify_schedule(original, ORIGINAL, rewritten, REWRITTEN, 1, offsets, 1, NULL, NULL, workspace, size,
+    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 7, 2, 1,
+          sublet_verify_schedule(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, offsets, 1, NULL, NULL, workspace, size,
                                  NULL, NULL, NULL, &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 5, 0, 0,
-          sublet_verify_schedule(original, ORIGINAL, rewritten, REWRITTEN, 1, NULL, 2, NULL, NULL, workspace, size,
+    FAILS(SUBLET_STATUS_NULL_POINTER, 7, 0, 0,
+          sublet_verify_schedule(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, NULL, 2, NULL, NULL, workspace, size,
                                  NULL, NULL, NULL, &error));
-    FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 13, 0, 12,
-          sublet_verify_schedule(original, ORIGINAL, rewritten, REWRITTEN, 1, offsets, 2, NULL, NULL, workspace, size,
+    FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 15, 0, 14,
+          sublet_verify_schedule(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, offsets, 2, NULL, NULL, workspace, size,
                                  timings, &run, (sublet_certificate *)&run, &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 4, 0, 0, sublet_verify_schedule_workspace(1, 1, 1, 1, NULL, &error));
-    CHECK(sublet_verify_schedule_workspace(1, 1, 1, SIZE_MAX, &layout, &error) == SUBLET_STATUS_LENGTH_OVERFLOW);
+    FAILS(SUBLET_STATUS_NULL_POINTER, 5, 0, 0, sublet_verify_schedule_workspace(1, 0, 1, 1, 1, NULL, &error));
+    CHECK(sublet_verify_schedule_workspace(1, 0, 1, 1, SIZE_MAX, &layout, &error) == SUBLET_STATUS_LENGTH_OVERFLOW);
     free(workspace);
 
     sublet_row free_row = {.event = SUBLET_EVENT_FREE}, read = original[2], read_early = original[2];
@@ -128,5 +162,6 @@ static void proved(void) {
 
 void test_schedule(void) {
     timed();
+    devices_have_names();
     proved();
 }

@@ -4,6 +4,8 @@
 pub mod checked;
 pub mod instance;
 pub mod network;
+pub mod recording;
+pub mod rewritten;
 
 use sublet_core::place::{self, Options, Solver, Summary};
 use sublet_core::{Block, Constraints, Error, VerifiedPlan, Workspace, verify};

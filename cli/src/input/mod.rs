@@ -1,5 +1,6 @@
 //! Files in: each format is recognised by what it holds, never by its name.
 
+mod graph;
 mod instance;
 pub(crate) mod ops;
 mod pickle;
@@ -19,7 +20,8 @@ use table::Table;
 
 /// What a file may be, to be said when it is something else.
 const EXPECTED: &str = "expected an instance (id,lower,upper,size[,alignment]), a trace (time_ns,event,block,bytes,op), \
-                        an RMM log (Thread,Time,Action,Pointer,Size,Stream) or a PyTorch memory snapshot (pickle)";
+                        a graph (op,name,inputs,outputs[,…]), an RMM log (Thread,Time,Action,Pointer,Size,Stream) \
+                        or a PyTorch memory snapshot (pickle)";
 
 /// Reads the file of this name, or standard input for `-`, and the operators beside it.
 ///
@@ -27,7 +29,8 @@ const EXPECTED: &str = "expected an instance (id,lower,upper,size[,alignment]), 
 /// Which place of the file is not as expected.
 pub(crate) fn read(file: &str) -> Result<Problem, InputError> {
     let mut problem = read_from(file, open(file)?)?;
-    if let Some(trace) = &mut problem.trace {
+    // The operators of a graph stand in its file.
+    if let Some(trace) = problem.trace.as_mut().filter(|trace| trace.op_names.is_empty()) {
         (trace.op_names, trace.operators) = ops::beside(file)?;
     }
     Ok(problem)
@@ -44,7 +47,9 @@ pub(crate) fn read_from(file: &str, mut reader: impl BufRead) -> Result<Problem,
     }
     let table = Table::open(file, reader)?;
     let has = |name| table.optional(name).is_some();
-    if has("event") || has("time_ns") {
+    if has("inputs") || has("outputs") {
+        graph::read(file, table)
+    } else if has("event") || has("time_ns") {
         trace::read(file, table)
     } else if has("Action") || has("Pointer") {
         rmm::read(file, table)

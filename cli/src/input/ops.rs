@@ -28,12 +28,34 @@ pub(super) fn beside(trace: &str) -> Result<(Vec<String>, Vec<Operator>), InputE
 /// Which place of the file is not as expected.
 pub(crate) fn read_from(file: &str, reader: impl BufRead) -> Result<(Vec<String>, Vec<Operator>), InputError> {
     let mut table = Table::open(file, reader)?;
-    let (op, name) = (table.column("op")?, table.column("name")?);
-    let [in_place, again] = ["inplace", "rerun"].map(|column| table.optional(column));
+    let columns = Columns::of(&table)?;
     let (mut names, mut operators) = (Vec::new(), Vec::new());
     while table.advance()? {
-        if table.number(op, "ops")? != names.len() as u64 {
-            return Err(table.fault(op, format!("the op {}: they are numbered from 0", names.len())));
+        let (name, operator) = columns.read(&table, names.len())?;
+        names.push(name);
+        operators.push(operator);
+    }
+    Ok((names, operators))
+}
+
+/// Where a table tells what an operator is called and may do.
+pub(super) struct Columns {
+    op: usize,
+    name: usize,
+    in_place: Option<usize>,
+    again: Option<usize>,
+}
+
+impl Columns {
+    pub(super) fn of<R: BufRead>(table: &Table<R>) -> Result<Self, InputError> {
+        let [in_place, again] = ["inplace", "rerun"].map(|column| table.optional(column));
+        Ok(Self { op: table.column("op")?, name: table.column("name")?, in_place, again })
+    }
+
+    /// The operator of a row, which has to have this number.
+    pub(super) fn read<R: BufRead>(&self, table: &Table<R>, number: usize) -> Result<(String, Operator), InputError> {
+        if table.number(self.op, "ops")? != number as u64 {
+            return Err(table.fault(self.op, format!("the op {number}: they are numbered from 0")));
         }
         let flag = |column: Option<usize>, otherwise| match column.map(|c| (c, table.bytes(c).trim_ascii())) {
             None => Ok(otherwise),
@@ -41,13 +63,13 @@ pub(crate) fn read_from(file: &str, reader: impl BufRead) -> Result<(Vec<String>
             Some((_, b"1")) => Ok(true),
             Some((column, _)) => Err(table.fault(column, "0 or 1")),
         };
-        let kind = match table.name(name)? {
+        let name = table.name(self.name)?;
+        let kind = match name {
             "relu" | "relu_" => Kind::Relu,
             "threshold_backward" => Kind::ReluBackward,
             _ => Kind::Other,
         };
-        operators.push(Operator { in_place: flag(in_place, false)?, again: flag(again, true)?, kind });
-        names.push(table.name(name)?.to_owned());
+        let may = Operator { in_place: flag(self.in_place, false)?, again: flag(self.again, true)?, kind };
+        Ok((name.to_owned(), may))
     }
-    Ok((names, operators))
 }

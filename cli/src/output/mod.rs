@@ -1,7 +1,9 @@
 //! Files out: whole or not at all.
 
+mod graph;
 mod instance;
 mod lp;
+mod ops;
 mod plan;
 mod trace;
 
@@ -9,8 +11,10 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+pub(crate) use graph::{operators as graph, tensors};
 pub(crate) use instance::write as instance;
 pub(crate) use lp::{ample as ample_capacity, write as lp};
+pub(crate) use ops::write as ops;
 pub(crate) use plan::write as plan;
 pub(crate) use trace::write as trace;
 

@@ -21,11 +21,17 @@
 //! to the pool, all but its live blocks, which become blocks of the pool where they are. The memory is then never
 //! taken twice, and live blocks never move.
 //!
+//! Where a [`Source`] has more memory, it is asked before a plan is given up: for a request that no hole holds, for at least
+//! a quarter of what there is already, so that ranges stay few; for an arena, for its bytes. Ranges in which nothing lies go
+//! back before, so that an arena that grows moves and is not there twice; and after eight iterations in which nothing was
+//! put there.
+//!
 //! Cost: a request or free that is planned O(1), others O(log live); planning as the solver. No memory but what is lent.
 //!
 //! Limits: one alignment; one thread at a time; a plan is made within the call that completes the record.
 
 use super::follow::{self, Answer, Replay};
+use super::ranges::{Fixed, Range, Source};
 use super::{iteration, pool};
 use crate::error::Buffer;
 use crate::place::{self, Options, Solver};
@@ -36,8 +42,10 @@ use crate::{Block, Constraints, Error, Pool, VerifiedPlan, Workspace, WorkspaceL
 /// What an [`Allocator`] works with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Bytes of the range.
+    /// Bytes of the first range.
     pub capacity: u64,
+    /// The most ranges at once; at least 1, and without a [`Source`] there is never another.
+    pub ranges: usize,
     /// Every address is a multiple of this power of two, in bytes; sizes are rounded up to it.
     pub alignment: u64,
     /// The most mallocs and frees of an iteration.
@@ -54,7 +62,8 @@ impl Config {
     /// Addresses of a GPU's alignment, 256 bytes, and plans by the portfolio.
     #[must_use]
     pub fn new(capacity: u64, events: usize, live: usize) -> Self {
-        Self { capacity, alignment: 256, events, live, solver: Solver::Portfolio, options: Options::default() }
+        let (solver, options) = (Solver::Portfolio, Options::default());
+        Self { capacity, ranges: 1, alignment: 256, events, live, solver, options }
     }
 }
 
@@ -115,9 +124,17 @@ pub struct Statistics {
     pub arena_peak: u64,
     /// The most bytes that were live outside the arena.
     pub fallback_peak: u64,
-    /// The highest address in use so far.
+    /// The highest address in use so far; of several ranges, the most of all together.
     pub footprint: u64,
+    /// Bytes of the ranges that there are now.
+    pub held: u64,
 }
+
+/// The least bytes of a range beside the first, unless the source has only less.
+const LEAST_MORE: u64 = 1 << 20;
+
+/// After so many iterations in which nothing was put into it, an empty range is given back.
+const IDLE: u64 = 8;
 
 /// What the pool needs room for: what is not planned, what a given-up plan leaves live, and the arena.
 const fn pool_live(config: &Config) -> usize {
@@ -126,7 +143,9 @@ const fn pool_live(config: &Config) -> usize {
 
 /// The memory that stays in use, but for the blocks.
 const fn kept(config: &Config) -> WorkspaceLen {
-    pool::workspace(pool_live(config)).and(period::workspace(config.events)).and(follow::workspace(config.events))
+    pool::workspace_of(pool_live(config), config.ranges)
+        .and(period::workspace(config.events))
+        .and(follow::workspace(config.events))
 }
 
 /// What making a plan takes, and its offsets.
@@ -144,7 +163,7 @@ pub const fn memory(config: &Config) -> MemoryLen {
     MemoryLen { blocks: config.events, words: len.words, indices: len.indices }
 }
 
-/// An allocator of addresses in a range, that plans what repeats.
+/// An allocator of addresses in a range, or in as many as a [`Source`] gives, that plans what repeats.
 ///
 /// ```
 /// use sublet_core::replay::{self, Allocator, Config, Memory, State};
@@ -170,8 +189,9 @@ pub const fn memory(config: &Config) -> MemoryLen {
 /// assert_eq!((done.hits, done.misses, done.plans, done.arena_peak), (6, 0, 1, 12_288));
 /// # Ok::<(), Error>(())
 /// ```
-pub struct Allocator<'a> {
+pub struct Allocator<'a, S: Source = Fixed> {
     config: Config,
+    source: S,
     pool: Pool<'a>,
     detector: Detector<'a>,
     replay: Replay<'a>,
@@ -195,14 +215,38 @@ pub struct Allocator<'a> {
 }
 
 impl<'a> Allocator<'a> {
-    /// An allocator in whose range nothing is allocated. The memory stays lent as long as it lives.
+    /// An allocator over the addresses `[0, capacity)`, of which nothing is allocated. The memory stays lent as long as
+    /// it lives.
     ///
     /// # Errors
     /// [`Error::Alignment`]; [`Error::BufferTooSmall`] if the memory is shorter than [`memory`] says;
     /// [`Error::TooManyBlocks`].
     pub fn new(config: &Config, memory: Memory<'a>) -> Result<Self, Error> {
+        let mut allocator = Self::without_range(config, memory, Fixed)?;
+        allocator.pool.add(Range { begin: 0, bytes: config.capacity });
+        Ok(allocator)
+    }
+}
+
+impl<'a, S: Source> Allocator<'a, S> {
+    /// An allocator over ranges from a source, the first of which is asked for now, if it is to have any bytes. All go
+    /// back when the allocator is dropped.
+    ///
+    /// # Errors
+    /// As [`new`](Allocator::new); [`Error::OutOfMemory`] if the source has no first range that can be used.
+    pub fn over(config: &Config, memory: Memory<'a>, source: S) -> Result<Self, Error> {
+        let mut allocator = Self::without_range(config, memory, source)?;
+        if config.capacity > 0 && !allocator.take(config.capacity) {
+            return Err(Error::OutOfMemory { needed: config.capacity, largest: 0 });
+        }
+        Ok(allocator)
+    }
+
+    fn without_range(config: &Config, memory: Memory<'a>, source: S) -> Result<Self, Error> {
         block::check_count(config.events)?;
         block::check_count(config.live)?;
+        block::check_count(config.ranges)?;
+        let config = &Config { ranges: config.ranges.max(1), ..*config };
         let Memory { blocks, words, indices } = memory;
         let (needed, got) = (self::memory(config).blocks, blocks.len());
         if got < needed {
@@ -210,11 +254,12 @@ impl<'a> Allocator<'a> {
         }
         let mut rest = Workspace::new(words, indices);
         rest.check(kept(config).and(scratch(config)))?;
-        let (capacity, alignment) = (config.capacity, config.alignment);
         let live = pool_live(config);
+        let for_pool = rest.split(pool::workspace_of(live, config.ranges));
         Ok(Self {
             config: *config,
-            pool: Pool::new(capacity, alignment, live, rest.split(pool::workspace(live)))?,
+            source,
+            pool: Pool::over(config.ranges, config.alignment, live, for_pool)?,
             detector: Detector::new(config.events, rest.split(period::workspace(config.events)))?,
             replay: Replay::new(config.events, rest.split(follow::workspace(config.events)))?,
             blocks,
@@ -292,6 +337,7 @@ impl<'a> Allocator<'a> {
         self.iterations = Iterations::Between;
         self.update();
         let followed = self.replay.restart();
+        self.give_back_idle();
         // More frees than planned: blocks that lived on when the plan was made do not any more, and can be planned.
         if self.arena_len > 0 && followed && self.frees <= self.planned {
             return Ok(());
@@ -333,8 +379,8 @@ impl<'a> Allocator<'a> {
             return Err(Error::BufferTooSmall { buffer: Buffer::Events, needed, got });
         }
         self.give_up_plan();
-        let followed = follow_plan(&mut self.pool, &mut self.replay, plan, &[], 0, self.scratch.reborrow());
-        self.take_up(followed, plan.blocks().len())?;
+        self.replay.follow(plan, &[], self.config.alignment, 0, self.scratch.reborrow())?;
+        self.take_up(plan.peak(), plan.blocks().len())?;
         self.recording = self.iterations == Iterations::Within;
         Ok(())
     }
@@ -353,17 +399,23 @@ impl<'a> Allocator<'a> {
 
     /// What it has done.
     #[must_use]
-    pub const fn statistics(&self) -> Statistics {
-        let mut done = self.done;
-        done.footprint = self.pool.footprint();
-        done
+    pub fn statistics(&self) -> Statistics {
+        Statistics { footprint: self.pool.footprint(), held: self.held(), ..self.done }
     }
 
     /// The planned address of the next request, if this is what the plan expects; recorded, if it is.
-    #[inline]
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "a request that is planned takes a few nanoseconds, a call and its spills two"
+    )]
     fn look_up(&mut self, size: u64) -> Option<u64> {
         let tag = if self.recording { self.detector.upcoming() } else { 0 };
-        let Answer::Placed(offset) = self.replay.malloc(size, tag) else { return None };
+        let mut answer = self.replay.malloc(size, tag);
+        if !matches!(answer, Answer::Placed(_)) && self.replay.has_ended() {
+            answer = self.look_up_in_next(size, tag);
+        }
+        let Answer::Placed(offset) = answer else { return None };
         let address = self.arena + offset;
         self.done.hits += 1;
         if self.recording {
@@ -371,6 +423,15 @@ impl<'a> Allocator<'a> {
             self.note(Event::Malloc, size, 0);
         }
         Some(address)
+    }
+
+    /// The same for the first request of an iteration that nobody has told.
+    #[cold]
+    #[inline(never)]
+    fn look_up_in_next(&mut self, size: u64, tag: u32) -> Answer {
+        self.replay.restart();
+        self.give_back_idle();
+        self.replay.malloc(size, tag)
     }
 
     /// A request without a plan, outside the iteration, or larger than the whole arena.
@@ -402,17 +463,20 @@ impl<'a> Allocator<'a> {
         self.serve(size)
     }
 
-    /// A request that the pool serves. If it cannot, it gets what the arena does not use.
+    /// A request that the pool serves. If it cannot, it gets memory of the source, or else what the arena does not use.
     fn serve(&mut self, size: u64) -> Result<u64, Error> {
         let recorded = self.recording && self.is_covered();
         let tag = if recorded { self.detector.upcoming() } else { 0 };
-        let address = match self.pool.malloc_tagged(size, tag) {
-            Err(_) if self.arena_len > 0 && size <= self.config.capacity => {
-                self.give_up_plan();
-                self.pool.malloc_tagged(size, tag)?
-            }
-            answer => answer?,
-        };
+        let mut answer = self.pool.malloc_tagged(size, tag);
+        if matches!(answer, Err(Error::OutOfMemory { .. })) && self.grow(size, self.usual_range()) {
+            answer = self.pool.malloc_tagged(size, tag);
+        }
+        let around = self.pool.ranges().with(self.arena).filter(|_| self.arena_len > 0);
+        if answer.is_err() && around.is_some_and(|range| size <= range.bytes) {
+            self.give_up_plan();
+            answer = self.pool.malloc_tagged(size, tag);
+        }
+        let address = answer?;
         self.done.fallback_peak = self.done.fallback_peak.max(self.pool.live() - self.arena_len);
         if recorded {
             self.note(Event::Malloc, size, 0);
@@ -421,7 +485,8 @@ impl<'a> Allocator<'a> {
     }
 
     /// Records an event; where iterations are not told, it may complete one.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for look_up")]
     fn note(&mut self, event: Event, size: u64, last: u32) {
         if self.is_told() {
             self.events += 1;
@@ -463,13 +528,18 @@ impl<'a> Allocator<'a> {
         let options = Options { constraints: Constraints { alignment, capacity: None }, ..self.config.options };
         place::place(self.config.solver, inside, &options, scratch.reborrow(), offsets)?;
         let plan = verify::verify(inside, offsets, &options.constraints, scratch.reborrow())?;
-        let followed = follow_plan(&mut self.pool, &mut self.replay, &plan, outside, cut, scratch);
-        self.take_up(followed, found.planned)
+        self.replay.follow(&plan, outside, alignment, cut, scratch)?;
+        let peak = plan.peak();
+        self.take_up(peak, found.planned)
     }
 
-    /// What [`follow_plan`] has done counts from here on.
-    fn take_up(&mut self, followed: Result<(u64, u64), Error>, planned: usize) -> Result<(), Error> {
-        (self.arena, self.arena_len) = followed?;
+    /// Sets memory aside for the plan that the replay follows from here on.
+    fn take_up(&mut self, peak: u64, planned: usize) -> Result<(), Error> {
+        let mut arena = self.pool.set_aside(peak, planned);
+        if matches!(arena, Err(Error::OutOfMemory { .. })) && self.grow(peak, peak) {
+            arena = self.pool.set_aside(peak, planned);
+        }
+        (self.arena, self.arena_len) = arena?;
         self.planned = planned;
         self.done.plans += 1;
         self.done.arena_peak = self.done.arena_peak.max(self.arena_len);
@@ -488,6 +558,56 @@ impl<'a> Allocator<'a> {
         self.done.fallback_peak = self.done.fallback_peak.max(self.pool.live());
         self.recording |= !self.is_told();
         self.update();
+    }
+
+    /// Bytes of all ranges.
+    fn held(&self) -> u64 {
+        let ranges = self.pool.ranges();
+        (0..ranges.count()).map(|i| ranges.get(i).bytes).fold(0, u64::saturating_add)
+    }
+
+    /// How large a range is asked for where a request needs less.
+    fn usual_range(&self) -> u64 {
+        let held = self.held();
+        if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
+    }
+
+    /// Gets a range of so many bytes, or of those that are needed, in place of the empty ones; whether there is one.
+    #[cold]
+    fn grow(&mut self, needed: u64, wanted: u64) -> bool {
+        if !self.source.grows() {
+            return false;
+        }
+        self.give_back_empty(0);
+        self.take(needed.max(wanted)) || (needed < wanted && self.take(needed))
+    }
+
+    /// Gets a range of so many bytes; whether there is one.
+    fn take(&mut self, bytes: u64) -> bool {
+        if self.pool.ranges().room() == 0 {
+            return false;
+        }
+        let Some(range) = self.source.take(bytes) else { return false };
+        let added = self.pool.add(range);
+        if !added {
+            self.source.give_back(range);
+        }
+        added
+    }
+
+    /// After an iteration: gives back what was not used for long.
+    fn give_back_idle(&mut self) {
+        if self.source.grows() {
+            self.pool.grow_older();
+            self.give_back_empty(IDLE);
+        }
+    }
+
+    /// Gives ranges back in which nothing is, and nothing was put for so many iterations.
+    fn give_back_empty(&mut self, iterations: u64) {
+        while let Some(range) = self.pool.remove_empty(iterations) {
+            self.source.give_back(range);
+        }
     }
 
     /// After a change of what is told, interrupted, or planned.
@@ -511,17 +631,13 @@ impl<'a> Allocator<'a> {
     }
 }
 
-/// Takes an arena for the plan out of the pool; where it is, and its length.
-fn follow_plan(
-    pool: &mut Pool<'_>,
-    replay: &mut Replay<'_>,
-    plan: &VerifiedPlan<'_>,
-    outside: &[Block],
-    phase: u32,
-    scratch: Workspace<'_>,
-) -> Result<(u64, u64), Error> {
-    replay.follow(plan, outside, pool.alignment(), phase, scratch)?;
-    pool.set_aside(plan.peak(), plan.blocks().len())
+impl<S: Source> Drop for Allocator<'_, S> {
+    fn drop(&mut self) {
+        let ranges = self.pool.ranges();
+        for i in 0..ranges.count() {
+            self.source.give_back(ranges.get(i));
+        }
+    }
 }
 
 #[cfg(test)]

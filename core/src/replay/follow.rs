@@ -63,12 +63,14 @@ pub struct Replay<'a> {
     free_count: u32,
     next: u32,
     freed: u32,
-    /// Whether the request after the last is the first of the next iteration, without a restart by the caller.
+    /// Whether the request after the last is the first of the next iteration.
     endless: bool,
     overdue: [u32; OVERDUE as usize],
     overdue_count: u32,
     followed: bool,
     missed: u32,
+    /// A request has come after the last, in an endless replay.
+    ended: bool,
 }
 
 /// Length of the workspace that a [`Replay`] of up to `blocks` blocks and requests outside the plan keeps.
@@ -145,6 +147,7 @@ impl<'a> Replay<'a> {
             overdue_count: 0,
             followed: true,
             missed: 0,
+            ended: false,
         })
     }
 
@@ -223,15 +226,19 @@ impl<'a> Replay<'a> {
         }
         (self.request_count, self.free_count) = (request, n);
         (self.freed, self.overdue_count) = (0, 0);
-        (self.followed, self.missed) = (true, 0);
+        (self.followed, self.missed, self.ended) = (true, 0, false);
         Ok(())
     }
 
-    /// Serves the next request. `tag` comes back with the free. O(1) amortised.
-    #[inline]
+    /// Serves the next request; one of no bytes is never planned. `tag` comes back with the free. O(1) amortised.
+    #[inline(always)]
+    #[expect(
+        clippy::inline_always,
+        reason = "it is most of what a planned request takes; a call would be as much again"
+    )]
     pub fn malloc(&mut self, bytes: u64, tag: u32) -> Answer {
         // A request outside the plan and the one after the last have size 0 here.
-        if bytes <= self.requests[self.next][1] { self.take(tag) } else { self.search(bytes, tag) }
+        if bytes.wrapping_sub(1) < self.requests[self.next][1] { self.take(tag) } else { self.search(bytes, tag) }
     }
 
     /// Frees the block at this offset from the start of the arena; its tag. O(1) expected.
@@ -265,13 +272,18 @@ impl<'a> Replay<'a> {
         if self.is_lost() && self.live().next().is_none() {
             self.overdue_count = 0;
         }
-        (self.next, self.freed, self.missed, self.followed) = (0, 0, 0, true);
+        (self.next, self.freed, self.missed, self.followed, self.ended) = (0, 0, 0, true, false);
         followed
     }
 
-    /// Whether a request after the last begins the next iteration by itself.
+    /// Whether a request after the last is not missed, but waits for a restart: it is the first of the next iteration.
     pub(super) const fn set_endless(&mut self, endless: bool) {
         self.endless = endless;
+    }
+
+    /// Whether the last request waits for a restart.
+    pub(super) const fn has_ended(&self) -> bool {
+        self.ended
     }
 
     /// Whether nothing of this iteration was missed or missing so far.
@@ -296,7 +308,8 @@ impl<'a> Replay<'a> {
     }
 
     /// Places the request that comes next, if nothing overdue is in its place.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {
         let [offset, size, link] = self.requests[self.next];
         self.next += 1;
@@ -370,8 +383,8 @@ impl<'a> Replay<'a> {
     #[cold]
     fn search(&mut self, bytes: u64, tag: u32) -> Answer {
         if self.endless && self.next == self.request_count && self.next > 0 {
-            self.restart();
-            return self.malloc(bytes, tag);
+            self.ended = true;
+            return Answer::Missed;
         }
         let mut request = self.next;
         for _ in 0..AHEAD {
@@ -498,6 +511,21 @@ mod tests {
         assert_eq!(replay.malloc(8, 0), Answer::Placed(0));
         assert_eq!(replay.malloc(16, 0), Answer::Missed, "the first is late");
         assert!(!replay.restart());
+    }
+
+    #[test]
+    fn no_bytes_are_never_planned() {
+        for outside in [&[][..], &[Block::new(0, 9, 32)]] {
+            let (mut replay, _) = replay(&[], outside, 0);
+            for _ in 0..3 {
+                assert_eq!(replay.malloc(0, 0), Answer::Missed);
+            }
+        }
+        let (mut replay, _) = replay(&[Block::new(0, 2, 8)], &[], 0);
+        assert_eq!(replay.malloc(0, 0), Answer::Missed);
+        assert_eq!(replay.malloc(8, 0), Answer::Placed(0));
+        assert_eq!(replay.malloc(0, 0), Answer::Missed);
+        assert_eq!(replay.malloc(0, 0), Answer::Missed);
     }
 
     #[test]

@@ -10,8 +10,10 @@ mod allocator;
 mod follow;
 mod iteration;
 pub mod pool;
+mod ranges;
 mod treap;
 
 pub use allocator::{Allocator, Config, Memory, MemoryLen, State, Statistics, memory};
 pub use follow::{Answer, Replay, scratch, workspace};
 pub use pool::Pool;
+pub use ranges::{Fixed, Range, Source};

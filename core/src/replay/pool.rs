@@ -16,6 +16,7 @@
 //!
 //! Limits: one alignment for all addresses; sizes are rounded up to it.
 
+use super::ranges::{Range, Ranges};
 use super::treap::Treap;
 use crate::error::Buffer;
 use crate::table::Table;
@@ -23,8 +24,8 @@ use crate::{Error, Workspace, WorkspaceLen};
 
 /// An online allocator of addresses in `[0, capacity)`; it never touches what is at an address.
 pub struct Pool<'a> {
-    capacity: u64,
     alignment: u64,
+    ranges: Ranges<'a>,
     /// Address and size of each node; 0 is no node.
     nodes: Table<'a, [u64; 2]>,
     /// What the caller gave with the block; [`HOLE`] for a hole. Where the node is out of use, the next such node.
@@ -44,17 +45,22 @@ pub struct Pool<'a> {
 /// The tag of a hole; no block has it.
 const HOLE: u32 = u32::MAX;
 
-/// Nodes for `live` blocks: each of them, a hole below each, one hole above all.
-const fn nodes(live: usize) -> usize {
-    2 * live + 1
+/// Nodes for `live` blocks: each of them, a hole below each, one hole above all in each range.
+const fn nodes(live: usize, ranges: usize) -> usize {
+    2 * live + ranges
 }
 
 /// Length of the workspace that a [`Pool`] with at most `live` blocks at once keeps.
 #[must_use]
 pub const fn workspace(live: usize) -> WorkspaceLen {
-    let nodes = nodes(live);
+    workspace_of(live, 1)
+}
+
+/// The same for a pool over up to so many ranges.
+pub(super) const fn workspace_of(live: usize, ranges: usize) -> WorkspaceLen {
+    let nodes = nodes(live, ranges);
     let trees = Treap::workspace(nodes).and(Treap::workspace(nodes));
-    WorkspaceLen { words: 2 * (nodes + 1), indices: nodes + 1 }.and(trees)
+    WorkspaceLen { words: 2 * (nodes + 1) + Ranges::words(ranges), indices: nodes + 1 }.and(trees)
 }
 
 impl<'a> Pool<'a> {
@@ -78,18 +84,25 @@ impl<'a> Pool<'a> {
     /// assert_eq!(pool.malloc(64)?, 0);
     /// # Ok::<(), Error>(())
     /// ```
-    pub fn new(capacity: u64, alignment: u64, live: usize, mut memory: Workspace<'a>) -> Result<Self, Error> {
+    pub fn new(capacity: u64, alignment: u64, live: usize, memory: Workspace<'a>) -> Result<Self, Error> {
+        let mut pool = Self::over(1, alignment, live, memory)?;
+        pool.add(Range { begin: 0, bytes: capacity });
+        Ok(pool)
+    }
+
+    /// A pool without a range, over up to so many.
+    pub(super) fn over(ranges: usize, alignment: u64, live: usize, mut memory: Workspace<'a>) -> Result<Self, Error> {
         if !alignment.is_power_of_two() {
             return Err(Error::Alignment { block: None, alignment });
         }
         if live > MOST_LIVE {
             return Err(Error::TooManyBlocks { needed: live, most: MOST_LIVE });
         }
-        memory.check(workspace(live))?;
-        let nodes = nodes(live);
+        memory.check(workspace_of(live, ranges))?;
+        let nodes = nodes(live, ranges);
         let mut pool = Self {
-            capacity: capacity & !(alignment - 1),
             alignment,
+            ranges: Ranges::new(ranges, &mut memory),
             nodes: memory.word_records(nodes + 1),
             tags: memory.indices(nodes + 1),
             by_address: Treap::new(nodes, &mut memory),
@@ -104,11 +117,48 @@ impl<'a> Pool<'a> {
         for node in (1..=u32::try_from(nodes).unwrap_or(0)).rev() {
             pool.give_node(node);
         }
-        if pool.capacity > 0 {
-            let whole = pool.take_node(0, pool.capacity, HOLE);
-            pool.enter_hole(whole);
-        }
         Ok(pool)
+    }
+
+    /// Adds a range; false if it cannot be used: it holds no address that is aligned and not another's, or there are as
+    /// many as there may be.
+    pub(super) fn add(&mut self, range: Range) -> bool {
+        let bytes = range.bytes & !(self.alignment - 1);
+        let aligned = range.begin & (self.alignment - 1) == 0;
+        if bytes == 0 || !aligned || self.ranges.room() == 0 || !self.ranges.add(range) {
+            return false;
+        }
+        let whole = self.take_node(range.begin, bytes, HOLE);
+        self.enter_hole(whole);
+        true
+    }
+
+    /// Removes a range in which nothing is allocated, and nothing was for so many iterations.
+    pub(super) fn remove_empty(&mut self, iterations: u64) -> Option<Range> {
+        let empty = |&i: &u32| {
+            let Range { begin, bytes } = self.ranges.get(i);
+            let node = self.by_address.at_most(&begin, by_address(&self.nodes));
+            let whole = [begin, bytes & !(self.alignment - 1)];
+            self.tags[node] == HOLE && self.nodes[node] == whole && self.ranges.age(i) >= iterations
+        };
+        let i = (0..self.ranges.count()).find(empty)?;
+        let range = self.ranges.get(i);
+        let node = self.by_address.at_most(&range.begin, by_address(&self.nodes));
+        self.holes.remove(node, by_size(&self.nodes));
+        self.by_address.remove(node, by_address(&self.nodes));
+        self.give_node(node);
+        self.ranges.remove(i);
+        Some(range)
+    }
+
+    /// An iteration has ended, for [`remove_empty`](Self::remove_empty).
+    pub(super) fn grow_older(&mut self) {
+        self.ranges.grow_older();
+    }
+
+    /// The ranges.
+    pub(super) const fn ranges(&self) -> &Ranges<'a> {
+        &self.ranges
     }
 
     /// The address of `bytes` bytes that no live block has. O(log n).
@@ -154,14 +204,18 @@ impl<'a> Pool<'a> {
         let size = self.nodes[node][1];
         self.live -= size;
         self.tags[node] = HOLE;
-        let above = self.by_address.at_least(&(address + size), by_address(&self.nodes));
-        if above != 0 && self.tags[above] == HOLE {
+        let end = address + size;
+        let above = self.by_address.at_least(&end, by_address(&self.nodes));
+        let is_next = above != 0 && self.nodes[above][0] == end && !self.ranges.begins_at(end);
+        if is_next && self.tags[above] == HOLE {
             self.holes.remove(above, by_size(&self.nodes));
             self.by_address.remove(above, by_address(&self.nodes));
             self.nodes[node][1] += self.nodes[above][1];
             self.give_node(above);
         }
-        let below = if address == 0 { 0 } else { self.by_address.at_most(&(address - 1), by_address(&self.nodes)) };
+        // In a range there is something below every address but the first.
+        let first = self.ranges.begins_at(address);
+        let below = if first { 0 } else { self.by_address.at_most(&(address - 1), by_address(&self.nodes)) };
         if below != 0 && self.tags[below] == HOLE {
             self.holes.remove(below, by_size(&self.nodes));
             self.by_address.remove(node, by_address(&self.nodes));
@@ -223,7 +277,7 @@ impl<'a> Pool<'a> {
         self.peak
     }
 
-    /// The highest end that a block ever had: what of the range was used.
+    /// The highest end that a block ever had: what of the range was used. Of several ranges, the most of all together.
     #[must_use]
     pub const fn footprint(&self) -> u64 {
         self.footprint
@@ -234,8 +288,9 @@ impl<'a> Pool<'a> {
         let [begin, length] = self.nodes[node];
         let (below, above) = (address - begin, begin + length - (address + size));
         let needed = u32::from(below > 0) + u32::from(above > 0);
-        if self.unused_count < needed.saturating_add(self.promised) {
-            let live = self.nodes.len() / 2 - 1;
+        // A node for each range that may come is not for blocks.
+        if self.unused_count < needed.saturating_add(self.promised).saturating_add(self.ranges.room()) {
+            let live = (self.nodes.len() - 1).saturating_sub(self.ranges.most()) / 2;
             return Err(Error::BufferTooSmall { buffer: Buffer::Live, needed: live + 1, got: live });
         }
         self.holes.remove(node, by_size(&self.nodes));
@@ -252,7 +307,8 @@ impl<'a> Pool<'a> {
         }
         self.live += size;
         self.peak = self.peak.max(self.live);
-        self.footprint = self.footprint.max(address + size);
+        self.ranges.note_use(address, address + size);
+        self.footprint = self.footprint.max(self.ranges.used());
         Ok(address)
     }
 

@@ -7,6 +7,9 @@
 pub mod fit;
 mod flat;
 mod graph;
-mod recompute;
+pub mod in_place;
+pub mod layer;
+pub mod recompute;
+pub mod relu;
 pub mod swap;
 mod writer;

@@ -4,8 +4,11 @@
 //! past the last row. A block that is allocated again after its free (in a rewritten trace) has several
 //! stays, each of which is a block for placement. One pass over the rows, two indices of scratch for each
 //! block of the trace.
+//!
+//! Where an operator works in place, a stay takes over the memory of another: [`merge`] makes one block of such a chain,
+//! and [`spread`] gives its offset to each of its stays.
 
-use super::{Event, Row};
+use super::{Event, Row, recorded};
 use crate::error::{Buffer, RowFault};
 use crate::table::Table;
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
@@ -60,26 +63,50 @@ pub fn stays(rows: &[Row]) -> usize {
 pub fn lifetimes(
     rows: &[Row],
     block_count: usize,
-    mut scratch: Workspace<'_>,
+    scratch: Workspace<'_>,
     blocks: &mut [Block],
     names: &mut [Stay],
 ) -> Result<usize, Error> {
-    let Ok(end) = u32::try_from(rows.len()) else {
-        return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
-    };
-    block::check_count(block_count)?;
     let needed = stays(rows);
     let shorter = blocks.len().min(names.len());
+    block::check_count(block_count)?;
     if shorter < needed {
         return Err(Error::BufferTooSmall { buffer: Buffer::Blocks, needed, got: shorter });
+    }
+    let end = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+    let (mut blocks, mut names) = (Table::new(blocks), Table::new(names));
+    follow(rows, block_count, scratch, |step, r, stay, ordinal| {
+        if r.event == Event::Malloc {
+            blocks[stay] = Block::new(step, end, r.bytes);
+            names[stay] = Stay { block: r.block, ordinal };
+        } else {
+            blocks[stay].end = step;
+        }
+    })?;
+    Ok(needed)
+}
+
+/// Refuses rows that cannot follow each other, as [`lifetimes`] does.
+pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) -> Result<(), Error> {
+    block::check_count(block_count)?;
+    follow(rows, block_count, scratch, |_, _, _, _| ())
+}
+
+/// Goes through the rows, and tells each malloc and free, with the number of its stay and the stay's ordinal.
+fn follow(
+    rows: &[Row],
+    block_count: usize,
+    mut scratch: Workspace<'_>,
+    mut each: impl FnMut(u32, &Row, u32, u32),
+) -> Result<(), Error> {
+    if u32::try_from(rows.len()).is_err() {
+        return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
     }
     scratch.check(workspace(block_count))?;
     // Per block of the trace: its size, how many stays it has had, and 1 + the index of the open one.
     let mut size = scratch.words(block_count);
     let mut ordinal = scratch.indices(block_count);
     let mut open = scratch.indices(block_count);
-    let mut blocks = Table::new(blocks);
-    let mut names = Table::new(names);
     let mut found = 0;
     let mut time = 0;
     for (step, r) in (0u32..).zip(rows) {
@@ -100,20 +127,117 @@ pub fn lifetimes(
                     return refuse(RowFault::SizeChanged);
                 }
                 size[r.block] = r.bytes;
-                blocks[found] = Block::new(step, end, r.bytes);
-                names[found] = Stay { block: r.block, ordinal: ordinal[r.block] };
+                each(step, r, found, ordinal[r.block]);
                 ordinal[r.block] += 1;
                 found += 1;
                 open[r.block] = found;
             }
             Event::Free if resident == 0 => return refuse(RowFault::FreeWithoutMalloc),
             Event::Free => {
-                blocks[resident - 1].end = step;
+                each(step, r, resident - 1, ordinal[r.block] - 1);
                 open[r.block] = 0;
             }
             _ if resident == 0 => return refuse(RowFault::AccessWithoutMalloc),
             _ => {}
         }
     }
-    Ok(needed)
+    Ok(())
+}
+
+/// Length of the workspace that [`merge`] needs for a trace with `blocks` block numbers.
+#[must_use]
+pub const fn merge_workspace(blocks: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 0, indices: blocks }
+}
+
+/// Makes one block of all stays that pass their memory on in place: where between the accesses of an operator the free of
+/// a block stands directly before the malloc of another of the same size. `blocks` holds what [`lifetimes`] wrote for
+/// these rows, and afterwards the merged blocks, in the order in which they begin; `part_of` gets for each stay the merged
+/// block that it is a part of. Returns how many merged blocks there are. O(rows).
+///
+/// # Errors
+/// [`Error::Row`] for a block number that is not below `block_count`; [`Error::BufferTooSmall`] if `blocks`, `part_of` or
+/// the workspace is too short.
+///
+/// ```
+/// use sublet_core::trace::{liveness, Event, Op, Row};
+/// use sublet_core::{Block, Workspace};
+/// let row = |event, block| Row { event, block, bytes: if event == Event::Malloc { 8 } else { 0 }, op: Op::First(0), time_ns: 0 };
+/// let rows = [
+///     row(Event::Malloc, 0), row(Event::Read, 0), row(Event::Free, 0), row(Event::Malloc, 1), row(Event::Write, 1),
+/// ];
+/// let (mut blocks, mut names) = (vec![Block::default(); 2], vec![Default::default(); 2]);
+/// let (mut words, mut indices) = (vec![0; 2], vec![0; 4]);
+/// liveness::lifetimes(&rows, 2, Workspace::new(&mut words, &mut indices), &mut blocks, &mut names)?;
+/// let mut part_of = vec![0; 2];
+/// let n = liveness::merge(&rows, 2, Workspace::new(&mut words, &mut indices), &mut blocks, &mut part_of)?;
+/// assert_eq!((&blocks[..n], &part_of[..]), (&[Block::new(0, 5, 8)][..], &[0, 0][..]));
+/// // The placement gave the merged block an offset.
+/// let mut offsets = [64, 0];
+/// liveness::spread(&part_of, &mut offsets);
+/// assert_eq!(offsets, [64, 64]);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn merge(
+    rows: &[Row],
+    block_count: usize,
+    mut scratch: Workspace<'_>,
+    blocks: &mut [Block],
+    part_of: &mut [u32],
+) -> Result<usize, Error> {
+    let needed = stays(rows);
+    let shorter = blocks.len().min(part_of.len());
+    if shorter < needed {
+        return Err(Error::BufferTooSmall { buffer: Buffer::Blocks, needed, got: shorter });
+    }
+    scratch.check(merge_workspace(block_count))?;
+    // Per block of the trace: 1 + its open stay.
+    let mut open = scratch.indices(block_count);
+    let (mut blocks, mut part_of) = (Table::new(blocks), Table::new(part_of));
+    let (mut found, mut merged) = (0, 0);
+    // 1 + the last row of the operator that is under way, and 1 + the stay that was freed in it in the row above.
+    let (mut operator, mut giver) = (0, 0u32);
+    for (step, r) in (0u32..).zip(rows) {
+        if usize::try_from(r.block).map_or(true, |b| b >= block_count) {
+            return Err(Error::Row { row: step, fault: RowFault::UnknownBlock });
+        }
+        if r.event.is_access() && step >= operator {
+            let end = usize::try_from(step).map_or(usize::MAX, |first| recorded::operator(rows, first));
+            operator = u32::try_from(end).unwrap_or(u32::MAX);
+        }
+        let freed = core::mem::take(&mut giver);
+        match r.event {
+            Event::Malloc => {
+                let stay = blocks[found];
+                let chain = freed.checked_sub(1).map(|giver| part_of[giver]);
+                if let Some(chain) = chain.filter(|&chain| blocks[chain].size == stay.size) {
+                    blocks[chain].end = stay.end;
+                    part_of[found] = chain;
+                } else {
+                    blocks[merged] = stay;
+                    part_of[found] = merged;
+                    merged += 1;
+                }
+                found += 1;
+                open[r.block] = found;
+            }
+            Event::Free if step < operator => giver = core::mem::take(&mut open[r.block]),
+            Event::Free => open[r.block] = 0,
+            _ => {}
+        }
+    }
+    Ok(usize::try_from(merged).unwrap_or(usize::MAX))
+}
+
+/// Gives each stay the offset of the merged block that it is a part of: `offsets` begins with those of the merged blocks,
+/// and afterwards holds one for each stay. The entries of `part_of` are those that [`merge`] wrote.
+pub fn spread(part_of: &[u32], offsets: &mut [u64]) {
+    // No stay is a part of a block with a larger number, so what is still to be read is never overwritten.
+    for stay in (0..part_of.len().min(offsets.len())).rev() {
+        let chain = part_of.get(stay).and_then(|&chain| usize::try_from(chain).ok());
+        let of = chain.and_then(|chain| offsets.get(chain).copied());
+        if let (Some(of), Some(offset)) = (of, offsets.get_mut(stay)) {
+            *offset = of;
+        }
+    }
 }

@@ -208,9 +208,11 @@ impl<'a> Detector<'a> {
     /// How many events came after that of this position; none if it is not held.
     #[inline]
     fn age(&self, position: u32) -> Option<u32> {
-        let age =
-            if position <= self.position { self.position - position } else { self.position + MOST_POSITION - position };
-        (position != 0 && age < self.held).then_some(age)
+        let before = if position <= self.position { self.position } else { self.position + MOST_POSITION };
+        // 0, and what is above all positions, nobody was told.
+        let known = position.wrapping_sub(1) < MOST_POSITION;
+        let age = before.wrapping_sub(position);
+        (known && age < self.held).then_some(age)
     }
 
     /// The size of the block of the event at this position; none if that is not held.
@@ -529,6 +531,18 @@ mod tests {
         }
         let short = Detector::new(4, Workspace::new(&mut [], &mut [])).map(drop);
         assert!(matches!(short, Err(Error::BufferTooSmall { needed: 32, got: 0, .. })), "{short:?}");
+    }
+
+    #[test]
+    fn a_position_that_nobody_was_told_is_none() {
+        let len = workspace(4);
+        let memory = Workspace::new(vec![0; len.words].leak(), vec![0; len.indices].leak());
+        let mut detector = Detector::new(4, memory).unwrap();
+        let first = detector.push(Event::Malloc, 8, 0);
+        for last in [first + 1, MOST_POSITION, MOST_POSITION + first, MOST_POSITION + first + 1, u32::MAX] {
+            detector.push(Event::Free, 8, last);
+            assert_eq!(detector.event(0).distance, 0, "{last}");
+        }
     }
 
     #[test]

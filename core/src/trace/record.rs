@@ -1,6 +1,6 @@
 //! Records an iteration: calls in, rows of a trace out.
 //!
-//! A [`Recorder`] writes rows into a slice that the caller lends, numbers blocks from 0 in the order of their mallocs and
+//! A [`Recorder`] writes rows into a buffer, lent by the caller or its own, numbers blocks from 0 in the order of their mallocs and
 //! operators in the order of their begins. What it writes is what [`liveness`](super::liveness) and the passes read; they
 //! refuse rows that cannot follow each other, such as a second free.
 //!
@@ -17,7 +17,8 @@ use crate::error::{Buffer, RowFault};
 /// The number of a block that is not part of the plan.
 pub const OUTSIDE: u32 = u32::MAX;
 
-/// Writes what happens in an iteration as rows of a trace.
+/// Writes what happens in an iteration as rows of a trace, into a buffer: `&mut [Row]`, or an array that it owns, as
+/// [`sublet_core::Recorder<N>`](crate::Recorder) does.
 ///
 /// ```
 /// use sublet_core::Error;
@@ -37,8 +38,8 @@ pub const OUTSIDE: u32 = u32::MAX;
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Recorder<'a> {
-    rows: &'a mut [Row],
+pub struct Recorder<B> {
+    rows: B,
     len: usize,
     blocks: u32,
     ops: u32,
@@ -46,13 +47,30 @@ pub struct Recorder<'a> {
     interrupted: bool,
 }
 
-impl<'a> Recorder<'a> {
+impl<B> Recorder<B> {
     /// A recorder without rows, over a buffer for as many as it is long.
     #[must_use]
-    pub const fn new(rows: &'a mut [Row]) -> Self {
+    pub const fn new(rows: B) -> Self {
         Self { rows, len: 0, blocks: 0, ops: 0, op: Op::None, interrupted: false }
     }
+}
 
+impl<const N: usize> Recorder<[Row; N]> {
+    /// A recorder without rows that owns the memory for N of them; it may live in a `static`.
+    #[must_use]
+    pub const fn fixed() -> Self {
+        let row = Row { time_ns: 0, bytes: 0, block: 0, op: Op::None, event: Event::Malloc };
+        Self::new([row; N])
+    }
+}
+
+impl<const N: usize> Default for Recorder<[Row; N]> {
+    fn default() -> Self {
+        Self::fixed()
+    }
+}
+
+impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
     /// Records a malloc; the number of the new block, [`OUTSIDE`] while interrupted.
     ///
     /// # Errors
@@ -123,7 +141,7 @@ impl<'a> Recorder<'a> {
     /// The rows so far.
     #[must_use]
     pub fn rows(&self) -> &[Row] {
-        self.rows.get(..self.len).unwrap_or_default()
+        self.rows.as_ref().get(..self.len).unwrap_or_default()
     }
 
     /// How many block numbers the rows use.
@@ -136,12 +154,16 @@ impl<'a> Recorder<'a> {
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the buffer is not longer than the rows are now.
-    pub fn hand_over<'b>(&self, larger: &'b mut [Row]) -> Result<Recorder<'b>, Error> {
-        let got = larger.len();
-        let Some((front, _)) = larger.split_at_mut_checked(self.len).filter(|(_, back)| !back.is_empty()) else {
+    pub fn hand_over<C: AsMut<[Row]>>(&self, mut larger: C) -> Result<Recorder<C>, Error> {
+        let got = larger.as_mut().len();
+        let parts = larger.as_mut().split_at_mut_checked(self.len);
+        let Some((front, _)) = parts.filter(|(_, back)| !back.is_empty()) else {
             return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: self.len + 1, got });
         };
-        front.copy_from_slice(self.rows());
+        // Not copy_from_slice, which panics where the lengths differ.
+        for (to, from) in front.iter_mut().zip(self.rows()) {
+            *to = *from;
+        }
         let Self { len, blocks, ops, op, interrupted, .. } = *self;
         Ok(Recorder { rows: larger, len, blocks, ops, op, interrupted })
     }
@@ -160,8 +182,8 @@ impl<'a> Recorder<'a> {
         if self.rows().last().is_some_and(|last| row.time_ns < last.time_ns) {
             return Err(self.refuse(RowFault::TimeBackwards));
         }
-        let got = self.rows.len();
-        let Some(free) = self.rows.get_mut(self.len) else {
+        let got = self.rows.as_ref().len();
+        let Some(free) = self.rows.as_mut().get_mut(self.len) else {
             return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: self.len + 1, got });
         };
         *free = row;
@@ -209,6 +231,20 @@ mod tests {
             liveness::lifetimes(recorder.rows(), 2, Workspace::new(scratch.0, scratch.1), &mut blocks, &mut names);
         assert_eq!(found, Ok(2));
         assert_eq!(blocks, [Block::new(0, 3, 64), Block::new(2, 5, 32)]);
+    }
+
+    #[test]
+    fn a_recorder_may_own_its_rows() {
+        static EMPTY: crate::Recorder<2> = crate::Recorder::fixed();
+        assert_eq!((EMPTY.rows().len(), EMPTY.block_count()), (0, 0));
+        let mut recorder = crate::Recorder::<2>::default();
+        let a = recorder.malloc(1, 64).unwrap();
+        recorder.free(2, a).unwrap();
+        let full = Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: 3, got: 2 });
+        assert_eq!(recorder.malloc(3, 64), full);
+        let mut recorder = recorder.hand_over([Row::default(); 3]).unwrap();
+        assert_eq!(recorder.malloc(3, 64), Ok(1));
+        assert!(recorder.rows().iter().map(|r| r.event).eq([Event::Malloc, Event::Free, Event::Malloc]));
     }
 
     #[test]

@@ -37,7 +37,6 @@
 //! Cost: O(alive + changed) per touched section and node. Scratch: n²/64 words for who is alive where, and
 //! a trail of 128 n entries; a descent that needs a longer one is given up.
 
-mod heap;
 mod nogood;
 mod order;
 mod state;

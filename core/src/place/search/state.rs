@@ -1,6 +1,6 @@
 //! A node of the search tree: what is placed, what that leaves to the rest, and how to take it back.
 
-use super::heap::Heap;
+use crate::heap::Heap;
 use crate::table::{Table, at};
 use crate::{Workspace, WorkspaceLen, sort};
 

@@ -1,6 +1,8 @@
 //! Recomputation: values are freed and made again by the operators that made them.
 
 mod absence;
+pub mod chen;
+pub(super) mod mirror;
 #[cfg(test)]
 mod tests;
 mod walk;

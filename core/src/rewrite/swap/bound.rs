@@ -243,7 +243,9 @@ fn over_rows(rows: &[Row], load: &Table<'_, u64>, gaps: &Gaps<'_>, device: &Devi
         }
         bound = bound.max(loaded - movable);
     }
-    bound as u64
+    // Above 2⁵³ bytes a load may have been rounded up.
+    let most = if n > 0 { load[by_load[0]] } else { 0 };
+    (bound as u64).min(most)
 }
 
 #[cfg(test)]
@@ -277,6 +279,14 @@ mod tests {
         };
         assert_eq!(bound(&rows(Event::Read)), 16_000);
         assert_eq!(bound(&rows(Event::Write)), 8000);
+    }
+
+    #[test]
+    fn it_is_never_above_the_load() {
+        for bytes in [(1 << 53) - 1, (1 << 53) + 3, u64::MAX - 1] {
+            let rows = [Row { bytes, ..row(0, Event::Malloc, 0, 0) }];
+            assert!(bound(&rows) <= bytes && bound(&rows) >= bytes - (bytes >> 52), "{bytes}");
+        }
     }
 
     #[test]

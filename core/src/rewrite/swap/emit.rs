@@ -3,8 +3,8 @@
 //! The rows of the original stay, in their order; copies, frees and mallocs come at the boundaries. A block that is away
 //! at the start is not allocated there.
 
-use super::super::writer::Writer;
 use super::schedule::{Action, Schedule};
+use crate::rewrite::writer::Writer;
 use crate::table::{Table, at};
 use crate::trace::{Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};

@@ -1,0 +1,42 @@
+//! What Jin et al. 2018 (Layrub) promise: memory for activations and gradients that does not grow with depth.
+//!
+//! `cargo bench -p sublet-benches --bench layer` prints the table. The networks are deepened in the third stage, as theirs.
+
+use sublet_core::Workspace;
+use sublet_core::place::Solver;
+use sublet_core::rewrite::layer;
+use sublet_core::simulate::Device;
+use sublet_core::trace::{Recorded, Row};
+use sublet_models::{ResNet, Roofline, Setting, Stages};
+use sublet_tests::recording::prove;
+
+#[expect(clippy::cast_precision_loss, reason = "to be read")]
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn main() {
+    let device = Device::named("k40").expect("a preset");
+    println!("MiB of activations and gradients, ResNet at batch 32; time added by the copies\n");
+    println!("| depth | separate | intra | inter | hybrid | added |\n| - | - | - | - | - | - |");
+    for depth in [50, 101, 152, 302, 695, 1001, 1172, 1304, 1517] {
+        let setting = Setting { batch: 32, training: true, device: Roofline::GTX1080TI };
+        let network = ResNet { depth, stages: Stages::Third, ..ResNet::default() }.build(&setting).unwrap();
+        let trace = network.trace().unwrap();
+        let recorded = Recorded { rows: &trace.rows, operators: &trace.operators, blocks: trace.blocks };
+        let len = layer::workspace(trace.rows.len(), trace.blocks);
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        let mut rows = vec![Row::default(); layer::most_rows(&trace.rows)];
+        let scratch = Workspace::new(&mut words, &mut indices);
+        let (n, bytes) = layer::reuse(&recorded, &device, 1, scratch, &mut rows).unwrap_or_else(|e| panic!("{e}"));
+        let proved = prove(&recorded, &rows[..n], Solver::BestFit, &device, true).unwrap_or_else(|e| panic!("{e}"));
+        println!(
+            "| {depth} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} % |",
+            mib(bytes.separate),
+            mib(bytes.intra),
+            mib(bytes.inter),
+            mib(bytes.hybrid),
+            100.0 * proved.run.overhead()
+        );
+    }
+}

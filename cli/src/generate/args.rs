@@ -1,0 +1,187 @@
+//! What the command line says of a network.
+
+use clap::{Args, Subcommand, ValueEnum};
+use sublet_models::{Image, Roofline, Setting, Stages};
+
+use crate::size;
+
+const EXAMPLES: &str = "\
+NAME.csv gets the trace of one iteration, forward, backward and the update by SGD with momentum; NAME.ops.csv its
+operators. An operator takes the launch, and the longer of its arithmetic and its traffic, on a device whose numbers are
+those of a GTX 1080 Ti unless they are given.
+
+Examples:
+  sublet generate resnet --depth 1001 --batch 32 --output resnet1001.csv
+  sublet generate lstm --steps 2048 --batch 64 --output lstm2048.csv
+  sublet generate vgg --depth 16 --batch 1 --infer --output vgg16.csv";
+
+/// Which network, and where it is written.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, subcommand_required = true)]
+pub(crate) struct GenerateArgs {
+    #[command(subcommand)]
+    pub(super) model: Model,
+}
+
+/// The networks that can be generated.
+#[derive(Debug, Subcommand)]
+pub(super) enum Model {
+    /// A residual network (He et al. 2015)
+    Resnet(ResNetArgs),
+    /// A wide residual network for CIFAR (Zagoruyko and Komodakis 2016)
+    Wrn(WrnArgs),
+    /// Groups of convolutions of 3 × 3 (Simonyan and Zisserman 2014)
+    Vgg(VggArgs),
+    /// Layers of LSTM cells, unrolled, with a prediction at every step
+    Lstm(LstmArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ResNetArgs {
+    /// Layers with weights: 18, 34, or 3 n + 2
+    #[arg(long, value_name = "N")]
+    pub(super) depth: u32,
+    /// What it classifies
+    #[arg(long, value_enum, default_value = "imagenet")]
+    pub(super) image: ImageArg,
+    /// How the blocks are spread over the four stages
+    #[arg(long, value_enum, default_value = "published")]
+    pub(super) stages: StagesArg,
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WrnArgs {
+    /// Layers with weights: 6 n + 4
+    #[arg(long, value_name = "N")]
+    pub(super) depth: u32,
+    /// How many times as wide as the thinnest
+    #[arg(long, value_name = "K", default_value_t = 10)]
+    pub(super) width: u32,
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct VggArgs {
+    /// Layers with weights: 11, 13, 16 or 19
+    #[arg(long, value_name = "N")]
+    pub(super) depth: u32,
+    /// What it classifies
+    #[arg(long, value_enum, default_value = "imagenet")]
+    pub(super) image: ImageArg,
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct LstmArgs {
+    /// Layers, one above the other
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub(super) layers: u32,
+    /// Cells of a layer
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub(super) hidden: u32,
+    /// Steps of the sequence
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(super) steps: u32,
+    /// Numbers of an input at a step
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(super) inputs: u32,
+    /// What a prediction chooses from
+    #[arg(long, value_name = "N", default_value_t = 5000)]
+    pub(super) classes: u32,
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+}
+
+/// What every network is asked.
+#[derive(Debug, Args)]
+pub(super) struct CommonArgs {
+    /// Examples in an iteration
+    #[arg(long, value_name = "B")]
+    batch: u32,
+    /// The forward pass alone
+    #[arg(long)]
+    infer: bool,
+    /// The trace to write; its operators go to NAME.ops.csv beside it
+    #[arg(long, short, value_name = "NAME.csv")]
+    pub(super) output: String,
+    /// Writes the static graph in place of the trace: its operators to NAME.csv, its tensors to NAME.tensors.csv
+    #[arg(long)]
+    pub(super) graph: bool,
+    /// Floating-point operations per second that the device reaches
+    #[arg(long, value_name = "N", default_value_t = Roofline::GTX1080TI.flops_per_s, value_parser = positive)]
+    flops: f64,
+    /// Bytes per second to and from its memory
+    #[arg(long, value_name = "N", default_value_t = Roofline::GTX1080TI.bytes_per_s, value_parser = positive)]
+    bandwidth: f64,
+    /// What every operator takes beside, in ns
+    #[arg(long, value_name = "NS", default_value_t = Roofline::GTX1080TI.launch_ns)]
+    launch: u64,
+    /// The scratch of a convolution
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = size::parse)]
+    workspace: u64,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl CommonArgs {
+    pub(super) fn setting(&self) -> Setting {
+        let device = Roofline {
+            flops_per_s: self.flops,
+            bytes_per_s: self.bandwidth,
+            launch_ns: self.launch,
+            convolution_workspace: self.workspace,
+        };
+        Setting { batch: self.batch, training: !self.infer, device }
+    }
+}
+
+/// A number above 0.
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        _ => Err("expected a number above 0".into()),
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum ImageArg {
+    /// 224 × 224, 1000 classes
+    #[value(name = "imagenet")]
+    ImageNet,
+    /// 32 × 32, 10 classes
+    Cifar,
+}
+
+impl From<ImageArg> for Image {
+    fn from(arg: ImageArg) -> Self {
+        match arg {
+            ImageArg::ImageNet => Self::ImageNet,
+            ImageArg::Cifar => Self::Cifar,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum StagesArg {
+    /// As published for 50, 101, 152 and 200 layers, otherwise even
+    Published,
+    /// 3 : 4 : 6 : 3, as Chen et al. 2016 deepen every stage
+    Even,
+    /// 3, 4 and 3, and all others in the third, as Jin et al. 2018 (Layrub) do
+    Third,
+}
+
+impl From<StagesArg> for Stages {
+    fn from(arg: StagesArg) -> Self {
+        match arg {
+            StagesArg::Published => Self::Published,
+            StagesArg::Even => Self::Even,
+            StagesArg::Third => Self::Third,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! `sublet generate`: the trace of a network of any depth and batch size, for experiments.
+
+mod args;
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::Serialize;
+use sublet_core::place::interval::{self, Sweep};
+use sublet_core::trace::graph::Storage;
+use sublet_models::{Lstm, Network, ResNet, Vgg, WideResNet};
+
+pub(crate) use args::GenerateArgs;
+use args::{CommonArgs, Model};
+
+use crate::failure::Failure;
+use crate::output;
+use crate::problem::{Problem, Trace};
+use crate::scratch::Scratch;
+use crate::unit::Unit;
+
+/// What was generated. Sizes in bytes.
+#[derive(Debug, Serialize)]
+struct Outcome<'a> {
+    output: &'a str,
+    operators: usize,
+    rows: usize,
+    blocks: usize,
+    /// What is never freed: parameters, momentum, running statistics.
+    persistent: u64,
+    /// What the forward pass leaves for the backward pass.
+    kept: u64,
+    max_load: u64,
+    time_ns: u64,
+}
+
+/// Generates and writes.
+///
+/// # Errors
+/// No such network, or a file that cannot be written.
+pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
+    let (network, common) = match &args.model {
+        Model::Resnet(a) => {
+            let model = ResNet { depth: a.depth, image: a.image.into(), stages: a.stages.into() };
+            (model.build(&a.common.setting()), &a.common)
+        }
+        Model::Wrn(a) => (WideResNet { depth: a.depth, width: a.width }.build(&a.common.setting()), &a.common),
+        Model::Vgg(a) => (Vgg { depth: a.depth, image: a.image.into() }.build(&a.common.setting()), &a.common),
+        Model::Lstm(a) => {
+            let &args::LstmArgs { layers, hidden, steps, inputs, classes, ref common } = a;
+            (Lstm { layers, hidden, steps, inputs, classes }.build(&common.setting()), common)
+        }
+    };
+    write(&network.map_err(|e| Failure::Usage(e.to_string()))?, common)
+}
+
+fn write(network: &Network, args: &CommonArgs) -> Result<(), Failure> {
+    let file = &args.output;
+    let path = Path::new(file);
+    if file == "-" || path.extension().is_none_or(|e| e != "csv") || file.ends_with(".ops.csv") {
+        return Err(Failure::Usage(format!("{file}: expected NAME.csv, beside which NAME.ops.csv is written")));
+    }
+    let trace = network.trace().map_err(|e| Failure::Usage(e.to_string()))?;
+    let names: Vec<String> = (0..trace.blocks).map(|n| n.to_string()).collect();
+    let problem = Problem::of_trace(file, trace.rows, names).map_err(|e| Failure::Usage(e.message))?;
+    let beside = |extension| path.with_extension(extension).to_string_lossy().into_owned();
+    if args.graph {
+        output::write(file, |out| output::graph(&network.operators, out))?;
+        output::write(&beside("tensors.csv"), |out| output::tensors(&network.tensors, out))?;
+    } else {
+        output::write(file, |out| output::trace(&problem, out))?;
+        output::write(&beside("ops.csv"), |out| output::ops(&network.operators, out))?;
+    }
+
+    let mut scratch = Scratch::of(interval::workspace(problem.blocks.len()));
+    let max_load = Sweep::new(&problem.blocks, scratch.lend()).map_or(0, |sweep| sweep.max_load());
+    let rows = problem.trace.as_ref().map_or(&[][..], |Trace { rows, .. }| rows);
+    let persistent = network.tensors.iter().filter(|t| t.storage == Storage::Persistent);
+    let outcome = Outcome {
+        output: file,
+        operators: network.operators.len(),
+        rows: rows.len(),
+        blocks: problem.blocks.len(),
+        persistent: persistent.map(|t| t.bytes).sum(),
+        kept: network.kept_bytes(),
+        max_load,
+        time_ns: rows.last().map_or(0, |r| r.time_ns),
+    };
+    outcome.print(args.json).map_err(|e| Failure::printing(&e))
+}
+
+impl Outcome<'_> {
+    fn print(&self, json: bool) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if json {
+            serde_json::to_writer(&mut out, self)?;
+            return writeln!(out);
+        }
+        let unit = Unit::for_largest(self.max_load);
+        writeln!(out, "output      {}", self.output)?;
+        writeln!(out, "operators   {}, {} rows, {} blocks", self.operators, self.rows, self.blocks)?;
+        writeln!(out, "persistent  {}", unit.size(self.persistent))?;
+        writeln!(out, "kept        {}, from the forward to the backward pass", unit.size(self.kept))?;
+        writeln!(out, "max load    {} ({} bytes)", unit.size(self.max_load), self.max_load)?;
+        let (seconds, rest) = (self.time_ns / 1_000_000_000, self.time_ns / 1_000 % 1_000_000);
+        writeln!(out, "time        {seconds}.{rest:06} s")
+    }
+}

@@ -1,0 +1,153 @@
+//! Static graphs: operators in one file, tensors in `NAME.tensors.csv` beside it, made into a trace by reference counts.
+//!
+//! Operators, `op,name,inputs,outputs` and, where they are told, `phase,inplace,rerun,workspace,time_ns`: numbered from 0,
+//! in any order; inputs and outputs are names of tensors with spaces between them. Tensors, `tensor,bytes` and, where it
+//! is told, `storage`: `transient`, `iteration` or `persistent`. A block of the trace has its tensor's name, and
+//! `workspace K` is the scratch of operator K.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use sublet_core::Error;
+use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
+use sublet_core::trace::{Operator, Row};
+
+use super::{ops, table::Table, unreadable};
+use crate::failure::InputError;
+use crate::problem::{BadRow, Problem};
+use crate::scratch::Scratch;
+
+const COLUMNS: [&str; 9] = ["op", "name", "phase", "inputs", "outputs", "workspace", "time_ns", "inplace", "rerun"];
+
+/// The operators of a file.
+#[derive(Default)]
+struct Operators {
+    operands: Vec<[Vec<u32>; 2]>,
+    workspaces: Vec<u64>,
+    times: Vec<u64>,
+    names: Vec<String>,
+    may: Vec<Operator>,
+    lines: Vec<u64>,
+}
+
+/// Reads what follows the header of the operators.
+pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Problem, InputError> {
+    if let Some(unknown) = table.columns().iter().find(|c| !COLUMNS.contains(&c.as_str())) {
+        return Err(table.at_line(format!("unknown column \"{unknown}\"; expected {}", COLUMNS.join(", "))));
+    }
+    let columns = ops::Columns::of(&table)?;
+    let operands = [table.column("inputs")?, table.column("outputs")?];
+    let [workspace, time] = ["workspace", "time_ns"].map(|column| table.optional(column));
+    let (mut tensor_names, tensors) = tensors(file)?;
+    let indices: HashMap<&str, u32> = tensor_names.iter().map(String::as_str).zip(0..).collect();
+    let mut read = Operators::default();
+    while table.advance()? {
+        let (name, may) = columns.read(&table, read.names.len())?;
+        let list = |column: usize| {
+            let text = str::from_utf8(table.bytes(column)).map_err(|_| table.fault(column, "names in UTF-8"))?;
+            let index = |name| {
+                let unknown = || table.at_cell(column, format!("there is no tensor {name}"));
+                indices.get(name).copied().ok_or_else(unknown)
+            };
+            text.split_ascii_whitespace().map(index).collect::<Result<Vec<u32>, InputError>>()
+        };
+        let number = |column: Option<usize>, what| match column {
+            Some(column) => table.optional_number(column, what).map(Option::unwrap_or_default),
+            None => Ok(0),
+        };
+        read.operands.push([list(operands[0])?, list(operands[1])?]);
+        read.workspaces.push(number(workspace, "bytes")?);
+        read.times.push(number(time, "ns")?);
+        read.names.push(name);
+        read.may.push(may);
+        read.lines.push(table.line());
+    }
+    if read.names.is_empty() {
+        return Err(table.at_line("expected a row, found only the header"));
+    }
+    let rows = rows(&tensors, &read).map_err(|e| explain(file, &e, &tensor_names, &read.lines))?;
+    let scratch = (0..).zip(&read.workspaces).filter(|(_, bytes)| **bytes > 0);
+    tensor_names.extend(scratch.map(|(op, _): (u64, _)| format!("workspace {op}")));
+    let bad = |BadRow { message, .. }| InputError::file(file, message);
+    let mut problem = Problem::of_trace(file, rows, tensor_names).map_err(bad)?;
+    if let Some(trace) = &mut problem.trace {
+        (trace.op_names, trace.operators) = (read.names, read.may);
+    }
+    Ok(problem)
+}
+
+/// The names and the tensors of `NAME.tensors.csv` beside `NAME.csv`.
+fn tensors(graph: &str) -> Result<(Vec<String>, Vec<Tensor>), InputError> {
+    let path = Path::new(graph).with_extension("tensors.csv");
+    let file = match path.to_str() {
+        Some(file) if graph != "-" => file,
+        _ => return Err(InputError::file(graph, "the tensors of a graph lie in NAME.tensors.csv beside NAME.csv")),
+    };
+    let opened = File::open(&path).map_err(|e| unreadable(file, &e))?;
+    let mut table = Table::open(file, BufReader::new(opened))?;
+    let (name, bytes, storage) = (table.column("tensor")?, table.column("bytes")?, table.optional("storage"));
+    let (mut names, mut tensors) = (Vec::new(), Vec::new());
+    let mut lines: HashMap<String, u64> = HashMap::new();
+    while table.advance()? {
+        let called = table.name(name)?.to_owned();
+        if called.contains(char::is_whitespace) {
+            return Err(table.fault(name, "a name without spaces"));
+        }
+        if let Some(line) = lines.insert(called.clone(), table.line()) {
+            return Err(table.at_cell(name, format!("tensor {called} is there already, in line {line}")));
+        }
+        let size = table.number(bytes, "bytes")?;
+        if size == 0 {
+            return Err(table.fault(bytes, "a size of at least one byte"));
+        }
+        let storage = match storage.map(|column| (column, table.bytes(column).trim_ascii())) {
+            None | Some((_, b"transient")) => Storage::Transient,
+            Some((_, b"iteration")) => Storage::Iteration,
+            Some((_, b"persistent")) => Storage::Persistent,
+            Some((column, _)) => return Err(table.fault(column, "transient, iteration or persistent")),
+        };
+        names.push(called);
+        tensors.push(Tensor { bytes: size, storage });
+    }
+    Ok((names, tensors))
+}
+
+fn rows(tensors: &[Tensor], read: &Operators) -> Result<Vec<Row>, Error> {
+    let times = read.workspaces.iter().zip(&read.times);
+    let nodes = read.operands.iter().zip(times).map(|([inputs, outputs], (&workspace, &time_ns))| Node {
+        inputs,
+        outputs,
+        workspace,
+        time_ns,
+    });
+    let nodes: Vec<Node<'_>> = nodes.collect();
+    let graph = Graph { tensors, nodes: &nodes };
+    let mut scratch = Scratch::of(graph::workspace(tensors.len(), nodes.len(), graph.operands()));
+    let mut rows = vec![Row::default(); graph.most_rows()];
+    let n = graph::rows(&graph, scratch.lend(), &mut rows)?;
+    rows.truncate(n);
+    Ok(rows)
+}
+
+/// What is wrong, with names and lines.
+fn explain(file: &str, error: &Error, tensors: &[String], lines: &[u64]) -> InputError {
+    let line = |op: u32| lines.get(op as usize).copied().unwrap_or_default();
+    match *error {
+        Error::TwoWriters { tensor, first, second } => {
+            let name = tensors.get(tensor as usize).map_or("?", String::as_str);
+            let message = if first == second {
+                format!("op {second} writes {name} twice")
+            } else {
+                format!("op {second} writes {name}, which op {first} has written and this one does not read")
+            };
+            InputError::line(file, line(second), message)
+        }
+        Error::Cycle { node } => {
+            let message = format!("op {node} needs, through others, what it writes itself");
+            InputError::line(file, line(node), message)
+        }
+        ref other => InputError::file(file, other.to_string()),
+    }
+}

@@ -1,0 +1,149 @@
+//! Static graphs in, generated networks out.
+
+mod support;
+
+use support::{Folder, sublet};
+
+const OPERATORS: &str = "\
+op,name,inputs,outputs,workspace,time_ns,inplace
+0,convolution,image weights,maps,4096,900,0
+1,relu,maps,active,,100,1
+2,sum,active maps,scores,,50,0
+";
+const TENSORS: &str = "\
+tensor,bytes,storage
+image,3072,transient
+weights,864,persistent
+maps,32768,transient
+active,32768,transient
+scores,4,iteration
+";
+
+#[test]
+fn the_page_about_graphs_has_this_one() {
+    let page = include_str!("../../docs/graphs.md");
+    for file in [OPERATORS, TENSORS] {
+        let lines = format!("    {}", file.trim_end().replace('\n', "\n    "));
+        assert!(page.contains(&lines), "{lines}");
+    }
+}
+
+fn graph(operators: &str, tensors: &str) -> (Folder, String) {
+    let folder = Folder::new();
+    folder.file("net.tensors.csv", tensors);
+    let file = folder.file("net.csv", operators);
+    (folder, file)
+}
+
+#[test]
+fn a_graph_is_a_trace_to_every_command() {
+    let (folder, file) = graph(OPERATORS, TENSORS);
+    let trace = sublet(&["convert", &file, "-", "--to", "trace"]);
+    assert_eq!(
+        trace.out,
+        "time_ns,event,block,bytes,op\n\
+         0,malloc,weights,864,\n\
+         0,malloc,image,3072,\n\
+         0,write,image,,\n\
+         0,malloc,maps,32768,0\n\
+         0,read,image,,0\n\
+         0,read,weights,,0\n\
+         0,malloc,workspace 0,4096,0\n\
+         900,write,workspace 0,,0\n\
+         900,free,workspace 0,,0\n\
+         900,write,maps,,0\n\
+         900,free,image,,\n\
+         900,malloc,active,32768,1\n\
+         900,read,maps,,1\n\
+         1000,write,active,,1\n\
+         1000,malloc,scores,4,2\n\
+         1000,read,active,,2\n\
+         1000,read,maps,,2\n\
+         1050,write,scores,,2\n\
+         1050,free,active,,\n\
+         1050,free,maps,,\n\
+         1050,free,scores,,\n"
+    );
+    let plan = folder.path("plan.csv");
+    assert_eq!(sublet(&["plan", &file, "--output", &plan, "--json"]).json()["max_load"], 864 + 2 * 32_768 + 4);
+    assert_eq!(sublet(&["verify", &file, &plan, "--json"]).json()["verified"], true);
+    assert_eq!(sublet(&["stats", &file]).status, 0);
+    assert_eq!(sublet(&["compare", &file]).status, 0);
+    assert_eq!(sublet(&["fit", &file, "--limit", "1MiB", "--json"]).json()["original_peak"], 864 + 2 * 32_768 + 4);
+}
+
+#[test]
+fn what_is_wrong_with_a_graph_is_named() {
+    let wrong = |from: &str, to: &str| {
+        let (_folder, file) = graph(&OPERATORS.replace(from, to), TENSORS);
+        let ran = sublet(&["plan", &file]);
+        assert_eq!(ran.status, 2, "{}", ran.err);
+        ran.err
+    };
+    for (from, to, message) in [
+        ("image weights", "image wights", "net.csv:2:15: there is no tensor wights"),
+        ("maps,active,,100", "maps,maps2,,100", "net.csv:3:13: there is no tensor maps2"),
+        (
+            "maps,active,,100",
+            "image,maps,,100",
+            "net.csv:3: op 1 writes maps, which op 0 has written and this one does not read",
+        ),
+        ("maps,active,,100", "maps,active active,,100", "net.csv:3: op 1 writes active twice"),
+        ("image weights", "image scores", "net.csv:2: op 0 needs, through others, what it writes itself"),
+        ("1,relu", "7,relu", "expected the op 1: they are numbered from 0"),
+        ("900,0", "900,yes", "expected 0 or 1"),
+        ("inplace", "in_place", "unknown column \"in_place\""),
+    ] {
+        let err = wrong(from, to);
+        assert!(err.contains(message), "{err}");
+    }
+    for (from, to, message) in [
+        ("32768", "0", "net.tensors.csv:4:6: expected a size of at least one byte"),
+        ("active", "maps", "net.tensors.csv:5:1: tensor maps is there already, in line 4"),
+        ("active", "the active", "expected a name without spaces"),
+        ("persistent", "forever", "expected transient, iteration or persistent"),
+    ] {
+        let (_folder, file) = graph(OPERATORS, &TENSORS.replacen(from, to, 1));
+        let err = sublet(&["plan", &file]).err;
+        assert!(err.contains(message), "{err}");
+    }
+    let folder = Folder::new();
+    let alone = folder.file("alone.csv", OPERATORS);
+    assert!(sublet(&["plan", &alone]).err.contains("alone.tensors.csv"));
+}
+
+#[test]
+fn a_generated_network_is_a_trace_a_graph_and_the_same_every_time() {
+    let folder = Folder::new();
+    let [trace, again, graph] = ["trace.csv", "again.csv", "graph.csv"].map(|name| folder.path(name));
+    let vgg = ["generate", "vgg", "--depth", "11", "--image", "cifar", "--batch", "4", "--output"];
+    let told = sublet(&[&vgg[..], &[&trace, "--json"]].concat()).json();
+    sublet(&[&vgg[..], &[&again]].concat());
+    assert!(folder.read("trace.csv") == folder.read("again.csv"));
+    assert!(folder.read("trace.ops.csv") == folder.read("again.ops.csv"));
+    sublet(&[&vgg[..], &[&graph, "--graph"]].concat());
+    let [of_trace, of_graph] = [&trace, &graph].map(|file| sublet(&["plan", file, "--json"]).json());
+    assert_eq!(of_trace["max_load"], told["max_load"]);
+    for key in ["blocks", "max_load", "peak"] {
+        assert_eq!(of_trace[key], of_graph[key], "{key}");
+    }
+}
+
+#[test]
+fn the_networks_that_there_are_are_named() {
+    let folder = Folder::new();
+    let file = folder.path("net.csv");
+    let refused = |arguments: &[&str]| {
+        let ran = sublet(&[&["generate"], arguments, &["--batch", "1", "--output", &file]].concat());
+        assert_eq!(ran.status, 2);
+        ran.err
+    };
+    assert!(refused(&["resnet", "--depth", "1000"]).contains("3 n + 2 from 14 on, such as 998"));
+    assert!(refused(&["wrn", "--depth", "30"]).contains("6 n + 4 from 10 on, such as 28"));
+    assert!(refused(&["vgg", "--depth", "12"]).contains("there are 11, 13, 16 and 19"));
+    assert!(refused(&["lstm", "--steps", "0"]).contains("the number of steps is 0"));
+    assert!(refused(&["lstm", "--flops", "0"]).contains("expected a number above 0"));
+    let standard = sublet(&["generate", "vgg", "--depth", "11", "--batch", "1", "--output", "-"]);
+    assert!(standard.err.contains("expected NAME.csv"));
+    assert!(folder.names().is_empty());
+}

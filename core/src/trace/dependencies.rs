@@ -1,0 +1,230 @@
+//! What of a graph has to run before what, and an order in which it can.
+//!
+//! An operator runs after those whose results it reads. Where a tensor is updated (read and written by one operator, as
+//! an optimizer does, or written while it is persistent), the order of the list decides: the update comes after every
+//! access listed before it, and before every access listed after it. The one operator that writes a transient tensor
+//! without reading it produces it, and comes before all others, wherever it is listed.
+//!
+//! 1. The accesses are gathered by tensor, in the order of the list.
+//! 2. Each gives at most two edges: from the last update, or from the accesses since then.
+//! 3. Kahn's algorithm (1962) takes the operator that is listed first among those that are ready, so that a list that
+//!    is in topological order keeps it.
+//!
+//! O(operands + operators · log operators); scratch linear in tensors, operators and operands.
+
+use super::graph::{Graph, Storage};
+use crate::heap::Heap;
+use crate::table::{Table, count};
+use crate::{Error, Workspace, WorkspaceLen, block};
+
+const READ: u32 = 1;
+const WRITE: u32 = 2;
+
+/// Length of the workspace that [`Dependencies::new`] needs.
+pub(crate) const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
+    WorkspaceLen { words: nodes, indices: 2 * tensors + 7 * nodes + 4 * operands }
+}
+
+/// The edges of a graph, and its nodes in topological order.
+pub(crate) struct Dependencies<'a> {
+    /// Where the accesses of each tensor begin, and how many there are.
+    first: Table<'a, u32>,
+    len: Table<'a, u32>,
+    /// Node and how, by tensor, in the order of the list.
+    accesses: Table<'a, [u32; 2]>,
+    /// Where the successors of each node begin in `to`; one more at the end.
+    begin: Table<'a, u32>,
+    to: Table<'a, u32>,
+    order: Table<'a, u32>,
+}
+
+impl<'a> Dependencies<'a> {
+    /// Refuses operands that are no tensor, second producers and cycles.
+    pub(crate) fn new(graph: &Graph<'_>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
+        let (tensors, nodes, operands) = (graph.tensors.len(), graph.nodes.len(), graph.operands());
+        for n in [tensors, nodes, operands] {
+            block::check_count(n)?;
+        }
+        let mut new = Self {
+            first: scratch.indices(tensors),
+            len: scratch.indices(tensors),
+            accesses: scratch.index_records(operands),
+            // Two more than nodes, and none for none.
+            begin: scratch.indices(3 * nodes),
+            to: scratch.indices(2 * operands),
+            order: scratch.indices(nodes),
+        };
+        new.gather(graph)?;
+        new.connect(graph);
+        new.sort(count(graph.nodes), scratch)?;
+        Ok(new)
+    }
+
+    /// The nodes in topological order.
+    pub(crate) fn order(&self) -> &[u32] {
+        self.order.first(u32::MAX)
+    }
+
+    /// The nodes that have to wait for this one, some of them twice.
+    pub(crate) fn successors(&self, node: u32) -> &[u32] {
+        let (begin, end) = (self.begin[node], self.begin[node + 1]);
+        let to = self.to.first(end);
+        to.get(usize::try_from(begin).unwrap_or(usize::MAX)..).unwrap_or_default()
+    }
+
+    /// How many nodes read or write a tensor.
+    pub(crate) fn users(&self, tensor: u32) -> u32 {
+        self.len[tensor]
+    }
+
+    /// The nodes that read or write a tensor, in the order of the list.
+    pub(crate) fn users_of(&self, tensor: u32) -> impl Iterator<Item = u32> {
+        self.entries(tensor).map(|i| self.accesses[i][0])
+    }
+
+    /// The node that writes a tensor of an iteration without reading it.
+    pub(crate) fn producer(&self, tensor: u32) -> Option<u32> {
+        self.entries(tensor).find(|&i| self.accesses[i][1] == WRITE).map(|i| self.accesses[i][0])
+    }
+
+    fn entries(&self, tensor: u32) -> core::ops::Range<u32> {
+        self.first[tensor]..self.first[tensor] + self.len[tensor]
+    }
+
+    /// The accesses by tensor.
+    fn gather(&mut self, graph: &Graph<'_>) -> Result<(), Error> {
+        for (node, n) in (0..).zip(graph.nodes) {
+            for &tensor in n.inputs.iter().chain(n.outputs) {
+                if tensor >= count(graph.tensors) {
+                    return Err(Error::UnknownTensor { node, tensor });
+                }
+                self.len[tensor] += 1;
+            }
+        }
+        let mut sum = 0;
+        for tensor in 0..count(graph.tensors) {
+            self.first[tensor] = sum;
+            sum += core::mem::take(&mut self.len[tensor]);
+        }
+        for (node, n) in (0..).zip(graph.nodes) {
+            let operands = n.inputs.iter().map(|t| (t, READ)).chain(n.outputs.iter().map(|t| (t, WRITE)));
+            for (&tensor, how) in operands {
+                let end = self.first[tensor] + self.len[tensor];
+                if self.len[tensor] > 0 && self.accesses[end - 1][0] == node {
+                    if how == WRITE && self.accesses[end - 1][1] & WRITE > 0 {
+                        return Err(Error::TwoWriters { tensor, first: node, second: node });
+                    }
+                    self.accesses[end - 1][1] |= how;
+                } else {
+                    self.accesses[end] = [node, how];
+                    self.len[tensor] += 1;
+                }
+            }
+        }
+        for (tensor, t) in (0..).zip(graph.tensors) {
+            // What is persistent was there before: whoever writes it updates it.
+            let persistent = t.storage == Storage::Persistent;
+            let mut producer = None;
+            for i in self.entries(tensor) {
+                let [second, how] = self.accesses[i];
+                match producer {
+                    _ if how != WRITE => {}
+                    _ if persistent => self.accesses[i][1] |= READ,
+                    None => producer = Some(second),
+                    Some(first) => return Err(Error::TwoWriters { tensor, first, second }),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The edges by their first node.
+    fn connect(&mut self, graph: &Graph<'_>) {
+        // Counted two places on, so that after the sums each node's place is one on, and moves to its own as it fills.
+        for tensor in 0..count(graph.tensors) {
+            each_edge(&self.accesses, self.entries(tensor), |from, _| self.begin[from + 2] += 1);
+        }
+        for node in 2..count(graph.nodes) + 2 {
+            self.begin[node] += self.begin[node - 1];
+        }
+        for tensor in 0..count(graph.tensors) {
+            each_edge(&self.accesses, self.entries(tensor), |from, to| {
+                self.to[self.begin[from + 1]] = to;
+                self.begin[from + 1] += 1;
+            });
+        }
+    }
+
+    /// Kahn's algorithm.
+    fn sort(&mut self, nodes: u32, scratch: &mut Workspace<'a>) -> Result<(), Error> {
+        let n = self.order.len();
+        let mut heap = Heap::new(n, scratch);
+        let (mut waiting, mut before) = (scratch.indices(n), scratch.indices(n));
+        for node in 0..nodes {
+            for &next in self.successors(node) {
+                waiting[next] += 1;
+            }
+        }
+        for node in 0..nodes {
+            if waiting[node] == 0 {
+                heap.push(node.into(), node);
+            }
+        }
+        let mut sorted = 0;
+        while let Some((_, node)) = heap.pop() {
+            self.order[sorted] = node;
+            sorted += 1;
+            for &next in self.successors(node) {
+                waiting[next] -= 1;
+                if waiting[next] == 0 {
+                    heap.push(next.into(), next);
+                }
+            }
+        }
+        if sorted == nodes {
+            return Ok(());
+        }
+        // Every node that still waits has one before it that waits: going back as often as there are nodes ends on a
+        // cycle, of which the node that is listed first is told.
+        for node in (0..nodes).filter(|&n| waiting[n] > 0) {
+            for &next in self.successors(node) {
+                before[next] = node;
+            }
+        }
+        let mut on_cycle = (0..nodes).find(|&n| waiting[n] > 0).unwrap_or_default();
+        for _ in 0..nodes {
+            on_cycle = before[on_cycle];
+        }
+        let mut least = on_cycle;
+        let mut node = before[on_cycle];
+        while node != on_cycle {
+            least = least.min(node);
+            node = before[node];
+        }
+        Err(Error::Cycle { node: least })
+    }
+}
+
+/// The edges that the accesses of one tensor give.
+fn each_edge(accesses: &Table<'_, [u32; 2]>, entries: core::ops::Range<u32>, mut edge: impl FnMut(u32, u32)) {
+    let producer = entries.clone().find(|&i| accesses[i][1] == WRITE);
+    let mut last = producer.map(|i| accesses[i][0]);
+    let mut since = entries.start;
+    for i in entries.clone().filter(|&i| Some(i) != producer) {
+        let [node, how] = accesses[i];
+        let mut readers = 0;
+        if how & WRITE > 0 {
+            for reader in (since..i).filter(|&r| Some(r) != producer) {
+                edge(accesses[reader][0], node);
+                readers += 1;
+            }
+        }
+        if let Some(last) = last.filter(|_| readers == 0) {
+            edge(last, node);
+        }
+        if how & WRITE > 0 {
+            last = Some(node);
+            since = i + 1;
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! A static graph to the rows of a trace, for frameworks that know their operators before they run and record nothing,
+//! such as Caffe or `TFLite` Micro.
+//!
+//! A tensor is allocated when the operator that produces it begins, and freed when the last operator that reads it is
+//! done: reference counts in topological order, as in `MXNet`'s note on memory.
+//!
+//! 1. The operators are put in topological order; a list that is in one keeps it, and operators keep their numbers.
+//! 2. At time 0 stand what is persistent, and then what no operator produces, which is given and written.
+//! 3. Each operator allocates what it produces, reads its inputs, allocates its workspace; its time passes; it writes
+//!    and frees the workspace and writes its outputs. Then what nobody needs any more is freed, in the order of its
+//!    operands.
+//! 4. At the end what stays for the iteration is freed, in the order of the tensors.
+//!
+//! An operator that reads and writes the same tensor updates it in place, and no row allocates. An operator that may
+//! work in place, but need not, has two tensors; whether they share memory is for a later pass to say.
+//!
+//! O(operands + operators · log operators), scratch linear in tensors, operators and operands.
+
+use super::dependencies::{self, Dependencies};
+use super::{Event, Op, Row};
+use crate::error::{Buffer, RowFault};
+use crate::table::{Table, at, count};
+use crate::{Error, Workspace, WorkspaceLen};
+
+/// What an iteration computes: operators that read and write tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Graph<'a> {
+    /// The tensors; operators call them by their index.
+    pub tensors: &'a [Tensor],
+    /// The operators, by their numbers.
+    pub nodes: &'a [Node<'a>],
+}
+
+/// One value, which takes one block of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Tensor {
+    /// Size in bytes; at least 1.
+    pub bytes: u64,
+    /// How long its memory is needed.
+    pub storage: Storage,
+}
+
+/// How long the memory of a tensor is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Storage {
+    /// From the operator that produces it to its last reader; from the beginning if no operator produces it.
+    #[default]
+    Transient,
+    /// From the operator that produces it, or the beginning, to the end of the iteration: inputs and results.
+    Iteration,
+    /// Always: parameters and their state, whose values pass from one iteration to the next.
+    Persistent,
+}
+
+/// One operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Node<'a> {
+    /// The tensors that it reads; one that is named twice is read once.
+    pub inputs: &'a [u32],
+    /// The tensors that it writes, each once.
+    pub outputs: &'a [u32],
+    /// Bytes that it needs while it runs, and nobody afterwards; 0 is none.
+    pub workspace: u64,
+    /// How long it takes, in ns.
+    pub time_ns: u64,
+}
+
+impl Graph<'_> {
+    /// How many inputs and outputs all operators have together.
+    #[must_use]
+    pub fn operands(&self) -> usize {
+        self.nodes.iter().map(|n| n.inputs.len() + n.outputs.len()).sum()
+    }
+
+    /// Number of blocks of the trace: the tensors, by their indices, and then a block for the workspace of each
+    /// operator that has one, in the order of the operators.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.tensors.len() + self.nodes.iter().filter(|n| n.workspace > 0).count()
+    }
+
+    /// No trace of the graph has more rows: what [`rows`] wants to be lent.
+    #[must_use]
+    pub fn most_rows(&self) -> usize {
+        3 * self.tensors.len() + 3 * self.nodes.len() + self.operands()
+    }
+}
+
+/// Length of the workspace that [`rows`] needs.
+#[must_use]
+pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
+    dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: 0, indices: 2 * tensors + nodes })
+}
+
+/// Writes the trace of a graph; returns how many rows it has. `Op::First(k)` is the operator of index `k`.
+///
+/// # Errors
+/// [`Error::UnknownTensor`] for an operand that is none, [`Error::TwoWriters`] for a tensor that two operators produce,
+/// [`Error::Cycle`], [`Error::ZeroSize`] for a tensor that is used and has no bytes; [`Error::TooManyBlocks`] and
+/// [`Error::Row`] for more than can be counted; [`Error::BufferTooSmall`] if the rows are fewer than
+/// [`Graph::most_rows`] or the workspace is too short.
+///
+/// ```
+/// use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
+/// use sublet_core::trace::{Event, liveness};
+/// use sublet_core::{Block, Workspace};
+///
+/// // image ──► convolution ──► relu ──► scores
+/// let weights = Tensor { bytes: 864, storage: Storage::Persistent };
+/// let tensor = |bytes| Tensor { bytes, storage: Storage::Transient };
+/// let tensors = [tensor(3072), weights, tensor(32_768), tensor(32_768)];
+/// let convolution = Node { inputs: &[0, 1], outputs: &[2], workspace: 4096, time_ns: 900 };
+/// let relu = Node { inputs: &[2], outputs: &[3], ..Node::default() };
+/// let graph = Graph { tensors: &tensors, nodes: &[convolution, relu] };
+///
+/// let len = graph::workspace(4, 2, graph.operands());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut rows = vec![Default::default(); graph.most_rows()];
+/// let n = graph::rows(&graph, Workspace::new(&mut words, &mut indices), &mut rows)?;
+/// let frees: Vec<u32> = rows[..n].iter().filter(|r| r.event == Event::Free).map(|r| r.block).collect();
+/// assert_eq!(frees, [4, 0, 2, 3]); // the workspace is block 4
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn rows(graph: &Graph<'_>, mut scratch: Workspace<'_>, rows: &mut [Row]) -> Result<usize, Error> {
+    let (tensors, nodes) = (graph.tensors.len(), graph.nodes.len());
+    scratch.check(workspace(tensors, nodes, graph.operands()))?;
+    let needed = graph.most_rows();
+    if rows.len() < needed {
+        return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed, got: rows.len() });
+    }
+    if u32::try_from(needed).is_err() {
+        return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
+    }
+    let dependencies = Dependencies::new(graph, &mut scratch)?;
+    let mut writer = Writer {
+        graph,
+        rows: Table::new(rows),
+        len: 0,
+        time_ns: 0,
+        users: scratch.indices(tensors),
+        seen: scratch.indices(tensors),
+    };
+    let mut workspaces = scratch.indices(nodes);
+    let mut blocks = count(graph.tensors);
+    for (node, n) in (0..).zip(graph.nodes) {
+        workspaces[node] = blocks;
+        blocks += u32::from(n.workspace > 0);
+    }
+    writer.given(&dependencies)?;
+    for &node in dependencies.order() {
+        writer.run(node, workspaces[node], &dependencies);
+    }
+    for (tensor, t) in (0..).zip(graph.tensors) {
+        if t.storage == Storage::Iteration && dependencies.users(tensor) > 0 {
+            writer.push(Event::Free, tensor, Op::None);
+        }
+    }
+    Ok(usize::try_from(writer.len).unwrap_or_default())
+}
+
+/// The trace so far.
+struct Writer<'a, 'g> {
+    graph: &'g Graph<'g>,
+    rows: Table<'a, Row>,
+    len: u32,
+    time_ns: u64,
+    /// Per tensor: the operators that use it and have not run.
+    users: Table<'a, u32>,
+    /// Per tensor: 1 + the operator that used it last.
+    seen: Table<'a, u32>,
+}
+
+impl Writer<'_, '_> {
+    /// What is there before the first operator: persistent tensors, which have to be there before anything is written, so
+    /// that their values are those of the iteration before; then what the iteration is given.
+    fn given(&mut self, dependencies: &Dependencies<'_>) -> Result<(), Error> {
+        for (tensor, t) in (0..).zip(self.graph.tensors) {
+            self.users[tensor] = dependencies.users(tensor);
+            let persistent = t.storage == Storage::Persistent;
+            if t.bytes == 0 && (persistent || self.users[tensor] > 0) {
+                return Err(Error::ZeroSize { block: tensor });
+            }
+            if persistent {
+                self.malloc(tensor, t.bytes, Op::None);
+            }
+        }
+        for (tensor, t) in (0..).zip(self.graph.tensors) {
+            let used = t.storage != Storage::Persistent && self.users[tensor] > 0;
+            if used && dependencies.producer(tensor).is_none() {
+                self.malloc(tensor, t.bytes, Op::None);
+                self.push(Event::Write, tensor, Op::None);
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of one operator.
+    fn run(&mut self, node: u32, workspace: u32, dependencies: &Dependencies<'_>) {
+        let (n, op) = (at(self.graph.nodes, node), Op::First(node));
+        for &tensor in n.outputs {
+            if dependencies.producer(tensor) == Some(node) {
+                self.malloc(tensor, at(self.graph.tensors, tensor).bytes, op);
+            }
+        }
+        for &tensor in n.inputs {
+            if self.seen[tensor] != node + 1 {
+                self.push(Event::Read, tensor, op);
+                self.seen[tensor] = node + 1;
+                self.users[tensor] -= 1;
+            }
+        }
+        if n.workspace > 0 {
+            self.malloc(workspace, n.workspace, op);
+        }
+        self.time_ns = self.time_ns.saturating_add(n.time_ns);
+        if n.workspace > 0 {
+            self.push(Event::Write, workspace, op);
+            self.push(Event::Free, workspace, op);
+        }
+        for &tensor in n.outputs {
+            self.push(Event::Write, tensor, op);
+            if self.seen[tensor] != node + 1 {
+                self.seen[tensor] = node + 1;
+                self.users[tensor] -= 1;
+            }
+        }
+        for &tensor in n.inputs.iter().chain(n.outputs) {
+            let done = self.users[tensor] == 0 && self.seen[tensor] == node + 1;
+            if done && at(self.graph.tensors, tensor).storage == Storage::Transient {
+                self.push(Event::Free, tensor, Op::None);
+                // An operand that is named twice is freed once.
+                self.seen[tensor] = 0;
+            }
+        }
+    }
+
+    fn malloc(&mut self, block: u32, bytes: u64, op: Op) {
+        self.push(Event::Malloc, block, op);
+        self.rows[self.len - 1].bytes = bytes;
+    }
+
+    fn push(&mut self, event: Event, block: u32, op: Op) {
+        self.rows[self.len] = Row { time_ns: self.time_ns, bytes: 0, block, op, event };
+        self.len += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Block;
+    use crate::trace::liveness::{self, Stay};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::vec::Vec;
+
+    /// Operators that own their operands.
+    type List = Vec<(Vec<u32>, Vec<u32>, u64)>;
+
+    fn trace(tensors: &[Tensor], list: &List) -> Result<Vec<Row>, Error> {
+        let nodes: Vec<Node<'_>> =
+            list.iter().map(|(inputs, outputs, w)| Node { inputs, outputs, workspace: *w, time_ns: 3 }).collect();
+        let graph = Graph { tensors, nodes: &nodes };
+        let len = workspace(tensors.len(), nodes.len(), graph.operands());
+        let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+        let mut to = vec![Row::default(); graph.most_rows()];
+        let n = rows(&graph, Workspace::new(&mut words, &mut indices), &mut to)?;
+        to.truncate(n);
+        Ok(to)
+    }
+
+    fn transient(n: usize) -> Vec<Tensor> {
+        vec![Tensor { bytes: 8, storage: Storage::Transient }; n]
+    }
+
+    /// The operators in the order in which they run.
+    fn order(rows: &[Row]) -> Vec<u32> {
+        let mut order = Vec::new();
+        for r in rows {
+            if let Op::First(k) = r.op
+                && order.last() != Some(&k)
+            {
+                order.push(k);
+            }
+        }
+        order
+    }
+
+    #[test]
+    fn rows_stand_as_recorders_write_them() {
+        let tensors = [
+            Tensor { bytes: 10, storage: Storage::Transient },
+            Tensor { bytes: 20, storage: Storage::Persistent },
+            Tensor { bytes: 30, storage: Storage::Iteration },
+        ];
+        let found = trace(&tensors, &vec![(vec![0, 1], vec![2], 40), (vec![2, 1], vec![1], 0)]).unwrap();
+        let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op, event };
+        let (first, second) = (Op::First(0), Op::First(1));
+        let expected = [
+            row(0, Event::Malloc, 1, 20, Op::None),
+            row(0, Event::Malloc, 0, 10, Op::None),
+            row(0, Event::Write, 0, 0, Op::None),
+            row(0, Event::Malloc, 2, 30, first),
+            row(0, Event::Read, 0, 0, first),
+            row(0, Event::Read, 1, 0, first),
+            row(0, Event::Malloc, 3, 40, first),
+            row(3, Event::Write, 3, 0, first),
+            row(3, Event::Free, 3, 0, first),
+            row(3, Event::Write, 2, 0, first),
+            row(3, Event::Free, 0, 0, Op::None),
+            row(3, Event::Read, 2, 0, second),
+            row(3, Event::Read, 1, 0, second),
+            row(6, Event::Write, 1, 0, second),
+            row(6, Event::Free, 2, 0, Op::None),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_list_is_sorted_and_updates_keep_their_place() {
+        // Listed backwards; 1 is updated in place between its two readers.
+        let list = vec![(vec![1], vec![2], 0), (vec![1], vec![1], 0), (vec![1], vec![3], 0), (vec![0], vec![1], 0)];
+        assert_eq!(order(&trace(&transient(4), &list).unwrap()), [3, 0, 1, 2]);
+    }
+
+    #[test]
+    fn faults_are_named() {
+        let fails = |n, list: List| trace(&transient(n), &list).unwrap_err();
+        assert_eq!(
+            fails(1, vec![(vec![], vec![0], 0), (vec![1], vec![], 0)]),
+            Error::UnknownTensor { node: 1, tensor: 1 }
+        );
+        let twice = vec![(vec![], vec![0], 0), (vec![0], vec![], 0), (vec![], vec![0], 0)];
+        assert_eq!(fails(1, twice), Error::TwoWriters { tensor: 0, first: 0, second: 2 });
+        assert_eq!(fails(1, vec![(vec![], vec![0, 0], 0)]), Error::TwoWriters { tensor: 0, first: 0, second: 0 });
+        // 1 and 2 wait for each other; 0 waits for them, and is on no cycle.
+        let cycle = vec![(vec![2], vec![3], 0), (vec![1], vec![2], 0), (vec![2], vec![1], 0)];
+        assert_eq!(fails(4, cycle), Error::Cycle { node: 1 });
+        let empty = [Tensor { bytes: 0, storage: Storage::Transient }];
+        assert_eq!(trace(&empty, &vec![(vec![], vec![0], 0)]), Err(Error::ZeroSize { block: 0 }));
+        // One that nobody uses takes no memory.
+        assert_eq!(trace(&empty, &vec![(vec![], vec![], 0)]), Ok(vec![]));
+    }
+
+    #[test]
+    fn too_little_memory_says_how_much() {
+        let tensors = transient(2);
+        let nodes = [Node { inputs: &[0], outputs: &[1], workspace: 1, time_ns: 0 }];
+        let graph = Graph { tensors: &tensors, nodes: &nodes };
+        let len = workspace(2, 1, 2);
+        let mut to = vec![Row::default(); graph.most_rows()];
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        for n in 0..len.indices {
+            let short = rows(&graph, Workspace::new(&mut words, &mut indices[..n]), &mut to);
+            assert_eq!(short, Err(Error::BufferTooSmall { buffer: Buffer::Indices, needed: len.indices, got: n }));
+        }
+        let needed = to.len();
+        let short = rows(&graph, Workspace::new(&mut words, &mut indices), &mut to[1..]);
+        assert_eq!(short, Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed, got: needed - 1 }));
+    }
+
+    /// Whether one operator has to run before another, straight from the definition.
+    fn before(tensors: &[Tensor], list: &List, a: usize, b: usize) -> bool {
+        let accesses = |n: usize, t: u32| {
+            let (inputs, outputs, _) = &list[n];
+            (inputs.contains(&t), outputs.contains(&t))
+        };
+        (0..).zip(tensors).any(|(t, tensor)| {
+            let persistent = tensor.storage == Storage::Persistent;
+            let ([ra, wa], [rb, wb]) = (<[bool; 2]>::from(accesses(a, t)), <[bool; 2]>::from(accesses(b, t)));
+            if a == b || !(ra || wa) || !(rb || wb) {
+                return false;
+            }
+            let (produces_a, produces_b) = (wa && !ra && !persistent, wb && !rb && !persistent);
+            produces_a || !produces_b && (wa || wb) && a < b
+        })
+    }
+
+    fn any_graph() -> impl Strategy<Value = (Vec<Tensor>, List)> {
+        let storage =
+            prop_oneof![4 => Just(Storage::Transient), 1 => Just(Storage::Iteration), 1 => Just(Storage::Persistent)];
+        let tensors =
+            prop::collection::vec((1u64..9, storage).prop_map(|(bytes, storage)| Tensor { bytes, storage }), 1..8);
+        tensors.prop_flat_map(|tensors| {
+            let n = u32::try_from(tensors.len()).unwrap();
+            let inputs = prop::collection::vec(0..n, 0..4);
+            let outputs = prop::collection::btree_set(0..n, 0..3).prop_map(|set| set.into_iter().collect::<Vec<u32>>());
+            let list = prop::collection::vec((inputs, outputs, 0u64..2), 0..9);
+            (Just(tensors), list)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn order_and_lifetimes_are_those_of_the_definition((tensors, list) in any_graph()) {
+            let produces = |n: &usize, t: u32| list[*n].1.contains(&t) && !list[*n].0.contains(&t);
+            let transients = (0..).zip(&tensors).filter(|(_, t)| t.storage != Storage::Persistent);
+            let crowded = transients.clone().any(|(t, _)| (0..list.len()).filter(|n| produces(n, t)).count() > 1);
+            let found = trace(&tensors, &list);
+            if crowded {
+                let two_writers = matches!(found, Err(Error::TwoWriters { .. }));
+                prop_assert!(two_writers);
+                return Ok(());
+            }
+            // The first that nobody who is left has to come before.
+            let mut expected = Vec::new();
+            let mut left: Vec<usize> = (0..list.len()).collect();
+            while let Some(i) = left.iter().position(|&n| !left.iter().any(|&m| before(&tensors, &list, m, n))) {
+                expected.push(left.remove(i));
+            }
+            if !left.is_empty() {
+                let Err(Error::Cycle { node }) = found else { panic!("{found:?}") };
+                // It comes, over others, before itself.
+                let mut reached: Vec<usize> = vec![node as usize];
+                let mut i = 0;
+                while i < reached.len() {
+                    let next: Vec<usize> = left.iter().copied().filter(|&n| before(&tensors, &list, reached[i], n)).collect();
+                    prop_assert!(i > 0 || !next.is_empty());
+                    if next.contains(&(node as usize)) {
+                        return Ok(());
+                    }
+                    reached.extend(next.into_iter().filter(|n| !reached.contains(n)).collect::<Vec<_>>());
+                    i += 1;
+                }
+                panic!("{node} is on no cycle");
+            }
+            let found = found.unwrap();
+            let ran: Vec<usize> = order(&found).into_iter().map(|k| k as usize).collect();
+            let visible = |n: &&usize| !list[**n].0.is_empty() || !list[**n].1.is_empty() || list[**n].2 > 0;
+            prop_assert_eq!(&ran, &expected.iter().filter(visible).copied().collect::<Vec<_>>());
+
+            let count = tensors.len() + list.iter().filter(|n| n.2 > 0).count();
+            let stays = liveness::stays(&found);
+            let (mut blocks, mut names) = (vec![Block::default(); stays], vec![Stay::default(); stays]);
+            let len = liveness::workspace(count);
+            let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+            liveness::lifetimes(&found, count, Workspace::new(&mut words, &mut indices), &mut blocks, &mut names).unwrap();
+            let lives: BTreeMap<u32, Block> = names.iter().map(|n| n.block).zip(blocks).collect();
+            for (t, tensor) in (0..).zip(&tensors) {
+                let users: Vec<usize> = (0..ran.len()).filter(|&i| list[ran[i]].0.contains(&t) || list[ran[i]].1.contains(&t)).collect();
+                let Some(life) = lives.get(&t) else {
+                    prop_assert!(users.is_empty() && tensor.storage != Storage::Persistent);
+                    continue;
+                };
+                // Whether it is alive in all accesses of an operator.
+                let alive = |ran: usize| {
+                    let own = (0..).zip(&found).filter(|(_, r)| r.event.is_access() && r.op == Op::First(u32::try_from(ran).unwrap()));
+                    own.clone().all(|(i, _)| (life.start..life.end).contains(&i)) && own.count() > 0
+                };
+                let produced = |i: usize| tensor.storage != Storage::Persistent && produces(&ran[i], t);
+                let first = users.first().copied().filter(|&i| produced(i));
+                let last = if tensor.storage == Storage::Transient { users.last().copied() } else { ran.len().checked_sub(1) };
+                for (k, &ran) in ran.iter().enumerate() {
+                    prop_assert_eq!(alive(ran), k >= first.unwrap_or(0) && Some(k) <= last, "tensor {} operator {}", t, ran);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,454 @@
+//! Lifetimes for operators that run at the same time, on several streams or threads.
+//!
+//! Problem: lifetimes read off one order let two blocks share memory that another order, just as legal, uses at the same
+//! time. Block B may take the memory of block A only if every operator that uses A is an ancestor of the one that begins
+//! B: then A is done in every order that the dependencies allow (`MXNet`, "Memory consumption", on parallel operations;
+//! here with the exact ancestor relation, not with the colours of paths that stand for it there).
+//!
+//! Placement takes intervals, and lets any two share that do not overlap. So lifetimes are extended over a topological
+//! order until every pair that does not overlap is ordered by ancestors. A pair that is not has two ways: A lives on until
+//! B begins, or B begins before A ends. Extending ends alone gives each end exactly one least value, and so does
+//! extending beginnings alone:
+//!
+//! 1. For each operator: the last one in the order that begins a block and is no descendant of it; and the first one
+//!    that uses a block and is no ancestor. Bit sets over slices of 64 operators of the order, the sets of one slice at
+//!    a time.
+//! 2. The order falls into regions where everything before is an ancestor of every beginning after; no lifetime is
+//!    extended out of its region. In each, ends or beginnings are extended, whichever has the lower load at its peak;
+//!    ends if they are equal.
+//!
+//! Operators on the same stream run in the order, which gives each one more edge. [`longest_paths`] puts operators on
+//! streams as `MXNet` colours them: the longest path, the longest of what is left, and so on.
+//!
+//! Cost: O(edges · operators / 64) time, scratch linear in tensors, operators and operands. Limits: intervals cannot say
+//! that two chains run beside each other and each reuses its own memory; there the blocks of one chain are all kept.
+
+use super::dependencies::{self, Dependencies};
+use super::graph::{Graph, Storage};
+use super::liveness::Stay;
+use crate::error::Buffer;
+use crate::table::{Table, at, count};
+use crate::{Block, Error, Workspace, WorkspaceLen, block};
+
+/// Operators in a slice.
+const SLICE: u32 = u64::BITS;
+
+/// Length of the workspace that [`lifetimes`] needs.
+#[must_use]
+pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
+    let own = WorkspaceLen { words: 5 * nodes, indices: 9 * nodes };
+    dependencies::workspace(tensors, nodes, operands).and(own)
+}
+
+/// Writes the lifetimes of the blocks of a graph that are safe under every order and overlap of operators that its
+/// dependencies and streams allow to `blocks`, and which block each is to `names`, as [`Graph::blocks`] numbers them; returns how
+/// many there are. Steps are places in the topological order in which [`graph::rows`](super::graph::rows) runs the
+/// operators. What is persistent is always alive; tensors that nobody uses have no block.
+///
+/// `streams` tells the stream of each operator, on which it runs after those before it in the order; an operator whose
+/// number is not below the number of operators, and all if `streams` is empty, run whenever their dependencies allow.
+///
+/// # Errors
+/// As [`graph::rows`](super::graph::rows); [`Error::SizeOverflow`]; [`Error::BufferTooSmall`] if an output has less room
+/// than [`Graph::blocks`] or the workspace is too short.
+///
+/// ```
+/// use sublet_core::trace::graph::{Graph, Node, Tensor};
+/// use sublet_core::trace::parallel;
+/// use sublet_core::{Block, Workspace};
+///
+/// // Two branches from one input: a ─► b, and c. In the order of the list, a is done when c begins; on two streams it
+/// // may not be.
+/// let tensors = [Tensor { bytes: 8, ..Tensor::default() }; 4];
+/// let node = |inputs, outputs| Node { inputs, outputs, ..Node::default() };
+/// let graph = Graph { tensors: &tensors, nodes: &[node(&[0], &[1]), node(&[1], &[2]), node(&[0], &[3])] };
+/// let len = parallel::workspace(4, 3, graph.operands());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let (mut blocks, mut names) = (vec![Block::default(); 4], vec![Default::default(); 4]);
+/// let n = parallel::lifetimes(&graph, &[], Workspace::new(&mut words, &mut indices), &mut blocks, &mut names)?;
+/// assert_eq!(n, 4);
+/// assert!(blocks[1].end > blocks[3].start);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn lifetimes(
+    graph: &Graph<'_>,
+    streams: &[u32],
+    mut scratch: Workspace<'_>,
+    blocks: &mut [Block],
+    names: &mut [Stay],
+) -> Result<usize, Error> {
+    let (tensors, nodes) = (graph.tensors.len(), graph.nodes.len());
+    scratch.check(workspace(tensors, nodes, graph.operands()))?;
+    let (needed, shorter) = (graph.blocks(), blocks.len().min(names.len()));
+    if shorter < needed {
+        return Err(Error::BufferTooSmall { buffer: Buffer::Blocks, needed, got: shorter });
+    }
+    block::check_count(needed)?;
+    let dependencies = Dependencies::new(graph, &mut scratch)?;
+    let mut orders = Orders::new(graph, streams, &dependencies, &mut scratch);
+    let mut writer = Writer { blocks: Table::new(blocks), names: Table::new(names), len: 0 };
+    // In the order alone first, to see that the sizes add up.
+    let found = orders.write(graph, &dependencies, &mut writer, Extend::Nothing)?;
+    block::check(writer.blocks.first(writer.len), 1)?;
+    let n = count(graph.nodes);
+    if n == 0 {
+        return Ok(found);
+    }
+    // One more than nodes is enough.
+    let mut loads = [scratch.words(2 * nodes), scratch.words(2 * nodes)];
+    for (extend, load) in [Extend::Ends, Extend::Beginnings].into_iter().zip(&mut loads) {
+        orders.write(graph, &dependencies, &mut writer, extend)?;
+        for i in 0..writer.len {
+            let b = writer.blocks[i];
+            load[b.start] = load[b.start].wrapping_add(b.size);
+            load[b.end.min(n)] = load[b.end.min(n)].wrapping_sub(b.size);
+        }
+        for step in 1..n {
+            load[step] = load[step].wrapping_add(load[step - 1]);
+        }
+    }
+    orders.choose(n, &loads);
+    orders.write(graph, &dependencies, &mut writer, Extend::Chosen)?;
+    Ok(found)
+}
+
+/// Length of the workspace that [`longest_paths`] needs.
+#[must_use]
+pub const fn paths_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
+    dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: nodes, indices: nodes })
+}
+
+/// Puts the operators on at most `count` streams, one number for each in `streams`: those of the longest path, by their
+/// times, on stream 0, those of the longest path of what is left on stream 1, and so on; what is left at last shares the
+/// last stream. Of equally long paths it takes the operators that come first in the order. O(count · edges).
+///
+/// # Errors
+/// As [`graph::rows`](super::graph::rows); [`Error::BufferTooSmall`] if `streams` is shorter than the operators, or the
+/// workspace too short.
+pub fn longest_paths(
+    graph: &Graph<'_>,
+    paths: u32,
+    mut scratch: Workspace<'_>,
+    streams: &mut [u32],
+) -> Result<(), Error> {
+    let (tensors, nodes) = (graph.tensors.len(), graph.nodes.len());
+    scratch.check(paths_workspace(tensors, nodes, graph.operands()))?;
+    if streams.len() < nodes {
+        return Err(Error::BufferTooSmall { buffer: Buffer::Indices, needed: nodes, got: streams.len() });
+    }
+    let dependencies = Dependencies::new(graph, &mut scratch)?;
+    // Per node: how long the longest path from it is, of nodes that are on none, and 1 + the next node of it.
+    let (mut length, mut next) = (scratch.words(nodes), scratch.indices(nodes));
+    let mut streams = Table::new(streams);
+    let last = paths.saturating_sub(1);
+    for node in 0..count(graph.nodes) {
+        streams[node] = last;
+    }
+    for stream in 0..last {
+        let mut longest = 0;
+        let mut first = None;
+        for &node in dependencies.order().iter().rev() {
+            if streams[node] != last {
+                continue;
+            }
+            next[node] = 0;
+            let mut rest = 0;
+            for &after in dependencies.successors(node) {
+                if streams[after] == last && (next[node] == 0 || length[after] > rest) {
+                    rest = length[after];
+                    next[node] = after + 1;
+                }
+            }
+            // An operator without a time is a step of the path all the same.
+            length[node] = rest.saturating_add(at(graph.nodes, node).time_ns.max(1));
+            if length[node] >= longest {
+                longest = length[node];
+                first = Some(node);
+            }
+        }
+        while let Some(node) = first {
+            streams[node] = stream;
+            first = next[node].checked_sub(1);
+        }
+    }
+    Ok(())
+}
+
+/// What of a lifetime is extended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extend {
+    Nothing,
+    Ends,
+    Beginnings,
+    /// By region.
+    Chosen,
+}
+
+/// What the ancestor relation says of every place of the order.
+struct Orders<'a> {
+    /// The place of each node.
+    place: Table<'a, u32>,
+    /// Per place: 1 + the next place on the same stream; 0 if there is none.
+    next: Table<'a, u32>,
+    /// Per place: 1 + the last place that begins a block and is no descendant; at least 1 + its own.
+    late: Table<'a, u32>,
+    /// Per place: the first place that uses a block and is no ancestor; at most its own.
+    early: Table<'a, u32>,
+    /// Per place: whether ends are extended in its region.
+    ends: Table<'a, u32>,
+    /// Per node: its workspace's block.
+    workspaces: Table<'a, u32>,
+}
+
+/// The blocks so far.
+struct Writer<'b> {
+    blocks: Table<'b, Block>,
+    names: Table<'b, Stay>,
+    len: u32,
+}
+
+impl<'a> Orders<'a> {
+    fn new(graph: &Graph<'_>, streams: &[u32], dependencies: &Dependencies<'_>, scratch: &mut Workspace<'a>) -> Self {
+        let nodes = graph.nodes.len();
+        let mut new = Self {
+            place: scratch.indices(nodes),
+            next: scratch.indices(nodes),
+            late: scratch.indices(nodes),
+            early: scratch.indices(nodes),
+            ends: scratch.indices(nodes),
+            workspaces: scratch.indices(nodes),
+        };
+        let (mut begins, mut uses) = (scratch.indices(nodes), scratch.indices(nodes));
+        for (place, &node) in (0..).zip(dependencies.order()) {
+            new.place[node] = place;
+            let n = at(graph.nodes, node);
+            let produces = |&&t: &&u32| dependencies.producer(t) == Some(node);
+            let passing = |&&t: &&u32| at(graph.tensors, t).storage != Storage::Persistent;
+            begins[place] = u32::from(n.workspace > 0 || n.outputs.iter().any(|t| produces(&t) && passing(&t)));
+            uses[place] = u32::from(n.workspace > 0 || n.inputs.iter().chain(n.outputs).any(|t| passing(&t)));
+        }
+        // Per stream: 1 + the place of the operator that was last on it.
+        let mut last = scratch.indices(nodes);
+        for (place, &node) in (0u32..).zip(dependencies.order()) {
+            let stream = usize::try_from(node).ok().and_then(|node| streams.get(node));
+            if let Some(&stream) = stream.filter(|&&stream| stream < count(graph.nodes)) {
+                if last[stream] > 0 {
+                    new.next[last[stream] - 1] = place + 1;
+                }
+                last[stream] = place + 1;
+            }
+        }
+        let mut blocks = count(graph.tensors);
+        for (node, n) in (0..).zip(graph.nodes) {
+            new.workspaces[node] = blocks;
+            blocks += u32::from(n.workspace > 0);
+        }
+        let mut reached = scratch.words(nodes);
+        new.descendants(dependencies, &begins, &mut reached);
+        new.ancestors(dependencies, &uses, &mut reached);
+        new
+    }
+
+    /// Fills `late`, slice by slice from the end of the order: which places of the slice each place reaches.
+    fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
+        let order = dependencies.order();
+        let n = count(order);
+        for slice in (0..n.div_ceil(SLICE)).rev() {
+            let (low, high) = (slice * SLICE, n.min((slice + 1) * SLICE));
+            let begin = bits(low, high, begins);
+            for place in (0..high).rev() {
+                let mut found = if place >= low { 1 << (place - low) } else { 0 };
+                for next in self.after(place, at(order, place), dependencies) {
+                    if next < high {
+                        found |= reached[next];
+                    }
+                }
+                reached[place] = found;
+                let after = if place < low { u64::MAX } else { u64::MAX.checked_shl(place - low + 1).unwrap_or(0) };
+                let missing = begin & !found & after;
+                if self.late[place] == 0 && missing > 0 {
+                    self.late[place] = low + SLICE - missing.leading_zeros();
+                }
+            }
+        }
+        for place in 0..n {
+            self.late[place] = self.late[place].max(place + 1);
+        }
+    }
+
+    /// Fills `early`, slice by slice from the beginning of the order: by which places of the slice each is reached.
+    fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
+        let order = dependencies.order();
+        let n = count(order);
+        for place in 0..n {
+            self.early[place] = place;
+        }
+        for slice in 0..n.div_ceil(SLICE) {
+            let (low, high) = (slice * SLICE, n.min((slice + 1) * SLICE));
+            let here = bits(low, high, uses);
+            reached.fill(0);
+            for place in low..n {
+                let own = if place < high { 1 << (place - low) } else { 0 };
+                let found = reached[place] | own;
+                for next in self.after(place, at(order, place), dependencies) {
+                    reached[next] |= found;
+                }
+                let before = if place < high { own.wrapping_sub(1) } else { u64::MAX };
+                let missing = here & !found & before;
+                if missing > 0 {
+                    self.early[place] = self.early[place].min(low + missing.trailing_zeros());
+                }
+            }
+        }
+    }
+
+    /// The places that have to wait for this one.
+    fn after(&self, place: u32, node: u32, dependencies: &Dependencies<'_>) -> impl Iterator<Item = u32> {
+        let on_stream = self.next[place].checked_sub(1);
+        dependencies.successors(node).iter().map(|&next| self.place[next]).chain(on_stream)
+    }
+
+    /// Decides for each region by the loads of either.
+    fn choose(&mut self, n: u32, [ends, beginnings]: &[Table<'_, u64>; 2]) {
+        let mut first = 0;
+        let mut last = 0;
+        for place in 0..n {
+            last = last.max(self.late[place]);
+            if last > place + 1 {
+                continue;
+            }
+            let most = |load: &Table<'_, u64>| (first..=place).map(|p| load[p]).max().unwrap_or_default();
+            let by_ends = u32::from(most(ends) <= most(beginnings));
+            for p in first..=place {
+                self.ends[p] = by_ends;
+            }
+            first = place + 1;
+        }
+    }
+
+    /// Writes the lifetimes of all blocks; how many there are.
+    fn write(
+        &self,
+        graph: &Graph<'_>,
+        dependencies: &Dependencies<'_>,
+        writer: &mut Writer<'_>,
+        extend: Extend,
+    ) -> Result<usize, Error> {
+        // An iteration without operators still has a step, so that no lifetime is empty.
+        let end = count(graph.nodes).max(1);
+        let by_ends = |place: u32| extend == Extend::Ends || extend == Extend::Chosen && self.ends[place] > 0;
+        let begin = |place: u32| {
+            let extended = extend == Extend::Beginnings || extend == Extend::Chosen && !by_ends(place);
+            if extended { self.early[place] } else { place }
+        };
+        let done = |place: u32| if by_ends(place) { self.late[place] } else { place + 1 };
+        writer.len = 0;
+        for (tensor, t) in (0..).zip(graph.tensors) {
+            let persistent = t.storage == Storage::Persistent;
+            if dependencies.users(tensor) == 0 && !persistent {
+                continue;
+            }
+            if t.bytes == 0 {
+                return Err(Error::ZeroSize { block: tensor });
+            }
+            let producer = dependencies.producer(tensor).filter(|_| !persistent);
+            let first = producer.map_or(0, |node| begin(self.place[node]));
+            let last = match t.storage {
+                Storage::Transient => {
+                    dependencies.users_of(tensor).map(|node| done(self.place[node])).max().unwrap_or(end)
+                }
+                _ => end,
+            };
+            writer.push(tensor, Block::new(first, last, t.bytes));
+        }
+        for (node, n) in (0..).zip(graph.nodes).filter(|(_, n)| n.workspace > 0) {
+            let place = self.place[node];
+            writer.push(self.workspaces[node], Block::new(begin(place), done(place), n.workspace));
+        }
+        Ok(usize::try_from(writer.len).unwrap_or_default())
+    }
+}
+
+impl Writer<'_> {
+    fn push(&mut self, block: u32, lifetime: Block) {
+        self.names[self.len] = Stay { block, ordinal: 0 };
+        self.blocks[self.len] = lifetime;
+        self.len += 1;
+    }
+}
+
+/// The marks of the places from `low` to `high`, as bits.
+fn bits(low: u32, high: u32, marks: &Table<'_, u32>) -> u64 {
+    (low..high).filter(|&p| marks[p] > 0).fold(0, |bits, p| bits | 1 << (p - low))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::graph::{Node, Tensor};
+    use std::vec::Vec;
+
+    /// image ─► 0 ─► 1 ─► 4, 0 ─► 2 ─► 3 ─► 4, 0 ─► 5; operator k produces tensor k + 1.
+    const INPUTS: [&[u32]; 6] = [&[0], &[1], &[1], &[3], &[2, 4], &[1]];
+    const OUTPUTS: [&[u32]; 6] = [&[1], &[2], &[3], &[4], &[5], &[6]];
+
+    fn nodes(times: [u64; 6]) -> Vec<Node<'static>> {
+        let node = |((inputs, outputs), time_ns)| Node { inputs, outputs, workspace: 0, time_ns };
+        INPUTS.into_iter().zip(OUTPUTS).zip(times).map(node).collect()
+    }
+
+    fn paths(times: [u64; 6], count: u32) -> Vec<u32> {
+        let nodes = nodes(times);
+        let graph = Graph { tensors: &[Tensor { bytes: 1, storage: Storage::Transient }; 7], nodes: &nodes };
+        let len = paths_workspace(7, 6, graph.operands());
+        let (mut words, mut indices) = (vec![9; len.words], vec![9; len.indices]);
+        let mut streams = vec![9; 6];
+        longest_paths(&graph, count, Workspace::new(&mut words, &mut indices), &mut streams).unwrap();
+        streams
+    }
+
+    #[test]
+    fn the_longest_paths_are_streams() {
+        assert_eq!(paths([1; 6], 1), [0; 6]);
+        assert_eq!(paths([1; 6], 2), [0, 1, 0, 0, 0, 1]);
+        assert_eq!(paths([1, 9, 1, 1, 1, 1], 2), [0, 0, 1, 1, 0, 1]);
+        assert_eq!(paths([1, 1, 1, 1, 1, 9], 3), [0, 2, 1, 1, 1, 0]);
+        assert_eq!(paths([0; 6], 9), [0, 1, 0, 0, 0, 2]);
+    }
+
+    #[test]
+    fn nothing_takes_no_memory() {
+        let nothing = Graph::default();
+        assert_eq!(workspace(0, 0, 0), WorkspaceLen { words: 0, indices: 0 });
+        assert_eq!(lifetimes(&nothing, &[], Workspace::new(&mut [], &mut []), &mut [], &mut []), Ok(0));
+        let weights = Graph { tensors: &[Tensor { bytes: 3, storage: Storage::Persistent }], nodes: &[] };
+        let (mut blocks, mut names) = ([Block::default()], [Stay::default()]);
+        let mut indices = [0; 2];
+        let lent = Workspace::new(&mut [], &mut indices);
+        assert_eq!(lifetimes(&weights, &[], lent, &mut blocks, &mut names), Ok(1));
+        assert_eq!(blocks, [Block::new(0, 1, 3)]);
+    }
+
+    #[test]
+    fn branches_keep_their_memory_until_the_others_have_begun() {
+        let nodes = nodes([1; 6]);
+        let graph = Graph { tensors: &[Tensor { bytes: 1, storage: Storage::Transient }; 7], nodes: &nodes };
+        let len = workspace(7, 6, graph.operands());
+        let (mut words, mut indices) = (vec![9; len.words], vec![9; len.indices]);
+        let (mut blocks, mut names) = ([Block::default(); 7], [Stay::default(); 7]);
+        let mut lifetimes = |streams: &[u32], indices: &mut [u32]| {
+            lifetimes(&graph, streams, Workspace::new(&mut words, indices), &mut blocks, &mut names).map(|n| {
+                assert_eq!(n, 7);
+                blocks.map(|b| (b.start, b.end))
+            })
+        };
+        let any = lifetimes(&[], &mut indices).unwrap();
+        assert!(any[3].1 > any[6].0 && any[2].1 > any[4].0);
+        let one = lifetimes(&[0; 6], &mut indices).unwrap();
+        assert_eq!(one, [(0, 1), (0, 6), (1, 5), (2, 4), (3, 5), (4, 5), (5, 6)]);
+        for n in 0..len.indices {
+            let short = lifetimes(&[], &mut indices[..n]);
+            assert_eq!(short, Err(Error::BufferTooSmall { buffer: Buffer::Indices, needed: len.indices, got: n }));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What is known of the operators of a recorded iteration beside its rows.
+
+use sublet_core::trace::{Kind, Operator};
+
+use crate::arguments::plain;
+use crate::error::Failure;
+use crate::status::sublet_status as S;
+use crate::workspace::Room;
+
+/// The flag of an operator whose kernel may write its first output over its first input.
+pub const SUBLET_OPERATOR_IN_PLACE: u32 = 1;
+
+/// The flag of an operator that may not run again, or would not give the same result, such as a dropout.
+pub const SUBLET_OPERATOR_ONCE: u32 = 2;
+
+/// What an operator computes, as far as planning asks.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum sublet_operator_kind {
+    /// Anything.
+    Other = 0,
+    /// A rectifier: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+    Relu = 1,
+    /// The gradient of a rectifier: it may read such a mask in place of the block.
+    ReluBackward = 2,
+}
+
+/// What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, and
+/// not in place.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct sublet_operator {
+    /// SUBLET_OPERATOR_IN_PLACE and SUBLET_OPERATOR_ONCE, added.
+    pub flags: u32,
+    /// A sublet_operator_kind.
+    pub kind: u32,
+}
+
+plain!(sublet_operator);
+
+const KINDS: [(sublet_operator_kind, Kind); 3] = [
+    (sublet_operator_kind::Other, Kind::Other),
+    (sublet_operator_kind::Relu, Kind::Relu),
+    (sublet_operator_kind::ReluBackward, Kind::ReluBackward),
+];
+
+/// Operators as `core` has them.
+pub(crate) fn operators<'a>(room: &mut Room<'a>, given: &[sublet_operator]) -> Result<&'a mut [Operator], Failure> {
+    room.slice(given.len(), |i| {
+        let &sublet_operator { flags, kind: number } = given.get(i).ok_or(Failure::of(S::Unnamed))?;
+        let refuse =
+            |got: u32| Failure::new(S::OperatorUnknownValue, u32::try_from(i).unwrap_or(u32::MAX), 0, got.into());
+        if flags & !(SUBLET_OPERATOR_IN_PLACE | SUBLET_OPERATOR_ONCE) != 0 {
+            return Err(refuse(flags));
+        }
+        let kind = KINDS.iter().find(|&&(k, _)| k as u32 == number).ok_or(refuse(number))?.1;
+        let (in_place, again) = (flags & SUBLET_OPERATOR_IN_PLACE != 0, flags & SUBLET_OPERATOR_ONCE == 0);
+        Ok(Operator { in_place, again, kind })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_told_is_the_default() {
+        let mut memory = [u64::MAX; 8];
+        let mut room = Room::new(&mut memory);
+        let told = operators(&mut room, &[sublet_operator { flags: 0, kind: 0 }]).unwrap();
+        assert_eq!(told, [Operator::default()]);
+    }
+}

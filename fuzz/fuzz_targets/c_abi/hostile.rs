@@ -1,0 +1,280 @@
+//! What is wrong with a call, and whether the library says so.
+
+use std::ffi::{CStr, c_char};
+use std::ptr;
+
+use arbitrary::{Arbitrary, Unstructured};
+use sublet::block::*;
+use sublet::error::*;
+use sublet::operator::*;
+use sublet::simulate::*;
+use sublet::status::*;
+use sublet::trace::*;
+use sublet::workspace::sublet_layout;
+use sublet_fuzz::{blocks, number, trace};
+
+/// What may be wrong with a call.
+pub(crate) struct Hostile<'a, 'b> {
+    pub(crate) u: &'a mut Unstructured<'b>,
+    /// Whether something was made wrong that has to be told.
+    pub(crate) spoiled: bool,
+}
+
+/// Memory that C sees; it has one element more than it is said to have, so that a misaligned pointer is still into it.
+pub(crate) struct Buffer<T> {
+    pub(crate) memory: Vec<T>,
+    pub(crate) len: usize,
+}
+
+impl<T: Copy> Buffer<T> {
+    pub(crate) fn of(mut memory: Vec<T>, filler: T) -> Self {
+        let len = memory.len();
+        memory.push(filler);
+        Self { memory, len }
+    }
+}
+
+impl Hostile<'_, '_> {
+    /// In one of so many calls.
+    pub(crate) fn seldom(&mut self, of: u32) -> bool {
+        self.u.ratio(1, of).unwrap_or(false)
+    }
+
+    /// A pointer into the buffer, most often the right one. NULL is fine where nothing or nobody is there.
+    pub(crate) fn pointer<T>(&mut self, buffer: &mut Buffer<T>, optional: bool) -> *mut T {
+        let there = buffer.len > 0;
+        if self.seldom(24) {
+            self.spoiled |= there && !optional;
+            return ptr::null_mut();
+        }
+        let pointer = buffer.memory.as_mut_ptr();
+        if align_of::<T>() > 1 && self.seldom(24) {
+            self.spoiled |= there;
+            return pointer.wrapping_byte_add(1);
+        }
+        pointer
+    }
+
+    /// A length, most often the one that there is.
+    pub(crate) fn length(&mut self, len: usize) -> usize {
+        if !self.seldom(24) {
+            return len;
+        }
+        self.spoiled = true;
+        let absurd =
+            [usize::MAX, usize::MAX / 8, 1 << 63, 1 << 60, 1 << 40, (1 << 28) + 1, len.saturating_add(1 << 32)];
+        *self.u.choose(&absurd).unwrap_or(&usize::MAX)
+    }
+
+    /// Parameters: the words behind `struct_size` and what follows it, and a size that is most often right.
+    pub(crate) fn params<T>(&mut self, second: u32, words: &[u64]) -> Params {
+        let mut memory = vec![0; 513];
+        memory[1..=words.len()].copy_from_slice(words);
+        let right = size_of::<T>() as u32;
+        let size = if self.seldom(8) { self.u.arbitrary().unwrap_or(0) } else { right };
+        memory[0] = u64::from(size) | u64::from(second) << 32;
+        // A field from the future.
+        let unknown = self.seldom(12);
+        if unknown {
+            memory[size_of::<T>() / 8] = 1;
+        }
+        let refused = !(4..=4096).contains(&size) || (unknown && size > right);
+        Params { words: Buffer { memory, len: 512 }, refused }
+    }
+
+    /// A pointer to parameters; NULL is the defaults.
+    pub(crate) fn params_pointer<T>(&mut self, params: &mut Params) -> *mut T {
+        let pointer = self.pointer(&mut params.words, true);
+        self.spoiled |= !pointer.is_null() && params.refused;
+        pointer.cast()
+    }
+
+    /// A value of an enum with so many values, most often one of them.
+    pub(crate) fn value(&mut self, of: u32) -> u32 {
+        if self.seldom(16) { self.u.arbitrary().unwrap_or(0) } else { self.u.int_in_range(0..=of - 1).unwrap_or(0) }
+    }
+
+    pub(crate) fn number(&mut self) -> u64 {
+        number(self.u).unwrap_or(0)
+    }
+
+    /// Effort that ends soon.
+    pub(crate) fn effort(&mut self) -> u64 {
+        self.u.int_in_range(1..=100).unwrap_or(1)
+    }
+
+    /// The workspace that the library asks for, or a shorter one.
+    pub(crate) fn workspace(&mut self, asked: std::result::Result<usize, sublet_status>) -> (Buffer<u64>, usize) {
+        let size = asked.unwrap_or(64).min(1 << 22);
+        let shorter = if self.seldom(16) { self.u.int_in_range(0..=size).unwrap_or(0) } else { size };
+        self.spoiled |= shorter < size;
+        (Buffer::of(vec![!9; shorter.div_ceil(8)], 0), shorter)
+    }
+
+    pub(crate) fn blocks(&mut self) -> Buffer<sublet_block> {
+        let mut list = Vec::new();
+        let wild = self.seldom(6);
+        for _ in 0..self.u.int_in_range(0..=12).unwrap_or(0) {
+            let Ok(b) = blocks::block(self.u, wild) else { break };
+            let strange = wild && self.seldom(16);
+            list.push(sublet_block {
+                start: b.start,
+                end: b.end,
+                size: b.size,
+                alignment: b.alignment,
+                pin: b.pin.unwrap_or(0),
+                flags: if strange { self.number() } else { b.pin.is_some().into() },
+            });
+        }
+        let filler = sublet_block { start: 0, end: 1, size: 1, alignment: 1, pin: 0, flags: 0 };
+        Buffer::of(list, filler)
+    }
+
+    /// Rows and the number of blocks that they are said to use.
+    pub(crate) fn rows(&mut self) -> (Buffer<sublet_row>, usize) {
+        let trace = trace::Trace::arbitrary(self.u).unwrap_or(trace::Trace { rows: Vec::new(), blocks: 0 });
+        let wild = self.seldom(8);
+        let mut rows = Vec::new();
+        for r in &trace.rows {
+            let (op_kind, op) = match r.op {
+                sublet_core::trace::Op::None => (0, 0),
+                sublet_core::trace::Op::First(k) => (1, k),
+                sublet_core::trace::Op::Again(k) => (2, k),
+            };
+            let strange = wild && self.seldom(16);
+            let event = if strange { self.u.arbitrary().unwrap_or(9) } else { r.event as u32 };
+            rows.push(sublet_row { time_ns: r.time_ns, bytes: r.bytes, block: r.block, event, op, op_kind });
+        }
+        let filler = sublet_row { time_ns: 0, bytes: 0, block: 0, event: 0, op: 0, op_kind: 0 };
+        (Buffer::of(rows, filler), trace.blocks)
+    }
+
+    pub(crate) fn device(&mut self) -> Params {
+        let device = trace::device(self.u).unwrap_or(sublet_core::simulate::Device::symmetric(12e9));
+        let bandwidths = [device.out_bandwidth, device.in_bandwidth, device.out_latency, device.in_latency];
+        let [a, b, c, d] = bandwidths.map(f64::to_bits);
+        let flags = if self.seldom(32) { 6 } else { u32::from(device.integrated) };
+        let mut params = self.params::<sublet_device>(flags, &[a, b, c, d, device.host_capacity.unwrap_or(0)]);
+        // A caller of whom they are not read has none.
+        let size = params.words.memory[0] & u64::from(u32::MAX);
+        params.refused |= flags > SUBLET_DEVICE_INTEGRATED && size > 4;
+        params
+    }
+
+    /// What is told of operators.
+    pub(crate) fn operators(&mut self) -> Buffer<sublet_operator> {
+        let mut list = Vec::new();
+        for _ in 0..self.u.int_in_range(0..=6).unwrap_or(0) {
+            let [flags, kind] = [self.value(4), self.value(3)];
+            self.spoiled |= flags > 3 || kind > 2;
+            list.push(sublet_operator { flags, kind });
+        }
+        Buffer::of(list, sublet_operator { flags: 0, kind: 0 })
+    }
+
+    /// A pointer to an output, most often its own; or else where another argument is.
+    pub(crate) fn alias<T, U>(&mut self, own: *mut T, buffer: &Buffer<T>, other: *mut U, of: &Buffer<U>) -> *mut T {
+        let shared = buffer.len > 0 && of.len > 0 && !own.is_null() && !other.is_null();
+        if shared && self.seldom(24) {
+            self.spoiled = true;
+            return other.cast();
+        }
+        own
+    }
+
+    /// A handle, most often the right one.
+    pub(crate) fn handle<T>(&mut self, handle: *mut T) -> *mut T {
+        let to = match self.u.int_in_range(0..=63).unwrap_or(0) {
+            62 => ptr::null_mut(),
+            63 => handle.wrapping_byte_add(1),
+            _ => handle,
+        };
+        self.spoiled |= to != handle;
+        to
+    }
+
+    /// Text that ends, most often one of the names; whether it is one.
+    pub(crate) fn name(&mut self, names: &[&str]) -> (Vec<u8>, bool) {
+        let mut text = self.u.choose(names).unwrap_or(&"").as_bytes().to_vec();
+        if self.seldom(3) {
+            let at = self.u.int_in_range(0..=text.len()).unwrap_or(0);
+            match self.u.int_in_range(0..=2).unwrap_or(0) {
+                0 => text.truncate(at),
+                1 => text.insert(at, self.u.int_in_range(1..=255).unwrap_or(1)),
+                _ => text.clear(),
+            }
+        }
+        let known = names.iter().any(|name| name.as_bytes() == text);
+        // Exactly as long as it is: a byte too far is seen.
+        text.push(0);
+        text.shrink_to_fit();
+        (text, known)
+    }
+}
+
+/// Words of parameters, and whether they have to be refused.
+pub(crate) struct Params {
+    pub(crate) words: Buffer<u64>,
+    pub(crate) refused: bool,
+}
+
+/// The error that a call writes, and where it is told to.
+pub(crate) struct Told {
+    memory: [sublet_error; 2],
+    how: u8,
+}
+
+impl Told {
+    pub(crate) fn new(h: &mut Hostile<'_, '_>) -> Self {
+        let how = if h.seldom(16) { h.u.int_in_range(1..=2).unwrap_or(1) } else { 0 };
+        h.spoiled |= how == 2;
+        Self { memory: [sublet_error { status: -1, index: 7, needed: 7, got: 7 }; 2], how }
+    }
+
+    pub(crate) fn pointer(&mut self) -> *mut sublet_error {
+        match self.how {
+            0 => self.memory.as_mut_ptr(),
+            1 => ptr::null_mut(),
+            _ => self.memory.as_mut_ptr().wrapping_byte_add(1),
+        }
+    }
+
+    /// The status is one that the library may give, and the error says the same; whether the call has worked.
+    pub(crate) fn judge(mut self, status: sublet_status, h: &Hostile<'_, '_>) -> bool {
+        let told = self.memory[0];
+        assert!(!matches!(status, sublet_status::Panicked | sublet_status::Unnamed), "{status:?}");
+        assert!(!h.spoiled || status != sublet_status::Ok, "nothing was said");
+        if self.how == 0 {
+            assert_eq!(told.status, status as i32);
+            let mut text = [1 as c_char; 300];
+            let mut needed = 0;
+            let error = self.pointer();
+            // SAFETY: the buffer is as long as said, the error was written.
+            let formatted = unsafe { sublet_format_error(error, text.as_mut_ptr(), text.len(), &raw mut needed) };
+            assert_eq!(formatted, sublet_status::Ok);
+            assert!((1..=300).contains(&needed) && text[needed - 1] == 0, "{needed}");
+        } else {
+            assert_eq!(told.status, -1);
+        }
+        // SAFETY: it lives as long as the program.
+        assert!(unsafe { CStr::from_ptr(sublet_status_string(status as i32)) }.to_bytes().len() > 1);
+        status == sublet_status::Ok
+    }
+}
+
+/// What a function that tells a workspace says, asked without tricks.
+pub(crate) fn asked(
+    tell: impl FnOnce(*mut sublet_layout) -> sublet_status,
+) -> std::result::Result<usize, sublet_status> {
+    let mut layout = sublet_layout { size: 0, alignment: 0 };
+    match tell(&raw mut layout) {
+        sublet_status::Ok => {
+            assert_eq!(layout.alignment, 8);
+            Ok(layout.size)
+        }
+        status => {
+            assert_eq!((layout.size, layout.alignment), (0, 0));
+            Err(status)
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Traces, recorded and rewritten.
+
+use std::ptr;
+
+use sublet::block::*;
+use sublet::fit::*;
+use sublet::schedule::*;
+use sublet::simulate::*;
+use sublet::status::*;
+use sublet::trace::*;
+use sublet::verify::*;
+
+use crate::hostile::{Buffer, Hostile, Told, asked};
+
+const STAY: sublet_stay = sublet_stay { block: 7, ordinal: 7 };
+const BLOCK: sublet_block = sublet_block { start: 7, end: 3, size: 0, alignment: 3, pin: 5, flags: 9 };
+const TIMING: sublet_timing = sublet_timing { reached: f64::NAN, begin: f64::NAN, end: f64::NAN };
+const RUN: sublet_run =
+    sublet_run { time_ns: 7.0, original_ns: 7, swapped_bytes: 7, peak_load: 7, host_bytes: 7, recomputed_ns: 7 };
+
+pub(crate) fn lifetimes(h: &mut Hostile<'_, '_>) {
+    let (mut rows, blocks) = h.rows();
+    let n = rows.len;
+    let mallocs = rows.memory[..n].iter().filter(|r| r.event == 0).count();
+    let stays = if h.seldom(12) { mallocs / 2 } else { mallocs };
+    h.spoiled |= stays < mallocs;
+    // SAFETY: what the pointers point to is there, or they are what has to be refused.
+    let asked = asked(|layout| unsafe { sublet_lifetimes_workspace(n, blocks, stays, layout, ptr::null_mut()) });
+    let (mut workspace, size) = h.workspace(asked);
+    let (mut lives, mut names) = (Buffer::of(vec![BLOCK; stays], BLOCK), Buffer::of(vec![STAY; stays], STAY));
+    let mut count = Buffer::of(vec![usize::MAX], 0);
+    let mut told = Told::new(h);
+    let rows_pointer = h.pointer(&mut rows, false);
+    let (said, blocks, stays) = (h.length(n), h.length(blocks), h.length(stays));
+    let workspace_pointer = h.pointer(&mut workspace, false).cast();
+    let (lives_pointer, names_pointer) = (h.pointer(&mut lives, false), h.pointer(&mut names, true));
+    let count_pointer = h.pointer(&mut count, true);
+    let count_pointer = h.alias(count_pointer, &count, lives_pointer, &lives);
+    let names_pointer = h.alias(names_pointer, &names, rows_pointer, &rows);
+    // SAFETY: as above.
+    let status = unsafe {
+        sublet_lifetimes(
+            rows_pointer,
+            said,
+            blocks,
+            workspace_pointer,
+            size,
+            lives_pointer,
+            names_pointer,
+            stays,
+            count_pointer,
+            told.pointer(),
+        )
+    };
+    if told.judge(status, h) {
+        assert!(count_pointer.is_null() || count.memory[0] == mallocs);
+    } else {
+        assert_eq!(count.memory[0], usize::MAX);
+    }
+}
+
+pub(crate) fn simulate(h: &mut Hostile<'_, '_>) {
+    let (mut rows, blocks) = h.rows();
+    let n = rows.len;
+    let mut device = h.device();
+    let mut operators = h.operators();
+    let o = operators.len;
+    // SAFETY: what the pointers point to is there, or they are what has to be refused.
+    let asked = asked(|layout| unsafe { sublet_simulate_workspace(n, o, n, blocks, layout, ptr::null_mut()) });
+    let (mut workspace, size) = h.workspace(asked);
+    let mut timings = Buffer::of(vec![TIMING; n], TIMING);
+    let mut run = Buffer::of(vec![RUN], RUN);
+    let mut told = Told::new(h);
+    // The same rows twice: what is read may be shared.
+    let (original, rewritten) = (h.pointer(&mut rows, false), h.pointer(&mut rows, false));
+    let (operators_pointer, said_operators) = (h.pointer(&mut operators, false), h.length(o));
+    let (said, said_again, blocks) = (h.length(n), h.length(n), h.length(blocks));
+    let device_pointer = h.params_pointer(&mut device);
+    let workspace_pointer = h.pointer(&mut workspace, false).cast();
+    let (timings_pointer, run_pointer) = (h.pointer(&mut timings, true), h.pointer(&mut run, true));
+    let run_pointer = h.alias(run_pointer, &run, timings_pointer, &timings);
+    let timings_pointer = h.alias(timings_pointer, &timings, original, &rows);
+    // SAFETY: as above.
+    let status = unsafe {
+        sublet_simulate(
+            original,
+            said,
+            operators_pointer,
+            said_operators,
+            rewritten,
+            said_again,
+            blocks,
+            device_pointer,
+            workspace_pointer,
+            size,
+            timings_pointer,
+            run_pointer,
+            told.pointer(),
+        )
+    };
+    if !told.judge(status, h) {
+        assert_eq!(run.memory[0].swapped_bytes, 7);
+    }
+}
+
+pub(crate) fn schedule(h: &mut Hostile<'_, '_>) {
+    let (mut rows, blocks) = h.rows();
+    let n = rows.len;
+    let mallocs = rows.memory[..n].iter().filter(|r| r.event == 0).count();
+    let mut device = h.device();
+    let mut operators = h.operators();
+    let o = operators.len;
+    let once = h.value(2);
+    let mut params = h.params::<sublet_schedule_params>(once, &[0, 0]);
+    // SAFETY: what the pointers point to is there, or they are what has to be refused.
+    let asked =
+        asked(|layout| unsafe { sublet_verify_schedule_workspace(n, o, n, blocks, mallocs, layout, ptr::null_mut()) });
+    let (mut workspace, size) = h.workspace(asked);
+    let mut top = 0u64;
+    let offsets = rows.memory[..n].iter().filter(|r| r.event == 0).map(|r| {
+        top = top.saturating_add(r.bytes);
+        top.saturating_sub(r.bytes)
+    });
+    let mut offsets = Buffer::of(offsets.collect(), 0);
+    let (mut timings, mut run) = (Buffer::of(vec![TIMING; n], TIMING), Buffer::of(vec![RUN], RUN));
+    let mut certificate =
+        Buffer::of(vec![sublet_certificate { peak: 7, max_load: 7 }], sublet_certificate { peak: 0, max_load: 0 });
+    let mut told = Told::new(h);
+    let (original, rewritten) = (h.pointer(&mut rows, false), h.pointer(&mut rows, false));
+    let (operators_pointer, said_operators) = (h.pointer(&mut operators, false), h.length(o));
+    let (said, said_again, blocks, stays) = (h.length(n), h.length(n), h.length(blocks), h.length(mallocs));
+    let offsets_pointer = h.pointer(&mut offsets, false);
+    let device_pointer = h.params_pointer(&mut device);
+    let params_pointer = h.params_pointer(&mut params);
+    let workspace_pointer = h.pointer(&mut workspace, false).cast();
+    let (timings_pointer, run_pointer) = (h.pointer(&mut timings, true), h.pointer(&mut run, true));
+    let run_pointer = h.alias(run_pointer, &run, timings_pointer, &timings);
+    let timings_pointer = h.alias(timings_pointer, &timings, original, &rows);
+    let certificate_pointer = h.pointer(&mut certificate, true);
+    // SAFETY: as above.
+    let status = unsafe {
+        sublet_verify_schedule(
+            original,
+            said,
+            operators_pointer,
+            said_operators,
+            rewritten,
+            said_again,
+            blocks,
+            offsets_pointer,
+            stays,
+            device_pointer,
+            params_pointer,
+            workspace_pointer,
+            size,
+            timings_pointer,
+            run_pointer,
+            certificate_pointer,
+            told.pointer(),
+        )
+    };
+    if !told.judge(status, h) {
+        assert_eq!((run.memory[0].swapped_bytes, certificate.memory[0].peak), (7, 7));
+    }
+}
+
+pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
+    let (mut rows, blocks) = h.rows();
+    let n = rows.len;
+    let mut device = h.device();
+    let (policy, least, seed, work) = (h.value(7), h.number(), h.number(), h.effort());
+    let mut params = h.params::<sublet_fit_params>(policy, &[least, seed, work]);
+    let mut lengths = sublet_fit_lengths { rows: 0, stays: 0 };
+    // SAFETY: what the pointers point to is there, or they are what has to be refused.
+    let (told_lengths, asked) = unsafe {
+        let pointer = rows.memory.as_ptr();
+        let told = sublet_fit_lengths_of(pointer, n, blocks, &raw mut lengths, ptr::null_mut());
+        let (rows, stays) = (lengths.rows, lengths.stays);
+        (told, asked(|layout| sublet_fit_workspace(n, blocks, rows, stays, layout, ptr::null_mut())))
+    };
+    assert_ne!(told_lengths, sublet_status::Panicked);
+    if asked.is_ok_and(|size| size > 1 << 22) || told_lengths != sublet_status::Ok {
+        return;
+    }
+    let (mut workspace, size) = h.workspace(asked);
+    let shorter = if h.seldom(12) { 1 } else { 0 };
+    let (row_capacity, stay_capacity) = (lengths.rows.saturating_sub(shorter), lengths.stays);
+    h.spoiled |= row_capacity < lengths.rows;
+    let filler = sublet_row { time_ns: 9, bytes: 9, block: 9, event: 9, op: 9, op_kind: 9 };
+    let (mut rewritten, mut timings) =
+        (Buffer::of(vec![filler; row_capacity], filler), Buffer::of(vec![TIMING; row_capacity], TIMING));
+    let (mut lives, mut names, mut offsets) = (
+        Buffer::of(vec![BLOCK; stay_capacity], BLOCK),
+        Buffer::of(vec![STAY; stay_capacity], STAY),
+        Buffer::of(vec![!0u64; stay_capacity], 0),
+    );
+    let nothing =
+        sublet_fitted { row_count: 7, stay_count: 7, peak: 7, original_peak: 7, run: RUN, policy: 7, reserved: 7 };
+    let mut fitted = Buffer::of(vec![nothing], nothing);
+    let limit = h.number() << h.u.int_in_range(0..=20).unwrap_or(0);
+    let mut told = Told::new(h);
+    let rows_pointer = h.pointer(&mut rows, false);
+    let (said, blocks) = (h.length(n), h.length(blocks));
+    let device_pointer = h.params_pointer(&mut device);
+    let params_pointer = h.params_pointer(&mut params);
+    let workspace_pointer = h.pointer(&mut workspace, false).cast();
+    let (rewritten_pointer, timings_pointer) = (h.pointer(&mut rewritten, false), h.pointer(&mut timings, true));
+    let (lives_pointer, names_pointer) = (h.pointer(&mut lives, true), h.pointer(&mut names, true));
+    let (offsets_pointer, fitted_pointer) = (h.pointer(&mut offsets, false), h.pointer(&mut fitted, false));
+    let offsets_pointer = h.alias(offsets_pointer, &offsets, rows_pointer, &rows);
+    let fitted_pointer = h.alias(fitted_pointer, &fitted, rewritten_pointer, &rewritten);
+    let (row_capacity, stay_capacity) = (h.length(row_capacity), h.length(stay_capacity));
+    // SAFETY: as above.
+    let status = unsafe {
+        sublet_fit(
+            rows_pointer,
+            said,
+            blocks,
+            limit,
+            device_pointer,
+            params_pointer,
+            workspace_pointer,
+            size,
+            rewritten_pointer,
+            timings_pointer,
+            row_capacity,
+            lives_pointer,
+            names_pointer,
+            offsets_pointer,
+            stay_capacity,
+            fitted_pointer,
+            told.pointer(),
+        )
+    };
+    let done = fitted.memory[0];
+    if told.judge(status, h) {
+        assert!(done.peak <= limit && done.row_count <= row_capacity && done.stay_count <= stay_capacity);
+        assert!(rewritten.memory[..done.row_count].iter().all(|r| r.event < 6));
+    } else {
+        assert_eq!(done.peak, 7);
+    }
+}
+
+pub(crate) fn load_without_overhead(h: &mut Hostile<'_, '_>) {
+    let (mut rows, blocks) = h.rows();
+    let n = rows.len;
+    let mut device = h.device();
+    // SAFETY: what the pointers point to is there, or they are what has to be refused.
+    let asked = asked(|layout| unsafe { sublet_load_without_overhead_workspace(n, blocks, layout, ptr::null_mut()) });
+    let (mut workspace, size) = h.workspace(asked);
+    let mut load = Buffer::of(vec![7u64], 0);
+    let mut told = Told::new(h);
+    let rows_pointer = h.pointer(&mut rows, false);
+    let (said, blocks) = (h.length(n), h.length(blocks));
+    let device_pointer = h.params_pointer(&mut device);
+    let workspace_pointer = h.pointer(&mut workspace, false).cast();
+    let load_pointer = h.pointer(&mut load, false);
+    // SAFETY: as above.
+    let status = unsafe {
+        sublet_load_without_overhead(
+            rows_pointer,
+            said,
+            blocks,
+            device_pointer,
+            workspace_pointer,
+            size,
+            load_pointer,
+            told.pointer(),
+        )
+    };
+    if !told.judge(status, h) {
+        assert_eq!(load.memory[0], 7);
+    }
+}
+
+/// The devices that have a name.
+pub(crate) fn device_named(h: &mut Hostile<'_, '_>) {
+    let presets = sublet_core::simulate::Device::PRESETS;
+    let (text, known) = h.name(&presets.map(|(name, _)| name));
+    h.spoiled |= !known;
+    let mut device = Buffer::of(vec![DEVICE], DEVICE);
+    let mut told = Told::new(h);
+    let pointer = h.pointer(&mut device, false);
+    // SAFETY: the text ends; what the pointers point to is there, or they are what has to be refused.
+    let status = unsafe { sublet_device_named(text.as_ptr().cast(), pointer, told.pointer()) };
+    let sublet_device { struct_size, flags, out_bandwidth, .. } = device.memory[0];
+    if told.judge(status, h) {
+        assert!(struct_size as usize == size_of::<sublet_device>() && flags < 2 && out_bandwidth > 1e9);
+    } else {
+        assert_eq!(struct_size, 7);
+    }
+}
+
+const DEVICE: sublet_device = sublet_device {
+    struct_size: 7,
+    flags: 7,
+    out_bandwidth: 7.0,
+    in_bandwidth: 7.0,
+    out_latency: 7.0,
+    in_latency: 7.0,
+    host_capacity: 7,
+};

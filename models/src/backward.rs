@@ -1,0 +1,209 @@
+//! The backward pass: the steps in reverse, each giving a gradient to what it read; then momentum SGD.
+//!
+//! A value that several layers read gets a gradient from each; the second is added to the first as soon as it is there,
+//! as automatic differentiation does it. The gradients of parameters stay to the end of the iteration.
+
+use sublet_core::trace::Kind;
+
+use crate::builder::{Builder, Kernel, REAL, Step, Value};
+use crate::network::{Network, Phase};
+
+impl Builder {
+    /// Undoes all layers from the loss, and updates every parameter.
+    pub(crate) fn finish(mut self, loss: Value) -> Network {
+        let seed = self.constant(REAL);
+        self.emit(Kernel::backward("ones_like"), &[], &[seed], 0);
+        self.gradients[loss.key] = Some(seed);
+        while let Some(step) = self.steps.pop() {
+            self.undo(step);
+        }
+        let update = Kernel { phase: Phase::Update, ..Kernel::backward("_fused_sgd_").in_place() };
+        for i in 0..self.parameters.len() {
+            let parameter = self.parameters[i];
+            if let Some(gradient) = self.gradients[parameter.value.key] {
+                self.keep(gradient);
+                let operands = [parameter.value, gradient, parameter.momentum];
+                self.emit(update, &operands, &operands, 0);
+            }
+        }
+        self.network
+    }
+
+    /// A gradient reaches a value.
+    fn give(&mut self, value: Value, gradient: Value) {
+        if !value.wants_gradient {
+            return;
+        }
+        let sum = match self.gradients[value.key] {
+            None => gradient,
+            Some(before) => {
+                let sum = self.constant(value.bytes);
+                self.emit(Kernel::backward("add").in_place(), &[before, gradient], &[sum], 0);
+                sum
+            }
+        };
+        self.gradients[value.key] = Some(sum);
+    }
+
+    /// An operator that computes the gradient of one value from others.
+    fn through(&mut self, kernel: Kernel, reads: &[Value], of: Value, flops: u64) -> Value {
+        let gradient = self.constant(of.bytes);
+        self.emit(kernel, reads, &[gradient], flops);
+        gradient
+    }
+
+    fn undo(&mut self, step: Step) {
+        let y = match step {
+            Step::Chunk { whole, parts } => return self.undo_chunk(whole, parts),
+            Step::AddInPlace { a, b } => {
+                // The sum stands where a stood, and so does its gradient.
+                if let Some(gradient) = self.gradients[a.key] {
+                    self.give(b, gradient);
+                }
+                return;
+            }
+            Step::Convolution { y, .. }
+            | Step::BatchNorm { y, .. }
+            | Step::Relu { y, .. }
+            | Step::MaxPool { y, .. }
+            | Step::Mean { y, .. }
+            | Step::Linear { y, .. }
+            | Step::MatMul { y, .. }
+            | Step::Add { y, .. }
+            | Step::Mul { y, .. }
+            | Step::Dropout { y, .. }
+            | Step::Sigmoid { y, .. }
+            | Step::Tanh { y, .. }
+            | Step::LogSoftmax { y, .. }
+            | Step::Loss { y, .. } => y,
+        };
+        // What nothing after it depends on has none.
+        let Some(gradient) = self.gradients[y.key].take() else { return };
+        self.undo_from(step, gradient);
+    }
+
+    fn undo_from(&mut self, step: Step, gradient: Value) {
+        match step {
+            Step::Convolution { .. } | Step::BatchNorm { .. } | Step::Linear { .. } | Step::MatMul { .. } => {
+                self.undo_weighted(step, gradient);
+            }
+            Step::Relu { x, kept, .. } => {
+                let kernel = Kernel::backward("threshold_backward").in_place().kind(Kind::ReluBackward);
+                let before = self.through(kernel, &[gradient, kept], x, 0);
+                self.give(x, before);
+            }
+            Step::MaxPool { x, indices, .. } => {
+                let kernel = Kernel::backward("max_pool2d_with_indices_backward");
+                let before = self.through(kernel, &[gradient, x, indices], x, 0);
+                self.give(x, before);
+            }
+            Step::Mean { x, .. } => {
+                // The gradient is read as often as it is written: it is spread over the maps.
+                let spread = Value { bytes: x.bytes, ..gradient };
+                let before = self.through(Kernel::backward("div"), &[spread], x, 0);
+                self.give(x, before);
+            }
+            Step::Add { a, b, .. } => {
+                self.give(a, gradient);
+                self.give(b, gradient);
+            }
+            Step::Mul { a, b, .. } => {
+                let mul = Kernel::backward("mul").in_place();
+                for (of, other) in [(b, a), (a, b)] {
+                    if of.wants_gradient {
+                        let part = self.through(mul, &[gradient, other], of, 0);
+                        self.give(of, part);
+                    }
+                }
+            }
+            Step::Dropout { x, mask, .. } => {
+                let before = self.through(Kernel::backward("mul").in_place(), &[gradient, mask], x, 0);
+                self.give(x, before);
+            }
+            Step::Sigmoid { x, y } => {
+                let before = self.through(Kernel::backward("sigmoid_backward").in_place(), &[gradient, y], x, 0);
+                self.give(x, before);
+            }
+            Step::Tanh { x, y } => {
+                let before = self.through(Kernel::backward("tanh_backward").in_place(), &[gradient, y], x, 0);
+                self.give(x, before);
+            }
+            Step::LogSoftmax { x, y } => {
+                let kernel = Kernel::backward("_log_softmax_backward_data").in_place();
+                let before = self.through(kernel, &[gradient, y], x, 0);
+                self.give(x, before);
+            }
+            Step::Loss { x, labels, total_weight, .. } => {
+                let reads = [gradient, x, labels, total_weight];
+                let before = self.through(Kernel::backward("nll_loss_backward"), &reads, x, 0);
+                self.give(x, before);
+            }
+            Step::Chunk { .. } | Step::AddInPlace { .. } => {}
+        }
+    }
+
+    /// The gradients of parameters beside that of the input.
+    fn undo_weighted(&mut self, step: Step, gradient: Value) {
+        match step {
+            Step::Convolution { x, weights, flops, .. } => {
+                let before = x.wants_gradient.then(|| self.constant(x.bytes));
+                let weight = self.constant(weights.weight.bytes);
+                let bias = weights.bias.map(|b| self.constant(b.bytes));
+                let writes: Vec<Value> = [before, Some(weight), bias].into_iter().flatten().collect();
+                // Either gradient takes as much arithmetic as the forward pass.
+                let flops = if before.is_some() { 2 * flops } else { flops };
+                let reads = [gradient, x, weights.weight];
+                self.emit_convolution(Kernel::backward("convolution_backward"), &reads, &writes, flops);
+                if let Some(before) = before {
+                    self.give(x, before);
+                }
+                self.give(weights.weight, weight);
+                if let (Some(parameter), Some(bias)) = (weights.bias, bias) {
+                    self.give(parameter, bias);
+                }
+            }
+            Step::BatchNorm { x, statistics, .. } => {
+                let [mean, variance] = statistics.running;
+                let [saved_mean, saved_deviation] = statistics.saved;
+                let reads = [gradient, x, statistics.weight, mean, variance, saved_mean, saved_deviation];
+                let (before, weight, bias) =
+                    (self.constant(x.bytes), self.constant(mean.bytes), self.constant(mean.bytes));
+                let kernel = Kernel::backward("native_batch_norm_backward").in_place();
+                self.emit(kernel, &reads, &[before, weight, bias], 0);
+                self.give(x, before);
+                self.give(statistics.weight, weight);
+                self.give(statistics.bias, bias);
+            }
+            Step::Linear { x, weights, flops, .. } => {
+                let mm = Kernel::backward("mm");
+                let before = x.wants_gradient.then(|| self.through(mm, &[gradient, weights.weight], x, flops));
+                let weight = self.through(mm, &[gradient, x], weights.weight, flops);
+                if let Some(parameter) = weights.bias {
+                    let bias = self.through(Kernel::backward("sum"), &[gradient], parameter, 0);
+                    self.give(parameter, bias);
+                }
+                if let Some(before) = before {
+                    self.give(x, before);
+                }
+                self.give(weights.weight, weight);
+            }
+            Step::MatMul { x, weights, flops, .. } => {
+                let mm = Kernel::backward("mm");
+                let weight = self.through(mm, &[gradient, x], weights.weight, flops);
+                if x.wants_gradient {
+                    let before = self.through(mm, &[gradient, weights.weight], x, flops);
+                    self.give(x, before);
+                }
+                self.give(weights.weight, weight);
+            }
+            _ => {}
+        }
+    }
+
+    /// The gradients of the parts, side by side.
+    fn undo_chunk(&mut self, whole: Value, parts: [Value; 4]) {
+        let gradients: Vec<Value> = parts.iter().filter_map(|p| self.gradients[p.key].take()).collect();
+        let gradient = self.through(Kernel::backward("cat"), &gradients, whole, 0);
+        self.give(whole, gradient);
+    }
+}

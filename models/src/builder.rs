@@ -1,0 +1,508 @@
+//! Layers to operators. Each layer of a model emits the operators that compute it and notes a [`Step`], which
+//! `backward` reads when the loss is reached.
+//!
+//! A [`Value`] is what a layer gives to the next: a tensor, or a part of one, with a gradient of its own. Sizes are
+//! those of 4-byte reals; memory comes in pieces of 512 bytes, as allocators of frameworks give it, while times count the
+//! bytes that kernels move.
+
+use sublet_core::trace::graph::{Storage, Tensor};
+use sublet_core::trace::{self, Kind};
+
+use crate::Setting;
+use crate::network::{Network, Operator, Phase};
+
+/// Bytes of a real number.
+pub(crate) const REAL: u64 = 4;
+/// Bytes of a label or an index.
+pub(crate) const INDEX: u64 = 8;
+/// Frameworks hand out memory in pieces of this many bytes.
+const PIECE: u64 = 512;
+
+/// What a layer computes: a tensor or a part of one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Value {
+    pub(crate) tensor: u32,
+    /// Bytes that a kernel moves to read or write it.
+    pub(crate) bytes: u64,
+    /// Under what its gradient is known.
+    pub(crate) key: usize,
+    pub(crate) wants_gradient: bool,
+}
+
+/// Feature maps: batch × channels × side × side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Maps {
+    pub(crate) value: Value,
+    pub(crate) channels: u64,
+    pub(crate) side: u64,
+}
+
+/// Rows of a matrix for each example: batch × columns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Matrix {
+    pub(crate) value: Value,
+    pub(crate) columns: u64,
+}
+
+/// A convolution's shape.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Filter {
+    pub(crate) channels: u64,
+    pub(crate) side: u64,
+    pub(crate) stride: u64,
+    pub(crate) bias: bool,
+}
+
+/// A linear map's parameters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weights {
+    pub(crate) weight: Value,
+    pub(crate) bias: Option<Value>,
+    pub(crate) columns: u64,
+}
+
+/// A parameter that training updates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parameter {
+    pub(crate) value: Value,
+    pub(crate) momentum: Value,
+}
+
+/// What a batch norm keeps beside its output.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Statistics {
+    pub(crate) weight: Value,
+    pub(crate) bias: Value,
+    pub(crate) running: [Value; 2],
+    pub(crate) saved: [Value; 2],
+}
+
+/// One layer, to be undone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    Convolution {
+        x: Value,
+        weights: Weights,
+        y: Value,
+        flops: u64,
+    },
+    BatchNorm {
+        x: Value,
+        statistics: Statistics,
+        y: Value,
+    },
+    /// Its gradient needs the signs of `kept`, which is x or y.
+    Relu {
+        x: Value,
+        y: Value,
+        kept: Value,
+    },
+    MaxPool {
+        x: Value,
+        y: Value,
+        indices: Value,
+    },
+    Mean {
+        x: Value,
+        y: Value,
+    },
+    /// x · W + b.
+    Linear {
+        x: Value,
+        weights: Weights,
+        y: Value,
+        flops: u64,
+    },
+    /// h · W.
+    MatMul {
+        x: Value,
+        weights: Weights,
+        y: Value,
+        flops: u64,
+    },
+    /// Its gradient is that of both.
+    Add {
+        a: Value,
+        b: Value,
+        y: Value,
+    },
+    /// a ← a + b.
+    AddInPlace {
+        a: Value,
+        b: Value,
+    },
+    Mul {
+        a: Value,
+        b: Value,
+        y: Value,
+    },
+    Dropout {
+        x: Value,
+        mask: Value,
+        y: Value,
+    },
+    Sigmoid {
+        x: Value,
+        y: Value,
+    },
+    Tanh {
+        x: Value,
+        y: Value,
+    },
+    Chunk {
+        whole: Value,
+        parts: [Value; 4],
+    },
+    LogSoftmax {
+        x: Value,
+        y: Value,
+    },
+    Loss {
+        x: Value,
+        labels: Value,
+        y: Value,
+        total_weight: Value,
+    },
+}
+
+/// A kernel's name and what it may do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kernel {
+    pub(crate) name: &'static str,
+    pub(crate) phase: Phase,
+    pub(crate) may: trace::Operator,
+}
+
+impl Kernel {
+    pub(crate) const fn forward(name: &'static str) -> Self {
+        let may = trace::Operator { in_place: false, again: true, kind: Kind::Other };
+        Self { name, phase: Phase::Forward, may }
+    }
+
+    /// Operators of the backward pass and the update run once.
+    pub(crate) const fn backward(name: &'static str) -> Self {
+        let may = trace::Operator { in_place: false, again: false, kind: Kind::Other };
+        Self { name, phase: Phase::Backward, may }
+    }
+
+    pub(crate) const fn in_place(mut self) -> Self {
+        self.may.in_place = true;
+        self
+    }
+
+    pub(crate) const fn kind(mut self, kind: Kind) -> Self {
+        self.may.kind = kind;
+        self
+    }
+}
+
+/// A network that is being built.
+pub(crate) struct Builder {
+    pub(crate) setting: Setting,
+    pub(crate) network: Network,
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) steps: Vec<Step>,
+    /// By the keys of values.
+    pub(crate) gradients: Vec<Option<Value>>,
+    /// Which of its values the gradient of a rectifier reads: its input, as in SINGA, with which Zhang et al. 2019 trained
+    /// on CIFAR, or else its output, as in `PyTorch`.
+    pub(crate) relu_keeps_input: bool,
+}
+
+impl Builder {
+    pub(crate) fn new(setting: &Setting) -> Self {
+        Self {
+            setting: *setting,
+            network: Network::default(),
+            parameters: Vec::new(),
+            steps: Vec::new(),
+            gradients: Vec::new(),
+            relu_keeps_input: false,
+        }
+    }
+
+    pub(crate) fn batch(&self) -> u64 {
+        self.setting.batch.into()
+    }
+
+    fn value(&mut self, bytes: u64, storage: Storage, wants_gradient: bool) -> Value {
+        let tensor = u32::try_from(self.network.tensors.len()).expect("fewer tensors than 32 bits count");
+        self.network.tensors.push(Tensor { bytes: bytes.next_multiple_of(PIECE), storage });
+        self.part(tensor, bytes, wants_gradient)
+    }
+
+    /// A value that lies in a tensor that is there.
+    fn part(&mut self, tensor: u32, bytes: u64, wants_gradient: bool) -> Value {
+        self.gradients.push(None);
+        Value { tensor, bytes, key: self.gradients.len() - 1, wants_gradient: wants_gradient && self.setting.training }
+    }
+
+    /// What a kernel computes from values of which one has a gradient.
+    pub(crate) fn result(&mut self, bytes: u64) -> Value {
+        self.value(bytes, Storage::Transient, true)
+    }
+
+    /// What a kernel computes and nobody differentiates.
+    pub(crate) fn constant(&mut self, bytes: u64) -> Value {
+        self.value(bytes, Storage::Transient, false)
+    }
+
+    /// What the iteration is given, or gives.
+    pub(crate) fn given(&mut self, bytes: u64) -> Value {
+        self.value(bytes, Storage::Iteration, false)
+    }
+
+    fn parameter(&mut self, bytes: u64) -> Value {
+        let value = self.value(bytes, Storage::Persistent, true);
+        if self.setting.training {
+            let momentum = self.value(bytes, Storage::Persistent, false);
+            self.parameters.push(Parameter { value, momentum });
+        }
+        value
+    }
+
+    /// Adds an operator.
+    pub(crate) fn emit(&mut self, kernel: Kernel, reads: &[Value], writes: &[Value], flops: u64) {
+        let bytes = reads.iter().chain(writes).map(|v| v.bytes).sum();
+        self.emit_with(kernel, reads, writes, self.setting.device.time_ns(flops, bytes), 0);
+    }
+
+    fn emit_with(&mut self, kernel: Kernel, reads: &[Value], writes: &[Value], time_ns: u64, workspace: u64) {
+        let tensors = |values: &[Value]| values.iter().map(|v| v.tensor).collect();
+        self.network.operators.push(Operator {
+            name: kernel.name,
+            phase: kernel.phase,
+            may: kernel.may,
+            inputs: tensors(reads),
+            outputs: tensors(writes),
+            workspace,
+            time_ns,
+        });
+    }
+
+    /// Adds an operator with the scratch of a convolution.
+    pub(crate) fn emit_convolution(&mut self, kernel: Kernel, reads: &[Value], writes: &[Value], flops: u64) {
+        let bytes = reads.iter().chain(writes).map(|v| v.bytes).sum();
+        let device = self.setting.device;
+        self.emit_with(kernel, reads, writes, device.time_ns(flops, bytes), device.convolution_workspace);
+    }
+
+    fn note(&mut self, step: Step) {
+        if self.setting.training {
+            self.steps.push(step);
+        }
+    }
+
+    /// The images of a batch.
+    pub(crate) fn images(&mut self, channels: u64, side: u64) -> Maps {
+        let value = self.given(self.batch() * channels * side * side * REAL);
+        Maps { value, channels, side }
+    }
+
+    /// A convolution whose sides shrink by the stride alone.
+    pub(crate) fn convolution(&mut self, x: Maps, filter: Filter) -> Maps {
+        let Filter { channels, side: kernel, stride, bias } = filter;
+        let side = x.side.div_ceil(stride);
+        let taps = x.channels * kernel * kernel;
+        let weight = self.parameter(channels * taps * REAL);
+        let bias = bias.then(|| self.parameter(channels * REAL));
+        let outputs = self.batch() * side * side * channels;
+        let y = self.result(outputs * REAL);
+        let flops = 2 * outputs * taps;
+        let reads: Vec<Value> = [Some(x.value), Some(weight), bias].into_iter().flatten().collect();
+        self.emit_convolution(Kernel::forward("convolution"), &reads, &[y], flops);
+        let weights = Weights { weight, bias, columns: channels };
+        self.note(Step::Convolution { x: x.value, weights, y, flops });
+        Maps { value: y, channels, side }
+    }
+
+    pub(crate) fn batch_norm(&mut self, x: Maps) -> Maps {
+        Maps { value: self.normalized(x.value, x.channels), ..x }
+    }
+
+    /// Batch norm over the columns of a matrix.
+    pub(crate) fn batch_norm_matrix(&mut self, x: Matrix) -> Matrix {
+        Matrix { value: self.normalized(x.value, x.columns), ..x }
+    }
+
+    fn normalized(&mut self, x: Value, channels: u64) -> Value {
+        let bytes = channels * REAL;
+        let [weight, bias] = [self.parameter(bytes), self.parameter(bytes)];
+        let running = [(); 2].map(|()| self.value(bytes, Storage::Persistent, false));
+        let y = self.result(x.bytes);
+        let kernel = Kernel::forward("native_batch_norm");
+        let reads = [x, weight, bias, running[0], running[1]];
+        let saved = [(); 2].map(|()| self.constant(bytes));
+        if self.setting.training {
+            self.emit(kernel, &reads, &[y, saved[0], saved[1], running[0], running[1]], 0);
+            self.note(Step::BatchNorm { x, statistics: Statistics { weight, bias, running, saved }, y });
+        } else {
+            self.emit(kernel.in_place(), &reads, &[y, saved[0], saved[1]], 0);
+        }
+        y
+    }
+
+    pub(crate) fn relu(&mut self, x: Maps) -> Maps {
+        Maps { value: self.rectified(x.value), ..x }
+    }
+
+    pub(crate) fn relu_matrix(&mut self, x: Matrix) -> Matrix {
+        Matrix { value: self.rectified(x.value), ..x }
+    }
+
+    fn rectified(&mut self, x: Value) -> Value {
+        let y = self.result(x.bytes);
+        self.emit(Kernel::forward("relu").in_place().kind(Kind::Relu), &[x], &[y], 0);
+        let kept = if self.relu_keeps_input { x } else { y };
+        self.note(Step::Relu { x, y, kept });
+        y
+    }
+
+    /// The largest of each window, and where it was; sides shrink by the stride.
+    pub(crate) fn max_pool(&mut self, x: Maps, stride: u64) -> Maps {
+        let side = x.side.div_ceil(stride);
+        let outputs = self.batch() * x.channels * side * side;
+        let (y, indices) = (self.result(outputs * REAL), self.constant(outputs * INDEX));
+        self.emit(Kernel::forward("max_pool2d_with_indices"), &[x.value], &[y, indices], 0);
+        self.note(Step::MaxPool { x: x.value, y, indices });
+        Maps { value: y, side, ..x }
+    }
+
+    /// The mean of every map.
+    pub(crate) fn mean(&mut self, x: Maps) -> Matrix {
+        let y = self.result(self.batch() * x.channels * REAL);
+        self.emit(Kernel::forward("mean"), &[x.value], &[y], 0);
+        self.note(Step::Mean { x: x.value, y });
+        Matrix { value: y, columns: x.channels }
+    }
+
+    /// The same numbers, one row for each example.
+    pub(crate) fn flatten(x: Maps) -> Matrix {
+        Matrix { value: x.value, columns: x.channels * x.side * x.side }
+    }
+
+    /// Parameters of a map from `rows` columns to `columns`.
+    pub(crate) fn weights(&mut self, rows: u64, columns: u64, bias: bool) -> Weights {
+        let weight = self.parameter(rows * columns * REAL);
+        Weights { weight, bias: bias.then(|| self.parameter(columns * REAL)), columns }
+    }
+
+    pub(crate) fn linear(&mut self, x: Matrix, columns: u64) -> Matrix {
+        let weights = self.weights(x.columns, columns, true);
+        self.affine(x, weights)
+    }
+
+    /// x · W, and + b where there is one.
+    pub(crate) fn affine(&mut self, x: Matrix, weights: Weights) -> Matrix {
+        let Weights { weight, bias, columns } = weights;
+        let y = self.result(self.batch() * columns * REAL);
+        let flops = 2 * self.batch() * x.columns * columns;
+        if let Some(bias) = bias {
+            self.emit(Kernel::forward("addmm"), &[bias, x.value, weight], &[y], flops);
+            self.note(Step::Linear { x: x.value, weights, y, flops });
+        } else {
+            self.emit(Kernel::forward("mm"), &[x.value, weight], &[y], flops);
+            self.note(Step::MatMul { x: x.value, weights, y, flops });
+        }
+        Matrix { value: y, columns }
+    }
+
+    pub(crate) fn add(&mut self, a: Value, b: Value) -> Value {
+        let y = self.result(a.bytes);
+        self.emit(Kernel::forward("add").in_place(), &[a, b], &[y], 0);
+        self.note(Step::Add { a, b, y });
+        y
+    }
+
+    /// a ← a + b: the end of a residual branch.
+    pub(crate) fn add_in_place(&mut self, a: Maps, b: Maps) -> Maps {
+        self.emit(Kernel::forward("add_").in_place(), &[a.value, b.value], &[a.value], 0);
+        self.note(Step::AddInPlace { a: a.value, b: b.value });
+        a
+    }
+
+    pub(crate) fn mul(&mut self, a: Value, b: Value) -> Value {
+        let y = self.result(a.bytes);
+        self.emit(Kernel::forward("mul").in_place(), &[a, b], &[y], 0);
+        self.note(Step::Mul { a, b, y });
+        y
+    }
+
+    /// In training, a random mask, scaled, times the input; otherwise nothing.
+    pub(crate) fn dropout(&mut self, x: Value) -> Value {
+        if !self.setting.training {
+            return x;
+        }
+        let mask = self.constant(x.bytes);
+        let mut random = Kernel::forward("bernoulli_");
+        random.may.again = false;
+        self.emit(random, &[], &[mask], 0);
+        self.emit(Kernel::forward("div_").in_place(), &[mask], &[mask], 0);
+        let y = self.result(x.bytes);
+        self.emit(Kernel::forward("mul").in_place(), &[x, mask], &[y], 0);
+        self.note(Step::Dropout { x, mask, y });
+        y
+    }
+
+    pub(crate) fn sigmoid(&mut self, x: Value) -> Value {
+        let y = self.result(x.bytes);
+        self.emit(self.elementwise("sigmoid", x), &[x], &[y], 0);
+        self.note(Step::Sigmoid { x, y });
+        y
+    }
+
+    pub(crate) fn tanh(&mut self, x: Value) -> Value {
+        let y = self.result(x.bytes);
+        self.emit(self.elementwise("tanh", x), &[x], &[y], 0);
+        self.note(Step::Tanh { x, y });
+        y
+    }
+
+    /// It may work in place if its input is a tensor as a whole.
+    fn elementwise(&self, name: &'static str, x: Value) -> Kernel {
+        let whole =
+            self.network.tensors.get(x.tensor as usize).is_some_and(|t| t.bytes == x.bytes.next_multiple_of(PIECE));
+        if whole { Kernel::forward(name).in_place() } else { Kernel::forward(name) }
+    }
+
+    /// Four equal parts of a value, without a copy.
+    pub(crate) fn chunk(&mut self, whole: Value) -> [Value; 4] {
+        let parts = [(); 4].map(|()| self.part(whole.tensor, whole.bytes / 4, true));
+        self.note(Step::Chunk { whole, parts });
+        parts
+    }
+
+    pub(crate) fn zeros(&mut self, bytes: u64) -> Value {
+        let zeros = self.constant(bytes);
+        self.emit(Kernel::forward("zeros"), &[], &[zeros], 0);
+        zeros
+    }
+
+    /// Softmax and the mean negative log-likelihood of the labels.
+    pub(crate) fn loss(&mut self, x: Matrix, labels: Value) -> Value {
+        let y = self.result(x.value.bytes);
+        self.emit(Kernel::forward("_log_softmax").in_place(), &[x.value], &[y], 0);
+        self.note(Step::LogSoftmax { x: x.value, y });
+        let (loss, total_weight) = (self.result(REAL), self.constant(REAL));
+        self.emit(Kernel::forward("nll_loss_forward"), &[y, labels], &[loss, total_weight], 0);
+        self.note(Step::Loss { x: y, labels, y: loss, total_weight });
+        loss
+    }
+
+    /// A classifier's end: in training the loss, the backward pass and the update, else the scores.
+    pub(crate) fn classify(mut self, scores: Matrix) -> Network {
+        if self.setting.training {
+            let labels = self.given(self.batch() * INDEX);
+            let loss = self.loss(scores, labels);
+            self.finish(loss)
+        } else {
+            self.keep(scores.value);
+            self.network
+        }
+    }
+
+    /// The value is a result: it stays to the end of the iteration.
+    pub(crate) fn keep(&mut self, value: Value) {
+        self.network.tensors[value.tensor as usize].storage = Storage::Iteration;
+    }
+}

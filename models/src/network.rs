@@ -1,0 +1,119 @@
+//! A network's iteration: tensors, operators, and its trace.
+
+use std::fmt;
+
+use sublet_core::trace::graph::{self, Graph, Node, Tensor};
+use sublet_core::trace::{self, Row};
+use sublet_core::{Error, Workspace};
+
+/// One iteration of a network as a static graph that owns its parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    /// The tensors; operators call them by their index.
+    pub tensors: Vec<Tensor>,
+    /// The operators, in the order in which they run.
+    pub operators: Vec<Operator>,
+}
+
+/// One operator of a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operator {
+    /// What the framework calls it.
+    pub name: &'static str,
+    /// The part of the iteration that it belongs to.
+    pub phase: Phase,
+    /// What it may do.
+    pub may: trace::Operator,
+    /// The tensors that it reads.
+    pub inputs: Vec<u32>,
+    /// The tensors that it writes.
+    pub outputs: Vec<u32>,
+    /// Scratch in bytes.
+    pub workspace: u64,
+    /// How long it takes, in ns.
+    pub time_ns: u64,
+}
+
+/// The parts of an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// From the inputs to the result.
+    Forward,
+    /// From the loss to the gradients.
+    Backward,
+    /// From the gradients to the parameters.
+    Update,
+}
+
+impl Phase {
+    /// As the file of operators calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "fwd",
+            Self::Backward => "bwd",
+            Self::Update => "upd",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The trace of a network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// What happens.
+    pub rows: Vec<Row>,
+    /// The rows use block numbers below this.
+    pub blocks: usize,
+    /// What is known of the operators, by their numbers.
+    pub operators: Vec<trace::Operator>,
+}
+
+impl Network {
+    /// The trace, by reference counts.
+    ///
+    /// # Errors
+    /// As [`graph::rows`]; for a network that a model has built, only that there is more than can be counted.
+    pub fn trace(&self) -> Result<Trace, Error> {
+        let nodes = self.nodes();
+        let graph = Graph { tensors: &self.tensors, nodes: &nodes };
+        let len = graph::workspace(graph.tensors.len(), nodes.len(), graph.operands());
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        let mut rows = vec![Row::default(); graph.most_rows()];
+        let n = graph::rows(&graph, Workspace::new(&mut words, &mut indices), &mut rows)?;
+        rows.truncate(n);
+        Ok(Trace { rows, blocks: graph.blocks(), operators: self.operators.iter().map(|o| o.may).collect() })
+    }
+
+    /// The operators as `core` takes them.
+    #[must_use]
+    pub fn nodes<'a>(&'a self) -> Vec<Node<'a>> {
+        let node = |o: &'a Operator| Node {
+            inputs: &o.inputs,
+            outputs: &o.outputs,
+            workspace: o.workspace,
+            time_ns: o.time_ns,
+        };
+        self.operators.iter().map(node).collect()
+    }
+
+    /// Bytes of what the forward pass writes and the backward pass reads: the feature maps that training keeps.
+    #[must_use]
+    pub fn kept_bytes(&self) -> u64 {
+        let mut forward = vec![false; self.tensors.len()];
+        let mut kept = vec![false; self.tensors.len()];
+        for operator in &self.operators {
+            match operator.phase {
+                Phase::Forward => operator.outputs.iter().for_each(|&t| forward[t as usize] = true),
+                _ => operator.inputs.iter().for_each(|&t| kept[t as usize] |= forward[t as usize]),
+            }
+        }
+        let kept = self.tensors.iter().zip(kept).filter(|(t, kept)| *kept && t.storage == graph::Storage::Transient);
+        kept.map(|(t, _)| t.bytes).sum()
+    }
+}

@@ -1,0 +1,207 @@
+//! Residual networks: He et al. 2015 with bottlenecks, and the wide ones of Zagoruyko and Komodakis 2016.
+//!
+//! A bottleneck network of depth d has (d − 2) / 3 blocks in four stages. He et al. publish the stages of 50, 101 and
+//! 152 layers, and of 200 in 2016; for other depths the papers that need them grow in two ways. Chen et al. 2016 deepen
+//! every stage, here in the proportions 3 : 4 : 6 : 3 of 50 layers. Jin et al. 2018 (Layrub) deepen the third stage
+//! alone, as He et al. do from 50 to 101: their 67.2 GiB at 1001 layers and 100.4 GiB at 1517 differ by 172 blocks of
+//! that stage.
+
+use crate::builder::{Builder, Filter, Maps};
+use crate::{Image, Network, Setting, Unbuildable, check, check_batch};
+
+/// The deepest network that is built.
+const DEEPEST: u32 = 100_000;
+
+/// A residual network of He et al. 2015.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResNet {
+    /// Layers with weights: 18 and 34, or 3 n + 2.
+    pub depth: u32,
+    /// What it classifies; for CIFAR it begins with a convolution of 3 × 3 and has no pooling before the stages.
+    pub image: Image,
+    /// How the blocks are spread over the stages.
+    pub stages: Stages,
+}
+
+/// How the blocks of a deep network are spread over its four stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Stages {
+    /// As published for 50, 101, 152 and 200 layers, otherwise `Even`.
+    #[default]
+    Published,
+    /// 3 : 4 : 6 : 3 at any depth.
+    Even,
+    /// 3, 4 and 3 blocks, and all others in the third stage.
+    Third,
+}
+
+impl Default for ResNet {
+    fn default() -> Self {
+        Self { depth: 50, image: Image::ImageNet, stages: Stages::Published }
+    }
+}
+
+impl ResNet {
+    /// One iteration.
+    ///
+    /// # Errors
+    /// A depth that no network of this kind has, or an empty batch.
+    pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
+        check_batch(setting)?;
+        let blocks = self.blocks()?;
+        let bottleneck = ![18, 34].contains(&self.depth);
+        let mut b = Builder::new(setting);
+        b.relu_keeps_input = self.image == Image::Cifar;
+        let x = b.images(3, self.image.side());
+        let mut x = match self.image {
+            Image::ImageNet => {
+                let x = unit(&mut b, x, 64, 7, 2);
+                let x = b.relu(x);
+                b.max_pool(x, 2)
+            }
+            Image::Cifar => {
+                let x = unit(&mut b, x, 64, 3, 1);
+                b.relu(x)
+            }
+        };
+        for (stage, (blocks, width)) in blocks.into_iter().zip([64, 128, 256, 512]).enumerate() {
+            for block in 0..blocks {
+                let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+                x = if bottleneck {
+                    bottleneck_block(&mut b, x, width, stride)
+                } else {
+                    basic_block(&mut b, x, width, stride)
+                };
+            }
+        }
+        let x = b.mean(x);
+        let scores = b.linear(x, self.image.classes());
+        Ok(b.classify(scores))
+    }
+
+    /// Blocks in each stage.
+    fn blocks(self) -> Result<[u32; 4], Unbuildable> {
+        check("the depth", self.depth, DEEPEST)?;
+        let published = self.stages == Stages::Published;
+        match self.depth {
+            18 => return Ok([2, 2, 2, 2]),
+            34 => return Ok([3, 4, 6, 3]),
+            101 if published => return Ok([3, 4, 23, 3]),
+            152 if published => return Ok([3, 8, 36, 3]),
+            200 if published => return Ok([3, 24, 36, 3]),
+            depth if depth < 14 || depth % 3 != 2 => {
+                return Err(Unbuildable(format!(
+                    "no residual network has {depth} layers: there are 18, 34, and 3 n + 2 from 14 on, such as {}",
+                    (depth.max(14) - 2) / 3 * 3 + 2
+                )));
+            }
+            _ => {}
+        }
+        let blocks = (self.depth - 2) / 3;
+        if self.stages == Stages::Third {
+            return match blocks.checked_sub(10).filter(|&third| third > 0) {
+                Some(third) => Ok([3, 4, third, 3]),
+                None => Err(Unbuildable(format!(
+                    "{} layers are too few to deepen the third stage alone: at least 35",
+                    self.depth
+                ))),
+            };
+        }
+        // The largest remainders get what rounding leaves; of equal ones the earlier stage.
+        let shares = [3, 4, 6, 3].map(|share| u64::from(blocks) * share);
+        let mut stages = shares.map(|s| u32::try_from(s / 16).unwrap_or_default());
+        let mut left = blocks - stages.iter().sum::<u32>();
+        let mut order = [0, 1, 2, 3];
+        order.sort_by_key(|&i| core::cmp::Reverse(shares[i] % 16));
+        for i in order {
+            stages[i] += u32::from(left > 0);
+            left = left.saturating_sub(1);
+        }
+        // Four blocks are one for each stage.
+        Ok(if blocks == 4 { [1; 4] } else { stages })
+    }
+}
+
+/// Convolution and batch norm.
+fn unit(b: &mut Builder, x: Maps, channels: u64, side: u64, stride: u64) -> Maps {
+    let y = b.convolution(x, Filter { channels, side, stride, bias: false });
+    b.batch_norm(y)
+}
+
+fn bottleneck_block(b: &mut Builder, x: Maps, width: u64, stride: u64) -> Maps {
+    let y = unit(b, x, width, 1, 1);
+    let y = b.relu(y);
+    let y = unit(b, y, width, 3, stride);
+    let y = b.relu(y);
+    let y = unit(b, y, 4 * width, 1, 1);
+    end_of_block(b, x, y, stride)
+}
+
+fn basic_block(b: &mut Builder, x: Maps, width: u64, stride: u64) -> Maps {
+    let y = unit(b, x, width, 3, stride);
+    let y = b.relu(y);
+    let y = unit(b, y, width, 3, 1);
+    end_of_block(b, x, y, stride)
+}
+
+/// Adds the shortcut, by a projection where the shape changes.
+fn end_of_block(b: &mut Builder, x: Maps, y: Maps, stride: u64) -> Maps {
+    let shortcut = if x.channels == y.channels && stride == 1 { x } else { unit(b, x, y.channels, 1, stride) };
+    let sum = b.add_in_place(y, shortcut);
+    b.relu(sum)
+}
+
+/// A wide residual network for CIFAR, with batch norm and `ReLU` before the convolutions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WideResNet {
+    /// Layers with weights: 6 n + 4.
+    pub depth: u32,
+    /// How many times as wide as the thinnest.
+    pub width: u32,
+}
+
+impl WideResNet {
+    /// One iteration.
+    ///
+    /// # Errors
+    /// A depth or width that no network of this kind has, or an empty batch.
+    pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
+        check_batch(setting)?;
+        check("the depth", self.depth, DEEPEST)?;
+        check("the width", self.width, 4096)?;
+        if self.depth < 10 || self.depth % 6 != 4 {
+            let nearest = (self.depth.max(10) - 4) / 6 * 6 + 4;
+            return Err(Unbuildable(format!(
+                "no wide residual network has {} layers: there are 6 n + 4 from 10 on, such as {nearest}",
+                self.depth
+            )));
+        }
+        let mut b = Builder::new(setting);
+        let x = b.images(3, Image::Cifar.side());
+        let mut x = b.convolution(x, Filter { channels: 16, side: 3, stride: 1, bias: false });
+        for (stage, width) in [16, 32, 64].into_iter().enumerate() {
+            for block in 0..(self.depth - 4) / 6 {
+                let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+                x = wide_block(&mut b, x, width * u64::from(self.width), stride);
+            }
+        }
+        let x = b.batch_norm(x);
+        let x = b.relu(x);
+        let x = b.mean(x);
+        let scores = b.linear(x, Image::Cifar.classes());
+        Ok(b.classify(scores))
+    }
+}
+
+fn wide_block(b: &mut Builder, x: Maps, channels: u64, stride: u64) -> Maps {
+    let normal = b.batch_norm(x);
+    let active = b.relu(normal);
+    let first = Filter { channels, side: 3, stride, bias: false };
+    let y = b.convolution(active, first);
+    let y = b.batch_norm(y);
+    let y = b.relu(y);
+    let y = b.convolution(y, Filter { stride: 1, ..first });
+    let shortcut =
+        if x.channels == channels && stride == 1 { x } else { b.convolution(active, Filter { side: 1, ..first }) };
+    Maps { value: b.add(y.value, shortcut.value), ..y }
+}

@@ -1,0 +1,158 @@
+//! Generated networks against recorded ones, and against what papers say of networks that nobody has recorded here.
+
+use std::collections::{BTreeMap, HashSet};
+
+use sublet_core::trace::graph::Storage;
+use sublet_core::trace::{Event, Op, Row};
+use sublet_models::{Image, Lstm, Network, Operator, ResNet, Roofline, Setting, Stages, Unbuildable, Vgg, WideResNet};
+use sublet_tests::recording::{Recording, max_load};
+
+const GPU: Roofline = Roofline::GTX1080TI;
+
+fn setting(batch: u32, convolution_workspace: u64) -> Setting {
+    Setting { batch, training: true, device: Roofline { convolution_workspace, ..GPU } }
+}
+
+/// How many blocks of each size there are, but for scratch.
+fn sizes(rows: &[Row]) -> BTreeMap<u64, usize> {
+    let scratch = rows.iter().filter(|r| r.event == Event::Free && r.op != Op::None);
+    let scratch: HashSet<u32> = scratch.map(|r| r.block).collect();
+    let mut sizes = BTreeMap::new();
+    for r in rows.iter().filter(|r| r.event == Event::Malloc && !scratch.contains(&r.block)) {
+        *sizes.entry(r.bytes).or_default() += 1;
+    }
+    sizes
+}
+
+fn line(operator: &Operator) -> String {
+    let Operator { name, phase, may, .. } = operator;
+    format!("{name},{phase},{},{}", u8::from(may.in_place), u8::from(may.again))
+}
+
+/// The same operators in the same order, tensors of the same sizes, the same peak but for what the recorder held; and
+/// the same time, where the recording has the device's.
+fn equals_the_recording(name: &str, network: &Network, timed: bool) {
+    let Some(recording) = Recording::named(name) else {
+        println!("Skipped: {name} (SUBLET_DATA is not set)");
+        return;
+    };
+    let generated: Vec<String> = network.operators.iter().map(line).collect();
+    assert!(generated == recording.lines, "{name}: other operators");
+    let trace = network.trace().unwrap();
+    assert_eq!(sizes(&trace.rows), sizes(&recording.rows), "{name}");
+    let (ours, recorded) = (max_load(&trace.rows), recording.max_load());
+    assert!(ours.abs_diff(recorded) * 100 <= recorded, "{name}: {ours} of {recorded}");
+    let [time, recorded] = [&trace.rows, &recording.rows].map(|rows| rows.last().unwrap().time_ns);
+    println!("{name}: {ours} bytes, {time} of {recorded} ns");
+    assert!(!timed || time == recorded, "{name}: {time} of {recorded} ns");
+}
+
+#[test]
+fn generated_networks_are_the_recorded_ones() {
+    let resnet = |depth, image| ResNet { depth, image, ..ResNet::default() };
+    let imagenet = |batch| resnet(50, Image::ImageNet).build(&setting(batch, 8 << 20)).unwrap();
+    equals_the_recording("resnet50_train_b32", &imagenet(32), true);
+    equals_the_recording("resnet50_train_b64", &imagenet(64), true);
+    let lstm = Lstm::default().build(&setting(64, 0)).unwrap();
+    equals_the_recording("lstm4x1024_train_b64", &lstm, true);
+    for depth in [11, 16] {
+        let vgg = Vgg { depth, image: Image::Cifar }.build(&setting(100, 0)).unwrap();
+        equals_the_recording(&format!("vgg{depth}_cifar_train_b100"), &vgg, false);
+    }
+    for depth in [18, 50] {
+        let network = resnet(depth, Image::Cifar).build(&setting(100, 0)).unwrap();
+        equals_the_recording(&format!("resnet{depth}_cifar_train_b100"), &network, false);
+    }
+    let inference = Setting { training: false, ..setting(1, 8 << 20) };
+    equals_the_recording("resnet50_infer_b1", &resnet(50, Image::ImageNet).build(&inference).unwrap(), false);
+}
+
+/// Chen et al. 2016: a `ResNet` of 1000 layers, batch 32, takes 48 GB as it is.
+#[test]
+fn a_thousand_layers_take_what_chen_et_al_say() {
+    let network = ResNet { depth: 1001, ..ResNet::default() }.build(&setting(32, 8 << 20)).unwrap();
+    let peak = max_load(&network.trace().unwrap().rows);
+    assert!((47_000_000_000..50_000_000_000).contains(&peak), "{peak}");
+    let tenths = (peak + 50_000_000) / 100_000_000;
+    let told = format!("{}.{} GB", tenths / 10, tenths % 10);
+    assert!(include_str!("../docs/graphs.md").contains(&told), "{told}");
+}
+
+/// Jin et al. 2018: Caffe keeps data and gradient of convolution, batch norm and the sum, but not of scale and `ReLU`,
+/// which work in place: 67.2 GiB at 1001 layers and 100.4 GiB at 1517. Here: as many convolutions, with maps of as many
+/// bytes.
+#[test]
+fn the_third_stage_deepens_as_in_jin_et_al() {
+    let caffe = |depth: u32| {
+        let network = ResNet { depth, stages: Stages::Third, ..ResNet::default() };
+        let network = network.build(&Setting { training: false, ..setting(32, 0) }).unwrap();
+        let bytes = |t: &u32| network.tensors[*t as usize].bytes;
+        let kept = network.operators.iter().filter(|o| ["convolution", "native_batch_norm", "add_"].contains(&o.name));
+        let data: u64 = kept.map(|o| bytes(&o.outputs[0])).sum();
+        2 * data
+    };
+    for (depth, tenths_of_gib) in [(1001, 672), (1517, 1004)] {
+        let found = caffe(depth) * 10 / (1 << 30);
+        assert!(found.abs_diff(tenths_of_gib) <= 10, "{depth}: {found} tenths of a GiB");
+    }
+}
+
+#[test]
+fn every_depth_is_built_or_refused() {
+    let small = setting(1, 0);
+    let convolutions = |network: &Network| network.operators.iter().filter(|o| o.name == "convolution").count();
+    for depth in 0..300 {
+        for stages in [Stages::Published, Stages::Even, Stages::Third] {
+            let resnet = ResNet { depth, stages, ..ResNet::default() };
+            match resnet.build(&small) {
+                // The linear layer is one of the depth.
+                Ok(network) => {
+                    // Without bottlenecks the first stage does not widen.
+                    let projections = if [18, 34].contains(&depth) { 3 } else { 4 };
+                    assert_eq!(convolutions(&network), depth as usize - 1 + projections);
+                }
+                Err(e) => {
+                    let small = stages == Stages::Third && depth < 35;
+                    assert!(depth < 14 || depth % 3 != 2 || small, "{depth}: {e}");
+                }
+            }
+        }
+        match (WideResNet { depth, width: 1 }).build(&small) {
+            // One at the beginning, six for each n, and projections in the two stages that widen.
+            Ok(network) => assert_eq!(convolutions(&network), depth as usize - 4 + 1 + 2),
+            Err(e) => assert!(depth < 10 || depth % 6 != 4, "{depth}: {e}"),
+        }
+        let vgg = Vgg { depth, image: Image::ImageNet }.build(&small);
+        assert_eq!(vgg.is_ok(), [11, 13, 16, 19].contains(&depth));
+    }
+    let nothing: Result<Network, Unbuildable> = ResNet::default().build(&setting(0, 0));
+    assert_eq!(nothing.unwrap_err().to_string(), "the batch size is 0; it has to be 1 to 65536");
+}
+
+/// Training updates every parameter once, with a gradient of its size, and leaves nothing else for the end but what it is
+/// given and the results.
+#[test]
+fn training_updates_every_parameter() {
+    let small = setting(2, 0);
+    let networks = [
+        ResNet { depth: 18, image: Image::Cifar, ..ResNet::default() }.build(&small),
+        WideResNet { depth: 16, width: 2 }.build(&small),
+        Vgg { depth: 11, image: Image::ImageNet }.build(&small),
+        Lstm { layers: 2, hidden: 16, steps: 3, inputs: 8, classes: 10 }.build(&small),
+    ];
+    for network in networks.map(Result::unwrap) {
+        let updates: Vec<&Operator> = network.operators.iter().filter(|o| o.phase.name() == "upd").collect();
+        let mut seen = HashSet::new();
+        for o in &updates {
+            let [parameter, gradient, momentum] = o.inputs[..] else { panic!("{o:?}") };
+            let tensor = |t: u32| network.tensors[t as usize];
+            assert_eq!(o.inputs, o.outputs);
+            assert!(seen.insert(parameter) && seen.insert(momentum));
+            assert_eq!(tensor(parameter).bytes, tensor(gradient).bytes);
+            assert_eq!(tensor(gradient).storage, Storage::Iteration);
+        }
+        let statistics = network.operators.iter().filter(|o| o.name == "native_batch_norm").count() * 2;
+        let persistent = network.tensors.iter().filter(|t| t.storage == Storage::Persistent).count();
+        assert_eq!(persistent, seen.len() + statistics);
+    }
+}
