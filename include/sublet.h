@@ -603,6 +603,31 @@ typedef uint32_t sublet_policy;
 #endif // __cplusplus
 
 /**
+ * A means of saving memory; several are added.
+ */
+enum sublet_means
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * Blocks leave for the host while they are idle.
+   */
+  SUBLET_MEANS_SWAP = 1,
+  /**
+   * Values are freed, and made again by the operators that made them.
+   */
+  SUBLET_MEANS_RECOMPUTE = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_means sublet_means;
+#else
+typedef uint32_t sublet_means;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * Where an allocator stands.
  */
 enum sublet_state
@@ -1111,6 +1136,14 @@ typedef struct sublet_fit_params {
    * How much the search may do for each row, in segments and gaps looked at; 0 is a second for 5,000 rows.
    */
   uint64_t work;
+  /**
+   * The means, of sublet_means; 0 is all that save memory on the device.
+   */
+  uint32_t means;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
 } sublet_fit_params;
 
 /**

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sublet_core::Constraints;
 use sublet_core::place::Solver;
+use sublet_core::rewrite::fit::Means;
 use sublet_core::rewrite::swap::Policy;
 
 use crate::generate::GenerateArgs;
@@ -52,11 +53,13 @@ timeline.json, which opens in Perfetto.
 Examples:
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G --device h200 --output fitted --report fit.html
-  sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --policy bayes --json";
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using recompute --json
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using swap --policy bayes";
 
 const SWEEP_EXAMPLES: &str = "\
-Every policy at every limit, down to the least that works; the least footprints that the first policy finds at 0 %, 5 %
-and 15 % of overhead; and the bound below which no schedule is without overhead.
+All means together and each alone at every limit, down to the least that works, or with --policy the policies of
+swapping; the least footprints that the first curve has at 0 %, 5 % and 15 % of overhead; and the bound below which no
+schedule of swaps is without overhead.
 
 Examples:
   sublet sweep traces/vgg16_cifar_train_b100.csv
@@ -93,7 +96,7 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Rewrites a trace so that it runs in less memory, and says what that costs in time
     Fit(FitArgs),
-    /// What less memory costs in time, limit by limit, by every policy
+    /// What less memory costs in time, limit by limit, by every means
     Sweep(SweepArgs),
     /// Proves a plan valid, or names the first constraint that it breaks
     Verify(VerifyArgs),
@@ -190,9 +193,9 @@ pub(crate) struct FitArgs {
     /// Who decides what leaves the device, and when
     #[arg(long, value_name = "NAME", value_parser = policies(), default_value = Policy::Auto.name())]
     pub(crate) policy: Policy,
-    /// The means, of which swapping to the host is the one there is
-    #[arg(long, value_name = "MEANS", default_value = "swap")]
-    pub(crate) using: Means,
+    /// The means, with commas between; if not given, all that save memory on the device
+    #[arg(long, value_name = "MEANS", value_delimiter = ',', value_parser = means())]
+    pub(crate) using: Vec<Means>,
     /// Blocks that are smaller stay on the device; if not given, those whose copy takes less than twice its latency
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) least: Option<u64>,
@@ -218,7 +221,7 @@ pub(crate) struct SweepArgs {
     /// How many limits are tried, from the original peak down
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub(crate) points: u32,
-    /// Only this policy; may be given more than once
+    /// A policy of swapping in place of the means; may be given more than once
     #[arg(long, value_name = "NAME", value_parser = policies())]
     pub(crate) policy: Vec<Policy>,
     /// Writes the curve to this file, a row for each limit and policy; - is standard output
@@ -230,13 +233,6 @@ pub(crate) struct SweepArgs {
     /// Prints one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// How memory is saved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Means {
-    /// Blocks leave for the host while they are idle
-    Swap,
 }
 
 #[derive(Debug, Args)]
@@ -294,6 +290,12 @@ fn solvers() -> impl TypedValueParser<Value = Solver> {
 fn policies() -> impl TypedValueParser<Value = Policy> {
     let names = Policy::ALL.map(Policy::name);
     PossibleValuesParser::new(names).try_map(|name| Policy::named(&name).ok_or("no policy has this name"))
+}
+
+/// The means by their names.
+fn means() -> impl TypedValueParser<Value = Means> {
+    let names = Means::ALL.map(Means::name);
+    PossibleValuesParser::new(names).try_map(|name| Means::named(&name).ok_or("no means has this name"))
 }
 
 /// A format that is written.

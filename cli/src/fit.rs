@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
-use sublet_core::rewrite::fit::{self, Fitted, Lengths, Options, Output};
+use sublet_core::rewrite::fit::{self, Fitted, Lengths, Means, Options, Output, Using};
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::{Row, liveness::Stay};
 use sublet_core::{Block, Error};
@@ -37,7 +37,7 @@ impl Buffers {
         Self {
             scratch: Scratch::of(fit::workspace(trace.rows.len(), trace.names.len(), lengths)),
             rows: vec![Row::default(); lengths.rows],
-            timings: vec![Timing::default(); lengths.rows],
+            timings: vec![Timing::default(); lengths.timings],
             blocks: vec![Block::default(); lengths.stays],
             names: vec![Stay::default(); lengths.stays],
             offsets: vec![0; lengths.stays],
@@ -56,7 +56,7 @@ impl Buffers {
             names: &mut self.names,
             offsets: &mut self.offsets,
         };
-        fit::fit(&trace.rows, trace.names.len(), options, self.scratch.lend(), output)
+        fit::fit(&trace.recorded(), options, self.scratch.lend(), output)
     }
 }
 
@@ -80,6 +80,9 @@ struct Outcome<'a> {
     time_ns: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     swapped_bytes: Option<u64>,
+    /// How long the operators that run again take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recomputed_ns: Option<u64>,
     /// Who made the schedule.
     policy: &'a str,
     verified: bool,
@@ -96,10 +99,10 @@ struct Outcome<'a> {
 /// # Errors
 /// Nothing stays within the limit, or a file that cannot be read or written.
 pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
-    let device = swappable(&args.device)?;
+    let (device, using) = means(&args.device, &args.using)?;
     let problem = input::read(&args.input)?;
     let trace = recorded(&problem)?;
-    let mut options = Options { policy: args.policy, ..Options::new(args.limit, device) };
+    let mut options = Options { using, policy: args.policy, ..Options::new(args.limit, device) };
     options.least_bytes = args.least.unwrap_or(options.least_bytes);
     let mut buffers = Buffers::of(trace);
     let begin = Instant::now();
@@ -117,6 +120,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         overhead: Some(run.overhead()),
         time_ns: Some(run.time_ns),
         swapped_bytes: Some(run.swapped_bytes),
+        recomputed_ns: Some(run.recomputed_ns),
         policy: fitted.policy.name(),
         verified: true,
         seconds,
@@ -146,16 +150,18 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     if args.json { outcome.json(&mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
 }
 
-/// The device of this name, if blocks can leave it.
-pub(crate) fn swappable(name: &str) -> Result<Device, Failure> {
+/// The device of this name, and what is asked for of the means that save memory on it; all of them, if nothing is.
+pub(crate) fn means(name: &str, asked: &[Means]) -> Result<(Device, Using), Failure> {
     let device = device::named(name)?;
-    if device.integrated || device.host_capacity == Some(0) {
+    let using = asked.iter().fold(Using::NONE, |using, &means| using.with(means));
+    let using = if asked.is_empty() { Using::ALL } else { using };
+    if using.on(&device) == Using::NONE {
         return Err(Failure::Usage(format!(
             "{name} cannot swap: its host and device share one memory, and what leaves the device takes as much of it; \
              only computing again, sharing in place and smaller batches save memory there"
         )));
     }
-    Ok(device)
+    Ok((device, using.on(&device)))
 }
 
 /// The trace of a problem.
@@ -202,6 +208,7 @@ fn refuse(args: &FitArgs, problem: &Problem, error: &Error, seconds: f64) -> Fai
             overhead: None,
             time_ns: None,
             swapped_bytes: None,
+            recomputed_ns: None,
             policy: args.policy.name(),
             verified: false,
             seconds,

@@ -1,11 +1,11 @@
-//! `sublet sweep`: what less memory costs in time, by every policy.
+//! `sublet sweep`: what less memory costs in time: by every means, by all together, or by policies of swapping.
 
 use std::io::{self, Write};
 
 use indicatif::ProgressBar;
 use serde::{Serialize, Serializer};
 use sublet_core::Error;
-use sublet_core::rewrite::fit::Options;
+use sublet_core::rewrite::fit::{Means, Options, Using};
 use sublet_core::rewrite::swap::{Policy, bound};
 use sublet_core::simulate::Device;
 
@@ -17,16 +17,40 @@ use crate::scratch::Scratch;
 use crate::unit::Unit;
 use crate::{input, output, progress, report, table};
 
-/// What one policy makes of one limit. Sizes in bytes.
+/// One curve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    using: Using,
+    policy: Policy,
+    name: &'static str,
+}
+
+impl Line {
+    /// Of the policies of swapping that are asked for, or else of all means together and of each alone.
+    fn all(asked: &[Policy], device: &Device) -> Vec<Self> {
+        if !asked.is_empty() {
+            let line = |&policy: &Policy| Self { using: Using::NONE.with(Means::Swap), policy, name: policy.name() };
+            return asked.iter().map(line).collect();
+        }
+        let line = |using, name| Self { using, policy: Policy::Auto, name };
+        let all = Using::ALL.on(device);
+        let single = Means::ALL.into_iter().filter(|&means| all.has(means));
+        let single = single.map(|means| line(Using::NONE.with(means), means.name()));
+        [line(all, "joint")].into_iter().chain(single).collect()
+    }
+}
+
+/// What one curve has at one limit. Sizes in bytes.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Point {
     limit: u64,
-    #[serde(serialize_with = "policy_name")]
-    policy: Policy,
+    #[serde(rename = "policy", serialize_with = "line_name")]
+    line: Line,
     footprint: u64,
     peak_load: u64,
     overhead: f64,
     swapped_bytes: u64,
+    recomputed_ns: u64,
 }
 
 /// The least footprint found whose overhead is at most `within`.
@@ -70,14 +94,15 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     if args.json && args.output.as_deref() == Some("-") {
         return Err(Failure::Usage("--json and --output - both want standard output".into()));
     }
-    let device = fit::swappable(&args.device)?;
+    let swaps: &[Means] = if args.policy.is_empty() { &[] } else { &[Means::Swap] };
+    let (device, _) = fit::means(&args.device, swaps)?;
     let problem = input::read(&args.input)?;
     let trace = fit::recorded(&problem)?;
-    let policies = if args.policy.is_empty() { &Policy::ALL[..] } else { &args.policy };
+    let lines = Line::all(&args.policy, &device);
     let refuse = |e: Error| InputError::file(&args.input, problem.explain(&e));
     let curve = progress::during("sweeping", |bar| {
         let mut sweep = Sweep { trace, device, buffers: Buffers::of(trace), points: Vec::new(), bar };
-        sweep.curve(args, policies)
+        sweep.curve(args, &lines)
     })
     .map_err(refuse)?;
     if let Some(file) = &args.output {
@@ -90,7 +115,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     match args.output.as_deref() {
         Some("-") => Ok(()),
         _ if args.json => curve.json(&mut out),
-        _ => curve.text(problem.title(), policies, &mut out),
+        _ => curve.text(problem.title(), &lines, &mut out),
     }
     .map_err(|e| Failure::printing(&e))
 }
@@ -106,27 +131,28 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    fn curve<'a>(&mut self, args: &'a SweepArgs, policies: &[Policy]) -> Result<Curve<'a>, Error> {
+    fn curve<'a>(&mut self, args: &'a SweepArgs, lines: &[Line]) -> Result<Curve<'a>, Error> {
         let (trace, device, points) = (self.trace, self.device, args.points);
-        // A limit of 0 tells the least that works, the same whoever fails at it; the scores fail fast.
-        let nothing = Options { policy: Policy::Doa, ..Options::new(0, device) };
+        // A limit of 0 tells the least that works; of the policies all are the same, and the scores fail fast.
+        let nothing = Options { policy: Policy::Doa, using: lines[0].using, ..Options::new(0, device) };
         let least_limit = match self.buffers.fit(trace, &nothing) {
             Err(Error::OverLimit { least, .. }) => least,
             Err(e) => return Err(e),
             Ok(_) => 0,
         };
-        let unlimited = self.buffers.fit(trace, &Options::new(u64::MAX, device))?;
+        let unlimited =
+            self.buffers.fit(trace, &Options { using: lines[0].using, ..Options::new(u64::MAX, device) })?;
         let (original_peak, load_min) = (unlimited.original_peak, unlimited.load_min);
         let mut scratch = Scratch::of(bound::workspace(trace.rows.len(), trace.names.len()));
         let bound = bound::load_without_overhead(&trace.rows, trace.names.len(), &device, scratch.lend())?;
 
-        progress::count(self.bar, u64::from(points) * policies.len() as u64);
+        progress::count(self.bar, u64::from(points) * lines.len() as u64);
         for i in 0..points {
             let below = u128::from(original_peak.saturating_sub(least_limit)) * u128::from(i) / u128::from(points - 1);
             let limit = original_peak.max(least_limit) - u64::try_from(below).unwrap_or(0);
-            for &policy in policies {
-                self.bar.set_message(format!("limit {limit}, {}", policy.name()));
-                self.fit(limit, policy)?;
+            for &line in lines {
+                self.bar.set_message(format!("limit {limit}, {}", line.name));
+                self.fit(limit, line)?;
                 self.bar.inc(1);
             }
         }
@@ -134,18 +160,19 @@ impl Sweep<'_> {
         let mut least = Vec::new();
         for within in WITHIN {
             self.bar.set_message(format!("least footprint at {} % of overhead", 100.0 * within));
-            let floor = if within > 0.0 { 0 } else { bound };
-            let point = self.least(policies[0], within, floor, (original_peak / NEAR).max(1))?;
+            // The bound is that of swapping.
+            let floor = if within > 0.0 || lines[0].using.has(Means::Recompute) { 0 } else { bound };
+            let point = self.least(lines[0], within, floor, (original_peak / NEAR).max(1))?;
             least.extend(point.map(|point| Least { within, point }));
         }
-        let policies = policies.iter().map(|p| p.name()).collect();
+        let policies = lines.iter().map(|line| line.name).collect();
         let (input, device) = (args.input.as_str(), args.device.as_str());
         Ok(Curve { input, device, original_peak, load_min, least_limit, bound, policies, least, points })
     }
 
-    /// What a policy makes of a limit; none if it cannot stay within it.
-    fn fit(&mut self, limit: u64, policy: Policy) -> Result<Option<Point>, Error> {
-        let options = Options { policy, ..Options::new(limit, self.device) };
+    /// What a curve has at a limit; none if that cannot be kept.
+    fn fit(&mut self, limit: u64, line: Line) -> Result<Option<Point>, Error> {
+        let options = Options { policy: line.policy, using: line.using, ..Options::new(limit, self.device) };
         let fitted = match self.buffers.fit(self.trace, &options) {
             Ok(fitted) => fitted,
             Err(Error::OverLimit { .. }) => return Ok(None),
@@ -154,28 +181,29 @@ impl Sweep<'_> {
         let run = fitted.schedule.run();
         let point = Point {
             limit,
-            policy,
+            line,
             footprint: fitted.schedule.plan().peak(),
             peak_load: run.peak_load,
             overhead: run.overhead(),
             swapped_bytes: run.swapped_bytes,
+            recomputed_ns: run.recomputed_ns,
         };
         self.points.push(point);
         Ok(Some(point))
     }
 
-    /// The least footprint that a policy finds at an overhead of at most `within`: halves what lies between the least
+    /// The least footprint that a curve has at an overhead of at most `within`: halves what lies between the least
     /// known and the highest limit below it that is known to cost more, until that is less than `near`. As a heuristic
     /// that fails at one limit may succeed at a lower one, some of these are tried, too. Nothing is below `floor`.
-    fn least(&mut self, policy: Policy, within: f64, floor: u64, near: u64) -> Result<Option<Point>, Error> {
-        let of_policy = self.points.iter().filter(|p| p.policy == policy);
-        let (good, bad): (Vec<&Point>, Vec<&Point>) = of_policy.partition(|p| p.overhead <= within);
+    fn least(&mut self, line: Line, within: f64, floor: u64, near: u64) -> Result<Option<Point>, Error> {
+        let of_line = self.points.iter().filter(|p| p.line == line);
+        let (good, bad): (Vec<&Point>, Vec<&Point>) = of_line.partition(|p| p.overhead <= within);
         let Some(mut best) = good.into_iter().min_by_key(|p| (p.footprint, p.limit)).copied() else { return Ok(None) };
         let below = bad.iter().map(|p| p.limit).filter(|&limit| limit < best.footprint).max();
         let mut low = below.unwrap_or(0).max(floor.saturating_sub(1));
         while best.footprint.saturating_sub(low) > near {
             let limit = low + (best.footprint - low) / 2;
-            match self.fit(limit, policy)? {
+            match self.fit(limit, line)? {
                 Some(point) if point.overhead <= within => best = point,
                 _ => low = limit,
             }
@@ -187,7 +215,7 @@ impl Sweep<'_> {
             if limit < floor {
                 break;
             }
-            if let Some(point) = self.fit(limit, policy)?.filter(|point| point.overhead <= within) {
+            if let Some(point) = self.fit(limit, line)?.filter(|point| point.overhead <= within) {
                 (best, tries) = (point, 0);
             }
         }
@@ -197,11 +225,11 @@ impl Sweep<'_> {
 
 impl Curve<'_> {
     fn csv(&self, out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "limit,policy,footprint,peak_load,overhead,swapped_bytes")?;
+        writeln!(out, "limit,policy,footprint,peak_load,overhead,swapped_bytes,recomputed_ns")?;
         for p in &self.points {
-            let Point { limit, footprint, peak_load, overhead, swapped_bytes, .. } = p;
-            let policy = p.policy.name();
-            writeln!(out, "{limit},{policy},{footprint},{peak_load},{overhead:.6},{swapped_bytes}")?;
+            let Point { limit, line, footprint, peak_load, overhead, swapped_bytes, recomputed_ns } = p;
+            let line = line.name;
+            writeln!(out, "{limit},{line},{footprint},{peak_load},{overhead:.6},{swapped_bytes},{recomputed_ns}")?;
         }
         Ok(())
     }
@@ -211,19 +239,19 @@ impl Curve<'_> {
         writeln!(out)
     }
 
-    fn text(&self, title: &str, policies: &[Policy], out: &mut impl Write) -> io::Result<()> {
+    fn text(&self, title: &str, lines: &[Line], out: &mut impl Write) -> io::Result<()> {
         let unit = Unit::for_largest(self.original_peak);
         let size = |bytes: u64| [unit.number(bytes.into()), format!("{:.1}", self.percent(bytes))];
         writeln!(out, "{title} on {}, overhead in %\n", self.device)?;
         let limit = format!("limit {}", unit.name());
-        let header = [limit.as_str(), "% of peak"].into_iter().chain(policies.iter().map(|p| p.name()));
-        let mut by_limit = table::aligned(header, 0..2 + policies.len());
+        let header = [limit.as_str(), "% of peak"].into_iter().chain(lines.iter().map(|line| line.name));
+        let mut by_limit = table::aligned(header, 0..2 + lines.len());
         for same in self.points.chunk_by(|a, b| a.limit == b.limit) {
-            let cell = |policy: &Policy| {
-                let point = same.iter().find(|p| p.policy == *policy);
+            let cell = |line: &Line| {
+                let point = same.iter().find(|p| p.line == *line);
                 point.map_or("-".into(), |p| format!("{:.2}", 100.0 * p.overhead))
             };
-            by_limit.add_row(size(same[0].limit).into_iter().chain(policies.iter().map(cell)));
+            by_limit.add_row(size(same[0].limit).into_iter().chain(lines.iter().map(cell)));
         }
         writeln!(out, "{}\n", by_limit.trim_fmt())?;
         let footprint = format!("footprint {}", unit.name());
@@ -235,7 +263,7 @@ impl Curve<'_> {
         writeln!(out, "{}\n", least.trim_fmt())?;
         writeln!(
             out,
-            "no schedule without overhead can go below {} ({:.1} % of the peak)",
+            "no schedule of swaps without overhead can go below {} ({:.1} % of the peak)",
             unit.size(self.bound),
             self.percent(self.bound)
         )
@@ -247,7 +275,6 @@ impl Curve<'_> {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn policy_name<S: Serializer>(policy: &Policy, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(policy.name())
+fn line_name<S: Serializer>(line: &Line, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(line.name)
 }

@@ -22,7 +22,7 @@ fn the_least_footprints_are_what_fit_makes_of_their_limits() {
         let (footprint, overhead) = (l["footprint"].as_u64().unwrap(), l["overhead"].as_f64().unwrap());
         assert!(footprint <= above && overhead <= l["within"].as_f64().unwrap(), "{swept}");
         above = footprint;
-        let fitted = sublet(&["fit", &trace, "--limit", &l["limit"].to_string(), "--json"]).json();
+        let fitted = sublet(&["fit", &trace, "--using", "swap", "--limit", &l["limit"].to_string(), "--json"]).json();
         assert_eq!((&fitted["footprint"], &fitted["overhead"]), (&l["footprint"], &l["overhead"]));
     }
     assert!(least[0]["footprint"].as_u64().unwrap() >= bytes("bound"), "{swept}");

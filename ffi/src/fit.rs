@@ -3,11 +3,11 @@
 use core::ffi::c_void;
 
 use sublet_core::Block;
-use sublet_core::rewrite::fit::{self, Lengths, Options, Output};
+use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
 use sublet_core::rewrite::swap::{Policy, bound};
 use sublet_core::simulate::{Device, Timing};
-use sublet_core::trace::Row;
 use sublet_core::trace::liveness::Stay;
+use sublet_core::trace::{Recorded, Row};
 
 use crate::arguments::{Arguments, Params, counted, plain};
 use crate::block::sublet_block;
@@ -62,7 +62,24 @@ pub struct sublet_fit_params {
     pub seed: u64,
     /// How much the search may do for each row, in segments and gaps looked at; 0 is a second for 5,000 rows.
     pub work: u64,
+    /// The means, of sublet_means; 0 is all that save memory on the device.
+    pub means: u32,
+    /// 0.
+    pub reserved: u32,
 }
+
+/// A means of saving memory; several are added.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum sublet_means {
+    /// Blocks leave for the host while they are idle.
+    Swap = 1,
+    /// Values are freed, and made again by the operators that made them.
+    Recompute = 2,
+}
+
+const MEANS: [(sublet_means, Means); 2] =
+    [(sublet_means::Swap, Means::Swap), (sublet_means::Recompute, Means::Recompute)];
 
 /// How long the outputs of a fit must be.
 #[repr(C)]
@@ -104,9 +121,16 @@ impl sublet_fit_params {
         let known = POLICIES.iter().find(|&&(number, _)| number as u32 == self.policy);
         let unknown = Failure::new(S::UnknownValue, position, 0, self.policy.into());
         let policy = known.map(|&(_, policy)| policy).ok_or(unknown)?;
+        let all = MEANS.iter().fold(0, |bits, &(number, _)| bits | number as u32);
+        if self.means & !all != 0 || self.reserved != 0 {
+            return Err(Failure::new(S::UnknownValue, position, 0, self.means.into()));
+        }
+        let asked = MEANS.iter().filter(|&&(number, _)| self.means & number as u32 > 0);
+        let using = if self.means == 0 { Using::ALL } else { asked.fold(Using::NONE, |u, &(_, m)| u.with(m)) };
         let or = |n: u64, default: u64| if n == 0 { default } else { n };
         let usual = Options::new(limit, device);
         Ok(Options {
+            using,
             policy,
             least_bytes: or(self.least_bytes, usual.least_bytes),
             seed: or(self.seed, usual.seed),
@@ -137,9 +161,10 @@ pub unsafe extern "C" fn sublet_fit_lengths_of(
         let mut sum = Lengths::of(&[], block_count);
         for i in 0..rows.len() {
             let one = Lengths::of(&[trace::row(rows, i)?], 0);
-            sum = Lengths { rows: sum.rows + one.rows, stays: sum.stays + one.stays };
+            sum =
+                Lengths { rows: sum.rows + one.rows, timings: sum.timings + one.timings, stays: sum.stays + one.stays };
         }
-        lengths.set(sublet_fit_lengths { rows: sum.rows, stays: sum.stays });
+        lengths.set(sublet_fit_lengths { rows: sum.timings, stays: sum.stays });
         Ok(())
     })
 }
@@ -148,7 +173,7 @@ fn needed(rows: usize, blocks: usize, lengths: Lengths) -> Needed {
     Needed::workspace(fit::workspace(rows, blocks, lengths))
         .and::<Row>(rows)
         .and::<Row>(lengths.rows)
-        .and::<Timing>(lengths.rows)
+        .and::<Timing>(lengths.timings)
         .and::<Block>(lengths.stays)
         .and::<Stay>(lengths.stays)
         .and::<u64>(lengths.stays)
@@ -167,7 +192,7 @@ pub unsafe extern "C" fn sublet_fit_workspace(
 ) -> sublet_status {
     let needed = |arguments: &mut Arguments<'_>| {
         let (rows, blocks) = (arguments.count(row_count)?, arguments.count(block_count)?);
-        let lengths = Lengths { rows: arguments.count(row_capacity)?, stays: arguments.count(stay_capacity)? };
+        let lengths = Lengths::for_result(rows, arguments.count(row_capacity)?, arguments.count(stay_capacity)?);
         Ok(needed(rows, blocks, lengths))
     };
     // SAFETY: the header asks for a layout that can be written.
@@ -212,7 +237,8 @@ pub unsafe extern "C" fn sublet_fit(
             counted(row_capacity, 10)?;
             counted(stay_capacity, 14)?;
             let (device, params) = (arguments.params(device)?.device(4)?, arguments.params(params)?);
-            let needed = needed(row_count, block_count, Lengths { rows: row_capacity, stays: stay_capacity });
+            let lengths = Lengths::for_result(row_count, row_capacity, stay_capacity);
+            let needed = needed(row_count, block_count, lengths);
             (given, device, params, arguments.workspace(workspace, workspace_size, needed)?)
         };
         // SAFETY: as above.
@@ -228,7 +254,7 @@ pub unsafe extern "C" fn sublet_fit(
         };
         let rows = trace::rows(&mut room, given)?;
         let lengths = Lengths::of(rows, block_count);
-        for (position, needed, got) in [(8, lengths.rows, row_capacity), (13, lengths.stays, stay_capacity)] {
+        for (position, needed, got) in [(8, lengths.timings, row_capacity), (13, lengths.stays, stay_capacity)] {
             if got < needed {
                 return Err(Failure::new(S::BufferTooSmall, position, needed as u64, got as u64));
             }
@@ -236,13 +262,13 @@ pub unsafe extern "C" fn sublet_fit(
         let options = params.options(limit, device, 5)?;
         let output = Output {
             rows: room.fill(lengths.rows, Row::default()),
-            timings: room.fill(lengths.rows, Timing::default()),
+            timings: room.fill(lengths.timings, Timing::default()),
             blocks: room.fill(lengths.stays, Block::default()),
             names: room.fill(lengths.stays, Stay::default()),
             offsets: room.fill(lengths.stays, 0),
         };
         let scratch = room.workspace(fit::workspace(row_count, block_count, lengths));
-        let found = fit::fit(rows, block_count, &options, scratch, output)?;
+        let found = fit::fit(&Recorded::new(rows, block_count), &options, scratch, output)?;
         let (schedule, plan) = (&found.schedule, found.schedule.plan());
         trace::copy(schedule.rows(), rewritten);
         trace::copy(schedule.timings(), timings);

@@ -162,6 +162,7 @@ fn generated() -> String {
                 "sublet_op_kind",
                 "sublet_operator_kind",
                 "sublet_policy",
+                "sublet_means",
                 "sublet_state",
                 "sublet_storage",
             ]

@@ -162,7 +162,7 @@ fuzz_target!(|input: Input| {
             let lengths = Lengths::of(rows, numbers);
             let outputs = [
                 (Buffer::Rows, lengths.rows),
-                (Buffer::Timings, lengths.rows),
+                (Buffer::Timings, lengths.timings),
                 (Buffer::Blocks, lengths.stays),
                 (Buffer::Blocks, lengths.stays),
                 (Buffer::Offsets, lengths.stays),
@@ -183,7 +183,7 @@ fuzz_target!(|input: Input| {
                     names: &mut vec![Stay { block: fill as u32, ordinal: 7 }; outputs[3]],
                     offsets: &mut vec![fill; outputs[4]],
                 };
-                let fitted = fit::fit(rows, numbers, &options, scratch, output)?;
+                let fitted = fit::fit(&Recorded::new(rows, numbers), &options, scratch, output)?;
                 Ok(format!("{fitted:?}"))
             });
         }

@@ -49,13 +49,25 @@ void test_fit(void) {
     sublet_stay *names = malloc(s * sizeof *names);
     uint64_t *offsets = malloc(s * sizeof *offsets);
     sublet_fitted fitted;
-    WORKS(sublet_fit(rows, ROWS, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
+    sublet_fit_params swap = {.struct_size = sizeof swap, .means = SUBLET_MEANS_SWAP};
+    WORKS(sublet_fit(rows, ROWS, BLOCKS, 8 * MIB, NULL, &swap, workspace, size, rewritten, timings, r, blocks, names,
                      offsets, s, &fitted, &error));
     CHECK(fitted.original_peak == 16 * MIB && fitted.peak == 8 * MIB && fitted.stay_count == 3);
     CHECK(fitted.run.time_ns > 1.05 * (double)fitted.run.original_ns); /* the second operator waits for the copy */
     CHECK(names[2].block == 0 && names[2].ordinal == 1 && blocks[2].size == 8 * MIB);
     CHECK(timings[fitted.row_count - 1].end > 9e6);
     what_fits_is_proved(rewritten, offsets, &fitted);
+
+    /* The first operator reads nothing: it runs again in no time. */
+    sublet_fit_params again = {.struct_size = sizeof again, .means = SUBLET_MEANS_RECOMPUTE};
+    WORKS(sublet_fit(rows, ROWS, BLOCKS, 8 * MIB, NULL, &again, workspace, size, rewritten, timings, r, blocks, names,
+                     offsets, s, &fitted, &error));
+    CHECK(fitted.peak == 8 * MIB && fitted.run.time_ns == 9e6 && fitted.run.swapped_bytes == 0);
+    what_fits_is_proved(rewritten, offsets, &fitted);
+    again.means = 1u << 31;
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 5, 0, 1u << 31,
+          sublet_fit(rows, ROWS, BLOCKS, 8 * MIB, NULL, &again, workspace, size, rewritten, timings, r, blocks, names,
+                     offsets, s, &fitted, &error));
 
     /* What is not wanted is not written. */
     WORKS(sublet_fit(rows, ROWS, BLOCKS, UINT64_MAX, NULL, NULL, workspace, size, rewritten, NULL, r, NULL, NULL,

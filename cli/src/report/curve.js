@@ -1,11 +1,14 @@
-// The page of a sweep: overhead against limit, a line for each policy.
+// The page of a sweep: overhead against limit, a line for each means or policy.
 
 const curve = JSON.parse(byId("data").textContent);
 const percent = (part, digits = 1) => `${(100 * part).toFixed(digits)} %`;
 const ofPeak = size => size / Math.max(curve.original_peak, 1);
 
-/** A colour and a mark for each policy, and what it goes by. */
+/** A colour and a mark for each line, and what it goes by. */
 const STYLES = {
+  joint: ["#d1383d", "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "all means together"],
+  swap: ["#3f78d0", "M-3.5-3.5h7v7h-7z", "blocks leave for the host while they are idle"],
+  recompute: ["#d08a14", "M0-4.5L4.5 3.5h-9z", "values are freed, and made again"],
   auto: ["#d1383d", "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "search over positions, and every other policy but layer"],
   doa: ["#3f78d0", "M-3.5-3.5h7v7h-7z", "duration of absence"],
   aoa: ["#d08a14", "M0-4.5L4.5 3.5h-9z", "area of absence"],

@@ -6,6 +6,8 @@ use serde::Serialize;
 
 use super::FittedRun;
 use super::scene::Ops;
+use sublet_core::trace::Op;
+
 use crate::timeline::{Copy, Span, Timeline};
 
 /// The run of a fitted trace. Sizes in bytes, times in ns.
@@ -19,6 +21,7 @@ pub(super) struct Run<'a> {
     pub(super) original_ns: u64,
     pub(super) time_ns: u64,
     pub(super) swapped_bytes: u64,
+    pub(super) recomputed_ns: u64,
     /// When each step happens; the last entry is the end of the run.
     pub(super) clock: Vec<u64>,
     /// The load that there would be at these steps if nothing left.
@@ -38,6 +41,8 @@ pub(super) struct Operators {
     pub(super) op: Vec<Option<usize>>,
     /// The group that has the operator's colour; none for one that allocates nothing.
     pub(super) group: Vec<Option<usize>>,
+    /// Whether it runs again.
+    pub(super) again: Vec<bool>,
 }
 
 /// Where compute waits.
@@ -79,6 +84,7 @@ impl<'a> Run<'a> {
             let op = ops.index(operator.op);
             push(operator.span, &mut operators.begin, &mut operators.end);
             operators.op.push(op);
+            operators.again.push(matches!(operator.op, Op::Again(_)));
             operators.group.push(op.and_then(|op| colors.get(ops.name(op)).copied()));
         }
         let mut stalls = Stalls::default();
@@ -103,6 +109,7 @@ impl<'a> Run<'a> {
             original_ns: run.original_ns,
             time_ns,
             swapped_bytes: run.swapped_bytes,
+            recomputed_ns: run.recomputed_ns,
             // A malloc and a free take no time, and so only these steps matter here.
             clock: fitted.schedule.timings().iter().map(|t| nearest(t.begin)).chain([time_ns]).collect(),
             before_step,

@@ -41,6 +41,8 @@ const STYLE: &str = "text{font-family:system-ui,-apple-system,'Segoe UI',Helveti
 const STALL: &str = "#d4202e";
 /// The limit of a fitted trace.
 const LIMIT: &str = "#b3261e";
+/// The tint that lies over an operator that runs again.
+const AGAIN: &str = "#ffffff90";
 /// Operators that allocate nothing have no colour of their own.
 const PLAIN: &str = "#9ea5b0";
 
@@ -346,6 +348,9 @@ fn lanes(scene: &Scene<'_>, run: &Run<'_>, scale: &Scale, out: &mut impl Write) 
         let x = |ns: u64| scale.x(ns as f64);
         rects(name, bars.into_iter().map(|(begin, end, color)| (x(begin), x(end), color)), top, out)?;
         if lane == 0 {
+            let Operators { begin, end, again, .. } = &run.operators;
+            let second = (0..begin.len()).filter(|&i| again[i]).map(|i| (x(begin[i]), x(end[i]), AGAIN));
+            rects("again", second, top, out)?;
             let stalls = run.stalls.begin.iter().zip(&run.stalls.end);
             rects("stalls", stalls.map(|(&begin, &end)| (x(begin), x(end), STALL)), top, out)?;
         }

@@ -5,6 +5,8 @@
 //! placement together.
 
 pub mod fit;
+mod flat;
+mod graph;
 pub mod in_place;
 pub mod layer;
 pub mod recompute;

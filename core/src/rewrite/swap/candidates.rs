@@ -204,20 +204,10 @@ impl<'a> Candidates<'a> {
         while row < rows.len() {
             let g = self.segments;
             let begin = row;
-            let is_access = |i: usize| rows.get(i).is_some_and(|r| r.event.is_access());
-            while row < rows.len() && !is_access(row) {
-                row += 1;
-            }
-            if row < rows.len() {
-                self.access_time[g] = rows.get(row).map_or(0, |r| r.time_ns);
-                row = recorded::operator(rows, row);
-                while rows.get(row).is_some_and(|r| r.event == Event::Free) {
-                    row += 1;
-                }
-            } else {
-                // Nothing is accessed any more: what is allocated and freed takes no time, the rest comes after it.
-                self.access_time[g] = self.time[g];
-            }
+            let (access, end) = recorded::segment(rows, row);
+            row = end;
+            // Where nothing is accessed any more, what is allocated and freed takes no time, the rest comes after it.
+            self.access_time[g] = rows.get(access).map_or(self.time[g], |r| r.time_ns);
             self.first_row[g] = u32::try_from(begin).unwrap_or(u32::MAX);
             self.load[g] = load;
             self.time[g + 1] = if g > 0 { self.time[g] } else { 0 };

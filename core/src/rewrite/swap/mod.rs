@@ -19,8 +19,10 @@ use schedule::{Positions, Schedule};
 use score::Weights;
 use select::{Scope, Selection};
 
+use super::recompute::Gap;
+
 use crate::simulate::Device;
-use crate::table::Table;
+use crate::table::{Table, at};
 use crate::trace::Row;
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
@@ -85,7 +87,6 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
         .and(select::workspace(rows, blocks))
         .and(direct::workspace(rows, blocks))
         .and(Positions::workspace(rows, blocks))
-        .and(Positions::workspace(rows, blocks))
         .and(WorkspaceLen { words: 0, indices: rows + 2 })
 }
 
@@ -101,6 +102,33 @@ impl<'a> Trace<'a> {
     pub(super) fn new(rows: &'a [Row], blocks: usize, least: u64, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         Candidates::new(rows, blocks, least, scratch).map(Self)
     }
+
+    /// The gaps, in the order of their numbers.
+    pub(super) fn gaps(&self) -> impl Iterator<Item = Gap> + '_ {
+        let c = &self.0;
+        (0..c.gaps).map(|gap| {
+            let g = c.gap(gap);
+            let changes = c.version(g.version).last != g.version;
+            Gap {
+                block: g.block,
+                begin: g.begin,
+                end: g.end,
+                version: g.version,
+                other: (g.other_end != candidates::NONE).then_some(g.other_end),
+                leaves: g.kind.is_read() && changes,
+                returns: g.kind.returns(),
+                at_start: g.kind.is_head(),
+                owes: (g.kind.is_head() || g.kind == Kind::Tail) && changes_at_all(c, &g),
+                at_end: g.kind == Kind::Tail,
+            }
+        })
+    }
+}
+
+/// Whether the block of a gap at the start or the end holds something else at the end than at the start.
+fn changes_at_all(c: &Candidates<'_>, gap: &candidates::Gap) -> bool {
+    let head = if gap.kind == Kind::Tail && gap.other_end != candidates::NONE { c.gap(gap.other_end) } else { *gap };
+    c.version(head.version).last != head.version
 }
 
 /// Where the search may begin.
@@ -116,7 +144,6 @@ pub(super) struct Swapper<'a> {
     selection: Selection<'a>,
     search: Search<'a>,
     kept: Positions<'a>,
-    result: Positions<'a>,
     /// The row with which each segment begins in the rows last written, and their number.
     emitted: Table<'a, u32>,
     /// The mixture, once it has been looked for, and for which limit.
@@ -132,7 +159,6 @@ impl<'a> Swapper<'a> {
             selection: Selection::new(rows, blocks, scratch),
             search: Search::new(rows, blocks, seed, scratch),
             kept: Positions::new(rows, blocks, scratch),
-            result: Positions::new(rows, blocks, scratch),
             emitted: scratch.indices(rows + 2),
             mixture: None,
             seed,
@@ -209,6 +235,57 @@ impl<'a> Swapper<'a> {
         least
     }
 
+    /// Makes the schedule within a load that swaps what is worth most, by block; what it takes longer than the original.
+    pub(super) fn plan_by(&mut self, limit: u64, worth: &dyn Fn(u32) -> f64) -> Option<f64> {
+        let mut least = None;
+        for scope in [Scope::Inside, Scope::Across] {
+            if self.selection.by_block(&mut self.schedule, limit, worth, scope) {
+                let overhead = self.overhead();
+                if least.is_none_or(|least| overhead < least) {
+                    least = Some(overhead);
+                    self.kept.keep(&self.schedule);
+                }
+            }
+        }
+        if least.is_some() {
+            self.kept.restore(&mut self.schedule);
+        }
+        least
+    }
+
+    /// The gaps in use, with the segments before which their memory is given back and taken again.
+    pub(super) fn away(&self) -> impl Iterator<Item = (u32, [u32; 2])> + '_ {
+        self.schedule.used().iter().map(|&gap| (gap, self.schedule.at(gap)))
+    }
+
+    /// Makes a schedule of absences, block, give and take, that speak of another trace: `segment` tells which of its
+    /// segments a row of this one stands in or before, and `block` which of its blocks a block is.
+    pub(super) fn start(&mut self, absences: &[[u32; 3]], segment: &dyn Fn(u32) -> u32, block: &dyn Fn(u32) -> u32) {
+        self.schedule.clear();
+        let c = self.schedule.candidates();
+        let mut other = 0;
+        for g in 0..c.segments {
+            let mut rows = (c.first_row[g]..c.first_row[g + 1]).rev();
+            let access = rows.find(|&row| at(c.rows, row).event.is_access());
+            other = access.map_or(other, segment);
+            self.emitted[g] = other;
+        }
+        let first = |segment: u32| {
+            let others = self.emitted.first(c.segments);
+            u32::try_from(others.partition_point(|&other| other < segment)).unwrap_or(c.segments)
+        };
+        for &[absent, give, take] in absences {
+            let (give, take) = (first(give), first(take));
+            for gap in c.first_gap_after(give)..c.gaps {
+                let g = c.gap(gap);
+                if g.begin < take && block(g.block) == absent && self.schedule.may_use(gap, &g) {
+                    let positions = self.schedule.clamp(gap, [give, take]);
+                    self.schedule.set(gap, positions);
+                }
+            }
+        }
+    }
+
     fn overhead(&mut self) -> f64 {
         self.schedule.run(f64::INFINITY, |_| ()).overhead
     }
@@ -219,22 +296,22 @@ impl<'a> Swapper<'a> {
         let mut best = Start::All(Scope::Inside);
         let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
         for start in all.into_iter().chain(Weights::SINGLE.map(Start::Score)) {
-            if let Some(overhead) = self.start(start, limit).filter(|&found| least.is_none_or(|least| found < least)) {
+            if let Some(overhead) = self.begin(start, limit).filter(|&found| least.is_none_or(|least| found < least)) {
                 (least, best) = (Some(overhead), start);
             }
         }
         // Nobody does better than not to wait at all.
         if least? > 0.0 {
             let mixture = Start::Score(self.mixture(limit));
-            if self.start(mixture, limit).is_some_and(|found| least.is_some_and(|least| found < least)) {
+            if self.begin(mixture, limit).is_some_and(|found| least.is_some_and(|least| found < least)) {
                 best = mixture;
             }
         }
-        self.start(best, limit)?;
+        self.begin(best, limit)?;
         Some(self.search.improve(&mut self.schedule, limit, work))
     }
 
-    fn start(&mut self, start: Start, limit: u64) -> Option<f64> {
+    fn begin(&mut self, start: Start, limit: u64) -> Option<f64> {
         match start {
             Start::All(scope) => self.selection.all(&mut self.schedule, limit, scope).then(|| self.overhead()),
             Start::Score(weights) => self.by_score(limit, weights),
@@ -279,16 +356,6 @@ impl<'a> Swapper<'a> {
         if self.overhead() > before {
             self.kept.restore(&mut self.schedule);
         }
-    }
-
-    /// Remembers the schedule as the result.
-    pub(super) fn keep_result(&mut self) {
-        self.result.keep(&self.schedule);
-    }
-
-    /// Makes the schedule the result that was remembered.
-    pub(super) fn restore_result(&mut self) {
-        self.result.restore(&mut self.schedule);
     }
 
     /// Writes the rewritten trace.

@@ -58,14 +58,40 @@ impl<'a> Selection<'a> {
         // The other scores do not change while gaps are chosen.
         let submodular = scale[3] != 0.0;
         if !submodular {
-            self.rank(schedule, scale);
+            for gap in 0..schedule.candidates().gaps {
+                let scores = score::scores(schedule, &schedule.candidates().gap(gap), &self.area, &self.area_left);
+                self.worth[gap] = worth(scores, scale).to_bits();
+            }
+            self.rank(schedule.candidates().gaps);
         }
+        self.choose(schedule, limit, submodular.then_some(scale), scope)
+    }
+
+    /// The same by what the gaps' blocks are worth.
+    pub(super) fn by_block(
+        &mut self,
+        schedule: &mut Schedule<'_>,
+        limit: u64,
+        worth: &dyn Fn(u32) -> f64,
+        scope: Scope,
+    ) -> bool {
+        schedule.clear();
+        let c = schedule.candidates();
+        for gap in 0..c.gaps {
+            self.worth[gap] = worth(c.gap(gap).block).to_bits();
+        }
+        self.rank(c.gaps);
+        self.choose(schedule, limit, None, scope)
+    }
+
+    /// Chooses gaps until the limit holds: as they are ranked, or by the submodular score of this scale.
+    fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, scale: Option<[f64; 4]>, scope: Scope) -> bool {
         loop {
             let (peak, segment) = schedule.peak();
             if peak <= limit {
                 break;
             }
-            if submodular {
+            if scale.is_some() {
                 score::areas(schedule, &mut self.area_left);
             }
             let c = schedule.candidates();
@@ -73,7 +99,7 @@ impl<'a> Selection<'a> {
                 let g = c.gap(gap);
                 whole(c, &g, scope)[0] <= segment && segment < g.end && allowed(schedule, gap, &g, scope)
             };
-            let best = if submodular {
+            let best = if let Some(scale) = scale {
                 let mut best: Option<(f64, u32)> = None;
                 for gap in (c.first_gap_after(segment)..c.gaps).filter(|&gap| over(gap)) {
                     let worth = worth(score::scores(schedule, &c.gap(gap), &self.area, &self.area_left), scale);
@@ -94,17 +120,16 @@ impl<'a> Selection<'a> {
         true
     }
 
-    /// All gaps, those with the highest score first.
-    fn rank(&mut self, schedule: &Schedule<'_>, scale: [f64; 4]) {
-        let c = schedule.candidates();
-        for gap in 0..c.gaps {
-            let worth = worth(score::scores(schedule, &c.gap(gap), &self.area, &self.area_left), scale);
+    /// All gaps, those that are worth most first.
+    fn rank(&mut self, gaps: u32) {
+        for gap in 0..gaps {
+            let worth = f64::from_bits(self.worth[gap]);
             // Bits that are ordered as the numbers are, the highest first.
             let bits = worth.to_bits();
             self.worth[gap] = if worth < 0.0 { bits } else { !(bits | 1 << 63) };
         }
-        sort::identity(&mut self.ranked, c.gaps);
-        sort::by_key(&mut self.ranked, c.gaps, &mut self.chosen, |gap| self.worth[gap]);
+        sort::identity(&mut self.ranked, gaps);
+        sort::by_key(&mut self.ranked, gaps, &mut self.chosen, |gap| self.worth[gap]);
     }
 
     /// Chooses every gap; false if even that does not bring the load within the limit.

@@ -1,0 +1,473 @@
+//! The work on one trace: arrangements of means are tried, and the best of what they make is kept.
+
+use super::{Lengths, Options, Output};
+use crate::place::{self, Solver, search};
+use crate::rewrite::flat::{self, Flat};
+use crate::rewrite::recompute::{self, Recomputer};
+use crate::rewrite::swap::{self, Policy, Swapper};
+use crate::simulate::{self, Timing};
+use crate::table::Table;
+use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Stay};
+use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
+use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
+
+/// How often a policy plans.
+const ATTEMPTS: u32 = 14;
+/// The part of its work that the search may do each time but the first.
+const AGAIN: u64 = 12;
+/// How often what runs again is chosen, with memory held back.
+const CHOICES: u32 = 10;
+/// Where the heuristics miss the limit, the search for a placement may look at this many nodes of its tree for a thousand
+/// stays, and at fewer with the cube of their number: a node costs more too.
+const NODES: u64 = 160;
+/// What the heuristics may do each time, in blocks placed: many placements are made, and most of them fit or do not
+/// within a few starts.
+const WORK: u64 = 50_000;
+/// The same where operators run again: more blocks live for a short time there, and it takes more to place them well.
+const WORK_AGAIN: u64 = 150_000;
+
+/// What is tried.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Arrangement<'p> {
+    /// Whether operators run again.
+    pub(super) again: bool,
+    pub(super) swaps: Swaps<'p>,
+    /// How much the choice of what runs again may do, and how much the choice of what is swapped.
+    pub(super) choice: u64,
+    pub(super) work: u64,
+}
+
+/// Who swaps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Swaps<'p> {
+    /// Nobody.
+    None,
+    /// These, one after the other.
+    By(&'p [Policy]),
+    /// The search, from the absences that were taken for granted when operators were chosen to run again.
+    Absences,
+    /// The same, where absences were chosen together with what runs again.
+    Together,
+}
+
+/// How a trial ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trial {
+    /// There is a schedule that fits.
+    Fits,
+    /// The last placement is above the limit.
+    Over,
+    /// There is no schedule within the limit that takes less time than the best.
+    Fails,
+}
+
+/// The best that fits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Best {
+    /// What it takes longer than the original, in ns.
+    overhead: f64,
+    policy: Policy,
+    rows: usize,
+    stays: usize,
+}
+
+/// The trace that is fitted, and the memory to do it in.
+pub(super) struct Pass<'a, 's> {
+    recorded: &'s Recorded<'s>,
+    options: &'s Options,
+    recomputer: Recomputer<'s>,
+    scratch: Workspace<'s>,
+    /// The trace between two passes.
+    interim: &'a mut [Row],
+    made: Placed<'a>,
+    /// The best rows, and where their stays lie.
+    kept: &'a mut [Row],
+    kept_offsets: Table<'s, u64>,
+    best: Option<Best>,
+}
+
+/// A rewritten trace, and where its stays lie.
+struct Placed<'a> {
+    rows: &'a mut [Row],
+    timings: &'a mut [Timing],
+    blocks: &'a mut [Block],
+    names: &'a mut [Stay],
+    offsets: &'a mut [u64],
+    /// How much of them is in use.
+    len: usize,
+    stays: usize,
+}
+
+/// Length of the workspace of a [`Pass`], beside the recomputer's.
+pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
+    let (most, stays) = (recompute::most_rows(rows), lengths.stays);
+    // Up to so many stays the placement searches, which takes more than it does for a few more.
+    let searched = if stays < search::MOST_BLOCKS { stays } else { search::MOST_BLOCKS };
+    let judge = verify::workspace(rows, blocks, stays)
+        .max(place::workspace_of(Solver::Auto, stays))
+        .max(place::workspace_of(Solver::Auto, searched))
+        .max(swap::rows_workspace(most))
+        .max(liveness::workspace(2 * blocks))
+        .max(flat::making_workspace(rows, blocks));
+    let trial =
+        flat::workspace(most).and(swap::trace_workspace(most, most)).and(swap::workspace(most, most)).and(judge);
+    let absent = WorkspaceLen { words: 2 * blocks, indices: 0 }
+        .and(swap::trace_workspace(rows, blocks))
+        .and(swap::workspace(rows, blocks));
+    let held = WorkspaceLen { words: rows + 1, indices: rows + 2 };
+    WorkspaceLen { words: stays, indices: 0 }
+        .and(trial.max(recompute::rows_workspace(2 * blocks)).max(held).max(absent))
+}
+
+impl<'a, 's> Pass<'a, 's> {
+    pub(super) fn new(
+        recorded: &'s Recorded<'s>,
+        options: &'s Options,
+        recomputer: Recomputer<'s>,
+        mut scratch: Workspace<'s>,
+        output: Output<'a>,
+    ) -> Self {
+        let lengths = Lengths::of(recorded.rows, recorded.blocks);
+        let Output { rows, timings, blocks, names, offsets } = output;
+        let (interim, rows) = rows.split_at_mut_checked(recompute::most_rows(recorded.rows.len())).unwrap_or_default();
+        let (rows, kept) = rows.split_at_mut_checked(lengths.timings).unwrap_or_default();
+        let kept_offsets = scratch.words(lengths.stays);
+        let made = Placed { rows, timings, blocks, names, offsets, len: 0, stays: 0 };
+        Self { recorded, options, recomputer, scratch, interim, made, kept, kept_offsets, best: None }
+    }
+
+    /// Tries an arrangement; what it makes is the best if it takes less time than what was.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    pub(super) fn fit(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
+        if !arrangement.again {
+            return self.trial(arrangement).map(|_| ());
+        }
+        let limit = self.options.limit;
+        self.recomputer.held().fill(0);
+        if !matches!(arrangement.swaps, Swaps::Absences | Swaps::Together) {
+            self.recomputer.clear_absences();
+        }
+        let mut walked = self.recomputer.plan(limit, arrangement.choice, arrangement.swaps == Swaps::Together);
+        for choice in 0..CHOICES {
+            // What the walk says of waits for copies is a guess.
+            let sure = arrangement.swaps != Swaps::Together;
+            let fits = walked.is_some_and(|w| w.excess == 0 && !(sure && w.delay as f64 >= self.bound()));
+            if !fits || self.trial(arrangement)? != Trial::Over {
+                break;
+            }
+            self.hold(part(choice, CHOICES));
+            walked = self.recomputer.again(limit, arrangement.choice / AGAIN);
+        }
+        Ok(())
+    }
+
+    /// What an arrangement of absences takes longer than the original, in ns, before it is placed; none if it is not within
+    /// the limit.
+    pub(super) fn estimate(&mut self, arrangement: &Arrangement<'_>) -> Result<Option<f64>, Error> {
+        let limit = self.options.limit;
+        self.recomputer.held().fill(0);
+        let walked = self.recomputer.plan(limit, arrangement.choice, arrangement.swaps == Swaps::Together);
+        if walked.is_none_or(|walked| walked.excess > 0) {
+            return Ok(None);
+        }
+        let Self { recorded, options, recomputer, scratch, interim, made, .. } = self;
+        let mut scratch = scratch.reborrow();
+        let rows = between(recorded, recomputer, arrangement.again, scratch.reborrow(), interim)?;
+        flattened(recorded, options, arrangement.swaps, rows, made, scratch, |flat, swapper, added, _, _| {
+            let planned = from_absences(swapper, flat, recomputer, limit, arrangement.work);
+            Ok(planned.map(|overhead| overhead + added))
+        })
+    }
+
+    /// What the best takes longer than the original, in ns.
+    pub(super) fn bound(&self) -> f64 {
+        self.best.map_or(f64::INFINITY, |best| best.overhead)
+    }
+
+    /// Takes for granted that blocks are on the host that are dear to make again, as many as it takes to bring the load
+    /// within `limit`; false if that cannot be.
+    pub(super) fn absent(&mut self, limit: u64) -> Result<Option<f64>, Error> {
+        let Self { recorded, options, recomputer, scratch, .. } = self;
+        let mut scratch = scratch.reborrow();
+        let mut dear = scratch.words(2 * recorded.blocks);
+        recomputer.dearness(&mut dear);
+        let trace = swap::Trace::new(recorded.rows, recorded.blocks, options.least_bytes, &mut scratch)?;
+        let mut swapper = Swapper::new(&trace, &options.device, options.seed, &mut scratch);
+        recomputer.clear_absences();
+        let overhead = swapper.plan_by(limit, &|block| f64::from_bits(dear[block]));
+        if overhead.is_some() {
+            for (gap, positions) in swapper.away() {
+                recomputer.add_absence(gap, positions);
+            }
+        }
+        Ok(overhead)
+    }
+
+    /// Learns which gaps may be swapped.
+    pub(super) fn know_gaps(&mut self) -> Result<(), Error> {
+        let Self { recorded, options, recomputer, scratch, .. } = self;
+        let mut scratch = scratch.reborrow();
+        let trace = swap::Trace::new(recorded.rows, recorded.blocks, options.least_bytes, &mut scratch)?;
+        trace.gaps().for_each(|gap| recomputer.know(gap));
+        Ok(())
+    }
+
+    /// Swaps and places.
+    fn trial(&mut self, arrangement: &Arrangement<'_>) -> Result<Trial, Error> {
+        let Self { recorded, options, recomputer, scratch, interim, made, kept, kept_offsets, best } = self;
+        let &Arrangement { again, swaps, work, .. } = arrangement;
+        let limit = options.limit;
+        let mut scratch = scratch.reborrow();
+        let rows = between(recorded, recomputer, again, scratch.reborrow(), interim)?;
+        flattened(recorded, options, swaps, rows, made, scratch, |flat, swapper, added, made, mut scratch| {
+            let mut trial = Trial::Fails;
+            // Who has nothing to swap has a schedule all the same.
+            let policies = if let Swaps::By(policies) = swaps { policies } else { &[Policy::Auto] };
+            for &policy in policies {
+                let bound = best.map_or(f64::INFINITY, |best| best.overhead);
+                if bound <= added {
+                    break;
+                }
+                swapper.hold_nothing();
+                let mut planned = match swaps {
+                    Swaps::None => (swapper.peak() <= limit).then_some(0.0),
+                    Swaps::By(_) => swapper.plan(policy, limit, work),
+                    Swaps::Absences | Swaps::Together => from_absences(swapper, flat, recomputer, limit, work),
+                };
+                for attempt in 0..ATTEMPTS {
+                    let found = planned.map(|overhead| overhead + added).filter(|&found| found < bound);
+                    let Some(overhead) = found else { break };
+                    swapper.tighten();
+                    let Some(peak) = made.place(recorded, options, swapper, flat, scratch.reborrow())? else { break };
+                    if peak <= limit {
+                        *best = Some(made.keep(overhead, policy, kept, kept_offsets));
+                        trial = Trial::Fits;
+                        break;
+                    }
+                    if trial == Trial::Fails {
+                        trial = Trial::Over;
+                    }
+                    if policy == Policy::Layer || swaps == Swaps::None {
+                        break;
+                    }
+                    let blocks = made.blocks.get(..made.stays).unwrap_or_default();
+                    swapper.hold(blocks, made.offsets, limit, (part(attempt, ATTEMPTS), 3));
+                    planned = swapper.again(policy, limit, work / AGAIN);
+                }
+            }
+            Ok(trial)
+        })
+    }
+
+    /// Holds memory back in the segments where the placement is above the limit: a part of what is too much, in thirds.
+    fn hold(&mut self, part: u32) {
+        let limit = self.options.limit;
+        let rows = self.made.rows.get(..self.made.len).unwrap_or_default();
+        let segments = self.recorded.rows.len();
+        let mut scratch = self.scratch.reborrow();
+        let mut excess = scratch.words(segments + 1);
+        // The row with which each segment begins, with all that runs again for it.
+        let mut begin = scratch.indices(segments + 2);
+        let (mut segment, mut previous) = (0, Op::None);
+        for (row, r) in (1..).zip(rows).filter(|(_, r)| r.event.is_access()) {
+            let again = matches!(r.op, Op::Again(_));
+            if !again {
+                segment += u32::from(r.op != previous || r.op == Op::None);
+                begin[segment] = row;
+            }
+            previous = r.op;
+        }
+        let begins = begin.first(segment + 1);
+        for (block, offset) in self.made.blocks.iter().zip(&*self.made.offsets).take(self.made.stays) {
+            let above = offset.saturating_add(block.size).saturating_sub(limit);
+            if above > 0 {
+                let first = begins.partition_point(|&row| row <= block.start).saturating_sub(1);
+                for (segment, _) in begins.iter().enumerate().skip(first).take_while(|&(_, &row)| row < block.end) {
+                    let segment = u32::try_from(segment).unwrap_or(0);
+                    excess[segment] = excess[segment].max(above);
+                }
+            }
+        }
+        let held = self.recomputer.held();
+        for segment in (0..=segment).filter(|&segment| excess[segment] > 0) {
+            let bytes = (excess[segment] / 3 * u64::from(part)).max(limit / 512);
+            held[segment] = held[segment].saturating_add(bytes);
+        }
+    }
+
+    /// Makes what takes least memory of an arrangement, and says how much that is; it is the best if it fits.
+    pub(super) fn least(&mut self, arrangement: &Arrangement<'_>, peak: u64) -> Result<u64, Error> {
+        if arrangement.again {
+            self.recomputer.held().fill(0);
+            if self.recomputer.least(peak).is_none() {
+                return Ok(u64::MAX);
+            }
+        }
+        let Self { recorded, options, recomputer, scratch, interim, made, kept, kept_offsets, best } = self;
+        let &Arrangement { again, swaps, .. } = arrangement;
+        let mut scratch = scratch.reborrow();
+        let rows = between(recorded, recomputer, again, scratch.reborrow(), interim)?;
+        flattened(recorded, options, swaps, rows, made, scratch, |flat, swapper, added, made, scratch| {
+            let policy = if let Swaps::By(&[policy, ..]) = swaps { policy } else { Policy::Auto };
+            if policy == Policy::Layer {
+                swapper.plan(policy, u64::MAX, 0);
+            } else {
+                swapper.least_load();
+            }
+            let least = made.place(recorded, options, swapper, flat, scratch)?.unwrap_or(u64::MAX);
+            if least <= options.limit {
+                *best = Some(made.keep(added, policy, kept, kept_offsets));
+            }
+            Ok(least)
+        })
+    }
+
+    /// Has the best verified, and gives its rows their times; the policy that made it. To be called if there is one.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
+    pub(super) fn prove(self) -> Result<(VerifiedSchedule<'a>, Policy), Error> {
+        let Self { recorded, options, mut scratch, made, kept, kept_offsets, best, .. } = self;
+        let Best { policy, rows, stays, .. } =
+            best.ok_or(Error::OverLimit { least: u64::MAX, limit: options.limit })?;
+        let Placed { timings, blocks, names, offsets, .. } = made;
+        let rows = kept.get_mut(..rows).unwrap_or_default();
+        let timings = timings.get_mut(..rows.len()).unwrap_or_default();
+        let offsets = offsets.get_mut(..stays).unwrap_or_default();
+        for (kept, offset) in (0..).zip(&mut *offsets) {
+            *offset = kept_offsets[kept];
+        }
+        simulate::simulate(recorded, rows, &options.device, scratch.reborrow(), timings)?;
+        for (row, timing) in rows.iter_mut().zip(&*timings) {
+            let copy = matches!(row.event, Event::SwapOut | Event::SwapIn);
+            row.time_ns = libm::round(if copy { timing.reached } else { timing.end }) as u64;
+        }
+        let schedule = verify::schedule(
+            recorded,
+            rows,
+            offsets,
+            (&options.device, true),
+            &Constraints { alignment: 1, capacity: Some(options.limit) },
+            scratch,
+            Room {
+                timings,
+                blocks: blocks.get_mut(..stays).unwrap_or_default(),
+                names: names.get_mut(..stays).unwrap_or_default(),
+            },
+        )?;
+        Ok((schedule, policy))
+    }
+}
+
+/// The trace that is swapped: as recorded, or with operators that run again.
+fn between<'r>(
+    recorded: &Recorded<'_>,
+    recomputer: &Recomputer<'_>,
+    again: bool,
+    scratch: Workspace<'_>,
+    rows: &'r mut [Row],
+) -> Result<&'r mut [Row], Error> {
+    let len = if again {
+        recomputer.rows(scratch, rows)?
+    } else {
+        for (row, &r) in rows.iter_mut().zip(recorded.rows) {
+            *row = r;
+        }
+        recorded.rows.len()
+    };
+    Ok(rows.get_mut(..len).unwrap_or_default())
+}
+
+/// Makes rows flat, and what swaps them; `then` gets both, what the rows take longer than the recorded ones in ns, the
+/// room for what comes out, and the workspace that is left.
+#[expect(clippy::cast_precision_loss, reason = "a time")]
+fn flattened<'a, R>(
+    recorded: &Recorded<'_>,
+    options: &Options,
+    swaps: Swaps<'_>,
+    rows: &mut [Row],
+    made: &mut Placed<'a>,
+    mut scratch: Workspace<'_>,
+    then: impl FnOnce(&Flat<'_>, &mut Swapper<'_>, f64, &mut Placed<'a>, Workspace<'_>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    // A lifetime of its own: the swapper borrows the trace.
+    let mut scratch = scratch.reborrow();
+    let mut tables = scratch.split(flat::workspace(rows.len()));
+    let timings = made.timings.get_mut(..rows.len()).unwrap_or_default();
+    let flat = Flat::new(recorded, rows, &options.device, timings, &mut tables, scratch.reborrow())?;
+    let end = |rows: &[Row]| rows.last().map_or(0, |r| r.time_ns);
+    let added = end(rows).saturating_sub(end(recorded.rows)) as f64;
+    let least = if swaps == Swaps::None { u64::MAX } else { options.least_bytes };
+    let trace = swap::Trace::new(rows, flat.blocks(), least, &mut scratch)?;
+    let mut swapper = Swapper::new(&trace, &options.device, options.seed, &mut scratch);
+    then(&flat, &mut swapper, added, made, scratch)
+}
+
+/// Swaps what was taken for granted to be on the host, and more where that is not enough.
+fn from_absences(
+    swapper: &mut Swapper<'_>,
+    flat: &Flat<'_>,
+    recomputer: &Recomputer<'_>,
+    limit: u64,
+    work: u64,
+) -> Option<f64> {
+    swapper.start(recomputer.absences(), &|row| flat.segment(row), &|block| flat.block(block));
+    swapper.again(Policy::Auto, limit, work)
+}
+
+/// What is held back of what is too much, in thirds: one at first, and all of it in the end.
+fn part(attempt: u32, attempts: u32) -> u32 {
+    if 2 * attempt < attempts { 1 } else { 2 + u32::from(attempt + 3 > attempts) }
+}
+
+impl<'a> Placed<'a> {
+    /// Writes the rows of a schedule and places its stays; the footprint, or none if there is no room for them.
+    fn place(
+        &mut self,
+        recorded: &Recorded<'_>,
+        options: &Options,
+        swapper: &mut Swapper<'_>,
+        flat: &Flat<'_>,
+        mut scratch: Workspace<'_>,
+    ) -> Result<Option<u64>, Error> {
+        let Self { rows, blocks, names, offsets, .. } = self;
+        let written = swapper.rows(scratch.reborrow(), rows);
+        let stays = written.and_then(|len| {
+            let rows = rows.get_mut(..len).unwrap_or_default();
+            flat.restore(rows);
+            Ok((len, liveness::lifetimes(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, names)?))
+        });
+        (self.len, self.stays) = match stays {
+            Ok(lengths) => lengths,
+            Err(Error::BufferTooSmall { .. }) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let blocks = blocks.get(..self.stays).unwrap_or_default();
+        let offsets = offsets.get_mut(..self.stays).unwrap_or_default();
+        let constraints = Constraints { alignment: 1, capacity: Some(options.limit) };
+        let again = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Again(_)));
+        let stays = blocks.len() as u64;
+        let nodes = NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000);
+        let options =
+            place::Options { constraints, seed: options.seed, work: if again { WORK_AGAIN } else { WORK }, nodes };
+        match place::place(Solver::Auto, blocks, &options, scratch, offsets) {
+            Ok(summary) => Ok(Some(summary.peak)),
+            Err(Error::OverCapacity { peak, .. }) => Ok(Some(peak)),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Keeps the rows and offsets; the memory of what was kept before is the room for the next.
+    #[expect(clippy::mut_mut, reason = "the slices change places")]
+    fn keep(
+        &mut self,
+        overhead: f64,
+        policy: Policy,
+        kept: &mut &'a mut [Row],
+        kept_offsets: &mut Table<'_, u64>,
+    ) -> Best {
+        core::mem::swap(kept, &mut self.rows);
+        for (kept, &offset) in (0..).zip(self.offsets.iter().take(self.stays)) {
+            kept_offsets[kept] = offset;
+        }
+        Best { overhead, policy, rows: self.len, stays: self.stays }
+    }
+}

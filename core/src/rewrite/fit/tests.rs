@@ -1,0 +1,264 @@
+use super::*;
+use crate::Constraints;
+use crate::error::RowFault;
+use crate::simulate;
+use crate::trace::Event;
+use crate::trace::Op;
+use crate::verify::schedule::{self as verify, Room};
+use proptest::prelude::*;
+use std::vec::Vec;
+
+const MIB: u64 = 1 << 20;
+const SWAP: Using = Using::NONE.with(Means::Swap);
+
+/// Operators that each read some blocks and write one, in a chain; blocks are freed after their last access.
+fn trace(weights: u32, operators: &[(u32, Vec<u32>, bool, u64)]) -> (Vec<Row>, usize) {
+    let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op, event };
+    let mut rows: Vec<Row> =
+        (0..weights).map(|w| row(0, Event::Malloc, w, MIB * u64::from(1 + w % 3), Op::None)).collect();
+    let mut made = weights;
+    let mut last = std::collections::HashMap::new();
+    let mut time = 0;
+    for (op, (size, reads, update, duration)) in (0..).zip(operators) {
+        let own = Op::First(op);
+        let mut reads: Vec<u32> = reads.iter().map(|r| r % (made + 1)).filter(|&r| r < made).collect();
+        reads.sort_unstable();
+        reads.dedup();
+        let written = if *update && weights > 0 { size % weights } else { made };
+        if written == made {
+            rows.push(row(time, Event::Malloc, made, MIB * u64::from(*size), own));
+            made += 1;
+        }
+        rows.extend(reads.iter().map(|&r| row(time, Event::Read, r, 0, own)));
+        time += duration * 20_000;
+        rows.push(row(time, Event::Write, written, 0, own));
+        for b in reads.into_iter().chain([written]) {
+            last.insert(b, op);
+        }
+    }
+    let mut freed = Vec::new();
+    let mut with_frees = Vec::new();
+    for (i, r) in rows.iter().enumerate() {
+        with_frees.push(*r);
+        let ends = rows.get(i + 1).is_none_or(|next| next.op != r.op);
+        if let (true, Op::First(op)) = (ends, r.op) {
+            for (&b, _) in last.iter().filter(|&(&b, &at)| b >= weights && at == op) {
+                freed.push(b);
+            }
+            freed.sort_unstable();
+            with_frees.extend(freed.drain(..).map(|b| row(r.time_ns, Event::Free, b, 0, Op::None)));
+        }
+    }
+    (with_frees, made as usize)
+}
+
+fn run(rows: &[Row], blocks: usize, options: &Options) -> Result<(u64, u64, f64), Error> {
+    let lengths = Lengths::of(rows, blocks);
+    let len = workspace(rows.len(), blocks, lengths);
+    let (mut words, mut indices) = (vec![9; len.words], vec![9; len.indices]);
+    let output = Output {
+        rows: &mut vec![Row::default(); lengths.rows],
+        timings: &mut vec![Timing::default(); lengths.timings],
+        blocks: &mut vec![Block::default(); lengths.stays],
+        names: &mut vec![Stay::default(); lengths.stays],
+        offsets: &mut vec![9; lengths.stays],
+    };
+    let fitted = fit(&Recorded::new(rows, blocks), options, Workspace::new(&mut words, &mut indices), output)?;
+    Ok((fitted.original_peak, fitted.schedule.plan().peak(), fitted.schedule.run().overhead()))
+}
+
+fn swapping(limit: u64, device: Device) -> Options {
+    Options { using: SWAP, ..Options::new(limit, device) }
+}
+
+fn operators() -> impl Strategy<Value = Vec<(u32, Vec<u32>, bool, u64)>> {
+    let operator = (1u32..9, prop::collection::vec(0u32..24, 0..4), prop::bool::weighted(0.2), 1u64..60);
+    prop::collection::vec(operator, 1..24)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    /// Whatever a policy makes is accepted by the verifier, within the limit, or the least limit works.
+    #[test]
+    fn every_schedule_is_proved_and_the_least_limit_works(
+        weights in 0u32..5, operators in operators(), percent in 20u64..110, policy in 0usize..7,
+    ) {
+        let (rows, blocks) = trace(weights, &operators);
+        let device = Device::symmetric(12e9);
+        let (peak, _, _) = run(&rows, blocks, &swapping(u64::MAX, device)).unwrap();
+        let limit = peak * percent / 100;
+        let options = Options { policy: Policy::ALL[policy], work: 500, ..swapping(limit, device) };
+        match run(&rows, blocks, &options) {
+            Ok((_, footprint, overhead)) => {
+                prop_assert!(footprint <= limit);
+                prop_assert!(overhead >= -1e-9);
+            }
+            Err(Error::OverLimit { least, .. }) if options.policy != Policy::Layer => {
+                prop_assert!(least > limit);
+                let enough = Options { limit: least, ..options };
+                let found = run(&rows, blocks, &enough);
+                prop_assert!(found.is_ok(), "{:?}", found);
+            }
+            Err(Error::OverLimit { .. }) => {}
+            Err(e) => prop_assert!(false, "{}", e),
+        }
+    }
+
+    /// The search's own clock, which skips from boundary to boundary, against the one that goes row by row.
+    #[test]
+    fn the_search_tells_the_time_that_the_rows_take(
+        weights in 0u32..5, operators in operators(), percent in 30u64..100, policy in 0usize..7,
+    ) {
+        let (rows, blocks) = trace(weights, &operators);
+        let lengths = Lengths::of(&rows, blocks);
+        let len = workspace(rows.len(), blocks, lengths);
+        let (mut words, mut indices) = (vec![9; len.words], vec![9; len.indices]);
+        let mut scratch = Workspace::new(&mut words, &mut indices);
+        let device = Device { in_bandwidth: 7e9, ..Device::symmetric(12e9) };
+        let trace = swap::Trace::new(&rows, blocks, MIB, &mut scratch).unwrap();
+        let mut swapper = Swapper::new(&trace, &device, 1, &mut scratch);
+        let limit = swapper.peak() * percent / 100;
+        if let Some(overhead) = swapper.plan(Policy::ALL[policy], limit, 20_000) {
+            let mut rewritten = vec![Row::default(); lengths.rows];
+            let n = swapper.rows(scratch.reborrow(), &mut rewritten).unwrap();
+            let mut timings = vec![Timing::default(); n];
+            let recorded = Recorded::new(&rows, blocks);
+            let run = simulate::simulate(&recorded, &rewritten[..n], &device, scratch, &mut timings).unwrap();
+            let original = f64::from(u32::try_from(run.original_ns).unwrap());
+            prop_assert!((run.time_ns - original - overhead).abs() < 0.01, "{run:?} {overhead}");
+            prop_assert!(run.peak_load <= limit);
+        }
+    }
+}
+
+#[test]
+fn auto_is_never_worse_than_bayes_and_bayes_never_worse_than_a_score() {
+    let operators: Vec<_> = (0..14).map(|i| (4 + i % 5, vec![i, 28 - i, 27 - i], i > 11, 20)).collect();
+    let backward = (0..14).map(|i| (1, vec![13 - i, 26 - i], false, 20));
+    let (rows, blocks) = trace(3, &operators.into_iter().chain(backward).collect::<Vec<_>>());
+    let device = Device::symmetric(12e9);
+    let mut worked = 0;
+    for percent in [90, 75, 60, 45] {
+        let (peak, _, _) = run(&rows, blocks, &swapping(u64::MAX, device)).unwrap();
+        let overhead = |policy| {
+            let options = Options { policy, ..swapping(peak * percent / 100, device) };
+            run(&rows, blocks, &options).map_or(f64::INFINITY, |(_, _, overhead)| overhead)
+        };
+        let bayes = overhead(Policy::Bayes);
+        worked += u32::from(bayes.is_finite() && bayes > 0.0);
+        assert!(overhead(Policy::Auto) <= bayes);
+        for policy in [Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa] {
+            assert!(bayes <= overhead(policy), "{policy:?} at {percent}");
+        }
+    }
+    assert!(worked > 0, "no limit cost anything");
+}
+
+#[test]
+fn what_is_not_as_recorded_is_refused() {
+    let (mut rows, blocks) = trace(1, &[(2, vec![0], false, 5), (2, vec![1], false, 5)]);
+    let options = swapping(u64::MAX, Device::symmetric(12e9));
+    assert!(run(&rows, blocks, &options).is_ok());
+    let broken = Device { in_bandwidth: 0.0, ..options.device };
+    assert_eq!(run(&rows, blocks, &Options { device: broken, ..options }), Err(Error::Device));
+    let last = rows[rows.len() - 1];
+    for (added, fault) in [
+        (Row { event: Event::SwapOut, time_ns: last.time_ns, ..rows[0] }, RowFault::NotRecorded),
+        (Row { event: Event::Read, time_ns: last.time_ns - 1, ..rows[0] }, RowFault::TimeBackwards),
+        (Row { event: Event::Free, ..last }, RowFault::FreeWithoutMalloc),
+    ] {
+        rows.push(added);
+        let row = u32::try_from(rows.len() - 1).unwrap();
+        assert_eq!(run(&rows, blocks, &options), Err(Error::Row { row, fault }));
+        rows.pop();
+    }
+}
+
+#[test]
+fn what_comes_after_the_last_access_takes_no_time_of_its_own() {
+    let (mut rows, blocks) = trace(0, &[(8, vec![], false, 500), (8, vec![], false, 500), (1, vec![0], false, 500)]);
+    let time_ns = rows[rows.len() - 1].time_ns + 1_000_000;
+    rows.push(Row { time_ns, bytes: MIB, block: 3, op: Op::None, event: Event::Malloc });
+    let (_, footprint, overhead) = run(&rows, blocks + 1, &swapping(12 * MIB, Device::symmetric(12e9))).unwrap();
+    assert!(footprint <= 12 * MIB && (0.0..0.1).contains(&overhead), "{overhead}");
+}
+
+#[test]
+fn more_block_numbers_than_can_be_counted_are_refused() {
+    let options = Options::new(0, Device::symmetric(12e9));
+    let output = Output { rows: &mut [], timings: &mut [], blocks: &mut [], names: &mut [], offsets: &mut [] };
+    let refused = fit(&Recorded::new(&[], usize::MAX), &options, Workspace::new(&mut [], &mut []), output).map(|_| ());
+    assert_eq!(refused, Err(Error::TooManyBlocks { needed: usize::MAX, most: block::MAX_BLOCKS }));
+    let none = || Workspace::new(&mut [], &mut []);
+    let recorded = Recorded::new(&[], usize::MAX);
+    let lived = liveness::lifetimes(&[], usize::MAX, none(), &mut [], &mut []);
+    assert!(matches!(lived, Err(Error::TooManyBlocks { .. })));
+    let run = simulate::simulate(&recorded, &[], &options.device, none(), &mut []);
+    assert!(matches!(run, Err(Error::TooManyBlocks { .. })));
+    let bound = swap::bound::load_without_overhead(&[], usize::MAX, &options.device, none());
+    assert!(matches!(bound, Err(Error::TooManyBlocks { .. })));
+    let room = Room { timings: &mut [], blocks: &mut [], names: &mut [] };
+    let device = (&options.device, true);
+    let judged = verify::schedule(&recorded, &[], &[], device, &Constraints::NONE, none(), room);
+    assert!(matches!(judged, Err(Error::TooManyBlocks { .. })));
+}
+
+/// Two blocks of 8 MiB and one of 1 MiB; where the first cannot leave, 17 MiB are the least.
+#[test]
+fn no_more_leaves_than_the_host_can_hold() {
+    let (rows, blocks) = trace(0, &[(8, vec![], false, 50), (8, vec![], false, 50), (1, vec![0], false, 50)]);
+    let fit = |limit, host_capacity, policy| {
+        let device = Device { host_capacity, ..Device::symmetric(12e9) };
+        run(&rows, blocks, &Options { policy, ..swapping(limit, device) })
+    };
+    for policy in Policy::ALL {
+        if policy != Policy::Layer {
+            assert!(fit(12 * MIB, Some(8 * MIB), policy).is_ok(), "{policy:?}");
+        }
+        let Err(Error::OverLimit { least, .. }) = fit(12 * MIB, Some(MIB), policy) else {
+            panic!("{policy:?} keeps 8 MiB on a host of 1 MiB");
+        };
+        assert!(least >= 16 * MIB && fit(least, Some(MIB), policy).is_ok(), "{policy:?} {least}");
+    }
+}
+
+/// What a fit with these means comes to, or none.
+fn with(rows: &[Row], blocks: usize, limit: u64, using: Using) -> Option<(u64, f64)> {
+    let options = Options { using, work: 500, ..Options::new(limit, Device::symmetric(12e9)) };
+    match run(rows, blocks, &options) {
+        Ok((_, footprint, overhead)) => Some((footprint, overhead)),
+        Err(Error::OverLimit { .. }) => None,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+    /// Whatever is made again and swapped is accepted by the verifier, and all means together are never worse than one.
+    #[test]
+    fn all_means_are_proved_and_never_worse_than_one(
+        weights in 0u32..4, operators in operators(), percent in 25u64..100,
+    ) {
+        let (rows, blocks) = trace(weights, &operators);
+        let (peak, _, _) = run(&rows, blocks, &swapping(u64::MAX, Device::symmetric(12e9))).unwrap();
+        let limit = peak * percent / 100;
+        let joint = with(&rows, blocks, limit, Using::ALL);
+        for means in Means::ALL {
+            if let Some((_, alone)) = with(&rows, blocks, limit, Using::NONE.with(means)) {
+                let (footprint, overhead) = joint.expect("what one means can do, all can");
+                prop_assert!(footprint <= limit && overhead <= alone + 1e-9, "{} {} {}", overhead, alone, means.name());
+            }
+        }
+    }
+
+    #[test]
+    fn the_least_limit_works_with_all_means(weights in 0u32..4, operators in operators()) {
+        let (rows, blocks) = trace(weights, &operators);
+        for using in [Using::ALL, Using::ALL.without(Means::Swap)] {
+            let options = Options { using, work: 500, ..Options::new(0, Device::symmetric(12e9)) };
+            if let Err(Error::OverLimit { least, .. }) = run(&rows, blocks, &options) {
+                prop_assert!(run(&rows, blocks, &Options { limit: least, ..options }).is_ok(), "{}", least);
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+use super::*;
+use crate::trace::Recorded;
+use proptest::prelude::*;
+use std::vec::Vec;
+
+/// A chain of which every value is read by the operator after it and, on the way back, by its own gradient: sizes and
+/// times by layer. Block k is layer k's value; the gradients follow.
+fn chain(layers: &[(u64, u64)]) -> (Vec<Row>, usize) {
+    let n = u32::try_from(layers.len()).unwrap();
+    let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op: Op::First(op), event };
+    let (mut rows, mut time) = (Vec::new(), 1);
+    for (k, &(size, duration)) in (0..).zip(layers) {
+        rows.push(row(time, Event::Malloc, k, size, k));
+        if k > 0 {
+            rows.push(row(time, Event::Read, k - 1, 0, k));
+        } else {
+            // Its time passes between two accesses.
+            rows.push(row(time, Event::Write, k, 0, k));
+        }
+        time += duration;
+        rows.push(row(time, Event::Write, k, 0, k));
+    }
+    for (back, k) in (0..n).rev().enumerate() {
+        let op = n + u32::try_from(back).unwrap();
+        let gradient = n + k;
+        rows.push(row(time, Event::Malloc, gradient, 1, op));
+        rows.push(row(time, Event::Read, k, 0, op));
+        if k + 1 < n {
+            rows.push(row(time, Event::Read, gradient + 1, 0, op));
+        }
+        time += 1;
+        rows.push(row(time, Event::Write, gradient, 0, op));
+        rows.push(row(time, Event::Free, k, 0, op));
+        if k + 1 < n {
+            rows.push(row(time, Event::Free, gradient + 1, 0, op));
+        }
+    }
+    rows.push(row(time, Event::Free, n, 0, 2 * n - 1));
+    (rows, 2 * layers.len())
+}
+
+/// The least time that is computed again, over all subsets of values that stay from when they are made: the others are
+/// freed by their reader and made again, once, from the last that is there, all of them in between staying as long as
+/// they are still needed. None if no subset keeps the limit.
+fn over_subsets(layers: &[(u64, u64)], limit: u64) -> Option<u64> {
+    let n = layers.len();
+    (0..1u32 << n).filter_map(|kept| cost_of(layers, limit, |k| kept >> k & 1 > 0)).min()
+}
+
+fn cost_of(layers: &[(u64, u64)], limit: u64, kept: impl Fn(usize) -> bool) -> Option<u64> {
+    let n = layers.len();
+    let mut there = vec![false; n];
+    let load = |there: &[bool]| there.iter().zip(layers).filter(|(t, _)| **t).map(|(_, l)| l.0).sum::<u64>();
+    for k in 0..n {
+        there[k] = true;
+        if load(&there) > limit {
+            return None;
+        }
+        if k > 0 && !kept(k - 1) {
+            there[k - 1] = false;
+        }
+    }
+    let mut cost = 0;
+    for k in (0..n).rev() {
+        if !there[k] {
+            let first = (0..k).rev().find(|&j| there[j]).map_or(0, |j| j + 1);
+            for j in first..=k {
+                cost += layers[j].1;
+                there[j] = true;
+                // The gradient of the layer after is there.
+                if load(&there) + u64::from(k + 1 < n) > limit {
+                    return None;
+                }
+            }
+        }
+        if load(&there) + 1 + u64::from(k + 1 < n) > limit {
+            return None;
+        }
+        there[k] = false;
+    }
+    Some(cost)
+}
+
+fn planned(layers: &[(u64, u64)], limit: u64, work: u64) -> Option<u64> {
+    let (rows, blocks) = chain(layers);
+    let len = super::super::graph::workspace(rows.len(), blocks)
+        .and(workspace(rows.len(), blocks))
+        .and(rows_workspace(blocks));
+    let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+    let mut scratch = Workspace::new(&mut words, &mut indices);
+    let recorded = Recorded::new(&rows, blocks);
+    let graph = Graph::new(&recorded, &rows, blocks, &mut scratch).unwrap();
+    let mut recomputer = Recomputer::new(&graph, &Device::symmetric(12e9), 1, 1, &mut scratch);
+    let walked = recomputer.plan(limit, work, false)?;
+    let mut out = vec![Row::default(); most_rows(rows.len())];
+    let written = recomputer.rows(scratch, &mut out).unwrap();
+    let (mut load, mut peak) = (0u64, 0u64);
+    for r in &out[..written] {
+        match r.event {
+            Event::Malloc => load += graph.size[r.block],
+            Event::Free => load -= graph.size[r.block],
+            _ => {}
+        }
+        peak = peak.max(load);
+    }
+    assert_eq!(walked.excess == 0, peak <= limit, "{peak} of {limit}, {walked:?}");
+    (walked.excess == 0).then_some(walked.delay)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    /// What subsets can do, the walk can do, at no more than a third above their cost.
+    #[test]
+    fn chains_are_near_the_best_subset(
+        layers in prop::collection::vec((1u64..20, 1u64..50), 2..8), percent in 20u64..110,
+    ) {
+        let total: u64 = layers.iter().map(|l| l.0).sum();
+        let limit = total * percent / 100;
+        if let Some(least) = over_subsets(&layers, limit) {
+            let found = planned(&layers, limit, 60_000);
+            prop_assert!(found.is_some_and(|found| 3 * found <= 4 * least), "{:?} of {}", found, least);
+        }
+    }
+}
+
+/// Equal layers: nothing that subsets can do is better.
+#[test]
+fn equal_layers() {
+    let layers = [(10, 10); 8];
+    for limit in [100, 72, 62, 52, 42] {
+        let least = over_subsets(&layers, limit);
+        let found = planned(&layers, limit, 100_000);
+        assert!(found <= least && found.is_some(), "{limit}: {found:?} of {least:?}");
+    }
+}

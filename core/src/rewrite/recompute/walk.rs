@@ -1,0 +1,690 @@
+//! Eviction under a limit by one who knows the future.
+//!
+//! Problem: run the operators of a trace in their order so that the load stays within a limit, and run as little as
+//! possible again. The idea is that of dynamic tensor rematerialization (Kirisame et al. 2021), for a future that is
+//! known.
+//!
+//! 1. The operators run in their order. What one reads and is not there is made first, by its *closure*: its writer, and
+//!    before it the writers of what that reads and is not there either.
+//! 2. Where memory runs out, the value goes that is least in `cost of its closure / (bytes · distance to its next
+//!    use^b)`, of those that nobody is about to read. What the closure owes to others anyway, because it is read later
+//!    and not there, counts for a part only.
+//! 3. A value goes as soon as nobody reads it any more.
+//! 4. *Virtual uses*: what a closure reads is noted. The next walk counts it as a use, so that a value stays for the
+//!    closures that are to come.
+//! 5. *Absences*: segments in which a block is on the host. It takes no memory there, and is back at once where a closure
+//!    reads it.
+//!
+//! Ties go to the block that was made first among those on the device. Cost: O(segments + evictions · blocks on the
+//! device · closure). Linear workspace.
+
+use super::super::graph::{Graph, NONE, Owner, Reference};
+use super::absence::{self, Absences, Gap};
+use crate::simulate::Device;
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen};
+
+/// How the walk chooses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in super::super) struct Taste {
+    /// Twice the power of the distance.
+    pub(super) distance: u32,
+    /// What is owed anyway counts for this part.
+    pub(super) owed: f64,
+}
+
+/// What a step of a script does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Step {
+    /// A segment runs as recorded.
+    First(u32),
+    /// A segment runs again.
+    Again(u32),
+    /// A managed block is freed.
+    Free(u32),
+}
+
+/// Steps as they are kept: what, and which.
+const AGAIN: u32 = 1 << 30;
+const FREE: u32 = 2 << 30;
+const WHICH: u32 = AGAIN - 1;
+
+/// The most closure operators that are looked at for the cost of one value.
+const CLOSURE: u32 = 256;
+
+/// What a walk comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(in super::super) struct Walked {
+    /// By how much the load is above the limit where it is most.
+    pub(in super::super) excess: u64,
+    /// What it takes longer than the original, in ns: what runs again, and waits for copies.
+    pub(in super::super) delay: u64,
+}
+
+/// Steps that were taken.
+pub(in super::super) struct Script<'a> {
+    steps: Table<'a, u32>,
+    len: u32,
+}
+
+impl<'a> Script<'a> {
+    pub(super) fn new(rows: usize, scratch: &mut Workspace<'a>) -> Self {
+        Self { steps: scratch.indices(super::most_steps(rows)), len: 0 }
+    }
+
+    /// False if there is no room for another step.
+    fn push(&mut self, step: Step) -> bool {
+        let room = usize::try_from(self.len).is_ok_and(|len| len < self.steps.len());
+        if room {
+            self.steps[self.len] = match step {
+                Step::First(g) => g,
+                Step::Again(g) => AGAIN | g,
+                Step::Free(b) => FREE | b,
+            };
+            self.len += 1;
+        }
+        room
+    }
+
+    pub(in super::super) fn steps(&self) -> impl Iterator<Item = Step> + '_ {
+        self.steps.first(self.len).iter().map(|&step| match step & !WHICH {
+            AGAIN => Step::Again(step & WHICH),
+            FREE => Step::Free(step & WHICH),
+            _ => Step::First(step & WHICH),
+        })
+    }
+
+    pub(super) fn copy(&mut self, other: &Self) {
+        for i in 0..other.len {
+            self.steps[i] = other.steps[i];
+        }
+        self.len = other.len;
+    }
+}
+
+/// The walk and what it is told.
+pub(in super::super) struct Walk<'a> {
+    graph: &'a Graph<'a>,
+    /// Smaller blocks are not worth it.
+    least: u64,
+    /// What is held back from the limit in each segment.
+    held: Table<'a, u64>,
+    pub(super) absences: Absences<'a>,
+    /// Of each block a factor of its score, as bits.
+    weight: Table<'a, u64>,
+    /// Virtual uses of each version, ascending, and what is noted for the next walk: version and segment.
+    first_virtual: Table<'a, u32>,
+    virtual_use: Table<'a, u32>,
+    noted: Table<'a, [u32; 2]>,
+    notes: u32,
+    remembered: Table<'a, [u32; 2]>,
+    rememberings: u32,
+    kept: Table<'a, [u32; 2]>,
+    keepings: u32,
+    /// By block: 1 + the version that it holds, by how many it is about to be read, 1 + the gap in which it is on the host,
+    /// and 1 + its place among the blocks that may be evicted.
+    holds: Table<'a, u32>,
+    pinned: Table<'a, u32>,
+    away: Table<'a, u32>,
+    place: Table<'a, u32>,
+    present: Table<'a, u32>,
+    presents: u32,
+    /// By version: the next of its uses and of its virtual uses.
+    next: Table<'a, [u32; 2]>,
+    /// Segments that are to run again: which, and the next of its references.
+    stack: Table<'a, [u32; 2]>,
+    /// Versions that are to be looked at for a cost, twice and whether they are owed; when each segment was counted last.
+    closure: Table<'a, u32>,
+    counted: Table<'a, u32>,
+    count: u32,
+    script: Script<'a>,
+    /// When compute comes to each segment, as bits, and where it is.
+    clock_at: Table<'a, u64>,
+    clock: f64,
+    /// What runs again takes, in ns, and whether waits for copies count too.
+    recomputed: f64,
+    pub(super) waits: bool,
+    load: u64,
+    /// No fewer than the script makes.
+    rows: u32,
+    now: u32,
+    taste: Taste,
+    limit: u64,
+    walked: Walked,
+    pub(super) work: u64,
+}
+
+/// Length of the workspace of a [`Walk`].
+pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    let versions = rows + blocks;
+    absence::workspace(rows, blocks).and(WorkspaceLen {
+        words: 2 * (rows + 2) + blocks,
+        indices: versions
+            + 1
+            + rows
+            + 6 * rows
+            + 5 * blocks
+            + 2 * versions
+            + 2 * (rows + 1)
+            + CLOSURE as usize * 2
+            + rows
+            + 2
+            + super::most_steps(rows),
+    })
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(graph: &'a Graph<'a>, device: &Device, least: u64, scratch: &mut Workspace<'a>) -> Self {
+        let (rows, blocks) = (graph.rows.len(), graph.size.len());
+        let versions = rows + blocks;
+        let mut walk = Self {
+            graph,
+            least,
+            held: scratch.words(rows + 2),
+            absences: Absences::new(device, rows, blocks, scratch),
+            weight: scratch.words(blocks),
+            first_virtual: scratch.indices(versions + 1),
+            virtual_use: scratch.indices(rows),
+            noted: scratch.index_records(rows),
+            notes: 0,
+            remembered: scratch.index_records(rows),
+            rememberings: 0,
+            kept: scratch.index_records(rows),
+            keepings: 0,
+            holds: scratch.indices(blocks),
+            pinned: scratch.indices(blocks),
+            away: scratch.indices(blocks),
+            place: scratch.indices(blocks),
+            present: scratch.indices(blocks),
+            presents: 0,
+            next: scratch.index_records(versions),
+            stack: scratch.index_records(rows + 1),
+            closure: scratch.indices(2 * CLOSURE as usize),
+            counted: scratch.indices(rows + 2),
+            count: 0,
+            script: Script::new(rows, scratch),
+            clock_at: scratch.words(rows + 2),
+            clock: 0.0,
+            recomputed: 0.0,
+            waits: false,
+            load: 0,
+            rows: 0,
+            now: 0,
+            taste: Taste { distance: 0, owed: 1.0 },
+            limit: 0,
+            walked: Walked::default(),
+            work: 0,
+        };
+        walk.weight.fill(f64::to_bits(1.0));
+        walk.forget();
+        walk
+    }
+
+    pub(super) fn script(&self) -> &Script<'a> {
+        &self.script
+    }
+
+    /// Factors of the blocks' scores.
+    pub(super) fn weight(&mut self) -> &mut Table<'a, u64> {
+        &mut self.weight
+    }
+
+    pub(super) fn hold(&mut self) -> &mut Table<'a, u64> {
+        &mut self.held
+    }
+
+    /// No virtual uses.
+    pub(super) fn forget(&mut self) {
+        self.notes = 0;
+        self.remember();
+    }
+
+    /// Makes what the last walk noted the virtual uses of the next.
+    pub(super) fn remember(&mut self) {
+        for i in 0..self.notes {
+            self.remembered[i] = self.noted[i];
+        }
+        self.rememberings = self.notes;
+        self.list_virtual();
+    }
+
+    /// Keeps the virtual uses aside.
+    pub(super) fn keep_memory(&mut self) {
+        for i in 0..self.rememberings {
+            self.kept[i] = self.remembered[i];
+        }
+        self.keepings = self.rememberings;
+    }
+
+    /// Makes those that were kept aside the virtual uses.
+    pub(super) fn restore_memory(&mut self) {
+        for i in 0..self.keepings {
+            self.remembered[i] = self.kept[i];
+        }
+        self.rememberings = self.keepings;
+        self.list_virtual();
+    }
+
+    fn list_virtual(&mut self) {
+        let versions = self.graph.versions;
+        for v in 0..=versions {
+            self.first_virtual[v] = 0;
+        }
+        for i in 0..self.rememberings {
+            self.first_virtual[self.remembered[i][0]] += 1;
+        }
+        let mut sum = 0;
+        for v in 0..=versions {
+            sum += self.first_virtual[v];
+            self.first_virtual[v] = sum;
+        }
+        for i in (0..self.rememberings).rev() {
+            let [version, segment] = self.remembered[i];
+            self.first_virtual[version] -= 1;
+            self.virtual_use[self.first_virtual[version]] = segment;
+        }
+    }
+
+    /// Runs all operators; none if something is read that cannot be made, or the script is full.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "times in ns"
+    )]
+    pub(super) fn walk(&mut self, taste: Taste, limit: u64) -> Option<Walked> {
+        let graph = self.graph;
+        let limit = limit.min(u64::MAX / 2);
+        (self.taste, self.limit, self.walked, self.rows) = (taste, limit, Walked::default(), 0);
+        (self.load, self.notes, self.presents, self.script.len) = (0, 0, 0, 0);
+        for table in [&mut self.holds, &mut self.pinned, &mut self.away, &mut self.place] {
+            table.fill(0);
+        }
+        for v in 0..graph.versions {
+            self.next[v] = [graph.uses(v).0, self.first_virtual[v]];
+        }
+        self.work += u64::from(graph.versions) + u64::from(graph.segments) + graph.size.len() as u64;
+        self.absences.begin();
+        (self.clock, self.recomputed) = (0.0, 0.0);
+        let mut before = 0;
+        for g in 0..graph.segments {
+            self.now = g;
+            self.clock_at[g] = self.clock.to_bits();
+            self.come_and_go(g);
+            self.clock += graph.time[g].saturating_sub(before) as f64;
+            self.segment(g)?;
+            before = graph.time[g] + graph.duration[g];
+        }
+        // Absences that last to the end.
+        self.clock_at[graph.segments] = self.clock.to_bits();
+        self.come_and_go(graph.segments);
+        let delay = if self.waits { self.absences.end(self.clock) - before as f64 } else { self.recomputed };
+        self.walked.delay = libm::round(delay).max(0.0) as u64;
+        Some(self.walked)
+    }
+
+    /// Blocks leave for the host, or are back.
+    fn come_and_go(&mut self, g: u32) {
+        let mut next = self.absences.taken(g);
+        while next > 0 {
+            let block = self.absences.gap(next - 1).block;
+            if self.away[block] == next {
+                self.come_home(block);
+            }
+            next = self.absences.next(next - 1)[1];
+        }
+        let mut next = self.absences.given(g);
+        while next > 0 {
+            let gap = next - 1;
+            let Gap { block, begin, .. } = self.absences.gap(gap);
+            let there = !self.graph.is_managed(block) || self.holds[block] > 0;
+            if there && self.away[block] == 0 {
+                self.away[block] = next;
+                let size = self.graph.size[block];
+                let released = f64::from_bits(self.clock_at[begin]);
+                self.clock = self.absences.give(gap, size, released, self.clock);
+                self.load = self.load.wrapping_sub(size);
+                self.withdraw(block);
+            }
+            next = self.absences.next(gap)[0];
+        }
+    }
+
+    /// A block that is away is back.
+    fn come_home(&mut self, block: u32) {
+        if self.away[block] > 0 {
+            let size = self.graph.size[block];
+            self.absences.take(self.away[block] - 1, size, self.clock);
+            self.away[block] = 0;
+            self.load = self.load.wrapping_add(size);
+            if self.graph.is_managed(block) {
+                self.offer(block);
+            }
+        }
+    }
+
+    /// A segment runs, after all that it touches is back.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    fn run(&mut self, g: u32) {
+        if self.absences.used_len > 0 {
+            for r in self.graph.references(g) {
+                self.clock = self.clock.max(self.absences.arrival(r.block));
+            }
+        }
+        self.clock += self.graph.duration[g] as f64;
+    }
+
+    fn segment(&mut self, g: u32) -> Option<()> {
+        let graph = self.graph;
+        let managed = |r: &Reference| graph.is_managed(r.block);
+        for r in graph.references(g) {
+            if managed(&r) {
+                self.pinned[r.block] += 1;
+            }
+            self.come_home(r.block);
+        }
+        for r in graph.references(g).filter(|r| managed(r) && !r.writes) {
+            self.make(r.version)?;
+        }
+        let new = graph.references(g).filter(|r| managed(r) && r.writes && self.holds[r.block] == 0);
+        let need = new.map(|r| graph.size[r.block]).sum::<u64>();
+        self.make_room(need.saturating_add(graph.most[g]));
+        for r in graph.references(g).filter(|r| managed(r) && r.writes) {
+            self.put(r.block, r.version);
+        }
+        self.load = self.load.wrapping_add(graph.left[g]);
+        self.run(g);
+        self.push(Step::First(g))?;
+        self.now = g + 1;
+        for r in graph.references(g).filter(managed) {
+            self.pinned[r.block] -= 1;
+        }
+        for r in graph.references(g).filter(managed) {
+            self.free_if_done(r.block)?;
+        }
+        Some(())
+    }
+
+    /// Makes a version, if it is not there.
+    fn make(&mut self, version: u32) -> Option<()> {
+        let graph = self.graph;
+        let v = graph.version(version);
+        if self.holds[v.block] == version + 1 {
+            return Some(());
+        }
+        let mut depth = 0;
+        self.enter(&mut depth, version)?;
+        while depth > 0 {
+            let [g, mut i] = self.stack[depth - 1];
+            let (_, end) = graph.range(g);
+            let mut missing = None;
+            while i < end {
+                let r = graph.reference(i);
+                i += 1;
+                if r.updated {
+                    continue;
+                }
+                self.come_home(r.block);
+                if !graph.is_managed(r.block) {
+                    if graph.version(r.version).until < self.now && graph.owner(r.block) != Owner::Local {
+                        return None;
+                    }
+                } else if !r.writes && self.holds[r.block] != r.version + 1 {
+                    missing = Some(r.version);
+                    i -= 1;
+                    break;
+                }
+            }
+            self.stack[depth - 1][1] = i;
+            if let Some(version) = missing {
+                self.enter(&mut depth, version)?;
+            } else {
+                depth -= 1;
+                self.run_again(g)?;
+            }
+        }
+        Some(())
+    }
+
+    /// The writer of a version is to run again, and what it touches stays.
+    fn enter(&mut self, depth: &mut u32, version: u32) -> Option<()> {
+        let graph = self.graph;
+        let v = graph.version(version);
+        self.work += 1;
+        if v.writer == NONE || !graph.may_run_again(v.writer) {
+            return None;
+        }
+        for r in graph.references(v.writer).filter(|r| graph.is_managed(r.block)) {
+            self.pinned[r.block] += 1;
+        }
+        for r in graph.references(v.writer).filter(|r| graph.is_managed(r.block)) {
+            if !r.writes {
+                self.note(r.version);
+            }
+            // A later value stands in the way; it is made again when it is needed.
+            if self.holds[r.block] > r.version + 1 {
+                let own = graph.references(v.writer).filter(|other| other.block == r.block).map(|_| 1).sum();
+                if self.pinned[r.block] > own {
+                    return None;
+                }
+                self.come_home(r.block);
+                self.drop_block(r.block)?;
+            }
+        }
+        self.stack[*depth] = [v.writer, graph.range(v.writer).0];
+        *depth += 1;
+        Some(())
+    }
+
+    /// A segment of which all is there that it reads runs again.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    fn run_again(&mut self, g: u32) -> Option<()> {
+        let graph = self.graph;
+        let managed = |r: &Reference| graph.is_managed(r.block);
+        let new = graph.references(g).filter(|r| managed(r) && r.writes && self.holds[r.block] == 0);
+        let need = new.map(|r| graph.size[r.block]).sum::<u64>();
+        self.make_room(need.saturating_add(graph.local[g]));
+        for r in graph.references(g).filter(|r| managed(r) && r.writes) {
+            self.put(r.block, r.version);
+        }
+        self.run(g);
+        self.recomputed += graph.duration[g] as f64;
+        self.push(Step::Again(g))?;
+        for r in graph.references(g).filter(managed) {
+            self.pinned[r.block] -= 1;
+        }
+        for r in graph.references(g).filter(managed) {
+            self.free_if_done(r.block)?;
+        }
+        Some(())
+    }
+
+    fn push(&mut self, step: Step) -> Option<()> {
+        self.rows += match step {
+            Step::First(g) | Step::Again(g) => {
+                let graph = self.graph;
+                self.work += 2 + u64::from(graph.range(g).1 - graph.range(g).0);
+                graph.first_row[g + 1] - graph.first_row[g] + graph.range(g).1 - graph.range(g).0
+            }
+            Step::Free(_) => 1,
+        };
+        let room = usize::try_from(self.rows).is_ok_and(|rows| rows <= super::most_rows(self.graph.rows.len()));
+        (room && self.script.push(step)).then_some(())
+    }
+
+    /// A closure reads a version.
+    fn note(&mut self, version: u32) {
+        if usize::try_from(self.notes).is_ok_and(|n| n < self.noted.len()) {
+            self.noted[self.notes] = [version, self.now];
+            self.notes += 1;
+        }
+    }
+
+    /// The segment that reads a version next, virtually or not.
+    fn next_use(&mut self, version: u32) -> u32 {
+        let end = self.graph.uses(version).1;
+        let [mut real, mut noted] = self.next[version];
+        while real < end && self.graph.user(real) < self.now {
+            real += 1;
+        }
+        let last = self.first_virtual[version + 1];
+        while noted < last && self.virtual_use[noted] < self.now {
+            noted += 1;
+        }
+        self.next[version] = [real, noted];
+        let of_real = if real < end { self.graph.user(real) } else { NONE };
+        let of_noted = if noted < last { self.virtual_use[noted] } else { NONE };
+        of_real.min(of_noted)
+    }
+
+    /// A managed block has a value now.
+    fn put(&mut self, block: u32, version: u32) {
+        if self.holds[block] == 0 {
+            self.load = self.load.wrapping_add(self.graph.size[block]);
+            self.offer(block);
+        }
+        self.holds[block] = version + 1;
+    }
+
+    /// Frees a block that nobody reads any more.
+    fn free_if_done(&mut self, block: u32) -> Option<()> {
+        let holds = self.holds[block];
+        if holds > 0 && self.pinned[block] == 0 && self.next_use(holds - 1) == NONE {
+            return self.drop_block(block);
+        }
+        Some(())
+    }
+
+    fn drop_block(&mut self, block: u32) -> Option<()> {
+        self.withdraw(block);
+        self.holds[block] = 0;
+        if self.away[block] > 0 {
+            self.away[block] = 0;
+        } else {
+            self.load = self.load.wrapping_sub(self.graph.size[block]);
+        }
+        self.push(Step::Free(block))
+    }
+
+    /// A block may be evicted.
+    fn offer(&mut self, block: u32) {
+        if self.graph.size[block] >= self.least && self.place[block] == 0 {
+            self.present[self.presents] = block;
+            self.presents += 1;
+            self.place[block] = self.presents;
+        }
+    }
+
+    /// A block may not be evicted any more.
+    fn withdraw(&mut self, block: u32) {
+        let place = self.place[block];
+        if place > 0 {
+            self.presents -= 1;
+            let last = self.present[self.presents];
+            self.present[place - 1] = last;
+            self.place[last] = place;
+            self.place[block] = 0;
+        }
+    }
+
+    /// Evicts until `need` bytes more fit, or nothing is left to evict.
+    fn make_room(&mut self, need: u64) {
+        let held = self.held[self.now.min(self.graph.segments)];
+        let limit = self.limit.saturating_sub(held);
+        loop {
+            let load = self.load.wrapping_add(need);
+            if load.cast_signed() <= limit.cast_signed() {
+                return;
+            }
+            let Some(block) = self.least_worth() else {
+                self.walked.excess = self.walked.excess.max(load - limit);
+                return;
+            };
+            if self.drop_block(block).is_none() {
+                self.walked.excess = u64::MAX;
+                return;
+            }
+        }
+    }
+
+    /// The block to evict.
+    #[expect(clippy::cast_precision_loss, reason = "a score")]
+    fn least_worth(&mut self) -> Option<u32> {
+        let mut least: Option<(f64, u32)> = None;
+        for i in 0..self.presents {
+            let block = self.present[i];
+            self.work += 1;
+            if self.pinned[block] > 0 {
+                continue;
+            }
+            let version = self.holds[block] - 1;
+            let at = self.next_use(version);
+            let size = self.graph.size[block] as f64;
+            let now = self.graph.time[self.now.min(self.graph.segments - 1)];
+            let distance = self.graph.time[at.min(self.graph.segments - 1)].saturating_sub(now) as f64 + 1000.0;
+            let far = match self.taste.distance {
+                0 => 1.0,
+                1 => libm::sqrt(distance),
+                2 => distance,
+                3 => distance * libm::sqrt(distance),
+                _ => distance * distance,
+            };
+            let scale = f64::from_bits(self.weight[block]) / (size * far);
+            let bound = least.map_or(f64::INFINITY, |(score, _)| score / scale);
+            if let Some(cost) = self.cost(version, at, bound) {
+                let score = cost * scale;
+                if least.is_none_or(|(least, _)| score < least) {
+                    least = Some((score, block));
+                }
+            }
+        }
+        least.map(|(_, block)| block)
+    }
+
+    /// What it takes to make a version again before segment `at`, in ns; none if that cannot be, or it is `bound` at least.
+    #[expect(clippy::cast_precision_loss, reason = "a score")]
+    fn cost(&mut self, version: u32, at: u32, bound: f64) -> Option<f64> {
+        let graph = self.graph;
+        let evicted = graph.version(version).block;
+        self.count += 1;
+        let mut sum = 1.0;
+        let mut waiting = 1;
+        self.closure[0] = 2 * version;
+        let mut looked = 0;
+        while waiting > 0 && looked < CLOSURE {
+            waiting -= 1;
+            let (version, owed) = (self.closure[waiting] / 2, self.closure[waiting] % 2);
+            let g = graph.version(version).writer;
+            if self.counted[g] == self.count {
+                continue;
+            }
+            self.counted[g] = self.count;
+            looked += 1;
+            sum += graph.duration[g] as f64 * if owed > 0 { self.taste.owed } else { 1.0 };
+            if sum >= bound {
+                return None;
+            }
+            for r in graph.references(g).filter(|r| !r.updated) {
+                self.work += 1;
+                if !graph.is_managed(r.block) {
+                    let local = graph.owner(r.block) == Owner::Local;
+                    if graph.version(r.version).until < at && !local {
+                        return None;
+                    }
+                } else if !r.writes && self.holds[r.block] != r.version + 1 {
+                    // A later value that is still read must not be lost.
+                    let holds = self.holds[r.block];
+                    if holds > r.version + 1 && r.block != evicted && self.next_use(holds - 1) != NONE {
+                        return None;
+                    }
+                    let owed = owed > 0 || self.next_use(r.version) != NONE;
+                    if waiting < 2 * CLOSURE {
+                        self.closure[waiting] = 2 * r.version + u32::from(owed);
+                        waiting += 1;
+                    }
+                }
+            }
+        }
+        Some(sum)
+    }
+}
