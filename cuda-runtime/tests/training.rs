@@ -12,10 +12,11 @@ use support::hooked::{Fate, Hooked, Kind};
 use support::fit::Trace;
 
 use sublet_core::place::Solver;
+use sublet_core::rewrite::fit::{Means, Using};
 use sublet_core::rewrite::{in_place, relu};
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::Stay;
-use sublet_core::trace::{Event, Row};
+use sublet_core::trace::{Event, Op, Row};
 use sublet_core::verify::schedule::{self, Room};
 use sublet_core::{Block, Constraints, Workspace};
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
@@ -66,6 +67,29 @@ fn weights_are_equal_to_the_bit_whatever_the_memory() {
             drop(runtime);
             assert_eq!(host.in_use(), InUse::default());
         }
+    }
+}
+
+#[test]
+fn what_is_made_again_is_the_same_to_the_bit() {
+    let network = network();
+    let trace = network.trace();
+    let unplanned = network.train(ITERATIONS);
+    for (using, percent) in [(Using::NONE.with(Means::Recompute), 85), (Using::ALL, 70)] {
+        let limit = trace.peak() * percent / 100;
+        // A link so slow that it is no use alone.
+        let (program, again) = trace
+            .fit_using(using, limit, Device::symmetric(3e7), |schedule| {
+                let again = schedule.rows().iter().filter(|r| matches!(r.op, Op::Again(_))).count();
+                (Program::new(&trace.recorded(), schedule, ALIGNMENT).unwrap(), again)
+            })
+            .unwrap();
+        println!("{percent} %: {} bytes, {again} rows of second runs", program.arena_bytes());
+        assert!(again > 0 && program.arena_bytes() <= limit);
+        let host = host(Mode::Ordered(Order::Random(percent)));
+        let mut runtime = Runtime::new(host.clone(), program).unwrap();
+        assert_eq!(network.train_on(&mut runtime, &unplanned), Ok((vec![], unplanned.weights.clone())));
+        assert_eq!(host.races(), []);
     }
 }
 

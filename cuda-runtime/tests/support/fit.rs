@@ -1,6 +1,6 @@
 //! Traces that are made to fit, and programs from them.
 
-use sublet_core::rewrite::fit::{self, Lengths, Options, Output};
+use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
 use sublet_core::rewrite::swap::Policy;
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::Stay;
@@ -39,9 +39,20 @@ impl Trace {
         peak
     }
 
-    /// Makes it fit, and hands what was verified to `with`.
+    /// Makes it fit by swapping, and hands what was verified to `with`.
     pub(crate) fn fit<T>(
         &self,
+        limit: u64,
+        device: Device,
+        with: impl FnOnce(&VerifiedSchedule<'_>) -> T,
+    ) -> Result<T, Error> {
+        self.fit_using(Using::NONE.with(Means::Swap), limit, device, with)
+    }
+
+    /// Makes it fit by these means.
+    pub(crate) fn fit_using<T>(
+        &self,
+        using: Using,
         limit: u64,
         device: Device,
         with: impl FnOnce(&VerifiedSchedule<'_>) -> T,
@@ -51,13 +62,13 @@ impl Trace {
         let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
         let output = Output {
             rows: &mut vec![Row::default(); lengths.rows],
-            timings: &mut vec![Timing::default(); lengths.rows],
+            timings: &mut vec![Timing::default(); lengths.timings],
             blocks: &mut vec![Block::default(); lengths.stays],
             names: &mut vec![Stay::default(); lengths.stays],
             offsets: &mut vec![0; lengths.stays],
         };
-        let options = Options { policy: Policy::Swdoa, least_bytes: 1, work: 200, ..Options::new(limit, device) };
-        let fitted = fit::fit(&self.rows, self.blocks, &options, Workspace::new(&mut words, &mut indices), output)?;
+        let options = Options { policy: Policy::Swdoa, least_bytes: 1, using, work: 200, ..Options::new(limit, device) };
+        let fitted = fit::fit(&self.recorded(), &options, Workspace::new(&mut words, &mut indices), output)?;
         Ok(with(&fitted.schedule))
     }
 }
