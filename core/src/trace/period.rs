@@ -42,6 +42,10 @@ const BACKWARD: u32 = 4;
 const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
 const BASE_TO_SPAN: u64 = BASE.wrapping_pow(SPAN);
 
+/// Low bits of a fingerprint know little of high ones. Multiplied by this odd number, bits from the middle know of all: a
+/// period whose fingerprints share their buckets two by two would never be found.
+const SCATTER: u64 = 0x94D0_49BB_1331_11EB;
+
 /// After this position comes 1; 0 is none.
 const MOST_POSITION: u32 = (1 << 31) - 1;
 
@@ -295,7 +299,8 @@ impl<'a> Detector<'a> {
             return;
         }
         let buckets = u64::try_from(self.seen.len()).unwrap_or(1);
-        let bucket = u32::try_from((self.fingerprint ^ self.fingerprint >> 32) & (buckets - 1)).unwrap_or(0);
+        let mixed = (self.fingerprint ^ self.fingerprint >> 32).wrapping_mul(SCATTER) >> 32;
+        let bucket = u32::try_from(mixed & (buckets - 1)).unwrap_or(0);
         let distance = self.age(self.seen[bucket]);
         self.seen[bucket] = self.position;
         if self.candidate.is_none()
@@ -439,6 +444,24 @@ mod tests {
         assert!(stream.detector.is_settled());
         stream.push(Event::Malloc, 9, 0);
         assert_eq!(stream.detector.period(), None);
+    }
+
+    /// With buckets by the low bits of the fingerprint this one shared them two by two.
+    #[test]
+    fn a_short_iteration_is_found_with_little_memory() {
+        let mut stream = Stream::new(12);
+        for _ in 0..3 {
+            let (a, b) = (stream.push(Event::Malloc, 9257, 0), stream.push(Event::Malloc, 56320, 0));
+            let c = stream.push(Event::Malloc, 13496, 0);
+            stream.push(Event::Free, 13496, c);
+            let d = stream.push(Event::Malloc, 65536, 0);
+            stream.push(Event::Free, 9257, a);
+            stream.push(Event::Free, 65536, d);
+            let e = stream.push(Event::Malloc, 1, 0);
+            stream.push(Event::Free, 56320, b);
+            stream.push(Event::Free, 1, e);
+        }
+        assert_eq!(stream.detector.period(), Some(10));
     }
 
     #[test]
