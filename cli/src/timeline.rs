@@ -59,7 +59,7 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// Reads the queues off a schedule. The stalls add up to what it takes longer than the original: the last of them
+    /// Reads the queues off a schedule. Stalls and second runs add up to what it takes longer than the original: the last stall
     /// is the wait for copies that are under way when compute is done. O(rows), and for each stall the copies that are
     /// queued behind the one it waits for.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
@@ -89,7 +89,8 @@ impl Timeline {
             timeline.stall(Span { begin: timing.reached, end: timing.begin });
         }
         let run = schedule.run();
-        let done = run.original_ns as f64 + timeline.stalls.iter().map(|s| s.span.end - s.span.begin).sum::<f64>();
+        let computed = (run.original_ns + run.recomputed_ns) as f64;
+        let done = computed + timeline.stalls.iter().map(|s| s.span.end - s.span.begin).sum::<f64>();
         // Sums of times round; copies take longer than that.
         if run.time_ns - done > 0.01 {
             timeline.stall(Span { begin: done, end: run.time_ns });

@@ -563,14 +563,14 @@ fn twenty_thousand_rows_are_drawn_and_told() {
 }
 
 #[test]
-fn a_sweep_shows_every_policy_and_the_bound() {
+fn a_sweep_shows_every_means_and_the_bound() {
     let Some(browser) = Browser::start() else { return };
     let folder = Folder::new();
     let (trace, page) = (folder.file("t.csv", STALLING), folder.path("curve.html"));
     let swept = sublet(&["sweep", &trace, "--points", "5", "--report", &page, "--json"]).json();
     browser.open(page.as_ref());
     let names = swept["policies"].as_array().unwrap();
-    assert_eq!(names.len(), 7);
+    assert_eq!(names.iter().map(|n| n.as_str().unwrap()).collect::<Vec<_>>(), ["joint", "swap", "recompute"]);
     for name in names.iter().map(|n| n.as_str().unwrap()) {
         let drawn = browser.ask(&format!(
             "return document.querySelector('#curve .policy.{name} polyline').getAttribute('points').split(' ').length"
@@ -582,7 +582,7 @@ fn a_sweep_shows_every_policy_and_the_bound() {
     // The bound lies among the limits where its bytes are: between the least limit and the peak.
     let lines = browser.ask(
         "const x = e => e.getBoundingClientRect().left, all = s => [...document.querySelectorAll(s)].map(x);
-         const first = document.querySelector('#curve .policy.auto path').getBoundingClientRect();
+         const first = document.querySelector('#curve .policy.joint path').getBoundingClientRect();
          return [first.left + first.width / 2, x(document.querySelector('#curve .bound')), x(document.querySelector('#curve .least-limit')), all('#curve .least').length]",
     );
     let [peak_x, bound_x, least_x] = [0, 1, 2].map(|i| lines[i].as_f64().unwrap());
@@ -591,21 +591,22 @@ fn a_sweep_shows_every_policy_and_the_bound() {
     assert!((bound_x - expected).abs() < 2.0, "{bound_x} {expected}");
     assert!((1..=3).contains(&lines[3].as_u64().unwrap()), "{lines}");
 
-    // To point at a limit tells what every policy makes of it.
+    // To point at a limit tells what every means makes of it.
     #[expect(clippy::cast_possible_truncation, reason = "a pixel of a window")]
     browser.hover((peak_x as i64 + 3, 400));
     let tip = browser.tip().expect("a limit is told");
     assert!(tip.starts_with("limit 22 MiB, 100.0 % of the peak\n"), "{tip}");
     assert!(names.iter().all(|name| tip.contains(name.as_str().unwrap())) && tip.contains("0.00 %"), "{tip}");
 
-    // Another scale moves the points; a policy can be hidden.
-    let points = || browser.ask("return document.querySelector('#curve .policy.auto polyline').getAttribute('points')");
+    // Another scale moves the points; a curve can be hidden.
+    let points =
+        || browser.ask("return document.querySelector('#curve .policy.joint polyline').getAttribute('points')");
     let before = points();
     browser.ask("document.querySelector('#tops button:not([aria-pressed=true])').click()");
     browser.settle();
     assert_ne!(points(), before);
     browser.ask("document.querySelector('#legend button').click()");
     browser.settle();
-    assert_eq!(browser.ask("return document.querySelector('#curve .policy.auto')"), Value::Null);
+    assert_eq!(browser.ask("return document.querySelector('#curve .policy.joint')"), Value::Null);
     assert_eq!(browser.errors(), [Value::Null; 0]);
 }

@@ -67,7 +67,8 @@ impl Trace {
             names: &mut vec![Stay::default(); lengths.stays],
             offsets: &mut vec![0; lengths.stays],
         };
-        let options = Options { policy: Policy::Swdoa, least_bytes: 1, using, work: 200, ..Options::new(limit, device) };
+        let options =
+            Options { policy: Policy::Swdoa, least_bytes: 1, using, work: 200, ..Options::new(limit, device) };
         let fitted = fit::fit(&self.recorded(), &options, Workspace::new(&mut words, &mut indices), output)?;
         Ok(with(&fitted.schedule))
     }

@@ -1,14 +1,20 @@
-//! A network into less memory: swap, then place over the changed trace.
+//! A network into less memory: swap, recompute, or both; then place over the changed trace.
 //!
-//! A policy makes a schedule whose load is within the limit. Its positions are tightened at unchanged time and the
-//! rewritten trace's stays are placed. Where the placement is above the limit, memory is lost between blocks: in those
-//! segments a part of what is too much is held back, and the policy plans again, some times over. Last comes the
-//! schedule with everything away that may be.
-//! [`Policy::Auto`] and [`Policy::Bayes`] try the other policies too and take what takes least time: neither is ever
-//! worse than those it contains. Of equal times the first wins.
+//! Steps:
+//! 1. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, its positions tightened at unchanged
+//!    time. [`Policy::Auto`] and [`Policy::Bayes`] try the other policies too and take what takes least time: neither is
+//!    ever worse than those it contains. Of equal times the first wins.
+//! 2. Second runs alone.
+//! 3. Both: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
+//!    load is within the level, and what is left to save is made again; then absences and second runs chosen together. The
+//!    arrangements with the least estimated time are made.
+//! 4. The stays of each are placed. Where the placement is above the limit, memory is lost between blocks: in those
+//!    segments a part of what is too much is held back, and the means decide again, some times over. Last comes the
+//!    schedule with everything away that may be.
 //!
-//! What comes out has been accepted by [`verify::schedule`](crate::verify::schedule::schedule), over iterations that
-//! repeat: persistent blocks may be on the host at both ends.
+//! The least time wins, so that both together are never worse than either alone. What comes out has been accepted by
+//! [`verify::schedule`](crate::verify::schedule::schedule), over iterations that repeat: persistent blocks may be on the
+//! host at both ends.
 
 mod pass;
 

@@ -235,13 +235,19 @@ impl<'a, 's> Pass<'a, 's> {
                     Swaps::Absences | Swaps::Together => from_absences(swapper, flat, recomputer, limit, work),
                 };
                 for attempt in 0..ATTEMPTS {
-                    let found = planned.map(|overhead| overhead + added).filter(|&found| found < bound);
-                    let Some(overhead) = found else { break };
+                    let Some(overhead) = planned.map(|overhead| overhead + added) else { break };
+                    // A policy may find less with memory held back: it ends as it would alone, so that none of those that
+                    // are contained is ever better.
+                    if overhead >= bound && (again || !matches!(swaps, Swaps::By(_))) {
+                        break;
+                    }
                     swapper.tighten();
                     let Some(peak) = made.place(recorded, options, swapper, flat, scratch.reborrow())? else { break };
                     if peak <= limit {
-                        *best = Some(made.keep(overhead, policy, kept, kept_offsets));
-                        trial = Trial::Fits;
+                        if overhead < bound {
+                            *best = Some(made.keep(overhead, policy, kept, kept_offsets));
+                            trial = Trial::Fits;
+                        }
                         break;
                     }
                     if trial == Trial::Fails {
