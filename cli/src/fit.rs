@@ -240,6 +240,10 @@ impl Outcome<'_> {
         line("peak load", self.peak_load)?;
         line("load_min", self.load_min)?;
         line("swapped", self.swapped_bytes)?;
+        if let Some(ns) = self.recomputed_ns {
+            let (whole, part) = (ns / 1_000_000, ns / 1_000 % 1_000);
+            writeln!(out, "recomputed     {whole}.{part:03} ms")?;
+        }
         if let Some(overhead) = self.overhead {
             writeln!(out, "overhead       {:.3} %", 100.0 * overhead)?;
         }
