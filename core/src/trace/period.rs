@@ -451,15 +451,16 @@ mod tests {
     fn a_short_iteration_is_found_with_little_memory() {
         let mut stream = Stream::new(12);
         for _ in 0..3 {
-            let (a, b) = (stream.push(Event::Malloc, 9257, 0), stream.push(Event::Malloc, 56320, 0));
-            let c = stream.push(Event::Malloc, 13496, 0);
-            stream.push(Event::Free, 13496, c);
-            let d = stream.push(Event::Malloc, 65536, 0);
-            stream.push(Event::Free, 9257, a);
-            stream.push(Event::Free, 65536, d);
-            let e = stream.push(Event::Malloc, 1, 0);
-            stream.push(Event::Free, 56320, b);
-            stream.push(Event::Free, 1, e);
+            let first = stream.push(Event::Malloc, 9257, 0);
+            let second = stream.push(Event::Malloc, 56320, 0);
+            let third = stream.push(Event::Malloc, 13496, 0);
+            stream.push(Event::Free, 13496, third);
+            let fourth = stream.push(Event::Malloc, 65536, 0);
+            stream.push(Event::Free, 9257, first);
+            stream.push(Event::Free, 65536, fourth);
+            let fifth = stream.push(Event::Malloc, 1, 0);
+            stream.push(Event::Free, 56320, second);
+            stream.push(Event::Free, 1, fifth);
         }
         assert_eq!(stream.detector.period(), Some(10));
     }
