@@ -615,7 +615,7 @@ enum sublet_means
    */
   SUBLET_MEANS_SWAP = 1,
   /**
-   * Values are freed, and made again by the operators that made them.
+   * Values are freed, and made again by the operators that made them. To be asked for only where none of these is random.
    */
   SUBLET_MEANS_RECOMPUTE = 2,
 };
@@ -1137,7 +1137,7 @@ typedef struct sublet_fit_params {
    */
   uint64_t work;
   /**
-   * The means, of sublet_means; 0 is all that save memory on the device.
+   * The means, of sublet_means; 0 is SUBLET_MEANS_SWAP.
    */
   uint32_t means;
   /**

@@ -1,4 +1,4 @@
-//! A network into less memory: swap, then place.
+//! A network into less memory: swap or recompute, then place.
 
 use core::ffi::c_void;
 
@@ -62,7 +62,7 @@ pub struct sublet_fit_params {
     pub seed: u64,
     /// How much the search may do for each row, in segments and gaps looked at; 0 is a second for 5,000 rows.
     pub work: u64,
-    /// The means, of sublet_means; 0 is all that save memory on the device.
+    /// The means, of sublet_means; 0 is SUBLET_MEANS_SWAP.
     pub means: u32,
     /// 0.
     pub reserved: u32,
@@ -74,7 +74,7 @@ pub struct sublet_fit_params {
 pub enum sublet_means {
     /// Blocks leave for the host while they are idle.
     Swap = 1,
-    /// Values are freed, and made again by the operators that made them.
+    /// Values are freed, and made again by the operators that made them. To be asked for only where none of these is random.
     Recompute = 2,
 }
 
@@ -126,7 +126,11 @@ impl sublet_fit_params {
             return Err(Failure::new(S::UnknownValue, position, 0, self.means.into()));
         }
         let asked = MEANS.iter().filter(|&&(number, _)| self.means & number as u32 > 0);
-        let using = if self.means == 0 { Using::ALL } else { asked.fold(Using::NONE, |u, &(_, m)| u.with(m)) };
+        let using = if self.means == 0 {
+            Using::NONE.with(Means::Swap)
+        } else {
+            asked.fold(Using::NONE, |u, &(_, m)| u.with(m))
+        };
         let or = |n: u64, default: u64| if n == 0 { default } else { n };
         let usual = Options::new(limit, device);
         Ok(Options {
