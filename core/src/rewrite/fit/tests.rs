@@ -262,3 +262,15 @@ proptest! {
         }
     }
 }
+
+/// The least limit of blocks of a few bytes is found too.
+#[test]
+fn what_no_means_can_lower_is_refused_however_small() {
+    for bytes in [1, 2, 3] {
+        let row = Row { time_ns: 0, event: Event::Malloc, block: 0, bytes, op: Op::None };
+        for using in [Using::ALL, Using::ALL.without(Means::Swap)] {
+            let options = Options { using, ..Options::new(bytes / 2, Device::symmetric(12e9)) };
+            assert_eq!(run(&[row], 1, &options), Err(Error::OverLimit { least: bytes, limit: bytes / 2 }));
+        }
+    }
+}

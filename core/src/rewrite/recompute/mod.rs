@@ -247,12 +247,12 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Makes the script of the least limit below `most` that one taste reaches: halves what lies between.
+    /// Makes the script of the least limit below `most` that one taste reaches: halves what lies between, down to a byte.
     pub(super) fn least(&mut self, most: u64) -> Option<u64> {
         let (mut low, mut high) = (0, most);
         let mut least = None;
         self.walk.weight().fill(f64::to_bits(1.0));
-        while high - low > most >> NEAR {
+        while high - low > (most >> NEAR).max(1) {
             let limit = low + (high - low) / 2;
             self.walk.forget();
             let mut found = false;
