@@ -20,6 +20,7 @@
 #   SUBLET_JUDGES      folder of check_plan.py and check_schedule.py
 #   SUBLET_PYTHON      a Python that has highspy and ortools
 #   SUBLET_STREAMS     how many streams are searched for false periods, 20000 if not set
+#   SUBLET_FUZZ_SEED   where fuzzing begins; 1 if not set, so that two runs see much the same inputs; 0 is another each time
 #   SUBLET_CHROMIUM    the browser, if it is not called chromium
 set -euo pipefail
 from=$PWD
@@ -157,6 +158,7 @@ fuzz_tools() {
 fuzz_target() {
     local target=$1 log=fuzz/target/$1.log
     local options=(-max_total_time="${SUBLET_FUZZ_SECONDS:-60}" -timeout=60 -print_final_stats=1)
+    options+=(-seed="${SUBLET_FUZZ_SEED:-1}")
     if [ -f "fuzz/$target.dict" ]; then
         options+=("-dict=fuzz/$target.dict")
     fi
