@@ -10,7 +10,7 @@
 #   ./ci.sh threads    the runtime's threads under ThreadSanitizer, with the nightly toolchain and its sources
 #   ./ci.sh fuzz       each fuzz target for SUBLET_FUZZ_SECONDS (60), with the nightly toolchain
 #   ./ci.sh tools      installs what the tests use beside Rust: Chromium, solvers, C tools, emulators, frameworks
-#   ./ci.sh all        everything above but threads and tools, in two lanes; each fuzz target for 20 seconds, if not set
+#   ./ci.sh all        everything above but fuzz, threads and tools, in two lanes
 #
 #   ./ci.sh install PREFIX    builds the C library and installs it with its headers, for pkg-config and CMake,
 #                             on Linux; DESTDIR is put in front of PREFIX; SUBLET_FEATURES=cuda for PyTorch's memory
@@ -195,7 +195,6 @@ all() {
         no_panic
         embedded
         kernels
-        SUBLET_FUZZ_SECONDS="${SUBLET_FUZZ_SECONDS:-20}" SUBLET_FUZZ_AT_ONCE=1 fuzz
     ) > "$log" 2>&1 &
     second=$!
     wait "$first" || status=$?

@@ -213,7 +213,8 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
 /// Rewrites a trace so that its footprint is within a limit, at as little cost in time as the policy finds.
 ///
 /// # Errors
-/// [`Error::OverLimit`] with the least limit that is known to work; [`Error::Row`] for a trace that is not as
+/// [`Error::OverLimit`] with the least footprint that was made, a limit that works where nothing runs again, and mostly where
+/// something does; [`Error::Row`] for a trace that is not as
 /// recorded; [`Error::TooManyBlocks`]; [`Error::Device`]; [`Error::BufferTooSmall`] if the output or the workspace is too
 /// short.
 ///

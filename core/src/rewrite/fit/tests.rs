@@ -250,17 +250,6 @@ proptest! {
             }
         }
     }
-
-    #[test]
-    fn the_least_limit_works_with_all_means(weights in 0u32..4, operators in operators()) {
-        let (rows, blocks) = trace(weights, &operators);
-        for using in [Using::ALL, Using::ALL.without(Means::Swap)] {
-            let options = Options { using, work: 500, ..Options::new(0, Device::symmetric(12e9)) };
-            if let Err(Error::OverLimit { least, .. }) = run(&rows, blocks, &options) {
-                prop_assert!(run(&rows, blocks, &Options { limit: least, ..options }).is_ok(), "{}", least);
-            }
-        }
-    }
 }
 
 /// The least limit of blocks of a few bytes is found too.
