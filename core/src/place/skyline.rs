@@ -294,8 +294,10 @@ impl<'a> Skyline<'a> {
             if low == high {
                 return 0.0;
             }
-            let taken = height + self.remaining.busiest(low, high).1;
-            let slack = self.max_load.saturating_sub(taken) + (self.max_load >> FLUSH_SLACK) + 1;
+            // Heights of a poor plan of sizes beyond 2^63 do not fit 64 bits; a score may be off there.
+            let taken = height.saturating_add(self.remaining.busiest(low, high).1);
+            let room = self.max_load.saturating_sub(taken).saturating_add(self.max_load >> FLUSH_SLACK);
+            let slack = room.saturating_add(1);
             f64::from(high - low) * size.min(neighbour - height) as f64 / slack as f64
         };
         let (before, after) = (self.height_before(line), self.height_after(line));
