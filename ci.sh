@@ -177,7 +177,7 @@ fuzz() {
     cargo clippy --manifest-path fuzz/Cargo.toml --locked -- -D warnings
     cargo +nightly fuzz build
     export -f fuzz_target
-    cargo +nightly fuzz list | xargs -P "${SUBLET_FUZZ_AT_ONCE:-2}" -I '{}' bash -euo pipefail -c 'fuzz_target {}'
+    cargo +nightly fuzz list | xargs -P 2 -I '{}' bash -euo pipefail -c 'fuzz_target {}'
 }
 
 # Two lanes, each about half of the work, so that no core waits where the other has only one thing to do. What the second
