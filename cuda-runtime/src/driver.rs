@@ -37,12 +37,12 @@ macro_rules! functions {
     ($(#[$about:meta])* $table:ident { $($field:ident: $name:literal ($($argument:ty),*);)* }) => {
         $(#[$about])*
         #[derive(Clone, Copy)]
-        struct $table {
-            $($field: unsafe extern "C" fn($($argument),*) -> std::ffi::c_uint,)*
+        pub(crate) struct $table {
+            $(pub(crate) $field: unsafe extern "C" fn($($argument),*) -> std::ffi::c_uint,)*
         }
 
         impl $table {
-            fn load() -> $crate::Result<Self> {
+            pub(crate) fn load() -> $crate::Result<Self> {
                 Ok(Self {
                     // SAFETY: the types are those of cuda.h.
                     $($field: unsafe { $crate::driver::function($name)? },)*

@@ -1,102 +1,79 @@
 //! The functions of the CUDA driver that the runtime calls, found at run time.
 //!
-//! They are looked up once, in the library that `cudarc` opens, and what is missing is an error, or means that the driver
-//! is too old for a way of doing things that has another. `cudarc`'s own functions look up each symbol when it is first
-//! called, and panic without it; and their results are a Rust enum, which a newer driver's unknown error is not a value
-//! of. Here a result is a number.
+//! They are looked up once, and what is missing is an error, or means that the driver is too old for a way of doing things
+//! that has another. `cudarc`'s own functions look up each symbol when it is first called, and panic without it; and their
+//! results are a Rust enum, which a newer driver's unknown error is not a value of. Here a result is a number.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUhostFn, CUmemAccessDesc, CUmemAllocationProp,
-    CUmemGenericAllocationHandle, CUstream, culib, is_culib_present,
+    CUmemGenericAllocationHandle, CUstream,
 };
 
+use crate::driver::functions;
 use crate::error::{Error, Result};
 
 /// What a function of the driver returns: 0, or the number of an error.
 pub(super) type Code = c_uint;
 
-/// Declares functions of the driver: a table of pointers, and how to fill it.
-macro_rules! functions {
-    ($(#[$about:meta])* $table:ident: $($field:ident = $symbol:literal ($($argument:ty),*);)*) => {
-        $(#[$about])*
-        #[derive(Clone, Copy)]
-        pub(super) struct $table {
-            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> Code,)*
-        }
-
-        impl $table {
-            /// # Safety
-            /// [`is_culib_present`] has said so.
-            unsafe fn load() -> Result<Self> {
-                // SAFETY: the library is there, and these are the signatures of the driver's documentation.
-                unsafe {
-                    let library = culib();
-                    Ok(Self {
-                        $($field: *library
-                            .get::<unsafe extern "C" fn($($argument),*) -> Code>(concat!($symbol, "\0").as_bytes())
-                            .map_err(|_| Error::MissingSymbol { name: $symbol })?,)*
-                    })
-                }
-            }
-        }
-    };
-}
-
 functions! {
     /// What every driver has that the runtime works with.
-    Functions:
-    init = "cuInit"(c_uint);
-    device_count = "cuDeviceGetCount"(*mut c_int);
-    device = "cuDeviceGet"(*mut CUdevice, c_int);
-    attribute = "cuDeviceGetAttribute"(*mut c_int, c_uint, CUdevice);
-    context_retain = "cuDevicePrimaryCtxRetain"(*mut CUcontext, CUdevice);
-    context_current = "cuCtxGetCurrent"(*mut CUcontext);
-    context_push = "cuCtxPushCurrent_v2"(CUcontext);
-    context_pop = "cuCtxPopCurrent_v2"(*mut CUcontext);
-    memory_info = "cuMemGetInfo_v2"(*mut usize, *mut usize);
-    allocate = "cuMemAlloc_v2"(*mut CUdeviceptr, usize);
-    free = "cuMemFree_v2"(CUdeviceptr);
-    host_allocate = "cuMemHostAlloc"(*mut *mut c_void, usize, c_uint);
-    host_free = "cuMemFreeHost"(*mut c_void);
-    stream_create = "cuStreamCreate"(*mut CUstream, c_uint);
-    stream_destroy = "cuStreamDestroy_v2"(CUstream);
-    stream_wait = "cuStreamWaitEvent"(CUstream, CUevent, c_uint);
-    event_create = "cuEventCreate"(*mut CUevent, c_uint);
-    event_destroy = "cuEventDestroy_v2"(CUevent);
-    event_record = "cuEventRecord"(CUevent, CUstream);
-    event_synchronize = "cuEventSynchronize"(CUevent);
-    event_elapsed = "cuEventElapsedTime"(*mut f32, CUevent, CUevent);
-    copy_out = "cuMemcpyDtoHAsync_v2"(*mut c_void, CUdeviceptr, usize, CUstream);
-    copy_in = "cuMemcpyHtoDAsync_v2"(CUdeviceptr, *const c_void, usize, CUstream);
-    copy_within = "cuMemcpyDtoDAsync_v2"(CUdeviceptr, CUdeviceptr, usize, CUstream);
+    Functions {
+        init: "cuInit" (c_uint);
+        device_count: "cuDeviceGetCount" (*mut c_int);
+        device: "cuDeviceGet" (*mut CUdevice, c_int);
+        attribute: "cuDeviceGetAttribute" (*mut c_int, c_uint, CUdevice);
+        context_retain: "cuDevicePrimaryCtxRetain" (*mut CUcontext, CUdevice);
+        context_current: "cuCtxGetCurrent" (*mut CUcontext);
+        context_push: "cuCtxPushCurrent_v2" (CUcontext);
+        context_pop: "cuCtxPopCurrent_v2" (*mut CUcontext);
+        memory_info: "cuMemGetInfo_v2" (*mut usize, *mut usize);
+        allocate: "cuMemAlloc_v2" (*mut CUdeviceptr, usize);
+        free: "cuMemFree_v2" (CUdeviceptr);
+        host_allocate: "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
+        host_free: "cuMemFreeHost" (*mut c_void);
+        stream_create: "cuStreamCreate" (*mut CUstream, c_uint);
+        stream_destroy: "cuStreamDestroy_v2" (CUstream);
+        stream_wait: "cuStreamWaitEvent" (CUstream, CUevent, c_uint);
+        event_create: "cuEventCreate" (*mut CUevent, c_uint);
+        event_destroy: "cuEventDestroy_v2" (CUevent);
+        event_record: "cuEventRecord" (CUevent, CUstream);
+        event_synchronize: "cuEventSynchronize" (CUevent);
+        event_elapsed: "cuEventElapsedTime" (*mut f32, CUevent, CUevent);
+        copy_out: "cuMemcpyDtoHAsync_v2" (*mut c_void, CUdeviceptr, usize, CUstream);
+        copy_in: "cuMemcpyHtoDAsync_v2" (CUdeviceptr, *const c_void, usize, CUstream);
+        copy_within: "cuMemcpyDtoDAsync_v2" (CUdeviceptr, CUdeviceptr, usize, CUstream);
+    }
 }
 
 functions! {
     /// Since CUDA 10.0: the host in a stream's order.
-    HostCalls:
-    launch = "cuLaunchHostFunc"(CUstream, CUhostFn, *mut c_void);
+    HostCalls {
+        launch: "cuLaunchHostFunc" (CUstream, CUhostFn, *mut c_void);
+    }
 }
 
 functions! {
     /// Since CUDA 10.2: memory behind addresses that are reserved, piece by piece.
-    VirtualMemory:
-    granularity = "cuMemGetAllocationGranularity"(*mut usize, *const CUmemAllocationProp, c_uint);
-    reserve = "cuMemAddressReserve"(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
-    release_addresses = "cuMemAddressFree"(CUdeviceptr, usize);
-    create = "cuMemCreate"(*mut CUmemGenericAllocationHandle, usize, *const CUmemAllocationProp, c_ulonglong);
-    release = "cuMemRelease"(CUmemGenericAllocationHandle);
-    map = "cuMemMap"(CUdeviceptr, usize, usize, CUmemGenericAllocationHandle, c_ulonglong);
-    unmap = "cuMemUnmap"(CUdeviceptr, usize);
-    set_access = "cuMemSetAccess"(CUdeviceptr, usize, *const CUmemAccessDesc, usize);
+    VirtualMemory {
+        granularity: "cuMemGetAllocationGranularity" (*mut usize, *const CUmemAllocationProp, c_uint);
+        reserve: "cuMemAddressReserve" (*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
+        release_addresses: "cuMemAddressFree" (CUdeviceptr, usize);
+        create: "cuMemCreate" (*mut CUmemGenericAllocationHandle, usize, *const CUmemAllocationProp, c_ulonglong);
+        release: "cuMemRelease" (CUmemGenericAllocationHandle);
+        map: "cuMemMap" (CUdeviceptr, usize, usize, CUmemGenericAllocationHandle, c_ulonglong);
+        unmap: "cuMemUnmap" (CUdeviceptr, usize);
+        set_access: "cuMemSetAccess" (CUdeviceptr, usize, *const CUmemAccessDesc, usize);
+    }
 }
 
 functions! {
     /// Since CUDA 11.0: a primary context is given back.
-    Release:
-    context_release = "cuDevicePrimaryCtxRelease_v2"(CUdevice);
+    Release {
+        context_release: "cuDevicePrimaryCtxRelease_v2" (CUdevice);
+    }
 }
 
 /// The driver.
@@ -118,18 +95,11 @@ impl Driver {
     }
 
     fn load() -> Result<Self> {
-        // SAFETY: opening the driver's library runs its initialisers, as every program that uses CUDA does.
-        if !unsafe { is_culib_present() } {
-            return Err(Error::NoDriver);
-        }
-        // SAFETY: the library is there.
-        let driver = unsafe {
-            Self {
-                functions: Functions::load()?,
-                host_calls: HostCalls::load().ok(),
-                virtual_memory: VirtualMemory::load().ok(),
-                release: Release::load().ok(),
-            }
+        let driver = Self {
+            functions: Functions::load()?,
+            host_calls: HostCalls::load().ok(),
+            virtual_memory: VirtualMemory::load().ok(),
+            release: Release::load().ok(),
         };
         // SAFETY: it takes no pointer.
         check("cuInit", unsafe { (driver.functions.init)(0) })?;
