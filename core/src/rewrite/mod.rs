@@ -9,6 +9,7 @@ mod flat;
 mod graph;
 pub mod in_place;
 pub mod layer;
+mod members;
 pub mod recompute;
 pub mod relu;
 pub mod swap;

@@ -6,6 +6,7 @@
 //! again. Compute waits where memory is given back and where the block is read. That is what swapping will do, but for the
 //! order of copies that wait together: good enough to choose by, and what is chosen is simulated once more.
 
+use crate::rewrite::members::Members;
 use crate::simulate::Device;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
@@ -37,9 +38,7 @@ pub(super) struct Absences<'a> {
     gap: Table<'a, [u32; 6]>,
     pub(super) gaps: u32,
     position: Table<'a, [u32; 2]>,
-    used: Table<'a, u32>,
-    place: Table<'a, u32>,
-    pub(super) used_len: u32,
+    used: Members<'a>,
     /// 1 + the first absence that is given and that is taken before each segment, and the next ones.
     first: Table<'a, [u32; 2]>,
     next: Table<'a, [u32; 2]>,
@@ -69,9 +68,7 @@ impl<'a> Absences<'a> {
             gap: scratch.index_records(gaps),
             gaps: 0,
             position: scratch.index_records(gaps),
-            used: scratch.indices(gaps),
-            place: scratch.indices(gaps),
-            used_len: 0,
+            used: Members::new(gaps, scratch),
             first: scratch.index_records(rows + 2),
             next: scratch.index_records(gaps),
             copied: scratch.indices(gaps),
@@ -113,38 +110,28 @@ impl<'a> Absences<'a> {
         self.position[gap]
     }
 
-    pub(super) fn used(&self, i: u32) -> u32 {
-        self.used[i]
+    /// The gaps with positions.
+    pub(super) const fn used(&self) -> &Members<'a> {
+        &self.used
     }
 
     pub(super) fn is_used(&self, gap: u32) -> bool {
-        self.place[gap] > 0
+        self.used.has(gap)
     }
 
     pub(super) fn clear(&mut self) {
-        while self.used_len > 0 {
-            self.set(self.used[self.used_len - 1], [0, 0]);
+        while let Some(gap) = self.used.last() {
+            self.set(gap, [0, 0]);
         }
     }
 
     /// Gives a gap positions; equal ones mean that the block stays.
     pub(super) fn set(&mut self, gap: u32, [give, take]: [u32; 2]) {
         self.position[gap] = [give, take];
-        match (self.place[gap] > 0, give < take) {
-            (false, true) => {
-                self.used[self.used_len] = gap;
-                self.used_len += 1;
-                self.place[gap] = self.used_len;
-            }
-            (true, false) => {
-                self.used_len -= 1;
-                let last = self.used[self.used_len];
-                let hole = self.place[gap];
-                self.used[hole - 1] = last;
-                self.place[last] = hole;
-                self.place[gap] = 0;
-            }
-            _ => {}
+        if give < take {
+            self.used.insert(gap);
+        } else {
+            self.used.remove(gap);
         }
     }
 
@@ -152,13 +139,13 @@ impl<'a> Absences<'a> {
     pub(super) fn begin(&mut self) {
         self.walk += 1;
         (self.out_free, self.in_free, self.owed) = (0.0, 0.0, 0.0);
-        if self.used_len == 0 {
+        if self.used.len() == 0 {
             return;
         }
         self.first.fill([0; 2]);
         self.arrival.fill(0);
-        for i in 0..self.used_len {
-            let gap = self.used[i];
+        for i in 0..self.used.len() {
+            let gap = self.used.get(i);
             let [give, take] = self.position[gap];
             self.next[gap] = [self.first[give][0], self.first[take][1]];
             self.first[give][0] = gap + 1;
@@ -168,12 +155,12 @@ impl<'a> Absences<'a> {
 
     /// 1 + the first gap whose memory is given back before a segment.
     pub(super) fn given(&self, segment: u32) -> u32 {
-        if self.used_len == 0 { 0 } else { self.first[segment][0] }
+        if self.used.len() == 0 { 0 } else { self.first[segment][0] }
     }
 
     /// 1 + the first gap whose memory is taken before a segment.
     pub(super) fn taken(&self, segment: u32) -> u32 {
-        if self.used_len == 0 { 0 } else { self.first[segment][1] }
+        if self.used.len() == 0 { 0 } else { self.first[segment][1] }
     }
 
     pub(super) fn next(&self, gap: u32) -> [u32; 2] {
@@ -216,7 +203,7 @@ impl<'a> Absences<'a> {
 
     /// When a block is back.
     pub(super) fn arrival(&self, block: u32) -> f64 {
-        if self.used_len == 0 { 0.0 } else { f64::from_bits(self.arrival[block]) }
+        if self.used.len() == 0 { 0.0 } else { f64::from_bits(self.arrival[block]) }
     }
 
     /// When everything is done, of which compute is done at `clock`.

@@ -278,8 +278,7 @@ impl<'a> Recomputer<'a> {
         self.best.copy(self.walk.script());
         let absences = &self.walk.absences;
         self.absents = 0;
-        for i in 0..absences.used_len {
-            let gap = absences.used(i);
+        for &gap in absences.used().as_slice() {
             if absences.acted(gap) {
                 let [give, take] = absences.at(gap);
                 self.absent[self.absents] = [absences.gap(gap).block, give, take];
@@ -318,7 +317,7 @@ impl<'a> Recomputer<'a> {
         self.disturbed = 0;
         self.moved = 0;
         let absences = &self.walk.absences;
-        let (used, gaps) = (absences.used_len, absences.gaps);
+        let (used, gaps) = (absences.used().len(), absences.gaps);
         let kind = self.below(16);
         if used == 0 || kind < 4 {
             for _ in 0..8 {
@@ -331,7 +330,7 @@ impl<'a> Recomputer<'a> {
             return;
         }
         let gap = self.below(used);
-        let gap = self.walk.absences.used(gap);
+        let gap = self.walk.absences.used().get(gap);
         let g = self.walk.absences.gap(gap);
         let [give, take] = self.walk.absences.at(gap);
         if kind < 7 {

@@ -20,6 +20,7 @@
 
 use super::super::graph::{Graph, NONE, Owner, Reference};
 use super::absence::{self, Absences, Gap};
+use crate::rewrite::members::Members;
 use crate::simulate::Device;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
@@ -121,14 +122,13 @@ pub(in super::super) struct Walk<'a> {
     rememberings: u32,
     kept: Table<'a, [u32; 2]>,
     keepings: u32,
-    /// By block: 1 + the version that it holds, by how many it is about to be read, 1 + the gap in which it is on the host,
-    /// and 1 + its place among the blocks that may be evicted.
+    /// By block: 1 + the version that it holds, by how many it is about to be read, and 1 + the gap in which it is on the
+    /// host.
     holds: Table<'a, u32>,
     pinned: Table<'a, u32>,
     away: Table<'a, u32>,
-    place: Table<'a, u32>,
-    present: Table<'a, u32>,
-    presents: u32,
+    /// The blocks that may be evicted.
+    present: Members<'a>,
     /// By version: the next of its uses and of its virtual uses.
     next: Table<'a, [u32; 2]>,
     /// Segments that are to run again: which, and the next of its references.
@@ -194,9 +194,7 @@ impl<'a> Walk<'a> {
             holds: scratch.indices(blocks),
             pinned: scratch.indices(blocks),
             away: scratch.indices(blocks),
-            place: scratch.indices(blocks),
-            present: scratch.indices(blocks),
-            presents: 0,
+            present: Members::new(blocks, scratch),
             next: scratch.index_records(versions),
             stack: scratch.index_records(rows + 1),
             closure: scratch.indices(2 * CLOSURE as usize),
@@ -296,10 +294,11 @@ impl<'a> Walk<'a> {
         let graph = self.graph;
         let limit = limit.min(u64::MAX / 2);
         (self.taste, self.limit, self.walked, self.rows) = (taste, limit, Walked::default(), 0);
-        (self.load, self.notes, self.presents, self.script.len) = (0, 0, 0, 0);
-        for table in [&mut self.holds, &mut self.pinned, &mut self.away, &mut self.place] {
+        (self.load, self.notes, self.script.len) = (0, 0, 0);
+        for table in [&mut self.holds, &mut self.pinned, &mut self.away] {
             table.fill(0);
         }
+        self.present.clear();
         for v in 0..graph.versions {
             self.next[v] = [graph.uses(v).0, self.first_virtual[v]];
         }
@@ -366,7 +365,7 @@ impl<'a> Walk<'a> {
     /// A segment runs, after all that it touches is back.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn run(&mut self, g: u32) {
-        if self.absences.used_len > 0 {
+        if self.absences.used().len() > 0 {
             for r in self.graph.references(g) {
                 self.clock = self.clock.max(self.absences.arrival(r.block));
             }
@@ -568,23 +567,14 @@ impl<'a> Walk<'a> {
 
     /// A block may be evicted.
     fn offer(&mut self, block: u32) {
-        if self.graph.size[block] >= self.least && self.place[block] == 0 {
-            self.present[self.presents] = block;
-            self.presents += 1;
-            self.place[block] = self.presents;
+        if self.graph.size[block] >= self.least {
+            self.present.insert(block);
         }
     }
 
     /// A block may not be evicted any more.
     fn withdraw(&mut self, block: u32) {
-        let place = self.place[block];
-        if place > 0 {
-            self.presents -= 1;
-            let last = self.present[self.presents];
-            self.present[place - 1] = last;
-            self.place[last] = place;
-            self.place[block] = 0;
-        }
+        self.present.remove(block);
     }
 
     /// Evicts until `need` bytes more fit, or nothing is left to evict.
@@ -611,8 +601,8 @@ impl<'a> Walk<'a> {
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn least_worth(&mut self) -> Option<u32> {
         let mut least: Option<(f64, u32)> = None;
-        for i in 0..self.presents {
-            let block = self.present[i];
+        for i in 0..self.present.len() {
+            let block = self.present.get(i);
             self.work += 1;
             if self.pinned[block] > 0 {
                 continue;

@@ -12,6 +12,7 @@
 //! Cost: O(segments + versions + gaps in use) a pass, with short sorted lists for what waits.
 
 use super::candidates::{Candidates, Gap, Kind, NONE, Version};
+use crate::rewrite::members::Members;
 use crate::simulate::Device;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
@@ -49,10 +50,8 @@ pub(super) struct Schedule<'a> {
     first: Table<'a, [u32; 2]>,
     before: Table<'a, [u32; 2]>,
     after: Table<'a, [u32; 2]>,
-    /// The gaps in use in any order, and 1 + where each gap stands among them.
-    used: Table<'a, u32>,
-    place: Table<'a, u32>,
-    used_len: u32,
+    /// The gaps in use.
+    used: Members<'a>,
     /// Of each version: the boundary where its copy out is due, [`NONE`] if it is not wanted.
     due: Table<'a, u32>,
     /// Of a final version: whether the host must have it at the end, because the block is away at the start.
@@ -142,9 +141,7 @@ impl<'a> Schedule<'a> {
             first: scratch.index_records(boundaries),
             before: scratch.index_records(most),
             after: scratch.index_records(most),
-            used: scratch.indices(most),
-            place: scratch.indices(most),
-            used_len: 0,
+            used: Members::new(most, scratch),
             due: scratch.indices(most),
             owed: scratch.indices(most),
             away: scratch.words(boundaries),
@@ -181,12 +178,12 @@ impl<'a> Schedule<'a> {
     }
 
     pub(super) fn is_used(&self, gap: u32) -> bool {
-        self.place[gap] > 0
+        self.used.has(gap)
     }
 
     /// The gaps in use, in no order that means anything.
     pub(super) fn used(&self) -> &[u32] {
-        self.used.first(self.used_len)
+        self.used.as_slice()
     }
 
     /// The segments that had to wait in the last pass, ascending.
@@ -252,8 +249,8 @@ impl<'a> Schedule<'a> {
 
     /// Brings every block back.
     pub(super) fn clear(&mut self) {
-        while self.used_len > 0 {
-            self.set(self.used[self.used_len - 1], [0, 0]);
+        while let Some(gap) = self.used.last() {
+            self.set(gap, [0, 0]);
         }
     }
 
@@ -311,21 +308,10 @@ impl<'a> Schedule<'a> {
                 self.host_bytes = self.host_bytes.saturating_sub(size);
             }
         }
-        match (was_used, is_used) {
-            (false, true) => {
-                self.used[self.used_len] = gap;
-                self.used_len += 1;
-                self.place[gap] = self.used_len;
-            }
-            (true, false) => {
-                self.used_len -= 1;
-                let last = self.used[self.used_len];
-                let hole = self.place[gap];
-                self.used[hole - 1] = last;
-                self.place[last] = hole;
-                self.place[gap] = 0;
-            }
-            _ => {}
+        if is_used {
+            self.used.insert(gap);
+        } else {
+            self.used.remove(gap);
         }
         let last = self.candidates.version(g.version).last;
         let (was_away, is_away) = (was_used && old_give == 0, is_used && give == 0);
@@ -571,8 +557,8 @@ impl<'a> Schedule<'a> {
                 self.set(gap, [give, late]);
             }
         }
-        for i in 0..self.used_len {
-            let gap = self.used[i];
+        for i in 0..self.used.len() {
+            let gap = self.used.get(i);
             let g = c.gap(gap);
             let [give, take] = self.positions[gap];
             if self.is_away_at_start(gap, &g) {

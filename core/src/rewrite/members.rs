@@ -1,0 +1,92 @@
+//! A set of numbers below n that can be gone through: which are in it, in no order that means anything, and where each of
+//! them stands there (sparse sets: Briggs and Torczon 1993). All but clearing is O(1).
+
+use crate::Workspace;
+use crate::table::Table;
+
+pub(super) struct Members<'a> {
+    list: Table<'a, u32>,
+    len: u32,
+    /// 1 + where each number stands, 0 if it is not in the set.
+    place: Table<'a, u32>,
+}
+
+impl<'a> Members<'a> {
+    /// The empty set: 2 n indices of scratch.
+    pub(super) fn new(n: usize, scratch: &mut Workspace<'a>) -> Self {
+        Self { list: scratch.indices(n), len: 0, place: scratch.indices(n) }
+    }
+
+    pub(super) fn has(&self, number: u32) -> bool {
+        self.place[number] > 0
+    }
+
+    pub(super) const fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(super) fn get(&self, i: u32) -> u32 {
+        self.list[i]
+    }
+
+    pub(super) fn as_slice(&self) -> &[u32] {
+        self.list.first(self.len)
+    }
+
+    /// The one at the end, if the set is not empty.
+    pub(super) fn last(&self) -> Option<u32> {
+        self.len.checked_sub(1).map(|last| self.list[last])
+    }
+
+    pub(super) fn insert(&mut self, number: u32) {
+        if !self.has(number) {
+            self.list[self.len] = number;
+            self.len += 1;
+            self.place[number] = self.len;
+        }
+    }
+
+    /// The last one takes the place of what leaves.
+    pub(super) fn remove(&mut self, number: u32) {
+        let place = self.place[number];
+        if place > 0 {
+            self.len -= 1;
+            let last = self.list[self.len];
+            self.list[place - 1] = last;
+            self.place[last] = place;
+            self.place[number] = 0;
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+        self.place.fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn is_a_set(steps in prop::collection::vec((0u32..9, 0u32..20), 0..60)) {
+            let mut indices = [0; 40];
+            let mut members = Members::new(20, &mut Workspace::new(&mut [], &mut indices));
+            let mut expected = BTreeSet::new();
+            for (kind, number) in steps {
+                match kind {
+                    0 => { members.clear(); expected.clear(); }
+                    1..=3 => { members.remove(number); expected.remove(&number); }
+                    _ => { members.insert(number); expected.insert(number); }
+                }
+                prop_assert_eq!(members.as_slice().iter().copied().collect::<BTreeSet<_>>(), expected.clone());
+                prop_assert_eq!(members.len() as usize, expected.len());
+                prop_assert!((0..20).all(|i| members.has(i) == expected.contains(&i)));
+                prop_assert_eq!(members.last(), members.len().checked_sub(1).map(|i| members.get(i)));
+            }
+        }
+    }
+}
