@@ -1,5 +1,7 @@
 //! The work on one trace: arrangements of means are tried, and the best of what they make is kept.
 
+use core::ops::ControlFlow;
+
 use super::{Lengths, Options, Output};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
@@ -13,6 +15,10 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// How often a policy plans.
 const ATTEMPTS: u32 = 14;
+/// How often the search plans: where a placement fits, it goes on with less memory held back.
+const SEARCHES: u32 = 24;
+/// A policy that plans this part of the whole time above the best does not come below it by holding memory back.
+const HOPELESS: f64 = 0.01;
 /// The part of its work that the search may do each time but the first.
 const AGAIN: u64 = 12;
 /// How often what runs again is chosen, with memory held back.
@@ -20,6 +26,12 @@ const CHOICES: u32 = 10;
 /// Where the heuristics miss the limit, the search for a placement may look at this many nodes of its tree for a thousand
 /// stays, and at fewer with the cube of their number: a node costs more too.
 const NODES: u64 = 160;
+/// With more stays than these the search finds nothing in so few nodes.
+const MOST_SEARCHED: u64 = 600;
+/// Where heuristics that have placed so many blocks are above the limit by more than one part in `FAR` of it, they give
+/// up: it takes another schedule.
+const FEW: u64 = 12_000;
+const FAR: u64 = 64;
 /// What the heuristics may do each time, in blocks placed: many placements are made, and most of them fit or do not
 /// within a few starts.
 const WORK: u64 = 50_000;
@@ -213,10 +225,12 @@ impl<'a, 's> Pass<'a, 's> {
     }
 
     /// Swaps and places.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn trial(&mut self, arrangement: &Arrangement<'_>) -> Result<Trial, Error> {
         let Self { recorded, options, recomputer, scratch, interim, made, kept, kept_offsets, best } = self;
         let &Arrangement { again, swaps, work, .. } = arrangement;
         let limit = options.limit;
+        let time = recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
         let mut scratch = scratch.reborrow();
         let rows = between(recorded, recomputer, again, scratch.reborrow(), interim)?;
         flattened(recorded, options, swaps, rows, made, scratch, |flat, swapper, added, made, mut scratch| {
@@ -224,8 +238,7 @@ impl<'a, 's> Pass<'a, 's> {
             // Who has nothing to swap has a schedule all the same.
             let policies = if let Swaps::By(policies) = swaps { policies } else { &[Policy::Auto] };
             for &policy in policies {
-                let bound = best.map_or(f64::INFINITY, |best| best.overhead);
-                if bound <= added {
+                if best.is_some_and(|best| best.overhead <= added) {
                     break;
                 }
                 swapper.hold_nothing();
@@ -234,21 +247,41 @@ impl<'a, 's> Pass<'a, 's> {
                     Swaps::By(_) => swapper.plan(policy, limit, work),
                     Swaps::Absences | Swaps::Together => from_absences(swapper, flat, recomputer, limit, work),
                 };
-                for attempt in 0..ATTEMPTS {
+                let searches = policy == Policy::Auto && matches!(swaps, Swaps::By(_));
+                // The least that this policy has reached.
+                let mut own = f64::INFINITY;
+                for attempt in 0..if searches { SEARCHES } else { ATTEMPTS } {
                     let Some(overhead) = planned.map(|overhead| overhead + added) else { break };
+                    let bound = best.map_or(f64::INFINITY, |best| best.overhead);
                     // A policy may find less with memory held back: it ends as it would alone, so that none of those that
                     // are contained is ever better.
-                    if overhead >= bound && (again || !matches!(swaps, Swaps::By(_))) {
+                    let near = if matches!(swaps, Swaps::By(_)) && !again { HOPELESS * (time + bound) } else { 0.0 };
+                    if !searches && overhead >= bound + near {
                         break;
                     }
+                    if overhead >= own {
+                        if !swapper.let_go() {
+                            break;
+                        }
+                        planned = swapper.again(policy, limit, work / AGAIN);
+                        continue;
+                    }
                     swapper.tighten();
-                    let Some(peak) = made.place(recorded, options, swapper, flat, scratch.reborrow())? else { break };
+                    let few = if again { WORK_AGAIN } else { FEW };
+                    let options = Options { seed: options.seed.wrapping_add(attempt.into()), ..**options };
+                    let placed = made.place(recorded, &options, few, swapper, flat, scratch.reborrow())?;
+                    let Some(peak) = placed else { break };
                     if peak <= limit {
                         if overhead < bound {
                             *best = Some(made.keep(overhead, policy, kept, kept_offsets));
                             trial = Trial::Fits;
                         }
-                        break;
+                        own = overhead;
+                        if !searches || overhead <= added || !swapper.let_go() {
+                            break;
+                        }
+                        planned = swapper.again(policy, limit, work / AGAIN);
+                        continue;
                     }
                     if trial == Trial::Fails {
                         trial = Trial::Over;
@@ -257,7 +290,9 @@ impl<'a, 's> Pass<'a, 's> {
                         break;
                     }
                     let blocks = made.blocks.get(..made.stays).unwrap_or_default();
-                    swapper.hold(blocks, made.offsets, limit, (part(attempt, ATTEMPTS), 3));
+                    // Until something fits, more and more.
+                    let thirds = if own.is_finite() { 1 } else { part(attempt, ATTEMPTS) };
+                    swapper.hold(blocks, made.offsets, limit, (thirds, 3));
                     planned = swapper.again(policy, limit, work / AGAIN);
                 }
             }
@@ -320,7 +355,7 @@ impl<'a, 's> Pass<'a, 's> {
             } else {
                 swapper.least_load();
             }
-            let least = made.place(recorded, options, swapper, flat, scratch)?.unwrap_or(u64::MAX);
+            let least = made.place(recorded, options, u64::MAX, swapper, flat, scratch)?.unwrap_or(u64::MAX);
             if least <= options.limit {
                 *best = Some(made.keep(added, policy, kept, kept_offsets));
             }
@@ -425,11 +460,13 @@ fn part(attempt: u32, attempts: u32) -> u32 {
 }
 
 impl<'a> Placed<'a> {
-    /// Writes the rows of a schedule and places its stays; the footprint, or none if there is no room for them.
+    /// Writes the rows of a schedule and places its stays; the footprint, or none if there is no room for them. What is far
+    /// above the limit after `few` blocks have been placed stays there.
     fn place(
         &mut self,
         recorded: &Recorded<'_>,
         options: &Options,
+        few: u64,
         swapper: &mut Swapper<'_>,
         flat: &Flat<'_>,
         mut scratch: Workspace<'_>,
@@ -451,10 +488,18 @@ impl<'a> Placed<'a> {
         let constraints = Constraints { alignment: 1, capacity: Some(options.limit) };
         let again = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Again(_)));
         let stays = blocks.len() as u64;
-        let nodes = NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000);
+        let nodes =
+            if stays > MOST_SEARCHED { 0 } else { NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000) };
+        let far = options.limit.saturating_add(options.limit / FAR);
+        let mut placed = 0;
+        // Told of each start.
+        let mut watch = |now: &place::Summary| {
+            placed += stays;
+            if placed > few && now.peak > far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
         let options =
             place::Options { constraints, seed: options.seed, work: if again { WORK_AGAIN } else { WORK }, nodes };
-        match place::place(Solver::Auto, blocks, &options, scratch, offsets) {
+        match place::place_watched(Solver::Auto, blocks, &options, scratch, offsets, &mut watch) {
             Ok(summary) => Ok(Some(summary.peak)),
             Err(Error::OverCapacity { peak, .. }) => Ok(Some(peak)),
             Err(e) => Err(e),

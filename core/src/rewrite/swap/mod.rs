@@ -335,7 +335,12 @@ impl<'a> Swapper<'a> {
         self.schedule.hold(limit / 512, part);
     }
 
-    /// Plans again after memory has been held back: the search goes on from its schedule, the mixture is kept.
+    /// Lets go of a quarter of the memory that is held back; false if there is none.
+    pub(super) fn let_go(&mut self) -> bool {
+        self.schedule.let_go()
+    }
+
+    /// Plans again after memory has been held back, or let go: the search goes on from its schedule, the mixture is kept.
     pub(super) fn again(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         let (schedule, search) = (&mut self.schedule, &mut self.search);
         match policy {

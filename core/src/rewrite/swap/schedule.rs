@@ -229,6 +229,17 @@ impl<'a> Schedule<'a> {
         self.excess.fill(0);
     }
 
+    /// Lets go of a quarter of what is held back; false if there is nothing.
+    pub(super) fn let_go(&mut self) -> bool {
+        let mut any = false;
+        for segment in 0..self.candidates.segments {
+            let held = self.held[segment];
+            any |= held > 0;
+            self.held[segment] = held - held.div_ceil(4);
+        }
+        any
+    }
+
     /// Whether the gap may be used: a tail needs a head that is away at the start, and the host room.
     pub(super) fn may_use(&self, gap: u32, g: &Gap) -> bool {
         let c = self.candidates;
