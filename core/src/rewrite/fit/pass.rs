@@ -15,10 +15,15 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// How often a policy plans.
 const ATTEMPTS: u32 = 14;
-/// How often the search plans: where a placement fits, it goes on with less memory held back.
-const SEARCHES: u32 = 24;
+/// How often the search plans at most: where a placement fits, it goes on with less memory held back, until so many blocks
+/// have been placed, for each row of the trace and at least.
+const SEARCHES: u32 = 48;
+const ENOUGH: u64 = 200;
+const ENOUGH_LEAST: u64 = 1_200_000;
+/// What the search for a schedule may do while a block is placed.
+const WORK_PER_BLOCK: u64 = 40;
 /// A policy that plans this part of the whole time above the best does not come below it by holding memory back.
-const HOPELESS: f64 = 0.01;
+const HOPELESS: f64 = 0.005;
 /// The part of its work that the search may do each time but the first.
 const AGAIN: u64 = 12;
 /// How often what runs again is chosen, with memory held back.
@@ -29,8 +34,9 @@ const NODES: u64 = 160;
 /// With more stays than these the search finds nothing in so few nodes.
 const MOST_SEARCHED: u64 = 600;
 /// Where heuristics that have placed so many blocks are above the limit by more than one part in `FAR` of it, they give
-/// up: it takes another schedule.
-const FEW: u64 = 12_000;
+/// up: it takes another schedule. The search plans more often than the others, and places less each time.
+const FEW: u64 = 20_000;
+const FEW_OF_SEARCH: u64 = 12_000;
 const FAR: u64 = 64;
 /// What the heuristics may do each time, in blocks placed: many placements are made, and most of them fit or do not
 /// within a few starts.
@@ -230,6 +236,8 @@ impl<'a, 's> Pass<'a, 's> {
         let Self { recorded, options, recomputer, scratch, interim, made, kept, kept_offsets, best } = self;
         let &Arrangement { again, swaps, work, .. } = arrangement;
         let limit = options.limit;
+        let enough = ENOUGH.saturating_mul(recorded.rows.len() as u64).max(ENOUGH_LEAST);
+        let few = if again { WORK_AGAIN } else { FEW };
         let time = recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
         let mut scratch = scratch.reborrow();
         let rows = between(recorded, recomputer, again, scratch.reborrow(), interim)?;
@@ -238,27 +246,30 @@ impl<'a, 's> Pass<'a, 's> {
             // Who has nothing to swap has a schedule all the same.
             let policies = if let Swaps::By(policies) = swaps { policies } else { &[Policy::Auto] };
             for &policy in policies {
-                if best.is_some_and(|best| best.overhead <= added) {
+                let bound = best.map_or(f64::INFINITY, |best| best.overhead);
+                if bound <= added {
                     break;
                 }
+                // A policy may find a little less with memory held back: it ends as it would alone, so that none of those that
+                // are contained is ever better.
+                let by_policy = matches!(swaps, Swaps::By(_)) && !again;
+                let hopeless = bound + if by_policy { HOPELESS * (time + bound) } else { 0.0 };
                 swapper.hold_nothing();
                 let mut planned = match swaps {
                     Swaps::None => (swapper.peak() <= limit).then_some(0.0),
                     Swaps::By(_) => swapper.plan(policy, limit, work),
                     Swaps::Absences | Swaps::Together => from_absences(swapper, flat, recomputer, limit, work),
                 };
-                let searches = policy == Policy::Auto && matches!(swaps, Swaps::By(_));
-                // The least that this policy has reached.
-                let mut own = f64::INFINITY;
+                let searches = by_policy && policy == Policy::Auto;
+                // The least that this policy has reached, and how many blocks were placed for it.
+                let (mut own, mut spent) = (f64::INFINITY, 0u64);
                 for attempt in 0..if searches { SEARCHES } else { ATTEMPTS } {
                     let Some(overhead) = planned.map(|overhead| overhead + added) else { break };
-                    let bound = best.map_or(f64::INFINITY, |best| best.overhead);
-                    // A policy may find less with memory held back: it ends as it would alone, so that none of those that
-                    // are contained is ever better.
-                    let near = if matches!(swaps, Swaps::By(_)) && !again { HOPELESS * (time + bound) } else { 0.0 };
-                    if !searches && overhead >= bound + near {
+                    let goes_on = if own.is_finite() { spent <= enough } else { attempt < ATTEMPTS };
+                    if overhead >= hopeless || !goes_on {
                         break;
                     }
+                    spent = spent.saturating_add(work / AGAIN / WORK_PER_BLOCK);
                     if overhead >= own {
                         if !swapper.let_go() {
                             break;
@@ -267,12 +278,13 @@ impl<'a, 's> Pass<'a, 's> {
                         continue;
                     }
                     swapper.tighten();
-                    let few = if again { WORK_AGAIN } else { FEW };
+                    let few = if searches { FEW_OF_SEARCH } else { few };
                     let options = Options { seed: options.seed.wrapping_add(attempt.into()), ..**options };
                     let placed = made.place(recorded, &options, few, swapper, flat, scratch.reborrow())?;
-                    let Some(peak) = placed else { break };
+                    let Some((peak, cost)) = placed else { break };
+                    spent = spent.saturating_add(cost);
                     if peak <= limit {
-                        if overhead < bound {
+                        if best.is_none_or(|best| overhead < best.overhead) {
                             *best = Some(made.keep(overhead, policy, kept, kept_offsets));
                             trial = Trial::Fits;
                         }
@@ -355,7 +367,8 @@ impl<'a, 's> Pass<'a, 's> {
             } else {
                 swapper.least_load();
             }
-            let least = made.place(recorded, options, u64::MAX, swapper, flat, scratch)?.unwrap_or(u64::MAX);
+            let least =
+                made.place(recorded, options, u64::MAX, swapper, flat, scratch)?.map_or(u64::MAX, |(peak, _)| peak);
             if least <= options.limit {
                 *best = Some(made.keep(added, policy, kept, kept_offsets));
             }
@@ -460,8 +473,8 @@ fn part(attempt: u32, attempts: u32) -> u32 {
 }
 
 impl<'a> Placed<'a> {
-    /// Writes the rows of a schedule and places its stays; the footprint, or none if there is no room for them. What is far
-    /// above the limit after `few` blocks have been placed stays there.
+    /// Writes the rows of a schedule and places its stays; the footprint and how many blocks were placed to find it, or none
+    /// if there is no room for them. What is far above the limit after `few` blocks have been placed stays there.
     fn place(
         &mut self,
         recorded: &Recorded<'_>,
@@ -470,7 +483,7 @@ impl<'a> Placed<'a> {
         swapper: &mut Swapper<'_>,
         flat: &Flat<'_>,
         mut scratch: Workspace<'_>,
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<Option<(u64, u64)>, Error> {
         let Self { rows, blocks, names, offsets, .. } = self;
         let written = swapper.rows(scratch.reborrow(), rows);
         let stays = written.and_then(|len| {
@@ -491,17 +504,17 @@ impl<'a> Placed<'a> {
         let nodes =
             if stays > MOST_SEARCHED { 0 } else { NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000) };
         let far = options.limit.saturating_add(options.limit / FAR);
-        let mut placed = 0;
+        let mut placed = 0u64;
         // Told of each start.
         let mut watch = |now: &place::Summary| {
-            placed += stays;
+            placed = stays.saturating_add(placed);
             if placed > few && now.peak > far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let options =
             place::Options { constraints, seed: options.seed, work: if again { WORK_AGAIN } else { WORK }, nodes };
         match place::place_watched(Solver::Auto, blocks, &options, scratch, offsets, &mut watch) {
-            Ok(summary) => Ok(Some(summary.peak)),
-            Err(Error::OverCapacity { peak, .. }) => Ok(Some(peak)),
+            Ok(summary) => Ok(Some((summary.peak, placed))),
+            Err(Error::OverCapacity { peak, .. }) => Ok(Some((peak, placed))),
             Err(e) => Err(e),
         }
     }
