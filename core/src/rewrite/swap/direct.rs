@@ -154,6 +154,11 @@ impl<'a> Search<'a> {
             self.drop_gap(schedule, gap, &g);
             return true;
         }
+        // Its copy out goes behind the last write of the iteration before, where the link may be idle.
+        if g.kind.is_head() && give > 0 && self.below(12) == 0 {
+            self.set(schedule, gap, [0, take]);
+            return true;
+        }
         // A new position for one of the two ends: near for most moves, anywhere for some.
         // What is away at the start mostly stays so.
         let rarely = if schedule.is_away_at_start(gap, &g) { 16 } else { 2 };
