@@ -77,6 +77,7 @@ mod error;
 pub mod host;
 pub mod integrated;
 pub mod measure;
+mod pace;
 mod pinned;
 mod program;
 pub mod relu;
@@ -89,5 +90,6 @@ mod waits;
 
 pub use backend::{Backend, MemoryInfo};
 pub use error::{Error, Memory, Result, StorageOperation};
+pub use pace::Pace;
 pub use program::{ALIGNMENT, Operand, Part, Program};
 pub use run::{Launch, Runtime};

@@ -5,15 +5,18 @@
 //! ([`waits`](crate::waits)).
 //!
 //! Where a persistent block ends an iteration at another address than the next one begins with, it is moved between
-//! them: within the device if the bytes are free, or else by way of the host, as two blocks that change places are.
+//! them: within the device if the bytes are free, or else by way of others that are, as two blocks that change places are;
+//! by way of the host only where the arena is full of such blocks.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use sublet_core::VerifiedSchedule;
 use sublet_core::trace::{Event, Op, Recorded, Row};
 
 use crate::error::{Error, Result};
 use crate::measure::Simulated;
+use crate::pace::{self, Pace};
 use crate::pinned::{HostPlace, HostPlan, POOLS};
 use crate::waits::{self, Footprint, LANES};
 
@@ -110,6 +113,14 @@ impl Program {
     /// # Errors
     /// [`Error::Misaligned`]; [`Error::Plan`] if the copies on the host cannot be placed.
     pub fn new(recorded: &Recorded<'_>, schedule: &VerifiedSchedule<'_>, alignment: u64) -> Result<Self> {
+        Self::paced(recorded, schedule, alignment, Pace::Eager)
+    }
+
+    /// The same with copies that begin as said.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn paced(recorded: &Recorded<'_>, schedule: &VerifiedSchedule<'_>, alignment: u64, pace: Pace) -> Result<Self> {
         let blocks = schedule.plan().blocks();
         let offsets = schedule.plan().offsets();
         for (name, &offset) in schedule.names().iter().zip(offsets) {
@@ -128,10 +139,11 @@ impl Program {
         let resident: Vec<Option<u64>> = resident.iter().map(|stay| stay.map(|stay| offsets[stay])).collect();
         let rows = schedule.rows();
         let kept = |b: u32| persistent.get(b as usize) == Some(&true) && ends[b as usize].on_host_last;
-        let mut host = HostPlan::find(rows, sizes.len(), &sizes, kept);
+        let mut host = HostPlan::find((rows, schedule.timings()), sizes.len(), &sizes, kept);
         let homes = homes(&persistent, &sizes, &ends, &resident, &host);
         let end = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        let moves = moves(&homes, &mut host, end);
+        let arena = schedule.plan().peak();
+        let moves = moves(&homes, &mut host, end, (arena, alignment));
         host.place(PAGE)?;
         let place = |stay: usize| host.places[stay];
         for step in &mut steps {
@@ -164,8 +176,12 @@ impl Program {
                 },
             })
             .collect();
-        let arena = schedule.plan().peak();
-        let footprints: Vec<Footprint> = steps.iter().map(|step| footprint(step, arena, host.bytes)).collect();
+        let mut footprints: Vec<Footprint> = steps.iter().map(|step| footprint(step, arena, host.bytes)).collect();
+        if pace == Pace::Simulated {
+            for (footprint, after) in footprints.iter_mut().zip(pace::simulated(rows, &steps, sizes.len())) {
+                footprint.after = after;
+            }
+        }
         let waits = waits::plan(&footprints);
         let mut awaited = vec![false; steps.len()];
         for &step in waits.iter().flatten().flatten() {
@@ -192,6 +208,21 @@ impl Program {
     #[must_use]
     pub fn wait_count(&self, iteration: u64) -> usize {
         self.waits_of(iteration).iter().map(Vec::len).sum()
+    }
+
+    /// Bytes that are moved between iterations, because blocks end elsewhere than they begin: within the device, and by way
+    /// of the host.
+    #[must_use]
+    pub fn moved_bytes(&self) -> [u64; 2] {
+        let mut moved = [0, 0];
+        for step in self.steps.iter().filter(|step| step.row == self.rows) {
+            match step.work {
+                Work::Launch { .. } => {}
+                Work::Move { bytes, .. } => moved[0] += bytes,
+                Work::Out { bytes, .. } | Work::In { bytes, .. } => moved[1] += bytes,
+            }
+        }
+        moved
     }
 
     /// The blocks whose content outlives an iteration: those that are persistent, and that it uses.
@@ -235,7 +266,7 @@ fn footprint(step: &Step, arena: u64, host: [u64; POOLS.len()]) -> Footprint {
         Work::Move { from, to, bytes } => vec![(on_device(*from, *bytes), false), (on_device(*to, *bytes), true)],
     };
     debug_assert!(step.lane < LANES);
-    Footprint { lane: step.lane, ranges }
+    Footprint { lane: step.lane, ranges, after: Vec::new() }
 }
 
 /// What the iteration does first and last with the content of a block.
@@ -466,34 +497,73 @@ struct Move {
     bytes: u64,
 }
 
-/// How blocks come from where they end an iteration to where they begin it. Of those whose way is free the first goes;
-/// where none is, the first makes way by going to the host.
-fn moves(homes: &[Located], host: &mut HostPlan, end: u32) -> Vec<Move> {
-    struct Pending {
-        from: Spot,
-        to: u64,
-        bytes: u64,
+/// A block on its way from where it ends an iteration to where it begins it.
+#[derive(Clone, Copy)]
+struct Pending {
+    from: Spot,
+    to: u64,
+    bytes: u64,
+}
+
+impl Pending {
+    /// Where it is, on the device.
+    fn occupied(&self) -> Option<Range<u64>> {
+        match self.from {
+            Spot::Device(from) => Some(from..from + self.bytes),
+            Spot::Host(_) => None,
+        }
     }
+
+    fn target(&self) -> Range<u64> {
+        self.to..self.to + self.bytes
+    }
+}
+
+/// How blocks come from where they end an iteration to where they begin it. Of those whose way is free the first goes;
+/// where none is, the first makes way: to bytes of the arena that no block has or gets, the lowest at a multiple of
+/// `alignment`, or to the host where there are none.
+fn moves(homes: &[Located], host: &mut HostPlan, end: u32, (arena, alignment): (u64, u64)) -> Vec<Move> {
     let displaced = |home: &Located| match (home.on_device, home.after) {
         (Some(to), from) if from != Spot::Device(to) => Some(Pending { from, to, bytes: home.bytes }),
         _ => None,
     };
     let mut pending: Vec<Pending> = homes.iter().filter_map(displaced).collect();
+    let targets = || homes.iter().filter_map(|home| Some(home.on_device?..home.on_device? + home.bytes));
     let mut moves = Vec::new();
     while !pending.is_empty() {
         let in_the_way = |p: &Pending| {
-            pending.iter().any(
-                |other| matches!(other.from, Spot::Device(from) if from < p.to + p.bytes && p.to < from + other.bytes),
-            )
+            let to = p.target();
+            pending.iter().filter_map(Pending::occupied).any(|other| other.start < to.end && to.start < other.end)
+        };
+        let in_somebodys_way = |p: &Pending| {
+            p.occupied().is_some_and(|own| pending.iter().any(|q| own.start < q.target().end && q.to < own.end))
         };
         if let Some(free) = pending.iter().position(|p| !in_the_way(p)) {
             let Pending { from, to, bytes } = pending.remove(free);
             moves.push(Move { from, to: Spot::Device(to), bytes });
-        } else if let Some(first) = pending.iter_mut().find(|p| matches!(p.from, Spot::Device(_))) {
-            let aside = Spot::Host(host.add(end..end + 1, first.bytes));
-            moves.push(Move { from: first.from, to: aside, bytes: first.bytes });
-            first.from = aside;
+        } else if let Some(first) = pending.iter().position(in_somebodys_way) {
+            let taken = targets().chain(pending.iter().filter_map(Pending::occupied)).collect();
+            let Pending { from, bytes, .. } = pending[first];
+            let aside = match hole(taken, bytes, arena, alignment) {
+                Some(offset) => Spot::Device(offset),
+                None => Spot::Host(host.add(end..end + 1, bytes)),
+            };
+            moves.push(Move { from, to: aside, bytes });
+            pending[first].from = aside;
         }
     }
     moves
+}
+
+/// Where so many bytes of the arena are not taken, the lowest multiple of `alignment`.
+fn hole(mut taken: Vec<Range<u64>>, bytes: u64, arena: u64, alignment: u64) -> Option<u64> {
+    taken.sort_unstable_by_key(|range| range.start);
+    let mut free = 0u64;
+    for range in taken.into_iter().chain(std::iter::once(arena..arena)) {
+        if free.checked_add(bytes)? <= range.start {
+            return Some(free);
+        }
+        free = free.max(range.end.checked_next_multiple_of(alignment)?);
+    }
+    None
 }

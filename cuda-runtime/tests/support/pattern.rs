@@ -275,12 +275,14 @@ pub(crate) fn run<B: OnHost>(runtime: &mut Runtime<B>, trace: &Trace, iterations
     reference.write(runtime)?;
     let mut launches = reference.launches();
     let host = runtime.backend().host().clone();
-    let mut times: HashMap<Op, f64> = HashMap::new();
+    // What is accessed outside operators is so by its block.
+    let work = |op, block| (op, if op == Op::None { Some(block) } else { None });
+    let mut times: HashMap<(Op, Option<u32>), f64> = HashMap::new();
     let mut before = 0;
     for r in trace.rows.iter().filter(|r| r.event.is_access()) {
         #[expect(clippy::cast_precision_loss, reason = "a time")]
         let passed = (r.time_ns - before) as f64;
-        *times.entry(r.op).or_default() += passed;
+        *times.entry(work(r.op, r.block)).or_default() += passed;
         before = r.time_ns;
     }
     for iteration in 0..iterations {
@@ -288,7 +290,8 @@ pub(crate) fn run<B: OnHost>(runtime: &mut Runtime<B>, trace: &Trace, iterations
         launches.seen = reference.iterate(iteration);
         runtime.iterate(|next| {
             let first = if let Op::Again(k) = next.op { Op::First(k) } else { next.op };
-            launch(&host, next, &launches, times[&first])
+            let block = next.operands().first().map_or(0, |o| o.block);
+            launch(&host, next, &launches, times[&work(first, block)])
         })?;
     }
     let mut found = reference.compare(runtime)?;
