@@ -9,13 +9,13 @@
 //! by way of the host only where the arena is full of such blocks.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use sublet_core::VerifiedSchedule;
 use sublet_core::trace::{Event, Op, Recorded, Row};
 
 use crate::error::{Error, Result};
 use crate::measure::Simulated;
+use crate::moves::{self, Move, Pending, Spot};
 use crate::pace::{self, Pace};
 use crate::pinned::{HostPlace, HostPlan, POOLS};
 use crate::waits::{self, Footprint, LANES};
@@ -85,6 +85,24 @@ pub(crate) struct Home {
     pub(crate) after: Residence,
 }
 
+impl Home {
+    /// Where on the device its content has to be between iterations.
+    pub(crate) fn on_device(&self) -> Option<u64> {
+        match self.after {
+            Residence::Device(offset) => Some(self.on_device.unwrap_or(offset)),
+            Residence::Host(_) => self.on_device,
+        }
+    }
+
+    /// Where on the host it has to be.
+    pub(crate) fn on_host(&self) -> Option<HostPlace> {
+        match self.after {
+            Residence::Host(place) => Some(self.on_host.unwrap_or(place)),
+            Residence::Device(_) => self.on_host,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Residence {
     Device(u64),
@@ -101,6 +119,8 @@ pub struct Program {
     pub(crate) awaited: Vec<bool>,
     pub(crate) homes: Vec<Home>,
     pub(crate) arena: u64,
+    /// What offsets are multiples of.
+    pub(crate) alignment: u64,
     pub(crate) host: [u64; POOLS.len()],
     /// How many rows the rewritten trace has.
     pub(crate) rows: u32,
@@ -189,7 +209,7 @@ impl Program {
         }
         let kinds = steps.iter().map(|step| (step.row, matches!(step.work, Work::Launch { .. })));
         let simulated = Simulated::new(schedule.run(), rows, schedule.timings(), kinds);
-        Ok(Self { steps, waits, awaited, homes, arena, host: host.bytes, rows: end, simulated })
+        Ok(Self { steps, waits, awaited, homes, arena, alignment, host: host.bytes, rows: end, simulated })
     }
 
     /// The bytes of the arena.
@@ -454,13 +474,6 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// Where a block is; a copy on the host has no place as long as the pools are not planned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spot {
-    Device(u64),
-    Host(usize),
-}
-
 /// A [`Home`] before the pools are planned.
 #[derive(Clone, Copy, Debug)]
 struct Located {
@@ -491,79 +504,13 @@ fn homes(persistent: &[bool], sizes: &[u64], ends: &[Ends], resident: &[Option<u
     homes
 }
 
-struct Move {
-    from: Spot,
-    to: Spot,
-    bytes: u64,
-}
-
-/// A block on its way from where it ends an iteration to where it begins it.
-#[derive(Clone, Copy)]
-struct Pending {
-    from: Spot,
-    to: u64,
-    bytes: u64,
-}
-
-impl Pending {
-    /// Where it is, on the device.
-    fn occupied(&self) -> Option<Range<u64>> {
-        match self.from {
-            Spot::Device(from) => Some(from..from + self.bytes),
-            Spot::Host(_) => None,
-        }
-    }
-
-    fn target(&self) -> Range<u64> {
-        self.to..self.to + self.bytes
-    }
-}
-
-/// How blocks come from where they end an iteration to where they begin it. Of those whose way is free the first goes;
-/// where none is, the first makes way: to bytes of the arena that no block has or gets, the lowest at a multiple of
-/// `alignment`, or to the host where there are none.
-fn moves(homes: &[Located], host: &mut HostPlan, end: u32, (arena, alignment): (u64, u64)) -> Vec<Move> {
+/// How blocks come from where they end an iteration to where they begin it.
+fn moves(homes: &[Located], host: &mut HostPlan, end: u32, arena: (u64, u64)) -> Vec<Move> {
     let displaced = |home: &Located| match (home.on_device, home.after) {
         (Some(to), from) if from != Spot::Device(to) => Some(Pending { from, to, bytes: home.bytes }),
         _ => None,
     };
-    let mut pending: Vec<Pending> = homes.iter().filter_map(displaced).collect();
-    let targets = || homes.iter().filter_map(|home| Some(home.on_device?..home.on_device? + home.bytes));
-    let mut moves = Vec::new();
-    while !pending.is_empty() {
-        let in_the_way = |p: &Pending| {
-            let to = p.target();
-            pending.iter().filter_map(Pending::occupied).any(|other| other.start < to.end && to.start < other.end)
-        };
-        let in_somebodys_way = |p: &Pending| {
-            p.occupied().is_some_and(|own| pending.iter().any(|q| own.start < q.target().end && q.to < own.end))
-        };
-        if let Some(free) = pending.iter().position(|p| !in_the_way(p)) {
-            let Pending { from, to, bytes } = pending.remove(free);
-            moves.push(Move { from, to: Spot::Device(to), bytes });
-        } else if let Some(first) = pending.iter().position(in_somebodys_way) {
-            let taken = targets().chain(pending.iter().filter_map(Pending::occupied)).collect();
-            let Pending { from, bytes, .. } = pending[first];
-            let aside = match hole(taken, bytes, arena, alignment) {
-                Some(offset) => Spot::Device(offset),
-                None => Spot::Host(host.add(end..end + 1, bytes)),
-            };
-            moves.push(Move { from, to: aside, bytes });
-            pending[first].from = aside;
-        }
-    }
-    moves
-}
-
-/// Where so many bytes of the arena are not taken, the lowest multiple of `alignment`.
-fn hole(mut taken: Vec<Range<u64>>, bytes: u64, arena: u64, alignment: u64) -> Option<u64> {
-    taken.sort_unstable_by_key(|range| range.start);
-    let mut free = 0u64;
-    for range in taken.into_iter().chain(std::iter::once(arena..arena)) {
-        if free.checked_add(bytes)? <= range.start {
-            return Some(free);
-        }
-        free = free.max(range.end.checked_next_multiple_of(alignment)?);
-    }
-    None
+    let targets = homes.iter().filter_map(|home| Some(home.on_device?..home.on_device? + home.bytes));
+    let pending = homes.iter().filter_map(displaced).collect();
+    moves::untangle(pending, &targets.collect::<Vec<_>>(), arena, |bytes| host.add(end..end + 1, bytes))
 }

@@ -9,7 +9,8 @@ use std::process::Command;
 
 use support::by_host;
 use support::fit::Trace;
-use support::networks::chain;
+use support::networks::{chain, chain_of};
+use support::pattern::Reference;
 
 use sublet_core::simulate::Device;
 use sublet_cuda::backend::{Backend, Traffic};
@@ -93,6 +94,32 @@ fn a_program_runs_on_a_driver() {
         let left = again("a_program_runs_on_a_driver", &folder, &[]);
         assert_eq!((left.in_use, left.bytes), (0, 0), "{definitions:?}");
         assert!(left.calls > 100);
+    }
+}
+
+#[test]
+fn a_larger_program_takes_over() {
+    if is_child() {
+        let grows = std::env::var_os("SUBLET_TEST_GROWS").is_some();
+        let (small, large) = (chain(6, 1 << 16), chain_of(6, 1 << 16, 1 << 20));
+        let mut runtime = Runtime::new(CudaBackend::new(0).unwrap(), program(&small)).unwrap();
+        let (address, bytes) = runtime.arena();
+        let mut reference = Reference::new(&small);
+        reference.write(&mut runtime).unwrap();
+        assert_eq!(by_host::go_on(&mut runtime, &mut reference, 0..2), Ok(vec![]));
+        runtime.replan(program(&large), Some).unwrap();
+        assert!(runtime.arena().1 > bytes);
+        assert_eq!(runtime.arena().0 == address, grows);
+        let weights = (0..6).map(|block| (block, block)).collect();
+        let mut reference = reference.turned_into(&large, &weights);
+        assert_eq!(by_host::go_on(&mut runtime, &mut reference, 2..5), Ok(vec![]));
+        return;
+    }
+    for (definitions, grows) in [(&[][..], true), (&["-DWITHOUT_VIRTUAL_MEMORY"], false)] {
+        let Some(folder) = driver(definitions) else { return };
+        let settings = [("SUBLET_TEST_GROWS", String::new())];
+        let left = again("a_larger_program_takes_over", &folder, if grows { &settings } else { &[] });
+        assert_eq!((left.in_use, left.bytes), (0, 0), "{definitions:?}");
     }
 }
 

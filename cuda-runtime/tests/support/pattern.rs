@@ -69,6 +69,15 @@ impl<'t> Reference<'t> {
         Self { trace, persistent, values }
     }
 
+    /// Another network with these persistent blocks: `was` are their numbers here, by those there.
+    pub(crate) fn turned_into<'n>(&self, trace: &'n Trace, was: &HashMap<u32, u32>) -> Reference<'n> {
+        let mut other = Reference::new(trace);
+        for (block, old) in was {
+            other.values.insert(*block, self.values[old]);
+        }
+        other
+    }
+
     pub(crate) fn updated(&self, op: Op) -> Vec<u32> {
         let k = if let Op::Again(k) = op { Op::First(k) } else { op };
         let does = |b: u32, event| self.trace.rows.iter().any(|r| r.op == k && r.event == event && r.block == b);
