@@ -140,7 +140,12 @@ impl Program {
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn paced(recorded: &Recorded<'_>, schedule: &VerifiedSchedule<'_>, alignment: u64, pace: Pace) -> Result<Self> {
+    pub fn paced(
+        recorded: &Recorded<'_>,
+        schedule: &VerifiedSchedule<'_>,
+        alignment: u64,
+        paced: Pace,
+    ) -> Result<Self> {
         let blocks = schedule.plan().blocks();
         let offsets = schedule.plan().offsets();
         for (name, &offset) in schedule.names().iter().zip(offsets) {
@@ -197,7 +202,7 @@ impl Program {
             })
             .collect();
         let mut footprints: Vec<Footprint> = steps.iter().map(|step| footprint(step, arena, host.bytes)).collect();
-        if pace == Pace::Simulated {
+        if paced == Pace::Simulated {
             for (footprint, after) in footprints.iter_mut().zip(pace::simulated(rows, &steps, sizes.len())) {
                 footprint.after = after;
             }

@@ -87,8 +87,8 @@ impl<B: Backend> Runtime<B> {
     }
 
     /// Moves what persists to where the new program looks for it.
-    fn move_within(&self, program: &Program, moved: &[(u64, Home)]) -> Result<()> {
-        let pending = moved.iter().filter_map(|(from, home)| {
+    fn move_within(&self, program: &Program, resident: &[(u64, Home)]) -> Result<()> {
+        let pending = resident.iter().filter_map(|(from, home)| {
             let to = home.on_device().filter(|to| to != from)?;
             Some(Pending { from: Spot::Device(*from), to, bytes: home.bytes })
         });
