@@ -240,3 +240,30 @@ fn without_a_driver_there_is_an_error_and_with_a_gpu_a_program_runs() {
         Ok(_) => train().unwrap(),
     }
 }
+
+/// The example that measures a GPU, on the driver for tests: its times mean nothing there, but its bits do.
+#[test]
+fn the_example_computes_the_same_by_every_plan() {
+    let example = std::env::current_exe().unwrap().with_file_name("../examples/migration");
+    let built = |name: &str, folder: &Path| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/driver").join(name);
+        let (compiler, standard) = if name.ends_with("cpp") { ("c++", "-std=c++17") } else { ("cc", "-std=c11") };
+        let object = folder.join(name).with_extension("o");
+        let mut command = Command::new(compiler);
+        command.args([standard, "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-fPIC", "-c", "-o"]);
+        command.arg(&object).arg(source).status().is_ok_and(|status| status.success()).then_some(object)
+    };
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("driver-with-kernels");
+    std::fs::create_dir_all(&folder).unwrap();
+    if driver(&[]).is_none() || Command::new("c++").arg("--version").output().is_err() || !example.exists() {
+        println!("Skipped: the example on a driver for tests (there is no c++, or it is not built)");
+        return;
+    }
+    let objects = ["libcuda.c", "kernels.cpp"].map(|name| built(name, &folder).unwrap());
+    let mut link = Command::new("c++");
+    assert!(link.args(["-shared", "-o"]).arg(folder.join("libcuda.so")).args(objects).status().unwrap().success());
+    let output = Command::new(example).args(["12", "8"]).env("LD_LIBRARY_PATH", &folder).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(said.matches("bits equal").count(), 6, "{said}");
+}

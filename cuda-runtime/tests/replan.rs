@@ -13,7 +13,6 @@ use support::networks::{chain, chain_of};
 use support::pattern::Reference;
 
 use sublet_core::simulate::Device;
-use sublet_core::trace::Row;
 use sublet_cuda::backend::Backend;
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
 use sublet_cuda::storage::{Caching, Storage};
@@ -31,7 +30,9 @@ fn program(trace: &Trace, percent: u64) -> Program {
 fn other_batch() -> (Trace, HashMap<u32, u32>) {
     let Trace { mut rows, operators, blocks } = chain_of(LAYERS, WEIGHT, 4 * WEIGHT);
     let other = |block| if block < LAYERS { LAYERS - 1 - block } else { block };
-    rows.iter_mut().for_each(|r: &mut Row| r.block = other(r.block));
+    for r in &mut rows {
+        r.block = other(r.block);
+    }
     (Trace { rows, operators, blocks }, (0..LAYERS).map(|block| (block, other(block))).collect())
 }
 
@@ -41,9 +42,9 @@ fn train<B: Backend + Clone>(mut runtime: Runtime<B>, small: &Trace) -> Result<(
     let mut reference = Reference::new(small);
     reference.write(&mut runtime)?;
     assert_eq!(by_host::go_on(&mut runtime, &mut reference, 0..3)?, [] as [String; 0]);
-    for turn in 1..4 {
-        let (from, percents) = (10 * turn, [50, 100, 70]);
-        runtime.replan(program(&large, percents[turn as usize - 1]), |block| was.get(&block).copied())?;
+    for (turn, percent) in [(1, 50), (2, 100), (3, 70)] {
+        let from = 10 * turn;
+        runtime.replan(program(&large, percent), |block| was.get(&block).copied())?;
         assert!(runtime.arena().1 >= runtime.program().arena_bytes());
         let mut other = reference.turned_into(&large, &was);
         assert_eq!(by_host::go_on(&mut runtime, &mut other, from..from + 3)?, [] as [String; 0], "turn {turn}");
@@ -163,6 +164,6 @@ fn fails_at(number: usize, small: &Trace) -> bool {
 #[test]
 fn a_change_that_fails_leaves_a_runtime_that_can_be_used() {
     let small = chain(LAYERS, WEIGHT);
-    let calls = (0..).take_while(|&number| fails_at(number, &small)).count();
-    assert!(calls > 40, "{calls}");
+    let calls = (0..10_000).take_while(|&number| fails_at(number, &small)).count();
+    assert!((41..10_000).contains(&calls), "{calls}");
 }

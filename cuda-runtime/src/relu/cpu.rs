@@ -149,7 +149,7 @@ macro_rules! two_bytes {
                 let mut selected = *unset;
                 // By 16, so that a bit's place is in as many bits as an element.
                 for (half, (to, from)) in selected.chunks_exact_mut(16).zip(set.chunks_exact(16)).enumerate() {
-                    let bits = (word >> (16 * half)) as u16;
+                    let bits = u16::try_from(word >> (16 * half) & 0xffff).unwrap_or(0);
                     for (i, (to, from)) in to.iter_mut().zip(from).enumerate() {
                         let keep = if bits & (1 << i) == 0 { 0 } else { u16::MAX };
                         *to = Self::from_bits(from.to_bits() & keep | to.to_bits() & !keep);
