@@ -144,7 +144,7 @@ threads() {
     rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
     rustup component add rust-src --toolchain nightly
     RUSTFLAGS=-Zsanitizer=thread cargo +nightly test --locked -Zbuild-std --target x86_64-unknown-linux-gnu \
-        --target-dir target/threads -p sublet-cuda --test data --test failures --test storage
+        --target-dir target/threads -p sublet-cuda --test data --test failures --test storage --test replan
 }
 
 # The nightly toolchain and cargo-fuzz, where they are missing.

@@ -241,10 +241,10 @@ fn without_a_driver_there_is_an_error_and_with_a_gpu_a_program_runs() {
     }
 }
 
-/// The example that measures a GPU, on the driver for tests: its times mean nothing there, but its bits do.
+/// The examples that measure a GPU, on the driver for tests: their times mean nothing there, but their bits do.
 #[test]
-fn the_example_computes_the_same_by_every_plan() {
-    let example = std::env::current_exe().unwrap().with_file_name("../examples/migration");
+fn the_examples_compute_what_they_should() {
+    let example = |name: &str| std::env::current_exe().unwrap().with_file_name("../examples").join(name);
     let built = |name: &str, folder: &Path| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/driver").join(name);
         let (compiler, standard) = if name.ends_with("cpp") { ("c++", "-std=c++17") } else { ("cc", "-std=c11") };
@@ -255,15 +255,22 @@ fn the_example_computes_the_same_by_every_plan() {
     };
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("driver-with-kernels");
     std::fs::create_dir_all(&folder).unwrap();
-    if driver(&[]).is_none() || Command::new("c++").arg("--version").output().is_err() || !example.exists() {
-        println!("Skipped: the example on a driver for tests (there is no c++, or it is not built)");
+    if driver(&[]).is_none() || Command::new("c++").arg("--version").output().is_err() || !example("migration").exists()
+    {
+        println!("Skipped: the examples on a driver for tests (there is no c++, or it is not built)");
         return;
     }
     let objects = ["libcuda.c", "kernels.cpp"].map(|name| built(name, &folder).unwrap());
     let mut link = Command::new("c++");
     assert!(link.args(["-shared", "-o"]).arg(folder.join("libcuda.so")).args(objects).status().unwrap().success());
-    let output = Command::new(example).args(["12", "8"]).env("LD_LIBRARY_PATH", &folder).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let runs = |name: &str, arguments: &[&str]| {
+        let output = Command::new(example(name)).args(arguments).env("LD_LIBRARY_PATH", &folder).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        said
+    };
+    let said = runs("migration", &["12", "8"]);
     assert_eq!(said.matches("bits equal").count(), 6, "{said}");
+    let said = runs("relu_bandwidth", &["8192"]);
+    assert_eq!(said.matches("GPU, ").count(), 6, "{said}");
 }

@@ -24,12 +24,14 @@ fn measured_on(trace: &Trace, percent: u64, (planned, device): (Device, Device),
     let program =
         trace.fit(limit, planned, |schedule| Program::paced(&trace.recorded(), schedule, 1, pace).unwrap()).unwrap();
     assert_eq!(program.moved_bytes()[1], 0, "by way of the host");
-    let host = HostBackend::new(Options { device, ..Options::new(Mode::Ordered(Order::Last(1)), 1 << 30) });
-    let mut runtime = Runtime::new(host, program).unwrap();
+    let mode = Mode::Ordered(Order::Last(1));
+    let host = HostBackend::new(Options { device, races: true, ..Options::new(mode, 1 << 30) });
+    let mut runtime = Runtime::new(host.clone(), program).unwrap();
     // The first iterations are not like the rest.
     assert_eq!(pattern::run(&mut runtime, trace, 2), Ok(vec![]));
     runtime.measure().unwrap();
     assert_eq!(pattern::run(&mut runtime, trace, 3), Ok(vec![]));
+    assert_eq!(host.races(), []);
     runtime.measured().unwrap()
 }
 

@@ -5,6 +5,7 @@ mod support;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use support::by_host;
 use support::fit::Trace;
@@ -72,6 +73,17 @@ fn programs_take_turns_and_the_arena_grows_where_it_is() {
         assert_eq!(host.races(), []);
         drop(runtime);
         assert_eq!(host.in_use(), InUse::default());
+    }
+}
+
+#[test]
+fn so_they_do_in_threads_that_wait_at_random() {
+    let small = chain(LAYERS, WEIGHT);
+    for seed in 0..3 {
+        let mode = Mode::Threads { paced: false, delays: Some((seed, Duration::from_micros(20))) };
+        let host = HostBackend::new(Options { races: true, ..Options::new(mode, 1 << 20) });
+        train(Runtime::new(host.clone(), program(&small, 50)).unwrap(), &small).unwrap();
+        assert_eq!((host.races(), host.in_use()), (vec![], InUse::default()));
     }
 }
 
