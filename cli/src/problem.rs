@@ -39,6 +39,8 @@ pub(crate) struct Trace {
     pub(crate) op_names: Vec<String>,
     /// What that file says that they may do.
     pub(crate) operators: Vec<Operator>,
+    /// Whether it says which of them may run again.
+    pub(crate) tells_rerun: bool,
 }
 
 impl Trace {
@@ -80,7 +82,7 @@ impl Problem {
     /// A sentence that says where the content is not as expected.
     pub fn read_operators(&mut self, name: &str, reader: impl BufRead) -> Result<&[String], String> {
         let trace = self.trace.as_mut().ok_or_else(|| format!("{}: only a trace has operators", self.name))?;
-        (trace.op_names, trace.operators) = input::ops::read_from(name, reader).map_err(|e| e.to_string())?;
+        input::ops::read_from(name, reader).map_err(|e| e.to_string())?.give(trace);
         Ok(&trace.op_names)
     }
 
