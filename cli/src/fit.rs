@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::Serialize;
 use sublet_core::rewrite::fit::{self, Fitted, Lengths, Means, Options, Output, Using};
 use sublet_core::simulate::{Device, Timing};
-use sublet_core::trace::{Row, liveness::Stay};
+use sublet_core::trace::{Kind, Operator, Row, liveness::Stay};
 use sublet_core::{Block, Error};
 
 use crate::args::FitArgs;
@@ -114,8 +114,8 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let problem = input::read(&args.input)?;
     let trace = recorded(&problem)?;
     let asked = means(&args.device, &device, &args.using, trace)?;
+    asked.say();
     let (using, notes) = (asked.using, asked.note.into_iter().collect::<Vec<_>>());
-    notes.iter().for_each(|note| eprintln!("note: {note}"));
     let mut options = Options { using, policy: args.policy, ..Options::new(args.limit, device) };
     options.least_bytes = args.least.unwrap_or(options.least_bytes);
     let mut buffers = Buffers::of(trace);
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let seconds = begin.elapsed().as_secs_f64();
     let fitted = made.map_err(|e| refuse(args, &problem, &e, seconds, using, &notes))?;
     let run = fitted.schedule.run();
-    let marks = Marks::of(&fitted.schedule, trace.names.len());
+    let marks = Marks::of(&fitted.schedule, trace);
     let outcome = Outcome {
         input: &args.input,
         limit: args.limit,
@@ -159,6 +159,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
                 limit: args.limit,
                 original_peak: fitted.original_peak,
                 load_min: fitted.load_min,
+                marks: &marks,
             };
             let solver = fitted.policy.name();
             let picture = Picture { problem: &rewritten, plan, solver, rows: Vec::new(), run: Some(run) };
@@ -175,13 +176,23 @@ pub(crate) struct Asked {
     pub(crate) note: Option<&'static str>,
 }
 
+impl Asked {
+    /// Says on standard error what is to be known.
+    pub(crate) fn say(&self) {
+        if let Some(note) = self.note {
+            // Nobody has to listen.
+            let _ = writeln!(io::stderr(), "note: {note}");
+        }
+    }
+}
+
 /// What is asked for of the means that save memory on a device; if nothing is, all that it allows, and of which it is
 /// known that they do no harm: where nobody says which operators give the same result again, none runs again.
 pub(crate) fn means(name: &str, device: &Device, asked: &[Means], trace: &Trace) -> Result<Asked, Failure> {
     let using = asked.iter().fold(Using::NONE, |using, &means| using.with(means));
     let (using, note) = match (asked.is_empty(), trace.tells_rerun) {
-        (true, true) => (Using::ALL, None),
-        (true, false) => (Using::ALL.without(Means::Recompute), Some(NOT_AGAIN)),
+        (true, true) => (allowed(trace), None),
+        (true, false) => (allowed(trace).without(Means::Recompute), Some(NOT_AGAIN)),
         (false, false) if using.has(Means::Recompute) => (using, Some(AGAIN)),
         (false, _) => (using, None),
     };
@@ -200,6 +211,19 @@ const NOT_AGAIN: &str = "no operator runs again, for nothing says which of them 
                          NAME.ops.csv beside NAME.csv does; --using recompute takes it that all do";
 const AGAIN: &str = "it is taken that every operator gives the same result when it runs again, random ones too: the column \
                      rerun of NAME.ops.csv beside NAME.csv would say which do";
+
+/// All means, but for those that no operator allows.
+fn allowed(trace: &Trace) -> Using {
+    let any = |has: fn(&Operator) -> bool| trace.operators.iter().any(has);
+    let mut using = Using::ALL;
+    if !any(|op| op.in_place) {
+        using = using.without(Means::InPlace);
+    }
+    if !any(|op| op.kind == Kind::ReluBackward) {
+        using = using.without(Means::Relu);
+    }
+    using
+}
 
 /// What means are called.
 pub(crate) fn names(using: Using) -> Vec<&'static str> {
@@ -234,14 +258,7 @@ fn write_folder(folder: &str, rewritten: &Problem, fitted: &Fitted<'_>) -> Resul
 }
 
 /// Nothing fits.
-fn refuse<'a>(
-    args: &FitArgs,
-    problem: &Problem,
-    error: &Error,
-    seconds: f64,
-    using: Using,
-    notes: &[&'a str],
-) -> Failure {
+fn refuse(args: &FitArgs, problem: &Problem, error: &Error, seconds: f64, using: Using, notes: &[&str]) -> Failure {
     let least = match *error {
         Error::OverLimit { least, .. } => Some(least),
         Error::HostTooSmall { .. } => None,

@@ -1,9 +1,11 @@
 //! What the means have done to the stays of a rewritten trace.
 
-use sublet_core::VerifiedSchedule;
-use sublet_core::trace::{Event, Op, Row, liveness};
+use std::collections::HashSet;
 
-use crate::scratch::Scratch;
+use sublet_core::VerifiedSchedule;
+use sublet_core::trace::{Event, Op, Row};
+
+use crate::problem::Trace;
 
 /// What is special about a stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,33 +18,38 @@ pub(crate) enum Mark {
     InPlace = 4,
 }
 
-impl Mark {
-    pub(crate) const ALL: [Self; 3] = [Self::Again, Self::Mask, Self::InPlace];
-}
-
 /// The marks of each stay, in the order of the mallocs, as bits.
 #[derive(Debug, Default)]
 pub(crate) struct Marks(Vec<u8>);
 
 impl Marks {
-    /// Of a schedule whose blocks are numbered below `blocks`, and their masks from there on.
-    pub(crate) fn of(schedule: &VerifiedSchedule<'_>, blocks: usize) -> Self {
+    /// Of a schedule that was made from this trace.
+    pub(crate) fn of(schedule: &VerifiedSchedule<'_>, trace: &Trace) -> Self {
+        let workspaces: HashSet<u32> = Self::inside(&trace.rows).map(|(_, r)| r.block).collect();
         let rows = schedule.rows();
-        let mallocs = rows.iter().filter(|r| r.event == Event::Malloc);
-        let mut marks: Vec<u8> = mallocs.map(|r| Self::by_row(r, blocks)).collect();
-        let mut lives = schedule.plan().blocks().to_vec();
-        let mut part_of = vec![0; marks.len()];
-        let mut scratch = Scratch::of(liveness::merge_workspace(2 * blocks));
-        // The rows were verified, and so have stays.
-        if liveness::merge(rows, 2 * blocks, scratch.lend(), &mut lives, &mut part_of).is_ok() {
-            let mut seen = vec![false; marks.len()];
-            for (mark, &part_of) in marks.iter_mut().zip(&part_of) {
-                if std::mem::replace(&mut seen[part_of as usize], true) {
-                    *mark |= Mark::InPlace as u8;
-                }
+        // What is freed inside an operator that has no such row is handed over to what is allocated next.
+        let takers: HashSet<usize> = Self::inside(rows)
+            .filter(|(_, r)| r.event == Event::Free && !workspaces.contains(&r.block))
+            .map(|(i, _)| i + 1)
+            .collect();
+        let mallocs = rows.iter().enumerate().filter(|(_, r)| r.event == Event::Malloc);
+        let in_place = |i| if takers.contains(&i) { Mark::InPlace as u8 } else { 0 };
+        Self(mallocs.map(|(i, r)| Self::by_row(r, trace.names.len()) | in_place(i)).collect())
+    }
+
+    /// The mallocs and frees between the accesses of an operator, and which rows they are.
+    fn inside(rows: &[Row]) -> impl Iterator<Item = (usize, &Row)> {
+        let access = |r: &&Row| matches!(r.event, Event::Read | Event::Write);
+        let mut before = Op::None;
+        rows.iter().enumerate().filter(move |&(i, r)| {
+            if access(&r) {
+                before = r.op;
+                return false;
             }
-        }
-        Self(marks)
+            matches!(r.event, Event::Malloc | Event::Free)
+                && before != Op::None
+                && rows[i..].iter().find(access).is_some_and(|next| next.op == before)
+        })
     }
 
     fn by_row(malloc: &Row, blocks: usize) -> u8 {

@@ -162,6 +162,11 @@ impl Problem {
             Error::SizeOverflow { block } => {
                 format!("up to block {} the sizes add up to more than 64 bits hold", self.id(block))
             }
+            // As the file calls it.
+            Error::Row { row, fault: fault @ RowFault::PersistentLate } => {
+                let row_of = |t: &Trace| t.rows.get(row as usize).map(|r| t.names[r.block as usize].clone());
+                format!("block {}: {fault}", self.trace.as_ref().and_then(row_of).unwrap_or_default())
+            }
             ref other => other.to_string(),
         }
     }

@@ -98,7 +98,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     let trace = fit::recorded(&problem)?;
     let swaps: &[Means] = if args.policy.is_empty() { &args.using } else { &[Means::Swap] };
     let asked = fit::means(&args.device, &device, swaps, trace)?;
-    asked.note.into_iter().for_each(|note| eprintln!("note: {note}"));
+    asked.say();
     let lines = Line::all(&args.policy, asked.using);
     let refuse = |e: Error| InputError::file(&args.input, problem.explain(&e));
     let curve = progress::during("sweeping", |bar| {

@@ -33,7 +33,7 @@ impl Told {
 pub(super) fn beside(trace: &str) -> Result<Told, InputError> {
     let path = Path::new(trace).with_extension("ops.csv");
     let Some(file) = path.to_str().filter(|_| trace != "-" && path.is_file()) else {
-        return Ok(Default::default());
+        return Ok(Told::default());
     };
     let opened = File::open(&path).map_err(|e| unreadable(file, &e))?;
     read_from(file, BufReader::new(opened))

@@ -76,8 +76,7 @@ impl Using {
     /// None.
     pub const NONE: Self = Self(0);
     /// All that one would use together: each but [`Means::Layer`], which swapping is better than.
-    pub const ALL: Self =
-        Self::NONE.with(Means::Swap).with(Means::Recompute).with(Means::InPlace).with(Means::Relu);
+    pub const ALL: Self = Self::NONE.with(Means::Swap).with(Means::Recompute).with(Means::InPlace).with(Means::Relu);
 
     /// With a means.
     #[must_use]

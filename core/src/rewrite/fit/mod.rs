@@ -23,10 +23,12 @@ use super::graph::{self, Graph};
 use super::recompute::{self, Recomputer};
 use super::swap::{self, Policy, Swapper};
 use super::{in_place, relu};
+use crate::error::{Buffer, RowFault};
 use crate::simulate::{Device, Timing};
+use crate::table::at;
 use crate::trace::{Recorded, Row, liveness, liveness::Stay};
 use crate::verify::schedule::VerifiedSchedule;
-use crate::{Block, Error, Workspace, WorkspaceLen, block, error::Buffer};
+use crate::{Block, Error, Workspace, WorkspaceLen, block};
 pub use means::{Means, Using};
 use pass::{Arrangement, Base, Pass, Stage, Swaps};
 
@@ -222,7 +224,8 @@ pub fn fit<'a>(
         }
     }
     // The passes take it for granted that the rows can follow each other.
-    liveness::lifetimes(rows, blocks, scratch.reborrow(), output.blocks, output.names)?;
+    let stays = liveness::lifetimes(rows, blocks, scratch.reborrow(), output.blocks, output.names)?;
+    persistent_first(rows, output.blocks.get(..stays).unwrap_or_default())?;
     let (original_peak, load_min) = {
         let mut scratch = scratch.reborrow();
         let trace = swap::Trace::new(rows, blocks, options.least_bytes, &mut scratch)?;
@@ -238,17 +241,20 @@ pub fn fit<'a>(
     let plain = Base { rows, handed: rows, in_place: false };
     let bases = bases(recorded, using, plain, scratch.reborrow(), masked, handed)?;
     let mut least = u64::MAX;
+    // Down to which load blocks were best swapped, with the trace that was begun with first.
+    let mut near = None;
     // Only where nothing fits it is asked what is the least that would.
     'all: for lowest in [false, true] {
         for base in bases.into_iter().flatten() {
             let mut scratch = scratch.reborrow();
             let graph = Graph::new(recorded, base.rows, 2 * blocks, &mut scratch)?;
-            let recomputer = Recomputer::new(&graph, &options.device, original_peak >> LEAST, options.seed, &mut scratch);
+            let recomputer =
+                Recomputer::new(&graph, &options.device, original_peak >> LEAST, options.seed, &mut scratch);
             let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
             if lowest {
                 least = least.min(pass_least(&mut pass, using, options, original_peak)?);
             } else {
-                joint(&mut pass, using, recorded, options, original_peak)?;
+                near = joint(&mut pass, using, recorded, options, (original_peak, near))?;
             }
             stage = pass.into_stage();
             if stage.bound() <= 0.0 || lowest && stage.bound().is_finite() {
@@ -264,6 +270,20 @@ pub fn fit<'a>(
     }
     let (schedule, policy) = stage.prove(recorded, options, scratch)?;
     Ok(Fitted { schedule, policy, original_peak, load_min })
+}
+
+/// Refuses persistent blocks that are not there from the start; `stays` are the trace's.
+fn persistent_first(rows: &[Row], stays: &[Block]) -> Result<(), Error> {
+    let first_access = rows.iter().position(|r| r.event.is_access()).and_then(|row| u32::try_from(row).ok());
+    let late = |stay: &&Block| {
+        let malloc = at(rows, stay.start);
+        let is_freed = usize::try_from(stay.end).is_ok_and(|end| end < rows.len());
+        malloc.time_ns == 0 && !is_freed && first_access.is_some_and(|first| stay.start > first)
+    };
+    match stays.iter().find(late) {
+        Some(stay) => Err(Error::Row { row: stay.start, fault: RowFault::PersistentLate }),
+        None => Ok(()),
+    }
 }
 
 /// The traces to begin with: with masks and in place, where that is asked for and changes anything, and as recorded.
@@ -298,15 +318,16 @@ const LEAST: u32 = 14;
 /// What is swapped with no more delay than this part of the original's time is tried before anything is made again.
 const HIDDEN: f64 = 0.02;
 
-/// Tries the arrangements of the means that are asked for.
+/// Tries the arrangements of the means that are asked for; `near` is the load that was best where they were tried before
+/// with another trace to begin with, and what comes back is the one for this.
 #[expect(clippy::cast_precision_loss, reason = "a time")]
 fn joint(
     pass: &mut Pass<'_, '_, '_>,
     using: Using,
     recorded: &Recorded<'_>,
     options: &Options,
-    peak: u64,
-) -> Result<(), Error> {
+    (peak, near): (u64, Option<u64>),
+) -> Result<Option<u64>, Error> {
     let time = recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
     let (swap, recompute) = (using.has(Means::Swap), using.has(Means::Recompute));
     let work = work(recorded, options);
@@ -316,8 +337,9 @@ fn joint(
     // What costs nothing.
     pass.fit(&nothing)?;
     if pass.bound() <= 0.0 {
-        return Ok(());
+        return Ok(near);
     }
+    let mut best = near;
     if swap && recompute {
         pass.know_gaps()?;
     }
@@ -330,16 +352,16 @@ fn joint(
     if recompute && pass.bound() > 0.0 {
         pass.fit(&again)?;
         if swap {
-            both(pass, options.limit, peak, work)?;
+            best = both(pass, options.limit, (peak, near), work)?;
         }
     }
-    if !hidden {
+    if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) {
         pass.fit(&swapping)?;
     }
     if swap && using.has(Means::Layer) {
         pass.fit(&Arrangement { swaps: Swaps::By(&[Policy::Layer]), ..nothing })?;
     }
-    Ok(())
+    Ok(best)
 }
 
 /// The least footprint that is made, whatever it costs in time. The limit has no part in it, so that it is made again where
@@ -382,21 +404,32 @@ const PARTS_LEN: usize = 10;
 
 /// Tries swaps and second runs together. The swaps that it takes for granted bring the load down to something between
 /// limit and peak, and what is made again goes on from there; what looks best before it is placed is made. Then the
-/// absences are searched together with what runs again.
-fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
+/// absences are searched together with what runs again. Where such a level is known from before, no other is looked at.
+/// Returns it.
+fn both(
+    pass: &mut Pass<'_, '_, '_>,
+    limit: u64,
+    (peak, near): (u64, Option<u64>),
+    work: u64,
+) -> Result<Option<u64>, Error> {
     let quick = Arrangement { again: true, swaps: Swaps::Absences, choice: work / 8, work: work / 16 };
     let thorough = Arrangement { choice: work / 2, work: work / 2, ..quick };
     let step = peak.saturating_sub(limit) / PARTS;
-    let mut found = [(f64::INFINITY, 0); PARTS_LEN];
-    for (found, part) in found.iter_mut().zip(0..) {
-        *found = (look(pass, limit + step * part, &quick)?, limit + step * part);
+    let best = |found: &[(f64, u64)]| found.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
+    let (promised, at) = if let Some(near) = near {
+        (look(pass, near, &quick)?, near)
+    } else {
+        let mut found = [(f64::INFINITY, 0); PARTS_LEN];
+        for (found, part) in found.iter_mut().zip(0..) {
+            *found = (look(pass, limit + step * part, &quick)?, limit + step * part);
+        }
+        let (promised, near) = best(&found);
+        let (low, high) = (near.saturating_sub(step / 2).max(limit), near + step / 2);
+        best(&[(promised, near), (look(pass, low, &quick)?, low), (look(pass, high, &quick)?, high)])
+    };
+    if promised.is_infinite() || near.is_some() && promised >= pass.bound() {
+        return Ok(None);
     }
-    let best = |found: &[(f64, u64)]| found.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0));
-    let Some((_, near)) = best(&found) else { return Ok(()) };
-    let (low, high) = (near.saturating_sub(step / 2).max(limit), near + step / 2);
-    let nearest =
-        [best(&found).unwrap_or_default(), (look(pass, low, &quick)?, low), (look(pass, high, &quick)?, high)];
-    let Some((_, at)) = best(&nearest).filter(|found| found.0.is_finite()) else { return Ok(()) };
     for swaps in [Swaps::Absences, Swaps::Together] {
         let thorough = Arrangement { swaps, ..thorough };
         if pass.absent(at)?.is_some() && (swaps == Swaps::Absences || worth(pass, &thorough)?) {
@@ -404,7 +437,7 @@ fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result
             pass.fit(&thorough)?;
         }
     }
-    Ok(())
+    Ok(Some(at))
 }
 
 /// What absences down to a load promise, in ns.

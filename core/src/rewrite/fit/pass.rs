@@ -113,10 +113,12 @@ struct Placed<'a, 'w> {
     offsets: &'a mut [u64],
     /// The block of which each stay is a part: where memory is handed over in place, several are one for the placement.
     part_of: &'w mut [u32],
+    in_place: bool,
     /// How much of them is in use.
     len: usize,
     stays: usize,
-    placed: usize,
+    /// How many blocks were placed.
+    merged: usize,
 }
 
 /// Length of the workspace of a [`Stage`].
@@ -153,7 +155,8 @@ impl<'a, 'w> Stage<'a, 'w> {
         let (rows, kept) = rows.split_at_mut_checked(lengths.timings).unwrap_or_default();
         let kept_offsets = scratch.words(lengths.stays);
         let part_of = scratch.indices(lengths.stays).into_slice();
-        let made = Placed { rows, timings, blocks, names, offsets, part_of, len: 0, stays: 0, placed: 0 };
+        let made =
+            Placed { rows, timings, blocks, names, offsets, part_of, in_place: false, len: 0, stays: 0, merged: 0 };
         Self { interim, made, kept, kept_offsets, best: None }
     }
 
@@ -212,6 +215,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         stage: Stage<'a, 'w>,
     ) -> Self {
         Self { recorded, options, base, recomputer, scratch, stage }
+    }
+
+    /// Whether it begins with the trace as it was recorded.
+    pub(super) fn is_as_recorded(&self) -> bool {
+        self.base.handed == self.recorded.rows
     }
 
     pub(super) fn into_stage(self) -> Stage<'a, 'w> {
@@ -343,7 +351,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
                     if policy == Policy::Layer || swaps == Swaps::None {
                         break;
                     }
-                    let blocks = made.blocks.get(..made.placed).unwrap_or_default();
+                    let blocks = made.blocks.get(..made.merged).unwrap_or_default();
                     swapper.hold(blocks, made.offsets, limit, (part(attempt, ATTEMPTS), 3));
                     planned = swapper.again(policy, limit, work / AGAIN);
                 }
@@ -372,7 +380,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             previous = r.op;
         }
         let begins = begin.first(segment + 1);
-        for (block, offset) in made.blocks.iter().zip(&*made.offsets).take(made.placed) {
+        for (block, offset) in made.blocks.iter().zip(&*made.offsets).take(made.merged) {
             let above = offset.saturating_add(block.size).saturating_sub(limit);
             if above > 0 {
                 let first = begins.partition_point(|&row| row <= block.start).saturating_sub(1);
@@ -432,7 +440,8 @@ impl Stage<'_, '_> {
         mut scratch: Workspace<'_>,
     ) -> Result<usize, Error> {
         // What comes later makes rows where those before operators work in place are now.
-        let Self { interim, made: Placed { rows: aside, .. }, .. } = self;
+        let Self { interim, made: Placed { rows: aside, in_place, .. }, .. } = self;
+        *in_place = base.in_place;
         if !again {
             for (row, &r) in interim.iter_mut().zip(base.handed) {
                 *row = r;
@@ -501,21 +510,26 @@ impl<'a> Placed<'a, '_> {
         flat: &Flat<'_>,
         mut scratch: Workspace<'_>,
     ) -> Result<Option<u64>, Error> {
-        let Self { rows, blocks, names, offsets, part_of, .. } = self;
+        let Self { rows, blocks, names, offsets, part_of, in_place, .. } = self;
         let written = swapper.rows(scratch.reborrow(), rows);
         let stays = written.and_then(|len| {
             let rows = rows.get_mut(..len).unwrap_or_default();
             flat.restore(rows);
             let stays = liveness::lifetimes(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, names)?;
-            Ok((len, stays, liveness::merge(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, part_of)?))
+            let merged = if *in_place {
+                liveness::merge(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, part_of)?
+            } else {
+                stays
+            };
+            Ok((len, stays, merged))
         });
-        (self.len, self.stays, self.placed) = match stays {
+        (self.len, self.stays, self.merged) = match stays {
             Ok(lengths) => lengths,
             Err(Error::BufferTooSmall { .. }) => return Ok(None),
             Err(e) => return Err(e),
         };
-        let blocks = blocks.get(..self.placed).unwrap_or_default();
-        let offsets = offsets.get_mut(..self.placed).unwrap_or_default();
+        let blocks = blocks.get(..self.merged).unwrap_or_default();
+        let offsets = offsets.get_mut(..self.merged).unwrap_or_default();
         let constraints = Constraints { alignment: 1, capacity };
         let again = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Again(_)));
         let stays = blocks.len() as u64;
@@ -539,8 +553,10 @@ impl<'a> Placed<'a, '_> {
         kept_offsets: &mut Table<'_, u64>,
     ) -> Best {
         core::mem::swap(kept, &mut self.rows);
-        let offsets = self.offsets.get_mut(..self.stays).unwrap_or_default();
-        liveness::spread(self.part_of.get(..self.stays).unwrap_or_default(), offsets);
+        if self.in_place {
+            let offsets = self.offsets.get_mut(..self.stays).unwrap_or_default();
+            liveness::spread(self.part_of.get(..self.stays).unwrap_or_default(), offsets);
+        }
         for (kept, &offset) in (0..).zip(self.offsets.iter().take(self.stays)) {
             kept_offsets[kept] = offset;
         }

@@ -179,6 +179,20 @@ fn what_is_not_as_recorded_is_refused() {
 }
 
 #[test]
+fn a_persistent_block_that_comes_after_an_access_is_named() {
+    let row = |event, block, bytes, op| Row { time_ns: 0, bytes, block, op, event };
+    let rows = [
+        row(Event::Malloc, 0, MIB, Op::First(0)),
+        row(Event::Write, 0, 0, Op::First(0)),
+        row(Event::Malloc, 1, MIB, Op::None),
+        row(Event::Read, 1, 0, Op::First(1)),
+        row(Event::Free, 0, 0, Op::None),
+    ];
+    let found = run(&rows, 2, &swapping(u64::MAX, Device::symmetric(12e9)));
+    assert_eq!(found, Err(Error::Row { row: 2, fault: RowFault::PersistentLate }));
+}
+
+#[test]
 fn what_comes_after_the_last_access_takes_no_time_of_its_own() {
     let (mut rows, blocks) = trace(0, &[(8, vec![], false, 500), (8, vec![], false, 500), (1, vec![0], false, 500)]);
     let time_ns = rows[rows.len() - 1].time_ns + 1_000_000;
@@ -283,4 +297,3 @@ proptest! {
         }
     }
 }
-
