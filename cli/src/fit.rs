@@ -201,7 +201,9 @@ pub(crate) fn means(name: &str, device: &Device, asked: &[Means], trace: &Trace)
     if using.on(device) == Using::NONE {
         return Err(Failure::Usage(format!(
             "{name} cannot swap: its host and device share one memory, and what leaves the device takes as much of it; \
-             only computing again, sharing in place and smaller batches save memory there"
+             only computing again, sharing in place and smaller batches save memory there{}{}",
+            if note.is_some() { "; " } else { "" },
+            note.unwrap_or_default()
         )));
     }
     Ok(Asked { using: using.on(device), note })
