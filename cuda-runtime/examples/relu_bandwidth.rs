@@ -1,6 +1,6 @@
 //! What ReLU with a mask costs beside a copy, on the processor and on the GPU if there is one:
 //!
-//!     cargo run --release -p sublet-cuda --example relu_bandwidth [-- ELEMENTS_ON_GPU]
+//!     cargo run --release -p sublet-cuda --example relu_bandwidth [-- ELEMENTS]
 //!
 //! Each figure is the best of 20 runs, on the GPU timed by events; what is counted is what has to move: the elements once in,
 //! once out, and the mask. The GPU's results are compared with the processor's, to the bit.
@@ -47,8 +47,8 @@ fn best(mut run: impl FnMut() -> Outcome<f64>) -> Outcome<f64> {
 }
 
 /// The processor's share.
-fn processor<E: cpu::Element>(name: &str, number: impl Fn(f32) -> E) -> Outcome<()> {
-    let x: Vec<E> = numbers(ELEMENTS_OF_PROCESSOR).map(number).collect();
+fn processor<E: cpu::Element>(name: &str, count: usize, number: impl Fn(f32) -> E) -> Outcome<()> {
+    let x: Vec<E> = numbers(count).map(number).collect();
     let (mut y, mut mask) = (x.clone(), vec![0; mask_words(x.len())]);
     let elements = 2 * size_of_val(x.as_slice());
     let all = elements + size_of_val(mask.as_slice());
@@ -166,9 +166,10 @@ impl Bench<'_> {
 
 fn main() -> Outcome<()> {
     let count = std::env::args().nth(1).map_or(Ok(ELEMENTS), |text| text.parse())?;
-    processor("f32", |x| x)?;
-    processor("f16", f16::from_f32)?;
-    processor("bf16", bf16::from_f32)?;
+    let few = ELEMENTS_OF_PROCESSOR.min(count);
+    processor("f32", few, |x| x)?;
+    processor("f16", few, f16::from_f32)?;
+    processor("bf16", few, bf16::from_f32)?;
     let gpu = match CudaBackend::new(0) {
         Ok(gpu) => gpu,
         Err(error) => {
