@@ -245,10 +245,7 @@ impl Display for sublet_error {
                 write!(f, "block {index} has no content of {got} bytes that outlives an iteration")
             }
             _ if is(S::HostIsDevice) => {
-                write!(
-                    f,
-                    "the plan keeps {needed} bytes on the host, which is the device's memory too: that frees nothing"
-                )
+                write!(f, "copies of {needed} bytes to the host free nothing: it is the device")
             }
             _ if is(S::RowUnknownValue) => write!(f, "row {index}: {got} is no event, or no kind of operator"),
             _ => f.write_str(status::words(status).to_str().unwrap_or_default()),
