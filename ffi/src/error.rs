@@ -55,7 +55,7 @@ impl From<Failure> for sublet_error {
 const ALL_BLOCKS: u32 = u32::MAX;
 
 /// The statuses of faults in rows.
-const ROW_FAULTS: [(S, RowFault); 19] = [
+const ROW_FAULTS: [(S, RowFault); 20] = [
     (S::RowTimeBackwards, RowFault::TimeBackwards),
     (S::RowZeroSize, RowFault::ZeroSize),
     (S::RowAllocatedTwice, RowFault::AllocatedTwice),
@@ -75,6 +75,7 @@ const ROW_FAULTS: [(S, RowFault); 19] = [
     (S::RowMaskTooSmall, RowFault::MaskTooSmall),
     (S::RowMaskElsewhere, RowFault::MaskElsewhere),
     (S::RowNotInPlace, RowFault::NotInPlace),
+    (S::RowPersistentLate, RowFault::PersistentLate),
 ];
 
 impl From<Error> for Failure {
@@ -236,6 +237,15 @@ impl Display for sublet_error {
             _ if is(S::NoRawMemory) => write!(f, "there is no memory for {needed} bytes"),
             _ if is(S::OperatorUnknownValue) => {
                 write!(f, "operator {index}: {got} is no kind of operator, or no flags, that this version knows")
+            }
+            _ if is(S::DeviceLost) => write!(f, "the device is lost, by CUDA error {got}: no call will work again"),
+            _ if is(S::Driver) => write!(f, "a call of the CUDA driver failed with error {got}"),
+            _ if is(S::CannotGrow) => write!(f, "the arena cannot have {needed} bytes where it is, {got} are reserved"),
+            _ if is(S::NotPersistent) => {
+                write!(f, "block {index} has no content of {got} bytes that outlives an iteration")
+            }
+            _ if is(S::HostIsDevice) => {
+                write!(f, "copies of {needed} bytes to the host free nothing: it is the device")
             }
             _ if is(S::RowUnknownValue) => write!(f, "row {index}: {got} is no event, or no kind of operator"),
             _ => f.write_str(status::words(status).to_str().unwrap_or_default()),

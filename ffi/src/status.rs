@@ -120,6 +120,8 @@ pub enum sublet_status {
     RowMaskElsewhere = 98,
     /// Row `index` of a rewritten trace: the block takes over another's memory in place, but has another offset.
     RowNotInPlace = 99,
+    /// Row `index`: a persistent block, allocated at time 0 and never freed, is allocated after an access.
+    RowPersistentLate = 100,
     /// Operator `index`: `got` is no kind of operator, or flags of which this version does not know all.
     OperatorUnknownValue = 109,
 
@@ -156,6 +158,12 @@ pub enum sublet_status {
     /// The file system refuses, with the error number `got`: to open a file past the page cache, to make it long enough,
     /// to read or to write it.
     Storage = 153,
+    /// The device is lost, or an error sticks to its context, CUresult `got`: no call will work again in this process.
+    DeviceLost = 154,
+    /// A call of the CUDA driver failed with the CUresult `got`; others may work.
+    Driver = 155,
+    /// The arena cannot have `needed` bytes where it is; `got` are reserved for it.
+    CannotGrow = 156,
 }
 
 use sublet_status as S;
@@ -172,7 +180,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status with its words.
-const WORDS: [(S, &CStr); 68] = [
+const WORDS: [(S, &CStr); 72] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -224,6 +232,7 @@ const WORDS: [(S, &CStr); 68] = [
     (S::RowMaskTooSmall, c"a mask is too small"),
     (S::RowMaskElsewhere, c"a mask is not written right after a rectifier"),
     (S::RowNotInPlace, c"a block that is handed over in place has another offset"),
+    (S::RowPersistentLate, c"a persistent block is allocated after an access"),
     (S::RowUnknownValue, c"a row holds a value that is no event, or no kind of operator"),
     (S::OperatorUnknownValue, c"an operator holds a value that is no kind, or no flags, of this version"),
     (S::Device, c"the device has no times to compute with"),
@@ -241,4 +250,7 @@ const WORDS: [(S, &CStr); 68] = [
     (S::Interrupted, c"an iteration is under way, or was ended by an error"),
     (S::HostIsDevice, c"host and device share one memory: copies free nothing"),
     (S::Storage, c"the file system refuses"),
+    (S::DeviceLost, c"the device is lost"),
+    (S::Driver, c"a call of the CUDA driver failed"),
+    (S::CannotGrow, c"the arena cannot grow where it is"),
 ];
