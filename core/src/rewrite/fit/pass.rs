@@ -32,7 +32,7 @@ const CHOICES: u32 = 10;
 /// Where the heuristics miss the limit, the search for a placement may look at this many nodes of its tree for a thousand
 /// stays, and at fewer with the cube of their number: a node costs more too.
 const NODES: u64 = 160;
-/// With more stays than these the search finds nothing in so few nodes.
+/// With more stays than these, where nothing runs again, the search finds nothing in so few nodes.
 const MOST_SEARCHED: u64 = 600;
 /// Where heuristics that have placed so many blocks are above the limit by more than one part in `FAR` of it, they give
 /// up: it takes another schedule. The search plans more often than the others, and places less each time.
@@ -373,7 +373,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
                     }
                     swapper.tighten();
                     let few = if searches { FEW_OF_SEARCH } else { few };
-                    let options = Options { seed: options.seed.wrapping_add(attempt.into()), ..**options };
+                    let seed = options.seed.wrapping_add(if by_policy { attempt.into() } else { 0 });
+                    let options = Options { seed, ..**options };
                     let within = Some((limit, few));
                     let placed = made.place(recorded, &options, within, swapper, flat, scratch.reborrow())?;
                     let Some((peak, cost)) = placed else { break };
@@ -582,8 +583,8 @@ impl<'a> Placed<'a, '_> {
         let constraints = Constraints { alignment: 1, capacity: within.map(|(capacity, _)| capacity) };
         let again = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Again(_)));
         let stays = blocks.len() as u64;
-        let nodes =
-            if stays > MOST_SEARCHED { 0 } else { NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000) };
+        let searched = again || stays <= MOST_SEARCHED;
+        let nodes = if searched { NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000) } else { 0 };
         let (far, few) = within.map_or((u64::MAX, 0), |(capacity, few)| (capacity.saturating_add(capacity / FAR), few));
         let mut placed = 0u64;
         // Told of each start.
