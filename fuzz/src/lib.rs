@@ -1,6 +1,7 @@
 //! What the fuzz targets share: arbitrary blocks and traces, and oracles that are too simple to be wrong.
 
 pub mod blocks;
+pub mod judge;
 pub mod naive;
 pub mod schedule;
 pub mod scratch;
