@@ -1,9 +1,8 @@
 //! Traces, good and bad, into less memory: whatever is rewritten computes the same, fits and takes its time; and the
 //! judges of rewritten traces say what a naive one says.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
 use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
 use sublet_core::rewrite::swap::{Policy, bound};
 use sublet_core::simulate::{self, Device, Timing};
@@ -60,7 +59,7 @@ impl<'a> Arbitrary<'a> for Input {
 /// The most block numbers that memory is lent for; beyond, a call has to be refused.
 const MOST_BLOCKS: usize = 1 << 10;
 
-fuzz_target!(|input: Input| {
+sublet_fuzz::target!(|input: Input| {
     let Input { using, policy, device, seed, work, least_bytes, limit, cyclic, operators, trace, spoiled } = input;
     let Trace { rows, blocks } = &trace;
     if *blocks > MOST_BLOCKS {

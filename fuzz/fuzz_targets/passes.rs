@@ -1,9 +1,8 @@
 //! The published passes on traces, good and bad: what they write is accepted by the verifier, and what they refuse is no
 //! recording. What they write, spoiled, is judged by the verifier as by a naive execution.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
 use sublet_core::rewrite::recompute::chen::{self, Cuts, Plan};
 use sublet_core::rewrite::{in_place, layer, relu};
 use sublet_core::simulate::Device;
@@ -40,7 +39,7 @@ impl<'a> Arbitrary<'a> for Input {
 /// The most block numbers that memory is lent for; beyond, a call has to be refused.
 const MOST_BLOCKS: usize = 1 << 10;
 
-fuzz_target!(|input: Input| {
+sublet_fuzz::target!(|input: Input| {
     let Input { trace: Trace { rows, blocks }, operators, plan, depth, least_bytes, spoiled } = input;
     if blocks > MOST_BLOCKS {
         return;

@@ -2,12 +2,11 @@
 //!
 //! The input is a problem; behind a line `===`, if there is one, follows a file that belongs to it: a plan and, for a
 //! trace, operators.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use libfuzzer_sys::fuzz_target;
 use sublet_core::block;
 
 const BETWEEN: &[u8] = b"\n===\n";
@@ -17,7 +16,7 @@ const BETWEEN: &[u8] = b"\n===\n";
 const PER_BYTE: usize = 128;
 const BESIDES: usize = 1 << 20;
 
-fuzz_target!(|data: &[u8]| {
+sublet_fuzz::target!(|data: &[u8]| {
     let cut = data.windows(BETWEEN.len()).position(|w| w == BETWEEN);
     let (file, belongs) = match cut {
         Some(at) => (&data[..at + 1], &data[at + BETWEEN.len()..]),

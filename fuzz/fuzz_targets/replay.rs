@@ -1,14 +1,13 @@
 //! The allocator that learns, with data in its blocks: whatever comes, nothing live is handed out twice, patterns
 //! survive, and statistics add up; over one range, or over ranges that come and go. Beside it a recorder writes down the
 //! same stream.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
 use sublet_core::error::Buffer;
 use sublet_core::place::{Options, Solver};
 use sublet_core::replay::{self, Allocator, Config, Memory, Range, Source, State, Statistics};
@@ -59,7 +58,7 @@ impl<'a> Arbitrary<'a> for Input {
 /// The most of anything that memory is lent for; beyond, the allocator has to refuse.
 const MOST: usize = 1 << 10;
 
-fuzz_target!(|input: Input| {
+sublet_fuzz::target!(|input: Input| {
     let Input { config, space, adopted, stream: Stream(steps) } = input;
     record(&steps);
     if config.events > MOST || config.live > MOST {
