@@ -1,7 +1,7 @@
 //! Files of every format that the command line reads: no panic, no hang, memory in proportion to the file.
 //!
-//! The input is a problem; behind a line `===`, if there is one, follows a file that belongs to it: a plan and, for a
-//! trace, operators.
+//! The input is a problem; behind a line `===`, if there is one, follows a file that belongs to it: a plan, operators of a
+//! trace, the tensors of a graph.
 #![cfg_attr(fuzzing, no_main)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -24,8 +24,9 @@ sublet_fuzz::target!(|data: &[u8]| {
     };
     let before = HELD.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
-    let read = sublet_cli::read("a.csv", file);
-    if let Ok(mut problem) = read {
+    let alone = sublet_cli::read("a.csv", file);
+    let graph = sublet_cli::read_graph("a.csv", file, belongs);
+    for mut problem in [alone, graph].into_iter().flatten() {
         assert!(!problem.blocks().is_empty());
         block::check(problem.blocks(), 1).expect("what is read can be planned");
         if let Ok(offsets) = problem.read_plan("plan.csv", belongs) {

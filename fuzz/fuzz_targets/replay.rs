@@ -119,17 +119,18 @@ impl Source for Shared {
 
     fn take(&mut self, bytes: u64) -> Option<Range> {
         let mut raw = self.0.borrow_mut();
-        let mut begin = 0u64;
+        let mut begin = Some(0u64);
         for (&other, &length) in &raw.out {
-            if begin.saturating_add(bytes) <= other {
+            if begin.is_none_or(|begin| begin.saturating_add(bytes) <= other) {
                 break;
             }
-            begin = (other + length).checked_next_multiple_of(raw.alignment)?;
+            begin = (other + length).checked_next_multiple_of(raw.alignment);
         }
-        if begin.checked_add(bytes).is_none_or(|end| end > raw.space) {
+        let fits = |&begin: &u64| begin.checked_add(bytes).is_some_and(|end| end <= raw.space);
+        let Some(begin) = begin.filter(fits) else {
             raw.refused += 1;
             return None;
-        }
+        };
         raw.out.insert(begin, bytes);
         Some(Range { begin, bytes })
     }

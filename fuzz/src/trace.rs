@@ -174,6 +174,8 @@ struct Absence {
     block: u8,
     at: u8,
     back: u8,
+    /// It comes back directly before it is accessed again, whatever `back` says.
+    in_time: bool,
     from: From,
 }
 
@@ -188,7 +190,7 @@ impl<'a> Arbitrary<'a> for Spoiled {
     fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
         let mut absences = Vec::new();
         for _ in 0..u.int_in_range(0..=3)? {
-            absences.push(Absence { block: u.int_in_range(0..=12)?, ..u.arbitrary()? });
+            absences.push(u.arbitrary()?);
         }
         let faults = if u.ratio(1, 2)? { u.bytes(12.min(u.len()))?.to_vec() } else { Vec::new() };
         Ok(Self { absences, faults })
@@ -212,10 +214,13 @@ impl Spoiled {
 
 impl Absence {
     fn insert(&self, recorded: &Recorded<'_>, rows: &mut Vec<Row>) {
-        let block = u32::from(self.block);
+        let block = u32::from(self.block) % (recorded.blocks as u32).max(1);
         let places = rows.len() + 1;
         let (at, back) = (usize::from(self.at) % places, usize::from(self.back) % places);
-        let (at, back) = (at.min(back), at.max(back));
+        let (mut at, mut back) = (at.min(back), at.max(back));
+        if self.in_time {
+            (at, back) = in_time(rows, block, at).unwrap_or((at, back));
+        }
         let row = |event, block, op| {
             let same = |r: &&Row| r.event == Event::Malloc && r.block == block;
             let bytes = recorded.rows.iter().find(same).filter(|_| event == Event::Malloc).map_or(0, |r| r.bytes);
@@ -256,4 +261,21 @@ impl Absence {
             rows.splice(place..place, inserted.into_iter().map(|r| Row { time_ns, ..r }));
         }
     }
+}
+
+/// After the operator that a place is in, and before the next one that accesses a block.
+fn in_time(rows: &[Row], block: u32, place: usize) -> Option<(usize, usize)> {
+    let accesses: Vec<usize> = (0..rows.len()).filter(|&i| rows[i].event.is_access()).collect();
+    let same = |i: usize, j: usize| rows[i].op == rows[j].op && rows[i].op != Op::None;
+    let mut next = accesses.partition_point(|&i| i < place);
+    let mut at = place;
+    while next > 0 && accesses.get(next).is_some_and(|&i| same(accesses[next - 1], i)) {
+        at = accesses[next] + 1;
+        next += 1;
+    }
+    let mut first = next + accesses[next..].iter().position(|&i| rows[i].block == block)?;
+    while first > next && same(accesses[first - 1], accesses[first]) {
+        first -= 1;
+    }
+    Some((at, accesses[first]))
 }
