@@ -182,7 +182,9 @@ pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
         (told, asked(|layout| sublet_fit_workspace(n, o, blocks, rows, stays, layout, ptr::null_mut())))
     };
     assert_ne!(told_lengths, sublet_status::Panicked);
-    if asked.is_ok_and(|size| size > 1 << 22) || told_lengths != sublet_status::Ok {
+    // More block numbers than any memory is lent for.
+    let most = lengths.rows.max(lengths.stays).max(asked.unwrap_or(0));
+    if most > 1 << 22 || told_lengths != sublet_status::Ok {
         return;
     }
     let (mut workspace, size) = h.workspace(asked);
