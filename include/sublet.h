@@ -296,6 +296,10 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_NOT_IN_PLACE = 99,
   /**
+   * Row `index`: a persistent block, allocated at time 0 and never freed, is allocated after an access.
+   */
+  SUBLET_STATUS_ROW_PERSISTENT_LATE = 100,
+  /**
    * Operator `index`: `got` is no kind of operator, or flags of which this version does not know all.
    */
   SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE = 109,
@@ -618,6 +622,18 @@ enum sublet_means
    * Values are freed, and made again by the operators that made them, but for those with SUBLET_OPERATOR_ONCE.
    */
   SUBLET_MEANS_RECOMPUTE = 2,
+  /**
+   * Outputs are written over inputs that nobody needs any more, by operators of which it is said that they can.
+   */
+  SUBLET_MEANS_IN_PLACE = 4,
+  /**
+   * Of what a rectifier reads or writes a bit for each element is kept, where it is said which operators are rectifiers.
+   */
+  SUBLET_MEANS_RELU = 8,
+  /**
+   * Out after the last forward reader, in one operator ahead (Jin et al. 2018): to compare with.
+   */
+  SUBLET_MEANS_LAYER = 16,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -1137,8 +1153,8 @@ typedef struct sublet_fit_params {
    */
   uint64_t work;
   /**
-   * The means, of sublet_means; 0 is all of them where every operator of the rows is told, and SUBLET_MEANS_SWAP where
-   * one is not, for it may be random.
+   * The means, of sublet_means; 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE where an operator of
+   * the rows is not told of, for it may be random.
    */
   uint32_t means;
   /**
@@ -1669,11 +1685,12 @@ sublet_status sublet_fit_workspace(size_t row_count,
 
 /**
  * Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
- * leave for the host while they are not in use, and values are made again. `block_count` is the number of block numbers
- * that the rows use. The result is placed, timed and verified over iterations that repeat.
+ * leave for the host while they are not in use, values are made again, written over what nobody needs any more, or kept
+ * as the bits of a mask. `block_count` is the number of block numbers that the rows use; in the result the number
+ * `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
  *
- * `operators` tells what is known of the operators, by their numbers: above all which may not run again. It may be NULL,
- * with `operator_count` 0.
+ * `operators` tells what is known of the operators, by their numbers: which may not run again, which work in place, which
+ * are rectifiers. It may be NULL, with `operator_count` 0.
  *
  * `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
  * `offsets` for `stay_capacity` stays, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may

@@ -7,7 +7,7 @@ use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
 use sublet_core::rewrite::swap::{Policy, bound};
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::Stay;
-use sublet_core::trace::{Op, Operator, Recorded, Row};
+use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
 
 use crate::arguments::{Arguments, Params, counted, plain};
 use crate::block::sublet_block;
@@ -63,8 +63,8 @@ pub struct sublet_fit_params {
     pub seed: u64,
     /// How much the search may do for each row, in segments and gaps looked at; 0 is a second for 5,000 rows.
     pub work: u64,
-    /// The means, of sublet_means; 0 is all of them where every operator of the rows is told, and SUBLET_MEANS_SWAP where
-    /// one is not, for it may be random.
+    /// The means, of sublet_means; 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE where an operator of
+    /// the rows is not told of, for it may be random.
     pub means: u32,
     /// 0.
     pub reserved: u32,
@@ -78,10 +78,21 @@ pub enum sublet_means {
     Swap = 1,
     /// Values are freed, and made again by the operators that made them, but for those with SUBLET_OPERATOR_ONCE.
     Recompute = 2,
+    /// Outputs are written over inputs that nobody needs any more, by operators of which it is said that they can.
+    InPlace = 4,
+    /// Of what a rectifier reads or writes a bit for each element is kept, where it is said which operators are rectifiers.
+    Relu = 8,
+    /// Out after the last forward reader, in one operator ahead (Jin et al. 2018): to compare with.
+    Layer = 16,
 }
 
-const MEANS: [(sublet_means, Means); 2] =
-    [(sublet_means::Swap, Means::Swap), (sublet_means::Recompute, Means::Recompute)];
+const MEANS: [(sublet_means, Means); 5] = [
+    (sublet_means::Swap, Means::Swap),
+    (sublet_means::Recompute, Means::Recompute),
+    (sublet_means::InPlace, Means::InPlace),
+    (sublet_means::Relu, Means::Relu),
+    (sublet_means::Layer, Means::Layer),
+];
 
 /// How long the outputs of a fit must be.
 #[repr(C)]
@@ -131,7 +142,7 @@ impl sublet_fit_params {
         let asked = MEANS.iter().filter(|&&(number, _)| self.means & number as u32 > 0);
         let using = match self.means {
             0 if told => Using::ALL,
-            0 => Using::NONE.with(Means::Swap),
+            0 => Using::ALL.without(Means::Recompute),
             _ => asked.fold(Using::NONE, |u, &(_, m)| u.with(m)),
         };
         let or = |n: u64, default: u64| if n == 0 { default } else { n };
@@ -164,14 +175,14 @@ pub unsafe extern "C" fn sublet_fit_lengths_of(
         let block_count = arguments.count(block_count)?;
         // SAFETY: as above.
         let lengths = unsafe { arguments.result(lengths)? };
-        // They are sums over rows and blocks, so that the rows need not be held as `core` has them.
-        let mut sum = Lengths::of(&[], block_count);
+        let (mut accesses, mut mallocs) = (0, 0);
         for i in 0..rows.len() {
-            let one = Lengths::of(&[trace::row(rows, i)?], 0);
-            sum =
-                Lengths { rows: sum.rows + one.rows, timings: sum.timings + one.timings, stays: sum.stays + one.stays };
+            let event = trace::row(rows, i)?.event;
+            accesses += usize::from(event.is_access());
+            mallocs += usize::from(event == Event::Malloc);
         }
-        lengths.set(sublet_fit_lengths { rows: sum.timings, stays: sum.stays });
+        let needed = Lengths::of_counts(rows.len(), accesses, mallocs, block_count);
+        lengths.set(sublet_fit_lengths { rows: needed.timings, stays: needed.stays });
         Ok(())
     })
 }
@@ -210,11 +221,12 @@ pub unsafe extern "C" fn sublet_fit_workspace(
 }
 
 /// Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
-/// leave for the host while they are not in use, and values are made again. `block_count` is the number of block numbers
-/// that the rows use. The result is placed, timed and verified over iterations that repeat.
+/// leave for the host while they are not in use, values are made again, written over what nobody needs any more, or kept
+/// as the bits of a mask. `block_count` is the number of block numbers that the rows use; in the result the number
+/// `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
 ///
-/// `operators` tells what is known of the operators, by their numbers: above all which may not run again. It may be NULL,
-/// with `operator_count` 0.
+/// `operators` tells what is known of the operators, by their numbers: which may not run again, which work in place, which
+/// are rectifiers. It may be NULL, with `operator_count` 0.
 ///
 /// `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
 /// `offsets` for `stay_capacity` stays, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may

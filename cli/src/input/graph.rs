@@ -90,7 +90,7 @@ fn read_with<R: BufRead>(
     let bad = |BadRow { message, .. }| InputError::file(file, message);
     let mut problem = Problem::of_trace(file, rows, tensor_names).map_err(bad)?;
     if let Some(trace) = &mut problem.trace {
-        (trace.op_names, trace.operators) = (read.names, read.may);
+        ops::Told { names: read.names, operators: read.may, rerun: columns.tells_rerun() }.give(trace);
     }
     Ok(problem)
 }
