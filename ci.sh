@@ -148,13 +148,13 @@ threads() {
         --target-dir target/threads -p sublet-cuda --test data --test failures --test storage
 }
 
-# How many changes of its committed inputs each fuzz target tries: about 20 seconds each on one core. It was to be 60, and
-# is not, so that a cold run of everything ends within 17 minutes. Without libFuzzer and its sanitizer that is many more
+# How many changes of its committed inputs each fuzz target tries: about 10 seconds each on one core. It was to be 60, and
+# is not, so that a cold run of everything ends within 17 minutes. Without libFuzzer and its sanitizer that is still more
 # inputs than in 60 seconds with them. They do not depend on the code, so that a change fails for what it does itself,
 # and not because it led a fuzzer to what was there before; what looks for that is `explore`.
 changes=(
-    read:5000000 place:30000 spoiled:2000000 workspace:15000 graph:2000000 fit:25000 passes:50000
-    pool:3000000 period:4000000 replay:200000 c_abi:1000000
+    read:3000000 place:15000 spoiled:1500000 workspace:8000 graph:700000 fit:13000 passes:25000
+    pool:2000000 period:2500000 replay:100000 c_abi:500000
 )
 
 fuzz_changes() {
