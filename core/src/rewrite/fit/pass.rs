@@ -116,7 +116,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
         .and(swap::workspace(rows, blocks));
     let held = WorkspaceLen { words: rows + 1, indices: rows + 2 };
     WorkspaceLen { words: stays, indices: 0 }
-        .and(trial.max(recompute::rows_workspace(2 * blocks)).max(held).max(absent))
+        .and(trial.max(recompute::rows_workspace(rows, 2 * blocks)).max(held).max(absent))
 }
 
 impl<'a, 's> Pass<'a, 's> {
