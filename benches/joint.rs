@@ -1,4 +1,4 @@
-//! What a limit costs by swapping, by second runs, and by both, on every training trace and on a ResNet of 1001 layers.
+//! What a limit costs by swapping, by second runs, and by both, on every training trace and on 1001 layers of a `ResNet`.
 //!
 //! `cargo bench -p sublet-benches --bench joint -- [FILTER [LIMITS]]` prints a table for each trace whose name holds FILTER,
 //! at limits in % of the original peak, such as 60,40, and what is left within 10, 20 and 33 % of overhead. With `SUBLET_DATA` the larger corpus is read. Both together must not

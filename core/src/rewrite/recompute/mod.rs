@@ -131,7 +131,7 @@ impl<'a> Recomputer<'a> {
             taste: TASTES[0],
             random: SplitMix64::seed_from_u64(seed),
         };
-        for block in (0..).take(blocks).filter(|&b| graph.is_managed(b) && graph.size[b] >= least) {
+        for block in (0..).take(blocks).filter(|&b| graph.is_repeatable(b) && graph.size[b] >= least) {
             recomputer.movable[recomputer.movables] = block;
             recomputer.movables += 1;
         }

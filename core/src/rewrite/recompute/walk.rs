@@ -582,7 +582,7 @@ impl<'a> Walk<'a> {
 
     /// A block may be evicted.
     fn offer(&mut self, block: u32) {
-        if self.graph.size[block] >= self.least {
+        if self.graph.is_repeatable(block) && self.graph.size[block] >= self.least {
             self.present.insert(block);
         }
     }
