@@ -2,8 +2,10 @@
 //!
 //! The rows are grouped by operator as for swapping: a *segment* is the accesses of one operator with the mallocs before
 //! and the frees after them. A *version* is what a block holds from one write to the next. A block is *local* if it is
-//! allocated and freed in one segment: the operator's workspace. It is *managed* if each of its versions can be made
-//! again and it is freed within the trace: it may be freed and made again at will. All other blocks live as recorded.
+//! allocated and freed in one segment: the operator's workspace. It is *managed* if it is freed within the trace, and each
+//! of its versions can be made again: it may be freed and made again at will. It is managed too, but stays from its first
+//! write to its last access, if no operator that touches it runs again: recordings often free such blocks late. All other
+//! blocks live as recorded.
 //!
 //! An operator may run again if that is said of it and if all that it reads is defined. It then leaves out the
 //! persistent blocks that it updates. O(rows), but for sorting nothing.
@@ -20,6 +22,8 @@ pub(super) const NONE: u32 = u32::MAX;
 const LOCAL: u32 = 1;
 const MANAGED: u32 = 2;
 const PERSISTENT: u32 = 3;
+/// Managed, but never made again.
+const LASTING: u32 = 4;
 
 /// A block that an operator touches.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +53,7 @@ pub(super) enum Owner {
     Recorded,
     /// It is allocated and freed with one operator.
     Local,
-    /// It may be freed and made again.
+    /// It is allocated where it is written and freed where it is not wanted any more.
     Managed,
 }
 
@@ -168,12 +172,17 @@ impl<'a> Graph<'a> {
     pub(super) fn owner(&self, block: u32) -> Owner {
         match self.owner[block] {
             LOCAL => Owner::Local,
-            MANAGED => Owner::Managed,
+            MANAGED | LASTING => Owner::Managed,
             _ => Owner::Recorded,
         }
     }
 
     pub(super) fn is_managed(&self, block: u32) -> bool {
+        self.owner(block) == Owner::Managed
+    }
+
+    /// Whether what a block holds can be made again.
+    pub(super) fn is_repeatable(&self, block: u32) -> bool {
         self.owner[block] == MANAGED
     }
 
@@ -182,11 +191,11 @@ impl<'a> Graph<'a> {
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     pub(super) fn dearness(&self, dear: &mut Table<'_, u64>) {
         for b in 0..u32::try_from(self.size.len()).unwrap_or(u32::MAX) {
-            dear[b] = f64::to_bits(if self.is_managed(b) { 0.0 } else { f64::INFINITY });
+            dear[b] = f64::to_bits(if self.is_repeatable(b) { 0.0 } else { f64::INFINITY });
         }
         for v in 0..self.versions {
             let Version { block, writer, .. } = self.version(v);
-            if self.is_managed(block) {
+            if self.is_repeatable(block) {
                 let cost = self.duration[writer] as f64 / self.size[block] as f64;
                 dear[block] = f64::to_bits(f64::from_bits(dear[block]) + cost);
             }
@@ -301,10 +310,20 @@ impl<'a> Graph<'a> {
                 self.owner[b] = if made == freed { LOCAL } else { u32::from(version > 0) * MANAGED };
             }
         }
+        // Some version cannot be made again; then it must not be one that something that runs again touches.
         for v in 0..self.versions {
             let Version { block, writer, .. } = self.version(v);
             if self.owner[block] == MANAGED && (writer == NONE || !self.may_run_again(writer)) {
-                self.owner[block] = 0;
+                self.owner[block] = LASTING;
+            }
+        }
+        for g in 0..self.segments {
+            for i in self.first_reference[g]..self.first_reference[g + 1] {
+                let r = self.reference(i);
+                let undefined = self.version(r.version).writer == NONE;
+                if self.owner[r.block] == LASTING && (self.may_run_again(g) || undefined) {
+                    self.owner[r.block] = 0;
+                }
             }
         }
     }

@@ -344,8 +344,7 @@ fn joint(
         pass.know_gaps()?;
     }
     // What would be swapped without much delay is tried first, and what is sure to be slow last.
-    let hidden =
-        if swap && recompute { pass.absent(options.limit)?.is_some_and(|delay| delay <= HIDDEN * time) } else { true };
+    let hidden = !(swap && recompute) || pass.quickest()? <= HIDDEN * time;
     if hidden {
         pass.fit(&swapping)?;
     }

@@ -45,6 +45,16 @@ pub(in super::super) enum Step {
     Free(u32),
 }
 
+impl Step {
+    const fn of(bits: u32) -> Self {
+        match bits & !WHICH {
+            AGAIN => Self::Again(bits & WHICH),
+            FREE => Self::Free(bits & WHICH),
+            _ => Self::First(bits & WHICH),
+        }
+    }
+}
+
 /// Steps as they are kept: what, and which.
 const AGAIN: u32 = 1 << 30;
 const FREE: u32 = 2 << 30;
@@ -87,12 +97,17 @@ impl<'a> Script<'a> {
         room
     }
 
-    pub(in super::super) fn steps(&self) -> impl Iterator<Item = Step> + '_ {
-        self.steps.first(self.len).iter().map(|&step| match step & !WHICH {
-            AGAIN => Step::Again(step & WHICH),
-            FREE => Step::Free(step & WHICH),
-            _ => Step::First(step & WHICH),
-        })
+    pub(super) fn capacity(&self) -> usize {
+        self.steps.len()
+    }
+
+    pub(super) fn steps(&self) -> impl Iterator<Item = Step> + '_ {
+        self.steps.first(self.len).iter().map(|&step| Step::of(step))
+    }
+
+    /// A step of the script.
+    pub(super) fn step(&self, i: u32) -> Option<Step> {
+        (i < self.len).then(|| Step::of(self.steps[i]))
     }
 
     pub(super) fn copy(&mut self, other: &Self) {
@@ -567,7 +582,7 @@ impl<'a> Walk<'a> {
 
     /// A block may be evicted.
     fn offer(&mut self, block: u32) {
-        if self.graph.size[block] >= self.least {
+        if self.graph.is_repeatable(block) && self.graph.size[block] >= self.least {
             self.present.insert(block);
         }
     }
