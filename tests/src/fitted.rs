@@ -9,7 +9,7 @@ use sublet_core::{Block, Error, Workspace};
 /// What a fit comes to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fit {
-    /// The most bytes of the arena that are in use, and of blocks that are live at once.
+    /// The most bytes of the arena that are in use.
     pub footprint: u64,
     /// The most bytes of blocks that are live at once.
     pub load: u64,
@@ -53,6 +53,14 @@ impl<'a> Fitter<'a> {
     /// # Panics
     /// If the recording or the device is refused.
     pub fn fit(&mut self, options: &Options) -> Option<Fit> {
+        self.rewritten(options).map(|(fit, _)| fit)
+    }
+
+    /// A fit and its rows, or none where the limit cannot be kept.
+    ///
+    /// # Panics
+    /// If the recording or the device is refused.
+    pub fn rewritten(&mut self, options: &Options) -> Option<(Fit, &[Row])> {
         let output = Output {
             rows: &mut self.rows,
             timings: &mut self.timings,
@@ -66,7 +74,7 @@ impl<'a> Fitter<'a> {
                 let run = fitted.schedule.run();
                 let footprint = fitted.schedule.plan().peak();
                 assert!(footprint <= options.limit && run.peak_load <= footprint, "{footprint} of {}", options.limit);
-                Some(Fit { footprint, load: run.peak_load, overhead: run.overhead() })
+                Some((Fit { footprint, load: run.peak_load, overhead: run.overhead() }, fitted.schedule.rows()))
             }
             Err(Error::OverLimit { .. }) => None,
             Err(e) => panic!("{e}"),

@@ -404,9 +404,11 @@ const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
 }
 
 /// In how many parts the way from the limit to the peak is cut: so far down the blocks are swapped that are dear to make
-/// again, and the rest of the way others are made again.
+/// again, and the rest of the way others are made again. Beside the best of them two more are looked at.
 const PARTS: u64 = 10;
-const PARTS_LEN: usize = 10;
+const LOOKS: usize = 12;
+/// How many of these are made: what promises most is not always the best in the end.
+const MADE: usize = 2;
 
 /// Tries swaps and second runs together. The swaps that it takes for granted bring the load down to something between
 /// limit and peak, and what is made again goes on from there; what looks best before it is placed is made. Then the
@@ -421,29 +423,44 @@ fn both(
     let quick = Arrangement { again: true, swaps: Swaps::Absences, choice: work / 8, work: work / 16 };
     let thorough = Arrangement { choice: work / 2, work: work / 2, ..quick };
     let step = peak.saturating_sub(limit) / PARTS;
-    let best = |found: &[(f64, u64)]| found.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
-    let (promised, at) = if let Some(near) = near {
-        (look(pass, near, &quick)?, near)
+    // What each level promises, and the level.
+    let mut found = [(f64::INFINITY, limit); LOOKS];
+    if let Some(near) = near {
+        found[0] = (look(pass, near, &quick)?, near);
+        if found[0].0 >= pass.bound() {
+            return Ok(None);
+        }
     } else {
-        let mut found = [(f64::INFINITY, 0); PARTS_LEN];
-        for (found, part) in found.iter_mut().zip(0..) {
+        for (found, part) in found.iter_mut().zip(0..PARTS) {
             *found = (look(pass, limit + step * part, &quick)?, limit + step * part);
         }
-        let (promised, near) = best(&found);
-        let (low, high) = (near.saturating_sub(step / 2).max(limit), near + step / 2);
-        best(&[(promised, near), (look(pass, low, &quick)?, low), (look(pass, high, &quick)?, high)])
-    };
-    if promised.is_infinite() || near.is_some() && promised >= pass.bound() {
-        return Ok(None);
-    }
-    for swaps in [Swaps::Absences, Swaps::Together] {
-        let thorough = Arrangement { swaps, ..thorough };
-        if pass.absent(at)?.is_some() && (swaps == Swaps::Absences || worth(pass, &thorough)?) {
-            pass.absent(at)?;
-            pass.fit(&thorough)?;
+        let (_, near) = take_best(&mut found.clone());
+        for (found, at) in found.iter_mut().rev().zip([near.saturating_sub(step / 2).max(limit), near + step / 2]) {
+            *found = (look(pass, at, &quick)?, at);
         }
     }
-    Ok(Some(at))
+    let mut best = None;
+    for _ in 0..MADE {
+        let (promise, at) = take_best(&mut found);
+        if promise.is_infinite() {
+            break;
+        }
+        best = best.or(Some(at));
+        for swaps in [Swaps::Absences, Swaps::Together] {
+            let thorough = Arrangement { swaps, ..thorough };
+            if pass.absent(at)?.is_some() && (swaps == Swaps::Absences || worth(pass, &thorough)?) {
+                pass.absent(at)?;
+                pass.fit(&thorough)?;
+            }
+        }
+    }
+    Ok(best)
+}
+
+/// The level that promises most, the first of equals, which then promises nothing any more.
+fn take_best(found: &mut [(f64, u64)]) -> (f64, u64) {
+    let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
+    best.map_or((f64::INFINITY, 0), |best| core::mem::replace(best, (f64::INFINITY, best.1)))
 }
 
 /// What absences down to a load promise, in ns.
