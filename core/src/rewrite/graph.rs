@@ -83,6 +83,8 @@ pub(super) struct Graph<'a> {
     version: Table<'a, [u32; 3]>,
     first_use: Table<'a, u32>,
     uses: Table<'a, u32>,
+    /// By segment: 1 + the block that it may write over, and the one that it writes there.
+    hands: Table<'a, [u32; 2]>,
 }
 
 /// Length of the workspace of a [`Graph`] of so many rows and block numbers.
@@ -90,7 +92,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let versions = rows + blocks;
     WorkspaceLen {
         words: 5 * (rows + 1) + blocks,
-        indices: 3 * (rows + 2) + 3 * rows + 3 * versions + versions + 1 + rows + 6 * blocks,
+        indices: 3 * (rows + 2) + 3 * rows + 3 * versions + versions + 1 + rows + 7 * blocks + 2 * (rows + 2),
     }
 }
 
@@ -125,12 +127,15 @@ impl<'a> Graph<'a> {
             version: scratch.index_records(most),
             first_use: scratch.indices(most + 1),
             uses: scratch.indices(rows.len()),
+            hands: scratch.index_records(rows.len() + 2),
         };
         let mut blocks = scratch.index_records::<5>(numbers);
+        let mut inside = scratch.indices(numbers);
         graph.check(numbers)?;
         graph.segment();
         graph.refer(recorded, &mut blocks);
         graph.own(&blocks);
+        graph.hand_over(recorded, &mut inside);
         graph.weigh();
         graph.list_uses();
         Ok(graph)
@@ -200,6 +205,15 @@ impl<'a> Graph<'a> {
                 dear[block] = f64::to_bits(f64::from_bits(dear[block]) + cost);
             }
         }
+    }
+
+    /// The managed block that a segment may write over, of which it reads this version, and the managed one of the same size
+    /// that it writes there.
+    pub(super) fn hands(&self, segment: u32) -> Option<(u32, u32, u32)> {
+        let [giver, taker] = self.hands[segment];
+        let giver = giver.checked_sub(1)?;
+        let read = self.references(segment).find(|r| r.block == giver && !r.writes)?;
+        Some((giver, read.version, taker))
     }
 
     /// The rows of a segment.
@@ -324,6 +338,33 @@ impl<'a> Graph<'a> {
                 if self.owner[r.block] == LASTING && (self.may_run_again(g) || undefined) {
                     self.owner[r.block] = 0;
                 }
+            }
+        }
+    }
+
+    /// Finds the first input and the first output of operators that work in place, but for what they allocate or free
+    /// between their accesses.
+    fn hand_over(&mut self, recorded: &Recorded<'_>, inside: &mut Table<'_, u32>) {
+        for g in 0..self.segments {
+            let rows = self.first_row[g]..self.first_row[g + 1];
+            let access = |&row: &u32| at(self.rows, row).event.is_access();
+            let (Some(first), Some(last)) = (rows.clone().find(access), rows.rev().find(access)) else { continue };
+            if !recorded.operator(at(self.rows, first).op).in_place {
+                continue;
+            }
+            for own in (first..last).map(|row| at(self.rows, row)).filter(|r| !r.event.is_access()) {
+                inside[own.block] = g + 1;
+            }
+            let end_of = |event| {
+                let mut accesses = (first..=last).map(|row| at(self.rows, row)).filter(|r| r.event == event);
+                accesses.find(|r| inside[r.block] != g + 1).map(|r| r.block)
+            };
+            let (Some(giver), Some(taker)) = (end_of(Event::Read), end_of(Event::Write)) else { continue };
+            let touches = |block, writes| self.references(g).any(|r| r.block == block && r.writes == writes);
+            let apart = giver != taker && !touches(giver, true) && !touches(taker, false);
+            let managed = self.is_managed(giver) && self.is_managed(taker);
+            if apart && managed && self.size[giver] == self.size[taker] {
+                self.hands[g] = [giver + 1, taker];
             }
         }
     }

@@ -1,18 +1,23 @@
-//! A network into less memory: swap, recompute, or both; then place over the changed trace.
+//! A network into less memory: outputs over inputs, masks of rectifiers, swaps, second runs; then place over the changed
+//! trace.
 //!
 //! Steps:
-//! 1. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, its positions tightened at unchanged
+//! 1. Where masks or hand-overs in place change the trace, it begins with the trace that has them, and then with the one
+//!    that was recorded: neither is worse for the other. Masks come first, for they change what is alive; hand-overs last,
+//!    over whatever the other means made, and what decides knows of them. They take no time: where they are enough, that is all.
+//! 2. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, its positions tightened at unchanged
 //!    time. [`Policy::Auto`] and [`Policy::Bayes`] try the other policies too and take what takes least time: neither is
 //!    ever worse than those it contains. Of equal times the first wins.
-//! 2. Second runs alone.
-//! 3. Both: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
+//! 3. Second runs alone.
+//! 4. Both: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
 //!    load is within the level, and what is left to save is made again; then absences and second runs chosen together. The
-//!    arrangements with the least estimated time are made.
-//! 4. The stays of each are placed. Where the placement is above the limit, memory is lost between blocks: in those
-//!    segments a part of what is too much is held back, and the means decide again, some times over. Last comes the
-//!    schedule with everything away that may be.
+//!    arrangements with the least estimated time are made. With the trace as recorded only the best level of before is tried.
+//! 5. The stays of each are placed, those that hand memory over as one. Where the placement is above the limit, memory is
+//!    lost between blocks: in those segments a part of what is too much is held back, and the means decide again, some times
+//!    over. Where nothing fits, what takes least memory is made, whatever it costs; the limit has no part in that, so that
+//!    the least limit that is named is one that works.
 //!
-//! The least time wins, so that both together are never worse than either alone. What comes out has been accepted by
+//! The least time wins, so that all means together are never worse than any alone. What comes out has been accepted by
 //! [`verify::schedule`](crate::verify::schedule::schedule), over iterations that repeat: persistent blocks may be on the
 //! host at both ends.
 
@@ -159,8 +164,7 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
 /// Rewrites a trace so that its footprint is within a limit, at as little cost in time as the policy finds.
 ///
 /// # Errors
-/// [`Error::OverLimit`] with the least footprint that was made, a limit that works where nothing runs again, and mostly where
-/// something does; [`Error::Row`] for a trace that is not as
+/// [`Error::OverLimit`] with the least footprint that was made, a limit that works; [`Error::Row`] for a trace that is not as
 /// recorded; [`Error::TooManyBlocks`]; [`Error::Device`]; [`Error::BufferTooSmall`] if the output or the workspace is too
 /// short.
 ///
@@ -248,8 +252,11 @@ pub fn fit<'a>(
         for base in bases.into_iter().flatten() {
             let mut scratch = scratch.reborrow();
             let graph = Graph::new(recorded, base.rows, 2 * blocks, &mut scratch)?;
-            let recomputer =
+            let mut recomputer =
                 Recomputer::new(&graph, &options.device, original_peak >> LEAST, options.seed, &mut scratch);
+            if base.in_place {
+                recomputer.work_in_place();
+            }
             let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
             if lowest {
                 least = least.min(pass_least(&mut pass, using, options, original_peak)?);

@@ -138,6 +138,11 @@ impl<'a> Recomputer<'a> {
         recomputer
     }
 
+    /// Operators work in place in what follows.
+    pub(super) const fn work_in_place(&mut self) {
+        self.walk.in_place = true;
+    }
+
     /// What it takes to make again what each block holds, in ns for a byte, as bits.
     pub(super) fn dearness(&self, dear: &mut Table<'_, u64>) {
         self.graph.dearness(dear);

@@ -12,7 +12,8 @@
 //! 3. A value goes as soon as nobody reads it any more.
 //! 4. *Virtual uses*: what a closure reads is noted. The next walk counts it as a use, so that a value stays for the
 //!    closures that are to come.
-//! 5. *Absences*: segments in which a block is on the host. It takes no memory there, and is back at once where a closure
+//! 5. An operator that works in place over an input that nobody reads after it needs no memory for its output.
+//! 6. *Absences*: segments in which a block is on the host. It takes no memory there, and is back at once where a closure
 //!    reads it.
 //!
 //! Ties go to the block that was made first among those on the device. Cost: O(segments + evictions · blocks on the
@@ -159,6 +160,8 @@ pub(in super::super) struct Walk<'a> {
     /// What runs again takes, in ns, and whether waits for copies count too.
     recomputed: f64,
     pub(super) waits: bool,
+    /// Whether operators work in place.
+    pub(super) in_place: bool,
     load: u64,
     /// No fewer than the script makes.
     rows: u32,
@@ -220,6 +223,7 @@ impl<'a> Walk<'a> {
             clock: 0.0,
             recomputed: 0.0,
             waits: false,
+            in_place: false,
             load: 0,
             rows: 0,
             now: 0,
@@ -402,6 +406,7 @@ impl<'a> Walk<'a> {
         }
         let new = graph.references(g).filter(|r| managed(r) && r.writes && self.holds[r.block] == 0);
         let need = new.map(|r| graph.size[r.block]).sum::<u64>();
+        let need = need.saturating_sub(self.handed_over(g));
         self.make_room(need.saturating_add(graph.most[g]));
         for r in graph.references(g).filter(|r| managed(r) && r.writes) {
             self.put(r.block, r.version);
@@ -417,6 +422,18 @@ impl<'a> Walk<'a> {
             self.free_if_done(r.block)?;
         }
         Some(())
+    }
+
+    /// The bytes that a segment does not need, for it writes over what nobody reads after it.
+    fn handed_over(&mut self, g: u32) -> u64 {
+        let Some((giver, version, taker)) = self.graph.hands(g).filter(|_| self.in_place) else { return 0 };
+        if self.holds[taker] > 0 || self.holds[giver] != version + 1 || self.pinned[giver] != 1 {
+            return 0;
+        }
+        self.now = g + 1;
+        let last = self.next_use(version) == NONE;
+        self.now = g;
+        if last { self.graph.size[taker] } else { 0 }
     }
 
     /// Makes a version, if it is not there.
