@@ -163,7 +163,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
         .and(swap::workspace(2 * base, 2 * blocks));
     let held = WorkspaceLen { words: base + 1, indices: base + 2 };
     let handed = in_place::workspace(rows, recompute::most_rows(base), blocks);
-    trial.max(recompute::rows_workspace(2 * blocks)).max(handed).max(held).max(absent)
+    trial.max(recompute::rows_workspace(base, 2 * blocks)).max(handed).max(held).max(absent)
 }
 
 impl<'a, 'w> Stage<'a, 'w> {
@@ -311,6 +311,17 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             }
         }
         Ok(overhead)
+    }
+
+    /// What the quickest of the published schedules takes longer than the original, in ns; infinite if there is none.
+    pub(super) fn quickest(&mut self) -> Result<f64, Error> {
+        let Self { recorded, options, base, scratch, .. } = self;
+        let mut scratch = scratch.reborrow();
+        let trace = swap::Trace::new(base.handed, 2 * recorded.blocks, options.least_bytes, &mut scratch)?;
+        let mut swapper = Swapper::new(&trace, &options.device, options.seed, &mut scratch);
+        let scores = [Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa];
+        let found = scores.into_iter().filter_map(|policy| swapper.plan(policy, options.limit, 0));
+        Ok(found.fold(f64::INFINITY, f64::min))
     }
 
     /// Learns which gaps may be swapped.
