@@ -86,7 +86,7 @@ fn optima_and_what_does_not_fit_are_those_of_the_constraint_solver() {
     println!("{hard} hard instances: {closed} closed, {reached} optima reached, {fitted} fitted, {refuted} refuted");
     assert!(known >= cases.len() * 95 / 100, "only {known} optima are known");
     assert!(hard >= 15, "only {hard} instances whose load tells nothing");
-    assert!(reached >= 14 && fitted >= 17 && closed + refuted >= 22);
+    assert!(closed >= 13 && reached >= 17 && fitted >= 18 && refuted >= 17);
 }
 
 fn max_load(blocks: &[Block]) -> u64 {

@@ -15,7 +15,8 @@
 //!    nothing moves. No order of the blocks is fixed in advance.
 //! 4. A node fails when in some section the lowest m and the open bytes together exceed c. A block of which
 //!    that is true of its own m cannot be the next one in that section: it lies above one that can. Where
-//!    small blocks climb on each other in turn, the end of the climb is found by shortest paths.
+//!    small blocks climb on each other in turn, the end of the climb is found by shortest paths. In small instances
+//!    the blocks of a section are looked at as the jobs of a machine, and edges found (Carlier and Pinson 1989).
 //! 5. The section to branch in has the lowest floor; among equals the fewest blocks that could lie there,
 //!    divided by the failures that it has seen (of which each restart forgets a quarter). In it the block
 //!    comes first that has the largest load beside it, then the longest, then the largest area.
