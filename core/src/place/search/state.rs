@@ -23,7 +23,7 @@ const BLOCKED: usize = 7;
 pub(super) type Section = [u64; 8];
 
 /// Instances of at most so many blocks have edges found. Larger ones are rarely refuted, and nodes cost more.
-const SMALL: u32 = 64;
+pub(super) const SMALL: usize = 64;
 
 /// A capacity within which nothing fails, and therefore nothing has to be taken back.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
@@ -62,6 +62,8 @@ pub(super) struct State<'a> {
     /// The pinned blocks, lowest first.
     pins: Table<'a, u32>,
     pin_count: u32,
+    /// Any block may lie at any offset.
+    pub movable: bool,
     /// The least offset that the block can still have; the offset once it is placed.
     pub span: Table<'a, [u64; 2]>,
     /// 1 if the block cannot lie on what is placed already, only on a block that is still open.
@@ -74,7 +76,7 @@ pub(super) struct State<'a> {
     /// Bit sets of the blocks that are alive in each section.
     alive: Table<'a, u64>,
     /// The number of the first block that begins in the section or later.
-    first: Table<'a, u32>,
+    pub first: Table<'a, u32>,
     pub section: Table<'a, Section>,
     pub weight: Table<'a, u64>,
     /// Open blocks that are alive in this section and the next.
@@ -134,6 +136,7 @@ impl<'a> State<'a> {
             twin: scratch.indices(n),
             pins: scratch.indices(n),
             pin_count: 0,
+            movable: true,
             span: scratch.word_records(n),
             lifted: scratch.words(row),
             open: scratch.words(row),
@@ -180,6 +183,7 @@ impl<'a> State<'a> {
             self.size[b] = i.size;
             self.mask[b] = i.alignment - 1;
             self.pin[b] = i.pin.unwrap_or(u64::MAX);
+            self.movable &= i.alignment == 1 && i.pin.is_none();
             if i.pin.is_some() {
                 self.pins[self.pin_count] = b;
                 self.pin_count += 1;
@@ -209,6 +213,17 @@ impl<'a> State<'a> {
         }
         let pin = &self.pin;
         sort::by_key(&mut self.pins, self.pin_count, aside, |b| pin[b]);
+    }
+
+    /// What the block was made of.
+    pub(super) fn item(&self, b: u32) -> Item {
+        Item {
+            low: self.low[b],
+            high: self.high[b],
+            size: self.size[b],
+            alignment: self.mask[b] + 1,
+            pin: Some(self.pin[b]).filter(|&pin| pin != u64::MAX),
+        }
     }
 
     /// Nothing placed, and a new capacity; weights stay.
@@ -622,7 +637,7 @@ impl<'a> State<'a> {
                 }
             }
         }
-        if self.n <= SMALL { self.find_edges(s) } else { Ok(()) }
+        if self.n as usize <= SMALL { self.find_edges(s) } else { Ok(()) }
     }
 
     /// Edge finding (Carlier and Pinson 1989). A section is a machine, its blocks are jobs: one at a time, each from its
