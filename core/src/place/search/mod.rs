@@ -70,8 +70,10 @@ const MOST_HALVINGS: u32 = 3;
 const RUNS: u64 = 8;
 /// The same for the bound, which most instances reach, in every round.
 const RUNS_AT_BOUND: u64 = 32;
-/// Windows are asked with one node for so many of the others.
-const PART_OF_WINDOWS: u64 = 4;
+/// Windows are asked with one node for so many of the others,
+const PART_OF_WINDOWS: u64 = 16;
+/// of which each is worth so many of theirs: they have few blocks.
+const NODES_OF_WINDOWS: u64 = 4;
 /// One run in so many does not keep the ground level.
 const UNLEVELLED: u64 = 4;
 
@@ -255,18 +257,20 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Lifts the bound by windows until the tree has `limit` nodes.
+    /// Lifts the bound by windows until there are `limit` nodes, those of windows included.
     fn lift(&mut self, limit: u64, watch: Watch<'_>) -> End {
         let enough = self.capacity.or_else(|| Some(units(self.best?.0, self.unit) - 1)).unwrap_or(0);
-        let mut progress = self.summary();
+        let (mut progress, before) = (self.summary(), self.tree.nodes);
         let mut told = |nodes| {
-            progress.nodes = nodes;
+            progress.nodes = before + nodes / NODES_OF_WINDOWS;
             watch(&progress)
         };
-        let mut budget = Budget { nodes: self.tree.nodes, limit, watch: &mut told };
+        let limit = limit.saturating_sub(before).saturating_mul(NODES_OF_WINDOWS);
+        let mut budget = Budget { nodes: 0, limit, watch: &mut told };
         let end = self.windows.lift(&self.state, &mut self.lower, enough, &mut budget);
-        self.windows.nodes += budget.nodes - self.tree.nodes;
-        self.tree.nodes = budget.nodes;
+        let nodes = limit.min(budget.nodes) / NODES_OF_WINDOWS;
+        self.windows.nodes += nodes;
+        self.tree.nodes += nodes;
         end
     }
 

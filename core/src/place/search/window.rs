@@ -48,7 +48,7 @@ pub(super) struct Windows<'a> {
     number: u32,
     /// Bit set: windows that have a placement at the bound.
     decided: Table<'a, u64>,
-    /// Nodes that windows have taken.
+    /// What they have taken, in nodes of the whole.
     pub nodes: u64,
     /// All windows have been asked that often.
     passes: u32,
