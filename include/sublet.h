@@ -296,6 +296,10 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_NOT_IN_PLACE = 99,
   /**
+   * Row `index`: a persistent block, allocated at time 0 and never freed, is allocated after an access.
+   */
+  SUBLET_STATUS_ROW_PERSISTENT_LATE = 100,
+  /**
    * Operator `index`: `got` is no kind of operator, or flags of which this version does not know all.
    */
   SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE = 109,
@@ -618,6 +622,18 @@ enum sublet_means
    * Values are freed, and made again by the operators that made them. To be asked for only where none of these is random.
    */
   SUBLET_MEANS_RECOMPUTE = 2,
+  /**
+   * Outputs are written over inputs that nobody needs any more, by operators of which it is said that they can.
+   */
+  SUBLET_MEANS_IN_PLACE = 4,
+  /**
+   * Of what a rectifier reads or writes a bit for each element is kept, where it is said which operators are rectifiers.
+   */
+  SUBLET_MEANS_RELU = 8,
+  /**
+   * Out after the last forward reader, in one operator ahead (Jin et al. 2018): to compare with.
+   */
+  SUBLET_MEANS_LAYER = 16,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

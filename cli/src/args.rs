@@ -47,6 +47,10 @@ const FIT_EXAMPLES: &str = "\
 DEVICE is gtx1080ti (12 GB/s each way), h200 (55 GB/s), k40 (10 GB/s), jetson-orin (one memory for host and device),
 or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes].
 
+MEANS are swap (to the host and back), recompute (values are made again by their operators), in-place (outputs over
+inputs), relu (a bit for each element that only a rectifier's gradient reads) and, to compare with, layer (Layrub's rule).
+What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun.
+
 DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, where every stay lies; and
 timeline.json, which opens in Perfetto.
 
@@ -193,7 +197,7 @@ pub(crate) struct FitArgs {
     /// Who decides what leaves the device, and when
     #[arg(long, value_name = "NAME", value_parser = policies(), default_value = Policy::Auto.name())]
     pub(crate) policy: Policy,
-    /// The means, with commas between; if not given, all that save memory on the device
+    /// The means, with commas between; if not given, all but layer that the device and the operators' file allow
     #[arg(long, value_name = "MEANS", value_delimiter = ',', value_parser = means())]
     pub(crate) using: Vec<Means>,
     /// Blocks that are smaller stay on the device; if not given, those whose copy takes less than twice its latency
@@ -221,6 +225,9 @@ pub(crate) struct SweepArgs {
     /// How many limits are tried, from the original peak down
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub(crate) points: u32,
+    /// The means that are drawn, alone and together, with commas between; if not given, as for fit
+    #[arg(long, value_name = "MEANS", value_delimiter = ',', value_parser = means(), conflicts_with = "policy")]
+    pub(crate) using: Vec<Means>,
     /// A policy of swapping in place of the means; may be given more than once
     #[arg(long, value_name = "NAME", value_parser = policies())]
     pub(crate) policy: Vec<Policy>,

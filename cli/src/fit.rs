@@ -8,11 +8,12 @@ use std::time::Instant;
 use serde::Serialize;
 use sublet_core::rewrite::fit::{self, Fitted, Lengths, Means, Options, Output, Using};
 use sublet_core::simulate::{Device, Timing};
-use sublet_core::trace::{Row, liveness::Stay};
+use sublet_core::trace::{Kind, Operator, Row, liveness::Stay};
 use sublet_core::{Block, Error};
 
 use crate::args::FitArgs;
 use crate::failure::{Failure, InputError};
+use crate::marks::{Mark, Marks};
 use crate::problem::{BadRow, Problem, Trace};
 use crate::report::{FittedRun, Picture};
 use crate::scratch::Scratch;
@@ -83,10 +84,20 @@ struct Outcome<'a> {
     /// How long the operators that run again take.
     #[serde(skip_serializing_if = "Option::is_none")]
     recomputed_ns: Option<u64>,
+    /// Masks of rectifiers, and stays that take over the memory of others in place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    masks: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_place: Option<usize>,
     /// Who made the schedule.
     policy: &'a str,
     verified: bool,
     seconds: f64,
+    /// The means that were used.
+    using: Vec<&'a str>,
+    /// What is not as it seems.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<&'a str>,
     /// The least limit that is known to work, where this one does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     least_limit: Option<u64>,
@@ -99,17 +110,21 @@ struct Outcome<'a> {
 /// # Errors
 /// Nothing stays within the limit, or a file that cannot be read or written.
 pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
-    let (device, using) = means(&args.device, &args.using)?;
+    let device = device::named(&args.device)?;
     let problem = input::read(&args.input)?;
     let trace = recorded(&problem)?;
+    let asked = means(&args.device, &device, &args.using, trace)?;
+    asked.say();
+    let (using, notes) = (asked.using, asked.note.into_iter().collect::<Vec<_>>());
     let mut options = Options { using, policy: args.policy, ..Options::new(args.limit, device) };
     options.least_bytes = args.least.unwrap_or(options.least_bytes);
     let mut buffers = Buffers::of(trace);
     let begin = Instant::now();
     let made = progress::during("fitting", |_| buffers.fit(trace, &options));
     let seconds = begin.elapsed().as_secs_f64();
-    let fitted = made.map_err(|e| refuse(args, &problem, &e, seconds))?;
+    let fitted = made.map_err(|e| refuse(args, &problem, &e, seconds, using, &notes))?;
     let run = fitted.schedule.run();
+    let marks = Marks::of(&fitted.schedule, trace);
     let outcome = Outcome {
         input: &args.input,
         limit: args.limit,
@@ -121,9 +136,13 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         time_ns: Some(run.time_ns),
         swapped_bytes: Some(run.swapped_bytes),
         recomputed_ns: Some(run.recomputed_ns),
+        masks: Some(marks.count(Mark::Mask)),
+        in_place: Some(marks.count(Mark::InPlace)),
         policy: fitted.policy.name(),
         verified: true,
         seconds,
+        using: names(using),
+        notes,
         least_limit: None,
         error: None,
     };
@@ -140,6 +159,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
                 limit: args.limit,
                 original_peak: fitted.original_peak,
                 load_min: fitted.load_min,
+                marks: &marks,
             };
             let solver = fitted.policy.name();
             let picture = Picture { problem: &rewritten, plan, solver, rows: Vec::new(), run: Some(run) };
@@ -150,18 +170,66 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     if args.json { outcome.json(&mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
 }
 
-/// The device of this name, and what is asked for of the means that save memory on it; all of them, if nothing is.
-pub(crate) fn means(name: &str, asked: &[Means]) -> Result<(Device, Using), Failure> {
-    let device = device::named(name)?;
+/// Means, and what is to be known of them.
+pub(crate) struct Asked {
+    pub(crate) using: Using,
+    pub(crate) note: Option<&'static str>,
+}
+
+impl Asked {
+    /// Says on standard error what is to be known.
+    pub(crate) fn say(&self) {
+        if let Some(note) = self.note {
+            // Nobody has to listen.
+            let _ = writeln!(io::stderr(), "note: {note}");
+        }
+    }
+}
+
+/// What is asked for of the means that save memory on a device; if nothing is, all that it allows, and of which it is
+/// known that they do no harm: where nobody says which operators give the same result again, none runs again.
+pub(crate) fn means(name: &str, device: &Device, asked: &[Means], trace: &Trace) -> Result<Asked, Failure> {
     let using = asked.iter().fold(Using::NONE, |using, &means| using.with(means));
-    let using = if asked.is_empty() { Using::ALL } else { using };
-    if using.on(&device) == Using::NONE {
+    let (using, note) = match (asked.is_empty(), trace.tells_rerun) {
+        (true, true) => (allowed(trace), None),
+        (true, false) => (allowed(trace).without(Means::Recompute), Some(NOT_AGAIN)),
+        (false, false) if using.has(Means::Recompute) => (using, Some(AGAIN)),
+        (false, _) => (using, None),
+    };
+    // A mask is called after its block; where blocks are called so, nobody could tell them apart.
+    let using = if trace.names.iter().any(|name| name.ends_with('~')) { using.without(Means::Relu) } else { using };
+    if using.on(device) == Using::NONE {
         return Err(Failure::Usage(format!(
             "{name} cannot swap: its host and device share one memory, and what leaves the device takes as much of it; \
-             only computing again, sharing in place and smaller batches save memory there"
+             only computing again, sharing in place and smaller batches save memory there{}{}",
+            if note.is_some() { "; " } else { "" },
+            note.unwrap_or_default()
         )));
     }
-    Ok((device, using.on(&device)))
+    Ok(Asked { using: using.on(device), note })
+}
+
+const NOT_AGAIN: &str = "no operator runs again, for nothing says which of them give the same result: the column rerun of \
+                         NAME.ops.csv beside NAME.csv does; --using recompute takes it that all do";
+const AGAIN: &str = "it is taken that every operator gives the same result when it runs again, random ones too: the column \
+                     rerun of NAME.ops.csv beside NAME.csv would say which do";
+
+/// All means, but for those that no operator allows.
+fn allowed(trace: &Trace) -> Using {
+    let any = |has: fn(&Operator) -> bool| trace.operators.iter().any(has);
+    let mut using = Using::ALL;
+    if !any(|op| op.in_place) {
+        using = using.without(Means::InPlace);
+    }
+    if !any(|op| op.kind == Kind::ReluBackward) {
+        using = using.without(Means::Relu);
+    }
+    using
+}
+
+/// What means are called.
+pub(crate) fn names(using: Using) -> Vec<&'static str> {
+    Means::ALL.into_iter().filter(|&means| using.has(means)).map(Means::name).collect()
 }
 
 /// The trace of a problem.
@@ -173,8 +241,9 @@ pub(crate) fn recorded(problem: &Problem) -> Result<&Trace, Failure> {
 /// The rewritten trace as a problem of its own.
 fn rewritten(problem: &Problem, trace: &Trace, fitted: &Fitted<'_>) -> Result<Problem, Failure> {
     let invalid = |BadRow { row, message }| Failure::No(format!("row {row} of the rewritten trace: {message}"));
-    let mut rewritten =
-        Problem::of_trace(&problem.name, fitted.schedule.rows().to_vec(), trace.names.clone()).map_err(invalid)?;
+    let mut names = trace.names.clone();
+    names.extend(trace.names.iter().map(|name| format!("{name}~")));
+    let mut rewritten = Problem::of_trace(&problem.name, fitted.schedule.rows().to_vec(), names).map_err(invalid)?;
     if let Some(rewritten) = &mut rewritten.trace {
         rewritten.op_names.clone_from(&trace.op_names);
     }
@@ -191,7 +260,7 @@ fn write_folder(folder: &str, rewritten: &Problem, fitted: &Fitted<'_>) -> Resul
 }
 
 /// Nothing fits.
-fn refuse(args: &FitArgs, problem: &Problem, error: &Error, seconds: f64) -> Failure {
+fn refuse(args: &FitArgs, problem: &Problem, error: &Error, seconds: f64, using: Using, notes: &[&str]) -> Failure {
     let least = match *error {
         Error::OverLimit { least, .. } => Some(least),
         Error::HostTooSmall { .. } => None,
@@ -209,9 +278,13 @@ fn refuse(args: &FitArgs, problem: &Problem, error: &Error, seconds: f64) -> Fai
             time_ns: None,
             swapped_bytes: None,
             recomputed_ns: None,
+            masks: None,
+            in_place: None,
             policy: args.policy.name(),
             verified: false,
             seconds,
+            using: names(using),
+            notes: notes.to_vec(),
             least_limit: least,
             error: Some(error.to_string()),
         };
@@ -243,6 +316,11 @@ impl Outcome<'_> {
         if let Some(ns) = self.recomputed_ns {
             let (whole, part) = (ns / 1_000_000, ns / 1_000 % 1_000);
             writeln!(out, "recomputed     {whole}.{part:03} ms")?;
+        }
+        for (name, count) in [("masks", self.masks), ("in place", self.in_place)] {
+            if let Some(count) = count.filter(|&count| count > 0) {
+                writeln!(out, "{name:<13}  {count} blocks")?;
+            }
         }
         if let Some(overhead) = self.overhead {
             writeln!(out, "overhead       {:.3} %", 100.0 * overhead)?;

@@ -12,6 +12,7 @@ mod fit;
 mod generate;
 mod input;
 mod load_chart;
+mod marks;
 mod outcome;
 mod output;
 mod plan;

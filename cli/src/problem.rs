@@ -39,6 +39,8 @@ pub(crate) struct Trace {
     pub(crate) op_names: Vec<String>,
     /// What that file says that they may do.
     pub(crate) operators: Vec<Operator>,
+    /// Whether it says which of them may run again.
+    pub(crate) tells_rerun: bool,
 }
 
 impl Trace {
@@ -80,7 +82,7 @@ impl Problem {
     /// A sentence that says where the content is not as expected.
     pub fn read_operators(&mut self, name: &str, reader: impl BufRead) -> Result<&[String], String> {
         let trace = self.trace.as_mut().ok_or_else(|| format!("{}: only a trace has operators", self.name))?;
-        (trace.op_names, trace.operators) = input::ops::read_from(name, reader).map_err(|e| e.to_string())?;
+        input::ops::read_from(name, reader).map_err(|e| e.to_string())?.give(trace);
         Ok(&trace.op_names)
     }
 
@@ -159,6 +161,11 @@ impl Problem {
             ),
             Error::SizeOverflow { block } => {
                 format!("up to block {} the sizes add up to more than 64 bits hold", self.id(block))
+            }
+            // As the file calls it.
+            Error::Row { row, fault: fault @ RowFault::PersistentLate } => {
+                let row_of = |t: &Trace| t.rows.get(row as usize).map(|r| t.names[r.block as usize].clone());
+                format!("block {}: {fault}", self.trace.as_ref().and_then(row_of).unwrap_or_default())
             }
             ref other => other.to_string(),
         }

@@ -15,7 +15,7 @@ use crate::fit::{self, Buffers};
 use crate::problem::Trace;
 use crate::scratch::Scratch;
 use crate::unit::Unit;
-use crate::{input, output, progress, report, table};
+use crate::{device, input, output, progress, report, table};
 
 /// One curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +27,12 @@ struct Line {
 
 impl Line {
     /// Of the policies of swapping that are asked for, or else of all means together and of each alone.
-    fn all(asked: &[Policy], device: &Device) -> Vec<Self> {
+    fn all(asked: &[Policy], all: Using) -> Vec<Self> {
         if !asked.is_empty() {
             let line = |&policy: &Policy| Self { using: Using::NONE.with(Means::Swap), policy, name: policy.name() };
             return asked.iter().map(line).collect();
         }
         let line = |using, name| Self { using, policy: Policy::Auto, name };
-        let all = Using::ALL.on(device);
         let single = Means::ALL.into_iter().filter(|&means| all.has(means));
         let single = single.map(|means| line(Using::NONE.with(means), means.name()));
         [line(all, "joint")].into_iter().chain(single).collect()
@@ -94,11 +93,13 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     if args.json && args.output.as_deref() == Some("-") {
         return Err(Failure::Usage("--json and --output - both want standard output".into()));
     }
-    let swaps: &[Means] = if args.policy.is_empty() { &[] } else { &[Means::Swap] };
-    let (device, _) = fit::means(&args.device, swaps)?;
+    let device = device::named(&args.device)?;
     let problem = input::read(&args.input)?;
     let trace = fit::recorded(&problem)?;
-    let lines = Line::all(&args.policy, &device);
+    let swaps: &[Means] = if args.policy.is_empty() { &args.using } else { &[Means::Swap] };
+    let asked = fit::means(&args.device, &device, swaps, trace)?;
+    asked.say();
+    let lines = Line::all(&args.policy, asked.using);
     let refuse = |e: Error| InputError::file(&args.input, problem.explain(&e));
     let curve = progress::during("sweeping", |bar| {
         let mut sweep = Sweep { trace, device, buffers: Buffers::of(trace), points: Vec::new(), bar };
@@ -161,7 +162,8 @@ impl Sweep<'_> {
         for within in WITHIN {
             self.bar.set_message(format!("least footprint at {} % of overhead", 100.0 * within));
             // The bound is that of swapping.
-            let floor = if within > 0.0 || lines[0].using.has(Means::Recompute) { 0 } else { bound };
+            let swaps_alone = lines[0].using == Using::NONE.with(Means::Swap);
+            let floor = if within > 0.0 || !swaps_alone { 0 } else { bound };
             let point = self.least(lines[0], within, floor, (original_peak / NEAR).max(1))?;
             least.extend(point.map(|point| Least { within, point }));
         }

@@ -126,7 +126,12 @@ fn devices() {
     );
     // Computing again is all that saves memory there: here it can, if the weight is not updated before.
     let constant = folder.file("constant.csv", TRACE.replace("11000000,write,w,,3\n", ""));
-    let again = sublet(&["fit", &constant, "--limit", "17M", "--device", "jetson-orin", "--json"]).json();
+    let again = |more: &[&str]| {
+        sublet(&[&["fit", &constant, "--limit", "17M", "--device", "jetson-orin", "--json"], more].concat())
+    };
+    // Nobody says that it may.
+    assert!(again(&[]).status == 2 && again(&[]).err.contains("--using recompute"));
+    let again = again(&["--using", "recompute"]).json();
     assert_eq!((&again["swapped_bytes"], &again["recomputed_ns"]), (&Value::from(0), &Value::from(1_000_000)));
     assert!(fit("abacus").err.contains("gtx1080ti"));
     assert_eq!(fit("h200").json()["overhead"], 0.0);
@@ -158,7 +163,8 @@ fn an_instance_cannot_be_fitted() {
 fn a_sweep_is_a_table_a_curve_and_a_page() {
     let folder = Folder::new();
     let (trace, csv, html) = (folder.file("t.csv", TRACE), folder.path("curve.csv"), folder.path("curve.html"));
-    let ran = sublet(&["sweep", &trace, "--points", "3", "--output", &csv, "--report", &html]);
+    let ran =
+        sublet(&["sweep", &trace, "--points", "3", "--using", "swap,recompute", "--output", &csv, "--report", &html]);
     assert_eq!(ran.status, 0, "{ran:?}");
     assert!(ran.out.contains("no schedule of swaps without overhead can go below"), "{}", ran.out);
     let curve = folder.read("curve.csv");
@@ -239,6 +245,8 @@ fn overhead(trace: &str, limit: u64, using: &str, script: &PathBuf) -> f64 {
     ran.json()["overhead"].as_f64().unwrap()
 }
 
+const ALL: &str = "swap,recompute,in-place,relu";
+
 /// All means together are never worse than any alone, and the judge accepts what each makes.
 #[test]
 fn all_means_together_are_never_worse_than_one() {
@@ -246,12 +254,55 @@ fn all_means_together_are_never_worse_than_one() {
     for name in ["vgg16_cifar_train_b100", "googlenet_train_b32", "resnet18_cifar_train_b100", "alexnet_train_b32"] {
         let trace = traces.join(format!("{name}.csv")).to_str().unwrap().to_owned();
         let peak = peak_of(&trace);
-        for percent in [80, 55, 40] {
-            let [joint, swap, recompute] = ["swap,recompute", "swap", "recompute"]
-                .map(|using| overhead(&trace, peak * percent / 100, using, &script));
-            assert!(joint <= swap && joint <= recompute, "{name} at {percent}: {joint} of {swap} and {recompute}");
+        for percent in [95, 80, 55, 40] {
+            let overhead = |using| overhead(&trace, peak * percent / 100, using, &script);
+            let joint = overhead(ALL);
+            for single in ["swap", "recompute", "in-place", "relu", "layer"] {
+                let alone = overhead(single);
+                assert!(joint <= alone, "{name} at {percent}: {joint} of {alone} by {single}");
+            }
         }
     }
+}
+
+/// What only outputs over inputs make possible, or masks.
+#[test]
+fn less_memory_at_no_cost() {
+    let Some((traces, script)) = corpus() else { return };
+    for (name, percent, using) in [
+        ("gpt2_train_b8", 93, "in-place"),
+        ("vgg16_cifar_train_b100", 84, "relu"),
+        ("resnet50_cifar_train_b100", 92, "relu,in-place"),
+    ] {
+        let trace = traces.join(format!("{name}.csv")).to_str().unwrap().to_owned();
+        let limit = peak_of(&trace) * percent / 100;
+        assert!(overhead(&trace, limit, using, &script) <= 0.0, "{name}");
+        let refused = sublet(&["fit", &trace, "--limit", "1MiB", "--using", using, "--json"]).json();
+        let least = refused["least_limit"].as_u64().unwrap();
+        assert!(least <= limit && overhead(&trace, least, using, &script) <= 0.0, "{name} {least}");
+    }
+    let trace = traces.join("gpt2_train_b8.csv").to_str().unwrap().to_owned();
+    let with = overhead(&trace, peak_of(&trace) * 60 / 100, ALL, &script);
+    assert!(with <= 0.12, "{with}");
+}
+
+/// Nothing runs again where nobody says which operators give the same result again, unless it is asked for.
+#[test]
+fn random_operators_do_not_run_again_by_chance() {
+    let folder = Folder::new();
+    let trace = folder.file("t.csv", TRACE);
+    let fit = |trace: &str, more: &[&str]| sublet(&[&["fit", trace, "--limit", "17M", "--json"], more].concat());
+    let bare = fit(&trace, &[]);
+    assert_eq!(bare.json()["using"], serde_json::json!(["swap"]));
+    assert!(bare.err.starts_with("note: no operator runs again") && bare.json()["notes"].is_array(), "{bare:?}");
+    let asked = fit(&trace, &["--using", "swap,recompute"]);
+    assert!(asked.err.starts_with("note: it is taken that every operator"), "{asked:?}");
+    let told = folder.file("told.csv", TRACE);
+    let ops = ["0", "1", "2", "3", "4"].map(|op| [op, ",op,fwd,1,1\n"].concat()).concat();
+    folder.file("told.ops.csv", format!("op,name,phase,inplace,rerun\n{ops}"));
+    let told = fit(&told, &[]);
+    assert_eq!((told.err.as_str(), told.json()["notes"].is_null()), ("", true), "{told:?}");
+    assert_eq!(told.json()["using"], serde_json::json!(["swap", "recompute", "in-place"]));
 }
 
 /// Overheads that have been reached: limit in percent of the peak, overhead in percent, alone by computing again and
@@ -268,7 +319,7 @@ fn overheads_of_computing_again() {
     ] {
         let trace = traces.join(format!("{name}.csv")).to_str().unwrap().to_owned();
         let limit = peak_of(&trace) * percent / 100;
-        let [alone, together] = ["recompute", "swap,recompute"].map(|using| overhead(&trace, limit, using, &script));
+        let [alone, together] = ["recompute", ALL].map(|using| overhead(&trace, limit, using, &script));
         assert!(100.0 * alone <= again && 100.0 * together <= joint, "{name} at {percent}: {alone} and {together}");
     }
 }

@@ -567,7 +567,8 @@ fn a_sweep_shows_every_means_and_the_bound() {
     let Some(browser) = Browser::start() else { return };
     let folder = Folder::new();
     let (trace, page) = (folder.file("t.csv", STALLING), folder.path("curve.html"));
-    let swept = sublet(&["sweep", &trace, "--points", "5", "--report", &page, "--json"]).json();
+    let swept =
+        sublet(&["sweep", &trace, "--using", "swap,recompute", "--points", "5", "--report", &page, "--json"]).json();
     browser.open(page.as_ref());
     let names = swept["policies"].as_array().unwrap();
     assert_eq!(names.iter().map(|n| n.as_str().unwrap()).collect::<Vec<_>>(), ["joint", "swap", "recompute"]);

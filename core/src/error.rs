@@ -202,6 +202,9 @@ pub enum RowFault {
     MaskElsewhere,
     /// A block that takes over the memory of another in place, but has another address.
     NotInPlace,
+    /// In a recording that is to be fitted: a persistent block (allocated at time 0, never freed) is there from the start,
+    /// and so is allocated before the first access.
+    PersistentLate,
     /// After the last row: a persistent block is not where it has to be, or not with its value, at the end.
     EndNotRestored,
 }
@@ -304,6 +307,10 @@ impl fmt::Display for RowFault {
             Self::MaskTooSmall => "a mask takes a bit for each element of 4 bytes of its block",
             Self::MaskElsewhere => "a mask is written right after a rectifier that touches its block, and nowhere else",
             Self::NotInPlace => "the block takes over another's memory in place, but has another offset",
+            Self::PersistentLate => {
+                "malloc of a persistent block (at time 0, never freed) after an access: what is there from the start \
+                 stands before the first access, and what comes later has a time above 0"
+            }
             Self::EndNotRestored => {
                 "a persistent block is not where it must be, or not with its value, at the start or the end"
             }

@@ -55,7 +55,7 @@ impl From<Failure> for sublet_error {
 const ALL_BLOCKS: u32 = u32::MAX;
 
 /// The statuses of faults in rows.
-const ROW_FAULTS: [(S, RowFault); 19] = [
+const ROW_FAULTS: [(S, RowFault); 20] = [
     (S::RowTimeBackwards, RowFault::TimeBackwards),
     (S::RowZeroSize, RowFault::ZeroSize),
     (S::RowAllocatedTwice, RowFault::AllocatedTwice),
@@ -75,6 +75,7 @@ const ROW_FAULTS: [(S, RowFault); 19] = [
     (S::RowMaskTooSmall, RowFault::MaskTooSmall),
     (S::RowMaskElsewhere, RowFault::MaskElsewhere),
     (S::RowNotInPlace, RowFault::NotInPlace),
+    (S::RowPersistentLate, RowFault::PersistentLate),
 ];
 
 impl From<Error> for Failure {

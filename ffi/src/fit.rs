@@ -7,7 +7,7 @@ use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
 use sublet_core::rewrite::swap::{Policy, bound};
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::Stay;
-use sublet_core::trace::{Recorded, Row};
+use sublet_core::trace::{Event, Recorded, Row};
 
 use crate::arguments::{Arguments, Params, counted, plain};
 use crate::block::sublet_block;
@@ -76,10 +76,21 @@ pub enum sublet_means {
     Swap = 1,
     /// Values are freed, and made again by the operators that made them. To be asked for only where none of these is random.
     Recompute = 2,
+    /// Outputs are written over inputs that nobody needs any more, by operators of which it is said that they can.
+    InPlace = 4,
+    /// Of what a rectifier reads or writes a bit for each element is kept, where it is said which operators are rectifiers.
+    Relu = 8,
+    /// Out after the last forward reader, in one operator ahead (Jin et al. 2018): to compare with.
+    Layer = 16,
 }
 
-const MEANS: [(sublet_means, Means); 2] =
-    [(sublet_means::Swap, Means::Swap), (sublet_means::Recompute, Means::Recompute)];
+const MEANS: [(sublet_means, Means); 5] = [
+    (sublet_means::Swap, Means::Swap),
+    (sublet_means::Recompute, Means::Recompute),
+    (sublet_means::InPlace, Means::InPlace),
+    (sublet_means::Relu, Means::Relu),
+    (sublet_means::Layer, Means::Layer),
+];
 
 /// How long the outputs of a fit must be.
 #[repr(C)]
@@ -161,14 +172,14 @@ pub unsafe extern "C" fn sublet_fit_lengths_of(
         let block_count = arguments.count(block_count)?;
         // SAFETY: as above.
         let lengths = unsafe { arguments.result(lengths)? };
-        // They are sums over rows and blocks, so that the rows need not be held as `core` has them.
-        let mut sum = Lengths::of(&[], block_count);
+        let (mut accesses, mut mallocs) = (0, 0);
         for i in 0..rows.len() {
-            let one = Lengths::of(&[trace::row(rows, i)?], 0);
-            sum =
-                Lengths { rows: sum.rows + one.rows, timings: sum.timings + one.timings, stays: sum.stays + one.stays };
+            let event = trace::row(rows, i)?.event;
+            accesses += usize::from(event.is_access());
+            mallocs += usize::from(event == Event::Malloc);
         }
-        lengths.set(sublet_fit_lengths { rows: sum.timings, stays: sum.stays });
+        let needed = Lengths::of_counts(rows.len(), accesses, mallocs, block_count);
+        lengths.set(sublet_fit_lengths { rows: needed.timings, stays: needed.stays });
         Ok(())
     })
 }

@@ -120,6 +120,8 @@ pub enum sublet_status {
     RowMaskElsewhere = 98,
     /// Row `index` of a rewritten trace: the block takes over another's memory in place, but has another offset.
     RowNotInPlace = 99,
+    /// Row `index`: a persistent block, allocated at time 0 and never freed, is allocated after an access.
+    RowPersistentLate = 100,
     /// Operator `index`: `got` is no kind of operator, or flags of which this version does not know all.
     OperatorUnknownValue = 109,
 
@@ -172,7 +174,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status with its words.
-const WORDS: [(S, &CStr); 68] = [
+const WORDS: [(S, &CStr); 69] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -224,6 +226,7 @@ const WORDS: [(S, &CStr); 68] = [
     (S::RowMaskTooSmall, c"a mask is too small"),
     (S::RowMaskElsewhere, c"a mask is not written right after a rectifier"),
     (S::RowNotInPlace, c"a block that is handed over in place has another offset"),
+    (S::RowPersistentLate, c"a persistent block is allocated after an access"),
     (S::RowUnknownValue, c"a row holds a value that is no event, or no kind of operator"),
     (S::OperatorUnknownValue, c"an operator holds a value that is no kind, or no flags, of this version"),
     (S::Device, c"the device has no times to compute with"),

@@ -73,7 +73,7 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
     let bad = |BadRow { message, .. }| InputError::file(file, message);
     let mut problem = Problem::of_trace(file, rows, tensor_names).map_err(bad)?;
     if let Some(trace) = &mut problem.trace {
-        (trace.op_names, trace.operators) = (read.names, read.may);
+        ops::Told { names: read.names, operators: read.may, rerun: columns.tells_rerun() }.give(trace);
     }
     Ok(problem)
 }

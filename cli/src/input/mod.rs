@@ -31,7 +31,7 @@ pub(crate) fn read(file: &str) -> Result<Problem, InputError> {
     let mut problem = read_from(file, open(file)?)?;
     // The operators of a graph stand in its file.
     if let Some(trace) = problem.trace.as_mut().filter(|trace| trace.op_names.is_empty()) {
-        (trace.op_names, trace.operators) = ops::beside(file)?;
+        ops::beside(file)?.give(trace);
     }
     Ok(problem)
 }

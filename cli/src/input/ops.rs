@@ -10,13 +10,30 @@ use sublet_core::trace::{Kind, Operator};
 
 use super::{table::Table, unreadable};
 use crate::failure::InputError;
+use crate::problem::Trace;
+
+/// What a file tells of operators, by their numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    pub(super) names: Vec<String>,
+    pub(super) operators: Vec<Operator>,
+    /// Whether it says which operators may run again.
+    pub(super) rerun: bool,
+}
+
+impl Told {
+    /// Gives it to the trace that it is about.
+    pub(crate) fn give(self, trace: &mut Trace) {
+        (trace.op_names, trace.operators, trace.tells_rerun) = (self.names, self.operators, self.rerun);
+    }
+}
 
 /// The operators' names and what they may do, by their numbers, from `NAME.ops.csv` beside `NAME.csv`; none if there is
 /// no such file.
-pub(super) fn beside(trace: &str) -> Result<(Vec<String>, Vec<Operator>), InputError> {
+pub(super) fn beside(trace: &str) -> Result<Told, InputError> {
     let path = Path::new(trace).with_extension("ops.csv");
     let Some(file) = path.to_str().filter(|_| trace != "-" && path.is_file()) else {
-        return Ok(Default::default());
+        return Ok(Told::default());
     };
     let opened = File::open(&path).map_err(|e| unreadable(file, &e))?;
     read_from(file, BufReader::new(opened))
@@ -26,16 +43,16 @@ pub(super) fn beside(trace: &str) -> Result<(Vec<String>, Vec<Operator>), InputE
 ///
 /// # Errors
 /// Which place of the file is not as expected.
-pub(crate) fn read_from(file: &str, reader: impl BufRead) -> Result<(Vec<String>, Vec<Operator>), InputError> {
+pub(crate) fn read_from(file: &str, reader: impl BufRead) -> Result<Told, InputError> {
     let mut table = Table::open(file, reader)?;
     let columns = Columns::of(&table)?;
-    let (mut names, mut operators) = (Vec::new(), Vec::new());
+    let mut told = Told { rerun: columns.tells_rerun(), ..Told::default() };
     while table.advance()? {
-        let (name, operator) = columns.read(&table, names.len())?;
-        names.push(name);
-        operators.push(operator);
+        let (name, operator) = columns.read(&table, told.names.len())?;
+        told.names.push(name);
+        told.operators.push(operator);
     }
-    Ok((names, operators))
+    Ok(told)
 }
 
 /// Where a table tells what an operator is called and may do.
@@ -50,6 +67,11 @@ impl Columns {
     pub(super) fn of<R: BufRead>(table: &Table<R>) -> Result<Self, InputError> {
         let [in_place, again] = ["inplace", "rerun"].map(|column| table.optional(column));
         Ok(Self { op: table.column("op")?, name: table.column("name")?, in_place, again })
+    }
+
+    /// Whether it says which operators may run again.
+    pub(super) const fn tells_rerun(&self) -> bool {
+        self.again.is_some()
     }
 
     /// The operator of a row, which has to have this number.

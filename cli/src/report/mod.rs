@@ -15,6 +15,7 @@ use std::path::Path;
 use serde::Serialize;
 use sublet_core::{VerifiedPlan, VerifiedSchedule};
 
+use crate::marks::Marks;
 use crate::problem::Problem;
 use scene::Scene;
 
@@ -46,6 +47,8 @@ pub(crate) struct FittedRun<'a> {
     pub(crate) original_peak: u64,
     /// The load with every gap over the peak away.
     pub(crate) load_min: u64,
+    /// What the means have done to its stays.
+    pub(crate) marks: &'a Marks,
 }
 
 /// What one solver has reached.

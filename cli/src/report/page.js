@@ -215,6 +215,11 @@ byId("lines").textContent = plan.optimal
   ? "The line is the peak, which is the max load: no plan can need less. Dotted: the step of the max load."
   : "Solid line: the peak, what this plan needs. Dashed: the max load, which no plan can be below. Dotted: its step.";
 if (plan.next.length) byId("stays").textContent = " A dashed tether joins the stays of a block that leaves the device and returns.";
+const marked = MARKS.map(([bit, told]) => [told, plan.mark.filter(mark => mark & bit).length]).filter(([, n]) => n);
+if (marked.length) {
+  byId("marks").textContent = ` Stripes: made again. A frame: the mask of a rectifier. A bar at its left end: over another, in place. Here ${
+    marked.map(([told, n]) => `${whole(n)} ${told}`).join(", ")}.`;
+}
 if (plan.run) {
   byId("lanes").textContent = " In the load, grey is what it was before. The lanes are what is computed, copied out and copied in, in" +
     " simulated time; a copy has the colour of its block, and where compute waits for one, it is red.";

@@ -47,6 +47,9 @@ pub(super) struct Scene<'a> {
     pub(super) op: Vec<Option<usize>>,
     /// The next stay on the device of what lies here; empty where nothing has a second.
     pub(super) next: Vec<Option<usize>>,
+    /// How each block was made, where the trace is fitted, as bits: 1 by an operator that runs again, 2 as a mask, 4 over
+    /// another in place; empty where none was.
+    pub(super) mark: &'a [u8],
     /// The load from `curve_step[i]` to `curve_step[i + 1]` is `curve_load[i]`.
     pub(super) curve_step: Vec<u32>,
     pub(super) curve_load: Vec<u64>,
@@ -123,6 +126,7 @@ impl<'a> Scene<'a> {
             group,
             op,
             next: stays.next,
+            mark: picture.run.as_ref().map_or(&[], |run| run.marks.bits()),
             curve_step: curve.iter().map(|&(step, _)| step).collect(),
             curve_load: curve.iter().map(|&(_, load)| load).collect(),
             rows: &picture.rows,

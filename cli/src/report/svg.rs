@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use super::markup;
 use super::run::{Copies, Operators, Run};
 use super::scene::{Scene, byte_tick, bytes, round_tick, time, whole};
+use crate::marks::Mark;
 
 /// Up to this many blocks each is drawn, however small.
 const EXACT: usize = 4000;
@@ -31,6 +32,8 @@ const LANE_PITCH: f64 = 20.0;
 /// From the lower end of the time axis to the legend.
 const LEGEND_GAP: f64 = 56.0;
 const LEGEND_COLUMNS: usize = 4;
+/// What the line about marks takes.
+const MARKS_ROW: f64 = 14.0;
 const LEGEND_ROW: f64 = 22.0;
 
 /// Light is written into the elements, for readers that know no style sheets; dark is a style.
@@ -43,6 +46,8 @@ const STALL: &str = "#d4202e";
 const LIMIT: &str = "#b3261e";
 /// The tint that lies over an operator that runs again.
 const AGAIN: &str = "#ffffff90";
+/// From one stripe of a block that is made again to the next.
+const STRIPES: f64 = 6.0;
 /// Operators that allocate nothing have no colour of their own.
 const PLAIN: &str = "#9ea5b0";
 
@@ -90,7 +95,8 @@ impl Scale {
 pub(super) fn write(scene: &Scene<'_>, out: &mut impl Write) -> io::Result<()> {
     let rows = scene.groups.len().div_ceil(LEGEND_COLUMNS);
     let axis = scene.run.as_ref().map_or(LOAD[1], |_| LANE[1] + LANE_PITCH * (LANES.len() - 1) as f64);
-    let legend_top = axis + LEGEND_GAP;
+    let marked = scene.mark.iter().any(|&bits| bits > 0);
+    let legend_top = axis + LEGEND_GAP + if marked { MARKS_ROW } else { 0.0 };
     let height = legend_top + LEGEND_ROW * rows as f64 + 8.0;
     let scale = Scale::new(scene);
     writeln!(
@@ -211,8 +217,42 @@ fn map(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()>
         }
         writeln!(out, "</g>")?;
     }
+    marks(scene, &drawn, out)?;
     tethers(scene, scale, out)?;
     labels(scene, drawn, out)
+}
+
+/// How blocks were made, where there is room to show it: stripes where they are made again, a bar at the left end of what
+/// lies over another in place, a frame around masks.
+fn marks(scene: &Scene<'_>, drawn: &[Drawn], out: &mut impl Write) -> io::Result<()> {
+    let has = |d: &&Drawn, mark: Mark| scene.mark.get(d.block).is_some_and(|bits| bits & mark as u8 > 0);
+    let room = |d: &&Drawn| d.w >= 3.0 && d.h >= 3.0;
+    if drawn.iter().filter(room).all(|d| scene.mark.get(d.block).is_none_or(|&bits| bits == 0)) {
+        return Ok(());
+    }
+    writeln!(out, r##"<g class="marks" fill="none" stroke="#10131a" stroke-opacity=".45">"##)?;
+    for d in drawn.iter().filter(room) {
+        let (x, y, w, h) = (Pixels(d.x), Pixels(d.y), Pixels(d.w), Pixels(d.h));
+        if has(&d, Mark::InPlace) {
+            writeln!(out, r#"<path d="M{} {y}v{h}" stroke-width="2"/>"#, Pixels(d.x + 1.0))?;
+        }
+        if has(&d, Mark::Mask) {
+            writeln!(out, r#"<rect x="{x}" y="{y}" width="{w}" height="{h}"/>"#)?;
+        }
+        if has(&d, Mark::Again) {
+            // From the upper left to the lower right.
+            write!(out, r#"<path stroke-width=".7" d=""#)?;
+            let mut at = STRIPES;
+            while at < d.w + d.h {
+                let (from, to) = ((at - d.h).max(0.0), at.min(d.w));
+                let (low, high) = (d.y + d.h - (at - from).min(d.h), d.y + d.h - (at - to).max(0.0));
+                write!(out, "M{} {}L{} {}", Pixels(d.x + from), Pixels(low), Pixels(d.x + to), Pixels(high))?;
+                at += STRIPES;
+            }
+            writeln!(out, r#""/>"#)?;
+        }
+    }
+    writeln!(out, "</g>")
 }
 
 /// From the end of each stay to the start of the next of the same block.
@@ -385,7 +425,20 @@ fn legend(scene: &Scene<'_>, top: f64, out: &mut impl Write) -> io::Result<()> {
     if scene.run.is_some() {
         told += " Dashed: from where a block leaves the device to where it returns. Grey: the load before. Red: compute waits for a copy.";
     }
-    text(out, "soft", (LEFT, top - 16.0), "", &told)?;
+    let marked: Vec<&str> = [
+        (Mark::Again, " Stripes: made again."),
+        (Mark::InPlace, " Bar at the left: over another, in place."),
+        (Mark::Mask, " Frame: a mask."),
+    ]
+    .into_iter()
+    .filter(|&(mark, _)| scene.mark.iter().any(|bits| bits & mark as u8 > 0))
+    .map(|(_, told)| told)
+    .collect();
+    let line = if marked.is_empty() { top - 16.0 } else { top - 16.0 - MARKS_ROW };
+    text(out, "soft", (LEFT, line), "", &told)?;
+    if !marked.is_empty() {
+        text(out, "soft", (LEFT, top - 16.0), "", marked.concat().trim_start())?;
+    }
     let rows = scene.groups.len().div_ceil(LEGEND_COLUMNS);
     let column = (RIGHT - LEFT) / LEGEND_COLUMNS as f64;
     for (i, g) in scene.groups.iter().enumerate() {

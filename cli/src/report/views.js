@@ -74,10 +74,19 @@ class BlockIndex {
 /** Number and name of the op that allocates a block, if one does. */
 function opOf(plan, i) { return plan.ops[plan.op[i]]; }
 
+/** What the bits of a block's mark mean. */
+const MARKS = [[1, "made again"], [2, "mask of a rectifier"], [4, "over another, in place"]];
+
+/** How a block was made, where that is not as recorded. */
+function madeBy(plan, i) {
+  return MARKS.filter(([bit]) => plan.mark[i] & bit).map(([, told]) => told).join(", ");
+}
+
 /** What is told about a block. */
 function describeBlock(plan, i) {
   const facts = plan.op.length ? [["op", opOf(plan, i) ?? "none: persistent or input"]] : [];
   facts.push(["size", exactBytes(plan.size[i])]);
+  if (plan.mark[i]) facts.push(["made", madeBy(plan, i)]);
   const stays = plan.stays[plan.first[i]];
   if (stays > 1) facts.push(["stay", `${plan.ordinal[i]} of ${stays}`]);
   if (plan.run) facts.push(["on device", interval(plan.from[i], plan.until[i])]);
@@ -162,6 +171,7 @@ class MapView {
         // A hair of paper parts neighbours, where they are large enough to spare it.
         const hair = x1 - x0 > 3 && y1 - y0 > 3 ? 1 : 0;
         g.fillRect(x0, y0 + hair, x1 - x0 - hair, y1 - y0 - hair);
+        if (plan.mark[i]) this.hatch(pen, plan.mark[i], [x0, y0 + hair, x1 - hair, y1]);
         if (x1 - x0 > 40 * ratio && y1 - y0 > 15 * ratio) labels.push(i);
       }
     });
@@ -186,6 +196,36 @@ class MapView {
       g.font = pen.font(14);
       g.fillText("No blocks: nothing to place.", w / 2, h / 2);
     }
+  }
+
+  /** Says how a block was made: stripes where it is made again, a bar at its left end where it lies over another in place,
+      and a frame around a mask. What has no room for it stays as it is. */
+  hatch({ g, ratio, w, h }, mark, [x0, y0, x1, y1]) {
+    if (x1 - x0 < 4 || y1 - y0 < 4) return;
+    const before = g.fillStyle;
+    g.fillStyle = g.strokeStyle = "#10131a70";
+    if (mark & 4) g.fillRect(x0, y0, Math.min(3 * ratio, (x1 - x0) / 2), y1 - y0);
+    if (mark & 2) {
+      g.lineWidth = ratio;
+      g.strokeRect(x0 + ratio / 2, y0 + ratio / 2, x1 - x0 - ratio, y1 - y0 - ratio);
+    }
+    if (mark & 1) {
+      const [left, top, right, bottom] = [Math.max(x0, 0), Math.max(y0, 0), Math.min(x1, w), Math.min(y1, h)];
+      g.save();
+      g.beginPath();
+      g.rect(left, top, right - left, bottom - top);
+      g.clip();
+      g.beginPath();
+      const pitch = 7 * ratio, height = bottom - top;
+      for (let x = Math.floor((left - height) / pitch) * pitch; x < right; x += pitch) {
+        g.moveTo(x, bottom);
+        g.lineTo(x + height, top);
+      }
+      g.lineWidth = ratio;
+      g.stroke();
+      g.restore();
+    }
+    g.fillStyle = before;
   }
 
   /** The edges of a block, rounded to device pixels: blocks that are smaller tile without seams, and the block under

@@ -16,16 +16,21 @@
 //! [`verify::schedule`](crate::verify::schedule::schedule), over iterations that repeat: persistent blocks may be on the
 //! host at both ends.
 
+mod means;
 mod pass;
 
 use super::graph::{self, Graph};
 use super::recompute::{self, Recomputer};
 use super::swap::{self, Policy, Swapper};
+use super::{in_place, relu};
+use crate::error::{Buffer, RowFault};
 use crate::simulate::{Device, Timing};
+use crate::table::at;
 use crate::trace::{Recorded, Row, liveness, liveness::Stay};
 use crate::verify::schedule::VerifiedSchedule;
-use crate::{Block, Error, Workspace, WorkspaceLen, block, error::Buffer};
-use pass::{Arrangement, Pass, Swaps};
+use crate::{Block, Error, Workspace, WorkspaceLen, block};
+pub use means::{Means, Using};
+use pass::{Arrangement, Base, Pass, Stage, Swaps};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,92 +60,6 @@ impl Options {
     pub fn new(limit: u64, device: Device) -> Self {
         let least_bytes = device.least_worth_copying();
         Self { limit, device, using: Using::ALL, policy: Policy::Auto, least_bytes, seed: 1, work: Self::DEFAULT_WORK }
-    }
-}
-
-/// A means of saving memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Means {
-    /// Blocks leave for the host while they are idle.
-    Swap,
-    /// Values are freed, and made again by the operators that made them.
-    Recompute,
-}
-
-impl Means {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Swap, Self::Recompute];
-
-    /// What people call it.
-    ///
-    /// ```
-    /// use sublet_core::rewrite::fit::Means;
-    /// assert!(Means::ALL.iter().all(|&m| Means::named(m.name()) == Some(m)));
-    /// ```
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Swap => "swap",
-            Self::Recompute => "recompute",
-        }
-    }
-
-    /// The means of this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|m| m.name() == name)
-    }
-
-    const fn bit(self) -> u32 {
-        match self {
-            Self::Swap => 1,
-            Self::Recompute => 2,
-        }
-    }
-}
-
-/// A set of means.
-///
-/// ```
-/// use sublet_core::rewrite::fit::{Means, Using};
-/// use sublet_core::simulate::Device;
-/// let swap = Using::NONE.with(Means::Swap);
-/// assert!(swap.has(Means::Swap) && !swap.has(Means::Recompute));
-/// let jetson = Device::named("jetson-orin").unwrap();
-/// assert_eq!(Using::ALL.on(&jetson), Using::ALL.without(Means::Swap));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Using(u32);
-
-impl Using {
-    /// None.
-    pub const NONE: Self = Self(0);
-    /// All of them.
-    pub const ALL: Self = Self(3);
-
-    /// With a means.
-    #[must_use]
-    pub const fn with(self, means: Means) -> Self {
-        Self(self.0 | means.bit())
-    }
-
-    /// Without a means.
-    #[must_use]
-    pub const fn without(self, means: Means) -> Self {
-        Self(self.0 & !means.bit())
-    }
-
-    /// Whether a means is among them.
-    #[must_use]
-    pub const fn has(self, means: Means) -> bool {
-        self.0 & means.bit() > 0
-    }
-
-    /// Those that save memory on a device: nothing leaves one that has no host beside it.
-    #[must_use]
-    pub fn on(self, device: &Device) -> Self {
-        if device.integrated || device.host_capacity == Some(0) { self.without(Means::Swap) } else { self }
     }
 }
 
@@ -174,17 +93,37 @@ impl Lengths {
     /// Enough for whatever becomes of this trace.
     #[must_use]
     pub fn of(rows: &[Row], block_count: usize) -> Self {
-        let gaps = rows.iter().filter(|r| r.event.is_access()).count() + block_count;
+        let accesses = rows.iter().filter(|r| r.event.is_access()).count();
+        Self::of_counts(rows.len(), accesses, liveness::stays(rows), block_count)
+    }
+
+    /// The same of a trace that has so many rows, of which so many are accesses and mallocs.
+    #[must_use]
+    pub const fn of_counts(rows: usize, accesses: usize, mallocs: usize, blocks: usize) -> Self {
+        let gaps = accesses + blocks;
         // Copy out, free, malloc and copy in; a copy out at the end.
-        let timings = recompute::most_rows(rows.len()) + 4 * gaps + block_count;
-        Self::for_result(rows.len(), timings, rows.len() + liveness::stays(rows) + gaps)
+        let timings = interim_rows(rows) + 4 * gaps + blocks;
+        Self::for_result(rows, timings, masked_rows(rows) + mallocs + gaps)
     }
 
     /// Those of a trace of so many rows, of which the result has no more rows and stays than these.
     #[must_use]
     pub const fn for_result(recorded: usize, rows: usize, stays: usize) -> Self {
-        Self { rows: recompute::most_rows(recorded) + 2 * rows, timings: rows, stays }
+        // With masks; the same with hand-overs; the trace between two passes; what is made, and the best.
+        let rows_of_all = 3 * masked_rows(recorded) + interim_rows(recorded) + 2 * rows;
+        Self { rows: rows_of_all, timings: rows, stays }
     }
+}
+
+/// The most rows of a trace with masks: three for each, and no network has more rectifiers than every sixth row. Where more
+/// come, there are none.
+const fn masked_rows(rows: usize) -> usize {
+    rows + rows / 2
+}
+
+/// The most rows of a trace with masks and second runs, and with hand-overs of what is never freed.
+const fn interim_rows(rows: usize) -> usize {
+    recompute::most_rows(masked_rows(rows)) + rows
 }
 
 /// A network that fits.
@@ -203,11 +142,18 @@ pub struct Fitted<'a> {
 /// Length of the workspace that [`fit`] needs for a trace of `rows` rows, and for the lengths of its output.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
-    swap::trace_workspace(rows, blocks).and(swap::workspace(rows, blocks)).max(liveness::workspace(blocks)).max(
-        graph::workspace(rows, 2 * blocks)
-            .and(recompute::workspace(rows, 2 * blocks))
-            .and(pass::workspace(rows, blocks, lengths)),
-    )
+    let base = masked_rows(rows);
+    swap::trace_workspace(rows, blocks)
+        .and(swap::workspace(rows, blocks))
+        .max(liveness::workspace(blocks))
+        .max(relu::workspace(rows, blocks))
+        .max(in_place::workspace(rows, base, blocks))
+        .max(
+            graph::workspace(base, 2 * blocks)
+                .and(recompute::workspace(base, 2 * blocks))
+                .and(pass::workspace(rows, blocks, lengths)),
+        )
+        .and(pass::stage_workspace(lengths))
 }
 
 /// Rewrites a trace so that its footprint is within a limit, at as little cost in time as the policy finds.
@@ -278,20 +224,92 @@ pub fn fit<'a>(
         }
     }
     // The passes take it for granted that the rows can follow each other.
-    liveness::lifetimes(rows, blocks, scratch.reborrow(), output.blocks, output.names)?;
+    let stays = liveness::lifetimes(rows, blocks, scratch.reborrow(), output.blocks, output.names)?;
+    persistent_first(rows, output.blocks.get(..stays).unwrap_or_default())?;
     let (original_peak, load_min) = {
         let mut scratch = scratch.reborrow();
         let trace = swap::Trace::new(rows, blocks, options.least_bytes, &mut scratch)?;
         let mut swapper = Swapper::new(&trace, &options.device, options.seed, &mut scratch);
         (swapper.peak(), swapper.load_min())
     };
-    let mut scratch = scratch.reborrow();
-    let graph = Graph::new(recorded, rows, 2 * blocks, &mut scratch)?;
-    let recomputer = Recomputer::new(&graph, &options.device, original_peak >> LEAST, options.seed, &mut scratch);
-    let mut pass = Pass::new(recorded, options, recomputer, scratch, output);
-    joint(&mut pass, recorded, options, original_peak)?;
-    let (schedule, policy) = pass.prove()?;
+    let using = options.using.on(&options.device);
+    let Output { rows: out, timings, blocks: lives, names, offsets } = output;
+    let (masked, out) = out.split_at_mut_checked(masked_rows(rows.len())).unwrap_or_default();
+    let (handed, out) = out.split_at_mut_checked(2 * masked.len()).unwrap_or_default();
+    let output = Output { rows: out, timings, blocks: lives, names, offsets };
+    let mut stage = Stage::new(lengths, rows.len(), output, &mut scratch);
+    let plain = Base { rows, handed: rows, in_place: false };
+    let bases = bases(recorded, using, plain, scratch.reborrow(), masked, handed)?;
+    let mut least = u64::MAX;
+    // Down to which load blocks were best swapped, with the trace that was begun with first.
+    let mut near = None;
+    // Only where nothing fits it is asked what is the least that would.
+    'all: for lowest in [false, true] {
+        for base in bases.into_iter().flatten() {
+            let mut scratch = scratch.reborrow();
+            let graph = Graph::new(recorded, base.rows, 2 * blocks, &mut scratch)?;
+            let recomputer =
+                Recomputer::new(&graph, &options.device, original_peak >> LEAST, options.seed, &mut scratch);
+            let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
+            if lowest {
+                least = least.min(pass_least(&mut pass, using, options, original_peak)?);
+            } else {
+                near = joint(&mut pass, using, recorded, options, (original_peak, near))?;
+            }
+            stage = pass.into_stage();
+            if stage.bound() <= 0.0 || lowest && stage.bound().is_finite() {
+                break 'all;
+            }
+        }
+        if stage.bound().is_finite() {
+            break;
+        }
+    }
+    if stage.bound().is_infinite() {
+        return Err(Error::OverLimit { least, limit: options.limit });
+    }
+    let (schedule, policy) = stage.prove(recorded, options, scratch)?;
     Ok(Fitted { schedule, policy, original_peak, load_min })
+}
+
+/// Refuses persistent blocks that are not there from the start; `stays` are the trace's.
+fn persistent_first(rows: &[Row], stays: &[Block]) -> Result<(), Error> {
+    let first_access = rows.iter().position(|r| r.event.is_access()).and_then(|row| u32::try_from(row).ok());
+    let late = |stay: &&Block| {
+        let malloc = at(rows, stay.start);
+        let is_freed = usize::try_from(stay.end).is_ok_and(|end| end < rows.len());
+        malloc.time_ns == 0 && !is_freed && first_access.is_some_and(|first| stay.start > first)
+    };
+    match stays.iter().find(late) {
+        Some(stay) => Err(Error::Row { row: stay.start, fault: RowFault::PersistentLate }),
+        None => Ok(()),
+    }
+}
+
+/// The traces to begin with: with masks and in place, where that is asked for and changes anything, and as recorded.
+fn bases<'s>(
+    recorded: &Recorded<'s>,
+    using: Using,
+    plain: Base<'s>,
+    mut scratch: Workspace<'_>,
+    masked: &'s mut [Row],
+    handed: &'s mut [Row],
+) -> Result<[Option<Base<'s>>; 2], Error> {
+    let mut rich = plain;
+    if using.has(Means::Relu) {
+        match relu::rewrite(recorded, plain.rows, scratch.reborrow(), masked) {
+            Ok(n) if n > plain.rows.len() => rich.rows = masked.get(..n).unwrap_or_default(),
+            Ok(_) | Err(Error::BufferTooSmall { buffer: Buffer::Rows, .. }) => {}
+            Err(e) => return Err(e),
+        }
+        rich.handed = rich.rows;
+    }
+    if using.has(Means::InPlace) {
+        let n = in_place::rewrite(recorded, rich.rows, scratch, handed)?;
+        rich.handed = handed.get(..n).unwrap_or_default();
+        rich.in_place = true;
+    }
+    Ok([(rich.handed != plain.rows).then_some(rich), Some(plain)])
 }
 
 /// What is smaller than the original peak over 2 to the power of this is not worth running anything again for.
@@ -300,22 +318,28 @@ const LEAST: u32 = 14;
 /// What is swapped with no more delay than this part of the original's time is tried before anything is made again.
 const HIDDEN: f64 = 0.02;
 
-/// Tries the arrangements of the means that are asked for.
+/// Tries the arrangements of the means that are asked for; `near` is the load that was best where they were tried before
+/// with another trace to begin with, and what comes back is the one for this.
 #[expect(clippy::cast_precision_loss, reason = "a time")]
-fn joint(pass: &mut Pass<'_, '_>, recorded: &Recorded<'_>, options: &Options, peak: u64) -> Result<(), Error> {
-    let using = options.using.on(&options.device);
+fn joint(
+    pass: &mut Pass<'_, '_, '_>,
+    using: Using,
+    recorded: &Recorded<'_>,
+    options: &Options,
+    (peak, near): (u64, Option<u64>),
+) -> Result<Option<u64>, Error> {
     let time = recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
-    let rows = recorded.rows.len();
     let (swap, recompute) = (using.has(Means::Swap), using.has(Means::Recompute));
-    let work = u64::try_from(rows).unwrap_or(u64::MAX).saturating_mul(options.work);
-    let policies: &[Policy] = match options.policy {
-        Policy::Auto => &[Policy::Auto, Policy::Bayes, Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa],
-        Policy::Bayes => &[Policy::Bayes, Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa],
-        _ => core::slice::from_ref(&options.policy),
-    };
-    let swapping =
-        Arrangement { again: false, swaps: if swap { Swaps::By(policies) } else { Swaps::None }, choice: 0, work };
-    let again = Arrangement { again: true, swaps: Swaps::None, choice: work, work };
+    let work = work(recorded, options);
+    let nothing = Arrangement { again: false, swaps: Swaps::None, choice: 0, work };
+    let swapping = Arrangement { swaps: swaps(using, options), ..nothing };
+    let again = Arrangement { again: true, choice: work, ..nothing };
+    // What costs nothing.
+    pass.fit(&nothing)?;
+    if pass.bound() <= 0.0 {
+        return Ok(near);
+    }
+    let mut best = near;
     if swap && recompute {
         pass.know_gaps()?;
     }
@@ -328,23 +352,49 @@ fn joint(pass: &mut Pass<'_, '_>, recorded: &Recorded<'_>, options: &Options, pe
     if recompute && pass.bound() > 0.0 {
         pass.fit(&again)?;
         if swap {
-            both(pass, options.limit, peak, work)?;
+            best = both(pass, options.limit, (peak, near), work)?;
         }
     }
-    if !hidden {
+    if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) {
         pass.fit(&swapping)?;
     }
-    if pass.bound().is_finite() {
-        return Ok(());
+    if swap && using.has(Means::Layer) {
+        pass.fit(&Arrangement { swaps: Swaps::By(&[Policy::Layer]), ..nothing })?;
     }
+    Ok(best)
+}
+
+/// The least footprint that is made, whatever it costs in time. The limit has no part in it, so that it is made again where
+/// it is the limit.
+fn pass_least(pass: &mut Pass<'_, '_, '_>, using: Using, options: &Options, peak: u64) -> Result<u64, Error> {
+    let swapping = Arrangement { again: false, swaps: swaps(using, options), choice: 0, work: 0 };
     let mut least = pass.least(&swapping, peak)?;
-    if recompute && least > options.limit {
-        least = least.min(pass.least(&again, peak)?);
-        if swap && least > options.limit {
-            least = least.min(pass.least(&Arrangement { swaps: swapping.swaps, ..again }, peak)?);
+    if using.has(Means::Recompute) {
+        let again = Arrangement { again: true, swaps: Swaps::None, ..swapping };
+        for arrangement in [again, Arrangement { swaps: swapping.swaps, ..again }] {
+            if least > options.limit && (arrangement == again || using.has(Means::Swap)) {
+                least = least.min(pass.least(&arrangement, peak)?);
+            }
         }
     }
-    if least > options.limit { Err(Error::OverLimit { least, limit: options.limit }) } else { Ok(()) }
+    Ok(least)
+}
+
+/// How much may be done in all, in segments and gaps looked at.
+fn work(recorded: &Recorded<'_>, options: &Options) -> u64 {
+    u64::try_from(recorded.rows.len()).unwrap_or(u64::MAX).saturating_mul(options.work)
+}
+
+/// Who swaps.
+const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
+    if using.has(Means::Swap) {
+        return Swaps::By(match options.policy {
+            Policy::Auto => &[Policy::Auto, Policy::Bayes, Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa],
+            Policy::Bayes => &[Policy::Bayes, Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa],
+            _ => core::slice::from_ref(&options.policy),
+        });
+    }
+    if using.has(Means::Layer) { Swaps::By(&[Policy::Layer]) } else { Swaps::None }
 }
 
 /// In how many parts the way from the limit to the peak is cut: so far down the blocks are swapped that are dear to make
@@ -354,21 +404,32 @@ const PARTS_LEN: usize = 10;
 
 /// Tries swaps and second runs together. The swaps that it takes for granted bring the load down to something between
 /// limit and peak, and what is made again goes on from there; what looks best before it is placed is made. Then the
-/// absences are searched together with what runs again.
-fn both(pass: &mut Pass<'_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
+/// absences are searched together with what runs again. Where such a level is known from before, no other is looked at.
+/// Returns it.
+fn both(
+    pass: &mut Pass<'_, '_, '_>,
+    limit: u64,
+    (peak, near): (u64, Option<u64>),
+    work: u64,
+) -> Result<Option<u64>, Error> {
     let quick = Arrangement { again: true, swaps: Swaps::Absences, choice: work / 8, work: work / 16 };
     let thorough = Arrangement { choice: work / 2, work: work / 2, ..quick };
     let step = peak.saturating_sub(limit) / PARTS;
-    let mut found = [(f64::INFINITY, 0); PARTS_LEN];
-    for (found, part) in found.iter_mut().zip(0..) {
-        *found = (look(pass, limit + step * part, &quick)?, limit + step * part);
+    let best = |found: &[(f64, u64)]| found.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
+    let (promised, at) = if let Some(near) = near {
+        (look(pass, near, &quick)?, near)
+    } else {
+        let mut found = [(f64::INFINITY, 0); PARTS_LEN];
+        for (found, part) in found.iter_mut().zip(0..) {
+            *found = (look(pass, limit + step * part, &quick)?, limit + step * part);
+        }
+        let (promised, near) = best(&found);
+        let (low, high) = (near.saturating_sub(step / 2).max(limit), near + step / 2);
+        best(&[(promised, near), (look(pass, low, &quick)?, low), (look(pass, high, &quick)?, high)])
+    };
+    if promised.is_infinite() || near.is_some() && promised >= pass.bound() {
+        return Ok(None);
     }
-    let best = |found: &[(f64, u64)]| found.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0));
-    let Some((_, near)) = best(&found) else { return Ok(()) };
-    let (low, high) = (near.saturating_sub(step / 2).max(limit), near + step / 2);
-    let nearest =
-        [best(&found).unwrap_or_default(), (look(pass, low, &quick)?, low), (look(pass, high, &quick)?, high)];
-    let Some((_, at)) = best(&nearest).filter(|found| found.0.is_finite()) else { return Ok(()) };
     for swaps in [Swaps::Absences, Swaps::Together] {
         let thorough = Arrangement { swaps, ..thorough };
         if pass.absent(at)?.is_some() && (swaps == Swaps::Absences || worth(pass, &thorough)?) {
@@ -376,11 +437,11 @@ fn both(pass: &mut Pass<'_, '_>, limit: u64, peak: u64, work: u64) -> Result<(),
             pass.fit(&thorough)?;
         }
     }
-    Ok(())
+    Ok(Some(at))
 }
 
 /// What absences down to a load promise, in ns.
-fn look(pass: &mut Pass<'_, '_>, load: u64, arrangement: &Arrangement<'_>) -> Result<f64, Error> {
+fn look(pass: &mut Pass<'_, '_, '_>, load: u64, arrangement: &Arrangement<'_>) -> Result<f64, Error> {
     if pass.absent(load)?.is_none() {
         return Ok(f64::INFINITY);
     }
@@ -388,7 +449,7 @@ fn look(pass: &mut Pass<'_, '_>, load: u64, arrangement: &Arrangement<'_>) -> Re
 }
 
 /// Whether an arrangement promises more than the best.
-fn worth(pass: &mut Pass<'_, '_>, arrangement: &Arrangement<'_>) -> Result<bool, Error> {
+fn worth(pass: &mut Pass<'_, '_, '_>, arrangement: &Arrangement<'_>) -> Result<bool, Error> {
     Ok(pass.estimate(arrangement)?.is_some_and(|found| found < pass.bound()))
 }
 

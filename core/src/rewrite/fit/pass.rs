@@ -1,8 +1,9 @@
 //! The work on one trace: arrangements of means are tried, and the best of what they make is kept.
 
-use super::{Lengths, Options, Output};
+use super::{Lengths, Options, Output, interim_rows, masked_rows};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
+use crate::rewrite::in_place;
 use crate::rewrite::recompute::{self, Recomputer};
 use crate::rewrite::swap::{self, Policy, Swapper};
 use crate::simulate::{self, Timing};
@@ -71,36 +72,63 @@ struct Best {
     stays: usize,
 }
 
+/// The trace that swaps and second runs begin with.
+#[derive(Clone, Copy)]
+pub(super) struct Base<'s> {
+    /// As recorded, or with masks.
+    pub(super) rows: &'s [Row],
+    /// The same, where operators work in place if they shall.
+    pub(super) handed: &'s [Row],
+    /// Whether operators work in place.
+    pub(super) in_place: bool,
+}
+
 /// The trace that is fitted, and the memory to do it in.
-pub(super) struct Pass<'a, 's> {
+pub(super) struct Pass<'a, 'w, 's> {
     recorded: &'s Recorded<'s>,
     options: &'s Options,
+    base: Base<'s>,
     recomputer: Recomputer<'s>,
     scratch: Workspace<'s>,
+    stage: Stage<'a, 'w>,
+}
+
+/// The best that was made, and the room for what is made next.
+pub(super) struct Stage<'a, 'w> {
     /// The trace between two passes.
     interim: &'a mut [Row],
-    made: Placed<'a>,
+    made: Placed<'a, 'w>,
     /// The best rows, and where their stays lie.
     kept: &'a mut [Row],
-    kept_offsets: Table<'s, u64>,
+    kept_offsets: Table<'w, u64>,
     best: Option<Best>,
 }
 
 /// A rewritten trace, and where its stays lie.
-struct Placed<'a> {
+struct Placed<'a, 'w> {
     rows: &'a mut [Row],
     timings: &'a mut [Timing],
     blocks: &'a mut [Block],
     names: &'a mut [Stay],
     offsets: &'a mut [u64],
+    /// The block of which each stay is a part: where memory is handed over in place, several are one for the placement.
+    part_of: &'w mut [u32],
+    in_place: bool,
     /// How much of them is in use.
     len: usize,
     stays: usize,
+    /// How many blocks were placed.
+    merged: usize,
 }
 
-/// Length of the workspace of a [`Pass`], beside the recomputer's.
+/// Length of the workspace of a [`Stage`].
+pub(super) const fn stage_workspace(lengths: Lengths) -> WorkspaceLen {
+    WorkspaceLen { words: lengths.stays, indices: lengths.stays }
+}
+
+/// Length of the workspace of a [`Pass`], beside the recomputer's and the stage's; enough for [`Stage::prove`] too.
 pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
-    let (most, stays) = (recompute::most_rows(rows), lengths.stays);
+    let (base, most, stays) = (masked_rows(rows), interim_rows(rows), lengths.stays);
     // Up to so many stays the placement searches, which takes more than it does for a few more.
     let searched = if stays < search::MOST_BLOCKS { stays } else { search::MOST_BLOCKS };
     let judge = verify::workspace(rows, blocks, stays)
@@ -108,32 +136,94 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
         .max(place::workspace_of(Solver::Auto, searched))
         .max(swap::rows_workspace(most))
         .max(liveness::workspace(2 * blocks))
+        .max(liveness::merge_workspace(2 * blocks))
         .max(flat::making_workspace(rows, blocks));
     let trial =
         flat::workspace(most).and(swap::trace_workspace(most, most)).and(swap::workspace(most, most)).and(judge);
     let absent = WorkspaceLen { words: 2 * blocks, indices: 0 }
-        .and(swap::trace_workspace(rows, blocks))
-        .and(swap::workspace(rows, blocks));
-    let held = WorkspaceLen { words: rows + 1, indices: rows + 2 };
-    WorkspaceLen { words: stays, indices: 0 }
-        .and(trial.max(recompute::rows_workspace(2 * blocks)).max(held).max(absent))
+        .and(swap::trace_workspace(2 * base, 2 * blocks))
+        .and(swap::workspace(2 * base, 2 * blocks));
+    let held = WorkspaceLen { words: base + 1, indices: base + 2 };
+    let handed = in_place::workspace(rows, recompute::most_rows(base), blocks);
+    trial.max(recompute::rows_workspace(2 * blocks)).max(handed).max(held).max(absent)
 }
 
-impl<'a, 's> Pass<'a, 's> {
-    pub(super) fn new(
-        recorded: &'s Recorded<'s>,
-        options: &'s Options,
-        recomputer: Recomputer<'s>,
-        mut scratch: Workspace<'s>,
-        output: Output<'a>,
-    ) -> Self {
-        let lengths = Lengths::of(recorded.rows, recorded.blocks);
+impl<'a, 'w> Stage<'a, 'w> {
+    pub(super) fn new(lengths: Lengths, recorded: usize, output: Output<'a>, scratch: &mut Workspace<'w>) -> Self {
         let Output { rows, timings, blocks, names, offsets } = output;
-        let (interim, rows) = rows.split_at_mut_checked(recompute::most_rows(recorded.rows.len())).unwrap_or_default();
+        let (interim, rows) = rows.split_at_mut_checked(interim_rows(recorded)).unwrap_or_default();
         let (rows, kept) = rows.split_at_mut_checked(lengths.timings).unwrap_or_default();
         let kept_offsets = scratch.words(lengths.stays);
-        let made = Placed { rows, timings, blocks, names, offsets, len: 0, stays: 0 };
-        Self { recorded, options, recomputer, scratch, interim, made, kept, kept_offsets, best: None }
+        let part_of = scratch.indices(lengths.stays).into_slice();
+        let made =
+            Placed { rows, timings, blocks, names, offsets, part_of, in_place: false, len: 0, stays: 0, merged: 0 };
+        Self { interim, made, kept, kept_offsets, best: None }
+    }
+
+    /// What the best takes longer than the original, in ns.
+    pub(super) fn bound(&self) -> f64 {
+        self.best.map_or(f64::INFINITY, |best| best.overhead)
+    }
+
+    /// Has the best verified, and gives its rows their times; the policy that made it. To be called if there is one.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
+    pub(super) fn prove(
+        self,
+        recorded: &Recorded<'_>,
+        options: &Options,
+        mut scratch: Workspace<'_>,
+    ) -> Result<(VerifiedSchedule<'a>, Policy), Error> {
+        let Self { made, kept, kept_offsets, best, .. } = self;
+        let Best { policy, rows, stays, .. } =
+            best.ok_or(Error::OverLimit { least: u64::MAX, limit: options.limit })?;
+        let Placed { timings, blocks, names, offsets, .. } = made;
+        let rows = kept.get_mut(..rows).unwrap_or_default();
+        let timings = timings.get_mut(..rows.len()).unwrap_or_default();
+        let offsets = offsets.get_mut(..stays).unwrap_or_default();
+        for (kept, offset) in (0..).zip(&mut *offsets) {
+            *offset = kept_offsets[kept];
+        }
+        simulate::simulate(recorded, rows, &options.device, scratch.reborrow(), timings)?;
+        for (row, timing) in rows.iter_mut().zip(&*timings) {
+            let copy = matches!(row.event, Event::SwapOut | Event::SwapIn);
+            row.time_ns = libm::round(if copy { timing.reached } else { timing.end }) as u64;
+        }
+        let schedule = verify::schedule(
+            recorded,
+            rows,
+            offsets,
+            (&options.device, true),
+            &Constraints { alignment: 1, capacity: Some(options.limit) },
+            scratch,
+            Room {
+                timings,
+                blocks: blocks.get_mut(..stays).unwrap_or_default(),
+                names: names.get_mut(..stays).unwrap_or_default(),
+            },
+        )?;
+        Ok((schedule, policy))
+    }
+}
+
+impl<'a, 'w, 's> Pass<'a, 'w, 's> {
+    pub(super) const fn new(
+        recorded: &'s Recorded<'s>,
+        options: &'s Options,
+        base: Base<'s>,
+        recomputer: Recomputer<'s>,
+        scratch: Workspace<'s>,
+        stage: Stage<'a, 'w>,
+    ) -> Self {
+        Self { recorded, options, base, recomputer, scratch, stage }
+    }
+
+    /// Whether it begins with the trace as it was recorded.
+    pub(super) fn is_as_recorded(&self) -> bool {
+        self.base.handed == self.recorded.rows
+    }
+
+    pub(super) fn into_stage(self) -> Stage<'a, 'w> {
+        self.stage
     }
 
     /// Tries an arrangement; what it makes is the best if it takes less time than what was.
@@ -170,9 +260,11 @@ impl<'a, 's> Pass<'a, 's> {
         if walked.is_none_or(|walked| walked.excess > 0) {
             return Ok(None);
         }
-        let Self { recorded, options, recomputer, scratch, interim, made, .. } = self;
+        let Self { recorded, options, base, recomputer, scratch, stage } = self;
         let mut scratch = scratch.reborrow();
-        let rows = between(recorded, recomputer, arrangement.again, scratch.reborrow(), interim)?;
+        let rows = stage.between(recorded, *base, recomputer, arrangement.again, scratch.reborrow())?;
+        let Stage { interim, made, .. } = stage;
+        let rows = interim.get_mut(..rows).unwrap_or_default();
         flattened(recorded, options, arrangement.swaps, rows, made, scratch, |flat, swapper, added, _, _| {
             let planned = from_absences(swapper, flat, recomputer, limit, arrangement.work);
             Ok(planned.map(|overhead| overhead + added))
@@ -181,17 +273,17 @@ impl<'a, 's> Pass<'a, 's> {
 
     /// What the best takes longer than the original, in ns.
     pub(super) fn bound(&self) -> f64 {
-        self.best.map_or(f64::INFINITY, |best| best.overhead)
+        self.stage.bound()
     }
 
     /// Takes for granted that blocks are on the host that are dear to make again, as many as it takes to bring the load
     /// within `limit`; false if that cannot be.
     pub(super) fn absent(&mut self, limit: u64) -> Result<Option<f64>, Error> {
-        let Self { recorded, options, recomputer, scratch, .. } = self;
+        let Self { recorded, options, base, recomputer, scratch, .. } = self;
         let mut scratch = scratch.reborrow();
         let mut dear = scratch.words(2 * recorded.blocks);
         recomputer.dearness(&mut dear);
-        let trace = swap::Trace::new(recorded.rows, recorded.blocks, options.least_bytes, &mut scratch)?;
+        let trace = swap::Trace::new(base.handed, 2 * recorded.blocks, options.least_bytes, &mut scratch)?;
         let mut swapper = Swapper::new(&trace, &options.device, options.seed, &mut scratch);
         recomputer.clear_absences();
         let overhead = swapper.plan_by(limit, &|block| f64::from_bits(dear[block]));
@@ -205,20 +297,22 @@ impl<'a, 's> Pass<'a, 's> {
 
     /// Learns which gaps may be swapped.
     pub(super) fn know_gaps(&mut self) -> Result<(), Error> {
-        let Self { recorded, options, recomputer, scratch, .. } = self;
+        let Self { recorded, options, base, recomputer, scratch, .. } = self;
         let mut scratch = scratch.reborrow();
-        let trace = swap::Trace::new(recorded.rows, recorded.blocks, options.least_bytes, &mut scratch)?;
+        let trace = swap::Trace::new(base.handed, 2 * recorded.blocks, options.least_bytes, &mut scratch)?;
         trace.gaps().for_each(|gap| recomputer.know(gap));
         Ok(())
     }
 
     /// Swaps and places.
     fn trial(&mut self, arrangement: &Arrangement<'_>) -> Result<Trial, Error> {
-        let Self { recorded, options, recomputer, scratch, interim, made, kept, kept_offsets, best } = self;
+        let Self { recorded, options, base, recomputer, scratch, stage } = self;
         let &Arrangement { again, swaps, work, .. } = arrangement;
         let limit = options.limit;
         let mut scratch = scratch.reborrow();
-        let rows = between(recorded, recomputer, again, scratch.reborrow(), interim)?;
+        let rows = stage.between(recorded, *base, recomputer, again, scratch.reborrow())?;
+        let Stage { interim, made, kept, kept_offsets, best } = stage;
+        let rows = interim.get_mut(..rows).unwrap_or_default();
         flattened(recorded, options, swaps, rows, made, scratch, |flat, swapper, added, made, mut scratch| {
             let mut trial = Trial::Fails;
             // Who has nothing to swap has a schedule all the same.
@@ -242,7 +336,8 @@ impl<'a, 's> Pass<'a, 's> {
                         break;
                     }
                     swapper.tighten();
-                    let Some(peak) = made.place(recorded, options, swapper, flat, scratch.reborrow())? else { break };
+                    let placed = made.place(recorded, options, Some(limit), swapper, flat, scratch.reborrow())?;
+                    let Some(peak) = placed else { break };
                     if peak <= limit {
                         if overhead < bound {
                             *best = Some(made.keep(overhead, policy, kept, kept_offsets));
@@ -256,7 +351,7 @@ impl<'a, 's> Pass<'a, 's> {
                     if policy == Policy::Layer || swaps == Swaps::None {
                         break;
                     }
-                    let blocks = made.blocks.get(..made.stays).unwrap_or_default();
+                    let blocks = made.blocks.get(..made.merged).unwrap_or_default();
                     swapper.hold(blocks, made.offsets, limit, (part(attempt, ATTEMPTS), 3));
                     planned = swapper.again(policy, limit, work / AGAIN);
                 }
@@ -268,8 +363,9 @@ impl<'a, 's> Pass<'a, 's> {
     /// Holds memory back in the segments where the placement is above the limit: a part of what is too much, in thirds.
     fn hold(&mut self, part: u32) {
         let limit = self.options.limit;
-        let rows = self.made.rows.get(..self.made.len).unwrap_or_default();
-        let segments = self.recorded.rows.len();
+        let made = &self.stage.made;
+        let rows = made.rows.get(..made.len).unwrap_or_default();
+        let segments = self.base.rows.len();
         let mut scratch = self.scratch.reborrow();
         let mut excess = scratch.words(segments + 1);
         // The row with which each segment begins, with all that runs again for it.
@@ -284,7 +380,7 @@ impl<'a, 's> Pass<'a, 's> {
             previous = r.op;
         }
         let begins = begin.first(segment + 1);
-        for (block, offset) in self.made.blocks.iter().zip(&*self.made.offsets).take(self.made.stays) {
+        for (block, offset) in made.blocks.iter().zip(&*made.offsets).take(made.merged) {
             let above = offset.saturating_add(block.size).saturating_sub(limit);
             if above > 0 {
                 let first = begins.partition_point(|&row| row <= block.start).saturating_sub(1);
@@ -309,10 +405,12 @@ impl<'a, 's> Pass<'a, 's> {
                 return Ok(u64::MAX);
             }
         }
-        let Self { recorded, options, recomputer, scratch, interim, made, kept, kept_offsets, best } = self;
+        let Self { recorded, options, base, recomputer, scratch, stage } = self;
         let &Arrangement { again, swaps, .. } = arrangement;
         let mut scratch = scratch.reborrow();
-        let rows = between(recorded, recomputer, again, scratch.reborrow(), interim)?;
+        let rows = stage.between(recorded, *base, recomputer, again, scratch.reborrow())?;
+        let Stage { interim, made, kept, kept_offsets, best } = stage;
+        let rows = interim.get_mut(..rows).unwrap_or_default();
         flattened(recorded, options, swaps, rows, made, scratch, |flat, swapper, added, made, scratch| {
             let policy = if let Swaps::By(&[policy, ..]) = swaps { policy } else { Policy::Auto };
             if policy == Policy::Layer {
@@ -320,66 +418,42 @@ impl<'a, 's> Pass<'a, 's> {
             } else {
                 swapper.least_load();
             }
-            let least = made.place(recorded, options, swapper, flat, scratch)?.unwrap_or(u64::MAX);
+            // Not by the limit: what is named now has to be found again when it is asked for.
+            let least = made.place(recorded, options, None, swapper, flat, scratch)?.unwrap_or(u64::MAX);
             if least <= options.limit {
                 *best = Some(made.keep(added, policy, kept, kept_offsets));
             }
             Ok(least)
         })
     }
-
-    /// Has the best verified, and gives its rows their times; the policy that made it. To be called if there is one.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
-    pub(super) fn prove(self) -> Result<(VerifiedSchedule<'a>, Policy), Error> {
-        let Self { recorded, options, mut scratch, made, kept, kept_offsets, best, .. } = self;
-        let Best { policy, rows, stays, .. } =
-            best.ok_or(Error::OverLimit { least: u64::MAX, limit: options.limit })?;
-        let Placed { timings, blocks, names, offsets, .. } = made;
-        let rows = kept.get_mut(..rows).unwrap_or_default();
-        let timings = timings.get_mut(..rows.len()).unwrap_or_default();
-        let offsets = offsets.get_mut(..stays).unwrap_or_default();
-        for (kept, offset) in (0..).zip(&mut *offsets) {
-            *offset = kept_offsets[kept];
-        }
-        simulate::simulate(recorded, rows, &options.device, scratch.reborrow(), timings)?;
-        for (row, timing) in rows.iter_mut().zip(&*timings) {
-            let copy = matches!(row.event, Event::SwapOut | Event::SwapIn);
-            row.time_ns = libm::round(if copy { timing.reached } else { timing.end }) as u64;
-        }
-        let schedule = verify::schedule(
-            recorded,
-            rows,
-            offsets,
-            (&options.device, true),
-            &Constraints { alignment: 1, capacity: Some(options.limit) },
-            scratch,
-            Room {
-                timings,
-                blocks: blocks.get_mut(..stays).unwrap_or_default(),
-                names: names.get_mut(..stays).unwrap_or_default(),
-            },
-        )?;
-        Ok((schedule, policy))
-    }
 }
 
-/// The trace that is swapped: as recorded, or with operators that run again.
-fn between<'r>(
-    recorded: &Recorded<'_>,
-    recomputer: &Recomputer<'_>,
-    again: bool,
-    scratch: Workspace<'_>,
-    rows: &'r mut [Row],
-) -> Result<&'r mut [Row], Error> {
-    let len = if again {
-        recomputer.rows(scratch, rows)?
-    } else {
-        for (row, &r) in rows.iter_mut().zip(recorded.rows) {
-            *row = r;
+impl Stage<'_, '_> {
+    /// Writes the trace that is swapped: the one to begin with, or the same with operators that run again. How many rows
+    /// it has.
+    fn between(
+        &mut self,
+        recorded: &Recorded<'_>,
+        base: Base<'_>,
+        recomputer: &Recomputer<'_>,
+        again: bool,
+        mut scratch: Workspace<'_>,
+    ) -> Result<usize, Error> {
+        // What comes later makes rows where those before operators work in place are now.
+        let Self { interim, made: Placed { rows: aside, in_place, .. }, .. } = self;
+        *in_place = base.in_place;
+        if !again {
+            for (row, &r) in interim.iter_mut().zip(base.handed) {
+                *row = r;
+            }
+            return Ok(base.handed.len());
         }
-        recorded.rows.len()
-    };
-    Ok(rows.get_mut(..len).unwrap_or_default())
+        if !base.in_place {
+            return recomputer.rows(scratch, interim);
+        }
+        let rows = recomputer.rows(scratch.reborrow(), aside)?;
+        in_place::rewrite(recorded, aside.get(..rows).unwrap_or_default(), scratch, interim)
+    }
 }
 
 /// Makes rows flat, and what swaps them; `then` gets both, what the rows take longer than the recorded ones in ns, the
@@ -390,9 +464,9 @@ fn flattened<'a, R>(
     options: &Options,
     swaps: Swaps<'_>,
     rows: &mut [Row],
-    made: &mut Placed<'a>,
+    made: &mut Placed<'a, '_>,
     mut scratch: Workspace<'_>,
-    then: impl FnOnce(&Flat<'_>, &mut Swapper<'_>, f64, &mut Placed<'a>, Workspace<'_>) -> Result<R, Error>,
+    then: impl FnOnce(&Flat<'_>, &mut Swapper<'_>, f64, &mut Placed<'a, '_>, Workspace<'_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
     // A lifetime of its own: the swapper borrows the trace.
     let mut scratch = scratch.reborrow();
@@ -424,31 +498,39 @@ fn part(attempt: u32, attempts: u32) -> u32 {
     if 2 * attempt < attempts { 1 } else { 2 + u32::from(attempt + 3 > attempts) }
 }
 
-impl<'a> Placed<'a> {
-    /// Writes the rows of a schedule and places its stays; the footprint, or none if there is no room for them.
+impl<'a> Placed<'a, '_> {
+    /// Writes the rows of a schedule and places its stays, within a capacity if there is one; the footprint, or none if
+    /// there is no room for them.
     fn place(
         &mut self,
         recorded: &Recorded<'_>,
         options: &Options,
+        capacity: Option<u64>,
         swapper: &mut Swapper<'_>,
         flat: &Flat<'_>,
         mut scratch: Workspace<'_>,
     ) -> Result<Option<u64>, Error> {
-        let Self { rows, blocks, names, offsets, .. } = self;
+        let Self { rows, blocks, names, offsets, part_of, in_place, .. } = self;
         let written = swapper.rows(scratch.reborrow(), rows);
         let stays = written.and_then(|len| {
             let rows = rows.get_mut(..len).unwrap_or_default();
             flat.restore(rows);
-            Ok((len, liveness::lifetimes(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, names)?))
+            let stays = liveness::lifetimes(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, names)?;
+            let merged = if *in_place {
+                liveness::merge(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, part_of)?
+            } else {
+                stays
+            };
+            Ok((len, stays, merged))
         });
-        (self.len, self.stays) = match stays {
+        (self.len, self.stays, self.merged) = match stays {
             Ok(lengths) => lengths,
             Err(Error::BufferTooSmall { .. }) => return Ok(None),
             Err(e) => return Err(e),
         };
-        let blocks = blocks.get(..self.stays).unwrap_or_default();
-        let offsets = offsets.get_mut(..self.stays).unwrap_or_default();
-        let constraints = Constraints { alignment: 1, capacity: Some(options.limit) };
+        let blocks = blocks.get(..self.merged).unwrap_or_default();
+        let offsets = offsets.get_mut(..self.merged).unwrap_or_default();
+        let constraints = Constraints { alignment: 1, capacity };
         let again = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Again(_)));
         let stays = blocks.len() as u64;
         let nodes = NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000);
@@ -471,6 +553,10 @@ impl<'a> Placed<'a> {
         kept_offsets: &mut Table<'_, u64>,
     ) -> Best {
         core::mem::swap(kept, &mut self.rows);
+        if self.in_place {
+            let offsets = self.offsets.get_mut(..self.stays).unwrap_or_default();
+            liveness::spread(self.part_of.get(..self.stays).unwrap_or_default(), offsets);
+        }
         for (kept, &offset) in (0..).zip(self.offsets.iter().take(self.stays)) {
             kept_offsets[kept] = offset;
         }
