@@ -47,7 +47,7 @@ test_all() {
     log=$(mktemp)
     local status=0
     $tests -- --show-output 2>&1 | tee "$log" || status=$?
-    cargo test -p sublet-ffi --lib --features cuda --locked -- torch runtime --show-output 2>&1 | tee -a "$log" || status=$?
+    cargo test -p sublet-ffi --lib --features cuda --locked -- torch runtime relu arena --show-output 2>&1 | tee -a "$log" || status=$?
     echo
     echo "Skipped:"
     grep -hi '^skipped:' "$log" || echo "nothing"
@@ -144,7 +144,7 @@ threads() {
     rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
     rustup component add rust-src --toolchain nightly
     RUSTFLAGS=-Zsanitizer=thread cargo +nightly test --locked -Zbuild-std --target x86_64-unknown-linux-gnu \
-        --target-dir target/threads -p sublet-cuda --test data --test failures --test storage
+        --target-dir target/threads -p sublet-cuda --test data --test failures --test storage --test replan
 }
 
 # The nightly toolchain and cargo-fuzz, where they are missing.
@@ -251,7 +251,8 @@ install_library() {
     cargo build --release --locked -p sublet-ffi ${SUBLET_FEATURES:+--features "$SUBLET_FEATURES"}
     local built=${CARGO_TARGET_DIR:-target}/release to=${DESTDIR:-}$prefix
     install -d "$to/include" "$to/lib/pkgconfig" "$to/lib/cmake/sublet"
-    install -m 644 include/sublet.h include/sublet.hpp include/sublet_torch.h include/sublet_runtime.h "$to/include"
+    install -m 644 include/sublet.h include/sublet.hpp include/sublet_torch.h include/sublet_runtime.h \
+        include/sublet_relu.h "$to/include"
     install -m 644 "$built/libsublet.a" "$to/lib"
     install -m 755 "$built/libsublet.so" "$to/lib/libsublet.so.$version"
     ln -sf "libsublet.so.$version" "$to/lib/libsublet.so.$so"

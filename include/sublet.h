@@ -364,6 +364,18 @@ enum sublet_status
    * to read or to write it.
    */
   SUBLET_STATUS_STORAGE = 153,
+  /**
+   * The device is lost, or an error sticks to its context, CUresult `got`: no call will work again in this process.
+   */
+  SUBLET_STATUS_DEVICE_LOST = 154,
+  /**
+   * A call of the CUDA driver failed with the CUresult `got`; others may work.
+   */
+  SUBLET_STATUS_DRIVER = 155,
+  /**
+   * The arena cannot have `needed` bytes where it is; `got` are reserved for it.
+   */
+  SUBLET_STATUS_CANNOT_GROW = 156,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

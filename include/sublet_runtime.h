@@ -16,6 +16,12 @@
 #include "sublet.h"
 
 /**
+ * A range of a device's memory, for a plan that the caller follows himself: sublet_allocator's or sublet_replay's offsets
+ * are offsets in it. One thread uses it at a time.
+ */
+typedef struct sublet_arena sublet_arena;
+
+/**
  * A plan that runs. One thread uses it at a time.
  */
 typedef struct sublet_runtime sublet_runtime;
@@ -38,9 +44,10 @@ typedef struct sublet_runtime_params {
    */
   uint32_t gpu;
   /**
-   * 0.
+   * 0: copies begin as soon as nobody uses the bytes any more. 1: when the simulation has them begin, to compare a device
+   * with it.
    */
-  uint32_t reserved;
+  uint32_t as_simulated;
   /**
    * Every offset must be a multiple of this, in bytes; 0 is 256.
    */
@@ -54,6 +61,10 @@ typedef struct sublet_runtime_params {
    * The folder of a file that copies go to in place of pinned memory, past the page cache; NULL is none.
    */
   const char *folder;
+  /**
+   * Of the host as a device: how much memory it has, in bytes, and an arena can grow to; 0 is what the plan needs.
+   */
+  uint64_t memory;
 } sublet_runtime_params;
 
 /**
@@ -170,7 +181,8 @@ extern "C" {
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU;
  * SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: plan without
  * copies, or name a folder; SUBLET_STATUS_STORAGE: the folder's file system does not open files past the page cache, or has
- * no room; SUBLET_STATUS_UNNAMED with a CUresult in `got`: the driver failed.
+ * no room; SUBLET_STATUS_DRIVER and, where no call will work again in this process, SUBLET_STATUS_DEVICE_LOST, with a CUresult
+ * in `got`, here and in all that follows.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_create(const sublet_row *original,
@@ -185,6 +197,35 @@ sublet_status sublet_runtime_create(const sublet_row *original,
                                     const sublet_device *device,
                                     const struct sublet_runtime_params *params,
                                     struct sublet_runtime **runtime,
+                                    sublet_error *error);
+
+/**
+ * Goes over to another plan between iterations, as sublet_runtime_create takes it: because the batch is another, or the
+ * network is evaluated and not trained, or a better plan was found. What persists is kept, and the next iteration is
+ * the new plan's first. The arena grows where it is; where the device cannot do that, another is taken, and the old one given
+ * back. It never shrinks, so that plans can take turns.
+ *
+ * `was` tells for each of the `block_count` blocks, if it persists, which one it was in the plan before; UINT32_MAX is
+ * none: it holds anything until it is written. NULL: all have the numbers that they had, and those that were not
+ * there hold anything.
+ *
+ * As sublet_runtime_create, and SUBLET_STATUS_INTERRUPTED: an iteration is under way; SUBLET_STATUS_NOT_PERSISTENT: block
+ * `index` of the old plan, which `was` tells, did not persist, or with another size. After these and
+ * SUBLET_STATUS_OUT_OF_MEMORY the old plan goes on.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_runtime_replan(struct sublet_runtime *runtime,
+                                    const sublet_row *original,
+                                    size_t original_count,
+                                    const sublet_operator *operators,
+                                    size_t operator_count,
+                                    const sublet_row *rewritten,
+                                    size_t rewritten_count,
+                                    size_t block_count,
+                                    const uint64_t *offsets,
+                                    size_t stay_count,
+                                    const sublet_device *device,
+                                    const uint32_t *was,
                                     sublet_error *error);
 
 /**
@@ -272,6 +313,42 @@ SUBLET_MUST_USE
 sublet_status sublet_runtime_measured(struct sublet_runtime *runtime,
                                       struct sublet_measured *measured,
                                       sublet_error *error);
+
+/**
+ * Takes `size` bytes of a GPU, or of the host, and addresses for `room` bytes in all, to which it can grow. Of
+ * `params` only `on_host`, `gpu` and `memory` are looked at; NULL is the first GPU.
+ *
+ * SUBLET_STATUS_UNAVAILABLE, SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_DRIVER, SUBLET_STATUS_DEVICE_LOST: as
+ * sublet_runtime_create.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_arena_create(uint64_t size,
+                                  uint64_t room,
+                                  const struct sublet_runtime_params *params,
+                                  struct sublet_arena **arena,
+                                  sublet_error *error);
+
+/**
+ * Gives back its memory; no work that uses it may be under way. NULL is nothing.
+ */
+void sublet_arena_destroy(struct sublet_arena *arena);
+
+/**
+ * Gives it at least `size` bytes, where it is; what it holds stays.
+ *
+ * SUBLET_STATUS_CANNOT_GROW: that is more than its room, or the device cannot do that; SUBLET_STATUS_OUT_OF_MEMORY: the
+ * device has not `needed` bytes more. It is as it was then.
+ */
+SUBLET_MUST_USE sublet_status sublet_arena_grow(struct sublet_arena *arena, uint64_t size, sublet_error *error);
+
+/**
+ * Where it begins on the device, and how many bytes it has. Either may be NULL.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_arena_range(struct sublet_arena *arena,
+                                 uint64_t *address,
+                                 uint64_t *size,
+                                 sublet_error *error);
 
 #ifdef __cplusplus
 }  // extern "C"

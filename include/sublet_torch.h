@@ -76,7 +76,8 @@ sublet_status sublet_torch_iteration(int device, sublet_error *error);
  * What a device's memory has done so far.
  *
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such device;
- * SUBLET_STATUS_UNNAMED with the driver's error, a CUresult, in `got`: it has failed.
+ * SUBLET_STATUS_DRIVER and, where no call will work again, SUBLET_STATUS_DEVICE_LOST, with the driver's error, a CUresult,
+ * in `got`: it has failed.
  */
 SUBLET_MUST_USE
 sublet_status sublet_torch_stats(int device,

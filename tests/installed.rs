@@ -12,14 +12,25 @@ pub(crate) fn folder() -> PathBuf {
 }
 
 /// The library under a prefix of its own, installed once.
+#[allow(dead_code, reason = "each test uses one of the two")]
 pub(crate) fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
-    PREFIX.get_or_init(|| {
-        let prefix = folder().join("prefix");
-        let _ = std::fs::remove_dir_all(&prefix);
-        run(Command::new(format!("{ROOT}/ci.sh")).arg("install").arg(&prefix).env_remove("DESTDIR"));
-        prefix
-    })
+    PREFIX.get_or_init(|| install("prefix", ""))
+}
+
+/// The same, built with the feature `cuda`.
+#[allow(dead_code, reason = "each test uses one of the two")]
+pub(crate) fn prefix_with_cuda() -> &'static Path {
+    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
+    PREFIX.get_or_init(|| install("prefix_with_cuda", "cuda"))
+}
+
+fn install(name: &str, features: &str) -> PathBuf {
+    let prefix = folder().join(name);
+    let _ = std::fs::remove_dir_all(&prefix);
+    let mut command = Command::new(format!("{ROOT}/ci.sh"));
+    run(command.arg("install").arg(&prefix).env_remove("DESTDIR").env("SUBLET_FEATURES", features));
+    prefix
 }
 
 /// Runs a command, which must succeed; what it printed.

@@ -1,25 +1,31 @@
 //! What ReLU with a mask costs beside a copy, on the processor and on the GPU if there is one:
-//! `cargo run --release -p sublet-cuda --example relu_bandwidth`.
+//!
+//!     cargo run --release -p sublet-cuda --example relu_bandwidth [-- ELEMENTS]
 //!
 //! Each figure is the best of 20 runs, on the GPU timed by events; what is counted is what has to move: the elements once in,
-//! once out, and the mask. Before it is timed, the GPU's result is compared with the processor's.
+//! once out, and the mask. The GPU's results are compared with the processor's, to the bit.
 
 use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
 
-use cudarc::driver::sys::{CUevent_flags, is_culib_present};
-use cudarc::driver::{CudaContext, CudaStream, DevicePtr};
+use sublet_cuda::backend::{Backend, Traffic};
+use sublet_cuda::cuda::{CudaBackend, Stream};
 use sublet_cuda::relu::gpu::{Kernels, Operands};
-use sublet_cuda::relu::{Activation, Format, cpu, mask_words};
+use sublet_cuda::relu::{Activation, bf16, cpu, f16, mask_words};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const ELEMENTS: usize = 1 << 26;
 /// On the processor: more than its caches hold.
 const ELEMENTS_OF_PROCESSOR: usize = 1 << 24;
+const RUNS: usize = 20;
+const ACTIVATIONS: [Activation; 2] = [Activation::Relu, Activation::Leaky(0.01)];
 
 /// GB/s of so many bytes in so many seconds.
+#[expect(clippy::cast_precision_loss, reason = "a rate")]
 fn rate(bytes: usize, seconds: f64) -> f64 {
-    f64::from(u32::try_from(bytes >> 10).unwrap_or(0)) * 1.024e-6 / seconds
+    bytes as f64 / 1e9 / seconds
 }
 
 fn print(what: &str, copy: f64, forward: f64, backward: f64) {
@@ -29,107 +35,154 @@ fn print(what: &str, copy: f64, forward: f64, backward: f64) {
     );
 }
 
-/// The processor's share.
-fn processor<E: cpu::Element>(name: &str, number: impl Fn(f32) -> E) -> Result<(), Box<dyn Error>> {
-    let x: Vec<E> = numbers(ELEMENTS_OF_PROCESSOR).map(number).collect();
-    let (mut y, mut mask) = (x.clone(), vec![0; mask_words(x.len())]);
-    let best = |mut work: Box<dyn FnMut() -> Result<(), Box<dyn Error>> + '_>| {
-        let mut best = f64::INFINITY;
-        for _ in 0..20 {
-            let begin = Instant::now();
-            work()?;
-            best = best.min(begin.elapsed().as_secs_f64());
-        }
-        Ok::<f64, Box<dyn Error>>(best)
-    };
-    let elements = 2 * size_of_val(x.as_slice());
-    let all = elements + size_of_val(mask.as_slice());
-    let copied = best(Box::new(|| {
-        y.copy_from_slice(black_box(&x));
-        Ok(())
-    }))?;
-    let copy = rate(elements, copied);
-    for activation in [Activation::Relu, Activation::Leaky(0.01)] {
-        let forward = best(Box::new(|| Ok(cpu::forward(activation, &x, &mut y, &mut mask)?)))?;
-        let backward = best(Box::new(|| Ok(cpu::backward(activation, &x, &mask, &mut y)?)))?;
-        print(&format!("processor, {activation:?}, {name}"), copy, rate(all, forward), rate(all, backward));
-    }
-    Ok(())
-}
-
 /// Both signs, and no pattern.
 fn numbers(count: usize) -> impl Iterator<Item = f32> {
     let number = |i: u16| f32::from(i.wrapping_mul(0x9e37).cast_signed()) / 4096.0;
     (0..=u16::MAX).cycle().take(count).map(number)
 }
 
-/// The shortest time of a piece of work, in seconds.
-fn seconds(stream: &CudaStream, mut work: impl FnMut() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
-    let mut best = f64::INFINITY;
-    for _ in 0..20 {
-        let timed = || stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
-        let begin = timed()?;
-        work()?;
-        let end = timed()?;
-        best = best.min(f64::from(begin.elapsed_ms(&end)?) / 1e3);
-    }
-    Ok(best)
+/// The shortest time of a piece of work, in seconds, as `run` tells it.
+fn best(mut run: impl FnMut() -> Outcome<f64>) -> Outcome<f64> {
+    (0..RUNS).try_fold(f64::INFINITY, |best, _| Ok(run()?.min(best)))
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    processor("f32", |x| x)?;
-    processor("f16", half::f16::from_f32)?;
-    processor("bf16", half::bf16::from_f32)?;
-    // SAFETY: the first use of CUDA here.
-    if !unsafe { is_culib_present() } {
-        println!("skipped: the GPU; there is no CUDA driver on this machine");
-        return Ok(());
+/// The processor's share.
+fn processor<E: cpu::Element>(name: &str, count: usize, number: impl Fn(f32) -> E) -> Outcome<()> {
+    let x: Vec<E> = numbers(count).map(number).collect();
+    let (mut y, mut mask) = (x.clone(), vec![0; mask_words(x.len())]);
+    let elements = 2 * size_of_val(x.as_slice());
+    let all = elements + size_of_val(mask.as_slice());
+    let copied = best(|| {
+        let begin = Instant::now();
+        y.copy_from_slice(black_box(&x));
+        Ok(begin.elapsed().as_secs_f64())
+    })?;
+    for activation in ACTIVATIONS {
+        let forward = best(|| {
+            let begin = Instant::now();
+            cpu::forward(activation, &x, &mut y, &mut mask)?;
+            Ok(begin.elapsed().as_secs_f64())
+        })?;
+        let backward = best(|| {
+            let begin = Instant::now();
+            cpu::backward(activation, &x, &mask, &mut y)?;
+            Ok(begin.elapsed().as_secs_f64())
+        })?;
+        let name = format!("processor, {activation:?}, {name}");
+        print(&name, rate(elements, copied), rate(all, forward), rate(all, backward));
     }
-    let context = CudaContext::new(0)?;
-    let stream = context.new_stream()?;
-    let kernels = Kernels::load()?;
-    println!("{}, {ELEMENTS} elements", context.name()?);
+    Ok(())
+}
 
-    let values: Vec<f32> = numbers(ELEMENTS).collect();
-    for activation in [Activation::Relu, Activation::Leaky(0.01)] {
-        for format in [Format::F32, Format::F16, Format::Bf16] {
-            let bytes = ELEMENTS * format.bytes();
-            let host: Vec<u8> = match format {
-                Format::F32 => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
-                Format::F16 => values.iter().flat_map(|&x| half::f16::from_f32(x).to_le_bytes()).collect(),
-                Format::Bf16 => values.iter().flat_map(|&x| half::bf16::from_f32(x).to_le_bytes()).collect(),
-            };
-            let from = stream.clone_htod(&host)?;
-            let mut to = stream.alloc_zeros::<u8>(bytes)?;
-            let mask = stream.alloc_zeros::<u32>(mask_words(ELEMENTS))?;
-            let copy = seconds(&stream, || Ok(stream.memcpy_dtod(&from, &mut to)?))?;
+/// A GPU, a stream of it, and what is timed.
+struct Bench<'a> {
+    gpu: &'a CudaBackend,
+    kernels: &'a Kernels,
+    stream: Stream,
+    count: usize,
+}
 
-            let operands = Operands {
-                from: from.device_ptr(&stream).0,
-                to: to.device_ptr(&stream).0,
-                mask: mask.device_ptr(&stream).0,
-                elements: ELEMENTS as u64,
-                format,
+impl Bench<'_> {
+    /// The shortest time of what `work` gives the stream.
+    fn seconds(&self, work: impl Fn() -> Outcome<()>) -> Outcome<f64> {
+        let (begin, end) = (self.gpu.event(true)?, self.gpu.event(true)?);
+        best(|| {
+            self.gpu.record(&begin, &self.stream)?;
+            work()?;
+            self.gpu.record(&end, &self.stream)?;
+            self.gpu.synchronize(&end)?;
+            Ok(self.gpu.elapsed_ns(&begin, &end)? / 1e9)
+        })
+    }
+
+    /// Waits for the stream.
+    fn finish(&self) -> Outcome<()> {
+        let end = self.gpu.event(false)?;
+        self.gpu.record(&end, &self.stream)?;
+        Ok(self.gpu.synchronize(&end)?)
+    }
+
+    /// Elements of one format, their bits by `bytes`.
+    fn format<E: cpu::Element>(
+        &self,
+        name: &str,
+        number: impl Fn(f32) -> E,
+        bytes: impl Fn(&E) -> Vec<u8>,
+    ) -> Outcome<()> {
+        let x: Vec<E> = numbers(self.count).map(number).collect();
+        let flat = |elements: &[E]| elements.iter().flat_map(&bytes).collect::<Vec<u8>>();
+        let size = size_of_val(x.as_slice());
+        let (whole, words) = (size as u64, mask_words(self.count));
+        let arena = self.gpu.reserve(3 * whole, 3 * whole)?;
+        let pinned = self.gpu.pin(whole.max(4), Traffic::BothWays)?;
+        let from = self.gpu.address(&arena);
+        let (to, mask) = (from + whole, from + 2 * whole);
+        // SAFETY: here, and where it is read, the stream is done; the pinned memory is this function's alone.
+        let host = unsafe { self.gpu.pinned(&pinned).slice(0, whole) }.ok_or("pinned memory is short")?;
+        host.copy_from_slice(&flat(&x));
+        self.gpu.copy_in(&self.stream, (&pinned, 0), from, whole)?;
+        let copy = rate(2 * size, self.seconds(|| Ok(self.gpu.copy_within(&self.stream, from, to, whole)?))?);
+
+        let operands = Operands { from, to, mask, elements: self.count as u64, format: E::FORMAT };
+        for activation in ACTIVATIONS {
+            let launch = |is_forward: bool| {
+                let raw = self.stream.raw();
+                // SAFETY: the arena lives until the stream is done.
+                let launch = || unsafe {
+                    if is_forward {
+                        self.kernels.forward(raw, activation, operands)
+                    } else {
+                        self.kernels.backward(raw, activation, operands)
+                    }
+                };
+                Ok(self.gpu.in_context(launch)??)
             };
-            // SAFETY: the context is current, and the three allocations live until the stream is synchronised below.
-            let forward = || Ok(unsafe { kernels.forward(stream.cu_stream(), activation, operands) }?);
-            // SAFETY: as above.
-            let backward = || Ok(unsafe { kernels.backward(stream.cu_stream(), activation, operands) }?);
-            forward()?;
-            if format == Format::F32 {
-                let (mut y, mut words) = (values.clone(), vec![0; mask_words(ELEMENTS)]);
-                cpu::forward_in_place(activation, &mut y, &mut words)?;
-                let expected: Vec<u8> = y.iter().flat_map(|y| y.to_le_bytes()).collect();
-                assert!(stream.clone_dtoh(&to)? == expected, "forward differs from the processor's");
-                assert!(stream.clone_dtoh(&mask)? == words, "the mask differs from the processor's");
+            let read = |at: u64, bytes: u64| -> Outcome<Vec<u8>> {
+                self.gpu.copy_out(&self.stream, at, (&pinned, 0), bytes)?;
+                self.finish()?;
+                // SAFETY: as above.
+                Ok(unsafe { self.gpu.pinned(&pinned).slice(0, bytes) }.ok_or("pinned memory is short")?.to_vec())
+            };
+            let (mut y, mut bits) = (x.clone(), vec![0; words]);
+            cpu::forward_in_place(activation, &mut y, &mut bits)?;
+            launch(true)?;
+            let expected: Vec<u8> = bits.iter().flat_map(|word| word.to_le_bytes()).collect();
+            if read(to, whole)? != flat(&y) || read(mask, 4 * words as u64)? != expected {
+                return Err(format!("{activation:?} forward, {name}: differs from the processor's").into());
             }
-            let (forward, backward) = (seconds(&stream, forward)?, seconds(&stream, backward)?);
-            stream.synchronize()?;
-
-            let with_mask = 2 * bytes + 4 * mask_words(ELEMENTS);
-            let (forward, backward) = (rate(with_mask, forward), rate(with_mask, backward));
-            print(&format!("GPU, {activation:?}, {format:?}"), rate(2 * bytes, copy), forward, backward);
+            let mut dx = x.clone();
+            cpu::backward_in_place(activation, &mut dx, &bits)?;
+            launch(false)?;
+            if read(to, whole)? != flat(&dx) {
+                return Err(format!("{activation:?} backward, {name}: differs from the processor's").into());
+            }
+            let all = 2 * size + 4 * words;
+            let forward = rate(all, self.seconds(|| launch(true))?);
+            print(&format!("GPU, {activation:?}, {name}"), copy, forward, rate(all, self.seconds(|| launch(false))?));
         }
+        self.finish()
     }
+}
+
+fn main() -> Outcome<()> {
+    let count = std::env::args().nth(1).map_or(Ok(ELEMENTS), |text| text.parse())?;
+    let few = ELEMENTS_OF_PROCESSOR.min(count);
+    processor("f32", few, |x| x)?;
+    processor("f16", few, f16::from_f32)?;
+    processor("bf16", few, bf16::from_f32)?;
+    let gpu = match CudaBackend::new(0) {
+        Ok(gpu) => gpu,
+        Err(error) => {
+            println!("skipped: the GPU; {error}");
+            return Ok(());
+        }
+    };
+    let kernels = gpu.in_context(Kernels::load)??;
+    println!("GPU: {count} elements");
+    let bench = Bench { gpu: &gpu, kernels: &kernels, stream: gpu.stream()?, count };
+    bench.format("f32", |x| x, |x| x.to_le_bytes().to_vec())?;
+    bench.format("f16", f16::from_f32, |x| x.to_le_bytes().to_vec())?;
+    bench.format("bf16", bf16::from_f32, |x| x.to_le_bytes().to_vec())?;
+    gpu.in_context(|| drop(kernels))?;
     Ok(())
 }

@@ -24,11 +24,18 @@ pub(crate) unsafe fn function<F: Copy>(name: &'static str) -> Result<F> {
     symbol.map(|symbol| *symbol).map_err(|_| Error::MissingSymbol { name })
 }
 
-/// What a function has returned, as a result.
-pub(crate) const fn done(call: &'static str, code: c_uint) -> Result<()> {
+/// What a function of the driver returns: 0, or the number of an error.
+pub(crate) type Code = c_uint;
+
+/// What a function has returned, as a result. What sticks to the context, after which no call works, is told from what
+/// does not: the answer is the same whoever asks.
+pub(crate) const fn check(call: &'static str, code: Code) -> Result<()> {
     match code {
         0 => Ok(()),
-        code => Err(Error::Driver { call, code }),
+        // Deinitialised; uncorrectable errors of memory or links; contained errors; the context is destroyed; the faults
+        // of kernels, after which a context does nothing any more; and unknown.
+        4 | 46 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999 => Err(Error::Lost { call, code }),
+        _ => Err(Error::Driver { call, code }),
     }
 }
 

@@ -14,6 +14,14 @@
 //! without any one of them some order of the streams would compute something else: the tests show that, wait by wait.
 //! Iterations overlap: the next one's copies begin while the last one computes.
 //!
+//! # When a step is another
+//!
+//! A program runs the operators that were recorded, and no others. Where the next step is another one, because the batch
+//! changes, or the network is evaluated, or a better plan has been found, the runtime goes over to another program
+//! between two iterations ([`Runtime::replan`]): what persists is kept, the arena grows where it is, and programs can take
+//! turns. A step that turns out to be another when it is under way cannot be completed, and what it has updated not be
+//! taken back: it is ended as after an error.
+//!
 //! # Errors
 //!
 //! Everything that a device can say is an [`Error`], nothing panics. After an error of an iteration the streams are
@@ -77,9 +85,12 @@ mod error;
 pub mod host;
 pub mod integrated;
 pub mod measure;
+mod moves;
+mod pace;
 mod pinned;
 mod program;
 pub mod relu;
+mod replan;
 mod run;
 #[cfg(target_os = "linux")]
 pub mod storage;
@@ -89,5 +100,6 @@ mod waits;
 
 pub use backend::{Backend, MemoryInfo};
 pub use error::{Error, Memory, Result, StorageOperation};
+pub use pace::Pace;
 pub use program::{ALIGNMENT, Operand, Part, Program};
 pub use run::{Launch, Runtime};

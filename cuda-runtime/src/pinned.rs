@@ -1,13 +1,16 @@
 //! Where copies lie on the host: one pool, planned as the arena is.
 //!
 //! A copy has a lifetime too: from the copy out to the last copy in that reads it. What the host holds from one
-//! iteration to the next is there all the time. Two copies that are not needed at once share bytes; who writes over a copy
-//! that is still read waits, as everywhere. Copies of what only ever comes in are in a pool of their own, because such
+//! iteration to the next is there all the time. Two copies that are not needed at once share bytes, and a copy that is read
+//! is needed until compute has come to the row at which that is done in the simulation: what is written over it then does
+//! not wait, where the simulation, whose host has memory for each block, does not. Who writes over a copy that is read later
+//! than that waits, as everywhere. Copies of what only ever comes in are in a pool of their own, because such
 //! memory can be faster ([`Traffic::ToDevice`]).
 
 use std::ops::Range;
 
 use sublet_core::place::{self, Options, Solver};
+use sublet_core::simulate::Timing;
 use sublet_core::trace::{Event, Row};
 use sublet_core::{Block, Constraints, Workspace, verify};
 
@@ -49,7 +52,12 @@ pub(crate) struct HostPlan {
 impl HostPlan {
     /// Finds the copies that the rows make and read. `numbers` is how many block numbers they use, `kept` says which of
     /// them must be on the host when the iteration ends.
-    pub(crate) fn find(rows: &[Row], numbers: usize, sizes: &[u64], kept: impl Fn(u32) -> bool) -> Self {
+    pub(crate) fn find(
+        (rows, timings): (&[Row], &[Timing]),
+        numbers: usize,
+        sizes: &[u64],
+        kept: impl Fn(u32) -> bool,
+    ) -> Self {
         // One step more: between iterations, when blocks are moved by way of the host too.
         let end = u32::try_from(rows.len()).unwrap_or(u32::MAX).saturating_add(1);
         let is_copy = |r: &Row| matches!(r.event, Event::SwapOut | Event::SwapIn);
@@ -74,7 +82,9 @@ impl HostPlan {
                 }
             };
             let known = &mut plan.stays[stay];
-            known.rows.end = known.rows.end.max(row + 1);
+            let read = timings.get(row as usize).map_or(0.0, |timing| timing.end);
+            let reached = u32::try_from(timings.partition_point(|timing| timing.reached < read)).unwrap_or(u32::MAX);
+            known.rows.end = known.rows.end.max(row + 1).max(reached);
             if r.event == Event::SwapOut {
                 known.pool = 0;
             }

@@ -5,7 +5,8 @@
 //! ([`waits`](crate::waits)).
 //!
 //! Where a persistent block ends an iteration at another address than the next one begins with, it is moved between
-//! them: within the device if the bytes are free, or else by way of the host, as two blocks that change places are.
+//! them: within the device if the bytes are free, or else by way of others that are, as two blocks that change places are;
+//! by way of the host only where the arena is full of such blocks.
 
 use std::collections::HashMap;
 
@@ -14,6 +15,8 @@ use sublet_core::trace::{Event, Op, Recorded, Row};
 
 use crate::error::{Error, Result};
 use crate::measure::Simulated;
+use crate::moves::{self, Move, Pending, Spot};
+use crate::pace::{self, Pace};
 use crate::pinned::{HostPlace, HostPlan, POOLS};
 use crate::waits::{self, Footprint, LANES};
 
@@ -82,6 +85,24 @@ pub(crate) struct Home {
     pub(crate) after: Residence,
 }
 
+impl Home {
+    /// Where on the device its content has to be between iterations.
+    pub(crate) fn on_device(&self) -> Option<u64> {
+        match self.after {
+            Residence::Device(offset) => Some(self.on_device.unwrap_or(offset)),
+            Residence::Host(_) => self.on_device,
+        }
+    }
+
+    /// Where on the host it has to be.
+    pub(crate) fn on_host(&self) -> Option<HostPlace> {
+        match self.after {
+            Residence::Host(place) => Some(self.on_host.unwrap_or(place)),
+            Residence::Device(_) => self.on_host,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Residence {
     Device(u64),
@@ -98,6 +119,8 @@ pub struct Program {
     pub(crate) awaited: Vec<bool>,
     pub(crate) homes: Vec<Home>,
     pub(crate) arena: u64,
+    /// What offsets are multiples of.
+    pub(crate) alignment: u64,
     pub(crate) host: [u64; POOLS.len()],
     /// How many rows the rewritten trace has.
     pub(crate) rows: u32,
@@ -110,6 +133,19 @@ impl Program {
     /// # Errors
     /// [`Error::Misaligned`]; [`Error::Plan`] if the copies on the host cannot be placed.
     pub fn new(recorded: &Recorded<'_>, schedule: &VerifiedSchedule<'_>, alignment: u64) -> Result<Self> {
+        Self::paced(recorded, schedule, alignment, Pace::Eager)
+    }
+
+    /// The same with copies that begin as said.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn paced(
+        recorded: &Recorded<'_>,
+        schedule: &VerifiedSchedule<'_>,
+        alignment: u64,
+        paced: Pace,
+    ) -> Result<Self> {
         let blocks = schedule.plan().blocks();
         let offsets = schedule.plan().offsets();
         for (name, &offset) in schedule.names().iter().zip(offsets) {
@@ -128,10 +164,11 @@ impl Program {
         let resident: Vec<Option<u64>> = resident.iter().map(|stay| stay.map(|stay| offsets[stay])).collect();
         let rows = schedule.rows();
         let kept = |b: u32| persistent.get(b as usize) == Some(&true) && ends[b as usize].on_host_last;
-        let mut host = HostPlan::find(rows, sizes.len(), &sizes, kept);
+        let mut host = HostPlan::find((rows, schedule.timings()), sizes.len(), &sizes, kept);
         let homes = homes(&persistent, &sizes, &ends, &resident, &host);
         let end = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        let moves = moves(&homes, &mut host, end);
+        let arena = schedule.plan().peak();
+        let moves = moves(&homes, &mut host, end, (arena, alignment));
         host.place(PAGE)?;
         let place = |stay: usize| host.places[stay];
         for step in &mut steps {
@@ -164,8 +201,12 @@ impl Program {
                 },
             })
             .collect();
-        let arena = schedule.plan().peak();
-        let footprints: Vec<Footprint> = steps.iter().map(|step| footprint(step, arena, host.bytes)).collect();
+        let mut footprints: Vec<Footprint> = steps.iter().map(|step| footprint(step, arena, host.bytes)).collect();
+        if paced == Pace::Simulated {
+            for (footprint, after) in footprints.iter_mut().zip(pace::simulated(rows, &steps, sizes.len())) {
+                footprint.after = after;
+            }
+        }
         let waits = waits::plan(&footprints);
         let mut awaited = vec![false; steps.len()];
         for &step in waits.iter().flatten().flatten() {
@@ -173,7 +214,7 @@ impl Program {
         }
         let kinds = steps.iter().map(|step| (step.row, matches!(step.work, Work::Launch { .. })));
         let simulated = Simulated::new(schedule.run(), rows, schedule.timings(), kinds);
-        Ok(Self { steps, waits, awaited, homes, arena, host: host.bytes, rows: end, simulated })
+        Ok(Self { steps, waits, awaited, homes, arena, alignment, host: host.bytes, rows: end, simulated })
     }
 
     /// The bytes of the arena.
@@ -192,6 +233,21 @@ impl Program {
     #[must_use]
     pub fn wait_count(&self, iteration: u64) -> usize {
         self.waits_of(iteration).iter().map(Vec::len).sum()
+    }
+
+    /// Bytes that are moved between iterations, because blocks end elsewhere than they begin: within the device, and by way
+    /// of the host.
+    #[must_use]
+    pub fn moved_bytes(&self) -> [u64; 2] {
+        let mut moved = [0, 0];
+        for step in self.steps.iter().filter(|step| step.row == self.rows) {
+            match step.work {
+                Work::Launch { .. } => {}
+                Work::Move { bytes, .. } => moved[0] += bytes,
+                Work::Out { bytes, .. } | Work::In { bytes, .. } => moved[1] += bytes,
+            }
+        }
+        moved
     }
 
     /// The blocks whose content outlives an iteration: those that are persistent, and that it uses.
@@ -235,7 +291,7 @@ fn footprint(step: &Step, arena: u64, host: [u64; POOLS.len()]) -> Footprint {
         Work::Move { from, to, bytes } => vec![(on_device(*from, *bytes), false), (on_device(*to, *bytes), true)],
     };
     debug_assert!(step.lane < LANES);
-    Footprint { lane: step.lane, ranges }
+    Footprint { lane: step.lane, ranges, after: Vec::new() }
 }
 
 /// What the iteration does first and last with the content of a block.
@@ -423,13 +479,6 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// Where a block is; a copy on the host has no place as long as the pools are not planned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Spot {
-    Device(u64),
-    Host(usize),
-}
-
 /// A [`Home`] before the pools are planned.
 #[derive(Clone, Copy, Debug)]
 struct Located {
@@ -460,40 +509,13 @@ fn homes(persistent: &[bool], sizes: &[u64], ends: &[Ends], resident: &[Option<u
     homes
 }
 
-struct Move {
-    from: Spot,
-    to: Spot,
-    bytes: u64,
-}
-
-/// How blocks come from where they end an iteration to where they begin it. Of those whose way is free the first goes;
-/// where none is, the first makes way by going to the host.
-fn moves(homes: &[Located], host: &mut HostPlan, end: u32) -> Vec<Move> {
-    struct Pending {
-        from: Spot,
-        to: u64,
-        bytes: u64,
-    }
+/// How blocks come from where they end an iteration to where they begin it.
+fn moves(homes: &[Located], host: &mut HostPlan, end: u32, arena: (u64, u64)) -> Vec<Move> {
     let displaced = |home: &Located| match (home.on_device, home.after) {
         (Some(to), from) if from != Spot::Device(to) => Some(Pending { from, to, bytes: home.bytes }),
         _ => None,
     };
-    let mut pending: Vec<Pending> = homes.iter().filter_map(displaced).collect();
-    let mut moves = Vec::new();
-    while !pending.is_empty() {
-        let in_the_way = |p: &Pending| {
-            pending.iter().any(
-                |other| matches!(other.from, Spot::Device(from) if from < p.to + p.bytes && p.to < from + other.bytes),
-            )
-        };
-        if let Some(free) = pending.iter().position(|p| !in_the_way(p)) {
-            let Pending { from, to, bytes } = pending.remove(free);
-            moves.push(Move { from, to: Spot::Device(to), bytes });
-        } else if let Some(first) = pending.iter_mut().find(|p| matches!(p.from, Spot::Device(_))) {
-            let aside = Spot::Host(host.add(end..end + 1, first.bytes));
-            moves.push(Move { from: first.from, to: aside, bytes: first.bytes });
-            first.from = aside;
-        }
-    }
-    moves
+    let targets = homes.iter().filter_map(|home| Some(home.on_device?..home.on_device? + home.bytes));
+    let pending = homes.iter().filter_map(displaced).collect();
+    moves::untangle(pending, &targets.collect::<Vec<_>>(), arena, |bytes| host.add(end..end + 1, bytes))
 }

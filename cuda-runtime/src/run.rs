@@ -60,28 +60,28 @@ impl<B: Backend> Launch<'_, B> {
 
 /// A program, the memory it runs in, and its streams.
 pub struct Runtime<B: Backend> {
-    program: Program,
+    pub(crate) program: Program,
     /// One for each step that is waited for.
-    events: Vec<Option<B::Event>>,
+    pub(crate) events: Vec<Option<B::Event>>,
     /// Of each stream, to wait for all that it was given.
     ends: [B::Event; LANES],
-    streams: [B::Stream; LANES],
-    tier: Tier<B>,
+    pub(crate) streams: [B::Stream; LANES],
+    pub(crate) tier: Tier<B>,
     /// The iteration to be timed next, or timed last.
-    timers: Option<Timers<B::Event>>,
+    pub(crate) timers: Option<Timers<B::Event>>,
     /// For what the caller writes and reads between iterations.
     staging: B::Pinned,
-    arena: B::Arena,
-    backend: B,
+    pub(crate) arena: B::Arena,
+    pub(crate) backend: B,
     /// Iterations that are complete since the start.
-    iteration: u64,
+    pub(crate) iteration: u64,
     /// The next step of the one under way.
-    position: usize,
-    state: State,
+    pub(crate) position: usize,
+    pub(crate) state: State,
 }
 
 /// Timed events of one iteration.
-struct Timers<E> {
+pub(crate) struct Timers<E> {
     /// The begin on the compute stream, and the end of each stream.
     begin: E,
     ends: [E; LANES],
@@ -100,7 +100,7 @@ enum Mark {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(crate) enum State {
     /// Between iterations.
     Idle,
     /// The step before the position has been handed to the caller if `launched`.
@@ -128,9 +128,7 @@ impl<B: Backend> Runtime<B> {
     /// # Errors
     /// As [`new`](Self::new).
     pub fn on_stream(backend: B, program: Program, compute: B::Stream) -> Result<Self> {
-        if backend.attributes().integrated && program.host_bytes() > 0 {
-            return Err(Error::HostIsDevice { bytes: program.host_bytes() });
-        }
+        refuse_host(&backend, &program)?;
         let tier = Tier::pinned(&backend, program.host)?;
         Self::with(backend, program, compute, tier)
     }
@@ -148,10 +146,11 @@ impl<B: Backend> Runtime<B> {
     fn with(backend: B, program: Program, compute: B::Stream, tier: Tier<B>) -> Result<Self> {
         let streams = [compute, backend.stream()?, backend.stream()?];
         let ends = [backend.event(false)?, backend.event(false)?, backend.event(false)?];
-        let awaited = program.awaited.iter();
-        let events = awaited.map(|&yes| yes.then(|| backend.event(false)).transpose()).collect::<Result<_>>()?;
+        let events = Self::events(&backend, &program)?;
         let staging = backend.pin(STAGING.min(program.arena.max(1)), POOLS[0])?;
-        let arena = backend.reserve(program.arena, program.arena)?;
+        // Addresses cost nothing: a larger program can have all of the device.
+        let room = backend.memory()?.total.max(program.arena);
+        let arena = backend.reserve(program.arena, room)?;
         Ok(Self {
             program,
             events,
@@ -166,6 +165,15 @@ impl<B: Backend> Runtime<B> {
             position: 0,
             state: State::Idle,
         })
+    }
+
+    pub(crate) fn events(backend: &B, program: &Program) -> Result<Vec<Option<B::Event>>> {
+        program.awaited.iter().map(|&yes| yes.then(|| backend.event(false)).transpose()).collect()
+    }
+
+    /// Whether this device can run a program.
+    pub(crate) fn fits(&self, program: &Program) -> Result<()> {
+        if self.tier.is_pinned() { refuse_host(&self.backend, program) } else { Ok(()) }
     }
 
     /// The program.
@@ -377,7 +385,7 @@ impl<B: Backend> Runtime<B> {
         self.tier.check()
     }
 
-    fn drain(&self) -> Result<()> {
+    pub(crate) fn drain(&self) -> Result<()> {
         for (event, stream) in self.ends.iter().zip(&self.streams) {
             self.backend.record(event, stream)?;
         }
@@ -406,21 +414,16 @@ impl<B: Backend> Runtime<B> {
     pub fn write(&mut self, block: u32, content: &[u8]) -> Result<()> {
         let home = self.home(block, content.len())?;
         self.finish()?;
-        if let Some(offset) = home.on_device {
+        self.put(&home, content)
+    }
+
+    /// Puts a block's content wherever it has to be, when nothing is under way.
+    pub(crate) fn put(&self, home: &Home, content: &[u8]) -> Result<()> {
+        if let Some(offset) = home.on_device() {
             self.write_device(offset, content)?;
         }
-        if let Some(place) = home.on_host {
-            // SAFETY: all streams are done.
-            unsafe { self.tier.store(&self.backend, place, content) }?;
-        }
-        match home.after {
-            Residence::Device(offset) if home.on_device.is_none() => self.write_device(offset, content),
-            Residence::Host(place) if home.on_host.is_none() => {
-                // SAFETY: all streams are done.
-                unsafe { self.tier.store(&self.backend, place, content) }
-            }
-            _ => Ok(()),
-        }
+        // SAFETY: all streams are done.
+        home.on_host().map_or(Ok(()), |place| unsafe { self.tier.store(&self.backend, place, content) })
     }
 
     /// Reads the content of a persistent block, between iterations. Waits for what is still under way.
@@ -430,7 +433,12 @@ impl<B: Backend> Runtime<B> {
     pub fn read(&mut self, block: u32, content: &mut [u8]) -> Result<()> {
         let home = self.home(block, content.len())?;
         self.finish()?;
-        match home.after {
+        self.get(home.after, content)
+    }
+
+    /// Gets what is there, when nothing is under way.
+    pub(crate) fn get(&self, residence: Residence, content: &mut [u8]) -> Result<()> {
+        match residence {
             // SAFETY: all streams are done.
             Residence::Host(place) => unsafe { self.tier.load(&self.backend, place, content) },
             Residence::Device(offset) => {
@@ -450,7 +458,7 @@ impl<B: Backend> Runtime<B> {
         }
     }
 
-    fn write_device(&self, offset: u64, content: &[u8]) -> Result<()> {
+    pub(crate) fn write_device(&self, offset: u64, content: &[u8]) -> Result<()> {
         let base = self.backend.address(&self.arena) + offset;
         let staged = self.staging();
         for (i, part) in content.chunks(staged.len().max(1)).enumerate() {
@@ -477,6 +485,12 @@ impl<B: Backend> Runtime<B> {
         let home = self.program.homes.iter().find(fits).copied();
         home.ok_or(Error::NotPersistent { block, bytes: bytes as u64 })
     }
+}
+
+/// A device that shares the host's memory takes no program that copies to it.
+fn refuse_host<B: Backend>(backend: &B, program: &Program) -> Result<()> {
+    let bytes = program.host_bytes();
+    if backend.attributes().integrated && bytes > 0 { Err(Error::HostIsDevice { bytes }) } else { Ok(()) }
 }
 
 impl<B: Backend> Drop for Runtime<B> {

@@ -93,6 +93,11 @@ impl<B: Backend> Spill<B> {
         Ok(Self { file: storage.file, buffers, part, fault: Arc::default() })
     }
 
+    /// Its file.
+    pub(crate) fn storage(&self) -> Storage {
+        Storage { file: self.file.clone() }
+    }
+
     /// What has gone wrong so far.
     pub(crate) fn check(&self) -> Result<()> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)

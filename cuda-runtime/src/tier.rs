@@ -32,6 +32,19 @@ impl<B: Backend> Tier<B> {
         Ok(Self::Storage { spill, begins: [0, bytes[0]] })
     }
 
+    /// The same tier for pools of so many bytes: other pinned memory, or the same file, made long enough.
+    pub(crate) fn renewed(&self, backend: &B, bytes: [u64; POOLS.len()]) -> Result<Self> {
+        match self {
+            Self::Pinned(_) => Self::pinned(backend, bytes),
+            #[cfg(target_os = "linux")]
+            Self::Storage { spill, .. } => Self::storage(backend, spill.storage(), bytes),
+        }
+    }
+
+    pub(crate) const fn is_pinned(&self) -> bool {
+        matches!(self, Self::Pinned(_))
+    }
+
     pub(crate) fn copy_out(
         &self,
         backend: &B,

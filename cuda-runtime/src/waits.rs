@@ -31,6 +31,8 @@ pub(crate) struct Footprint {
     pub(crate) lane: usize,
     /// Bytes, and whether they are written.
     pub(crate) ranges: Vec<(Range<u64>, bool)>,
+    /// Steps before it, of the same iteration, that it follows whatever bytes they use.
+    pub(crate) after: Vec<u32>,
 }
 
 /// How much of each stream is done: steps, over all iterations.
@@ -68,6 +70,10 @@ pub(crate) fn plan(steps: &[Footprint]) -> Vec<Vec<Vec<u32>>> {
             let mut needed = Clock::default();
             for (range, write) in &footprint.ranges {
                 use_bytes(&mut memory, range, *write, (own, number), &mut needed);
+            }
+            for &after in &footprint.after {
+                let lane = steps[after as usize].lane;
+                needed[lane] = needed[lane].max(iteration * lanes[lane].len() as u64 + place[after as usize] + 1);
             }
             let of = |lane: usize, number: u64| {
                 let index = (number - 1) % lanes[lane].len() as u64;
@@ -174,7 +180,7 @@ mod tests {
     use super::*;
 
     fn step(lane: usize, ranges: &[(Range<u64>, bool)]) -> Footprint {
-        Footprint { lane, ranges: ranges.to_vec() }
+        Footprint { lane, ranges: ranges.to_vec(), after: Vec::new() }
     }
 
     #[test]
@@ -208,6 +214,15 @@ mod tests {
             step(2, &[(4..8, true)]),
         ];
         assert_eq!(plan(&steps)[0], [vec![], vec![0], vec![], vec![2, 1]]);
+    }
+
+    #[test]
+    fn what_is_said_is_followed_too() {
+        let mut steps = [step(0, &[(0..8, true)]), step(1, &[(8..16, true)]), step(2, &[])];
+        steps[2].after = vec![0, 1];
+        assert_eq!(plan(&steps)[0], [vec![], vec![], vec![0, 1]]);
+        steps[1].after = vec![0];
+        assert_eq!(plan(&steps)[0], [vec![], vec![0], vec![1]]);
     }
 
     #[test]

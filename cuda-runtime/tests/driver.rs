@@ -9,7 +9,8 @@ use std::process::Command;
 
 use support::by_host;
 use support::fit::Trace;
-use support::networks::chain;
+use support::networks::{chain, chain_of};
+use support::pattern::Reference;
 
 use sublet_core::simulate::Device;
 use sublet_cuda::backend::{Backend, Traffic};
@@ -93,6 +94,32 @@ fn a_program_runs_on_a_driver() {
         let left = again("a_program_runs_on_a_driver", &folder, &[]);
         assert_eq!((left.in_use, left.bytes), (0, 0), "{definitions:?}");
         assert!(left.calls > 100);
+    }
+}
+
+#[test]
+fn a_larger_program_takes_over() {
+    if is_child() {
+        let grows = std::env::var_os("SUBLET_TEST_GROWS").is_some();
+        let (small, large) = (chain(6, 1 << 16), chain_of(6, 1 << 16, 1 << 20));
+        let mut runtime = Runtime::new(CudaBackend::new(0).unwrap(), program(&small)).unwrap();
+        let (address, bytes) = runtime.arena();
+        let mut reference = Reference::new(&small);
+        reference.write(&mut runtime).unwrap();
+        assert_eq!(by_host::go_on(&mut runtime, &mut reference, 0..2), Ok(vec![]));
+        runtime.replan(program(&large), Some).unwrap();
+        assert!(runtime.arena().1 > bytes);
+        assert_eq!(runtime.arena().0 == address, grows);
+        let weights = (0..6).map(|block| (block, block)).collect();
+        let mut reference = reference.turned_into(&large, &weights);
+        assert_eq!(by_host::go_on(&mut runtime, &mut reference, 2..5), Ok(vec![]));
+        return;
+    }
+    for (definitions, grows) in [(&[][..], true), (&["-DWITHOUT_VIRTUAL_MEMORY"], false)] {
+        let Some(folder) = driver(definitions) else { return };
+        let settings = [("SUBLET_TEST_GROWS", String::new())];
+        let left = again("a_larger_program_takes_over", &folder, if grows { &settings } else { &[] });
+        assert_eq!((left.in_use, left.bytes), (0, 0), "{definitions:?}");
     }
 }
 
@@ -212,4 +239,38 @@ fn without_a_driver_there_is_an_error_and_with_a_gpu_a_program_runs() {
         Err(error) => println!("Skipped: a program on a GPU ({error})"),
         Ok(_) => train().unwrap(),
     }
+}
+
+/// The examples that measure a GPU, on the driver for tests: their times mean nothing there, but their bits do.
+#[test]
+fn the_examples_compute_what_they_should() {
+    let example = |name: &str| std::env::current_exe().unwrap().with_file_name("../examples").join(name);
+    let built = |name: &str, folder: &Path| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/driver").join(name);
+        let (compiler, standard) = if name.ends_with("cpp") { ("c++", "-std=c++17") } else { ("cc", "-std=c11") };
+        let object = folder.join(name).with_extension("o");
+        let mut command = Command::new(compiler);
+        command.args([standard, "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-fPIC", "-c", "-o"]);
+        command.arg(&object).arg(source).status().is_ok_and(|status| status.success()).then_some(object)
+    };
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("driver-with-kernels");
+    std::fs::create_dir_all(&folder).unwrap();
+    if driver(&[]).is_none() || Command::new("c++").arg("--version").output().is_err() || !example("migration").exists()
+    {
+        println!("Skipped: the examples on a driver for tests (there is no c++, or it is not built)");
+        return;
+    }
+    let objects = ["libcuda.c", "kernels.cpp"].map(|name| built(name, &folder).unwrap());
+    let mut link = Command::new("c++");
+    assert!(link.args(["-shared", "-o"]).arg(folder.join("libcuda.so")).args(objects).status().unwrap().success());
+    let runs = |name: &str, arguments: &[&str]| {
+        let output = Command::new(example(name)).args(arguments).env("LD_LIBRARY_PATH", &folder).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        said
+    };
+    let said = runs("migration", &["12", "8"]);
+    assert_eq!(said.matches("bits equal").count(), 6, "{said}");
+    let said = runs("relu_bandwidth", &["8192"]);
+    assert_eq!(said.matches("GPU, ").count(), 6, "{said}");
 }

@@ -9,11 +9,9 @@ use support::fit::Trace;
 use support::{by_host, pattern};
 
 use sublet_core::place::{self, Solver};
-use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::{self, Stay};
 use sublet_core::trace::{Event, Op, Row};
-use sublet_core::verify::schedule::{self, Room};
-use sublet_core::{Block, Constraints, Error, Workspace};
+use sublet_core::{Block, Error, Workspace};
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
 use sublet_cuda::{Program, Runtime};
 use sublet_tests::instance;
@@ -61,23 +59,8 @@ fn offsets(rows: &[Row], numbers: usize) -> Vec<u64> {
 
 /// A program, if the verifier accepts what was made.
 fn program(trace: &Trace, rewritten: &[Row]) -> Result<Program, Error> {
-    let recorded = trace.recorded();
     let offsets = offsets(rewritten, 2 * trace.blocks);
-    let stays = liveness::stays(rewritten);
-    let len = schedule::workspace(recorded.rows.len(), recorded.blocks, stays);
-    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-    let (mut blocks, mut names) = (vec![Block::default(); stays], vec![Stay::default(); stays]);
-    let mut timings = vec![Timing::default(); rewritten.len()];
-    let verified = schedule::schedule(
-        &recorded,
-        rewritten,
-        &offsets,
-        (&Device::symmetric(12e9), true),
-        &Constraints::NONE,
-        Workspace::new(&mut words, &mut indices),
-        Room { timings: &mut timings, blocks: &mut blocks, names: &mut names },
-    )?;
-    Ok(Program::new(&recorded, &verified, 1).unwrap())
+    trace.verified(rewritten, &offsets, |schedule| Program::new(&trace.recorded(), schedule, 1).unwrap())
 }
 
 fn draw(rng: &mut Xoshiro256PlusPlus) -> (Trace, Vec<Row>) {

@@ -238,6 +238,15 @@ impl Display for sublet_error {
             _ if is(S::OperatorUnknownValue) => {
                 write!(f, "operator {index}: {got} is no kind of operator, or no flags, that this version knows")
             }
+            _ if is(S::DeviceLost) => write!(f, "the device is lost, by CUDA error {got}: no call will work again"),
+            _ if is(S::Driver) => write!(f, "a call of the CUDA driver failed with error {got}"),
+            _ if is(S::CannotGrow) => write!(f, "the arena cannot have {needed} bytes where it is, {got} are reserved"),
+            _ if is(S::NotPersistent) => {
+                write!(f, "block {index} has no content of {got} bytes that outlives an iteration")
+            }
+            _ if is(S::HostIsDevice) => {
+                write!(f, "copies of {needed} bytes to the host free nothing: it is the device")
+            }
             _ if is(S::RowUnknownValue) => write!(f, "row {index}: {got} is no event, or no kind of operator"),
             _ => f.write_str(status::words(status).to_str().unwrap_or_default()),
         }

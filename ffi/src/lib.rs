@@ -65,6 +65,10 @@ pub mod replay;
 pub mod pool;
 
 #[cfg(all(feature = "cuda", target_os = "linux"))]
+pub mod arena;
+#[cfg(feature = "cuda")]
+pub mod relu;
+#[cfg(all(feature = "cuda", target_os = "linux"))]
 pub mod runtime;
 #[cfg(feature = "cuda")]
 pub mod torch;

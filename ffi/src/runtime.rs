@@ -15,7 +15,7 @@ use sublet_cuda::backend::Backend;
 use sublet_cuda::cuda::CudaBackend;
 use sublet_cuda::host::{HostBackend, Mode, Options};
 use sublet_cuda::storage::{Caching, Storage};
-use sublet_cuda::{ALIGNMENT, Operand, Part, Program, Runtime};
+use sublet_cuda::{ALIGNMENT, Operand, Pace, Part, Program, Runtime};
 
 use crate::arguments::{Arguments, Out, Params, plain};
 use crate::block;
@@ -30,8 +30,16 @@ use crate::workspace;
 /// A plan that runs. One thread uses it at a time.
 pub struct sublet_runtime {
     on: On,
+    how: How,
     /// Those of the launch that the caller has been told last.
     operands: Vec<sublet_operand>,
+}
+
+/// How programs are made for it.
+#[derive(Clone, Copy)]
+struct How {
+    alignment: u64,
+    pace: Pace,
 }
 
 enum On {
@@ -60,8 +68,9 @@ pub struct sublet_runtime_params {
     pub on_host: u32,
     /// Which GPU.
     pub gpu: u32,
-    /// 0.
-    pub reserved: u32,
+    /// 0: copies begin as soon as nobody uses the bytes any more. 1: when the simulation has them begin, to compare a device
+    /// with it.
+    pub as_simulated: u32,
     /// Every offset must be a multiple of this, in bytes; 0 is 256.
     pub alignment: u64,
     /// The stream to compute on, a CUstream or cudaStream_t of the GPU's primary context, which lives as long as the
@@ -69,6 +78,8 @@ pub struct sublet_runtime_params {
     pub stream: *mut c_void,
     /// The folder of a file that copies go to in place of pinned memory, past the page cache; NULL is none.
     pub folder: *const c_char,
+    /// Of the host as a device: how much memory it has, in bytes, and an arena can grow to; 0 is what the plan needs.
+    pub memory: u64,
 }
 
 /// A block that a launch uses.
@@ -139,7 +150,8 @@ unsafe impl Params for sublet_runtime_params {}
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU;
 /// SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: plan without
 /// copies, or name a folder; SUBLET_STATUS_STORAGE: the folder's file system does not open files past the page cache, or has
-/// no room; SUBLET_STATUS_UNNAMED with a CUresult in `got`: the driver failed.
+/// no room; SUBLET_STATUS_DRIVER and, where no call will work again in this process, SUBLET_STATUS_DEVICE_LOST, with a CUresult
+/// in `got`, here and in all that follows.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_create(
@@ -169,11 +181,16 @@ pub unsafe extern "C" fn sublet_runtime_create(
             let (device, params) = (arguments.params(device)?.device(9)?, arguments.params(params)?);
             (original, operators, rewritten, offsets, device, params, arguments.result(runtime)?)
         };
-        if params.on_host > 1 {
-            return Err(Failure::new(S::UnknownValue, 10, 0, params.on_host.into()));
+        for flag in [params.on_host, params.as_simulated] {
+            if flag > 1 {
+                return Err(Failure::new(S::UnknownValue, 10, 0, flag.into()));
+            }
         }
-        let recorded = (original, operators, block_count);
-        let program = program(recorded, rewritten, offsets, &device, params.alignment)?;
+        let how = How {
+            alignment: if params.alignment == 0 { ALIGNMENT } else { params.alignment },
+            pace: if params.as_simulated == 1 { Pace::Simulated } else { Pace::Eager },
+        };
+        let program = program((original, operators, block_count), rewritten, offsets, &device, how)?;
         let folder = if params.folder.is_null() {
             None
         } else {
@@ -183,7 +200,8 @@ pub unsafe extern "C" fn sublet_runtime_create(
         };
         let on = if params.on_host == 1 {
             let mode = Mode::Threads { paced: false, delays: None };
-            let host = HostBackend::new(Options { device, ..Options::new(mode, program.arena_bytes()) });
+            let memory = if params.memory == 0 { program.arena_bytes() } else { params.memory };
+            let host = HostBackend::new(Options { device, ..Options::new(mode, memory) });
             let stream = host.stream()?;
             On::Host(made(host, program, stream, folder)?)
         } else {
@@ -196,7 +214,7 @@ pub unsafe extern "C" fn sublet_runtime_create(
             };
             On::Gpu(made(gpu, program, stream, folder)?)
         };
-        to.set(Box::into_raw(Box::new(sublet_runtime { on, operands: Vec::new() })));
+        to.set(Box::into_raw(Box::new(sublet_runtime { on, how, operands: Vec::new() })));
         Ok(())
     })
 }
@@ -206,7 +224,7 @@ fn program(
     rewritten: &[sublet_row],
     offsets: &[u64],
     device: &Device,
-    alignment: u64,
+    how: How,
 ) -> Result<Program, Failure> {
     let stays = offsets.len();
     let needed = crate::schedule::needed(original.len(), operators.len(), rewritten.len(), blocks, stays);
@@ -219,7 +237,6 @@ fn program(
         return Err(Failure::new(S::BufferTooSmall, 7, there as u64, stays as u64));
     }
     let recorded = Recorded { rows: original, operators, blocks };
-    let alignment = if alignment == 0 { ALIGNMENT } else { alignment };
     let own = Room {
         timings: room.fill(rewritten.len(), Timing::default()),
         blocks: room.fill(stays, Block::default()),
@@ -230,11 +247,11 @@ fn program(
         rewritten,
         offsets,
         (device, true),
-        &block::constraints(alignment, 0),
+        &block::constraints(how.alignment, 0),
         room.workspace(schedule::workspace(original.len(), blocks, stays)),
         own,
     )?;
-    Ok(Program::new(&recorded, &verified, alignment)?)
+    Ok(Program::paced(&recorded, &verified, how.alignment, how.pace)?)
 }
 
 fn made<B: Backend>(
@@ -249,6 +266,60 @@ fn made<B: Backend>(
             let storage = Storage::in_folder(Path::new(folder), Caching::Past)?;
             Runtime::with_storage(backend, program, stream, storage)?
         }
+    })
+}
+
+/// Goes over to another plan between iterations, as sublet_runtime_create takes it: because the batch is another, or the
+/// network is evaluated and not trained, or a better plan was found. What persists is kept, and the next iteration is
+/// the new plan's first. The arena grows where it is; where the device cannot do that, another is taken, and the old one given
+/// back. It never shrinks, so that plans can take turns.
+///
+/// `was` tells for each of the `block_count` blocks, if it persists, which one it was in the plan before; UINT32_MAX is
+/// none: it holds anything until it is written. NULL: all have the numbers that they had, and those that were not
+/// there hold anything.
+///
+/// As sublet_runtime_create, and SUBLET_STATUS_INTERRUPTED: an iteration is under way; SUBLET_STATUS_NOT_PERSISTENT: block
+/// `index` of the old plan, which `was` tells, did not persist, or with another size. After these and
+/// SUBLET_STATUS_OUT_OF_MEMORY the old plan goes on.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_runtime_replan(
+    runtime: *mut sublet_runtime,
+    original: *const sublet_row,
+    original_count: usize,
+    operators: *const sublet_operator,
+    operator_count: usize,
+    rewritten: *const sublet_row,
+    rewritten_count: usize,
+    block_count: usize,
+    offsets: *const u64,
+    stay_count: usize,
+    device: *const sublet_device,
+    was: *const u32,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        // SAFETY: the header asks for a runtime, and for pointers that hold what their lengths say.
+        let (runtime, original, operators, rewritten, offsets, device, was) = unsafe {
+            let (runtime, mut arguments) = open(runtime)?;
+            let original = arguments.input(original, original_count)?;
+            let operators = arguments.input(operators, operator_count)?;
+            let rewritten = arguments.input(rewritten, rewritten_count)?;
+            arguments.count(block_count)?;
+            let offsets = arguments.input(offsets, stay_count)?;
+            let device = arguments.params(device)?.device(10)?;
+            let was = arguments.input_of(was, if was.is_null() { 0 } else { block_count })?;
+            (runtime, original, operators, rewritten, offsets, device, was)
+        };
+        let program = program((original, operators, block_count), rewritten, offsets, &device, runtime.how)?;
+        let sublet_runtime { on, operands, .. } = runtime;
+        operands.clear();
+        Ok(on!(on, runtime => {
+            let there: Vec<u32> = runtime.program().persistent_blocks().collect();
+            let told = |block: u32| was.get(block as usize).copied().filter(|&was| was != u32::MAX);
+            let same = |block: u32| there.contains(&block).then_some(block);
+            runtime.replan(program, |block| if was.is_empty() { same(block) } else { told(block) })
+        })?)
     })
 }
 
@@ -287,7 +358,7 @@ pub unsafe extern "C" fn sublet_runtime_next(
 ) -> sublet_status {
     boundary(error, || {
         // SAFETY: the header asks for a runtime, and for a launch that can be written.
-        let (sublet_runtime { on, operands }, to) = unsafe {
+        let (sublet_runtime { on, operands, .. }, to) = unsafe {
             let (runtime, mut arguments) = open(runtime)?;
             (runtime, arguments.result(launch)?)
         };
@@ -519,189 +590,4 @@ pub unsafe extern "C" fn sublet_runtime_measured(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::trace::sublet_event as E;
-    use std::ffi::CString;
-
-    const NONE: sublet_error = sublet_error { status: 0, index: 0, needed: 0, got: 0 };
-    const BYTES: usize = 512;
-
-    const fn row(event: E, block: u32, op: Option<u32>) -> sublet_row {
-        let kind = if op.is_some() { sublet_op_kind::First } else { sublet_op_kind::None };
-        let bytes = if matches!(event, E::Malloc) { BYTES as u64 } else { 0 };
-        let op = if let Some(op) = op { op } else { 0 };
-        sublet_row { time_ns: 0, bytes, block, event: event as u32, op, op_kind: kind as u32 }
-    }
-
-    /// A weight that is doubled, then away while another is doubled in its place.
-    const ORIGINAL: [sublet_row; 6] = [
-        row(E::Malloc, 0, None),
-        row(E::Malloc, 1, None),
-        row(E::Read, 0, Some(0)),
-        row(E::Write, 0, Some(0)),
-        row(E::Read, 1, Some(1)),
-        row(E::Write, 1, Some(1)),
-    ];
-    const REWRITTEN: [sublet_row; 12] = [
-        ORIGINAL[0],
-        ORIGINAL[2],
-        ORIGINAL[3],
-        row(E::SwapOut, 0, None),
-        row(E::Free, 0, None),
-        ORIGINAL[1],
-        row(E::SwapIn, 1, None),
-        ORIGINAL[4],
-        ORIGINAL[5],
-        row(E::SwapOut, 1, None),
-        row(E::Free, 1, None),
-        row(E::Malloc, 0, None),
-    ];
-
-    unsafe extern "C" fn doubled(data: *mut c_void) {
-        // SAFETY: the test gives the address of an operand, whose memory lives as long as the runtime.
-        for byte in unsafe { core::slice::from_raw_parts_mut(data.cast::<u8>(), BYTES) } {
-            *byte = byte.wrapping_mul(2);
-        }
-    }
-
-    fn create(params: &sublet_runtime_params, offsets: &[u64]) -> (*mut sublet_runtime, sublet_error) {
-        let rewritten: Vec<_> = REWRITTEN.into_iter().chain([row(E::SwapIn, 0, None)]).collect();
-        let (mut runtime, mut error) = (ptr::null_mut(), NONE);
-        // SAFETY: arrays with their lengths.
-        let status = unsafe {
-            sublet_runtime_create(
-                ORIGINAL.as_ptr(),
-                ORIGINAL.len(),
-                ptr::null(),
-                0,
-                rewritten.as_ptr(),
-                rewritten.len(),
-                2,
-                offsets.as_ptr(),
-                offsets.len(),
-                ptr::null(),
-                params,
-                &raw mut runtime,
-                &raw mut error,
-            )
-        };
-        assert_eq!(status as i32, error.status);
-        (runtime, error)
-    }
-
-    const HOST: sublet_runtime_params = sublet_runtime_params {
-        struct_size: 40,
-        on_host: 1,
-        gpu: 0,
-        reserved: 0,
-        alignment: 0,
-        stream: ptr::null_mut(),
-        folder: ptr::null(),
-    };
-
-    /// Trains for three iterations.
-    fn train(runtime: *mut sublet_runtime) {
-        for block in 0..2 {
-            // SAFETY: a runtime, and content with its length.
-            let status = unsafe { sublet_runtime_write(runtime, block, [3; BYTES].as_ptr(), BYTES, ptr::null_mut()) };
-            assert_eq!(status, S::Ok);
-        }
-        // SAFETY: zero is a value of every field.
-        let mut launch: sublet_launch = unsafe { core::mem::zeroed() };
-        for iteration in 0..3 {
-            if iteration == 2 {
-                // SAFETY: a runtime.
-                assert_eq!(unsafe { sublet_runtime_measure(runtime, ptr::null_mut()) }, S::Ok);
-            }
-            for k in 0..3 {
-                // SAFETY: a runtime, and a place for a launch.
-                let status = unsafe { sublet_runtime_next(runtime, &raw mut launch, ptr::null_mut()) };
-                assert_eq!((status, launch.ended), (S::Ok, u32::from(k == 2)));
-                if k < 2 {
-                    // SAFETY: so many operands live until the next call.
-                    let operands = unsafe { core::slice::from_raw_parts(launch.operands, launch.operand_count) };
-                    let [sublet_operand { block, read: 1, write: 1, mask: 0, address, .. }] = *operands else {
-                        panic!("{operands:?}")
-                    };
-                    assert_eq!((launch.op, block), (k, k));
-                    let data = ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap());
-                    // SAFETY: the function takes the address of an operand.
-                    let status = unsafe { sublet_runtime_call(runtime, Some(doubled), data, ptr::null_mut()) };
-                    assert_eq!(status, S::Ok);
-                }
-            }
-        }
-        for block in 0..2 {
-            let mut content = [0; BYTES];
-            // SAFETY: a runtime, and room with its length.
-            let status = unsafe { sublet_runtime_read(runtime, block, content.as_mut_ptr(), BYTES, ptr::null_mut()) };
-            assert_eq!((status, content), (S::Ok, [24; BYTES]), "{block}");
-        }
-        // SAFETY: zero is a value of every field.
-        let mut measured: sublet_measured = unsafe { core::mem::zeroed() };
-        // SAFETY: a runtime, and a place for the result.
-        assert_eq!(unsafe { sublet_runtime_measured(runtime, &raw mut measured, ptr::null_mut()) }, S::Ok);
-        assert!(measured.time_ns > 0.0 && measured.simulated_ns > 0.0);
-    }
-
-    #[test]
-    fn a_plan_runs_on_the_host() {
-        assert_eq!(HOST.struct_size as usize, size_of::<sublet_runtime_params>());
-        let folder = CString::new(std::env::temp_dir().to_str().unwrap()).unwrap();
-        for params in [HOST, sublet_runtime_params { folder: folder.as_ptr(), ..HOST }] {
-            let (runtime, error) = create(&params, &[0, 0, 0]);
-            if error.status == S::Storage as i32 {
-                eprintln!("skipped: swapping past the page cache through the C library");
-                continue;
-            }
-            assert_eq!(error, NONE);
-            let (mut address, mut size) = (0, 0);
-            // SAFETY: a runtime, and places for two numbers.
-            let status = unsafe { sublet_runtime_arena(runtime, &raw mut address, &raw mut size, ptr::null_mut()) };
-            assert_eq!((status, size, address == 0), (S::Ok, BYTES as u64, false));
-            train(runtime);
-            // SAFETY: a runtime that nobody uses any more; and none.
-            unsafe {
-                assert_eq!(sublet_runtime_finish(runtime, ptr::null_mut()), S::Ok);
-                sublet_runtime_destroy(runtime);
-                sublet_runtime_destroy(ptr::null_mut());
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_wrong_is_told() {
-        let (runtime, error) = create(&HOST, &[0, 8, 0]);
-        assert!(runtime.is_null());
-        assert_eq!((error.status, error.index, error.needed, error.got), (S::PlanMisaligned as i32, 1, 256, 8));
-        assert_eq!(create(&HOST, &[0, 0]).1.status, S::BufferTooSmall as i32);
-        assert_eq!(create(&sublet_runtime_params { on_host: 2, ..HOST }, &[0; 3]).1.status, S::UnknownValue as i32);
-        let nowhere = sublet_runtime_params { folder: c"/no/such/folder".as_ptr(), ..HOST };
-        assert_eq!(create(&nowhere, &[0; 3]).1, sublet_error { status: S::Storage as i32, got: 2, ..NONE });
-        let gpu = create(&sublet_runtime_params { on_host: 0, ..HOST }, &[0; 3]);
-        if gpu.0.is_null() {
-            assert_ne!(gpu.1.status, 0);
-        }
-        // SAFETY: none, or a runtime that nobody uses.
-        unsafe { sublet_runtime_destroy(gpu.0) };
-
-        let (runtime, _) = create(&HOST, &[0, 0, 0]);
-        let mut error = NONE;
-        // SAFETY: a runtime, content with its length, and a place for an error.
-        let status = unsafe { sublet_runtime_write(runtime, 0, [0; 8].as_ptr(), 8, &raw mut error) };
-        assert_eq!((status, error.index, error.got), (S::NotPersistent, 0, 8));
-        // SAFETY: as above; and NULL where something has to be.
-        unsafe {
-            assert_eq!(sublet_runtime_measured(runtime, ptr::null_mut(), ptr::null_mut()), S::NullPointer);
-            assert_eq!(sublet_runtime_call(runtime, None, ptr::null_mut(), ptr::null_mut()), S::NullPointer);
-            assert_eq!(sublet_runtime_finish(ptr::null_mut(), ptr::null_mut()), S::NullPointer);
-            let mut launch: sublet_launch = core::mem::zeroed();
-            assert_eq!(sublet_runtime_next(runtime, &raw mut launch, ptr::null_mut()), S::Ok);
-            assert_eq!(sublet_runtime_measure(runtime, ptr::null_mut()), S::Interrupted);
-            assert_eq!(sublet_runtime_restart(runtime, ptr::null_mut()), S::Ok);
-            assert_eq!(sublet_runtime_measure(runtime, ptr::null_mut()), S::Ok);
-            sublet_runtime_destroy(runtime);
-        }
-    }
-}
+mod tests;

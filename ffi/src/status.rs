@@ -158,6 +158,12 @@ pub enum sublet_status {
     /// The file system refuses, with the error number `got`: to open a file past the page cache, to make it long enough,
     /// to read or to write it.
     Storage = 153,
+    /// The device is lost, or an error sticks to its context, CUresult `got`: no call will work again in this process.
+    DeviceLost = 154,
+    /// A call of the CUDA driver failed with the CUresult `got`; others may work.
+    Driver = 155,
+    /// The arena cannot have `needed` bytes where it is; `got` are reserved for it.
+    CannotGrow = 156,
 }
 
 use sublet_status as S;
@@ -174,7 +180,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status with its words.
-const WORDS: [(S, &CStr); 69] = [
+const WORDS: [(S, &CStr); 72] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -244,4 +250,7 @@ const WORDS: [(S, &CStr); 69] = [
     (S::Interrupted, c"an iteration is under way, or was ended by an error"),
     (S::HostIsDevice, c"host and device share one memory: copies free nothing"),
     (S::Storage, c"the file system refuses"),
+    (S::DeviceLost, c"the device is lost"),
+    (S::Driver, c"a call of the CUDA driver failed"),
+    (S::CannotGrow, c"the arena cannot grow where it is"),
 ];

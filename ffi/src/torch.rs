@@ -74,7 +74,8 @@ pub unsafe extern "C" fn sublet_torch_iteration(device: c_int, error: *mut suble
 /// What a device's memory has done so far.
 ///
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such device;
-/// SUBLET_STATUS_UNNAMED with the driver's error, a CUresult, in `got`: it has failed.
+/// SUBLET_STATUS_DRIVER and, where no call will work again, SUBLET_STATUS_DEVICE_LOST, with the driver's error, a CUresult,
+/// in `got`: it has failed.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_torch_stats(
@@ -129,7 +130,9 @@ impl From<Error> for Failure {
             Error::HostIsDevice { bytes } => Self::new(S::HostIsDevice, 0, bytes, 0),
             Error::Storage { code, .. } => Self::new(S::Storage, 0, 0, code.unsigned_abs().into()),
             Error::NoDriver | Error::MissingSymbol { .. } | Error::NoDevice { .. } => Self::of(S::Unavailable),
-            Error::Driver { code, .. } | Error::Lost { code, .. } => Self::new(S::Unnamed, 0, 0, code.into()),
+            Error::Driver { code, .. } => Self::new(S::Driver, 0, 0, code.into()),
+            Error::Lost { code, .. } => Self::new(S::DeviceLost, 0, 0, code.into()),
+            Error::CannotGrow { bytes, room } => Self::new(S::CannotGrow, 0, bytes, room),
             _ => Self::of(S::Unnamed),
         }
     }

@@ -13,7 +13,7 @@ static void misuse(sublet_error *e, char *text, size_t *needed) {
 void test_error(void) {
     const char *sentence = "blocks 3 and 7 are both alive at step 5 and share an address";
     sublet_error e = {SUBLET_STATUS_PLAN_OVERLAP, 3, 5, 7};
-    char text[128];
+    char text[256];
     size_t needed = 0;
     CHECK(sublet_format_error(&e, text, sizeof text, &needed) == SUBLET_STATUS_OK);
     CHECK(needed == strlen(text) + 1 && strstr(text, sentence) != NULL);

@@ -12,11 +12,9 @@ use cudarc::driver::sys::{
     CUmemGenericAllocationHandle, CUstream,
 };
 
-use crate::driver::functions;
+pub(super) use crate::driver::check;
+use crate::driver::{Code, functions};
 use crate::error::{Error, Result};
-
-/// What a function of the driver returns: 0, or the number of an error.
-pub(super) type Code = c_uint;
 
 functions! {
     /// What every driver has that the runtime works with.
@@ -104,17 +102,6 @@ impl Driver {
         // SAFETY: it takes no pointer.
         check("cuInit", unsafe { (driver.functions.init)(0) })?;
         Ok(driver)
-    }
-}
-
-/// A result as a result. What sticks to the context is told from what does not.
-pub(super) fn check(call: &'static str, code: Code) -> Result<()> {
-    match code {
-        0 => Ok(()),
-        // Deinitialised; uncorrectable errors of memory or links; contained errors; the context is destroyed; the faults
-        // of kernels, after which a context does nothing any more; and unknown.
-        4 | 46 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999 => Err(Error::Lost { call, code }),
-        _ => Err(Error::Driver { call, code }),
     }
 }
 

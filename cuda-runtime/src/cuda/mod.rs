@@ -146,6 +146,15 @@ impl CudaBackend {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// Does something with the primary context current for this thread.
+    ///
+    /// # Errors
+    /// What the driver says when it is made so.
+    pub fn in_context<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        let _current = self.shared.current()?;
+        Ok(work())
+    }
+
     /// A stream of somebody else, such as a framework's, to compute on.
     ///
     /// # Safety

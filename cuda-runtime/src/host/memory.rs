@@ -10,6 +10,9 @@ const PAGE: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Allocation {
     start: NonNull<u8>,
+    bytes: usize,
+    /// What was allocated: more, by as much as it takes to begin at a page.
+    whole: NonNull<u8>,
     layout: Layout,
 }
 
@@ -21,10 +24,16 @@ unsafe impl Sync for Allocation {}
 impl Allocation {
     /// `None` if the host has not so much.
     pub(super) fn new(bytes: u64) -> Option<Self> {
-        let layout = Layout::from_size_align(usize::try_from(bytes).ok()?.max(1), PAGE).ok()?;
+        let bytes = usize::try_from(bytes).ok()?.max(1);
+        // Asked for at a page, the allocator would write the zeros itself, and with them take the memory of room that nobody
+        // uses; from the system pages come as zeros when they are used.
+        let layout = Layout::from_size_align(bytes.checked_add(PAGE)?, align_of::<u64>()).ok()?;
         // SAFETY: the layout has at least one byte.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Self { start, layout })
+        let whole = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let skipped = whole.addr().get().next_multiple_of(PAGE) - whole.addr().get();
+        // SAFETY: less than a page, which there is more of.
+        let start = unsafe { whole.add(skipped) };
+        Some(Self { start, bytes, whole, layout })
     }
 
     pub(super) fn address(&self) -> u64 {
@@ -36,7 +45,7 @@ impl Allocation {
     }
 
     pub(super) const fn len(&self) -> usize {
-        self.layout.size()
+        self.bytes
     }
 
     /// The byte at `at`, or the end.
@@ -52,7 +61,7 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, and given back once.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        unsafe { dealloc(self.whole.as_ptr(), self.layout) };
     }
 }
 

@@ -402,7 +402,12 @@ impl Backend for HostBackend {
         if bytes > shared.options.memory - ledger.used.device {
             return Err(none);
         }
-        let memory = Arc::new(Allocation::new(room).ok_or(none)?);
+        // Where there are no addresses for the room, it is not there.
+        let (memory, room) = match Allocation::new(room) {
+            Some(memory) => (memory, room),
+            None => (Allocation::new(bytes).ok_or(none)?, bytes),
+        };
+        let memory = Arc::new(memory);
         ledger.used.device += bytes;
         ledger.arenas.push((memory.clone(), bytes));
         drop(ledger);

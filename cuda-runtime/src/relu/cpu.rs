@@ -2,9 +2,12 @@
 //!
 //! Steps: 32 elements at a time become 32 results and a word of the mask. Everything in a block is a loop over an array
 //! without branches, which compilers make vectors of on every target; the word is gathered eight lanes at a time by a
-//! multiplication. The last, shorter block is filled up with zeros, whose bits are 0.
+//! multiplication. The last, shorter block is filled up with zeros, whose bits are 0. On x86 the same code is compiled
+//! for AVX2 and F16C too, and taken where the processor has them.
+//!
+//! Leaky ReLU in 16 bits is a product of numbers of 32. F16C converts; elsewhere the conversions are integer arithmetic and
+//! one product or sum of reals that rounds, with both answers computed where they differ, so that they become vectors too.
 
-use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use super::{Activation, Error, Format, mask_words};
@@ -24,7 +27,12 @@ mod sealed {
         /// Above 0.
         fn is_positive(self) -> bool;
         /// All times a slope.
-        fn scaled(block: &[Self; super::BLOCK], slope: f32) -> [Self; super::BLOCK];
+        ///
+        /// # Safety
+        /// If `wide` is said, the processor has AVX2 and F16C.
+        unsafe fn scaled(block: &[Self; super::BLOCK], slope: f32, wide: bool) -> [Self; super::BLOCK];
+        /// Where the bit of `word` is 1 the first, where it is 0 the second.
+        fn selected(word: u32, set: &[Self; super::BLOCK], unset: &[Self; super::BLOCK]) -> [Self; super::BLOCK];
     }
 }
 
@@ -55,8 +63,13 @@ impl Bits for f32 {
     }
 
     #[inline]
-    fn scaled(block: &[Self; BLOCK], slope: f32) -> [Self; BLOCK] {
+    unsafe fn scaled(block: &[Self; BLOCK], slope: f32, _: bool) -> [Self; BLOCK] {
         block.map(|x| x * slope)
+    }
+
+    #[inline]
+    fn selected(word: u32, set: &[Self; BLOCK], unset: &[Self; BLOCK]) -> [Self; BLOCK] {
+        std::array::from_fn(|i| if word & (1 << i) == 0 { unset[i] } else { set[i] })
     }
 }
 
@@ -64,9 +77,48 @@ impl Element for f32 {
     const FORMAT: Format = Format::F32;
 }
 
+/// A binary16 as a binary32.
+#[inline]
+const fn f16_to_f32(bits: u16) -> f32 {
+    let (sign, magnitude) = ((bits as u32 & 0x8000) << 16, (bits as u32 & 0x7fff) << 13);
+    // In place of its own the exponent is taken for one that is 112 more; what is subnormal becomes normal.
+    let finite = (f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23)).to_bits();
+    let is_finite = magnitude < 0x7c00 << 13;
+    f32::from_bits(sign | if is_finite { finite } else { magnitude | 0x7f80_0000 })
+}
+
+/// A binary32 as the nearest binary16, of two the even one; a NaN stays one, and quiet.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "16 bits are left")]
+const fn f32_to_f16(x: f32) -> u16 {
+    let (sign, magnitude) = (x.to_bits() >> 16 & 0x8000, x.to_bits() & 0x7fff_ffff);
+    let odd = magnitude >> 13 & 1;
+    let normal = magnitude.wrapping_sub(112 << 23).wrapping_add(0xfff + odd) >> 13;
+    // The last place of a number from 1/2 to 1 is that of a subnormal binary16: the sum rounds.
+    let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(126 << 23);
+    let finite = if magnitude < 113 << 23 { subnormal } else { normal };
+    let infinite = if magnitude > 0x7f80_0000 { 0x7e00 | (magnitude >> 13 & 0x3ff) } else { 0x7c00 };
+    (sign | if magnitude < 143 << 23 { finite } else { infinite }) as u16
+}
+
+/// A bfloat16 as a binary32.
+#[inline]
+const fn bf16_to_f32(bits: u16) -> f32 {
+    f32::from_bits((bits as u32) << 16)
+}
+
+/// A binary32 as the nearest bfloat16, of two the even one; a NaN stays one, and quiet.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "16 bits are left")]
+const fn f32_to_bf16(x: f32) -> u16 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    (if bits & 0x7fff_ffff > 0x7f80_0000 { bits >> 16 | 0x40 } else { rounded }) as u16
+}
+
 /// A format of 16 bits, sign and magnitude, whose infinity has the magnitude `$infinity`: compared as an integer.
 macro_rules! two_bytes {
-    ($type:ty, $format:expr, $infinity:expr) => {
+    ($type:ty, $format:expr, $infinity:expr, $scaled:expr) => {
         impl Bits for $type {
             const ZERO: Self = Self::ZERO;
 
@@ -87,12 +139,23 @@ macro_rules! two_bytes {
             }
 
             #[inline]
-            fn scaled(block: &[Self; BLOCK], slope: f32) -> [Self; BLOCK] {
-                let mut wide = [0.0; BLOCK];
-                block.convert_to_f32_slice(&mut wide);
-                let mut scaled = [Self::ZERO; BLOCK];
-                scaled.convert_from_f32_slice(&wide.map(|x| x * slope));
-                scaled
+            unsafe fn scaled(block: &[Self; BLOCK], slope: f32, wide: bool) -> [Self; BLOCK] {
+                // SAFETY: as promised.
+                unsafe { $scaled(block, slope, wide) }
+            }
+
+            #[inline]
+            fn selected(word: u32, set: &[Self; BLOCK], unset: &[Self; BLOCK]) -> [Self; BLOCK] {
+                let mut selected = *unset;
+                // By 16, so that a bit's place is in as many bits as an element.
+                for (half, (to, from)) in selected.chunks_exact_mut(16).zip(set.chunks_exact(16)).enumerate() {
+                    let bits = u16::try_from(word >> (16 * half) & 0xffff).unwrap_or(0);
+                    for (i, (to, from)) in to.iter_mut().zip(from).enumerate() {
+                        let keep = if bits & (1 << i) == 0 { 0 } else { u16::MAX };
+                        *to = Self::from_bits(from.to_bits() & keep | to.to_bits() & !keep);
+                    }
+                }
+                selected
             }
         }
 
@@ -102,13 +165,99 @@ macro_rules! two_bytes {
     };
 }
 
-two_bytes!(f16, Format::F16, 0x7c00);
-two_bytes!(bf16, Format::Bf16, 0x7f80);
+two_bytes!(f16, Format::F16, 0x7c00, scaled_f16);
+two_bytes!(bf16, Format::Bf16, 0x7f80, scaled_bf16);
+
+/// # Safety
+/// If `wide` is said, the processor has AVX2 and F16C.
+#[inline]
+unsafe fn scaled_f16(block: &[f16; BLOCK], slope: f32, wide: bool) -> [f16; BLOCK] {
+    #[cfg(target_arch = "x86_64")]
+    if wide {
+        // SAFETY: as promised.
+        return unsafe { scaled_by_f16c(block, slope) };
+    }
+    let _ = wide;
+    block.map(|x| f16::from_bits(f32_to_f16(f16_to_f32(x.to_bits()) * slope)))
+}
+
+/// # Safety
+/// As for `scaled_f16`.
+#[inline]
+unsafe fn scaled_bf16(block: &[bf16; BLOCK], slope: f32, wide: bool) -> [bf16; BLOCK] {
+    #[cfg(target_arch = "x86_64")]
+    if wide {
+        // SAFETY: as promised.
+        return unsafe { scaled_in_halves(block, slope) };
+    }
+    let _ = wide;
+    block.map(|x| bf16::from_bits(f32_to_bf16(bf16_to_f32(x.to_bits()) * slope)))
+}
+
+/// What `f32_to_bf16` says, eight at a time, and packed as the compiler does not.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+#[inline]
+fn scaled_in_halves(block: &[bf16; BLOCK], slope: f32) -> [bf16; BLOCK] {
+    use std::arch::x86_64::{
+        _CMP_UNORD_Q, _mm_loadu_si128, _mm256_add_epi32, _mm256_and_si256, _mm256_blendv_epi8, _mm256_castps_si256,
+        _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_cvtepu16_epi32, _mm256_mul_ps, _mm256_or_si256, _mm256_packus_epi32,
+        _mm256_permute4x64_epi64, _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32, _mm256_srli_epi32,
+        _mm256_storeu_si256,
+    };
+    let (slope, one) = (_mm256_set1_ps(slope), _mm256_set1_epi32(1));
+    let eight = |from: &[bf16; 8]| {
+        // SAFETY: eight elements are as long as half a vector, which may begin anywhere; a bf16 is its bits.
+        let bits = _mm256_cvtepu16_epi32(unsafe { _mm_loadu_si128(from.as_ptr().cast()) });
+        let product = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits)), slope);
+        let bits = _mm256_castps_si256(product);
+        let upper = _mm256_srli_epi32::<16>(bits);
+        let odd = _mm256_and_si256(upper, one);
+        let sum = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+        let (rounded, quiet) = (_mm256_srli_epi32::<16>(sum), _mm256_or_si256(upper, _mm256_set1_epi32(0x40)));
+        let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(product, product));
+        _mm256_blendv_epi8(rounded, quiet, is_nan)
+    };
+    let mut scaled = [bf16::ZERO; BLOCK];
+    let pairs = block.as_chunks::<8>().0.as_chunks::<2>().0;
+    for (to, [low, high]) in scaled.as_chunks_mut::<16>().0.iter_mut().zip(pairs) {
+        // It packs within halves of a vector: the middle quarters change places.
+        let packed = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(eight(low), eight(high)));
+        // SAFETY: sixteen elements are as long as a vector, as above.
+        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), packed) };
+    }
+    scaled
+}
+
+/// The processor's own conversions, which yield the same.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,f16c")]
+#[inline]
+fn scaled_by_f16c(block: &[f16; BLOCK], slope: f32) -> [f16; BLOCK] {
+    use std::arch::x86_64::{
+        _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_storeu_si128, _mm256_cvtph_ps, _mm256_cvtps_ph, _mm256_mul_ps,
+        _mm256_set1_ps,
+    };
+    let mut scaled = [f16::ZERO; BLOCK];
+    let (from, slope) = (block.as_chunks::<8>().0, _mm256_set1_ps(slope));
+    for (to, from) in scaled.as_chunks_mut::<8>().0.iter_mut().zip(from) {
+        // SAFETY: eight elements are as long as a vector, which may begin anywhere; an f16 is its bits.
+        unsafe {
+            let product = _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast())), slope);
+            _mm_storeu_si128(to.as_mut_ptr().cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(product));
+        }
+    }
+    scaled
+}
 
 /// One activation, as the compiler sees it: without a branch on which it is.
 trait Kind {
     fn bit<E: Bits>(x: E) -> bool;
-    fn stopped<E: Bits>(block: &[E; BLOCK], slope: f32) -> [E; BLOCK];
+    /// What becomes of those that do not pass.
+    ///
+    /// # Safety
+    /// As `Bits::scaled`.
+    unsafe fn stopped<E: Bits>(block: &[E; BLOCK], slope: f32, wide: bool) -> [E; BLOCK];
     /// Whether forward gives the element itself.
     fn is_kept<E: Bits>(x: E) -> bool;
 }
@@ -123,7 +272,7 @@ impl Kind for Relu {
     }
 
     #[inline]
-    fn stopped<E: Bits>(_: &[E; BLOCK], _: f32) -> [E; BLOCK] {
+    unsafe fn stopped<E: Bits>(_: &[E; BLOCK], _: f32, _: bool) -> [E; BLOCK] {
         [E::ZERO; BLOCK]
     }
 
@@ -140,8 +289,9 @@ impl Kind for Leaky {
     }
 
     #[inline]
-    fn stopped<E: Bits>(block: &[E; BLOCK], slope: f32) -> [E; BLOCK] {
-        E::scaled(block, slope)
+    unsafe fn stopped<E: Bits>(block: &[E; BLOCK], slope: f32, wide: bool) -> [E; BLOCK] {
+        // SAFETY: as promised.
+        unsafe { E::scaled(block, slope, wide) }
     }
 
     #[inline]
@@ -163,9 +313,12 @@ fn word(bits: &[bool; BLOCK]) -> u32 {
     word
 }
 
+/// # Safety
+/// As `Bits::scaled`.
 #[inline]
-fn forward_block<K: Kind, E: Bits>(x: &[E; BLOCK], slope: f32) -> ([E; BLOCK], u32) {
-    let mut y = K::stopped(x, slope);
+unsafe fn forward_block<K: Kind, E: Bits>(x: &[E; BLOCK], slope: f32, wide: bool) -> ([E; BLOCK], u32) {
+    // SAFETY: as promised.
+    let mut y = unsafe { K::stopped(x, slope, wide) };
     let mut bits = [false; BLOCK];
     for ((y, bit), &x) in y.iter_mut().zip(&mut bits).zip(x) {
         *bit = K::bit(x);
@@ -174,13 +327,12 @@ fn forward_block<K: Kind, E: Bits>(x: &[E; BLOCK], slope: f32) -> ([E; BLOCK], u
     (y, word(&bits))
 }
 
+/// # Safety
+/// As `Bits::scaled`.
 #[inline]
-fn backward_block<K: Kind, E: Bits>(dy: &[E; BLOCK], word: u32, slope: f32) -> [E; BLOCK] {
-    let mut dx = K::stopped(dy, slope);
-    for (i, (dx, &dy)) in dx.iter_mut().zip(dy).enumerate() {
-        *dx = if word & (1 << i) == 0 { *dx } else { dy };
-    }
-    dx
+unsafe fn backward_block<K: Kind, E: Bits>(dy: &[E; BLOCK], word: u32, slope: f32, wide: bool) -> [E; BLOCK] {
+    // SAFETY: as promised.
+    E::selected(word, dy, &unsafe { K::stopped(dy, slope, wide) })
 }
 
 /// The elements of a last block, and zeros.
@@ -190,8 +342,40 @@ fn filled<E: Bits>(rest: &[E]) -> [E; BLOCK] {
     block
 }
 
+/// A loop over blocks, and the same with AVX2 and F16C. The block is told which it is.
+macro_rules! in_vectors {
+    ($name:ident, $plain:ident($($argument:ident: $type:ty),*)) => {
+        fn $name<E: Bits, W>(
+            $($argument: $type,)*
+            words: impl Iterator<Item = W>,
+            block: impl Fn(&[E; BLOCK], W, bool) -> [E; BLOCK],
+        ) {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx2,f16c")]
+                fn wide<E: Bits, W>(
+                    $($argument: $type,)*
+                    words: impl Iterator<Item = W>,
+                    block: impl Fn(&[E; BLOCK], W, bool) -> [E; BLOCK],
+                ) {
+                    $plain($($argument,)* words, |x, word| block(x, word, true));
+                }
+                if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("f16c") {
+                    // SAFETY: the processor has both.
+                    return unsafe { wide($($argument,)* words, block) };
+                }
+            }
+            $plain($($argument,)* words, |x, word| block(x, word, false));
+        }
+    };
+}
+
+in_vectors!(between, between_plain(x: &[E], y: &mut [E]));
+in_vectors!(within, within_plain(x: &mut [E]));
+
 /// From `x` to `y`, block by block, each with its word.
-fn between<E: Bits, W>(
+#[inline]
+fn between_plain<E: Bits, W>(
     x: &[E],
     y: &mut [E],
     words: impl Iterator<Item = W>,
@@ -208,8 +392,9 @@ fn between<E: Bits, W>(
     }
 }
 
-/// As [`between`], where both are the same.
-fn within<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: impl Fn(&[E; BLOCK], W) -> [E; BLOCK]) {
+/// As [`between_plain`], where both are the same.
+#[inline]
+fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: impl Fn(&[E; BLOCK], W) -> [E; BLOCK]) {
     let (whole, rest) = x.as_chunks_mut();
     let mut words = words;
     for (x, word) in whole.iter_mut().zip(&mut words) {
@@ -234,8 +419,9 @@ fn check_length(needed: usize, got: usize) -> Result<(), Error> {
 /// Stores a block's word, and gives its results.
 macro_rules! forward_as {
     ($kind:ty, $slope:expr) => {
-        |x: &[E; BLOCK], word: &mut u32| {
-            let (y, bits) = forward_block::<$kind, E>(x, $slope);
+        |x: &[E; BLOCK], word: &mut u32, wide: bool| {
+            // SAFETY: it is said where the processor has been asked.
+            let (y, bits) = unsafe { forward_block::<$kind, E>(x, $slope, wide) };
             *word = bits.to_le();
             y
         }
@@ -244,7 +430,10 @@ macro_rules! forward_as {
 
 macro_rules! backward_as {
     ($kind:ty, $slope:expr) => {
-        |dy: &[E; BLOCK], word: &u32| backward_block::<$kind, E>(dy, u32::from_le(*word), $slope)
+        |dy: &[E; BLOCK], word: &u32, wide: bool| {
+            // SAFETY: it is said where the processor has been asked.
+            unsafe { backward_block::<$kind, E>(dy, u32::from_le(*word), $slope, wide) }
+        }
     };
 }
 
@@ -302,4 +491,54 @@ pub fn backward_in_place<E: Element>(activation: Activation, dy: &mut [E], mask:
         Activation::Leaky(slope) => within(dy, mask, backward_as!(Leaky, slope)),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every number of 16 bits, and what is near the middle between two, as the crate `half` has it.
+    #[test]
+    fn conversions_round_to_the_nearest() {
+        for bits in 0..=u16::MAX {
+            let (x, b) = (f16::from_bits(bits), bf16::from_bits(bits));
+            let same = |a: f32, b: f32| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+            assert!(same(f16_to_f32(bits), x.to_f32()) && same(bf16_to_f32(bits), b.to_f32()), "{bits:#x}");
+            for exact in [x.to_f32(), b.to_f32()] {
+                for low in [0, 1, 0xfff, 0x1000, 0x1001, 0x7fff, 0x8000, 0x8001, 0x1fff] {
+                    let near = f32::from_bits(exact.to_bits() ^ low);
+                    let (narrow, brief) = (f16::from_f32(near), bf16::from_f32(near));
+                    assert!(near.is_nan() || f32_to_f16(near) == narrow.to_bits(), "{near:e}");
+                    assert!(near.is_nan() || f32_to_bf16(near) == brief.to_bits(), "{near:e}");
+                    assert_eq!(near.is_nan(), f16::from_bits(f32_to_f16(near)).is_nan());
+                    assert_eq!(near.is_nan(), bf16::from_bits(f32_to_bf16(near)).is_nan());
+                }
+            }
+        }
+    }
+
+    /// With the processor's vectors and without.
+    #[test]
+    fn both_ways_yield_the_same() {
+        let same = |(a, b): (u16, u16), is_nan: fn(u16) -> bool| a == b || is_nan(a) && is_nan(b);
+        for start in (0..=u16::MAX).step_by(BLOCK) {
+            for slope in [0.01, -0.25, 3e4, 1e-7, f32::INFINITY] {
+                let bits: [u16; BLOCK] = std::array::from_fn(|i| start + u16::try_from(i).unwrap());
+                let (x, b) = (bits.map(f16::from_bits), bits.map(bf16::from_bits));
+                let (mut wide_x, mut wide_b) = (x, b);
+                // SAFETY: as it is told.
+                within(&mut wide_x, std::iter::once(()), |x, (), wide| unsafe { scaled_f16(x, slope, wide) });
+                // SAFETY: as above.
+                within(&mut wide_b, std::iter::once(()), |x, (), wide| unsafe { scaled_bf16(x, slope, wide) });
+                // SAFETY: it is not said to be wide.
+                let (plain_x, plain_b) = unsafe { (scaled_f16(&x, slope, false), scaled_bf16(&b, slope, false)) };
+                for i in 0..BLOCK {
+                    let (a, b) = (wide_x[i].to_bits(), plain_x[i].to_bits());
+                    assert!(same((a, b), |bits| f16::from_bits(bits).is_nan()), "{start:#x} {slope}");
+                    let (a, b) = (wide_b[i].to_bits(), plain_b[i].to_bits());
+                    assert!(same((a, b), |bits| bf16::from_bits(bits).is_nan()), "{start:#x} {slope}");
+                }
+            }
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::ptr;
 use cudarc::driver::sys::{CUfunction, CUmodule, CUstream};
 
 use super::{Activation, Error, Format, mask_words};
-use crate::driver::{self, done};
+use crate::driver::{self, check};
 
 /// What clang makes of `kernels/relu.cu`, ended by a zero as the driver wants it.
 const PTX: &str = concat!(include_str!("../../kernels/relu.ptx"), "\0");
@@ -119,13 +119,13 @@ impl Kernels {
         let functions = Functions::load()?;
         let mut module = ptr::null_mut();
         // SAFETY: the PTX ends with a zero; the result is a place for a handle.
-        done("cuModuleLoadData", unsafe { (functions.load_module)(&raw mut module, PTX.as_ptr().cast()) })?;
+        check("cuModuleLoadData", unsafe { (functions.load_module)(&raw mut module, PTX.as_ptr().cast()) })?;
         // From here on it is unloaded when something fails.
         let mut loaded = Self { functions, module, entries: [ptr::null_mut(); NAMES.len()] };
         for (entry, name) in loaded.entries.iter_mut().zip(NAMES) {
             // SAFETY: the module is loaded, the name ends with a zero.
             let found = unsafe { (functions.find_kernel)(&raw mut *entry, module, name.as_ptr().cast()) };
-            done("cuModuleGetFunction", found)?;
+            check("cuModuleGetFunction", found)?;
         }
         Ok(loaded)
     }
@@ -184,7 +184,7 @@ impl Kernels {
         // SAFETY: the kernel takes three addresses, a u64 and an f32, which are read before the call returns.
         let launched =
             unsafe { (self.functions.launch_kernel)(entry, blocks, 1, 1, THREADS, 1, 1, 0, stream, arguments, none) };
-        Ok(done("cuLaunchKernel", launched)?)
+        Ok(check("cuLaunchKernel", launched)?)
     }
 }
 

@@ -33,6 +33,8 @@
 pub mod cpu;
 pub mod gpu;
 
+pub use half::{bf16, f16};
+
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {

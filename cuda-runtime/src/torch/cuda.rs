@@ -11,7 +11,7 @@ use cudarc::driver::sys::{
 };
 
 use super::{Driver, Stream};
-use crate::driver::{self, done};
+use crate::driver::{self, check};
 use crate::{Error, Memory, MemoryInfo, Result};
 
 driver::functions! {
@@ -70,25 +70,25 @@ impl Cuda {
     /// The device of this number.
     ///
     /// # Errors
-    /// [`Error::NoDriver`], [`Error::MissingSymbol`], [`Error::NoDevice`], [`Error::Driver`].
+    /// [`Error::NoDriver`], [`Error::MissingSymbol`], [`Error::NoDevice`], [`Error::Driver`], [`Error::Lost`].
     pub fn open(device: i32) -> Result<Self> {
         let functions = Functions::load()?;
         let (mut count, mut handle, mut pools, mut context) = (0, 0, 0, ptr::null_mut());
         // SAFETY: this call, and those below, write what they say to the places that they are given.
-        done("cuInit", unsafe { (functions.init)(0) })?;
+        check("cuInit", unsafe { (functions.init)(0) })?;
         // SAFETY: as above.
-        done("cuDeviceGetCount", unsafe { (functions.count)(&raw mut count) })?;
+        check("cuDeviceGetCount", unsafe { (functions.count)(&raw mut count) })?;
         if !(0..count).contains(&device) {
             let (ordinal, count) = (device.cast_unsigned(), count.cast_unsigned());
             return Err(Error::NoDevice { ordinal, count });
         }
         // SAFETY: as above.
-        done("cuDeviceGet", unsafe { (functions.device)(&raw mut handle, device) })?;
+        check("cuDeviceGet", unsafe { (functions.device)(&raw mut handle, device) })?;
         // SAFETY: as above.
-        done("cuDevicePrimaryCtxRetain", unsafe { (functions.retain)(&raw mut context, handle) })?;
+        check("cuDevicePrimaryCtxRetain", unsafe { (functions.retain)(&raw mut context, handle) })?;
         let supported = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;
         // SAFETY: as above. A driver that does not know the question has no pools.
-        let asked = done("cuDeviceGetAttribute", unsafe { (functions.attribute)(&raw mut pools, supported, handle) });
+        let asked = check("cuDeviceGetAttribute", unsafe { (functions.attribute)(&raw mut pools, supported, handle) });
         let plain = (std::collections::HashMap::new(), 0, 0);
         let mut opened = Self { functions, context, pool: None, plain };
         if asked.is_ok() && pools != 0 {
@@ -100,7 +100,7 @@ impl Cuda {
     /// Does something while the device's context is current for this thread.
     fn within<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         // SAFETY: the context is retained.
-        done("cuCtxPushCurrent", unsafe { (self.functions.push)(self.context) })?;
+        check("cuCtxPushCurrent", unsafe { (self.functions.push)(self.context) })?;
         let result = body(self);
         let mut popped = ptr::null_mut();
         // SAFETY: what was pushed above.
@@ -120,13 +120,13 @@ impl Pool {
         properties.location = CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device };
         let mut pool = ptr::null_mut();
         // SAFETY: the properties are a device's, the result is a place for a handle.
-        done("cuMemPoolCreate", unsafe { (functions.create)(&raw mut pool, &raw const properties) })?;
+        check("cuMemPoolCreate", unsafe { (functions.create)(&raw mut pool, &raw const properties) })?;
         let created = Self { functions, pool };
         let mut kept = u64::MAX;
         let threshold = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         // SAFETY: this attribute is a 64-bit number.
         let set = unsafe { (functions.set)(pool, threshold, (&raw mut kept).cast()) };
-        done("cuMemPoolSetAttribute", set)?;
+        check("cuMemPoolSetAttribute", set)?;
         Ok(created)
     }
 
@@ -134,7 +134,7 @@ impl Pool {
         let mut value = 0_u64;
         // SAFETY: the attributes that are asked for here are 64-bit numbers.
         let got = unsafe { (self.functions.get)(self.pool, attribute, (&raw mut value).cast()) };
-        done("cuMemPoolGetAttribute", got)?;
+        check("cuMemPoolGetAttribute", got)?;
         Ok(value)
     }
 }
@@ -149,10 +149,10 @@ impl Driver for Cuda {
                 Some(Pool { functions, pool }) => {
                     // SAFETY: the pool is there; the stream is the caller's word, and of this context.
                     let given = unsafe { (functions.alloc)(&raw mut address, len, *pool, stream_of(stream)) };
-                    done("cuMemAllocFromPoolAsync", given)
+                    check("cuMemAllocFromPoolAsync", given)
                 }
                 // SAFETY: the context is current.
-                None => done("cuMemAlloc", unsafe { (this.functions.alloc)(&raw mut address, len) }),
+                None => check("cuMemAlloc", unsafe { (this.functions.alloc)(&raw mut address, len) }),
             };
             given.map_err(|error| if matches!(error, Error::Driver { code: 2, .. }) { none } else { error })?;
             if this.pool.is_none() {
@@ -169,26 +169,26 @@ impl Driver for Cuda {
         self.within(|this| {
             let Some(Pool { functions, .. }) = &this.pool else {
                 // SAFETY: the stream is the caller's word.
-                done("cuStreamSynchronize", unsafe { (this.functions.synchronize)(stream_of(stream)) })?;
+                check("cuStreamSynchronize", unsafe { (this.functions.synchronize)(stream_of(stream)) })?;
                 // SAFETY: the caller gives back what `alloc` gave, once.
-                done("cuMemFree", unsafe { (this.functions.free)(address) })?;
+                check("cuMemFree", unsafe { (this.functions.free)(address) })?;
                 this.plain.1 -= this.plain.0.remove(&address).unwrap_or(0);
                 return Ok(());
             };
             // SAFETY: the caller gives back what `alloc` gave, once; the driver orders it after the stream's work.
-            done("cuMemFreeAsync", unsafe { (functions.free)(address, stream_of(stream)) })
+            check("cuMemFreeAsync", unsafe { (functions.free)(address, stream_of(stream)) })
         })
     }
 
     fn synchronize(&mut self, stream: Stream) -> Result<()> {
         // SAFETY: the stream is the caller's word.
-        self.within(|this| done("cuStreamSynchronize", unsafe { (this.functions.synchronize)(stream_of(stream)) }))
+        self.within(|this| check("cuStreamSynchronize", unsafe { (this.functions.synchronize)(stream_of(stream)) }))
     }
 
     fn trim(&mut self) -> Result<()> {
         self.within(|this| match &this.pool {
             // SAFETY: the pool is there.
-            Some(Pool { functions, pool }) => done("cuMemPoolTrimTo", unsafe { (functions.trim)(*pool, 0) }),
+            Some(Pool { functions, pool }) => check("cuMemPoolTrimTo", unsafe { (functions.trim)(*pool, 0) }),
             None => Ok(()),
         })
     }
@@ -207,7 +207,7 @@ impl Driver for Cuda {
         self.within(|this| {
             let (mut free, mut total) = (0, 0);
             // SAFETY: two places for numbers.
-            done("cuMemGetInfo", unsafe { (this.functions.memory)(&raw mut free, &raw mut total) })?;
+            check("cuMemGetInfo", unsafe { (this.functions.memory)(&raw mut free, &raw mut total) })?;
             Ok(MemoryInfo { free: free as u64, total: total as u64 })
         })
     }

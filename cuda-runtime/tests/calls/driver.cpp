@@ -1,7 +1,8 @@
 // A CUDA driver for tests that knows what ReLU's launches and the memory for PyTorch ask of it: device memory is the
 // host's, and a kernel is run by the emulator before its launch returns.
 //
-// Environment: FAKE_WITHOUT_POOLS; FAKE_MEMORY, bytes of the device; FAKE_FAIL, the number of the call that fails.
+// Environment: FAKE_WITHOUT_POOLS; FAKE_MEMORY, bytes of the device; FAKE_FAIL, the number of the call that fails with
+// FAKE_ERROR, after which every call fails if that is an error that sticks.
 #include "../../kernels/emulate.cpp"
 
 #include <map>
@@ -28,6 +29,7 @@ size_t used, cached, high;
 int pushed, context, pool, module;
 long calls;
 u64 threshold;
+Code sticky;
 
 long setting(const char *name, long otherwise) {
     const char *text = getenv(name);
@@ -35,8 +37,13 @@ long setting(const char *name, long otherwise) {
 }
 
 Code enter(bool in_context) {
+    if (sticky) {
+        return sticky;
+    }
     if (++calls == setting("FAKE_FAIL", 0)) {
-        return INVALID;
+        Code error = (Code)setting("FAKE_ERROR", INVALID);
+        sticky = error >= 700 ? error : 0;
+        return error;
     }
     return in_context && pushed != 1 ? NO_CONTEXT : 0;
 }

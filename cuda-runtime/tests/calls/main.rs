@@ -176,6 +176,16 @@ fn a_call_that_fails_is_an_error() {
     if is_child() {
         let launched = launch_all();
         let trained = train();
+        if std::env::var_os("FAKE_ERROR").is_some() {
+            // Whoever asks is told the same: nothing works any more.
+            let lost = |error: &Error| matches!(error, Error::Lost { code: 719, .. });
+            assert!(
+                launched.is_ok() || matches!(&launched, Err(relu::Error::Driver(error)) if lost(error)),
+                "{launched:?}"
+            );
+            assert!(trained.as_ref().is_err_and(lost), "{trained:?}");
+            return;
+        }
         let driver = |error: &Error| matches!(error, Error::Driver { code: 1, .. });
         let right = match (&launched, &trained) {
             (Err(relu::Error::Driver(error)), Ok(true)) | (Ok(()), Err(error)) => driver(error),
@@ -189,5 +199,9 @@ fn a_call_that_fails_is_an_error() {
     // Those of opening, of the first launches, and some of the many after.
     for call in (1..60).chain((60..1500).step_by(37)) {
         again("a_call_that_fails_is_an_error", &[("FAKE_FAIL", &call.to_string())]);
+    }
+    // Those that are made before the end, after which nobody asks.
+    for call in (1..60).chain((60..600).step_by(97)) {
+        again("a_call_that_fails_is_an_error", &[("FAKE_FAIL", &call.to_string()), ("FAKE_ERROR", "719")]);
     }
 }

@@ -95,7 +95,8 @@ code cuDeviceGet(int *device, int ordinal) { ENTER; *device = ordinal; return 0;
 code cuDeviceGetAttribute(int *value, unsigned attribute, int device) {
     ENTER;
     (void)device;
-    *value = attribute == 18 ? (int)setting("FAKE_INTEGRATED", 0) : 1;
+    /* 115: pools of stream-ordered memory, which it has not. */
+    *value = attribute == 18 ? (int)setting("FAKE_INTEGRATED", 0) : attribute != 115;
     return 0;
 }
 
@@ -205,6 +206,18 @@ code cuMemcpyDtoHAsync_v2(void *to, pointer from, size_t bytes, void *on) { ENTE
 code cuMemcpyHtoDAsync_v2(pointer to, const void *from, size_t bytes, void *on) { ENTER_CONTEXT; return copy((void *)(uintptr_t)to, from, bytes, on); }
 code cuMemcpyDtoDAsync_v2(pointer to, pointer from, size_t bytes, void *on) { ENTER_CONTEXT; return copy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes, on); }
 code cuLaunchHostFunc(void *on, host_function function, void *data) {
+    ENTER_CONTEXT;
+    return push(on, (task){.kind = CALL, .function = function, .to = data});
+}
+
+code cuStreamSynchronize(void *on) {
+    ENTER_CONTEXT;
+    (void)on;
+    while (step()) {}
+    return 0;
+}
+/* What kernels are, with kernels.cpp beside this. */
+unsigned fake_call(void *on, host_function function, void *data) {
     ENTER_CONTEXT;
     return push(on, (task){.kind = CALL, .function = function, .to = data});
 }

@@ -12,17 +12,25 @@ pub(crate) fn run<B: Backend + Clone>(
     trace: &Trace,
     iterations: u64,
 ) -> Result<Vec<String>, Error> {
+    let mut reference = Reference::new(trace);
+    reference.write(runtime)?;
+    go_on(runtime, &mut reference, 0..iterations)
+}
+
+/// Runs these iterations with what persists as it is, and compares it then; what was wrong.
+pub(crate) fn go_on<B: Backend + Clone>(
+    runtime: &mut Runtime<B>,
+    reference: &mut Reference<'_>,
+    mut iterations: std::ops::Range<u64>,
+) -> Result<Vec<String>, Error> {
     let backend = runtime.backend().clone();
     // One launch runs after the other, so that they can share it.
     let scratch = backend.pin(runtime.program().arena_bytes(), Traffic::BothWays)?;
-    let mut reference = Reference::new(trace);
     let mut launches = reference.launches();
-    let outcome = reference.write(runtime).and_then(|()| {
-        (0..iterations).try_for_each(|iteration| {
-            launches.iteration = iteration;
-            launches.seen = reference.iterate(iteration);
-            runtime.iterate(|next| launch(&backend, next, &scratch, &launches))
-        })
+    let outcome = iterations.try_for_each(|iteration| {
+        launches.iteration = iteration;
+        launches.seen = reference.iterate(iteration);
+        runtime.iterate(|next| launch(&backend, next, &scratch, &launches))
     });
     // What is under way still uses the scratch memory.
     let finished = runtime.finish();

@@ -3,10 +3,11 @@
 use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
 use sublet_core::rewrite::swap::Policy;
 use sublet_core::simulate::{Device, Timing};
-use sublet_core::trace::liveness::Stay;
+use sublet_core::trace::liveness::{self, Stay};
 use sublet_core::trace::{Event, Operator, Recorded, Row};
 use sublet_core::verify::VerifiedSchedule;
-use sublet_core::{Block, Error, Workspace};
+use sublet_core::verify::schedule::{self, Room};
+use sublet_core::{Block, Constraints, Error, Workspace};
 
 /// A recorded iteration.
 #[derive(Clone, Debug, Default)]
@@ -71,5 +72,31 @@ impl Trace {
             Options { policy: Policy::Swdoa, least_bytes: 1, using, work: 200, ..Options::new(limit, device) };
         let fitted = fit::fit(&self.recorded(), &options, Workspace::new(&mut words, &mut indices), output)?;
         Ok(with(&fitted.schedule))
+    }
+}
+
+impl Trace {
+    /// What the verifier makes of a rewritten trace and its offsets.
+    pub(crate) fn verified<T>(
+        &self,
+        rewritten: &[Row],
+        offsets: &[u64],
+        with: impl FnOnce(&VerifiedSchedule<'_>) -> T,
+    ) -> Result<T, Error> {
+        let stays = liveness::stays(rewritten);
+        let len = schedule::workspace(self.rows.len(), self.blocks, stays);
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        let (mut blocks, mut names) = (vec![Block::default(); stays], vec![Stay::default(); stays]);
+        let mut timings = vec![Timing::default(); rewritten.len()];
+        let verified = schedule::schedule(
+            &self.recorded(),
+            rewritten,
+            offsets,
+            (&Device::symmetric(12e9), true),
+            &Constraints::NONE,
+            Workspace::new(&mut words, &mut indices),
+            Room { timings: &mut timings, blocks: &mut blocks, names: &mut names },
+        )?;
+        Ok(with(&verified))
     }
 }

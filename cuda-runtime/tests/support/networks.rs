@@ -6,10 +6,15 @@ use super::fit::Trace;
 
 /// A chain of layers, forward, backward and update.
 pub(crate) fn chain(layers: u32, bytes: u64) -> Trace {
+    chain_of(layers, bytes, bytes)
+}
+
+/// The same, whose weights are so many bytes each, and all else is as many as another batch has.
+pub(crate) fn chain_of(layers: u32, weight: u64, bytes: u64) -> Trace {
     let mut rows = Vec::new();
     let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op, event };
     for w in 0..layers {
-        rows.push(row(0, Event::Malloc, w, bytes, Op::None));
+        rows.push(row(0, Event::Malloc, w, weight, Op::None));
     }
     let (activation, gradient) = (|i: u32| layers + i, |i: u32| 2 * layers + 1 + i);
     let mut now = 1;

@@ -69,6 +69,15 @@ impl<'t> Reference<'t> {
         Self { trace, persistent, values }
     }
 
+    /// Another network with these persistent blocks: `was` are their numbers here, by those there.
+    pub(crate) fn turned_into<'n>(&self, trace: &'n Trace, was: &HashMap<u32, u32>) -> Reference<'n> {
+        let mut other = Reference::new(trace);
+        for (block, old) in was {
+            other.values.insert(*block, self.values[old]);
+        }
+        other
+    }
+
     pub(crate) fn updated(&self, op: Op) -> Vec<u32> {
         let k = if let Op::Again(k) = op { Op::First(k) } else { op };
         let does = |b: u32, event| self.trace.rows.iter().any(|r| r.op == k && r.event == event && r.block == b);
@@ -275,12 +284,14 @@ pub(crate) fn run<B: OnHost>(runtime: &mut Runtime<B>, trace: &Trace, iterations
     reference.write(runtime)?;
     let mut launches = reference.launches();
     let host = runtime.backend().host().clone();
-    let mut times: HashMap<Op, f64> = HashMap::new();
+    // What is accessed outside operators is so by its block.
+    let work = |op, block| (op, if op == Op::None { Some(block) } else { None });
+    let mut times: HashMap<(Op, Option<u32>), f64> = HashMap::new();
     let mut before = 0;
     for r in trace.rows.iter().filter(|r| r.event.is_access()) {
         #[expect(clippy::cast_precision_loss, reason = "a time")]
         let passed = (r.time_ns - before) as f64;
-        *times.entry(r.op).or_default() += passed;
+        *times.entry(work(r.op, r.block)).or_default() += passed;
         before = r.time_ns;
     }
     for iteration in 0..iterations {
@@ -288,7 +299,8 @@ pub(crate) fn run<B: OnHost>(runtime: &mut Runtime<B>, trace: &Trace, iterations
         launches.seen = reference.iterate(iteration);
         runtime.iterate(|next| {
             let first = if let Op::Again(k) = next.op { Op::First(k) } else { next.op };
-            launch(&host, next, &launches, times[&first])
+            let block = next.operands().first().map_or(0, |o| o.block);
+            launch(&host, next, &launches, times[&work(first, block)])
         })?;
     }
     let mut found = reference.compare(runtime)?;

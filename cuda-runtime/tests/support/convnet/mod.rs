@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use sublet_core::trace::{Event, Kind, Op, Operator, Row};
 use sublet_cuda::backend::Backend;
 use sublet_cuda::host::{HostBackend, Slice};
+use sublet_cuda::relu::{Activation, cpu, mask_words};
 use sublet_cuda::{Error, Launch, Part, Runtime};
 
 use crate::support::fit::Trace;
@@ -371,10 +372,18 @@ fn put(bytes: &mut [u8], values: &[f32]) {
     }
 }
 
-/// One bit for each number: whether it is above 0.
+/// What a rectifier makes of these, and its mask.
+fn rectified_of(values: &[f32]) -> (Vec<f32>, Vec<u32>) {
+    let (mut y, mut mask) = (values.to_vec(), vec![0; mask_words(values.len())]);
+    cpu::forward_in_place(Activation::Relu, &mut y, &mut mask).unwrap();
+    (y, mask)
+}
+
+/// The mask of these numbers, as much of it as there is room for.
 fn put_bits(bytes: &mut [u8], values: &[f32]) {
-    for (to, values) in bytes.iter_mut().zip(values.chunks(8)) {
-        *to = values.iter().enumerate().fold(0, |byte, (i, v)| byte | u8::from(*v > 0.0) << i);
+    let mask = rectified_of(values).1;
+    for (to, byte) in bytes.iter_mut().zip(mask.iter().flat_map(|word| word.to_le_bytes())) {
+        *to = byte;
     }
 }
 
@@ -415,7 +424,7 @@ impl Layer {
             },
         );
         let relu = Operator { in_place: true, kind: Kind::Relu, ..PLAIN };
-        b.run(relu, 5, &[normed], &[rectified], |r| vec![r[0].iter().map(|v| v.max(0.0)).collect()]);
+        b.run(relu, 5, &[normed], &[rectified], |r| vec![rectified_of(&r[0]).0]);
         let mut made = Made { convolved, mean, inverse, rectified, which: None };
         if !self.pooled {
             return (made, rectified);
@@ -442,7 +451,9 @@ impl Layer {
         let [drectified, dnormed] = [0; 2].map(|_| b.block(BATCH * conv.to * area));
         let gradient = Operator { in_place: true, kind: Kind::ReluBackward, ..ONCE };
         b.run(gradient, 5, &[dy, made.rectified], &[drectified], |r| {
-            vec![r[0].iter().zip(&r[1]).map(|(d, y)| if *y > 0.0 { *d } else { 0.0 }).collect()]
+            let mut dx = r[0].clone();
+            cpu::backward_in_place(Activation::Relu, &mut dx, &rectified_of(&r[1]).1).unwrap();
+            vec![dx]
         });
         let [dgamma, dbeta] = [0; 2].map(|_| b.block(conv.to));
         let reads = [made.convolved, drectified, self.gamma, made.mean, made.inverse];

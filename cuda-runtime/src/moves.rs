@@ -1,0 +1,96 @@
+//! Blocks that change places within an arena.
+//!
+//! Problem: blocks lie somewhere, some of them on the host, and have to be at other addresses of the arena, where others
+//! may still lie. In which order are they copied, and which make way?
+//!
+//! Steps: of the blocks whose way is free the first goes. Where none is, the first that is in somebody's way, be it its
+//! own, makes way: to bytes of the arena that no block has or gets, the lowest at a multiple of the alignment, or to the
+//! host where there are none. There it is in nobody's way, so that each block makes way once at most.
+//!
+//! Cost: O(n²) for n blocks that move, O(n log n) more for each that makes way. Pieces of a block are not moved alone.
+
+use std::ops::Range;
+
+/// Where a block is; a copy on the host by a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spot {
+    Device(u64),
+    Host(usize),
+}
+
+/// A copy of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub(crate) from: Spot,
+    pub(crate) to: Spot,
+    pub(crate) bytes: u64,
+}
+
+/// A block on its way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending {
+    pub(crate) from: Spot,
+    pub(crate) to: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Pending {
+    /// Where it is, on the device.
+    fn occupied(&self) -> Option<Range<u64>> {
+        match self.from {
+            Spot::Device(from) => Some(from..from + self.bytes),
+            Spot::Host(_) => None,
+        }
+    }
+
+    fn target(&self) -> Range<u64> {
+        self.to..self.to + self.bytes
+    }
+}
+
+/// The copies, in their order. `targets` are where all blocks will lie, those that do not move too; the arena is so many
+/// bytes, and has blocks at multiples of its alignment; `aside` takes so many bytes on the host, and numbers them.
+pub(crate) fn untangle(
+    mut pending: Vec<Pending>,
+    targets: &[Range<u64>],
+    (arena, alignment): (u64, u64),
+    mut aside: impl FnMut(u64) -> usize,
+) -> Vec<Move> {
+    let mut moves = Vec::new();
+    while !pending.is_empty() {
+        let in_the_way = |p: &Pending| {
+            let to = p.target();
+            pending.iter().filter_map(Pending::occupied).any(|other| other.start < to.end && to.start < other.end)
+        };
+        let in_somebodys_way = |p: &Pending| {
+            p.occupied().is_some_and(|own| pending.iter().any(|q| own.start < q.target().end && q.to < own.end))
+        };
+        if let Some(free) = pending.iter().position(|p| !in_the_way(p)) {
+            let Pending { from, to, bytes } = pending.remove(free);
+            moves.push(Move { from, to: Spot::Device(to), bytes });
+        } else if let Some(first) = pending.iter().position(in_somebodys_way) {
+            let taken = targets.iter().cloned().chain(pending.iter().filter_map(Pending::occupied)).collect();
+            let Pending { from, bytes, .. } = pending[first];
+            let spot = match hole(taken, bytes, arena, alignment) {
+                Some(offset) => Spot::Device(offset),
+                None => Spot::Host(aside(bytes)),
+            };
+            moves.push(Move { from, to: spot, bytes });
+            pending[first].from = spot;
+        }
+    }
+    moves
+}
+
+/// Where so many bytes of the arena are not taken, the lowest multiple of `alignment`.
+fn hole(mut taken: Vec<Range<u64>>, bytes: u64, arena: u64, alignment: u64) -> Option<u64> {
+    taken.sort_unstable_by_key(|range| range.start);
+    let mut free = 0u64;
+    for range in taken.into_iter().chain(std::iter::once(arena..arena)) {
+        if free.checked_add(bytes)? <= range.start {
+            return Some(free);
+        }
+        free = free.max(range.end.checked_next_multiple_of(alignment)?);
+    }
+    None
+}

@@ -1,0 +1,124 @@
+//! Another program in the same runtime: what persists is kept.
+//!
+//! Problem: a step is no longer the one that was planned, because the batch is another, or the network is evaluated and
+//! not trained, or a better plan was found. The new program's arena may be larger, its copies on the host other ones, and
+//! the parameters lie elsewhere.
+//!
+//! Steps: everything that the new program needs is taken first, so that a lack of memory leaves the old program as it
+//! was. The arena grows where it is; only where it cannot, another is taken beside it, and the old one given back. What
+//! persists on the device moves within it ([`moves`](crate::moves)); what is on the host, or is to be there, goes by way of
+//! the processor.
+//!
+//! An arena does not shrink: two programs can take turns without memory being mapped each time.
+
+use crate::backend::Backend;
+use crate::error::{Error, Result};
+use crate::moves::{self, Move, Pending, Spot};
+use crate::program::{COMPUTE, Home, Program, Residence};
+use crate::run::{Runtime, State};
+
+/// What persists and is not only moved: its new home, and its content.
+type Kept = (Home, Vec<u8>);
+
+impl<B: Backend> Runtime<B> {
+    /// Goes over to another program, between iterations. `was` tells which persistent block of the old program a persistent
+    /// block of the new one is; those that are none hold anything until they are [written](Runtime::write). The next
+    /// iteration is the new program's first.
+    ///
+    /// # Errors
+    /// The old program goes on after [`Error::Interrupted`] within an iteration, [`Error::NotPersistent`] for what `was`
+    /// tells and is none of the old program's persistent blocks, or of another length; [`Error::HostIsDevice`];
+    /// [`Error::OutOfMemory`]. What else the backend tells breaks the iteration: see [`restart`](Runtime::restart).
+    pub fn replan(&mut self, program: Program, was: impl Fn(u32) -> Option<u32>) -> Result<()> {
+        if self.state != State::Idle {
+            return Err(Error::Interrupted);
+        }
+        self.fits(&program)?;
+        let mut kept = Vec::new();
+        for home in &program.homes {
+            if let Some(block) = was(home.block) {
+                let old = self.program.homes.iter().find(|old| old.block == block && old.bytes == home.bytes);
+                kept.push((*old.ok_or(Error::NotPersistent { block, bytes: home.bytes })?, *home));
+            }
+        }
+        self.finish()?;
+        let events = Self::events(&self.backend, &program)?;
+        let tier = self.tier.renewed(&self.backend, program.host)?;
+        let arena = self.larger(program.arena)?;
+        self.state = State::Broken;
+        let (mut moved, mut read): (Vec<(u64, Home)>, Vec<Kept>) = (Vec::new(), Vec::new());
+        for (old, new) in kept {
+            match (old.after, new.on_host()) {
+                (Residence::Device(from), None) => moved.push((from, new)),
+                (residence, _) => read.push((new, self.content(residence, old.bytes)?)),
+            }
+        }
+        match arena {
+            None => self.move_within(&program, &moved)?,
+            Some(arena) => {
+                let base = self.backend.address(&arena);
+                for (from, home) in moved {
+                    let Some(to) = home.on_device() else { continue };
+                    let from = self.backend.address(&self.arena) + from;
+                    self.backend.copy_within(&self.streams[COMPUTE], from, base + to, home.bytes)?;
+                }
+                self.drain()?;
+                self.arena = arena;
+            }
+        }
+        (self.program, self.events, self.tier, self.timers) = (program, events, tier, None);
+        for (home, content) in read {
+            self.put(&home, &content)?;
+        }
+        (self.iteration, self.position, self.state) = (0, 0, State::Idle);
+        Ok(())
+    }
+
+    /// Has the arena be large enough; another one where it cannot grow.
+    fn larger(&mut self, bytes: u64) -> Result<Option<B::Arena>> {
+        if bytes <= self.backend.size(&self.arena) {
+            return Ok(None);
+        }
+        match self.backend.grow(&mut self.arena, bytes) {
+            Ok(()) => Ok(None),
+            Err(Error::CannotGrow { .. }) => self.backend.reserve(bytes, bytes).map(Some),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Moves what persists to where the new program looks for it.
+    fn move_within(&self, program: &Program, resident: &[(u64, Home)]) -> Result<()> {
+        let pending = resident.iter().filter_map(|(from, home)| {
+            let to = home.on_device().filter(|to| to != from)?;
+            Some(Pending { from: Spot::Device(*from), to, bytes: home.bytes })
+        });
+        let targets = program.homes.iter().filter_map(|home| Some(home.on_device()?..home.on_device()? + home.bytes));
+        let size = self.backend.size(&self.arena);
+        let mut taken = 0;
+        let moves = moves::untangle(pending.collect(), &targets.collect::<Vec<_>>(), (size, program.alignment), |_| {
+            taken += 1;
+            taken - 1
+        });
+        let mut aside: Vec<Vec<u8>> = vec![Vec::new(); taken];
+        for Move { from, to, bytes } in moves {
+            match (from, to) {
+                (Spot::Device(from), Spot::Device(to)) => {
+                    let base = self.backend.address(&self.arena);
+                    self.backend.copy_within(&self.streams[COMPUTE], base + from, base + to, bytes)?;
+                }
+                (Spot::Device(from), Spot::Host(i)) => aside[i] = self.content(Residence::Device(from), bytes)?,
+                (Spot::Host(i), Spot::Device(to)) => self.write_device(to, &std::mem::take(&mut aside[i]))?,
+                (Spot::Host(_), Spot::Host(_)) => {}
+            }
+        }
+        self.drain()
+    }
+
+    /// A copy of what is there.
+    fn content(&self, residence: Residence, bytes: u64) -> Result<Vec<u8>> {
+        let bytes = usize::try_from(bytes).map_err(|_| Error::OutOfRange { address: 0, bytes })?;
+        let mut content = vec![0; bytes];
+        self.get(residence, &mut content)?;
+        Ok(content)
+    }
+}

@@ -1,0 +1,95 @@
+//! Persistent blocks that end an iteration elsewhere than they begin it are moved in between, whatever lies where.
+
+mod support;
+
+use support::fit::Trace;
+use support::{by_host, pattern};
+
+use sublet_core::trace::{Event, Op, Row};
+use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
+use sublet_cuda::{Program, Runtime};
+
+const fn row(event: Event, block: u32, op: Op, bytes: u64, time_ns: u64) -> Row {
+    Row { time_ns, bytes, block, op, event }
+}
+
+/// Weights that are updated in turn, then all away, and back elsewhere; `from` and `to` are where each one is.
+fn program(sizes: &[u64], from: &[u64], to: &[u64], arena: u64) -> (Trace, Program) {
+    let blocks = 0..u32::try_from(sizes.len()).unwrap();
+    let none = |event, block: u32| row(event, block, Op::None, sizes[block as usize], 0);
+    let rows: Vec<Row> = blocks.clone().map(|b| none(Event::Malloc, b)).collect();
+    let update =
+        |b: u32| [Event::Read, Event::Write].map(|event| row(event, b, Op::First(b), 0, 1000 * u64::from(b + 1)));
+    let updates: Vec<Row> = blocks.clone().flat_map(update).collect();
+    // The arena is as large as what else is in it: an activation.
+    let other = u32::try_from(sizes.len()).unwrap();
+    let (last, end) = (Op::First(other), 1000 * u64::from(other + 1));
+    let activation = [
+        row(Event::Malloc, other, last, arena, end),
+        row(Event::Write, other, last, 0, end),
+        row(Event::Free, other, Op::None, 0, end),
+    ];
+    let recorded = [rows.clone(), updates.clone(), activation.to_vec()].concat();
+    let away = |b: u32| [none(Event::SwapOut, b), none(Event::Free, b)];
+    let back = |b: u32| [none(Event::Malloc, b), none(Event::SwapIn, b)];
+    let away: Vec<Row> = blocks.clone().flat_map(away).collect();
+    let back: Vec<Row> = blocks.flat_map(back).collect();
+    let mut rewritten = [rows, updates, away, activation.to_vec(), back].concat();
+    rewritten.iter_mut().filter(|r| r.event != Event::Malloc).for_each(|r| r.bytes = 0);
+    let mut now = 0;
+    for r in &mut rewritten {
+        now = now.max(r.time_ns);
+        r.time_ns = now;
+    }
+    let trace = Trace { rows: recorded, operators: Vec::new(), blocks: sizes.len() + 1 };
+    let offsets = [from, &[0], to].concat();
+    let made = trace.verified(&rewritten, &offsets, |schedule| Program::new(&trace.recorded(), schedule, 256));
+    (trace, made.unwrap().unwrap())
+}
+
+fn runs(what: &str, (trace, program): &(Trace, Program), moved: [u64; 2]) {
+    assert_eq!(program.moved_bytes(), moved, "{what}");
+    for order in [Order::Time, Order::Random(5), Order::Last(0), Order::Last(1), Order::Last(2)] {
+        let host = HostBackend::new(Options { races: true, ..Options::new(Mode::Ordered(order), 1 << 20) });
+        let mut runtime = Runtime::new(host.clone(), program.clone()).unwrap();
+        assert_eq!(pattern::run(&mut runtime, trace, 4), Ok(vec![]), "{what}, {order:?}");
+        drop(runtime);
+        let mut runtime = Runtime::new(host.clone(), program.clone()).unwrap();
+        assert_eq!(by_host::run(&mut runtime, trace, 4), Ok(vec![]), "{what}, {order:?}");
+        assert_eq!(host.races(), [], "{what}, {order:?}");
+        drop(runtime);
+        assert_eq!(host.in_use(), InUse::default());
+    }
+}
+
+#[test]
+fn blocks_move_to_free_bytes() {
+    let down = program(&[512, 1024], &[0, 512], &[4096, 2048], 8192);
+    runs("apart", &down, [1536, 0]);
+    // Each where the other was: the one whose way is free goes first.
+    let chain = program(&[512, 512, 512], &[0, 512, 1024], &[512, 1024, 1536], 2048);
+    runs("a chain", &chain, [1536, 0]);
+}
+
+#[test]
+fn two_blocks_change_places_and_three_go_round() {
+    runs("two", &program(&[512, 512], &[0, 512], &[512, 0], 2048), [3 * 512, 0]);
+    runs("three", &program(&[512; 3], &[0, 512, 1024], &[512, 1024, 0], 2048), [4 * 512, 0]);
+    let two_pairs = program(&[512; 4], &[0, 512, 1024, 1536], &[512, 0, 1536, 1024], 4096);
+    runs("two pairs", &two_pairs, [6 * 512, 0]);
+}
+
+#[test]
+fn a_block_overlaps_itself_and_others_of_another_size() {
+    runs("itself", &program(&[1024], &[0], &[512], 4096), [2 * 1024, 0]);
+    // The large one to where the small ones were, and they to where it was.
+    let sizes = program(&[1024, 512, 512], &[0, 1024, 1536], &[1024, 512, 0], 4096);
+    runs("one and two", &sizes, [1024 + 2 * 512 + 1024, 0]);
+}
+
+#[test]
+fn where_the_arena_is_full_they_go_by_way_of_the_host() {
+    runs("two", &program(&[512, 512], &[0, 512], &[512, 0], 1024), [512, 2 * 512]);
+    // A hole that is too small for the block that makes way.
+    runs("a small hole", &program(&[1024, 1024], &[0, 1024], &[1024, 0], 2560), [1024, 2 * 1024]);
+}

@@ -1,0 +1,124 @@
+//! One range of a device's memory, which grows where it is.
+
+use core::ptr;
+
+use sublet_core::simulate::Device;
+use sublet_cuda::backend::Backend;
+use sublet_cuda::cuda::CudaBackend;
+use sublet_cuda::host::{HostBackend, Mode, Options, Order};
+
+use crate::arguments::Arguments;
+use crate::boundary::boundary;
+use crate::error::{Failure, sublet_error};
+use crate::runtime::sublet_runtime_params;
+use crate::status::{sublet_status, sublet_status as S};
+
+/// A range of a device's memory, for a plan that the caller follows himself: sublet_allocator's or sublet_replay's offsets
+/// are offsets in it. One thread uses it at a time.
+pub struct sublet_arena {
+    on: On,
+}
+
+enum On {
+    Gpu(CudaBackend, <CudaBackend as Backend>::Arena),
+    Host(HostBackend, <HostBackend as Backend>::Arena),
+}
+
+/// Takes `size` bytes of a GPU, or of the host, and addresses for `room` bytes in all, to which it can grow. Of
+/// `params` only `on_host`, `gpu` and `memory` are looked at; NULL is the first GPU.
+///
+/// SUBLET_STATUS_UNAVAILABLE, SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_DRIVER, SUBLET_STATUS_DEVICE_LOST: as
+/// sublet_runtime_create.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_arena_create(
+    size: u64,
+    room: u64,
+    params: *const sublet_runtime_params,
+    arena: *mut *mut sublet_arena,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        arguments.skip();
+        arguments.skip();
+        // SAFETY: the header asks for parameters that can be read, and for a place for the handle.
+        let (params, to) = unsafe { (arguments.params(params)?, arguments.result(arena)?) };
+        let on = match params.on_host {
+            0 => {
+                let gpu = CudaBackend::new(params.gpu)?;
+                let arena = gpu.reserve(size, room)?;
+                On::Gpu(gpu, arena)
+            }
+            1 => {
+                let memory = if params.memory == 0 { size.max(room) } else { params.memory };
+                let device = Device::symmetric(1e9);
+                let host = HostBackend::new(Options { device, ..Options::new(Mode::Ordered(Order::Time), memory) });
+                let arena = host.reserve(size, room)?;
+                On::Host(host, arena)
+            }
+            other => return Err(Failure::new(S::UnknownValue, 2, 0, other.into())),
+        };
+        to.set(Box::into_raw(Box::new(sublet_arena { on })));
+        Ok(())
+    })
+}
+
+/// Gives back its memory; no work that uses it may be under way. NULL is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_arena_destroy(arena: *mut sublet_arena) {
+    let _ = boundary(ptr::null_mut(), || {
+        if !arena.is_null() && arena.is_aligned() {
+            // SAFETY: it was made by sublet_arena_create, and is not used any more.
+            drop(unsafe { Box::from_raw(arena) });
+        }
+        Ok(())
+    });
+}
+
+/// Gives it at least `size` bytes, where it is; what it holds stays.
+///
+/// SUBLET_STATUS_CANNOT_GROW: that is more than its room, or the device cannot do that; SUBLET_STATUS_OUT_OF_MEMORY: the
+/// device has not `needed` bytes more. It is as it was then.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_arena_grow(
+    arena: *mut sublet_arena,
+    size: u64,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        // SAFETY: the header asks for an arena.
+        let (arena, _) = unsafe { crate::handle::open(arena)? };
+        match &mut arena.on {
+            On::Gpu(gpu, arena) => gpu.grow(arena, size)?,
+            On::Host(host, arena) => host.grow(arena, size)?,
+        }
+        Ok(())
+    })
+}
+
+/// Where it begins on the device, and how many bytes it has. Either may be NULL.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_arena_range(
+    arena: *mut sublet_arena,
+    address: *mut u64,
+    size: *mut u64,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        // SAFETY: the header asks for an arena, and for results that can be written.
+        let (arena, address, size) = unsafe {
+            let (arena, mut arguments) = crate::handle::open(arena)?;
+            (arena, arguments.optional(address)?, arguments.optional(size)?)
+        };
+        let (begin, bytes) = match &arena.on {
+            On::Gpu(gpu, arena) => (gpu.address(arena), gpu.size(arena)),
+            On::Host(host, arena) => (host.address(arena), host.size(arena)),
+        };
+        address.set(begin);
+        size.set(bytes);
+        Ok(())
+    })
+}

@@ -1,0 +1,299 @@
+//! ReLU with a mask of bits: on the processor, and launched on a GPU.
+
+use core::ffi::c_void;
+use core::ptr;
+
+use sublet_cuda::cuda::CudaBackend;
+use sublet_cuda::relu::cpu::{self, Element};
+use sublet_cuda::relu::gpu::{Kernels, Operands};
+use sublet_cuda::relu::{Activation, Error, Format, bf16, f16, mask_words};
+
+use crate::arguments::{Arguments, Params, Plain, plain};
+use crate::boundary::boundary;
+use crate::error::{Failure, sublet_error};
+use crate::status::{sublet_status, sublet_status as S};
+
+/// How elements are stored.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum sublet_format {
+    /// IEEE binary32.
+    F32 = 0,
+    /// IEEE binary16.
+    F16 = 1,
+    /// The upper half of a binary32.
+    Bf16 = 2,
+}
+
+/// Which activation, of what. NULL, or all 0 but `struct_size`, is ReLU of f32.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_relu_params {
+    /// sizeof(sublet_relu_params).
+    pub struct_size: u32,
+    /// A sublet_format.
+    pub format: u32,
+    /// 0: ReLU, `x < 0 ? 0 : x`. 1: leaky ReLU, `x > 0 ? x : x * slope`.
+    pub leaky: u32,
+    /// Of leaky ReLU; any number.
+    pub slope: f32,
+}
+
+plain!(sublet_relu_params, f16, bf16, f32);
+// SAFETY: it begins with its size.
+unsafe impl Params for sublet_relu_params {}
+
+impl sublet_relu_params {
+    /// The activation and the format of parameters that are argument `position`.
+    fn meaning(self, position: u32) -> Result<(Activation, Format), Failure> {
+        let unknown = |value: u32| Failure::new(S::UnknownValue, position, 0, value.into());
+        let format = match self.format {
+            0 => Format::F32,
+            1 => Format::F16,
+            2 => Format::Bf16,
+            other => return Err(unknown(other)),
+        };
+        match self.leaky {
+            0 => Ok((Activation::Relu, format)),
+            1 => Ok((Activation::Leaky(self.slope), format)),
+            other => Err(unknown(other)),
+        }
+    }
+}
+
+/// What is wrong, with the mask as argument `mask`.
+fn failure(error: Error, mask: u32) -> Failure {
+    match error {
+        Error::Length { needed, got } => Failure::new(S::BufferTooSmall, 0, needed as u64, got as u64),
+        Error::Mask { needed, got } => Failure::new(S::BufferTooSmall, mask, needed as u64, got as u64),
+        Error::Misaligned { address, alignment } => Failure::new(S::MisalignedPointer, 0, alignment, address),
+        Error::Overlap { address } => Failure::new(S::OverlappingBuffers, 0, 0, address),
+        Error::TooLong { elements } => Failure::new(S::LengthOverflow, 0, 0, elements),
+        Error::Driver(error) => error.into(),
+    }
+}
+
+/// The 32-bit words of the mask of so many elements: one bit for each.
+#[unsafe(no_mangle)]
+pub extern "C" fn sublet_relu_mask_words(elements: usize) -> usize {
+    mask_words(elements)
+}
+
+/// What an array on the processor is made of, for the calls below.
+trait Work {
+    /// Does it for elements of this format.
+    ///
+    /// # Safety
+    /// As the header asks of the function that it stands for.
+    unsafe fn of<E: Element + Plain>(&self, activation: Activation) -> Result<(), Failure>;
+}
+
+/// # Safety
+/// As `Work::of`; the parameters can be read.
+unsafe fn with_format(work: &impl Work, params: *const sublet_relu_params, position: u32) -> Result<(), Failure> {
+    let mut arguments = Arguments::new();
+    (0..position).for_each(|_| arguments.skip());
+    // SAFETY: as promised.
+    unsafe {
+        let (activation, format) = arguments.params(params)?.meaning(position)?;
+        match format {
+            Format::F32 => work.of::<f32>(activation),
+            Format::F16 => work.of::<f16>(activation),
+            Format::Bf16 => work.of::<bf16>(activation),
+        }
+    }
+}
+
+/// On the processor: `y` and the mask of `x`. The bit of element i is bit i mod 32 of word i / 32, words little-endian; it
+/// says that the gradient passes. `x` and `y`, arrays of `elements` as params says, are the same or share nothing; the mask
+/// has at least sublet_relu_mask_words(elements) words, of which those are written. Values are those of PyTorch: a NaN
+/// stays what it is, and -0.0 too.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_relu_forward(
+    x: *const c_void,
+    elements: usize,
+    params: *const sublet_relu_params,
+    y: *mut c_void,
+    mask: *mut u32,
+    mask_words: usize,
+    error: *mut sublet_error,
+) -> sublet_status {
+    struct Forward(*const c_void, usize, *mut c_void, *mut u32, usize);
+    impl Work for Forward {
+        unsafe fn of<E: Element + Plain>(&self, activation: Activation) -> Result<(), Failure> {
+            let Self(x, elements, y, mask, words) = *self;
+            let mut arguments = Arguments::new();
+            // SAFETY: the header asks for arrays of these lengths.
+            unsafe {
+                let x = if x == y.cast_const() {
+                    arguments.skip();
+                    None
+                } else {
+                    Some(arguments.input_of(x.cast::<E>(), elements)?)
+                };
+                arguments.skip();
+                arguments.skip();
+                let y = arguments.output_of(y.cast::<E>(), elements)?;
+                let mask = arguments.output(mask, words)?;
+                let done = match x {
+                    Some(x) => cpu::forward(activation, x, y, mask),
+                    None => cpu::forward_in_place(activation, y, mask),
+                };
+                done.map_err(|error| failure(error, 4))
+            }
+        }
+    }
+    // SAFETY: the header asks for arrays of these lengths, and for parameters that can be read.
+    boundary(error, || unsafe { with_format(&Forward(x, elements, y, mask, mask_words), params, 2) })
+}
+
+/// On the processor: `dx`, the gradient of x, from `dy`, that of y, and the mask that sublet_relu_forward has written.
+/// `dy` and `dx` are the same or share nothing.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_relu_backward(
+    dy: *const c_void,
+    elements: usize,
+    mask: *const u32,
+    mask_words: usize,
+    params: *const sublet_relu_params,
+    dx: *mut c_void,
+    error: *mut sublet_error,
+) -> sublet_status {
+    struct Backward(*const c_void, usize, *const u32, usize, *mut c_void);
+    impl Work for Backward {
+        unsafe fn of<E: Element + Plain>(&self, activation: Activation) -> Result<(), Failure> {
+            let Self(dy, elements, mask, words, dx) = *self;
+            let mut arguments = Arguments::new();
+            // SAFETY: the header asks for arrays of these lengths.
+            unsafe {
+                let dy = if dy == dx.cast_const() {
+                    arguments.skip();
+                    None
+                } else {
+                    Some(arguments.input_of(dy.cast::<E>(), elements)?)
+                };
+                arguments.skip();
+                let mask = arguments.input_of(mask, words)?;
+                arguments.skip();
+                arguments.skip();
+                let dx = arguments.output_of(dx.cast::<E>(), elements)?;
+                let done = match dy {
+                    Some(dy) => cpu::backward(activation, dy, mask, dx),
+                    None => cpu::backward_in_place(activation, dx, mask),
+                };
+                done.map_err(|error| failure(error, 2))
+            }
+        }
+    }
+    // SAFETY: the header asks for arrays of these lengths, and for parameters that can be read.
+    boundary(error, || unsafe { with_format(&Backward(dy, elements, mask, mask_words, dx), params, 4) })
+}
+
+/// The kernels on a GPU. All threads may launch them at once.
+pub struct sublet_relu_kernels {
+    kernels: Option<Kernels>,
+    gpu: CudaBackend,
+}
+
+/// Loads the kernels for a GPU, into its primary context, which the CUDA runtime uses too.
+///
+/// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU; SUBLET_STATUS_DRIVER and
+/// SUBLET_STATUS_DEVICE_LOST with a CUresult in `got`.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_relu_kernels_create(
+    gpu: u32,
+    kernels: *mut *mut sublet_relu_kernels,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, || {
+        let mut arguments = Arguments::new();
+        arguments.skip();
+        // SAFETY: the header asks for a place for the handle.
+        let to = unsafe { arguments.result(kernels)? };
+        let gpu = CudaBackend::new(gpu)?;
+        let loaded = gpu.in_context(Kernels::load)?.map_err(|error| failure(error, 0))?;
+        to.set(Box::into_raw(Box::new(sublet_relu_kernels { kernels: Some(loaded), gpu })));
+        Ok(())
+    })
+}
+
+/// Unloads the kernels; launches that are under way must be done. NULL is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_relu_kernels_destroy(kernels: *mut sublet_relu_kernels) {
+    let _ = boundary(ptr::null_mut(), || {
+        if !kernels.is_null() && kernels.is_aligned() {
+            // SAFETY: it was made by sublet_relu_kernels_create, and is not used any more.
+            let sublet_relu_kernels { kernels, gpu } = *unsafe { Box::from_raw(kernels) };
+            gpu.in_context(|| drop(kernels))?;
+        }
+        Ok(())
+    });
+}
+
+/// Launches, with the addresses that only the caller can know.
+unsafe fn launch(
+    kernels: *mut sublet_relu_kernels,
+    params: (*const sublet_relu_params, u32),
+    (from, to, mask, elements): (u64, u64, u64, u64),
+    stream: *mut c_void,
+    forward: bool,
+) -> Result<(), Failure> {
+    // SAFETY: the header asks for kernels that live, and for parameters that can be read.
+    let (sublet_relu_kernels { kernels, gpu }, (activation, format)) = unsafe {
+        let (kernels, mut arguments) = crate::handle::open(kernels)?;
+        (1..params.1).for_each(|_| arguments.skip());
+        (kernels, arguments.params(params.0)?.meaning(params.1)?)
+    };
+    let kernels = kernels.as_ref().ok_or(Failure::of(S::Unnamed))?;
+    let operands = Operands { from, to, mask, elements, format };
+    // SAFETY: the header asks for a stream of this GPU, and for operands that are memory of it until it is done.
+    let launched = gpu.in_context(|| unsafe {
+        let stream = stream.cast();
+        if forward {
+            kernels.forward(stream, activation, operands)
+        } else {
+            kernels.backward(stream, activation, operands)
+        }
+    })?;
+    launched.map_err(|error| failure(error, 0))
+}
+
+/// On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_forward. `x`, `y` and `mask` are addresses
+/// on the device, such as those of sublet_operand; elements and words are aligned to their size.
+///
+/// SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: with the address in `got`.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_relu_launch_forward(
+    kernels: *mut sublet_relu_kernels,
+    x: u64,
+    elements: u64,
+    params: *const sublet_relu_params,
+    y: u64,
+    mask: u64,
+    stream: *mut c_void,
+    error: *mut sublet_error,
+) -> sublet_status {
+    // SAFETY: as the header asks.
+    boundary(error, || unsafe { launch(kernels, (params, 3), (x, y, mask, elements), stream, true) })
+}
+
+/// On a GPU: gives `stream` the work of sublet_relu_backward. As sublet_relu_launch_forward.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_relu_launch_backward(
+    kernels: *mut sublet_relu_kernels,
+    dy: u64,
+    elements: u64,
+    mask: u64,
+    params: *const sublet_relu_params,
+    dx: u64,
+    stream: *mut c_void,
+    error: *mut sublet_error,
+) -> sublet_status {
+    // SAFETY: as the header asks.
+    boundary(error, || unsafe { launch(kernels, (params, 4), (dy, dx, mask, elements), stream, false) })
+}

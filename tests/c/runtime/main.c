@@ -1,0 +1,25 @@
+/* `gpu`: there is one, whose memory the processor can follow, as that of the driver for tests. `none`: there is none. */
+#include "tests.h"
+
+sublet_error error;
+
+int main(int count, char **arguments) {
+    CHECK(count == 2);
+    if (strcmp(arguments[1], "gpu") == 0) {
+        test_network_on(0);
+        test_arena(0);
+        test_gpu_runtime();
+        test_gpu_relu();
+        test_torch();
+    } else {
+        CHECK(strcmp(arguments[1], "none") == 0);
+        test_runtime();
+        test_wrong_runtime();
+        test_network_on(1);
+        test_arena(1);
+        test_relu();
+        test_without_gpu();
+    }
+    puts("all checks passed");
+    return 0;
+}
