@@ -2,6 +2,7 @@
 //! networks, and an allocator that is held against data.
 
 pub mod checked;
+pub mod fitted;
 pub mod instance;
 pub mod network;
 pub mod recording;

@@ -125,12 +125,24 @@ pub fn max_load(rows: &[Row]) -> u64 {
 /// without what the operators `update` read, the gradients of parameters.
 #[must_use]
 pub fn peak_of_passing(recorded: &Recorded<'_>, rows: &[Row], update: impl Fn(u32) -> bool) -> u64 {
+    let passing = passing(recorded, update);
+    peak_of(rows, |block| passing.contains(&block))
+}
+
+/// The most bytes that are live at once of all other blocks: parameters, their momentum, their gradients.
+#[must_use]
+pub fn peak_of_lasting(recorded: &Recorded<'_>, rows: &[Row], update: impl Fn(u32) -> bool) -> u64 {
+    let passing = passing(recorded, update);
+    peak_of(rows, |block| !passing.contains(&block))
+}
+
+fn passing(recorded: &Recorded<'_>, update: impl Fn(u32) -> bool) -> HashSet<u32> {
     let of = |event: Event| recorded.rows.iter().filter(move |r| r.event == event);
     let mut passing: HashSet<u32> = of(Event::Free).map(|r| r.block).collect();
     for r in of(Event::Read).filter(|r| matches!(r.op, Op::First(k) if update(k))) {
         passing.remove(&r.block);
     }
-    peak_of(rows, |block| passing.contains(&block))
+    passing
 }
 
 fn peak_of(rows: &[Row], counts: impl Fn(u32) -> bool) -> u64 {

@@ -2,8 +2,10 @@
 //!
 //! The rows are grouped by operator as for swapping: a *segment* is the accesses of one operator with the mallocs before
 //! and the frees after them. A *version* is what a block holds from one write to the next. A block is *local* if it is
-//! allocated and freed in one segment: the operator's workspace. It is *managed* if each of its versions can be made
-//! again and it is freed within the trace: it may be freed and made again at will. All other blocks live as recorded.
+//! allocated and freed in one segment: the operator's workspace. It is *managed* if it is freed within the trace, and each
+//! of its versions can be made again: it may be freed and made again at will. It is managed too, but stays from its first
+//! write to its last access, if no operator that touches it runs again: recordings often free such blocks late. All other
+//! blocks live as recorded.
 //!
 //! An operator may run again if that is said of it and if all that it reads is defined. It then leaves out the
 //! persistent blocks that it updates. O(rows), but for sorting nothing.
@@ -20,6 +22,8 @@ pub(super) const NONE: u32 = u32::MAX;
 const LOCAL: u32 = 1;
 const MANAGED: u32 = 2;
 const PERSISTENT: u32 = 3;
+/// Managed, but never made again.
+const LASTING: u32 = 4;
 
 /// A block that an operator touches.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +53,7 @@ pub(super) enum Owner {
     Recorded,
     /// It is allocated and freed with one operator.
     Local,
-    /// It may be freed and made again.
+    /// It is allocated where it is written and freed where it is not wanted any more.
     Managed,
 }
 
@@ -79,6 +83,8 @@ pub(super) struct Graph<'a> {
     version: Table<'a, [u32; 3]>,
     first_use: Table<'a, u32>,
     uses: Table<'a, u32>,
+    /// By segment: 1 + the block that it may write over, and the one that it writes there.
+    hands: Table<'a, [u32; 2]>,
 }
 
 /// Length of the workspace of a [`Graph`] of so many rows and block numbers.
@@ -86,7 +92,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let versions = rows + blocks;
     WorkspaceLen {
         words: 5 * (rows + 1) + blocks,
-        indices: 3 * (rows + 2) + 3 * rows + 3 * versions + versions + 1 + rows + 6 * blocks,
+        indices: 3 * (rows + 2) + 3 * rows + 3 * versions + versions + 1 + rows + 7 * blocks + 2 * (rows + 2),
     }
 }
 
@@ -121,12 +127,15 @@ impl<'a> Graph<'a> {
             version: scratch.index_records(most),
             first_use: scratch.indices(most + 1),
             uses: scratch.indices(rows.len()),
+            hands: scratch.index_records(rows.len() + 2),
         };
         let mut blocks = scratch.index_records::<5>(numbers);
+        let mut inside = scratch.indices(numbers);
         graph.check(numbers)?;
         graph.segment();
         graph.refer(recorded, &mut blocks);
         graph.own(&blocks);
+        graph.hand_over(recorded, &mut inside);
         graph.weigh();
         graph.list_uses();
         Ok(graph)
@@ -168,12 +177,17 @@ impl<'a> Graph<'a> {
     pub(super) fn owner(&self, block: u32) -> Owner {
         match self.owner[block] {
             LOCAL => Owner::Local,
-            MANAGED => Owner::Managed,
+            MANAGED | LASTING => Owner::Managed,
             _ => Owner::Recorded,
         }
     }
 
     pub(super) fn is_managed(&self, block: u32) -> bool {
+        self.owner(block) == Owner::Managed
+    }
+
+    /// Whether what a block holds can be made again.
+    pub(super) fn is_repeatable(&self, block: u32) -> bool {
         self.owner[block] == MANAGED
     }
 
@@ -182,15 +196,24 @@ impl<'a> Graph<'a> {
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     pub(super) fn dearness(&self, dear: &mut Table<'_, u64>) {
         for b in 0..u32::try_from(self.size.len()).unwrap_or(u32::MAX) {
-            dear[b] = f64::to_bits(if self.is_managed(b) { 0.0 } else { f64::INFINITY });
+            dear[b] = f64::to_bits(if self.is_repeatable(b) { 0.0 } else { f64::INFINITY });
         }
         for v in 0..self.versions {
             let Version { block, writer, .. } = self.version(v);
-            if self.is_managed(block) {
+            if self.is_repeatable(block) {
                 let cost = self.duration[writer] as f64 / self.size[block] as f64;
                 dear[block] = f64::to_bits(f64::from_bits(dear[block]) + cost);
             }
         }
+    }
+
+    /// The managed block that a segment may write over, of which it reads this version, and the managed one of the same size
+    /// that it writes there.
+    pub(super) fn hands(&self, segment: u32) -> Option<(u32, u32, u32)> {
+        let [giver, taker] = self.hands[segment];
+        let giver = giver.checked_sub(1)?;
+        let read = self.references(segment).find(|r| r.block == giver && !r.writes)?;
+        Some((giver, read.version, taker))
     }
 
     /// The rows of a segment.
@@ -301,10 +324,47 @@ impl<'a> Graph<'a> {
                 self.owner[b] = if made == freed { LOCAL } else { u32::from(version > 0) * MANAGED };
             }
         }
+        // Some version cannot be made again; then it must not be one that something that runs again touches.
         for v in 0..self.versions {
             let Version { block, writer, .. } = self.version(v);
             if self.owner[block] == MANAGED && (writer == NONE || !self.may_run_again(writer)) {
-                self.owner[block] = 0;
+                self.owner[block] = LASTING;
+            }
+        }
+        for g in 0..self.segments {
+            for i in self.first_reference[g]..self.first_reference[g + 1] {
+                let r = self.reference(i);
+                let undefined = self.version(r.version).writer == NONE;
+                if self.owner[r.block] == LASTING && (self.may_run_again(g) || undefined) {
+                    self.owner[r.block] = 0;
+                }
+            }
+        }
+    }
+
+    /// Finds the first input and the first output of operators that work in place, but for what they allocate or free
+    /// between their accesses.
+    fn hand_over(&mut self, recorded: &Recorded<'_>, inside: &mut Table<'_, u32>) {
+        for g in 0..self.segments {
+            let rows = self.first_row[g]..self.first_row[g + 1];
+            let access = |&row: &u32| at(self.rows, row).event.is_access();
+            let (Some(first), Some(last)) = (rows.clone().find(access), rows.rev().find(access)) else { continue };
+            if !recorded.operator(at(self.rows, first).op).in_place {
+                continue;
+            }
+            for own in (first..last).map(|row| at(self.rows, row)).filter(|r| !r.event.is_access()) {
+                inside[own.block] = g + 1;
+            }
+            let end_of = |event| {
+                let mut accesses = (first..=last).map(|row| at(self.rows, row)).filter(|r| r.event == event);
+                accesses.find(|r| inside[r.block] != g + 1).map(|r| r.block)
+            };
+            let (Some(giver), Some(taker)) = (end_of(Event::Read), end_of(Event::Write)) else { continue };
+            let touches = |block, writes| self.references(g).any(|r| r.block == block && r.writes == writes);
+            let apart = giver != taker && !touches(giver, true) && !touches(taker, false);
+            let managed = self.is_managed(giver) && self.is_managed(taker);
+            if apart && managed && self.size[giver] == self.size[taker] {
+                self.hands[g] = [giver + 1, taker];
             }
         }
     }

@@ -1,18 +1,23 @@
-//! A network into less memory: swap, recompute, or both; then place over the changed trace.
+//! A network into less memory: outputs over inputs, masks of rectifiers, swaps, second runs; then place over the changed
+//! trace.
 //!
 //! Steps:
-//! 1. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, its positions tightened at unchanged
+//! 1. Where masks or hand-overs in place change the trace, it begins with the trace that has them, and then with the one
+//!    that was recorded: neither is worse for the other. Masks come first, for they change what is alive; hand-overs last,
+//!    over whatever the other means made, and what decides knows of them. They take no time: where they are enough, that is all.
+//! 2. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, its positions tightened at unchanged
 //!    time. [`Policy::Auto`] and [`Policy::Bayes`] try the other policies too and take what takes least time: neither is
 //!    ever worse than those it contains. Of equal times the first wins.
-//! 2. Second runs alone.
-//! 3. Both: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
+//! 3. Second runs alone.
+//! 4. Both: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
 //!    load is within the level, and what is left to save is made again; then absences and second runs chosen together. The
-//!    arrangements with the least estimated time are made.
-//! 4. The stays of each are placed. Where the placement is above the limit, memory is lost between blocks: in those
-//!    segments a part of what is too much is held back, and the means decide again, some times over. Last comes the
-//!    schedule with everything away that may be.
+//!    arrangements with the least estimated time are made. With the trace as recorded only the best level of before is tried.
+//! 5. The stays of each are placed, those that hand memory over as one. Where the placement is above the limit, memory is
+//!    lost between blocks: in those segments a part of what is too much is held back, and the means decide again, some times
+//!    over. Where nothing fits, what takes least memory is made, whatever it costs; the limit has no part in that, so that
+//!    the least limit that is named is one that works.
 //!
-//! The least time wins, so that both together are never worse than either alone. What comes out has been accepted by
+//! The least time wins, so that all means together are never worse than any alone. What comes out has been accepted by
 //! [`verify::schedule`](crate::verify::schedule::schedule), over iterations that repeat: persistent blocks may be on the
 //! host at both ends.
 
@@ -159,8 +164,7 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
 /// Rewrites a trace so that its footprint is within a limit, at as little cost in time as the policy finds.
 ///
 /// # Errors
-/// [`Error::OverLimit`] with the least footprint that was made, a limit that works where nothing runs again, and mostly where
-/// something does; [`Error::Row`] for a trace that is not as
+/// [`Error::OverLimit`] with the least footprint that was made, a limit that works; [`Error::Row`] for a trace that is not as
 /// recorded; [`Error::TooManyBlocks`]; [`Error::Device`]; [`Error::BufferTooSmall`] if the output or the workspace is too
 /// short.
 ///
@@ -248,8 +252,11 @@ pub fn fit<'a>(
         for base in bases.into_iter().flatten() {
             let mut scratch = scratch.reborrow();
             let graph = Graph::new(recorded, base.rows, 2 * blocks, &mut scratch)?;
-            let recomputer =
+            let mut recomputer =
                 Recomputer::new(&graph, &options.device, original_peak >> LEAST, options.seed, &mut scratch);
+            if base.in_place {
+                recomputer.work_in_place();
+            }
             let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
             if lowest {
                 least = least.min(pass_least(&mut pass, using, options, original_peak)?);
@@ -344,8 +351,7 @@ fn joint(
         pass.know_gaps()?;
     }
     // What would be swapped without much delay is tried first, and what is sure to be slow last.
-    let hidden =
-        if swap && recompute { pass.absent(options.limit)?.is_some_and(|delay| delay <= HIDDEN * time) } else { true };
+    let hidden = !(swap && recompute) || pass.quickest()? <= HIDDEN * time;
     if hidden {
         pass.fit(&swapping)?;
     }
@@ -398,9 +404,11 @@ const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
 }
 
 /// In how many parts the way from the limit to the peak is cut: so far down the blocks are swapped that are dear to make
-/// again, and the rest of the way others are made again.
+/// again, and the rest of the way others are made again. Beside the best of them two more are looked at.
 const PARTS: u64 = 10;
-const PARTS_LEN: usize = 10;
+const LOOKS: usize = 12;
+/// How many of these are made: what promises most is not always the best in the end.
+const MADE: usize = 2;
 
 /// Tries swaps and second runs together. The swaps that it takes for granted bring the load down to something between
 /// limit and peak, and what is made again goes on from there; what looks best before it is placed is made. Then the
@@ -415,29 +423,44 @@ fn both(
     let quick = Arrangement { again: true, swaps: Swaps::Absences, choice: work / 8, work: work / 16 };
     let thorough = Arrangement { choice: work / 2, work: work / 2, ..quick };
     let step = peak.saturating_sub(limit) / PARTS;
-    let best = |found: &[(f64, u64)]| found.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();
-    let (promised, at) = if let Some(near) = near {
-        (look(pass, near, &quick)?, near)
+    // What each level promises, and the level.
+    let mut found = [(f64::INFINITY, limit); LOOKS];
+    if let Some(near) = near {
+        found[0] = (look(pass, near, &quick)?, near);
+        if found[0].0 >= pass.bound() {
+            return Ok(None);
+        }
     } else {
-        let mut found = [(f64::INFINITY, 0); PARTS_LEN];
-        for (found, part) in found.iter_mut().zip(0..) {
+        for (found, part) in found.iter_mut().zip(0..PARTS) {
             *found = (look(pass, limit + step * part, &quick)?, limit + step * part);
         }
-        let (promised, near) = best(&found);
-        let (low, high) = (near.saturating_sub(step / 2).max(limit), near + step / 2);
-        best(&[(promised, near), (look(pass, low, &quick)?, low), (look(pass, high, &quick)?, high)])
-    };
-    if promised.is_infinite() || near.is_some() && promised >= pass.bound() {
-        return Ok(None);
-    }
-    for swaps in [Swaps::Absences, Swaps::Together] {
-        let thorough = Arrangement { swaps, ..thorough };
-        if pass.absent(at)?.is_some() && (swaps == Swaps::Absences || worth(pass, &thorough)?) {
-            pass.absent(at)?;
-            pass.fit(&thorough)?;
+        let (_, near) = take_best(&mut found.clone());
+        for (found, at) in found.iter_mut().rev().zip([near.saturating_sub(step / 2).max(limit), near + step / 2]) {
+            *found = (look(pass, at, &quick)?, at);
         }
     }
-    Ok(Some(at))
+    let mut best = None;
+    for _ in 0..MADE {
+        let (promise, at) = take_best(&mut found);
+        if promise.is_infinite() {
+            break;
+        }
+        best = best.or(Some(at));
+        for swaps in [Swaps::Absences, Swaps::Together] {
+            let thorough = Arrangement { swaps, ..thorough };
+            if pass.absent(at)?.is_some() && (swaps == Swaps::Absences || worth(pass, &thorough)?) {
+                pass.absent(at)?;
+                pass.fit(&thorough)?;
+            }
+        }
+    }
+    Ok(best)
+}
+
+/// The level that promises most, the first of equals, which then promises nothing any more.
+fn take_best(found: &mut [(f64, u64)]) -> (f64, u64) {
+    let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
+    best.map_or((f64::INFINITY, 0), |best| core::mem::replace(best, (f64::INFINITY, best.1)))
 }
 
 /// What absences down to a load promise, in ns.

@@ -24,6 +24,9 @@ const NODES: u64 = 160;
 /// What the heuristics may do each time, in blocks placed: many placements are made, and most of them fit or do not
 /// within a few starts.
 const WORK: u64 = 50_000;
+/// A schedule that takes longer than the best by this factor is given up: memory that is held back for a placement rarely
+/// makes it faster, and then by a few percent.
+const FAR: f64 = 1.25;
 /// The same where operators run again: more blocks live for a short time there, and it takes more to place them well.
 const WORK_AGAIN: u64 = 150_000;
 
@@ -145,7 +148,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
         .and(swap::workspace(2 * base, 2 * blocks));
     let held = WorkspaceLen { words: base + 1, indices: base + 2 };
     let handed = in_place::workspace(rows, recompute::most_rows(base), blocks);
-    trial.max(recompute::rows_workspace(2 * blocks)).max(handed).max(held).max(absent)
+    trial.max(recompute::rows_workspace(base, 2 * blocks)).max(handed).max(held).max(absent)
 }
 
 impl<'a, 'w> Stage<'a, 'w> {
@@ -295,6 +298,17 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(overhead)
     }
 
+    /// What the quickest of the published schedules takes longer than the original, in ns; infinite if there is none.
+    pub(super) fn quickest(&mut self) -> Result<f64, Error> {
+        let Self { recorded, options, base, scratch, .. } = self;
+        let mut scratch = scratch.reborrow();
+        let trace = swap::Trace::new(base.handed, 2 * recorded.blocks, options.least_bytes, &mut scratch)?;
+        let mut swapper = Swapper::new(&trace, &options.device, options.seed, &mut scratch);
+        let scores = [Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa];
+        let found = scores.into_iter().filter_map(|policy| swapper.plan(policy, options.limit, 0));
+        Ok(found.fold(f64::INFINITY, f64::min))
+    }
+
     /// Learns which gaps may be swapped.
     pub(super) fn know_gaps(&mut self) -> Result<(), Error> {
         let Self { recorded, options, base, recomputer, scratch, .. } = self;
@@ -331,8 +345,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
                 for attempt in 0..ATTEMPTS {
                     let Some(overhead) = planned.map(|overhead| overhead + added) else { break };
                     // A policy may find less with memory held back: it ends as it would alone, so that none of those that
-                    // are contained is ever better.
-                    if overhead >= bound && (again || !matches!(swaps, Swaps::By(_))) {
+                    // are contained is ever better. But not by so much.
+                    let hopeless = again || !matches!(swaps, Swaps::By(_)) || overhead > FAR * bound;
+                    if overhead >= bound && hopeless {
                         break;
                     }
                     swapper.tighten();

@@ -178,6 +178,27 @@ fn what_is_not_as_recorded_is_refused() {
     }
 }
 
+/// Who decides what runs again knows that an output is written over its input: the second block of 8 MiB takes none.
+#[test]
+fn second_runs_and_work_in_place_go_together() {
+    let operators: [(u32, Vec<u32>, bool, u64); 5] = [
+        (4, vec![0], false, 5),
+        (8, vec![0], false, 5),
+        (8, vec![2], false, 5),
+        (1, vec![3], false, 5),
+        (1, vec![1, 4], false, 5),
+    ];
+    let (rows, blocks) = trace(1, &operators);
+    let in_place = [0, 1, 2, 3, 4].map(|op| Operator { in_place: op == 2, ..Operator::default() });
+    let recorded = Recorded { rows: &rows, operators: &in_place, blocks };
+    let using = Using::NONE.with(Means::Recompute).with(Means::InPlace);
+    let (footprint, overhead) = with(&recorded, 10 * MIB, using).expect("a weight, eight and one MiB");
+    assert!(footprint == 10 * MIB && overhead > 0.0, "{footprint} {overhead}");
+    for alone in [Means::Recompute, Means::InPlace] {
+        assert!(with(&recorded, 10 * MIB, Using::NONE.with(alone)).is_err());
+    }
+}
+
 #[test]
 fn a_persistent_block_that_comes_after_an_access_is_named() {
     let row = |event, block, bytes, op| Row { time_ns: 0, bytes, block, op, event };

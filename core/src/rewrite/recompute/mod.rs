@@ -38,8 +38,8 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 }
 
 /// Length of the workspace of [`Recomputer::rows`].
-pub(super) const fn rows_workspace(blocks: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 0, indices: 2 * blocks }
+pub(super) const fn rows_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 0, indices: 3 * blocks + 2 * most_steps(rows) }
 }
 
 /// Powers of the distance, and parts of what is owed, that are tried.
@@ -131,11 +131,16 @@ impl<'a> Recomputer<'a> {
             taste: TASTES[0],
             random: SplitMix64::seed_from_u64(seed),
         };
-        for block in (0..).take(blocks).filter(|&b| graph.is_managed(b) && graph.size[b] >= least) {
+        for block in (0..).take(blocks).filter(|&b| graph.is_repeatable(b) && graph.size[b] >= least) {
             recomputer.movable[recomputer.movables] = block;
             recomputer.movables += 1;
         }
         recomputer
+    }
+
+    /// Operators work in place in what follows.
+    pub(super) const fn work_in_place(&mut self) {
+        self.walk.in_place = true;
     }
 
     /// What it takes to make again what each block holds, in ns for a byte, as bits.
@@ -436,7 +441,8 @@ impl<'a> Recomputer<'a> {
     }
 
     /// Writes the rows of the best script and returns how many they are; what runs again has the time of the row above
-    /// it.
+    /// it. A value that was evicted goes as soon as it was touched for the last time before: the walk evicts where it must,
+    /// but in between nobody wants the value, and the less lies about, the better it is placed.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if `out` is too short.
@@ -447,15 +453,12 @@ impl<'a> Recomputer<'a> {
         let mut writer = Writer::new(out);
         let mut there = scratch.indices(blocks);
         let mut left_out = scratch.indices(blocks);
-        for step in self.best.steps() {
+        let freed = self.frees(&mut scratch);
+        for (i, step) in (0u32..).zip(self.best.steps()) {
             let (g, again) = match step {
                 Step::First(g) => (g, false),
                 Step::Again(g) => (g, true),
-                Step::Free(block) => {
-                    there[block] = 0;
-                    writer.event(Event::Free, block, 0, Op::None);
-                    continue;
-                }
+                Step::Free(_) => continue,
             };
             let op = graph.rows_of(g).find(|r| r.event.is_access()).map_or(Op::None, |r| r.op);
             let op = if let (true, Op::First(k)) = (again, op) { Op::Again(k) } else { op };
@@ -480,7 +483,34 @@ impl<'a> Recomputer<'a> {
                     writer.push(r);
                 }
             }
+            let mut next = freed[i][0];
+            while next > 0 {
+                if let Some(Step::Free(block)) = self.best.step(next - 1) {
+                    there[block] = 0;
+                    writer.event(Event::Free, block, 0, Op::None);
+                }
+                next = freed[next - 1][1];
+            }
         }
         writer.end()
+    }
+
+    /// By step of the best script: 1 + the first of the frees that come right after it, and 1 + the one after a free.
+    fn frees<'s>(&self, scratch: &mut Workspace<'s>) -> Table<'s, [u32; 2]> {
+        let graph = self.graph;
+        let mut freed = scratch.index_records::<2>(self.best.capacity());
+        // 1 + the step that touched each block last.
+        let mut touched = scratch.indices(graph.size.len());
+        for (i, step) in (0u32..).zip(self.best.steps()) {
+            match step {
+                Step::First(g) | Step::Again(g) => graph.references(g).for_each(|r| touched[r.block] = i + 1),
+                Step::Free(block) => {
+                    let after = touched[block].saturating_sub(1);
+                    freed[i][1] = freed[after][0];
+                    freed[after][0] = i + 1;
+                }
+            }
+        }
+        freed
     }
 }

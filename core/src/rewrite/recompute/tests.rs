@@ -85,7 +85,7 @@ fn planned(layers: &[(u64, u64)], limit: u64, work: u64) -> Option<u64> {
     let (rows, blocks) = chain(layers);
     let len = super::super::graph::workspace(rows.len(), blocks)
         .and(workspace(rows.len(), blocks))
-        .and(rows_workspace(blocks));
+        .and(rows_workspace(rows.len(), blocks));
     let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
     let mut scratch = Workspace::new(&mut words, &mut indices);
     let recorded = Recorded::new(&rows, blocks);
@@ -95,7 +95,15 @@ fn planned(layers: &[(u64, u64)], limit: u64, work: u64) -> Option<u64> {
     let mut out = vec![Row::default(); most_rows(rows.len())];
     let written = recomputer.rows(scratch, &mut out).unwrap();
     let (mut load, mut peak) = (0u64, 0u64);
-    for r in &out[..written] {
+    for (i, r) in out[..written].iter().enumerate() {
+        match r.event {
+            // Nothing is made between the last access and the free.
+            Event::Free if graph.is_managed(r.block) => {
+                let mut since = out[..i].iter().rev().take_while(|other| other.event != Event::Malloc);
+                assert!(since.any(|other| other.event.is_access() && other.block == r.block), "block {}", r.block);
+            }
+            _ => {}
+        }
         match r.event {
             Event::Malloc => load += graph.size[r.block],
             Event::Free => load -= graph.size[r.block],

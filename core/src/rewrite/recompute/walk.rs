@@ -12,7 +12,8 @@
 //! 3. A value goes as soon as nobody reads it any more.
 //! 4. *Virtual uses*: what a closure reads is noted. The next walk counts it as a use, so that a value stays for the
 //!    closures that are to come.
-//! 5. *Absences*: segments in which a block is on the host. It takes no memory there, and is back at once where a closure
+//! 5. An operator that works in place over an input that nobody reads after it needs no memory for its output.
+//! 6. *Absences*: segments in which a block is on the host. It takes no memory there, and is back at once where a closure
 //!    reads it.
 //!
 //! Ties go to the block that was made first among those on the device. Cost: O(segments + evictions · blocks on the
@@ -43,6 +44,16 @@ pub(in super::super) enum Step {
     Again(u32),
     /// A managed block is freed.
     Free(u32),
+}
+
+impl Step {
+    const fn of(bits: u32) -> Self {
+        match bits & !WHICH {
+            AGAIN => Self::Again(bits & WHICH),
+            FREE => Self::Free(bits & WHICH),
+            _ => Self::First(bits & WHICH),
+        }
+    }
 }
 
 /// Steps as they are kept: what, and which.
@@ -87,12 +98,17 @@ impl<'a> Script<'a> {
         room
     }
 
-    pub(in super::super) fn steps(&self) -> impl Iterator<Item = Step> + '_ {
-        self.steps.first(self.len).iter().map(|&step| match step & !WHICH {
-            AGAIN => Step::Again(step & WHICH),
-            FREE => Step::Free(step & WHICH),
-            _ => Step::First(step & WHICH),
-        })
+    pub(super) fn capacity(&self) -> usize {
+        self.steps.len()
+    }
+
+    pub(super) fn steps(&self) -> impl Iterator<Item = Step> + '_ {
+        self.steps.first(self.len).iter().map(|&step| Step::of(step))
+    }
+
+    /// A step of the script.
+    pub(super) fn step(&self, i: u32) -> Option<Step> {
+        (i < self.len).then(|| Step::of(self.steps[i]))
     }
 
     pub(super) fn copy(&mut self, other: &Self) {
@@ -144,6 +160,8 @@ pub(in super::super) struct Walk<'a> {
     /// What runs again takes, in ns, and whether waits for copies count too.
     recomputed: f64,
     pub(super) waits: bool,
+    /// Whether operators work in place.
+    pub(super) in_place: bool,
     load: u64,
     /// No fewer than the script makes.
     rows: u32,
@@ -205,6 +223,7 @@ impl<'a> Walk<'a> {
             clock: 0.0,
             recomputed: 0.0,
             waits: false,
+            in_place: false,
             load: 0,
             rows: 0,
             now: 0,
@@ -387,6 +406,7 @@ impl<'a> Walk<'a> {
         }
         let new = graph.references(g).filter(|r| managed(r) && r.writes && self.holds[r.block] == 0);
         let need = new.map(|r| graph.size[r.block]).sum::<u64>();
+        let need = need.saturating_sub(self.handed_over(g));
         self.make_room(need.saturating_add(graph.most[g]));
         for r in graph.references(g).filter(|r| managed(r) && r.writes) {
             self.put(r.block, r.version);
@@ -402,6 +422,18 @@ impl<'a> Walk<'a> {
             self.free_if_done(r.block)?;
         }
         Some(())
+    }
+
+    /// The bytes that a segment does not need, for it writes over what nobody reads after it.
+    fn handed_over(&mut self, g: u32) -> u64 {
+        let Some((giver, version, taker)) = self.graph.hands(g).filter(|_| self.in_place) else { return 0 };
+        if self.holds[taker] > 0 || self.holds[giver] != version + 1 || self.pinned[giver] != 1 {
+            return 0;
+        }
+        self.now = g + 1;
+        let last = self.next_use(version) == NONE;
+        self.now = g;
+        if last { self.graph.size[taker] } else { 0 }
     }
 
     /// Makes a version, if it is not there.
@@ -567,7 +599,7 @@ impl<'a> Walk<'a> {
 
     /// A block may be evicted.
     fn offer(&mut self, block: u32) {
-        if self.graph.size[block] >= self.least {
+        if self.graph.is_repeatable(block) && self.graph.size[block] >= self.least {
             self.present.insert(block);
         }
     }
