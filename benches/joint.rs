@@ -1,8 +1,9 @@
-//! What a limit costs by swapping, by second runs, by both, and by all means, on every training trace and on 1001 layers of a `ResNet`.
+//! What a limit costs by swapping, by second runs, by both, and by all means, on every training trace and on 1001 layers of
+//! a `ResNet`.
 //!
 //! `cargo bench -p sublet-benches --bench joint -- [FILTER [LIMITS]]` prints a table for each trace whose name holds FILTER,
-//! at limits in % of the original peak, such as 60,40, and what is left within 10, 20 and 33 % of overhead. With `SUBLET_DATA` the larger corpus is read. More means must
-//! not be worse than fewer at any limit.
+//! at limits in % of the original peak, such as 60,40, and what is left within 10, 20 and 33 % of overhead. With
+//! `SUBLET_DATA` the larger corpus is read. More means must not be worse than fewer at any limit.
 
 use sublet_core::rewrite::fit::{Means, Options, Using};
 use sublet_core::simulate::Device;

@@ -53,14 +53,6 @@ impl<'a> Fitter<'a> {
     /// # Panics
     /// If the recording or the device is refused.
     pub fn fit(&mut self, options: &Options) -> Option<Fit> {
-        self.rewritten(options).map(|(fit, _)| fit)
-    }
-
-    /// A fit and its rows, or none where the limit cannot be kept.
-    ///
-    /// # Panics
-    /// If the recording or the device is refused.
-    pub fn rewritten(&mut self, options: &Options) -> Option<(Fit, &[Row])> {
         let output = Output {
             rows: &mut self.rows,
             timings: &mut self.timings,
@@ -74,7 +66,7 @@ impl<'a> Fitter<'a> {
                 let run = fitted.schedule.run();
                 let footprint = fitted.schedule.plan().peak();
                 assert!(footprint <= options.limit && run.peak_load <= footprint, "{footprint} of {}", options.limit);
-                Some((Fit { footprint, load: run.peak_load, overhead: run.overhead() }, fitted.schedule.rows()))
+                Some(Fit { footprint, load: run.peak_load, overhead: run.overhead() })
             }
             Err(Error::OverLimit { .. }) => None,
             Err(e) => panic!("{e}"),

@@ -69,7 +69,12 @@ impl Bits for f32 {
 
     #[inline]
     fn selected(word: u32, set: &[Self; BLOCK], unset: &[Self; BLOCK]) -> [Self; BLOCK] {
-        std::array::from_fn(|i| if word & (1 << i) == 0 { unset[i] } else { set[i] })
+        let mut selected = *unset;
+        for (i, (to, from)) in selected.iter_mut().zip(set).enumerate() {
+            let keep = if word & (1 << i) == 0 { 0 } else { u32::MAX };
+            *to = Self::from_bits(from.to_bits() & keep | to.to_bits() & !keep);
+        }
+        selected
     }
 }
 
