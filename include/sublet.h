@@ -631,7 +631,7 @@ enum sublet_means
    */
   SUBLET_MEANS_SWAP = 1,
   /**
-   * Values are freed, and made again by the operators that made them. To be asked for only where none of these is random.
+   * Values are freed, and made again by the operators that made them, but for those with SUBLET_OPERATOR_ONCE.
    */
   SUBLET_MEANS_RECOMPUTE = 2,
   /**
@@ -1165,7 +1165,8 @@ typedef struct sublet_fit_params {
    */
   uint64_t work;
   /**
-   * The means, of sublet_means; 0 is SUBLET_MEANS_SWAP.
+   * The means, of sublet_means; 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE where an operator of
+   * the rows is not told of, for it may be random.
    */
   uint32_t means;
   /**
@@ -1683,10 +1684,11 @@ sublet_status sublet_fit_lengths_of(const struct sublet_row *rows,
                                     struct sublet_error *error);
 
 /**
- * The workspace that sublet_fit needs for so many rows and block numbers, and outputs of these lengths. Linear.
+ * The workspace that sublet_fit needs for so many rows, operators and block numbers, and outputs of these lengths. Linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_workspace(size_t row_count,
+                                   size_t operator_count,
                                    size_t block_count,
                                    size_t row_capacity,
                                    size_t stay_capacity,
@@ -1695,8 +1697,12 @@ sublet_status sublet_fit_workspace(size_t row_count,
 
 /**
  * Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
- * leave for the host while they are not in use. `block_count` is the number of block numbers that the rows use. The
- * result is placed, timed and verified over iterations that repeat.
+ * leave for the host while they are not in use, values are made again, written over what nobody needs any more, or kept
+ * as the bits of a mask. `block_count` is the number of block numbers that the rows use; in the result the number
+ * `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
+ *
+ * `operators` tells what is known of the operators, by their numbers: which may not run again, which work in place, which
+ * are rectifiers. It may be NULL, with `operator_count` 0.
  *
  * `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
  * `offsets` for `stay_capacity` stays, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may
@@ -1705,6 +1711,8 @@ sublet_status sublet_fit_workspace(size_t row_count,
 SUBLET_MUST_USE
 sublet_status sublet_fit(const struct sublet_row *rows,
                          size_t row_count,
+                         const struct sublet_operator *operators,
+                         size_t operator_count,
                          size_t block_count,
                          uint64_t limit,
                          const struct sublet_device *device,

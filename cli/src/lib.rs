@@ -84,3 +84,19 @@ pub fn run() -> ExitCode {
 pub fn read(name: &str, reader: impl BufRead) -> Result<Problem, String> {
     input::read_from(name, reader).map_err(|e| e.to_string())
 }
+
+/// Reads a static graph: its operators and its tensors, which are two files. `name` is what messages call the first. Takes
+/// memory and time in proportion to the content.
+///
+/// # Errors
+/// A sentence that says where the content is not as expected.
+///
+/// ```
+/// let operators = &b"op,name,inputs,outputs\n0,conv,image weights,maps\n"[..];
+/// let tensors = &b"tensor,bytes,storage\nimage,3072,transient\nweights,864,persistent\nmaps,8192,iteration\n"[..];
+/// assert_eq!(sublet_cli::read_graph("net.csv", operators, tensors)?.blocks().len(), 3);
+/// # Ok::<(), String>(())
+/// ```
+pub fn read_graph(name: &str, operators: impl BufRead, tensors: impl BufRead) -> Result<Problem, String> {
+    input::graph::read_pair(name, operators, tensors).map_err(|e| e.to_string())
+}

@@ -308,8 +308,7 @@ impl fmt::Display for RowFault {
             Self::MaskElsewhere => "a mask is written right after a rectifier that touches its block, and nowhere else",
             Self::NotInPlace => "the block takes over another's memory in place, but has another offset",
             Self::PersistentLate => {
-                "malloc of a persistent block (at time 0, never freed) after an access: what is there from the start \
-                 stands before the first access, and what comes later has a time above 0"
+                "a persistent block (allocated at time 0, never freed) is allocated after an access"
             }
             Self::EndNotRestored => {
                 "a persistent block is not where it must be, or not with its value, at the start or the end"

@@ -7,12 +7,13 @@ use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
 use sublet_core::rewrite::swap::{Policy, bound};
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::Stay;
-use sublet_core::trace::{Event, Recorded, Row};
+use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
 
 use crate::arguments::{Arguments, Params, counted, plain};
 use crate::block::sublet_block;
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
+use crate::operator::{self, sublet_operator};
 use crate::simulate::{sublet_device, sublet_run, sublet_timing};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, sublet_row, sublet_stay};
@@ -62,7 +63,8 @@ pub struct sublet_fit_params {
     pub seed: u64,
     /// How much the search may do for each row, in segments and gaps looked at; 0 is a second for 5,000 rows.
     pub work: u64,
-    /// The means, of sublet_means; 0 is SUBLET_MEANS_SWAP.
+    /// The means, of sublet_means; 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE where an operator of
+    /// the rows is not told of, for it may be random.
     pub means: u32,
     /// 0.
     pub reserved: u32,
@@ -74,7 +76,7 @@ pub struct sublet_fit_params {
 pub enum sublet_means {
     /// Blocks leave for the host while they are idle.
     Swap = 1,
-    /// Values are freed, and made again by the operators that made them. To be asked for only where none of these is random.
+    /// Values are freed, and made again by the operators that made them, but for those with SUBLET_OPERATOR_ONCE.
     Recompute = 2,
     /// Outputs are written over inputs that nobody needs any more, by operators of which it is said that they can.
     InPlace = 4,
@@ -127,8 +129,9 @@ plain!(sublet_fit_params, sublet_fit_lengths, sublet_fitted);
 unsafe impl Params for sublet_fit_params {}
 
 impl sublet_fit_params {
-    /// The options, or what the argument at this position holds instead of a policy.
-    fn options(&self, limit: u64, device: Device, position: u32) -> Result<Options, Failure> {
+    /// The options, or what the argument at this position holds instead of a policy. `told` says whether all operators are
+    /// known.
+    fn options(&self, limit: u64, device: Device, told: bool, position: u32) -> Result<Options, Failure> {
         let known = POLICIES.iter().find(|&&(number, _)| number as u32 == self.policy);
         let unknown = Failure::new(S::UnknownValue, position, 0, self.policy.into());
         let policy = known.map(|&(_, policy)| policy).ok_or(unknown)?;
@@ -137,10 +140,10 @@ impl sublet_fit_params {
             return Err(Failure::new(S::UnknownValue, position, 0, self.means.into()));
         }
         let asked = MEANS.iter().filter(|&&(number, _)| self.means & number as u32 > 0);
-        let using = if self.means == 0 {
-            Using::NONE.with(Means::Swap)
-        } else {
-            asked.fold(Using::NONE, |u, &(_, m)| u.with(m))
+        let using = match self.means {
+            0 if told => Using::ALL,
+            0 => Using::ALL.without(Means::Recompute),
+            _ => asked.fold(Using::NONE, |u, &(_, m)| u.with(m)),
         };
         let or = |n: u64, default: u64| if n == 0 { default } else { n };
         let usual = Options::new(limit, device);
@@ -184,9 +187,10 @@ pub unsafe extern "C" fn sublet_fit_lengths_of(
     })
 }
 
-fn needed(rows: usize, blocks: usize, lengths: Lengths) -> Needed {
+fn needed(rows: usize, operators: usize, blocks: usize, lengths: Lengths) -> Needed {
     Needed::workspace(fit::workspace(rows, blocks, lengths))
         .and::<Row>(rows)
+        .and::<Operator>(operators)
         .and::<Row>(lengths.rows)
         .and::<Timing>(lengths.timings)
         .and::<Block>(lengths.stays)
@@ -194,11 +198,12 @@ fn needed(rows: usize, blocks: usize, lengths: Lengths) -> Needed {
         .and::<u64>(lengths.stays)
 }
 
-/// The workspace that sublet_fit needs for so many rows and block numbers, and outputs of these lengths. Linear.
+/// The workspace that sublet_fit needs for so many rows, operators and block numbers, and outputs of these lengths. Linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_workspace(
     row_count: usize,
+    operator_count: usize,
     block_count: usize,
     row_capacity: usize,
     stay_capacity: usize,
@@ -206,17 +211,22 @@ pub unsafe extern "C" fn sublet_fit_workspace(
     error: *mut sublet_error,
 ) -> sublet_status {
     let needed = |arguments: &mut Arguments<'_>| {
-        let (rows, blocks) = (arguments.count(row_count)?, arguments.count(block_count)?);
+        let (rows, operators) = (arguments.count(row_count)?, arguments.count(operator_count)?);
+        let blocks = arguments.count(block_count)?;
         let lengths = Lengths::for_result(rows, arguments.count(row_capacity)?, arguments.count(stay_capacity)?);
-        Ok(needed(rows, blocks, lengths))
+        Ok(needed(rows, operators, blocks, lengths))
     };
     // SAFETY: the header asks for a layout that can be written.
     unsafe { tell(needed, layout, error) }
 }
 
 /// Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
-/// leave for the host while they are not in use. `block_count` is the number of block numbers that the rows use. The
-/// result is placed, timed and verified over iterations that repeat.
+/// leave for the host while they are not in use, values are made again, written over what nobody needs any more, or kept
+/// as the bits of a mask. `block_count` is the number of block numbers that the rows use; in the result the number
+/// `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
+///
+/// `operators` tells what is known of the operators, by their numbers: which may not run again, which work in place, which
+/// are rectifiers. It may be NULL, with `operator_count` 0.
 ///
 /// `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
 /// `offsets` for `stay_capacity` stays, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may
@@ -226,6 +236,8 @@ pub unsafe extern "C" fn sublet_fit_workspace(
 pub unsafe extern "C" fn sublet_fit(
     rows: *const sublet_row,
     row_count: usize,
+    operators: *const sublet_operator,
+    operator_count: usize,
     block_count: usize,
     limit: u64,
     device: *const sublet_device,
@@ -245,16 +257,17 @@ pub unsafe extern "C" fn sublet_fit(
     boundary(error, || {
         let mut arguments = Arguments::new();
         // SAFETY: the header asks for pointers that hold what their lengths say.
-        let (given, device, params, mut room) = unsafe {
+        let (given, operators, device, params, mut room) = unsafe {
             let given = arguments.input(rows, row_count)?;
+            let operators = arguments.input(operators, operator_count)?;
             arguments.count(block_count)?;
             arguments.skip();
-            counted(row_capacity, 10)?;
-            counted(stay_capacity, 14)?;
-            let (device, params) = (arguments.params(device)?.device(4)?, arguments.params(params)?);
+            counted(row_capacity, 12)?;
+            counted(stay_capacity, 16)?;
+            let (device, params) = (arguments.params(device)?.device(6)?, arguments.params(params)?);
             let lengths = Lengths::for_result(row_count, row_capacity, stay_capacity);
-            let needed = needed(row_count, block_count, lengths);
-            (given, device, params, arguments.workspace(workspace, workspace_size, needed)?)
+            let needed = needed(row_count, operator_count, block_count, lengths);
+            (given, operators, device, params, arguments.workspace(workspace, workspace_size, needed)?)
         };
         // SAFETY: as above.
         let (rewritten, timings, blocks, names, offsets, fitted) = unsafe {
@@ -268,13 +281,18 @@ pub unsafe extern "C" fn sublet_fit(
             (rewritten, timings, blocks, names, offsets, arguments.result(fitted)?)
         };
         let rows = trace::rows(&mut room, given)?;
+        let operators = operator::operators(&mut room, operators)?;
         let lengths = Lengths::of(rows, block_count);
-        for (position, needed, got) in [(8, lengths.timings, row_capacity), (13, lengths.stays, stay_capacity)] {
+        for (position, needed, got) in [(10, lengths.timings, row_capacity), (15, lengths.stays, stay_capacity)] {
             if got < needed {
                 return Err(Failure::new(S::BufferTooSmall, position, needed as u64, got as u64));
             }
         }
-        let options = params.options(limit, device, 5)?;
+        let known = |op: Op| match op {
+            Op::First(k) | Op::Again(k) => usize::try_from(k).is_ok_and(|k| k < operators.len()),
+            Op::None => true,
+        };
+        let options = params.options(limit, device, rows.iter().all(|r| known(r.op)), 7)?;
         let output = Output {
             rows: room.fill(lengths.rows, Row::default()),
             timings: room.fill(lengths.timings, Timing::default()),
@@ -283,7 +301,7 @@ pub unsafe extern "C" fn sublet_fit(
             offsets: room.fill(lengths.stays, 0),
         };
         let scratch = room.workspace(fit::workspace(row_count, block_count, lengths));
-        let found = fit::fit(&Recorded::new(rows, block_count), &options, scratch, output)?;
+        let found = fit::fit(&Recorded { rows, operators, blocks: block_count }, &options, scratch, output)?;
         let (schedule, plan) = (&found.schedule, found.schedule.plan());
         trace::copy(schedule.rows(), rewritten);
         trace::copy(schedule.timings(), timings);

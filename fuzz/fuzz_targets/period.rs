@@ -1,10 +1,9 @@
 //! The detector of periods: whatever it accepts has truly repeated, and a plain repetition is found.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::collections::BTreeSet;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
 use sublet_core::trace::Event;
 use sublet_core::trace::period::{self, Detector};
 use sublet_fuzz::scratch::Scratch;
@@ -68,7 +67,7 @@ impl Watched<'_> {
     }
 }
 
-fuzz_target!(|input: Input| {
+sublet_fuzz::target!(|input: Input| {
     let Input { longest, stream: Stream(steps), plain } = input;
     let mut memory = Scratch::of(period::workspace(longest));
     let detector = Detector::new(longest, memory.lend()).expect("there is memory");

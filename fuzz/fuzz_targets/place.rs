@@ -1,10 +1,9 @@
 //! Every solver on arbitrary blocks: what it gives is a plan, what it calls a bound is one.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::ops::ControlFlow;
 
 use arbitrary::Arbitrary;
-use libfuzzer_sys::fuzz_target;
 use sublet_core::place::{self, Solver, Summary, bound};
 use sublet_core::{Constraints, Error, block, verify};
 use sublet_fuzz::blocks::{Attempt, Instance};
@@ -22,7 +21,7 @@ struct Input {
     instance: Instance,
 }
 
-fuzz_target!(|input: Input| {
+sublet_fuzz::target!(|input: Input| {
     let Input { attempt, breaks, instance } = &input;
     let Instance { blocks, constraints } = instance;
     let checked = block::check(blocks, constraints.alignment);

@@ -1,10 +1,9 @@
 //! The pool against a map of live ranges: the smallest hole, at the lowest address, and holes that grow together again.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::collections::BTreeMap;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
 use sublet_core::Error;
 use sublet_core::error::Buffer;
 use sublet_core::replay::{Pool, pool};
@@ -34,7 +33,7 @@ impl<'a> Arbitrary<'a> for Input {
 /// The most live blocks that memory is lent for; beyond, the pool has to refuse.
 const MOST_LIVE: usize = 1 << 10;
 
-fuzz_target!(|input: Input| {
+sublet_fuzz::target!(|input: Input| {
     let Input { capacity, alignment, live: most, stream: Stream(steps) } = input;
     let mut memory = Scratch::of(pool::workspace(most.min(MOST_LIVE)));
     let mut pool = match Pool::new(capacity, alignment, most, memory.lend()) {

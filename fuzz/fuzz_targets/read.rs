@@ -1,13 +1,12 @@
 //! Files of every format that the command line reads: no panic, no hang, memory in proportion to the file.
 //!
-//! The input is a problem; behind a line `===`, if there is one, follows a file that belongs to it: a plan and, for a
-//! trace, operators.
-#![no_main]
+//! The input is a problem; behind a line `===`, if there is one, follows a file that belongs to it: a plan, operators of a
+//! trace, the tensors of a graph.
+#![cfg_attr(fuzzing, no_main)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use libfuzzer_sys::fuzz_target;
 use sublet_core::block;
 
 const BETWEEN: &[u8] = b"\n===\n";
@@ -17,7 +16,7 @@ const BETWEEN: &[u8] = b"\n===\n";
 const PER_BYTE: usize = 128;
 const BESIDES: usize = 1 << 20;
 
-fuzz_target!(|data: &[u8]| {
+sublet_fuzz::target!(|data: &[u8]| {
     let cut = data.windows(BETWEEN.len()).position(|w| w == BETWEEN);
     let (file, belongs) = match cut {
         Some(at) => (&data[..at + 1], &data[at + BETWEEN.len()..]),
@@ -25,8 +24,9 @@ fuzz_target!(|data: &[u8]| {
     };
     let before = HELD.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
-    let read = sublet_cli::read("a.csv", file);
-    if let Ok(mut problem) = read {
+    let alone = sublet_cli::read("a.csv", file);
+    let graph = sublet_cli::read_graph("a.csv", file, belongs);
+    for mut problem in [alone, graph].into_iter().flatten() {
         assert!(!problem.blocks().is_empty());
         block::check(problem.blocks(), 1).expect("what is read can be planned");
         if let Ok(offsets) = problem.read_plan("plan.csv", belongs) {

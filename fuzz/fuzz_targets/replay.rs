@@ -1,14 +1,13 @@
 //! The allocator that learns, with data in its blocks: whatever comes, nothing live is handed out twice, patterns
 //! survive, and statistics add up; over one range, or over ranges that come and go. Beside it a recorder writes down the
 //! same stream.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
 use sublet_core::error::Buffer;
 use sublet_core::place::{Options, Solver};
 use sublet_core::replay::{self, Allocator, Config, Memory, Range, Source, State, Statistics};
@@ -59,7 +58,7 @@ impl<'a> Arbitrary<'a> for Input {
 /// The most of anything that memory is lent for; beyond, the allocator has to refuse.
 const MOST: usize = 1 << 10;
 
-fuzz_target!(|input: Input| {
+sublet_fuzz::target!(|input: Input| {
     let Input { config, space, adopted, stream: Stream(steps) } = input;
     record(&steps);
     if config.events > MOST || config.live > MOST {
@@ -120,17 +119,18 @@ impl Source for Shared {
 
     fn take(&mut self, bytes: u64) -> Option<Range> {
         let mut raw = self.0.borrow_mut();
-        let mut begin = 0u64;
+        let mut begin = Some(0u64);
         for (&other, &length) in &raw.out {
-            if begin.saturating_add(bytes) <= other {
+            if begin.is_none_or(|begin| begin.saturating_add(bytes) <= other) {
                 break;
             }
-            begin = (other + length).checked_next_multiple_of(raw.alignment)?;
+            begin = (other + length).checked_next_multiple_of(raw.alignment);
         }
-        if begin.checked_add(bytes).is_none_or(|end| end > raw.space) {
+        let fits = |&begin: &u64| begin.checked_add(bytes).is_some_and(|end| end <= raw.space);
+        let Some(begin) = begin.filter(fits) else {
             raw.refused += 1;
             return None;
-        }
+        };
         raw.out.insert(begin, bytes);
         Some(Range { begin, bytes })
     }

@@ -1,8 +1,7 @@
 //! A plan, spoiled: the verifier accepts what the naive one accepts, and what it calls broken is broken that way.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
 use sublet_core::place::{self, Options, Solver};
 use sublet_core::{Block, Constraints, Error, block, verify};
 use sublet_fuzz::blocks::{self, Instance};
@@ -44,7 +43,7 @@ impl<'a> Arbitrary<'a> for Change {
     }
 }
 
-fuzz_target!(|input: (Instance, Vec<Change>)| {
+sublet_fuzz::target!(|input: (Instance, Vec<Change>)| {
     let (Instance { mut blocks, mut constraints }, changes) = input;
     let mut scratch = Scratch::of(place::workspace_of(Solver::BestFit, blocks.len()));
     let mut offsets = vec![0; blocks.len()];

@@ -1,11 +1,10 @@
 //! Lent memory of every length: too short is an error that tells a length which then works, and what the memory holds
 //! before a call means nothing.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 use std::fmt::Debug;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
 use sublet_core::error::Buffer;
 use sublet_core::place::interval::{self, Sweep};
 use sublet_core::place::{self, bound as place_bound};
@@ -69,7 +68,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-fuzz_target!(|input: Input| {
+sublet_fuzz::target!(|input: Input| {
     let Input { call, lent, attempt, policy, device, trace, instance } = &input;
     let Trace { rows, blocks: numbers } = trace;
     // `fit` says more about block numbers without memory behind them.

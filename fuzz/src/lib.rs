@@ -1,11 +1,39 @@
 //! What the fuzz targets share: arbitrary blocks and traces, and oracles that are too simple to be wrong.
 
 pub mod blocks;
+pub mod judge;
 pub mod naive;
+#[cfg(not(fuzzing))]
+pub mod repeat;
 pub mod schedule;
 pub mod scratch;
 pub mod stream;
 pub mod trace;
+
+/// A fuzz target: under `cargo fuzz`, which sets `cfg(fuzzing)`, a fuzzer's; else a program that tries the same inputs each
+/// time.
+#[cfg(fuzzing)]
+#[macro_export]
+macro_rules! target {
+    (|$input:ident: $type:ty| $body:block) => {
+        libfuzzer_sys::fuzz_target!(|$input: $type| $body);
+    };
+}
+
+#[cfg(not(fuzzing))]
+#[macro_export]
+macro_rules! target {
+    (|$input:ident: $type:ty| $body:block) => {
+        fn main() -> std::process::ExitCode {
+            $crate::repeat::main(|data| {
+                let made = <$type as arbitrary::Arbitrary>::arbitrary_take_rest(arbitrary::Unstructured::new(data));
+                if let Ok($input) = made {
+                    $body
+                }
+            })
+        }
+    };
+}
 
 /// A number of one of several magnitudes: small ones meet, large ones overflow.
 ///

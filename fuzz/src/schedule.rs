@@ -1,15 +1,13 @@
-//! Whether a rewritten trace computes what the original computes, row by row, with values that have names.
+//! Whether a rewritten trace computes what the original computes: both are executed, row by row, on numbers.
+//!
+//! An operator makes of the numbers that it reads other numbers; what it makes for anybody else does not depend on the
+//! persistent blocks that it updates, which are its statistics. Rows that run an operator again execute it again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{Hash, Hasher};
 
-use sublet_core::trace::{Event, Op, Row};
-
-/// What a block holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Value {
-    Initial(u32),
-    Made(Op, u32),
-}
+use sublet_core::trace::{Event, Kind, Op, Recorded, Row};
 
 /// Whether the rows can follow each other, where blocks are numbered below `blocks`.
 pub fn well_formed(rows: &[Row], blocks: usize) -> bool {
@@ -37,112 +35,336 @@ pub fn recorded(rows: &[Row]) -> bool {
     once && whole && !rows.iter().any(|r| matches!(r.event, Event::SwapIn | Event::SwapOut))
 }
 
-/// Whether `rewritten` computes what `original`, which is as recorded, computes.
-pub fn computes_the_same(original: &[Row], rewritten: &[Row], cyclic: bool) -> bool {
-    judge(original, rewritten, cyclic).is_some()
+/// Whether `rewritten`, whose rows can follow each other, computes what `recorded`, which is as recorded, computes: then
+/// the stays that take over memory in place, each behind the one that it takes it from.
+#[must_use]
+pub fn computes_the_same(recorded: &Recorded<'_>, rewritten: &[Row], cyclic: bool) -> Option<Vec<[usize; 2]>> {
+    let mut machine = Machine::new(recorded, cyclic);
+    for (i, r) in rewritten.iter().enumerate() {
+        let above = i.checked_sub(1).and_then(|i| rewritten.get(i));
+        machine.row(r, above, rewritten.get(i + 1))?;
+    }
+    machine.has_ended().then_some(machine.handed_over)
 }
 
-fn judge(original: &[Row], rewritten: &[Row], cyclic: bool) -> Option<()> {
-    let freed: HashSet<u32> = original.iter().filter(|r| r.event == Event::Free).map(|r| r.block).collect();
-    let mallocs = || original.iter().filter(|r| r.event == Event::Malloc);
-    let size: HashMap<u32, u64> = mallocs().map(|r| (r.block, r.bytes)).collect();
-    let persistent: HashSet<u32> =
-        mallocs().filter(|r| r.time_ns == 0 && !freed.contains(&r.block)).map(|r| r.block).collect();
+fn number(of: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
 
-    // Each access of the original: its row, the value it reads or makes, and the row after its operator.
-    let mut held: HashMap<u32, Value> = persistent.iter().map(|&b| (b, Value::Initial(b))).collect();
-    let mut accesses = Vec::new();
-    for (i, r) in original.iter().enumerate() {
-        match r.event {
-            Event::Free => drop(held.remove(&r.block)),
-            Event::Write => drop(held.insert(r.block, Value::Made(r.op, r.block))),
-            _ => {}
-        }
-        if r.event.is_access() {
-            accesses.push((i, held.get(&r.block).copied()));
+fn initial(block: u32) -> u64 {
+    number(("initial", block))
+}
+
+/// What an operator has read, and makes of it.
+struct Work {
+    op: Op,
+    /// Persistent blocks that it reads and writes.
+    updated: HashSet<u32>,
+    /// Of all that it has read, and of what it has read of others than those.
+    all: u64,
+    others: u64,
+}
+
+impl Work {
+    fn new(op: Op, accesses: &[&Row], persistent: &HashSet<u32>) -> Self {
+        let blocks = |event| accesses.iter().filter(move |r| r.event == event).map(|r| r.block);
+        let written: HashSet<u32> = blocks(Event::Write).collect();
+        let updated = blocks(Event::Read).filter(|b| written.contains(b) && persistent.contains(b)).collect();
+        Self { op, updated, all: 0, others: 0 }
+    }
+
+    fn read(&mut self, block: u32, value: Option<u64>) {
+        self.all = number((self.all, block, value));
+        if !self.updated.contains(&block) {
+            self.others = number((self.others, block, value));
         }
     }
-    let last_of = |op| original.iter().rposition(|r| r.event.is_access() && r.op == op).unwrap_or(0);
 
-    let mut resident = HashSet::new();
-    let (mut value, mut host): (HashMap<u32, Value>, HashMap<u32, Option<Value>>) = Default::default();
-    let (mut at_start, mut initial_copy_used) = (HashSet::new(), HashSet::new());
-    let mut next = 0;
-    let mut copied = false;
-    // Rows of the original between the accesses of the operator that has begun.
-    let mut inside: Option<(usize, HashSet<u32>)> = None;
-    for r in rewritten {
-        let b = r.block;
-        let known = *size.get(&b)?;
-        let ok = match r.event {
-            Event::Malloc => r.bytes == known && !resident.contains(&b),
-            _ => resident.contains(&b),
+    fn write(&self, block: u32) -> u64 {
+        match self.op {
+            // Who writes is not known, and not what it reads.
+            Op::None => number(block),
+            op => number((op, block, if self.updated.contains(&block) { self.all } else { self.others })),
+        }
+    }
+}
+
+/// An operator of the rewritten trace that has begun.
+struct Open {
+    work: Work,
+    again: bool,
+    /// Whether it has run again on something that was never written.
+    on_nothing: bool,
+    /// The rows of the recording that are still to come.
+    todo: VecDeque<usize>,
+    /// What it allocates and frees between its accesses in the recording.
+    own: HashSet<u32>,
+    /// What it may write over in place, and with what.
+    in_place: Option<(u32, u32)>,
+}
+
+struct Machine<'a> {
+    recorded: Recorded<'a>,
+    cyclic: bool,
+    size: HashMap<u32, u64>,
+    persistent: HashSet<u32>,
+    /// The rows of the recording that are accesses.
+    accesses: Vec<usize>,
+    /// What the reads of the recording see, by their rows.
+    seen: HashMap<usize, Option<u64>>,
+    /// All that the recording writes.
+    made: HashSet<u64>,
+    /// What the blocks hold after it.
+    last: HashMap<u32, u64>,
+
+    /// The stay that is on the device, and the last that was.
+    resident: HashMap<u32, usize>,
+    was: HashMap<u32, usize>,
+    stays: usize,
+    value: HashMap<u32, u64>,
+    host: HashMap<u32, Option<u64>>,
+    at_start: HashSet<u32>,
+    initial_copy_used: HashSet<u32>,
+    copied: bool,
+    /// How many accesses of the recording are done.
+    done: usize,
+    open: Option<Open>,
+    /// The operator of the last access.
+    latest: Op,
+    handed_over: Vec<[usize; 2]>,
+}
+
+impl<'a> Machine<'a> {
+    /// Executes the recording.
+    fn new(recorded: &Recorded<'a>, cyclic: bool) -> Self {
+        let rows = recorded.rows;
+        let freed: HashSet<u32> = rows.iter().filter(|r| r.event == Event::Free).map(|r| r.block).collect();
+        let mallocs = || rows.iter().filter(|r| r.event == Event::Malloc);
+        let persistent: HashSet<u32> =
+            mallocs().filter(|r| r.time_ns == 0 && !freed.contains(&r.block)).map(|r| r.block).collect();
+        let accesses: Vec<usize> = (0..rows.len()).filter(|&i| rows[i].event.is_access()).collect();
+        let (mut seen, mut made) = (HashMap::new(), HashSet::new());
+        let mut last: HashMap<u32, u64> = persistent.iter().map(|&b| (b, initial(b))).collect();
+        let mut work: Option<Work> = None;
+        for (i, r) in rows.iter().enumerate() {
+            if r.event.is_access() && (r.op == Op::None || work.as_ref().is_none_or(|w| w.op != r.op)) {
+                let all: Vec<&Row> = rows.iter().filter(|other| other.event.is_access() && other.op == r.op).collect();
+                work = Some(Work::new(r.op, &all, &persistent));
+            }
+            match (r.event, &mut work) {
+                (Event::Read, Some(work)) => {
+                    seen.insert(i, last.get(&r.block).copied());
+                    work.read(r.block, last.get(&r.block).copied());
+                }
+                (Event::Write, Some(work)) => {
+                    made.insert(work.write(r.block));
+                    last.insert(r.block, work.write(r.block));
+                }
+                (Event::Free, _) => drop(last.remove(&r.block)),
+                _ => {}
+            }
+        }
+        Self {
+            recorded: *recorded,
+            cyclic,
+            size: mallocs().map(|r| (r.block, r.bytes)).collect(),
+            persistent,
+            accesses,
+            seen,
+            made,
+            last,
+            resident: HashMap::new(),
+            was: HashMap::new(),
+            stays: 0,
+            value: HashMap::new(),
+            host: HashMap::new(),
+            at_start: HashSet::new(),
+            initial_copy_used: HashSet::new(),
+            copied: false,
+            done: 0,
+            open: None,
+            latest: Op::None,
+            handed_over: Vec::new(),
+        }
+    }
+
+    /// The block of which this number is the mask.
+    fn masked(&self, number: u32) -> Option<u32> {
+        let blocks = u32::try_from(self.recorded.blocks).ok()?;
+        number.checked_sub(blocks).filter(|&b| b < blocks)
+    }
+
+    fn row(&mut self, r: &Row, above: Option<&Row>, below: Option<&Row>) -> Option<()> {
+        let (b, mask) = (r.block, self.masked(r.block));
+        let known = *self.size.get(&mask.unwrap_or(b))?;
+        let fine = match (r.event, mask) {
+            (Event::Malloc, None) => r.bytes == known && !self.resident.contains_key(&b),
+            (Event::Malloc, Some(_)) => u128::from(r.bytes) * 32 >= known.into() && !self.resident.contains_key(&b),
+            _ => self.resident.contains_key(&b),
         };
-        let inside_ok = match (&inside, r.event) {
-            (None, _) | (_, Event::Read | Event::Write) => true,
-            (Some((_, own)), Event::Malloc | Event::Free) => own.contains(&b),
-            _ => false,
-        };
-        if !ok || !inside_ok {
+        if !fine {
             return None;
+        }
+        if r.event.is_access() {
+            return match mask {
+                Some(block) if r.event == Event::Write && self.open.is_none() => self.write_mask(r, block),
+                _ => self.access(r, mask),
+            };
+        }
+        if let Some(open) = &self.open {
+            self.stands_inside(open, r, above, below).then_some(())?;
         }
         match r.event {
             Event::Malloc => {
-                resident.insert(b);
-                if persistent.contains(&b) && next == 0 && !copied {
-                    value.insert(b, Value::Initial(b));
-                    at_start.insert(b);
+                let giver = above.filter(|a| a.event == Event::Free).map(|a| a.block);
+                let in_place = self.open.as_ref().filter(|o| mask.is_some() || !o.own.contains(&b));
+                if let (Some(_), Some(giver)) = (in_place, giver) {
+                    self.handed_over.push([self.was[&giver], self.stays]);
+                }
+                self.resident.insert(b, self.stays);
+                self.stays += 1;
+                if self.persistent.contains(&b) && self.done == 0 && !self.copied {
+                    self.value.insert(b, initial(b));
+                    self.at_start.insert(b);
                 }
             }
             Event::Free => {
-                resident.remove(&b);
-                value.remove(&b);
+                self.was.insert(b, self.resident.remove(&b)?);
+                self.value.remove(&b);
             }
             Event::SwapOut => {
-                copied = true;
-                host.insert(b, value.get(&b).copied());
+                self.copied = true;
+                self.host.insert(b, self.value.get(&b).copied());
             }
-            Event::SwapIn => {
-                copied = true;
-                let back = match host.get(&b) {
+            _ => {
+                self.copied = true;
+                let back = match self.host.get(&b) {
                     Some(&kept) => kept?,
-                    None if cyclic && persistent.contains(&b) => {
-                        initial_copy_used.insert(b);
-                        Value::Initial(b)
+                    None if self.cyclic && self.persistent.contains(&b) => {
+                        self.initial_copy_used.insert(b);
+                        initial(b)
                     }
                     None => return None,
                 };
-                value.insert(b, back);
-            }
-            Event::Read | Event::Write => {
-                let &(i, expected) = accesses.get(next)?;
-                next += 1;
-                if (original[i].event, original[i].block, original[i].op) != (r.event, b, r.op) {
-                    return None;
-                }
-                if inside.is_none() && r.op != Op::None {
-                    let end = last_of(r.op);
-                    let own = original[i..end].iter().filter(|r| !r.event.is_access()).map(|r| r.block).collect();
-                    inside = Some((end, own));
-                }
-                inside = inside.filter(|&(end, _)| i < end);
-                if r.event == Event::Write {
-                    value.insert(b, Value::Made(r.op, b));
-                } else if r.op != Op::None && value.get(&b).copied() != expected {
-                    return None;
-                }
+                self.value.insert(b, back);
             }
         }
+        Some(())
     }
-    let restored = |&b: &u32| {
-        let last = held.get(&b).copied();
-        let on_device = resident.contains(&b) && value.get(&b).copied() == last;
-        let on_host = host.get(&b).copied().unwrap_or(Some(Value::Initial(b))) == last;
-        if at_start.contains(&b) {
-            on_device && (on_host || !initial_copy_used.contains(&b))
-        } else {
-            cyclic && on_host
+
+    /// Whether a row that is no access may stand between those of an operator: its own mallocs and frees, and the two
+    /// rows by which it works in place.
+    fn stands_inside(&self, open: &Open, r: &Row, above: Option<&Row>, below: Option<&Row>) -> bool {
+        if matches!(r.event, Event::SwapOut | Event::SwapIn) {
+            return false;
         }
-    };
-    (next == accesses.len() && persistent.iter().all(restored)).then_some(())
+        if self.masked(r.block).is_none() && open.own.contains(&r.block) {
+            return true;
+        }
+        let Some((from, to)) = open.in_place else { return false };
+        let is = |r: Option<&Row>, event, block| r.is_some_and(|r| (r.event, r.block) == (event, block));
+        let has_read = open.todo.iter().all(|&i| self.recorded.rows[i].event != Event::Read);
+        has_read
+            && (is(Some(r), Event::Free, from) && is(below, Event::Malloc, to)
+                || is(Some(r), Event::Malloc, to) && is(above, Event::Free, from))
+    }
+
+    /// A rectifier has just run, and leaves the signs of a block that it touches.
+    fn write_mask(&mut self, r: &Row, block: u32) -> Option<()> {
+        let (Op::First(k) | Op::Again(k)) = r.op else { return None };
+        let touches = |row: &Row| row.event.is_access() && row.op == Op::First(k) && row.block == block;
+        let is_relu = self.recorded.operator(r.op).kind == Kind::Relu && self.recorded.rows.iter().any(touches);
+        if r.op != self.latest || !is_relu {
+            return None;
+        }
+        match self.value.get(&block).copied() {
+            Some(signs) => drop(self.value.insert(r.block, signs)),
+            None => drop(self.value.remove(&r.block)),
+        }
+        Some(())
+    }
+
+    fn access(&mut self, r: &Row, mask: Option<u32>) -> Option<()> {
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => self.begin(r.op)?,
+        };
+        let row = open.todo.pop_front()?;
+        let expected = &self.recorded.rows[row];
+        let op = match expected.op {
+            Op::First(k) if open.again => Op::Again(k),
+            op => op,
+        };
+        let signs_do = self.recorded.operator(op).kind == Kind::ReluBackward && r.event == Event::Read;
+        let by_mask = mask == Some(expected.block) && signs_do;
+        if (r.event, r.op) != (expected.event, op) || !(r.block == expected.block || by_mask) {
+            return None;
+        }
+        let value = self.value.get(&r.block).copied();
+        if r.event == Event::Read {
+            let other = value != self.seen[&row] || by_mask && value.is_none();
+            if !open.again && op != Op::None && other {
+                return None;
+            }
+            open.on_nothing |= value.is_none();
+            open.work.read(expected.block, value);
+        } else {
+            let written = open.work.write(r.block);
+            // Of other inputs come other numbers, of which nobody knows anything.
+            if open.again && (open.on_nothing || !self.made.contains(&written)) {
+                self.value.remove(&r.block);
+            } else {
+                self.value.insert(r.block, written);
+            }
+        }
+        self.done += usize::from(!open.again);
+        self.latest = r.op;
+        self.open = Some(open).filter(|open| !open.todo.is_empty());
+        Some(())
+    }
+
+    /// Opens the operator of the next access.
+    fn begin(&self, op: Op) -> Option<Open> {
+        let Recorded { rows, .. } = self.recorded;
+        let again = matches!(op, Op::Again(_));
+        let first = match op {
+            Op::Again(k) => *self.accesses.iter().find(|&&i| rows[i].op == Op::First(k))?,
+            _ => *self.accesses.get(self.done)?,
+        };
+        let label = rows[first].op;
+        let mut todo: VecDeque<usize> =
+            self.accesses.iter().copied().filter(|&i| rows[i].op == label && label != Op::None || i == first).collect();
+        let end = *todo.back()?;
+        let own = rows[first..end].iter().filter(|r| !r.event.is_access()).map(|r| r.block).collect::<HashSet<u32>>();
+        let foreign = |event| todo.iter().map(|&i| &rows[i]).filter(move |r| r.event == event).map(|r| r.block);
+        let from = foreign(Event::Read).find(|b| !own.contains(b));
+        let to = foreign(Event::Write).find(|b| !own.contains(b));
+        let fits = |&(from, to): &(u32, u32)| from != to && self.size.get(&from) == self.size.get(&to);
+        let in_place = from.zip(to).filter(fits).filter(|_| self.recorded.operator(op).in_place);
+        let all: Vec<&Row> = todo.iter().map(|&i| &rows[i]).collect();
+        let work = Work::new(label, &all, &self.persistent);
+        if again {
+            if !self.recorded.operator(op).again {
+                return None;
+            }
+            todo.retain(|&i| !work.updated.contains(&rows[i].block));
+        }
+        Some(Open { work, again, on_nothing: false, todo, own, in_place })
+    }
+
+    fn has_ended(&self) -> bool {
+        let restored = |&b: &u32| {
+            let last = self.last.get(&b).copied();
+            let on_device = self.resident.contains_key(&b) && self.value.get(&b).copied() == last;
+            let on_host = self.host.get(&b).copied().unwrap_or(Some(initial(b))) == last;
+            if self.at_start.contains(&b) {
+                on_device && (on_host || !self.initial_copy_used.contains(&b))
+            } else {
+                self.cyclic && on_host
+            }
+        };
+        self.open.is_none() && self.done == self.accesses.len() && self.persistent.iter().all(restored)
+    }
 }

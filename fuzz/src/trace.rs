@@ -2,7 +2,7 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use sublet_core::simulate::Device;
-use sublet_core::trace::{Event, Op, Row};
+use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
 
 use crate::number;
 
@@ -146,4 +146,136 @@ pub fn device(u: &mut Unstructured<'_>) -> Result<Device> {
     let host_capacity = if u.ratio(1, 6)? { Some(number(u)?) } else { None };
     let integrated = u.ratio(1, 8)?;
     Ok(Device { out_bandwidth, in_bandwidth, out_latency, in_latency, host_capacity, integrated })
+}
+
+/// What is known of operators.
+///
+/// # Errors
+/// Where the fuzzer's bytes are used up.
+pub fn operators(u: &mut Unstructured<'_>) -> Result<Vec<Operator>> {
+    let mut operators = Vec::new();
+    for _ in 0..u.int_in_range(0..=24)? {
+        let kind = *u.choose(&[Kind::Other, Kind::Relu, Kind::ReluBackward])?;
+        operators.push(Operator { in_place: u.arbitrary()?, again: u.ratio(3, 4)?, kind });
+    }
+    Ok(operators)
+}
+
+/// What may be done to a rewritten trace.
+#[derive(Debug)]
+pub struct Spoiled {
+    absences: Vec<Absence>,
+    faults: Vec<u8>,
+}
+
+/// A block leaves before a row and comes back before a later one.
+#[derive(Arbitrary, Debug)]
+struct Absence {
+    block: u8,
+    at: u8,
+    back: u8,
+    /// It comes back directly before it is accessed again, whatever `back` says.
+    in_time: bool,
+    from: From,
+}
+
+#[derive(Arbitrary, Debug)]
+enum From {
+    Host,
+    /// From the operator that has written it, run again.
+    Operator,
+}
+
+impl<'a> Arbitrary<'a> for Spoiled {
+    fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
+        let mut absences = Vec::new();
+        for _ in 0..u.int_in_range(0..=3)? {
+            absences.push(u.arbitrary()?);
+        }
+        let faults = if u.ratio(1, 2)? { u.bytes(12.min(u.len()))?.to_vec() } else { Vec::new() };
+        Ok(Self { absences, faults })
+    }
+}
+
+impl Spoiled {
+    /// Does it to rows that were made from a recording.
+    #[must_use]
+    pub fn of(&self, recorded: &Recorded<'_>, rows: Vec<Row>) -> Vec<Row> {
+        let mut trace = Trace { rows, blocks: 2 * recorded.blocks };
+        for absence in &self.absences {
+            absence.insert(recorded, &mut trace.rows);
+        }
+        if !self.faults.is_empty() {
+            let _ = faults(&mut Unstructured::new(&self.faults), &mut trace);
+        }
+        trace.rows
+    }
+}
+
+impl Absence {
+    fn insert(&self, recorded: &Recorded<'_>, rows: &mut Vec<Row>) {
+        let block = u32::from(self.block) % (recorded.blocks as u32).max(1);
+        let places = rows.len() + 1;
+        let (at, back) = (usize::from(self.at) % places, usize::from(self.back) % places);
+        let (mut at, mut back) = (at.min(back), at.max(back));
+        if self.in_time {
+            (at, back) = in_time(rows, block, at).unwrap_or((at, back));
+        }
+        let row = |event, block, op| {
+            let same = |r: &&Row| r.event == Event::Malloc && r.block == block;
+            let bytes = recorded.rows.iter().find(same).filter(|_| event == Event::Malloc).map_or(0, |r| r.bytes);
+            Row { time_ns: 0, bytes, block, op, event }
+        };
+        let plain = |event| row(event, block, Op::None);
+        let (mut leaves, mut returns) = (vec![plain(Event::Free)], vec![plain(Event::Malloc)]);
+        let writes = |r: &&Row| r.event == Event::Write && r.block == block && r.op != Op::None;
+        match (&self.from, rows[..at].iter().rfind(writes).map(|r| r.op)) {
+            (From::Operator, Some(Op::First(k) | Op::Again(k))) => {
+                let accesses = || recorded.rows.iter().filter(|r| r.event.is_access() && r.op == Op::First(k));
+                let touches = |event, block| accesses().any(|r| r.event == event && r.block == block);
+                let lasts = |b| {
+                    let at_zero = |r: &Row| r.event == Event::Malloc && r.block == b && r.time_ns == 0;
+                    recorded.rows.iter().any(at_zero)
+                        && !recorded.rows.iter().any(|r| r.event == Event::Free && r.block == b)
+                };
+                let updated = |b| touches(Event::Read, b) && touches(Event::Write, b) && lasts(b);
+                let absent = |b: u32| {
+                    let same = |r: &&Row| r.block == b && matches!(r.event, Event::Malloc | Event::Free);
+                    b != block && rows[..back].iter().rfind(same).is_none_or(|r| r.event == Event::Free)
+                };
+                let mut others: Vec<u32> = accesses().map(|r| r.block).filter(|&b| absent(b) && !updated(b)).collect();
+                others.sort_unstable();
+                others.dedup();
+                returns.extend(others.iter().map(|&b| row(Event::Malloc, b, Op::None)));
+                returns.extend(accesses().filter(|r| !updated(r.block)).map(|r| row(r.event, r.block, Op::Again(k))));
+                returns.extend(others.iter().map(|&b| row(Event::Free, b, Op::None)));
+            }
+            _ => {
+                leaves.insert(0, plain(Event::SwapOut));
+                returns.push(plain(Event::SwapIn));
+            }
+        }
+        // The later place first, so that the earlier one stays what it is.
+        for (place, inserted) in [(back, returns), (at, leaves)] {
+            let time_ns = rows[..place].last().map_or(0, |r| r.time_ns);
+            rows.splice(place..place, inserted.into_iter().map(|r| Row { time_ns, ..r }));
+        }
+    }
+}
+
+/// After the operator that a place is in, and before the next one that accesses a block.
+fn in_time(rows: &[Row], block: u32, place: usize) -> Option<(usize, usize)> {
+    let accesses: Vec<usize> = (0..rows.len()).filter(|&i| rows[i].event.is_access()).collect();
+    let same = |i: usize, j: usize| rows[i].op == rows[j].op && rows[i].op != Op::None;
+    let mut next = accesses.partition_point(|&i| i < place);
+    let mut at = place;
+    while next > 0 && accesses.get(next).is_some_and(|&i| same(accesses[next - 1], i)) {
+        at = accesses[next] + 1;
+        next += 1;
+    }
+    let mut first = next + accesses[next..].iter().position(|&i| rows[i].block == block)?;
+    while first > next && same(accesses[first - 1], accesses[first]) {
+        first -= 1;
+    }
+    Some((at, accesses[first]))
 }

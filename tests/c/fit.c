@@ -16,6 +16,9 @@ static const sublet_row rows[] = {
 #define ROWS COUNT(rows)
 #define BLOCKS 2
 
+static const sublet_operator repeatable[3] = {{0, 0}, {0, 0}, {0, 0}};
+#define OPERATORS COUNT(repeatable)
+
 static void what_fits_is_proved(const sublet_row *rewritten, const uint64_t *offsets, const sublet_fitted *fitted) {
     sublet_layout layout;
     WORKS(sublet_verify_schedule_workspace(ROWS, 0, fitted->row_count, BLOCKS, fitted->stay_count, &layout, &error));
@@ -39,8 +42,8 @@ void test_fit(void) {
 
     sublet_layout layout;
     size_t r = lengths.rows, s = lengths.stays;
-    WORKS(sublet_fit_workspace(ROWS, BLOCKS, r, s, &layout, &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 4, 0, 0, sublet_fit_workspace(ROWS, BLOCKS, r, s, NULL, &error));
+    WORKS(sublet_fit_workspace(ROWS, OPERATORS, BLOCKS, r, s, &layout, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 5, 0, 0, sublet_fit_workspace(ROWS, OPERATORS, BLOCKS, r, s, NULL, &error));
     void *workspace = lend(layout);
     size_t size = layout.size;
     sublet_row *rewritten = malloc(r * sizeof *rewritten);
@@ -49,8 +52,8 @@ void test_fit(void) {
     sublet_stay *names = malloc(s * sizeof *names);
     uint64_t *offsets = malloc(s * sizeof *offsets);
     sublet_fitted fitted;
-    /* By swapping, if nothing else is asked for. */
-    WORKS(sublet_fit(rows, ROWS, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
+    /* By swapping, if nothing is known of the operators and nothing else is asked for. */
+    WORKS(sublet_fit(rows, ROWS, NULL, 0, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
                      offsets, s, &fitted, &error));
     CHECK(fitted.original_peak == 16 * MIB && fitted.peak == 8 * MIB && fitted.stay_count == 3);
     CHECK(fitted.run.time_ns > 1.05 * (double)fitted.run.original_ns); /* the second operator waits for the copy */
@@ -60,55 +63,82 @@ void test_fit(void) {
 
     /* The first operator reads nothing: it runs again in no time. */
     sublet_fit_params again = {.struct_size = sizeof again, .means = SUBLET_MEANS_RECOMPUTE};
-    WORKS(sublet_fit(rows, ROWS, BLOCKS, 8 * MIB, NULL, &again, workspace, size, rewritten, timings, r, blocks, names,
+    WORKS(sublet_fit(rows, ROWS, NULL, 0, BLOCKS, 8 * MIB, NULL, &again, workspace, size, rewritten, timings, r, blocks, names,
                      offsets, s, &fitted, &error));
     CHECK(fitted.peak == 8 * MIB && fitted.run.time_ns == 9e6 && fitted.run.swapped_bytes == 0);
     what_fits_is_proved(rewritten, offsets, &fitted);
+    /* So it does unasked where all operators are told, but not where they may not. */
+    WORKS(sublet_fit(rows, ROWS, repeatable, OPERATORS, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings,
+                     r, blocks, names, offsets, s, &fitted, &error));
+    CHECK(fitted.peak == 8 * MIB && fitted.run.time_ns == 9e6 && fitted.run.swapped_bytes == 0);
+    what_fits_is_proved(rewritten, offsets, &fitted);
+    WORKS(sublet_fit(rows, ROWS, repeatable, OPERATORS - 1, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten,
+                     timings, r, blocks, names, offsets, s, &fitted, &error));
+    CHECK(fitted.peak == 8 * MIB && fitted.run.time_ns > 9e6 && fitted.run.swapped_bytes == 16 * MIB);
+    sublet_operator once[OPERATORS];
+    memcpy(once, repeatable, sizeof once);
+    once[0].flags = SUBLET_OPERATOR_ONCE;
+    WORKS(sublet_fit(rows, ROWS, once, OPERATORS, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r,
+                     blocks, names, offsets, s, &fitted, &error));
+    CHECK(fitted.peak == 8 * MIB && fitted.run.time_ns > 9e6 && fitted.run.swapped_bytes == 16 * MIB);
+    what_fits_is_proved(rewritten, offsets, &fitted);
+    FAILS(SUBLET_STATUS_OVER_LIMIT, 0, 16 * MIB, 8 * MIB,
+          sublet_fit(rows, ROWS, once, OPERATORS, BLOCKS, 8 * MIB, NULL, &again, workspace, size, rewritten, timings, r,
+                     blocks, names, offsets, s, &fitted, &error));
+    once[1].kind = 3;
+    FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 1, 0, 3,
+          sublet_fit(rows, ROWS, once, OPERATORS, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r,
+                     blocks, names, offsets, s, &fitted, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 2, 0, 0,
+          sublet_fit(rows, ROWS, NULL, OPERATORS, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r,
+                     blocks, names, offsets, s, &fitted, &error));
+    CHECK(sublet_fit_workspace(ROWS, SIZE_MAX, BLOCKS, r, s, &layout, &error) == SUBLET_STATUS_LENGTH_OVERFLOW &&
+          error.index == 1);
     again.means = 1u << 31;
-    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 5, 0, 1u << 31,
-          sublet_fit(rows, ROWS, BLOCKS, 8 * MIB, NULL, &again, workspace, size, rewritten, timings, r, blocks, names,
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 7, 0, 1u << 31,
+          sublet_fit(rows, ROWS, NULL, 0, BLOCKS, 8 * MIB, NULL, &again, workspace, size, rewritten, timings, r, blocks, names,
                      offsets, s, &fitted, &error));
 
     /* What is not wanted is not written. */
-    WORKS(sublet_fit(rows, ROWS, BLOCKS, UINT64_MAX, NULL, NULL, workspace, size, rewritten, NULL, r, NULL, NULL,
+    WORKS(sublet_fit(rows, ROWS, NULL, 0, BLOCKS, UINT64_MAX, NULL, NULL, workspace, size, rewritten, NULL, r, NULL, NULL,
                      offsets, s, &fitted, &error));
     CHECK(fitted.peak == 16 * MIB && fitted.run.swapped_bytes == 0 && fitted.row_count == ROWS);
 
     for (uint32_t policy = SUBLET_POLICY_AUTO; policy <= SUBLET_POLICY_BAYES; ++policy) {
         sublet_fit_params params = {.struct_size = sizeof params, .policy = policy, .work = 100, .seed = 3};
-        WORKS(sublet_fit(rows, ROWS, BLOCKS, 8 * MIB, NULL, &params, workspace, size, rewritten, timings, r, blocks,
+        WORKS(sublet_fit(rows, ROWS, NULL, 0, BLOCKS, 8 * MIB, NULL, &params, workspace, size, rewritten, timings, r, blocks,
                          names, offsets, s, &fitted, &error));
         CHECK(fitted.peak <= 8 * MIB);
         what_fits_is_proved(rewritten, offsets, &fitted);
     }
 
     sublet_fit_params params = {.struct_size = sizeof params, .policy = 7};
-    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 5, 0, 7,
-          sublet_fit(rows, ROWS, BLOCKS, 8 * MIB, NULL, &params, workspace, size, rewritten, timings, r, blocks, names,
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 7, 0, 7,
+          sublet_fit(rows, ROWS, NULL, 0, BLOCKS, 8 * MIB, NULL, &params, workspace, size, rewritten, timings, r, blocks, names,
                      offsets, s, &fitted, &error));
     FAILS(SUBLET_STATUS_OVER_LIMIT, 0, 8 * MIB, 8 * MIB - 1,
-          sublet_fit(rows, ROWS, BLOCKS, 8 * MIB - 1, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
+          sublet_fit(rows, ROWS, NULL, 0, BLOCKS, 8 * MIB - 1, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
                      offsets, s, &fitted, &error));
-    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 8, r, r - 1,
-          sublet_fit(rows, ROWS, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r - 1, blocks, names,
+    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 10, r, r - 1,
+          sublet_fit(rows, ROWS, NULL, 0, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r - 1, blocks, names,
                      offsets, s, &fitted, &error));
-    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 13, s, s - 1,
-          sublet_fit(rows, ROWS, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
+    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 15, s, s - 1,
+          sublet_fit(rows, ROWS, NULL, 0, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
                      offsets, s - 1, &fitted, &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 13, 0, 0,
-          sublet_fit(rows, ROWS, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
-                     NULL, s, &fitted, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 15, 0, 0,
-          sublet_fit(rows, ROWS, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
+          sublet_fit(rows, ROWS, NULL, 0, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
+                     NULL, s, &fitted, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 17, 0, 0,
+          sublet_fit(rows, ROWS, NULL, 0, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
                      offsets, s, NULL, &error));
-    FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 6, size, size / 2,
-          sublet_fit(rows, ROWS, BLOCKS, 8 * MIB, NULL, NULL, workspace, size / 2, rewritten, timings, r, blocks, names,
-                     offsets, s, &fitted, &error));
+    FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 8, size, size / 2,
+          sublet_fit(rows, ROWS, repeatable, OPERATORS, BLOCKS, 8 * MIB, NULL, NULL, workspace, size / 2, rewritten, timings,
+                     r, blocks, names, offsets, s, &fitted, &error));
     sublet_row copied[ROWS];
     memcpy(copied, rows, sizeof rows);
     copied[4].event = SUBLET_EVENT_SWAP_OUT;
     FAILS(SUBLET_STATUS_ROW_NOT_RECORDED, 4, 0, 0,
-          sublet_fit(copied, ROWS, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
+          sublet_fit(copied, ROWS, NULL, 0, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
                      offsets, s, &fitted, &error));
 
     sublet_layout bound_layout;

@@ -32,8 +32,25 @@ struct Operators {
     lines: Vec<u64>,
 }
 
-/// Reads what follows the header of the operators.
-pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Problem, InputError> {
+/// The names and the tensors.
+type Tensors = (Vec<String>, Vec<Tensor>);
+
+/// Reads what follows the header of the operators, and the tensors beside them.
+pub(super) fn read<R: BufRead>(file: &str, table: Table<R>) -> Result<Problem, InputError> {
+    read_with(file, table, beside)
+}
+
+/// Reads operators and tensors. `name` is what messages call the first of the two files.
+pub(crate) fn read_pair(name: &str, operators: impl BufRead, tensors: impl BufRead) -> Result<Problem, InputError> {
+    let table = Table::open(name, operators)?;
+    read_with(name, table, |name| self::tensors(Table::open(&format!("{name}, tensors"), tensors)?))
+}
+
+fn read_with<R: BufRead>(
+    file: &str,
+    mut table: Table<R>,
+    tensors: impl FnOnce(&str) -> Result<Tensors, InputError>,
+) -> Result<Problem, InputError> {
     if let Some(unknown) = table.columns().iter().find(|c| !COLUMNS.contains(&c.as_str())) {
         return Err(table.at_line(format!("unknown column \"{unknown}\"; expected {}", COLUMNS.join(", "))));
     }
@@ -78,15 +95,18 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
     Ok(problem)
 }
 
-/// The names and the tensors of `NAME.tensors.csv` beside `NAME.csv`.
-fn tensors(graph: &str) -> Result<(Vec<String>, Vec<Tensor>), InputError> {
+/// The tensors of `NAME.tensors.csv` beside `NAME.csv`.
+fn beside(graph: &str) -> Result<Tensors, InputError> {
     let path = Path::new(graph).with_extension("tensors.csv");
     let file = match path.to_str() {
         Some(file) if graph != "-" => file,
         _ => return Err(InputError::file(graph, "the tensors of a graph lie in NAME.tensors.csv beside NAME.csv")),
     };
     let opened = File::open(&path).map_err(|e| unreadable(file, &e))?;
-    let mut table = Table::open(file, BufReader::new(opened))?;
+    tensors(Table::open(file, BufReader::new(opened))?)
+}
+
+fn tensors<R: BufRead>(mut table: Table<R>) -> Result<Tensors, InputError> {
     let (name, bytes, storage) = (table.column("tensor")?, table.column("bytes")?, table.optional("storage"));
     let (mut names, mut tensors) = (Vec::new(), Vec::new());
     let mut lines: HashMap<String, u64> = HashMap::new();

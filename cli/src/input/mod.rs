@@ -1,6 +1,6 @@
 //! Files in: each format is recognised by what it holds, never by its name.
 
-mod graph;
+pub(crate) mod graph;
 mod instance;
 pub(crate) mod ops;
 mod pickle;

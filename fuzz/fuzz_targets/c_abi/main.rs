@@ -4,7 +4,7 @@
 //!
 //! A pointer that is given here can be read and written as far as its length says, unless that length cannot be
 //! addressed or counted: this is all that C can ask of its callers.
-#![no_main]
+#![cfg_attr(fuzzing, no_main)]
 
 mod allocator;
 mod detector;
@@ -16,11 +16,10 @@ mod replay;
 mod trace;
 
 use arbitrary::{Result, Unstructured};
-use libfuzzer_sys::fuzz_target;
 
 use hostile::Hostile;
 
-fuzz_target!(|data: &[u8]| {
+sublet_fuzz::target!(|data: &[u8]| {
     let mut u = Unstructured::new(data);
     let _ = call(&mut u);
 });

@@ -168,18 +168,23 @@ pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
     let (mut rows, blocks) = h.rows();
     let n = rows.len;
     let mut device = h.device();
+    let mut operators = h.operators();
+    let o = operators.len;
     let (policy, least, seed, work) = (h.value(7), h.number(), h.number(), h.effort());
-    let mut params = h.params::<sublet_fit_params>(policy, &[least, seed, work]);
+    let means = h.value(4);
+    let mut params = h.params::<sublet_fit_params>(policy, &[least, seed, work, means.into()]);
     let mut lengths = sublet_fit_lengths { rows: 0, stays: 0 };
     // SAFETY: what the pointers point to is there, or they are what has to be refused.
     let (told_lengths, asked) = unsafe {
         let pointer = rows.memory.as_ptr();
         let told = sublet_fit_lengths_of(pointer, n, blocks, &raw mut lengths, ptr::null_mut());
         let (rows, stays) = (lengths.rows, lengths.stays);
-        (told, asked(|layout| sublet_fit_workspace(n, blocks, rows, stays, layout, ptr::null_mut())))
+        (told, asked(|layout| sublet_fit_workspace(n, o, blocks, rows, stays, layout, ptr::null_mut())))
     };
     assert_ne!(told_lengths, sublet_status::Panicked);
-    if asked.is_ok_and(|size| size > 1 << 22) || told_lengths != sublet_status::Ok {
+    // More block numbers than any memory is lent for.
+    let most = lengths.rows.max(lengths.stays).max(asked.unwrap_or(0));
+    if most > 1 << 22 || told_lengths != sublet_status::Ok {
         return;
     }
     let (mut workspace, size) = h.workspace(asked);
@@ -200,6 +205,7 @@ pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
     let limit = h.number() << h.u.int_in_range(0..=20).unwrap_or(0);
     let mut told = Told::new(h);
     let rows_pointer = h.pointer(&mut rows, false);
+    let (operators_pointer, said_operators) = (h.pointer(&mut operators, false), h.length(o));
     let (said, blocks) = (h.length(n), h.length(blocks));
     let device_pointer = h.params_pointer(&mut device);
     let params_pointer = h.params_pointer(&mut params);
@@ -215,6 +221,8 @@ pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
         sublet_fit(
             rows_pointer,
             said,
+            operators_pointer,
+            said_operators,
             blocks,
             limit,
             device_pointer,

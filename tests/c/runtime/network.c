@@ -118,13 +118,14 @@ static struct plan fit(uint64_t percent) {
     sublet_layout layout;
     struct plan plan;
     WORKS(sublet_fit_lengths_of(recorded, row_count, BLOCKS, &lengths, &error));
-    WORKS(sublet_fit_workspace(row_count, BLOCKS, lengths.rows, lengths.stays, &layout, &error));
+    WORKS(sublet_fit_workspace(row_count, 0, BLOCKS, lengths.rows, lengths.stays, &layout, &error));
     void *workspace = malloc(layout.size);
     plan.rows = malloc(lengths.rows * sizeof *plan.rows);
     plan.offsets = malloc(lengths.stays * sizeof *plan.offsets);
     sublet_fit_params params = {.struct_size = sizeof params, .least_bytes = 1};
     uint64_t peak = (2 * LAYERS + 2) * BYTES;
-    WORKS(sublet_fit(recorded, row_count, BLOCKS, peak * percent / 100, NULL, &params, workspace, layout.size, plan.rows, NULL,
+    WORKS(sublet_fit(recorded, row_count, NULL, 0, BLOCKS, peak * percent / 100, NULL, &params, workspace, layout.size,
+                     plan.rows, NULL,
                      lengths.rows, NULL, NULL, plan.offsets, lengths.stays, &plan.fitted, &error));
     CHECK(plan.fitted.original_peak == peak && (plan.fitted.run.swapped_bytes > 0) == (percent < 100));
     free(workspace);
