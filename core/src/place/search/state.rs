@@ -637,7 +637,7 @@ impl<'a> State<'a> {
                 }
             }
         }
-        if self.n as usize <= SMALL { self.find_edges(s) } else { Ok(()) }
+        if self.n as usize <= SMALL && self.capacity != UNBOUNDED { self.find_edges(s) } else { Ok(()) }
     }
 
     /// Edge finding (Carlier and Pinson 1989). A section is a machine, its blocks are jobs: one at a time, each from its
@@ -667,13 +667,13 @@ impl<'a> State<'a> {
         for i in 0..n {
             let [begin, size] = self.jobs[i];
             bytes += size;
-            let Some(room) = self.capacity.checked_sub(begin + bytes) else { return Err(Conflict) };
+            let Some(room) = self.capacity.checked_sub(begin.saturating_add(bytes)) else { return Err(Conflict) };
             let (mut before, mut end) = (0, 0);
             for k in i + 1..n {
                 let [earlier, size] = self.jobs[k];
                 if size > room && earlier < begin {
                     before += size;
-                    end = end.max(earlier + before);
+                    end = end.max(earlier.saturating_add(before));
                 }
             }
             for k in 0..=i {
