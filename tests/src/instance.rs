@@ -89,6 +89,30 @@ pub fn join(blocks: &mut Vec<Block>, joins: u32, rng: &mut Xoshiro256PlusPlus) {
     }
 }
 
+/// A long time in which the blocks of `core` are alive for a moment: those at its ends reach out by up to 40 steps,
+/// `others` small blocks live before it and after it, a few from long before to long after.
+#[must_use]
+pub fn moment(core: &[Block], others: u32, rng: &mut Xoshiro256PlusPlus) -> Vec<Block> {
+    let end = core.iter().map(|b| b.end).max().unwrap_or(0);
+    let mut blocks: Vec<Block> = core
+        .iter()
+        .map(|b| {
+            let early = if b.start == 0 { rng.random_range(0..40) } else { 0 };
+            let late = if b.end == end { rng.random_range(0..40) } else { 0 };
+            Block::new(500 + b.start - early, 500 + b.end + late, b.size)
+        })
+        .collect();
+    for _ in 0..others {
+        let start = if rng.random() { rng.random_range(0..480) } else { 500 + end + rng.random_range(0..500) };
+        blocks.push(Block::new(start, start + rng.random_range(1..20), rng.random_range(1..120)));
+    }
+    for _ in 0..6 {
+        let (start, after) = (rng.random_range(300..500), rng.random_range(0..200));
+        blocks.push(Block::new(start, 500 + end + after, rng.random_range(1..60)));
+    }
+    blocks
+}
+
 /// Writes an instance, `id,lower,upper,size`; ids count from 0.
 ///
 /// # Errors

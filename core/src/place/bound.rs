@@ -10,6 +10,8 @@
 //!   less the largest round-up among them, which the topmost may save.
 //! - Pins. No placement ends below a pinned block.
 //!
+//! What the search refutes lifts it further (`search/window.rs`).
+//!
 //! The sizes in a clique are summed from what begins and ends there. The largest round-ups are painted: the
 //! block with the largest first, over the cliques of its lifetime that have no colour yet.
 //!

@@ -15,7 +15,8 @@
 //!    nothing moves. No order of the blocks is fixed in advance.
 //! 4. A node fails when in some section the lowest m and the open bytes together exceed c. A block of which
 //!    that is true of its own m cannot be the next one in that section: it lies above one that can. Where
-//!    small blocks climb on each other in turn, the end of the climb is found by shortest paths.
+//!    small blocks climb on each other in turn, the end of the climb is found by shortest paths. In small instances
+//!    the blocks of a section are looked at as the jobs of a machine, and edges found (Carlier and Pinson 1989).
 //! 5. The section to branch in has the lowest floor; among equals the fewest blocks that could lie there,
 //!    divided by the failures that it has seen (of which each restart forgets a quarter). In it the block
 //!    comes first that has the largest load beside it, then the longest, then the largest area.
@@ -28,6 +29,7 @@
 //!    ground that it reaches, and again if its top is level with what lies beyond.
 //!
 //! 9. What was refuted is kept, and fails at once where other decisions lead to it again.
+//! 10. Where the bound is not reached, a part of the nodes goes to windows of time, which may lift it.
 //!
 //! To find the least peak, capacities are tried between bound and incumbent: the bound itself, then a half,
 //! a quarter and an eighth of the gap below the incumbent, each for as long as that succeeds; each round with
@@ -43,6 +45,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod window;
 
 use core::num::NonZeroU64;
 use core::ops::ControlFlow;
@@ -52,6 +55,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use self::state::{Item, State, UNBOUNDED};
 use self::tree::{End, Tree};
+use self::window::{Budget, Windows};
 use super::interval::{self, Sweep};
 use super::{Options, Solver, Summary, Watch, bound, finish, prepare};
 use crate::table::{Table, at, count};
@@ -66,13 +70,20 @@ const MOST_HALVINGS: u32 = 3;
 const RUNS: u64 = 8;
 /// The same for the bound, which most instances reach, in every round.
 const RUNS_AT_BOUND: u64 = 32;
+/// Windows are asked with one node for so many of the others,
+const PART_OF_WINDOWS: u64 = 16;
+/// of which each is worth so many of theirs: they have few blocks.
+const NODES_OF_WINDOWS: u64 = 4;
 /// One run in so many does not keep the ground level.
 const UNLEVELLED: u64 = 4;
 
 /// Length of the workspace of [`place`] for `n` blocks.
 #[must_use]
 pub const fn workspace(n: usize) -> WorkspaceLen {
-    let searching = state::workspace(n).and(tree::workspace(n)).and(WorkspaceLen { words: n, indices: 0 });
+    let searching = state::workspace(n)
+        .and(tree::workspace(n))
+        .and(window::workspace(n))
+        .and(WorkspaceLen { words: n, indices: 0 });
     WorkspaceLen { words: 0, indices: 4 * n }.and(interval::workspace(n).max(searching)).max(bound::workspace(n))
 }
 
@@ -116,59 +127,14 @@ pub(super) fn improve(
     offsets: &mut [u64],
     watch: Watch<'_>,
 ) -> Result<Summary, Error> {
-    let n = blocks.len();
-    let mut scratch = scratch;
-    let lower_bound = bound::lower_bound(blocks, &options.constraints, scratch.reborrow())?;
-
-    let mut low = scratch.indices(n);
-    let mut high = scratch.indices(n);
-    let mut order = scratch.indices(n);
-    let mut aside = scratch.indices(n);
-    let sections = Sweep::new(blocks, scratch.reborrow())?.clique_ranges(&mut low, &mut high);
-    let alignment = |b: &Block| b.alignment.max(options.constraints.alignment);
-    let content: [&dyn Fn(u32) -> u64; 5] = [
-        &|i| at(blocks, i).pin.map_or(0, |pin| pin.saturating_add(1)),
-        &|i| alignment(&at(blocks, i)),
-        &|i| !at(blocks, i).size,
-        &|i| high[i].into(),
-        &|i| low[i].into(),
-    ];
-    sort::identity(&mut order, count(blocks));
-    for key in content {
-        sort::by_key(&mut order, count(blocks), &mut aside, key);
-    }
-    let unit = unit(blocks, alignment);
-    let item = |k: u32| {
-        let i = order[k];
-        let b = at(blocks, i);
-        Item {
-            low: low[i],
-            high: high[i],
-            size: b.size / unit,
-            alignment: (alignment(&b) / unit).max(1),
-            pin: b.pin.map(|pin| pin / unit),
-        }
-    };
-    let state = State::new(n, sections, item, &mut scratch);
-    let tree = Tree::new(n, &mut scratch);
-    let mut search = Search {
-        state,
-        tree,
-        key: scratch.words(n),
-        order,
-        aside,
-        random: Xoshiro256PlusPlus::seed_from_u64(options.seed),
-        unit,
-        lower: units(lower_bound, unit),
-        capacity: options.constraints.capacity.map(|capacity| capacity / unit),
-        best: incumbent.map(|summary| (summary.peak, summary.solver)),
-    };
+    let mut search = Search::new(blocks, options, incumbent, scratch)?;
     search.minimise(options.nodes, offsets, watch);
     Ok(search.summary())
 }
 
 struct Search<'a> {
     state: State<'a>,
+    windows: Windows<'a>,
     tree: Tree<'a>,
     key: Table<'a, u64>,
     /// The search's numbers of blocks to those of the caller.
@@ -185,7 +151,62 @@ struct Search<'a> {
     best: Option<(u64, Solver)>,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(
+        blocks: &[Block],
+        options: &Options,
+        incumbent: Option<Summary>,
+        mut scratch: Workspace<'a>,
+    ) -> Result<Self, Error> {
+        let n = blocks.len();
+        let lower_bound = bound::lower_bound(blocks, &options.constraints, scratch.reborrow())?;
+
+        let mut low = scratch.indices(n);
+        let mut high = scratch.indices(n);
+        let mut order = scratch.indices(n);
+        let mut aside = scratch.indices(n);
+        let sections = Sweep::new(blocks, scratch.reborrow())?.clique_ranges(&mut low, &mut high);
+        let alignment = |b: &Block| b.alignment.max(options.constraints.alignment);
+        let content: [&dyn Fn(u32) -> u64; 5] = [
+            &|i| at(blocks, i).pin.map_or(0, |pin| pin.saturating_add(1)),
+            &|i| alignment(&at(blocks, i)),
+            &|i| !at(blocks, i).size,
+            &|i| high[i].into(),
+            &|i| low[i].into(),
+        ];
+        sort::identity(&mut order, count(blocks));
+        for key in content {
+            sort::by_key(&mut order, count(blocks), &mut aside, key);
+        }
+        let unit = unit(blocks, alignment);
+        let item = |k: u32| {
+            let i = order[k];
+            let b = at(blocks, i);
+            Item {
+                low: low[i],
+                high: high[i],
+                size: b.size / unit,
+                alignment: (alignment(&b) / unit).max(1),
+                pin: b.pin.map(|pin| pin / unit),
+            }
+        };
+        let state = State::new(n, sections, item, &mut scratch);
+        let lower_bound = incumbent.map_or(lower_bound, |summary| lower_bound.max(summary.lower_bound));
+        Ok(Self {
+            windows: Windows::new(n, &state, &mut scratch),
+            state,
+            tree: Tree::new(n, &mut scratch),
+            key: scratch.words(n),
+            order,
+            aside,
+            random: Xoshiro256PlusPlus::seed_from_u64(options.seed),
+            unit,
+            lower: units(lower_bound, unit),
+            capacity: options.constraints.capacity.map(|capacity| capacity / unit),
+            best: incumbent.map(|summary| (summary.peak, summary.solver)),
+        })
+    }
+
     fn minimise(&mut self, nodes: u64, offsets: &mut [u64], watch: Watch<'_>) {
         // The gap is halved that often for the next try; and how often all its parts have been tried. Where the
         // incumbent comes from a search, that search has begun with the bound.
@@ -199,12 +220,19 @@ impl Search<'_> {
                 (None, None) => self.lower,
             };
             let limit = if self.capacity.is_some() {
-                nodes
+                // The windows have their turn in between.
+                let most = nodes - nodes / PART_OF_WINDOWS;
+                if self.tree.nodes < most { most } else { nodes }
             } else {
                 let runs = (RUNS << round).max(if capacity > self.lower { 0 } else { RUNS_AT_BOUND });
                 nodes.min(self.tree.nodes.saturating_add(runs * self.base()))
             };
-            match self.attempt(capacity, limit, offsets, watch) {
+            let end = self.attempt(capacity, limit, offsets, watch);
+            let part = (self.tree.nodes / PART_OF_WINDOWS).saturating_sub(self.windows.nodes);
+            if end == End::Limit && self.lift(nodes.min(self.tree.nodes + part), watch) == End::Stopped {
+                break;
+            }
+            match end {
                 End::Found => {}
                 End::Infeasible => {
                     self.lower = capacity + 1;
@@ -227,6 +255,23 @@ impl Search<'_> {
         if self.best.is_none() {
             self.pile(offsets);
         }
+    }
+
+    /// Lifts the bound by windows until there are `limit` nodes, those of windows included.
+    fn lift(&mut self, limit: u64, watch: Watch<'_>) -> End {
+        let enough = self.capacity.or_else(|| Some(units(self.best?.0, self.unit) - 1)).unwrap_or(0);
+        let (mut progress, before) = (self.summary(), self.tree.nodes);
+        let mut told = |nodes| {
+            progress.nodes = before + nodes / NODES_OF_WINDOWS;
+            watch(&progress)
+        };
+        let limit = limit.saturating_sub(before).saturating_mul(NODES_OF_WINDOWS);
+        let mut budget = Budget { nodes: 0, limit, watch: &mut told };
+        let end = self.windows.lift(&self.state, &mut self.lower, enough, &mut budget);
+        let nodes = limit.min(budget.nodes) / NODES_OF_WINDOWS;
+        self.windows.nodes += nodes;
+        self.tree.nodes += nodes;
+        end
     }
 
     /// Whether there is nothing left to look for: the peak is the bound or within the capacity, or no plan is

@@ -22,6 +22,9 @@ const NEXT: usize = 6;
 const BLOCKED: usize = 7;
 pub(super) type Section = [u64; 8];
 
+/// Instances of at most so many blocks have edges found. Larger ones are rarely refuted, and nodes cost more.
+pub(super) const SMALL: usize = 64;
+
 /// A capacity within which nothing fails, and therefore nothing has to be taken back.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
 
@@ -59,6 +62,8 @@ pub(super) struct State<'a> {
     /// The pinned blocks, lowest first.
     pins: Table<'a, u32>,
     pin_count: u32,
+    /// Any block may lie at any offset.
+    pub movable: bool,
     /// The least offset that the block can still have; the offset once it is placed.
     pub span: Table<'a, [u64; 2]>,
     /// 1 if the block cannot lie on what is placed already, only on a block that is still open.
@@ -71,7 +76,7 @@ pub(super) struct State<'a> {
     /// Bit sets of the blocks that are alive in each section.
     alive: Table<'a, u64>,
     /// The number of the first block that begins in the section or later.
-    first: Table<'a, u32>,
+    pub first: Table<'a, u32>,
     pub section: Table<'a, Section>,
     pub weight: Table<'a, u64>,
     /// Open blocks that are alive in this section and the next.
@@ -95,6 +100,8 @@ pub(super) struct State<'a> {
     raises: u32,
     heap: Heap<'a>,
     settling: Table<'a, u64>,
+    jobs: Table<'a, [u64; 2]>,
+    job_of: Table<'a, u32>,
     pub rank: Table<'a, u32>,
     /// The most bytes that are alive together with the block, and itself, at one step.
     pub load: Table<'a, u64>,
@@ -107,7 +114,7 @@ pub(super) const fn trail_len(n: usize) -> usize {
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let row = n.div_ceil(64);
     let trail = trail_len(n);
-    WorkspaceLen { words: 18 * n + 5 * row + n * row + 9 * trail, indices: 9 * n + 1 + 2 * trail }
+    WorkspaceLen { words: 20 * n + 5 * row + n * row + 9 * trail, indices: 10 * n + 1 + 2 * trail }
 }
 
 impl<'a> State<'a> {
@@ -129,6 +136,7 @@ impl<'a> State<'a> {
             twin: scratch.indices(n),
             pins: scratch.indices(n),
             pin_count: 0,
+            movable: true,
             span: scratch.word_records(n),
             lifted: scratch.words(row),
             open: scratch.words(row),
@@ -155,6 +163,8 @@ impl<'a> State<'a> {
             raises: 0,
             heap: Heap::new(n, scratch),
             settling: scratch.words(n),
+            jobs: scratch.word_records(n),
+            job_of: scratch.indices(n),
             rank: scratch.indices(n),
             load: scratch.words(n),
         };
@@ -173,6 +183,7 @@ impl<'a> State<'a> {
             self.size[b] = i.size;
             self.mask[b] = i.alignment - 1;
             self.pin[b] = i.pin.unwrap_or(u64::MAX);
+            self.movable &= i.alignment == 1 && i.pin.is_none();
             if i.pin.is_some() {
                 self.pins[self.pin_count] = b;
                 self.pin_count += 1;
@@ -202,6 +213,17 @@ impl<'a> State<'a> {
         }
         let pin = &self.pin;
         sort::by_key(&mut self.pins, self.pin_count, aside, |b| pin[b]);
+    }
+
+    /// What the block was made of.
+    pub(super) fn item(&self, b: u32) -> Item {
+        Item {
+            low: self.low[b],
+            high: self.high[b],
+            size: self.size[b],
+            alignment: self.mask[b] + 1,
+            pin: Some(self.pin[b]).filter(|&pin| pin != u64::MAX),
+        }
     }
 
     /// Nothing placed, and a new capacity; weights stay.
@@ -612,6 +634,51 @@ impl<'a> State<'a> {
                     if v > least {
                         self.raise(b, v)?;
                     }
+                }
+            }
+        }
+        if self.n as usize <= SMALL && self.capacity != UNBOUNDED { self.find_edges(s) } else { Ok(()) }
+    }
+
+    /// Edge finding (Carlier and Pinson 1989). A section is a machine, its blocks are jobs: one at a time, each from its
+    /// least offset on, all done by the capacity. Jobs fail that do not fit between the first of their beginnings and
+    /// the capacity; and one that begins earlier and does not fit there beside them lies below them all.
+    fn find_edges(&mut self, s: u32) -> Outcome {
+        // Beginning and size, the latest first.
+        let (jobs, job_of) = (&mut self.jobs, &mut self.job_of);
+        let mut n = 0;
+        let words = self.first[s + 1].div_ceil(64);
+        for w in 0..words {
+            let mut bits = self.alive[s * self.row + w] & self.open[w];
+            while bits != 0 {
+                let b = w * 64 + bits.trailing_zeros();
+                bits &= bits - 1;
+                let [begin, end] = self.span[b];
+                let mut i = n;
+                while i > 0 && jobs[i - 1][0] < begin {
+                    (jobs[i], job_of[i]) = (jobs[i - 1], job_of[i - 1]);
+                    i -= 1;
+                }
+                (jobs[i], job_of[i]) = ([begin, end - begin], b);
+                n += 1;
+            }
+        }
+        let mut bytes = 0;
+        for i in 0..n {
+            let [begin, size] = self.jobs[i];
+            bytes += size;
+            let Some(room) = self.capacity.checked_sub(begin.saturating_add(bytes)) else { return Err(Conflict) };
+            let (mut before, mut end) = (0, 0);
+            for k in i + 1..n {
+                let [earlier, size] = self.jobs[k];
+                if size > room && earlier < begin {
+                    before += size;
+                    end = end.max(earlier.saturating_add(before));
+                }
+            }
+            for k in 0..=i {
+                if self.jobs[k][0] < end {
+                    self.raise(self.job_of[k], end)?;
                 }
             }
         }

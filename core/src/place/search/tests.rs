@@ -83,6 +83,24 @@ proptest! {
     }
 
     #[test]
+    fn windows_lift_the_bound_to_no_more_than_the_optimum(
+        rows in prop::collection::vec((0u32..8, 1u32..6, 1u64..7, prop::option::weighted(0.05, 0u64..4)), 3..7),
+        aligned in prop::option::weighted(0.2, Just(2)),
+    ) {
+        let alignment = aligned.unwrap_or(1);
+        let mut blocks: Vec<Block> = rows.iter().map(|&(s, w, size, _)| Block::new(s, s + w, size)).collect();
+        blocks[0].pin = rows[0].3.map(|pin| 2 * pin);
+        let best = optimum(&blocks, alignment);
+        let len = workspace(blocks.len());
+        let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+        let options = Options { constraints: Constraints { alignment, capacity: Some(1000) }, ..Options::default() };
+        let mut search = Search::new(&blocks, &options, None, Workspace::new(&mut words, &mut indices)).unwrap();
+        let end = search.lift(u64::MAX, &mut |_| ControlFlow::Continue(()));
+        prop_assert_eq!(end, End::Found);
+        prop_assert!(search.summary().lower_bound <= best, "{:?}", search.summary());
+    }
+
+    #[test]
     fn an_incumbent_is_never_made_worse(
         rows in prop::collection::vec((0u32..30, 1u32..9, 1u64..40), 1..30),
         nodes in 0u64..60,
@@ -181,31 +199,48 @@ fn a_callback_that_breaks_ends_the_search_with_a_valid_plan() {
     assert_eq!(calls, 1);
 }
 
-/// Eighteen blocks with the load of a full rectangle of 60 that they do not fill. Without the memory of what was refuted
-/// the proof takes 142,187 nodes.
+/// Eighteen blocks with the load of a full rectangle of 60 that they do not fill: they need 62.
+const HARD: [(u32, u32, u64); 18] = [
+    (1, 4, 9),
+    (0, 3, 21),
+    (3, 8, 1),
+    (7, 8, 2),
+    (0, 1, 9),
+    (3, 8, 3),
+    (0, 4, 1),
+    (0, 7, 23),
+    (1, 4, 2),
+    (1, 5, 2),
+    (0, 8, 1),
+    (7, 8, 51),
+    (4, 6, 13),
+    (0, 4, 1),
+    (3, 6, 17),
+    (5, 8, 2),
+    (0, 1, 4),
+    (6, 7, 30),
+];
+
+/// Without the memory of what was refuted the proof takes 142,187 nodes.
 #[test]
 fn what_was_refuted_is_not_searched_again() {
-    let rows = [
-        (1, 4, 9),
-        (0, 3, 21),
-        (3, 8, 1),
-        (7, 8, 2),
-        (0, 1, 9),
-        (3, 8, 3),
-        (0, 4, 1),
-        (0, 7, 23),
-        (1, 4, 2),
-        (1, 5, 2),
-        (0, 8, 1),
-        (7, 8, 51),
-        (4, 6, 13),
-        (0, 4, 1),
-        (3, 6, 17),
-        (5, 8, 2),
-        (0, 1, 4),
-        (6, 7, 30),
-    ];
-    let blocks = rows.map(|(start, end, size)| Block::new(start, end, size));
+    let blocks = HARD.map(|(start, end, size)| Block::new(start, end, size));
     let found = solve(&blocks, 1, 20_000);
     assert_eq!((found.peak, found.lower_bound), (62, 62));
+}
+
+/// What is hard is what is alive for a moment: eighteen blocks, and many more before them and after.
+#[test]
+fn a_crowded_moment_of_a_long_time_lifts_the_bound() {
+    let core = HARD.map(|(start, end, size)| Block::new(100 + start, 100 + end, size));
+    let others = (0..200u32).map(|i| {
+        let start = if i % 2 == 0 { i % 93 } else { 108 + i % 89 };
+        Block::new(start, start + 1 + i % 7, 1 + u64::from(i * i % 5))
+    });
+    let mut blocks: Vec<Block> = core.into_iter().chain(others).collect();
+    blocks.push(Block::new(50, 150, 7));
+    let load = |step| blocks.iter().filter(|b| b.start <= step && step < b.end).map(|b| b.size).sum::<u64>();
+    assert_eq!((0..300).map(load).max(), Some(67));
+    let found = solve(&blocks, 1, 60_000);
+    assert_eq!((found.peak, found.lower_bound), (69, 69));
 }

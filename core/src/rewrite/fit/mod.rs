@@ -11,7 +11,7 @@
 //! 3. Second runs alone.
 //! 4. Both: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
 //!    load is within the level, and what is left to save is made again; then absences and second runs chosen together. The
-//!    arrangements with the least estimated time are made. With the trace as recorded only the best level of before is tried.
+//!    arrangements with the least estimated time are made.
 //! 5. The stays of each are placed, those that hand memory over as one. Where the placement is above the limit, memory is
 //!    lost between blocks: in those segments a part of what is too much is held back, and the means decide again, some times
 //!    over. Where nothing fits, what takes least memory is made, whatever it costs; the limit has no part in that, so that
@@ -245,8 +245,6 @@ pub fn fit<'a>(
     let plain = Base { rows, handed: rows, in_place: false };
     let bases = bases(recorded, using, plain, scratch.reborrow(), masked, handed)?;
     let mut least = u64::MAX;
-    // Down to which load blocks were best swapped, with the trace that was begun with first.
-    let mut near = None;
     // Only where nothing fits it is asked what is the least that would.
     'all: for lowest in [false, true] {
         for base in bases.into_iter().flatten() {
@@ -261,7 +259,7 @@ pub fn fit<'a>(
             if lowest {
                 least = least.min(pass_least(&mut pass, using, options, original_peak)?);
             } else {
-                near = joint(&mut pass, using, recorded, options, (original_peak, near))?;
+                joint(&mut pass, using, recorded, options, original_peak)?;
             }
             stage = pass.into_stage();
             if stage.bound() <= 0.0 || lowest && stage.bound().is_finite() {
@@ -325,16 +323,15 @@ const LEAST: u32 = 14;
 /// What is swapped with no more delay than this part of the original's time is tried before anything is made again.
 const HIDDEN: f64 = 0.02;
 
-/// Tries the arrangements of the means that are asked for; `near` is the load that was best where they were tried before
-/// with another trace to begin with, and what comes back is the one for this.
+/// Tries the arrangements of the means that are asked for.
 #[expect(clippy::cast_precision_loss, reason = "a time")]
 fn joint(
     pass: &mut Pass<'_, '_, '_>,
     using: Using,
     recorded: &Recorded<'_>,
     options: &Options,
-    (peak, near): (u64, Option<u64>),
-) -> Result<Option<u64>, Error> {
+    peak: u64,
+) -> Result<(), Error> {
     let time = recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
     let (swap, recompute) = (using.has(Means::Swap), using.has(Means::Recompute));
     let work = work(recorded, options);
@@ -344,9 +341,8 @@ fn joint(
     // What costs nothing.
     pass.fit(&nothing)?;
     if pass.bound() <= 0.0 {
-        return Ok(near);
+        return Ok(());
     }
-    let mut best = near;
     if swap && recompute {
         pass.know_gaps()?;
     }
@@ -358,7 +354,7 @@ fn joint(
     if recompute && pass.bound() > 0.0 {
         pass.fit(&again)?;
         if swap {
-            best = both(pass, options.limit, (peak, near), work)?;
+            both(pass, options.limit, peak, work)?;
         }
     }
     if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) {
@@ -367,7 +363,7 @@ fn joint(
     if swap && using.has(Means::Layer) {
         pass.fit(&Arrangement { swaps: Swaps::By(&[Policy::Layer]), ..nothing })?;
     }
-    Ok(best)
+    Ok(())
 }
 
 /// The least footprint that is made, whatever it costs in time. The limit has no part in it, so that it is made again where
@@ -412,40 +408,25 @@ const MADE: usize = 2;
 
 /// Tries swaps and second runs together. The swaps that it takes for granted bring the load down to something between
 /// limit and peak, and what is made again goes on from there; what looks best before it is placed is made. Then the
-/// absences are searched together with what runs again. Where such a level is known from before, no other is looked at.
-/// Returns it.
-fn both(
-    pass: &mut Pass<'_, '_, '_>,
-    limit: u64,
-    (peak, near): (u64, Option<u64>),
-    work: u64,
-) -> Result<Option<u64>, Error> {
+/// absences are searched together with what runs again.
+fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let quick = Arrangement { again: true, swaps: Swaps::Absences, choice: work / 8, work: work / 16 };
     let thorough = Arrangement { choice: work / 2, work: work / 2, ..quick };
     let step = peak.saturating_sub(limit) / PARTS;
     // What each level promises, and the level.
     let mut found = [(f64::INFINITY, limit); LOOKS];
-    if let Some(near) = near {
-        found[0] = (look(pass, near, &quick)?, near);
-        if found[0].0 >= pass.bound() {
-            return Ok(None);
-        }
-    } else {
-        for (found, part) in found.iter_mut().zip(0..PARTS) {
-            *found = (look(pass, limit + step * part, &quick)?, limit + step * part);
-        }
-        let (_, near) = take_best(&mut found.clone());
-        for (found, at) in found.iter_mut().rev().zip([near.saturating_sub(step / 2).max(limit), near + step / 2]) {
-            *found = (look(pass, at, &quick)?, at);
-        }
+    for (found, part) in found.iter_mut().zip(0..PARTS) {
+        *found = (look(pass, limit + step * part, &quick)?, limit + step * part);
     }
-    let mut best = None;
+    let (_, near) = take_best(&mut found.clone());
+    for (found, at) in found.iter_mut().rev().zip([near.saturating_sub(step / 2).max(limit), near + step / 2]) {
+        *found = (look(pass, at, &quick)?, at);
+    }
     for _ in 0..MADE {
         let (promise, at) = take_best(&mut found);
         if promise.is_infinite() {
             break;
         }
-        best = best.or(Some(at));
         for swaps in [Swaps::Absences, Swaps::Together] {
             let thorough = Arrangement { swaps, ..thorough };
             if pass.absent(at)?.is_some() && (swaps == Swaps::Absences || worth(pass, &thorough)?) {
@@ -454,7 +435,7 @@ fn both(
             }
         }
     }
-    Ok(best)
+    Ok(())
 }
 
 /// The level that promises most, the first of equals, which then promises nothing any more.

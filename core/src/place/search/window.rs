@@ -1,0 +1,221 @@
+//! Lower bounds above the max load: windows of time that have no placement.
+//!
+//! Problem: the max load looks at one step at a time. Blocks that cross from one crowded step to the next may have no
+//! common place in both. What is alive in a window of time, cut off at its ends, is an instance of its own; if it
+//! has no placement within a capacity, the whole has none: destructive lower bounds (Klein and Scholl 1999), by the
+//! search itself.
+//!
+//! Steps:
+//! 1. Windows of two sections, then of four, eight and so on, each begins a quarter of that after the one before it, as long as some window
+//!    has no more blocks than have edges found. Where the load stays well below the capacity, nothing is asked.
+//! 2. Blocks that are alive in all of a window lie at its bottom: in any placement they can be taken out,
+//!    what is above them moves down, and they fit below. So they are left out, and the capacity is lower by as much;
+//!    not where something is pinned or aligned.
+//! 3. A window that is refuted is asked again, with capacities that grow in steps that double, until it holds.
+//!
+//! When all windows have been asked, those that may still have no placement are asked again with four times the nodes.
+//! Ties: windows come by their length, then by their beginning. Cost: a window costs its blocks in nodes, beside
+//! those of its search. Memory for one window of few blocks.
+
+use core::ops::ControlFlow;
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::order;
+use super::state::{self, Item, REST, SMALL, State};
+use super::tree::{self, End, Tree};
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen, sort};
+
+/// The load of a window comes so near to the capacity: all but one part of so many.
+const NEAR: u64 = 8;
+/// Nodes for a window at first, for each of its blocks.
+const NODES_PER_BLOCK: u64 = 8;
+/// Each time four times as many, until so many passes.
+const MOST_PASSES: u32 = 16;
+
+/// Which window comes next.
+pub(super) struct Windows<'a> {
+    scratch: Workspace<'a>,
+    /// The bytes that are alive in each section.
+    load: Table<'a, u64>,
+    /// The blocks of the window, by the whole's numbers.
+    members: Table<'a, u32>,
+    aside: Table<'a, u32>,
+    begin: u32,
+    length: u32,
+    /// How many windows come before it.
+    number: u32,
+    /// Bit set: windows that have a placement at the bound.
+    decided: Table<'a, u64>,
+    /// What they have taken, in nodes of the whole.
+    pub nodes: u64,
+    /// All windows have been asked that often.
+    passes: u32,
+    /// Whether a window of this length was small enough, and whether one of this pass was not searched to the end.
+    small: bool,
+    undecided: bool,
+}
+
+/// What a search may look at, and who may end it.
+pub(super) struct Budget<'a> {
+    pub nodes: u64,
+    pub limit: u64,
+    pub watch: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
+}
+
+/// Blocks of a window, at most.
+const fn most(n: usize) -> usize {
+    if n < SMALL { n } else { SMALL }
+}
+
+/// Less than twice the sections for lengths of two and of four, half as many for each length after that.
+const fn decided_len(n: usize) -> usize {
+    (4 * n).div_ceil(64)
+}
+
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
+    let k = most(n);
+    let kept = WorkspaceLen { words: n + decided_len(n), indices: 2 * k };
+    let ranking = WorkspaceLen { words: k, indices: k };
+    kept.and(state::workspace(k)).and(tree::workspace(k)).and(ranking)
+}
+
+impl<'a> Windows<'a> {
+    /// `whole` is as it has been made.
+    pub(super) fn new(n: usize, whole: &State<'_>, scratch: &mut Workspace<'a>) -> Self {
+        let mut scratch = scratch.split(workspace(n));
+        let mut load = scratch.words(n);
+        for s in 0..whole.sections {
+            load[s] = whole.section[s][REST];
+        }
+        let (members, aside) = (scratch.indices(most(n)), scratch.indices(most(n)));
+        let decided = scratch.words(decided_len(n));
+        Self {
+            scratch,
+            load,
+            members,
+            aside,
+            begin: 0,
+            length: 2,
+            nodes: 0,
+            number: 0,
+            decided,
+            passes: 0,
+            small: false,
+            undecided: false,
+        }
+    }
+
+    /// Lifts `lower`, up to one more than `enough`, until the budget is used up or nothing is left to ask.
+    pub(super) fn lift(&mut self, whole: &State<'_>, lower: &mut u64, enough: u64, budget: &mut Budget<'_>) -> End {
+        // The whole is no window: the search itself looks at that.
+        while self.length < whole.sections {
+            if *lower > enough {
+                return End::Infeasible;
+            }
+            if budget.nodes >= budget.limit {
+                return End::Limit;
+            }
+            let (low, high) = (self.begin, whole.sections.min(self.begin + self.length));
+            if self.decided[self.number / 64] >> (self.number % 64) & 1 == 1 {
+                self.small = true;
+            } else if let Some(blocks) = self.collect(whole, low, high, *lower) {
+                match self.ask(whole, (low, high), blocks, lower, enough, budget) {
+                    End::Stopped => return End::Stopped,
+                    End::Limit => self.undecided = true,
+                    _ => self.decided[self.number / 64] |= 1 << (self.number % 64),
+                }
+            }
+            self.number += 1;
+            self.begin += (self.length / 4).max(1);
+            if high == whole.sections {
+                self.lengthen(whole.sections);
+            }
+        }
+        End::Found
+    }
+
+    /// All windows of this length have been asked.
+    fn lengthen(&mut self, sections: u32) {
+        self.begin = 0;
+        self.length *= 2;
+        if !self.small || self.length >= sections {
+            self.length = if self.undecided { 2 } else { u32::MAX };
+            self.number = 0;
+            self.passes = MOST_PASSES.min(self.passes + 1);
+            self.undecided = false;
+        }
+        self.small = false;
+    }
+
+    /// The blocks of the window but those that are alive in all of it, sorted as the search wants them; none if
+    /// they are too many, or their load is low.
+    fn collect(&mut self, whole: &State<'_>, low: u32, high: u32, capacity: u64) -> Option<u32> {
+        if (low..high).all(|s| self.load[s] < capacity - capacity / NEAR) {
+            self.small = true;
+            return None;
+        }
+        let mut k = 0;
+        for b in 0..whole.first[high] {
+            let through = whole.low[b] <= low && whole.high[b] >= high && whole.movable;
+            if whole.high[b] > low && !through {
+                if k as usize == self.members.len() {
+                    return None;
+                }
+                self.members[k] = b;
+                k += 1;
+            }
+        }
+        self.small = true;
+        let keys: [&dyn Fn(u32) -> u64; 3] =
+            [&|b| !whole.size[b], &|b| whole.high[b].min(high).into(), &|b| whole.low[b].max(low).into()];
+        for key in keys {
+            sort::by_key(&mut self.members, k, &mut self.aside, key);
+        }
+        Some(k)
+    }
+
+    /// Lifts `lower` to what the window needs, as far as some nodes show it. Found: it needs no more.
+    fn ask(
+        &mut self,
+        whole: &State<'_>,
+        (low, high): (u32, u32),
+        blocks: u32,
+        lower: &mut u64,
+        enough: u64,
+        budget: &mut Budget<'_>,
+    ) -> End {
+        let members = &self.members;
+        let item = |i: u32| {
+            let all = whole.item(members[i]);
+            Item { low: all.low.max(low) - low, high: all.high.min(high) - low, ..all }
+        };
+        let of_low: u64 = (0..blocks).map(item).filter(|i| i.low == 0).map(|i| i.size).sum();
+        let through = self.load[low] - of_low;
+
+        let mut scratch = self.scratch.reborrow();
+        let n = blocks as usize;
+        let mut state = State::new(n, high - low, item, &mut scratch);
+        let mut tree = Tree::new(n, &mut scratch);
+        let (mut key, mut aside) = (scratch.words(n), scratch.indices(n));
+        order::rank(&mut state, &mut key, &mut aside, None::<(&mut Xoshiro256PlusPlus, u64)>);
+        tree.nodes = budget.nodes + u64::from(blocks);
+        let mut step = 1;
+        while *lower <= enough {
+            let capacity = enough.min(*lower + step - 1);
+            let limit = tree.nodes.saturating_add((NODES_PER_BLOCK * u64::from(blocks)) << (2 * self.passes));
+            let end = tree.run(&mut state, capacity - through, budget.limit.min(limit), &mut budget.watch);
+            budget.nodes = tree.nodes;
+            match end {
+                End::Infeasible => {
+                    *lower = capacity + 1;
+                    step *= 2;
+                }
+                End::Found | End::Limit if step > 1 => step = 1,
+                end => return end,
+            }
+        }
+        End::Infeasible
+    }
+}
