@@ -39,6 +39,8 @@ const MOST_SEARCHED: u64 = 600;
 const FEW: u64 = 20_000;
 const FEW_OF_SEARCH: u64 = 12_000;
 const FAR: u64 = 64;
+/// But not before they have begun so often.
+const STARTS: u64 = 9;
 /// What the heuristics may do each time, in blocks placed: many placements are made, and most of them fit or do not
 /// within a few starts.
 const WORK: u64 = 50_000;
@@ -601,7 +603,11 @@ impl<'a> Placed<'a, '_> {
         // Told of each start.
         let mut watch = |now: &place::Summary| {
             placed = stays.saturating_add(placed);
-            if placed > few && now.peak > far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if placed > few.max(STARTS * stays) && now.peak > far {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         };
         let options =
             place::Options { constraints, seed: options.seed, work: if again { WORK_AGAIN } else { WORK }, nodes };
