@@ -297,7 +297,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Takes for granted that blocks are on the host that are dear to make again, as many as it takes to bring the load
-    /// within `limit`; false if that cannot be.
+    /// within `limit`. What that takes longer than the original, in ns; none if it cannot be.
     pub(super) fn absent(&mut self, limit: u64) -> Result<Option<f64>, Error> {
         let Self { recorded, options, base, recomputer, scratch, .. } = self;
         let mut scratch = scratch.reborrow();
