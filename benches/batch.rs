@@ -177,5 +177,9 @@ fn by_segments(iteration: &Iteration, device: &Device) -> Option<f64> {
 
 /// What a fit by all means takes longer.
 fn fitted(iteration: &Iteration, device: &Device) -> Option<f64> {
-    Fitter::new(iteration.recorded()).fit(&Options::new(MEMORY, *device)).map(|fit| fit.overhead)
+    match Fitter::new(iteration.recorded()).fit(&Options::new(MEMORY, *device)) {
+        Ok(fit) => Some(fit.schedule.run().overhead()),
+        Err(Error::OverLimit { .. }) => None,
+        Err(e) => panic!("{e}"),
+    }
 }
