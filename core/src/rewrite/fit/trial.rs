@@ -17,8 +17,6 @@ use crate::{Error, Workspace};
 const ATTEMPTS: u32 = 14;
 /// The part of its work that the search may do each time but the first, until it fits.
 const AGAIN: u64 = 12;
-/// A published policy holds back another third of what is too much every so many times.
-const SOON: u32 = 4;
 /// What the search may do while a block is placed.
 const WORK_PER_BLOCK: u64 = 40;
 /// After how many blocks placed a schedule is given up that is far above the limit: of a policy, and of the search, which
@@ -34,13 +32,14 @@ struct Climb {
     least: u64,
     /// The part of its work that it may do each time.
     part: u64,
-    /// After so many times in vain it goes back to the best.
-    patience: u32,
+    /// After so many times in vain it goes back to the best, and after so many it ends.
+    back: u32,
+    end: u32,
 }
 
 /// From the search's own first that fits: it wanders on. And from the best of all: near it, in small steps.
-const WANDER: Climb = Climb { enough: 150, least: 900_000, part: AGAIN, patience: u32::MAX };
-const NEAR: Climb = Climb { enough: 60, least: 300_000, part: 48, patience: 4 };
+const WANDER: Climb = Climb { enough: 200, least: 1_200_000, part: AGAIN, back: u32::MAX, end: 24 };
+const NEAR: Climb = Climb { enough: 80, least: 400_000, part: 48, back: 4, end: 96 };
 
 /// Who swaps.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -162,8 +161,7 @@ impl Trial<'_, '_, '_, '_> {
             if settled != Settled::Over || policy == Policy::Layer {
                 break;
             }
-            let thirds = if policy == Policy::Auto { part(attempt, ATTEMPTS) } else { 3.min(1 + attempt / SOON) };
-            self.hold(thirds);
+            self.hold(part(attempt, ATTEMPTS));
             planned = self.again(policy, work / AGAIN);
         }
         Ok(settled)
@@ -176,10 +174,9 @@ impl Trial<'_, '_, '_, '_> {
         let enough = climb.enough.saturating_mul(rows).max(climb.least);
         let mut vain = 0;
         self.swapper.let_go();
-        while self.spent <= enough && best > 0.0 {
-            if vain >= climb.patience {
+        while self.spent <= enough && vain < climb.end && best > 0.0 {
+            if vain > 0 && vain % climb.back == 0 {
                 self.swapper.recall();
-                vain = 0;
             }
             let planned = self.again(Policy::Auto, work / climb.part);
             let Some(overhead) = planned.filter(|&overhead| overhead < best) else {

@@ -231,7 +231,9 @@ impl<'a> Schedule<'a> {
     pub(super) fn hold_as(&mut self, held: &Table<'_, u64>) {
         self.hold_nothing();
         for segment in 0..self.candidates.segments {
-            self.held[segment] = held[segment];
+            let load = self.load[segment].saturating_add(held[segment]);
+            self.held[segment] = load - self.load[segment];
+            self.load[segment] = load;
         }
     }
 
