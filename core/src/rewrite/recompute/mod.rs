@@ -4,6 +4,7 @@ mod absence;
 pub mod chen;
 pub(super) mod mirror;
 mod script;
+pub(super) mod segments;
 #[cfg(test)]
 mod tests;
 mod walk;

@@ -23,6 +23,8 @@
 //! Ties go to the block that was made first among those on the device. Cost: O(segments + evictions · blocks on the
 //! device · closure). Linear workspace.
 
+pub(super) mod follow;
+
 use super::super::graph::{Graph, NONE, Owner, Reference};
 use super::absence::{self, Absences, Gap};
 use super::script::{Script, Step};
@@ -269,22 +271,12 @@ impl<'a> Walk<'a> {
     )]
     pub(super) fn walk(&mut self, taste: Taste, limit: u64, most: Walked) -> Option<Walked> {
         let graph = self.graph;
-        self.most = most;
-        let limit = limit.min(u64::MAX / 2);
-        (self.taste, self.limit, self.walked, self.rows) = (taste, limit, Walked::default(), 0);
-        (self.load, self.notes) = (0, 0);
-        self.script.clear();
-        self.depth = 0;
-        for table in [&mut self.holds, &mut self.pinned, &mut self.away, &mut self.blamed] {
-            table.fill(0);
-        }
-        self.present.clear();
+        self.taste = taste;
+        self.begin(limit, most);
+        self.absences.begin();
         for v in 0..graph.versions {
             self.next[v] = [graph.uses(v).0, self.first_virtual[v]];
         }
-        self.work += u64::from(graph.versions) + u64::from(graph.segments) + graph.size.len() as u64;
-        self.absences.begin();
-        (self.clock, self.recomputed) = (0.0, 0.0);
         let mut before = 0;
         for g in 0..graph.segments {
             self.now = g;
@@ -306,6 +298,20 @@ impl<'a> Walk<'a> {
         let delay = if self.waits { self.absences.end(self.clock) - before as f64 } else { self.recomputed };
         self.walked.delay = libm::round(delay).max(0.0) as u64;
         Some(self.walked)
+    }
+
+    /// Nothing has run.
+    fn begin(&mut self, limit: u64, most: Walked) {
+        (self.limit, self.most, self.walked) = (limit.min(u64::MAX / 2), most, Walked::default());
+        (self.load, self.notes, self.rows, self.now, self.depth) = (0, 0, 0, 0, 0);
+        (self.clock, self.recomputed) = (0.0, 0.0);
+        self.script.clear();
+        for table in [&mut self.holds, &mut self.pinned, &mut self.away, &mut self.blamed] {
+            table.fill(0);
+        }
+        self.present.clear();
+        let graph = self.graph;
+        self.work += u64::from(graph.versions) + u64::from(graph.segments) + graph.size.len() as u64;
     }
 
     /// Blocks leave for the host, or are back.
