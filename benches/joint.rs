@@ -5,12 +5,16 @@
 //! at limits in % of the original peak, such as 60,40, and what is left within 10, 20 and 33 % of overhead. With
 //! `SUBLET_DATA` the larger corpus is read. More means must not be worse than fewer at any limit.
 
+mod clock;
+
+use clock::cpu_seconds;
+use sublet_core::Error;
 use sublet_core::rewrite::fit::{Means, Options, Using};
 use sublet_core::simulate::Device;
 use sublet_core::trace::Recorded;
 use sublet_models::{ResNet, Roofline, Setting, Stages};
-use sublet_tests::fitted::{Fit, Fitter};
-use sublet_tests::recording::{Recording, max_load};
+use sublet_tests::fitted::Fitter;
+use sublet_tests::recording::{Recording, max_load, percent};
 
 /// Limits in % of the original peak.
 const LIMITS: [u64; 14] = [95, 90, 80, 70, 60, 50, 45, 40, 35, 30, 25, 20, 15, 10];
@@ -24,7 +28,9 @@ const WITHIN: [f64; 3] = [0.10, 0.20, 0.33];
 struct Point {
     limit: u64,
     curve: usize,
-    fit: Fit,
+    footprint: u64,
+    load: u64,
+    overhead: f64,
 }
 
 /// Those that are contained in another come before it.
@@ -74,30 +80,36 @@ fn curves(name: &str, recorded: Recorded<'_>, device: Device, limits: Option<&[u
     let mut points: Vec<Point> = Vec::new();
     // A means that has failed at a limit is not asked at lower ones.
     let mut failed = [false; 4];
-    for percent in limits {
-        let limit = peak / 100 * percent;
+    for part in limits {
+        let limit = peak / 100 * part;
         let mut cells = Vec::new();
         for (curve, using) in CURVES.into_iter().enumerate() {
             if failed[curve] {
                 cells.push("none".to_owned());
                 continue;
             }
-            let begin = seconds();
+            let begin = cpu_seconds();
             let fit = fitter.fit(&Options { using, ..Options::new(limit, device) });
-            let took = seconds() - begin;
-            if let Some(fit) = fit {
-                cells.push(format!("{:.2} %, {took:.1} s", 100.0 * fit.overhead));
-                points.push(Point { limit, curve, fit });
-            } else {
-                cells.push(format!("none, {took:.1} s"));
-                failed[curve] = true;
+            let took = cpu_seconds() - begin;
+            match fit {
+                Ok(fit) => {
+                    let run = fit.schedule.run();
+                    let (load, overhead) = (run.peak_load, run.overhead());
+                    cells.push(format!("{:.2} %, {took:.1} s", 100.0 * overhead));
+                    points.push(Point { limit, curve, footprint: fit.schedule.plan().peak(), load, overhead });
+                }
+                Err(Error::OverLimit { .. }) => {
+                    cells.push(format!("none, {took:.1} s"));
+                    failed[curve] = true;
+                }
+                Err(e) => panic!("{name}: {e}"),
             }
         }
-        println!("| {percent} % | {} |", cells.join(" | "));
-        let of_curve = |curve| points.iter().find(|p| p.limit == limit && p.curve == curve).map(|p| p.fit.overhead);
+        println!("| {part} % | {} |", cells.join(" | "));
+        let of_curve = |curve| points.iter().find(|p| p.limit == limit && p.curve == curve).map(|p| p.overhead);
         for (few, many) in [(0, 2), (1, 2), (2, 3)] {
             let (few, many) = (of_curve(few).unwrap_or(f64::INFINITY), of_curve(many).unwrap_or(f64::INFINITY));
-            assert!(many <= few + 1e-9, "{name} at {percent} %: {many} by more means, {few} by fewer");
+            assert!(many <= few + 1e-9, "{name} at {part} %: {many} by more means, {few} by fewer");
         }
         if failed == [true; 4] {
             break;
@@ -105,23 +117,10 @@ fn curves(name: &str, recorded: Recorded<'_>, device: Device, limits: Option<&[u
     }
     [0, 1, 2, 3].map(|curve| {
         let cells = WITHIN.map(|within| {
-            let good = points.iter().filter(|p| p.curve == curve && p.fit.overhead <= within);
-            good.min_by_key(|p| (p.fit.load, p.fit.footprint)).map_or("none".into(), |p| {
-                format!("{:.1} ({:.1})", part(p.fit.load, peak), part(p.fit.footprint, peak))
-            })
+            let good = points.iter().filter(|p| p.curve == curve && p.overhead <= within);
+            good.min_by_key(|p| (p.load, p.footprint))
+                .map_or("none".into(), |p| format!("{:.1} ({:.1})", percent(p.load, peak), percent(p.footprint, peak)))
         });
         cells.join(" / ")
     })
-}
-
-#[expect(clippy::cast_precision_loss, reason = "to be read")]
-fn part(bytes: u64, peak: u64) -> f64 {
-    100.0 * bytes as f64 / peak as f64
-}
-
-/// What this thread has computed, in seconds.
-#[expect(clippy::cast_precision_loss, reason = "to be read")]
-fn seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

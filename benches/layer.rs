@@ -53,9 +53,11 @@ fn main() {
             let update = |k: u32| network.operators[k as usize].phase == Phase::Update;
             let lasting = peak_of_lasting(&recorded, &trace.rows, update);
             let limit = lasting + PAPER * PERCENT / 100;
-            let fit = Fitter::new(recorded).fit(&Options::new(limit, device)).unwrap_or_else(|| panic!("{limit}"));
-            assert!(fit.overhead < proved.run.overhead(), "{} at depth {depth}", fit.overhead);
-            fits.push((depth, fit.footprint.saturating_sub(lasting), fit.overhead, proved.run.overhead()));
+            let mut memory = Fitter::new(recorded);
+            let fit = memory.fit(&Options::new(limit, device)).unwrap_or_else(|e| panic!("{limit}: {e}"));
+            let (added, beside) = (fit.schedule.run().overhead(), fit.schedule.plan().peak().saturating_sub(lasting));
+            assert!(added < proved.run.overhead(), "{added} at depth {depth}");
+            fits.push((depth, beside, added, proved.run.overhead()));
         }
     }
     println!("\n| depth | fitted | added | added by layers |\n| - | - | - | - |");

@@ -6,10 +6,13 @@
 //! Times are CPU time of the process, the least of several rounds in turns, because the machine may be shared. The
 //! addresses that glibc gives are not touched, so that its pages are never mapped: what is compared is bookkeeping.
 
+mod clock;
+
 use std::collections::{BTreeSet, HashMap};
 use std::hint::black_box;
 use std::path::Path;
 
+use clock::cpu_seconds;
 use sublet_core::replay::{self, Allocator, Config, Memory};
 use sublet_core::trace::Event;
 use sublet_core::trace::period::{self, Detector};
@@ -119,11 +122,11 @@ fn run(network: &Network, allocator: &mut Allocator<'_>, addresses: &mut [u64]) 
 /// Nanoseconds for each request of the network.
 #[expect(clippy::cast_precision_loss, reason = "a time to be read")]
 fn time(network: &Network, mut iteration: impl FnMut()) -> f64 {
-    let before = cpu_ns();
+    let before = cpu_seconds();
     for _ in 0..ITERATIONS {
         iteration();
     }
-    (cpu_ns() - before) as f64 / (ITERATIONS * network.blocks) as f64
+    1e9 * (cpu_seconds() - before) / (ITERATIONS * network.blocks) as f64
 }
 
 /// Nanoseconds for each event of a stream in which the detector finds the network's iteration.
@@ -136,7 +139,7 @@ fn detect(network: &Network) -> f64 {
     let mut positions = vec![(0, 0); network.blocks];
     let mut least = f64::MAX;
     for _ in 0..ROUNDS {
-        let before = cpu_ns();
+        let before = cpu_seconds();
         for _ in 0..ITERATIONS {
             for request in &network.iteration {
                 match *request {
@@ -150,16 +153,10 @@ fn detect(network: &Network) -> f64 {
                 }
             }
         }
-        least = least.min((cpu_ns() - before) as f64 / (ITERATIONS * longest) as f64);
+        least = least.min(1e9 * (cpu_seconds() - before) / (ITERATIONS * longest) as f64);
     }
     assert_eq!(detector.period().map(|p| p as usize), Some(longest), "{}", network.name);
     least
-}
-
-/// CPU time of this thread in nanoseconds.
-fn cpu_ns() -> i64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 /// Memory for one allocator.

@@ -1,65 +1,22 @@
 //! The C library as a stranger meets it: installed by `ci.sh install`, then compiled against in C and in C++, with the
 //! compiler alone, by pkg-config and by CMake; plain, under the sanitizers, and under valgrind.
 
+mod compiled;
 mod installed;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
-use installed::{ROOT, folder, prefix, run, tool};
+use compiled::{Language, PASSED, SANITIZERS, all_called, functions, passes_under_valgrind};
+use installed::{ROOT, folder, install, run, tool};
 
-#[derive(Clone, Copy)]
-enum Language {
-    C,
-    Cpp,
-}
-
-impl Language {
-    /// The compiler and the language's standard.
-    fn compiler(self, skipped: &str) -> Option<[&'static str; 2]> {
-        match self {
-            Self::C => Some([tool(&["cc", "gcc", "clang"], skipped)?, "-std=c11"]),
-            Self::Cpp => Some([tool(&["c++", "g++", "clang++"], skipped)?, "-std=c++17"]),
-        }
-    }
-
-    fn extension(self) -> &'static str {
-        match self {
-            Self::C => "c",
-            Self::Cpp => "cpp",
-        }
-    }
-
-    /// The test program.
-    fn sources(self) -> Vec<PathBuf> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
-        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let mut files: Vec<_> = files.filter(|f| f.extension().is_some_and(|e| e == self.extension())).collect();
-        files.sort();
-        files
-    }
-}
-
-fn header() -> String {
-    std::fs::read_to_string(format!("{ROOT}/include/sublet.h")).unwrap()
-}
-
-/// The functions that the header declares.
-fn functions() -> Vec<String> {
-    let header = header();
-    let declared = header.lines().filter(|line| !line.starts_with([' ', '/', '#', '}', 't']));
-    let name = |line: &str| {
-        let (before, _) = line.split_once('(')?;
-        before.rsplit([' ', '*']).next().filter(|name| name.starts_with("sublet_")).map(str::to_owned)
-    };
-    let mut names: Vec<_> = declared.filter_map(name).collect();
-    names.sort();
-    names
-}
+static PREFIX: LazyLock<PathBuf> = LazyLock::new(|| install("prefix", ""));
 
 /// What the test program is told: the version, how many statuses there are, where recorded networks lie.
 fn definitions() -> [String; 3] {
-    let statuses = header().lines().filter(|l| l.starts_with("  SUBLET_STATUS_")).count();
+    let header = std::fs::read_to_string(format!("{ROOT}/include/sublet.h")).unwrap();
+    let statuses = header.lines().filter(|l| l.starts_with("  SUBLET_STATUS_")).count();
     [
         format!("-DCARGO_VERSION=\"{}\"", env!("CARGO_PKG_VERSION")),
         format!("-DSTATUSES={statuses}"),
@@ -67,33 +24,24 @@ fn definitions() -> [String; 3] {
     ]
 }
 
-/// Compiles the test program of a language; the file it is.
+/// Compiles the test program of a language; the file it is, or none where there is no compiler.
 fn program(language: Language, name: &str, flags: &[&str]) -> Option<PathBuf> {
-    let [compiler, standard] = language.compiler(&format!("{name} of the C library"))?;
     let to = folder().join(format!("{name}.{}", language.extension()));
-    let lib = prefix().join("lib");
-    run(Command::new(compiler)
-        .args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-g", "-O1", "-pthread"])
-        .args(flags)
-        .args(definitions())
-        .arg("-I")
-        .arg(prefix().join("include"))
-        .args(language.sources())
-        .arg("-o")
-        .arg(&to)
-        .arg("-L")
-        .arg(&lib)
-        .args(["-lsublet", &format!("-Wl,-rpath,{}", lib.display())]));
-    Some(to)
+    let flags = definitions().into_iter().chain(flags.iter().map(|&f| f.to_owned()));
+    language.compile(&PREFIX, &language.sources("c"), flags, &to).then_some(to)
 }
 
 fn passes(language: Language, name: &str, flags: &[&str]) {
     if let Some(program) = program(language, name, flags) {
-        assert_eq!(run(&mut Command::new(program)), "all checks passed\n");
+        assert_eq!(run(&mut Command::new(program)), PASSED);
     }
 }
 
-const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+fn under_valgrind(language: Language) {
+    if let Some(program) = program(language, "checked", &[]) {
+        passes_under_valgrind(&program, &[], "definite,possible");
+    }
+}
 
 #[test]
 fn c11() {
@@ -108,14 +56,6 @@ fn c11_under_the_sanitizers() {
 #[test]
 fn c11_under_valgrind() {
     under_valgrind(Language::C);
-}
-
-fn under_valgrind(language: Language) {
-    let Some(valgrind) = tool(&["valgrind"], "reads of memory that nobody wrote, leaks") else { return };
-    if let Some(program) = program(language, "checked", &[]) {
-        let strict = ["--quiet", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=definite,possible"];
-        assert_eq!(run(Command::new(valgrind).args(strict).arg(program)), "all checks passed\n");
-    }
 }
 
 #[test]
@@ -144,7 +84,7 @@ fn example() -> PathBuf {
 fn the_example_builds_by_pkg_config() {
     let Some(cc) = tool(&["cc", "gcc", "clang"], "the example in C") else { return };
     let Some(pkg_config) = tool(&["pkg-config", "pkgconf"], "the example by pkg-config") else { return };
-    let lib = prefix().join("lib");
+    let lib = PREFIX.join("lib");
     let ask = |flags: &[&str]| {
         run(Command::new(pkg_config).args(flags).arg("sublet").env("PKG_CONFIG_PATH", lib.join("pkgconfig")))
     };
@@ -176,15 +116,12 @@ fn documented(language: &str) -> String {
 #[test]
 fn the_page_about_c_tells_the_truth() {
     assert_eq!(documented("c"), std::fs::read_to_string(example().join("replay.c")).unwrap());
-    let Some([cpp, standard]) = Language::Cpp.compiler("the example in C++") else { return };
-    let lib = prefix().join("lib");
     let (source, program) = (folder().join("documented.cpp"), folder().join("documented"));
+    std::fs::create_dir_all(folder()).unwrap();
     std::fs::write(&source, documented("cpp")).unwrap();
-    run(Command::new(cpp)
-        .args([standard, "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"])
-        .arg(prefix().join("include"))
-        .args([&source, Path::new("-o"), &program, Path::new("-L"), &lib])
-        .args(["-lsublet", &format!("-Wl,-rpath,{}", lib.display())]));
+    if !Language::Cpp.compile(&PREFIX, &[source], [""; 0], &program) {
+        return;
+    }
     assert_eq!(run(&mut Command::new(program)), "4 requests served from a plan\n");
 }
 
@@ -194,7 +131,7 @@ fn the_commands_on_the_page_about_c_work() {
     if tool(&["cc"], "the commands of docs/c.md").is_none() || tool(&["pkg-config"], "those of docs/c.md").is_none() {
         return;
     }
-    prefix();
+    LazyLock::force(&PREFIX);
     let commands = documented("sh");
     let said: Vec<_> =
         commands.lines().map(|line| run(Command::new("bash").args(["-euc", line]).current_dir(ROOT))).collect();
@@ -214,7 +151,7 @@ fn the_example_builds_by_cmake() {
         .arg(example())
         .arg("-B")
         .arg(&build)
-        .arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display())));
+        .arg(format!("-DCMAKE_PREFIX_PATH={}", PREFIX.display())));
     run(Command::new(cmake).arg("--build").arg(&build));
     for program in ["replay", "replay_static"] {
         assert_eq!(run(&mut Command::new(build.join(program))), EXAMPLE);
@@ -224,7 +161,7 @@ fn the_example_builds_by_cmake() {
 /// A program finds the library by its SONAME; what is installed leads from there to the file.
 #[test]
 fn the_library_has_its_name() {
-    let lib = prefix().join("lib");
+    let lib = PREFIX.join("lib");
     let file = format!("libsublet.so.{}", env!("CARGO_PKG_VERSION"));
     for link in ["libsublet.so", "libsublet.so.0"] {
         assert_eq!(std::fs::canonicalize(lib.join(link)).unwrap().file_name().unwrap(), file.as_str());
@@ -237,7 +174,7 @@ fn the_library_has_its_name() {
 /// Packagers install into a folder that is not the one where it will be.
 #[test]
 fn destdir_is_in_front_of_the_prefix() {
-    prefix();
+    LazyLock::force(&PREFIX);
     let stage = folder().join("stage");
     let _ = std::fs::remove_dir_all(&stage);
     run(Command::new(format!("{ROOT}/ci.sh")).args(["install", "/opt/sublet"]).env("DESTDIR", &stage));
@@ -283,19 +220,19 @@ fn firmware() {
         .args(definitions())
         .arg("-I")
         .arg(Path::new(ROOT).join("include"))
-        .args(Language::C.sources())
+        .args(Language::C.sources("c"))
         .arg(library)
         .arg("-o")
         .arg(&program));
-    assert_eq!(run(&mut Command::new(program)), "all checks passed\n");
+    assert_eq!(run(&mut Command::new(program)), PASSED);
 }
 
 #[test]
 fn the_library_exports_what_the_header_declares() {
-    let declared = functions();
+    let declared = functions("sublet.h");
     assert!(declared.len() > 10, "{declared:?}");
     let Some(nm) = tool(&["nm", "llvm-nm"], "the symbols of the shared library") else { return };
-    let symbols = run(Command::new(nm).args(["-D", "--defined-only"]).arg(prefix().join("lib/libsublet.so")));
+    let symbols = run(Command::new(nm).args(["-D", "--defined-only"]).arg(PREFIX.join("lib/libsublet.so")));
     let mut exported: Vec<_> = symbols.lines().filter_map(|l| l.rsplit(' ').next()).map(str::to_owned).collect();
     exported.sort();
     assert_eq!(exported, declared);
@@ -303,8 +240,5 @@ fn the_library_exports_what_the_header_declares() {
 
 #[test]
 fn every_function_is_called_in_c() {
-    let sources: String = Language::C.sources().iter().map(|f| std::fs::read_to_string(f).unwrap()).collect();
-    for function in functions() {
-        assert!(sources.contains(&format!("{function}(")), "{function} is not called in tests/c");
-    }
+    all_called(&functions("sublet.h"), &Language::C.sources("c"));
 }

@@ -4,11 +4,13 @@
 mod installed;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 
-use installed::{folder, prefix, run, tool};
+use installed::{folder, install, run, tool};
+
+static PREFIX: LazyLock<PathBuf> = LazyLock::new(|| install("prefix", ""));
 
 /// Two tests may want the same program.
 static COMPILED: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -22,13 +24,13 @@ fn figures(name: &str, header: &str, flags: &[&str], arguments: &[&str]) -> Opti
         eprintln!("skipped: {skipped}; there is no {header}");
         return None;
     }
-    let (lib, to) = (prefix().join("lib"), folder().join(name));
+    let (lib, to) = (PREFIX.join("lib"), folder().join(name));
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("frameworks").join(name).with_extension("cpp");
     let mut made = COMPILED.lock().unwrap();
     if !made.contains(&name.to_owned()) {
         let mut command = Command::new(compiler);
         command.args(["-std=c++17", "-O1", "-pthread"]).arg(source).arg("-o").arg(&to);
-        command.arg("-I").arg(prefix().join("include")).arg("-L").arg(&lib);
+        command.arg("-I").arg(PREFIX.join("include")).arg("-L").arg(&lib);
         command.arg(format!("-Wl,-rpath,{}", lib.display())).arg("-lsublet").args(flags);
         run(&mut command);
         made.push(name.to_owned());
@@ -67,14 +69,14 @@ fn libtorch_trains_to_the_same_losses_when_iterations_are_found() {
 fn caffe_takes_its_memory_from_the_library() {
     let skipped = "the functions for Caffe";
     let Some(compiler) = tool(&["c++", "g++", "clang++"], skipped) else { return };
-    let (lib, to) = (prefix().join("lib"), folder().join("caffe"));
+    let (lib, to) = (PREFIX.join("lib"), folder().join("caffe"));
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/caffe");
     run(Command::new(compiler)
         .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", "-pthread", "-o"])
         .arg(&to)
         .arg(example.join("network.cpp"))
         .arg("-I")
-        .arg(prefix().join("include"))
+        .arg(PREFIX.join("include"))
         .arg("-L")
         .arg(&lib)
         .args(["-lsublet", &format!("-Wl,-rpath,{}", lib.display())]));

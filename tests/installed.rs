@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
 pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -11,21 +10,8 @@ pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("c")
 }
 
-/// The library under a prefix of its own, installed once.
-#[allow(dead_code, reason = "each test uses one of the two")]
-pub(crate) fn prefix() -> &'static Path {
-    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
-    PREFIX.get_or_init(|| install("prefix", ""))
-}
-
-/// The same, built with the feature `cuda`.
-#[allow(dead_code, reason = "each test uses one of the two")]
-pub(crate) fn prefix_with_cuda() -> &'static Path {
-    static PREFIX: OnceLock<PathBuf> = OnceLock::new();
-    PREFIX.get_or_init(|| install("prefix_with_cuda", "cuda"))
-}
-
-fn install(name: &str, features: &str) -> PathBuf {
+/// Installs the library, built with these features, under a prefix of this name; where that is.
+pub(crate) fn install(name: &str, features: &str) -> PathBuf {
     let prefix = folder().join(name);
     let _ = std::fs::remove_dir_all(&prefix);
     let mut command = Command::new(format!("{ROOT}/ci.sh"));

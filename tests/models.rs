@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use sublet_core::trace::graph::Storage;
 use sublet_core::trace::{Event, Op, Row};
-use sublet_models::{Image, Lstm, Network, Operator, ResNet, Roofline, Setting, Stages, Unbuildable, Vgg, WideResNet};
+use sublet_models::{
+    AlexNet, Image, Lstm, Network, Operator, Phase, ResNet, Roofline, Setting, Stages, Unbuildable, Vgg, WideResNet,
+};
 use sublet_tests::recording::{Recording, max_load};
 
 const GPU: Roofline = Roofline::GTX1080TI;
@@ -53,6 +55,10 @@ fn generated_networks_are_the_recorded_ones() {
     let imagenet = |batch| resnet(50, Image::ImageNet).build(&setting(batch, 8 << 20)).unwrap();
     equals_the_recording("resnet50_train_b32", &imagenet(32), true);
     equals_the_recording("resnet50_train_b64", &imagenet(64), true);
+    for batch in [32, 64] {
+        let alexnet = AlexNet::default().build(&setting(batch, 8 << 20)).unwrap();
+        equals_the_recording(&format!("alexnet_train_b{batch}"), &alexnet, true);
+    }
     let lstm = Lstm::default().build(&setting(64, 0)).unwrap();
     equals_the_recording("lstm4x1024_train_b64", &lstm, true);
     for depth in [11, 16] {
@@ -65,6 +71,7 @@ fn generated_networks_are_the_recorded_ones() {
     }
     let inference = Setting { training: false, ..setting(1, 8 << 20) };
     equals_the_recording("resnet50_infer_b1", &resnet(50, Image::ImageNet).build(&inference).unwrap(), false);
+    equals_the_recording("alexnet_infer_b1", &AlexNet::default().build(&inference).unwrap(), false);
 }
 
 /// Chen et al. 2016: a `ResNet` of 1000 layers, batch 32, takes 48 GB as it is.
@@ -138,6 +145,7 @@ fn training_updates_every_parameter() {
         ResNet { depth: 18, image: Image::Cifar, ..ResNet::default() }.build(&small),
         WideResNet { depth: 16, width: 2 }.build(&small),
         Vgg { depth: 11, image: Image::ImageNet }.build(&small),
+        AlexNet { by_layers: true }.build(&small),
         Lstm { layers: 2, hidden: 16, steps: 3, inputs: 8, classes: 10 }.build(&small),
     ];
     for network in networks.map(Result::unwrap) {
@@ -155,4 +163,35 @@ fn training_updates_every_parameter() {
         let persistent = network.tensors.iter().filter(|t| t.storage == Storage::Persistent).count();
         assert_eq!(persistent, seen.len() + statistics);
     }
+}
+
+/// What is known of the networks: parameters, and multiplications of the forward pass for one image. `AlexNet` has 60,965,224
+/// parameters in two towers of which the second, fourth and fifth convolution see one; in one tower these have twice as
+/// many weights. He et al. 2015 count 3.8 · 10⁹ multiplications where the stride is in the first convolution of a block; it
+/// is in the second here, which are 4.1 · 10⁹. The others are those of the published networks.
+#[test]
+fn parameters_and_arithmetic_are_as_published() {
+    let told = |build: &dyn Fn(&Setting) -> Network| {
+        // Times are then bytes and operations, a thousand for each, less what is cut off of the last.
+        let device = Roofline { flops_per_s: f64::INFINITY, bytes_per_s: 1e6, launch_ns: 0, convolution_workspace: 0 };
+        let time = |network: &Network, phase| {
+            network.operators.iter().filter(|o| o.phase == phase).map(|o| o.time_ns).sum::<u64>()
+        };
+        let training = build(&Setting { batch: 1, training: true, device });
+        let device = Roofline { flops_per_s: 1e6, bytes_per_s: f64::INFINITY, ..device };
+        let inference = build(&Setting { batch: 1, training: false, device });
+        // An update reads and writes a parameter of four bytes, its gradient and its momentum.
+        (time(&training, Phase::Update).div_ceil(24_000), time(&inference, Phase::Forward).div_ceil(2000))
+    };
+    let split = 128 * 48 * 25 + 192 * 192 * 9 + 128 * 192 * 9;
+    let alexnet = told(&|s| AlexNet::default().build(s).unwrap());
+    assert_eq!(alexnet, (60_965_224 + 2 * split, 1_135_256_096));
+    let vgg = told(&|s| Vgg { depth: 16, image: Image::ImageNet }.build(s).unwrap());
+    assert_eq!(vgg, (138_357_544, 15_470_264_320));
+    let resnet = |depth| told(&|s| ResNet { depth, ..ResNet::default() }.build(s).unwrap());
+    assert_eq!(resnet(34), (21_797_672, 3_663_761_408));
+    assert_eq!(resnet(50), (25_557_032, 4_089_184_256));
+    assert_eq!(resnet(152).0, 60_192_808);
+    let wide = told(&|s| WideResNet { depth: 28, width: 10 }.build(s).unwrap());
+    assert_eq!(wide.0, 36_479_194);
 }

@@ -17,7 +17,7 @@ use sublet_core::simulate::Device;
 use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
 use sublet_core::{Error, Workspace, WorkspaceLen};
 use sublet_tests::instance;
-use sublet_tests::recording::{Proved, Recording, max_load, prove};
+use sublet_tests::recording::{Proved, Recording, max_load, percent, prove};
 use sublet_tests::rewritten::{Network, rewrite};
 
 const DEVICE: Device = Device::symmetric(12e9);
@@ -292,13 +292,12 @@ fn segments_are_accepted_on_every_training_trace() {
             let (rows, found) = mirrored(&recorded, plan, depth);
             let proved = prove(&recorded, &rows, Solver::Multistart, &DEVICE, false);
             let proved = proved.unwrap_or_else(|e| panic!("{} {plan:?}: {e}", network.name));
-            let percent = |bytes: u64| 100.0 * bytes as f64 / original as f64;
             println!(
                 "| {} | {plan:?} | {} | {:.1} % | {:.1} % | {:.1} % |",
                 network.name,
                 found.cuts,
-                percent(proved.run.peak_load),
-                percent(proved.footprint),
+                percent(proved.run.peak_load, original),
+                percent(proved.footprint, original),
                 100.0 * proved.run.overhead()
             );
             cases.push((

@@ -20,6 +20,15 @@ impl<'a> Heap<'a> {
         self.len = 0;
     }
 
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// The least, which stays.
+    pub(crate) fn first(&self) -> Option<(u64, u32)> {
+        (self.len > 0).then(|| (self.keys[0], self.numbers[0]))
+    }
+
     pub(crate) fn push(&mut self, key: u64, number: u32) {
         let mut i = self.len;
         self.len += 1;

@@ -36,6 +36,16 @@ impl<'a, T: Copy + Default> Table<'a, T> {
         self.cells.get(..position(n)).unwrap_or(self.cells)
     }
 
+    /// The cells from one to before another; none where there are none.
+    pub(crate) fn range(&self, from: u32, to: u32) -> &[T] {
+        self.cells.get(position(from)..position(to)).unwrap_or_default()
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn range_mut(&mut self, from: u32, to: u32) -> &mut [T] {
+        self.cells.get_mut(position(from)..position(to)).unwrap_or_default()
+    }
+
     pub(crate) fn into_slice(self) -> &'a mut [T] {
         self.cells
     }

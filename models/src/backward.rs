@@ -66,12 +66,14 @@ impl Builder {
             | Step::BatchNorm { y, .. }
             | Step::Relu { y, .. }
             | Step::MaxPool { y, .. }
+            | Step::LocalResponseNorm { y, .. }
             | Step::Mean { y, .. }
             | Step::Linear { y, .. }
             | Step::MatMul { y, .. }
             | Step::Add { y, .. }
             | Step::Mul { y, .. }
             | Step::Dropout { y, .. }
+            | Step::FusedDropout { y, .. }
             | Step::Sigmoid { y, .. }
             | Step::Tanh { y, .. }
             | Step::LogSoftmax { y, .. }
@@ -97,6 +99,19 @@ impl Builder {
                 let before = self.through(kernel, &[gradient, x, indices], x, 0);
                 self.give(x, before);
             }
+            Step::LocalResponseNorm { x, scale, y } => {
+                let before = self.constant(x.bytes);
+                let time_ns = self.setting.device.time_ns(0, 5 * x.bytes);
+                let mut reads = vec![gradient, x, y, scale];
+                if self.scales_get_gradients {
+                    // The kernel does not look at them.
+                    let zeros = self.constant(x.bytes);
+                    self.emit(Kernel::backward("zeros"), &[], &[zeros], 0);
+                    reads.push(zeros);
+                }
+                self.emit_with(Kernel::backward("lrn_backward"), &reads, &[before], time_ns, 0);
+                self.give(x, before);
+            }
             Step::Mean { x, .. } => {
                 // The gradient is read as often as it is written: it is spread over the maps.
                 let spread = Value { bytes: x.bytes, ..gradient };
@@ -118,6 +133,11 @@ impl Builder {
             }
             Step::Dropout { x, mask, .. } => {
                 let before = self.through(Kernel::backward("mul").in_place(), &[gradient, mask], x, 0);
+                self.give(x, before);
+            }
+            Step::FusedDropout { x, mask, .. } => {
+                let kernel = Kernel::backward("native_dropout_backward").in_place();
+                let before = self.through(kernel, &[gradient, mask], x, 0);
                 self.give(x, before);
             }
             Step::Sigmoid { x, y } => {

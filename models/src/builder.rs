@@ -102,6 +102,11 @@ pub(crate) enum Step {
         y: Value,
         indices: Value,
     },
+    LocalResponseNorm {
+        x: Value,
+        scale: Value,
+        y: Value,
+    },
     Mean {
         x: Value,
         y: Value,
@@ -137,6 +142,11 @@ pub(crate) enum Step {
         y: Value,
     },
     Dropout {
+        x: Value,
+        mask: Value,
+        y: Value,
+    },
+    FusedDropout {
         x: Value,
         mask: Value,
         y: Value,
@@ -207,6 +217,9 @@ pub(crate) struct Builder {
     /// Which of its values the gradient of a rectifier reads: its input, as in SINGA, with which Zhang et al. 2019 trained
     /// on CIFAR, or else its output, as in `PyTorch`.
     pub(crate) relu_keeps_input: bool,
+    /// Whether the gradient of a normalization is handed zeros as that of its scales, which are an output too: automatic
+    /// differentiation makes them, Caffe does not.
+    pub(crate) scales_get_gradients: bool,
 }
 
 impl Builder {
@@ -218,6 +231,7 @@ impl Builder {
             steps: Vec::new(),
             gradients: Vec::new(),
             relu_keeps_input: false,
+            scales_get_gradients: false,
         }
     }
 
@@ -267,7 +281,14 @@ impl Builder {
         self.emit_with(kernel, reads, writes, self.setting.device.time_ns(flops, bytes), 0);
     }
 
-    fn emit_with(&mut self, kernel: Kernel, reads: &[Value], writes: &[Value], time_ns: u64, workspace: u64) {
+    pub(crate) fn emit_with(
+        &mut self,
+        kernel: Kernel,
+        reads: &[Value],
+        writes: &[Value],
+        time_ns: u64,
+        workspace: u64,
+    ) {
         let tensors = |values: &[Value]| values.iter().map(|v| v.tensor).collect();
         self.network.operators.push(Operator {
             name: kernel.name,
@@ -301,8 +322,12 @@ impl Builder {
 
     /// A convolution whose sides shrink by the stride alone.
     pub(crate) fn convolution(&mut self, x: Maps, filter: Filter) -> Maps {
-        let Filter { channels, side: kernel, stride, bias } = filter;
-        let side = x.side.div_ceil(stride);
+        self.convolution_to(x, filter, x.side.div_ceil(filter.stride))
+    }
+
+    /// A convolution whose maps have this side, however the images are padded for that.
+    pub(crate) fn convolution_to(&mut self, x: Maps, filter: Filter, side: u64) -> Maps {
+        let Filter { channels, side: kernel, bias, .. } = filter;
         let taps = x.channels * kernel * kernel;
         let weight = self.parameter(channels * taps * REAL);
         let bias = bias.then(|| self.parameter(channels * REAL));
@@ -360,12 +385,24 @@ impl Builder {
 
     /// The largest of each window, and where it was; sides shrink by the stride.
     pub(crate) fn max_pool(&mut self, x: Maps, stride: u64) -> Maps {
-        let side = x.side.div_ceil(stride);
+        self.max_pool_to(x, x.side.div_ceil(stride))
+    }
+
+    /// The same with as many windows as this on a side.
+    pub(crate) fn max_pool_to(&mut self, x: Maps, side: u64) -> Maps {
         let outputs = self.batch() * x.channels * side * side;
         let (y, indices) = (self.result(outputs * REAL), self.constant(outputs * INDEX));
         self.emit(Kernel::forward("max_pool2d_with_indices"), &[x.value], &[y, indices], 0);
         self.note(Step::MaxPool { x: x.value, y, indices });
         Maps { value: y, side, ..x }
+    }
+
+    /// Each element by a power of the scale, to which the same place in neighbouring maps adds.
+    pub(crate) fn local_response_norm(&mut self, x: Maps) -> Maps {
+        let (y, scale) = (self.result(x.value.bytes), self.constant(x.value.bytes));
+        self.emit(Kernel::forward("lrn"), &[x.value], &[y, scale], 0);
+        self.note(Step::LocalResponseNorm { x: x.value, scale, y });
+        Maps { value: y, ..x }
     }
 
     /// The mean of every map.
@@ -441,6 +478,19 @@ impl Builder {
         let y = self.result(x.bytes);
         self.emit(Kernel::forward("mul").in_place(), &[x, mask], &[y], 0);
         self.note(Step::Dropout { x, mask, y });
+        y
+    }
+
+    /// The same by one operator, with a mask of one byte for each element.
+    pub(crate) fn fused_dropout(&mut self, x: Value) -> Value {
+        if !self.setting.training {
+            return x;
+        }
+        let (y, mask) = (self.result(x.bytes), self.constant(x.bytes / REAL));
+        let mut random = Kernel::forward("native_dropout").in_place();
+        random.may.again = false;
+        self.emit(random, &[x], &[y, mask], 0);
+        self.note(Step::FusedDropout { x, mask, y });
         y
     }
 

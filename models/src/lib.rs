@@ -15,6 +15,7 @@
 //! # Ok::<(), sublet_models::Unbuildable>(())
 //! ```
 
+mod alexnet;
 mod backward;
 mod builder;
 mod lstm;
@@ -23,6 +24,7 @@ mod resnet;
 mod roofline;
 mod vgg;
 
+pub use alexnet::AlexNet;
 pub use lstm::Lstm;
 pub use network::{Network, Operator, Phase, Trace};
 pub use resnet::{ResNet, Stages, WideResNet};

@@ -1,4 +1,4 @@
-/* What all tests use. A check that fails says where and ends the program. */
+/* What all tests use. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -9,16 +9,10 @@
 
 #include <sublet.h>
 
+#include "condition.h"
+
 /* The error of the last call that was to fail. */
 extern sublet_error error;
-
-#define CHECK(condition)                                                               \
-    do {                                                                               \
-        if (!(condition)) {                                                            \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);    \
-            exit(1);                                                                   \
-        }                                                                              \
-    } while (0)
 
 /* The call succeeds, and leaves an error of all zeros. */
 #define WORKS(call)                                                                    \

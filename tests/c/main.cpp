@@ -8,13 +8,7 @@
 #include <list>
 #include <type_traits>
 
-#define CHECK(condition)                                                            \
-    do {                                                                            \
-        if (!(condition)) {                                                         \
-            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            std::exit(1);                                                           \
-        }                                                                           \
-    } while (0)
+#include "condition.h"
 
 static void throws(sublet_status status, const char *words, const std::function<void()> &body) {
     try {

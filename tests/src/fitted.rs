@@ -1,21 +1,10 @@
 //! Fits with memory of their own, for tests and benches that ask for many.
 
-use sublet_core::rewrite::fit::{self, Lengths, Options, Output};
+use sublet_core::rewrite::fit::{self, Fitted, Lengths, Options, Output};
 use sublet_core::simulate::Timing;
 use sublet_core::trace::liveness::Stay;
 use sublet_core::trace::{Recorded, Row};
 use sublet_core::{Block, Error, Workspace};
-
-/// What a fit comes to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Fit {
-    /// The most bytes of the arena that are in use.
-    pub footprint: u64,
-    /// The most bytes of blocks that are live at once.
-    pub load: u64,
-    /// What it takes longer than the original, as a fraction of it.
-    pub overhead: f64,
-}
 
 /// The memory that fits of one recording are made in.
 #[derive(Debug)]
@@ -48,11 +37,14 @@ impl<'a> Fitter<'a> {
         }
     }
 
-    /// A fit, or none where the limit cannot be kept.
+    /// A fit, which lies in this memory until the next.
+    ///
+    /// # Errors
+    /// Those of [`fit::fit`].
     ///
     /// # Panics
-    /// If the recording or the device is refused.
-    pub fn fit(&mut self, options: &Options) -> Option<Fit> {
+    /// If what comes out is above the limit.
+    pub fn fit(&mut self, options: &Options) -> Result<Fitted<'_>, Error> {
         let output = Output {
             rows: &mut self.rows,
             timings: &mut self.timings,
@@ -61,15 +53,9 @@ impl<'a> Fitter<'a> {
             offsets: &mut self.offsets,
         };
         let scratch = Workspace::new(&mut self.words, &mut self.indices);
-        match fit::fit(&self.recorded, options, scratch, output) {
-            Ok(fitted) => {
-                let run = fitted.schedule.run();
-                let footprint = fitted.schedule.plan().peak();
-                assert!(footprint <= options.limit && run.peak_load <= footprint, "{footprint} of {}", options.limit);
-                Some(Fit { footprint, load: run.peak_load, overhead: run.overhead() })
-            }
-            Err(Error::OverLimit { .. }) => None,
-            Err(e) => panic!("{e}"),
-        }
+        let fitted = fit::fit(&self.recorded, options, scratch, output)?;
+        let (load, footprint) = (fitted.schedule.run().peak_load, fitted.schedule.plan().peak());
+        assert!(load <= footprint && footprint <= options.limit, "{load}, {footprint} of {}", options.limit);
+        Ok(fitted)
     }
 }

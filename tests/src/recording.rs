@@ -121,6 +121,13 @@ pub fn max_load(rows: &[Row]) -> u64 {
     peak_of(rows, |_| true)
 }
 
+/// Bytes as a part of a peak, in %.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "to be read")]
+pub fn percent(bytes: u64, peak: u64) -> f64 {
+    100.0 * bytes as f64 / peak as f64
+}
+
 /// The most bytes that are live at once of blocks that come and go within the iteration: those that the recording frees,
 /// without what the operators `update` read, the gradients of parameters.
 #[must_use]

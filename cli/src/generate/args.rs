@@ -32,6 +32,8 @@ pub(super) enum Model {
     Wrn(WrnArgs),
     /// Groups of convolutions of 3 × 3 (Simonyan and Zisserman 2014)
     Vgg(VggArgs),
+    /// Five convolutions and three linear layers (Krizhevsky et al. 2012), in one tower
+    Alexnet(AlexNetArgs),
     /// Layers of LSTM cells, unrolled, with a prediction at every step
     Lstm(LstmArgs),
 }
@@ -71,6 +73,12 @@ pub(super) struct VggArgs {
     /// What it classifies
     #[arg(long, value_enum, default_value = "imagenet")]
     pub(super) image: ImageArg,
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct AlexNetArgs {
     #[command(flatten)]
     pub(super) common: CommonArgs,
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::Serialize;
 use sublet_core::place::interval::{self, Sweep};
 use sublet_core::trace::graph::Storage;
-use sublet_models::{Lstm, Network, ResNet, Vgg, WideResNet};
+use sublet_models::{AlexNet, Lstm, Network, ResNet, Vgg, WideResNet};
 
 pub(crate) use args::GenerateArgs;
 use args::{CommonArgs, Model};
@@ -46,6 +46,7 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
         }
         Model::Wrn(a) => (WideResNet { depth: a.depth, width: a.width }.build(&a.common.setting()), &a.common),
         Model::Vgg(a) => (Vgg { depth: a.depth, image: a.image.into() }.build(&a.common.setting()), &a.common),
+        Model::Alexnet(a) => (AlexNet::default().build(&a.common.setting()), &a.common),
         Model::Lstm(a) => {
             let &args::LstmArgs { layers, hidden, steps, inputs, classes, ref common } = a;
             (Lstm { layers, hidden, steps, inputs, classes }.build(&common.setting()), common)

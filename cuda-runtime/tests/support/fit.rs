@@ -1,13 +1,15 @@
 //! Traces that are made to fit, and programs from them.
 
-use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
+use sublet_core::rewrite::fit::{Means, Options, Using};
 use sublet_core::rewrite::swap::Policy;
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::{self, Stay};
-use sublet_core::trace::{Event, Operator, Recorded, Row};
+use sublet_core::trace::{Operator, Recorded, Row};
 use sublet_core::verify::VerifiedSchedule;
 use sublet_core::verify::schedule::{self, Room};
 use sublet_core::{Block, Constraints, Error, Workspace};
+use sublet_tests::fitted::Fitter;
+use sublet_tests::recording::max_load;
 
 /// A recorded iteration.
 #[derive(Clone, Debug, Default)]
@@ -24,20 +26,7 @@ impl Trace {
 
     /// The most bytes that are alive at once.
     pub(crate) fn peak(&self) -> u64 {
-        let (mut load, mut peak) = (0, 0);
-        let mut sizes = vec![0; self.blocks];
-        for r in &self.rows {
-            match r.event {
-                Event::Malloc => {
-                    sizes[r.block as usize] = r.bytes;
-                    load += r.bytes;
-                }
-                Event::Free => load -= sizes[r.block as usize],
-                _ => {}
-            }
-            peak = peak.max(load);
-        }
-        peak
+        max_load(&self.rows)
     }
 
     /// Makes it fit by swapping, and hands what was verified to `with`.
@@ -58,20 +47,9 @@ impl Trace {
         device: Device,
         with: impl FnOnce(&VerifiedSchedule<'_>) -> T,
     ) -> Result<T, Error> {
-        let lengths = Lengths::of(&self.rows, self.blocks);
-        let len = fit::workspace(self.rows.len(), self.blocks, lengths);
-        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-        let output = Output {
-            rows: &mut vec![Row::default(); lengths.rows],
-            timings: &mut vec![Timing::default(); lengths.timings],
-            blocks: &mut vec![Block::default(); lengths.stays],
-            names: &mut vec![Stay::default(); lengths.stays],
-            offsets: &mut vec![0; lengths.stays],
-        };
         let options =
             Options { policy: Policy::Swdoa, least_bytes: 1, using, work: 200, ..Options::new(limit, device) };
-        let fitted = fit::fit(&self.recorded(), &options, Workspace::new(&mut words, &mut indices), output)?;
-        Ok(with(&fitted.schedule))
+        Ok(with(&Fitter::new(self.recorded()).fit(&options)?.schedule))
     }
 }
 

@@ -12,13 +12,7 @@
 #include <sublet_runtime.h>
 #include <sublet_torch.h>
 
-#define CHECK(condition)                                                               \
-    do {                                                                               \
-        if (!(condition)) {                                                            \
-            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            std::exit(1);                                                              \
-        }                                                                              \
-    } while (0)
+#include "../condition.h"
 
 template <auto destroy>
 struct destroyer {

@@ -235,13 +235,12 @@ impl<'a> Search<'a> {
                 [(old_give, old_take), (0, 0)]
             };
             for (from, to) in vacated {
-                let mut segment = from;
+                let mut segment = schedule.first_above(limit, from, to);
                 while segment < to {
-                    if schedule.load(segment) <= limit {
-                        segment += 1;
-                    } else if !self.free_memory(schedule, segment, to, gap, limit) {
+                    if !self.free_memory(schedule, segment, to, gap, limit) {
                         return false;
                     }
+                    segment = schedule.first_above(limit, segment, to);
                 }
             }
         }
@@ -256,6 +255,8 @@ impl<'a> Search<'a> {
         let mut drawn: Option<([u32; 2], u32)> = None;
         let mut least = f64::INFINITY;
         let missing = schedule.load(segment).saturating_sub(limit);
+        // How far the lack is known to reach: the same for every gap that lasts so long.
+        let mut crowded = segment + 1;
         // Of very many gaps a run is looked at, and the others where none of it will do.
         let first = c.first_gap_after(segment);
         let all = c.gaps - first;
@@ -275,10 +276,10 @@ impl<'a> Search<'a> {
             if used && give <= segment && segment < take || !used && !schedule.may_use(gap, &g) {
                 continue;
             }
-            let mut until = segment + 1;
-            while until < to.min(g.end) && schedule.load(until) > limit {
-                until += 1;
+            while crowded < to.min(g.end) && schedule.load(crowded) > limit {
+                crowded += 1;
             }
+            let until = crowded.min(g.end);
             // A head may be away from the start on.
             let from = if !used && g.kind.is_head() && self.below(4) > 0 { 0 } else { segment };
             let [new_give, new_take] =
@@ -347,18 +348,14 @@ impl<'a> Search<'a> {
                 continue;
             }
             let size = c.size[g.block];
-            let fits = |segment: u32, schedule: &Schedule<'_>| schedule.load(segment).saturating_add(size) <= limit;
+            let Some(most) = limit.checked_sub(size) else { continue };
             let (old_give, old_take) = (give, take);
             let away_at_start = schedule.is_away_at_start(gap, &g);
             if !away_at_start {
-                while give < take && fits(give, schedule) {
-                    give += 1;
-                }
+                give = schedule.first_above(most, give, take);
             }
             if g.kind != Kind::Tail {
-                while take > give && fits(take - 1, schedule) {
-                    take -= 1;
-                }
+                take = schedule.after_last_above(most, give, take);
             }
             // A tail needs its head to be away for a segment at least.
             if away_at_start && take == 0 && g.other_end != NONE && schedule.is_used(g.other_end) {

@@ -9,9 +9,10 @@
 //! boundary, so that an urgent copy never stands behind a patient one for long. A copy that is due is handed over at
 //! once. Ties go by the gap's number.
 //!
-//! Cost: O(segments + versions + gaps in use) a pass, with short sorted lists for what waits.
+//! Cost: O(segments + versions + gaps in use · log(gaps in use)) a pass, with heaps for what waits.
 
 use super::candidates::{Candidates, Gap, Kind, NONE, Version};
+use crate::heap::Heap;
 use crate::rewrite::members::Members;
 use crate::simulate::Device;
 use crate::table::Table;
@@ -56,8 +57,9 @@ pub(super) struct Schedule<'a> {
     due: Table<'a, u32>,
     /// Of a final version: whether the host must have it at the end, because the block is away at the start.
     owed: Table<'a, u32>,
-    /// Bytes that are away in each segment, bytes that are held back from it, and by how much a placement exceeds it.
-    away: Table<'a, u64>,
+    /// Bytes on the device in each segment, with those that are held back from it; the latter; and by how much a placement
+    /// exceeds it.
+    load: Table<'a, u64>,
     held: Table<'a, u64>,
     excess: Table<'a, u64>,
     /// How many gaps of each block are in use for which the host holds it, and the bytes of these blocks.
@@ -70,9 +72,9 @@ pub(super) struct Schedule<'a> {
     /// When compute comes to each boundary, and when it is ready for the first access after it.
     clock: Table<'a, u64>,
     ready: Table<'a, u64>,
-    /// The versions and the gaps that wait beside the links, the most urgent last.
-    waiting_out: Table<'a, u32>,
-    waiting_in: Table<'a, u32>,
+    /// The versions and the gaps that wait beside the links, by when they are due.
+    waiting_out: Heap<'a>,
+    waiting_in: Heap<'a>,
     /// The gaps in the order of their copies in.
     returned: Table<'a, u32>,
     returned_len: u32,
@@ -117,15 +119,13 @@ impl<'a> Positions<'a> {
 /// Length of the workspace of a [`Schedule`].
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let (boundaries, most) = (rows + 2, rows + blocks);
-    WorkspaceLen { words: 6 * boundaries + most, indices: 13 * most + 3 * boundaries + blocks }
+    WorkspaceLen { words: 6 * boundaries + 3 * most, indices: 13 * most + 3 * boundaries + blocks }
 }
 
 /// The two links while a pass runs.
 struct Links {
     out_free: f64,
     in_free: f64,
-    out_len: u32,
-    in_len: u32,
     bytes: u64,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Schedule<'a> {
             used: Members::new(most, scratch),
             due: scratch.indices(most),
             owed: scratch.indices(most),
-            away: scratch.words(boundaries),
+            load: scratch.words(boundaries),
             held: scratch.words(boundaries),
             excess: scratch.words(boundaries),
             on_host: scratch.indices(candidates.size.len()),
@@ -153,14 +153,17 @@ impl<'a> Schedule<'a> {
             arrival: scratch.words(boundaries),
             clock: scratch.words(boundaries),
             ready: scratch.words(boundaries),
-            waiting_out: scratch.indices(most),
-            waiting_in: scratch.indices(most),
+            waiting_out: Heap::new(most, scratch),
+            waiting_in: Heap::new(most, scratch),
             returned: scratch.indices(most),
             returned_len: 0,
             stalls: scratch.indices(boundaries),
             stalls_len: 0,
         };
         schedule.due.fill_from(0, NONE);
+        for segment in 0..candidates.segments {
+            schedule.load[segment] = candidates.load[segment];
+        }
         schedule
     }
 
@@ -193,12 +196,26 @@ impl<'a> Schedule<'a> {
 
     /// Bytes on the device in a segment, and those that are held back.
     pub(super) fn load(&self, segment: u32) -> u64 {
-        let load = self.candidates.load[segment].saturating_sub(self.away[segment]);
-        load.saturating_add(self.held[segment])
+        self.load[segment]
+    }
+
+    /// The first of the segments from one to before another that has more than `most` bytes; the latter if none has.
+    pub(super) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
+        let found = self.load.range(from, to).iter().position(|&load| load > most);
+        found.and_then(|i| u32::try_from(i).ok()).map_or(to.max(from), |i| from + i)
+    }
+
+    /// The segment after the last of these; the first of them if none has.
+    pub(super) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
+        let found = self.load.range(from, to).iter().rposition(|&load| load > most);
+        found.and_then(|i| u32::try_from(i).ok()).map_or(from, |i| from + i + 1)
     }
 
     /// Holds no memory back.
     pub(super) fn hold_nothing(&mut self) {
+        for segment in 0..self.candidates.segments {
+            self.load[segment] = self.load[segment].wrapping_sub(self.held[segment]);
+        }
         self.held.fill(0);
         self.excess.fill(0);
     }
@@ -223,7 +240,9 @@ impl<'a> Schedule<'a> {
             let excess = self.excess[segment];
             if excess > 0 {
                 let bytes = (excess / u64::from(whole) * u64::from(part)).max(least);
-                self.held[segment] = self.held[segment].saturating_add(bytes);
+                let load = self.load[segment].saturating_add(bytes);
+                self.held[segment] = self.held[segment].wrapping_add(load - self.load[segment]);
+                self.load[segment] = load;
             }
         }
         self.excess.fill(0);
@@ -236,6 +255,7 @@ impl<'a> Schedule<'a> {
             let held = self.held[segment];
             any |= held > 0;
             self.held[segment] = held - held.div_ceil(4);
+            self.load[segment] = self.load[segment].wrapping_sub(held.div_ceil(4));
         }
         any
     }
@@ -287,13 +307,11 @@ impl<'a> Schedule<'a> {
             return;
         }
         // The bytes are away from `give` on, less those from `take` on.
-        for segment in give.min(old_give)..give.max(old_give) {
-            let bytes = if give < old_give { size } else { size.wrapping_neg() };
-            self.away[segment] = self.away[segment].wrapping_add(bytes);
-        }
-        for segment in take.min(old_take)..take.max(old_take) {
-            let bytes = if take > old_take { size } else { size.wrapping_neg() };
-            self.away[segment] = self.away[segment].wrapping_add(bytes);
+        for (from, to, less) in [(give, old_give, give < old_give), (take, old_take, take > old_take)] {
+            let bytes = if less { size.wrapping_neg() } else { size };
+            for load in self.load.range_mut(from.min(to), from.max(to)) {
+                *load = load.wrapping_add(bytes);
+            }
         }
         let (was_used, is_used) = (old_give < old_take, give < take);
         for (list, old, new) in [(0, old_give, give), (1, old_take, take)] {
@@ -391,7 +409,9 @@ impl<'a> Schedule<'a> {
         self.arrival.fill_from(0, 0);
         self.stalls_len = 0;
         self.returned_len = 0;
-        let mut links = Links { out_free: 0.0, in_free: 0.0, out_len: 0, in_len: 0, bytes: 0 };
+        self.waiting_out.clear();
+        self.waiting_in.clear();
+        let mut links = Links { out_free: 0.0, in_free: 0.0, bytes: 0 };
         let mut clock = 0.0;
         let mut version = 0;
         for g in 0..=segments {
@@ -402,25 +422,25 @@ impl<'a> Schedule<'a> {
                     break;
                 }
                 if release != NONE && self.due[version] != NONE {
-                    self.wait_out(&mut links, version);
+                    self.waiting_out.push(self.due[version].into(), version);
                 }
                 version += 1;
             }
             let reached = clock;
             self.give(&mut links, &mut clock, g, &mut emit);
             if g == segments {
-                while links.out_len > 0 {
+                while self.waiting_out.len() > 0 {
                     self.hand_out(&mut links, clock, &mut emit);
                 }
                 clock += (c.end_time - c.time[g]) as f64;
                 break;
             }
-            self.take(&mut links, g, &mut emit);
+            self.take(g, &mut emit);
             // What this segment needs goes first: how long it waits tells when the next boundary comes.
             self.hand_in(&mut links, clock, f64::NEG_INFINITY, g, &mut emit);
             let begin = (clock + (c.access_time[g] - c.time[g]) as f64).max(f64::from_bits(self.arrival[g]));
             let next = begin + (c.time[g + 1] - c.access_time[g]) as f64;
-            while links.out_len > 0 && links.out_free < next {
+            while self.waiting_out.len() > 0 && links.out_free < next {
                 self.hand_out(&mut links, clock, &mut emit);
             }
             self.hand_in(&mut links, clock, next, g, &mut emit);
@@ -456,7 +476,7 @@ impl<'a> Schedule<'a> {
             next = self.after[gap][0];
             let g = c.gap(gap);
             if g.kind.is_read() && !self.is_clean(g.version) {
-                while self.copied[g.version] == 0 && links.out_len > 0 {
+                while self.copied[g.version] == 0 && self.waiting_out.len() > 0 {
                     self.hand_out(links, *clock, emit);
                 }
                 done = done.max(f64::from_bits(self.copied[g.version]));
@@ -475,45 +495,23 @@ impl<'a> Schedule<'a> {
     }
 
     /// Takes the memory that is due at a boundary.
-    fn take(&mut self, links: &mut Links, boundary: u32, emit: &mut impl FnMut(Action)) {
+    fn take(&mut self, boundary: u32, emit: &mut impl FnMut(Action)) {
         let mut next = self.first[boundary][1];
         while next > 0 {
             let gap = next - 1;
             next = self.after[gap][1];
-            if self.candidates.gap(gap).kind.returns() {
-                self.wait_in(links, gap);
+            let g = self.candidates.gap(gap);
+            if g.kind.returns() {
+                self.waiting_in.push(g.end.into(), gap);
             } else {
                 emit(Action::In(gap));
             }
         }
     }
 
-    fn wait_out(&mut self, links: &mut Links, version: u32) {
-        let mut i = links.out_len;
-        while i > 0 && self.due[self.waiting_out[i - 1]] <= self.due[version] {
-            self.waiting_out[i] = self.waiting_out[i - 1];
-            i -= 1;
-        }
-        self.waiting_out[i] = version;
-        links.out_len += 1;
-    }
-
-    fn wait_in(&mut self, links: &mut Links, gap: u32) {
-        let c = self.candidates;
-        let key = |gap| (c.gap(gap).end, gap);
-        let mut i = links.in_len;
-        while i > 0 && key(self.waiting_in[i - 1]) < key(gap) {
-            self.waiting_in[i] = self.waiting_in[i - 1];
-            i -= 1;
-        }
-        self.waiting_in[i] = gap;
-        links.in_len += 1;
-    }
-
     /// The most urgent copy out goes to its link.
     fn hand_out(&mut self, links: &mut Links, clock: f64, emit: &mut impl FnMut(Action)) {
-        links.out_len -= 1;
-        let version = self.waiting_out[links.out_len];
+        let Some((_, version)) = self.waiting_out.pop() else { return };
         let Version { block, .. } = self.candidates.version(version);
         let bytes = self.candidates.size[block];
         links.out_free = clock.max(links.out_free) + self.device.out_ns(bytes);
@@ -525,13 +523,12 @@ impl<'a> Schedule<'a> {
     /// The most urgent copies in go to their link while it would be idle before `until`, or the segment needs them.
     fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, segment: u32, emit: &mut impl FnMut(Action)) {
         let c = self.candidates;
-        while links.in_len > 0 {
-            let gap = self.waiting_in[links.in_len - 1];
+        while let Some((_, gap)) = self.waiting_in.first() {
             let g = c.gap(gap);
             if links.in_free >= until && g.end > segment {
                 break;
             }
-            links.in_len -= 1;
+            self.waiting_in.pop();
             let bytes = c.size[g.block];
             links.in_free = clock.max(links.in_free) + self.device.in_ns(bytes);
             links.bytes += bytes;

@@ -1,0 +1,185 @@
+//! The largest batch that one GPU can train with, beside table 7 of Jin et al. 2018 (Layrub).
+//!
+//! `cargo bench -p sublet-benches --bench batch -- [NETWORK]` prints the table, or the row of one network. The memory is that of the
+//! paper's K40, of which its table 4 says 11,580 MB; the times are those of a roofline of the K40's data sheet, the copies those
+//! of the device `k40`. Everything counts: images, parameters, their momentum and gradients, activations, and a scratch of
+//! 8 MiB for convolutions. The paper's figures were tried out on the GPU, with cuDNN's scratch and handles and CUDA's context.
+//!
+//! Layrub's rule is its hybrid: what `layer::reuse` counts for activations and their gradients, and what lasts beside them.
+//! Chen et al.'s is the search over the budget, placed. Each is the largest batch that halving finds.
+
+use std::collections::BTreeMap;
+
+use sublet_core::place::Solver;
+use sublet_core::rewrite::fit::Options;
+use sublet_core::rewrite::layer;
+use sublet_core::rewrite::recompute::chen;
+use sublet_core::simulate::Device;
+use sublet_core::trace::{Recorded, Row};
+use sublet_core::{Error, Workspace};
+use sublet_models::{AlexNet, Image, Network, Phase, ResNet, Roofline, Setting, Trace, Vgg, WideResNet};
+use sublet_tests::fitted::Fitter;
+use sublet_tests::recording::{peak_of_lasting, prove};
+
+/// What the K40 of the paper has.
+const MEMORY: u64 = 11_580 << 20;
+
+/// NVIDIA's Tesla K40 by its data sheet: 4.29 teraflops in single precision, 288 GB/s.
+const K40: Roofline =
+    Roofline { flops_per_s: 4.29e12, bytes_per_s: 288e9, launch_ns: 5000, convolution_workspace: 8 << 20 };
+
+/// Larger batches are not built.
+const MOST: u32 = 1 << 16;
+
+/// What a fit may take longer.
+const WITHIN: [f64; 3] = [0.10, 0.33, f64::INFINITY];
+
+/// A network of the paper's table 7: its usual batch there, and the largest with Layrub.
+struct Case {
+    name: &'static str,
+    usual: u32,
+    layrub: u32,
+    build: fn(&Setting) -> Network,
+}
+
+const CASES: [Case; 5] = [
+    Case { name: "AlexNet", usual: 128, layrub: 2100, build: |s| AlexNet { by_layers: true }.build(s).unwrap() },
+    Case {
+        name: "VGG-16",
+        usual: 64,
+        layrub: 240,
+        build: |s| Vgg { depth: 16, image: Image::ImageNet }.build(s).unwrap(),
+    },
+    Case {
+        name: "ResNet-34",
+        usual: 32,
+        layrub: 416,
+        build: |s| ResNet { depth: 34, ..ResNet::default() }.build(s).unwrap(),
+    },
+    Case { name: "ResNet-50", usual: 32, layrub: 272, build: |s| ResNet::default().build(s).unwrap() },
+    Case {
+        name: "WRN-28-10",
+        usual: 128,
+        layrub: 1376,
+        build: |s| WideResNet { depth: 28, width: 10 }.build(s).unwrap(),
+    },
+];
+
+fn main() {
+    let only = std::env::args().skip(1).find(|a| !a.starts_with("--"));
+    let device = Device::named("k40").expect("a preset");
+    println!("Largest batch in {} MiB, and the time added; the first two columns are the paper's\n", MEMORY >> 20);
+    println!("| | usual | Layrub | as recorded | Layrub's rule | segments | all ≤ 10 % | all ≤ 33 % | all |");
+    println!("| - | - | - | - | - | - | - | - | - |");
+    for case in CASES.iter().filter(|case| only.as_ref().is_none_or(|only| case.name.eq_ignore_ascii_case(only))) {
+        let Case { name, usual, layrub, .. } = case;
+        let recorded = largest(1, |batch| as_recorded(&Iteration::of(case, batch), &device));
+        let from = recorded.map_or(1, |(batch, _)| batch);
+        let by_layer = largest(from, |batch| by_layer(&Iteration::of(case, batch), &device));
+        let by_segments = largest(from, |batch| by_segments(&Iteration::of(case, batch), &device));
+        let mut fits = BTreeMap::new();
+        let by_all = WITHIN.map(|within| {
+            largest(from, |batch| {
+                let fit = fits.entry(batch).or_insert_with(|| fitted(&Iteration::of(case, batch), &device));
+                fit.filter(|&added| added <= within)
+            })
+        });
+        let cells = [recorded, by_layer, by_segments].into_iter().chain(by_all).map(cell).collect::<Vec<_>>();
+        println!("| {name} | {usual} | {layrub} | {} |", cells.join(" | "));
+    }
+}
+
+fn cell(found: Option<(u32, f64)>) -> String {
+    found.map_or_else(|| "none".to_owned(), |(batch, added)| format!("{batch}, {:.1} %", 100.0 * added))
+}
+
+/// The largest batch for which there is an answer, with the answer: doubles what is known to fit, then halves.
+fn largest(from: u32, mut fits: impl FnMut(u32) -> Option<f64>) -> Option<(u32, f64)> {
+    let mut low = (from, fits(from)?);
+    let mut high = MOST + 1;
+    while low.0 < MOST && high > MOST {
+        let batch = (2 * low.0).min(MOST);
+        match fits(batch) {
+            Some(added) => low = (batch, added),
+            None => high = batch,
+        }
+    }
+    while high - low.0 > 1 {
+        let batch = low.0 + (high - low.0) / 2;
+        match fits(batch) {
+            Some(added) => low = (batch, added),
+            None => high = batch,
+        }
+    }
+    Some(low)
+}
+
+/// A network at a batch.
+struct Iteration {
+    network: Network,
+    trace: Trace,
+}
+
+impl Iteration {
+    fn of(case: &Case, batch: u32) -> Self {
+        let network = (case.build)(&Setting { batch, training: true, device: K40 });
+        let trace = network.trace().unwrap();
+        Self { network, trace }
+    }
+
+    fn recorded(&self) -> Recorded<'_> {
+        let Trace { rows, operators, blocks } = &self.trace;
+        Recorded { rows, operators, blocks: *blocks }
+    }
+}
+
+/// What the rows take longer than the original, if they fit.
+fn placed(recorded: &Recorded<'_>, rows: &[Row], device: &Device) -> Option<f64> {
+    let proved = prove(recorded, rows, Solver::Multistart, device, true).unwrap_or_else(|e| panic!("{e}"));
+    (proved.footprint <= MEMORY).then(|| proved.run.overhead())
+}
+
+fn as_recorded(iteration: &Iteration, device: &Device) -> Option<f64> {
+    placed(&iteration.recorded(), &iteration.trace.rows, device)
+}
+
+/// Layrub's hybrid, by its arithmetic; the time of its copies.
+fn by_layer(iteration: &Iteration, device: &Device) -> Option<f64> {
+    let recorded = iteration.recorded();
+    let len = layer::workspace(recorded.rows.len(), recorded.blocks);
+    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+    let mut rows = vec![Row::default(); layer::most_rows(recorded.rows)];
+    let scratch = Workspace::new(&mut words, &mut indices);
+    let (n, bytes) = layer::reuse(&recorded, device, 1, scratch, &mut rows).unwrap_or_else(|e| panic!("{e}"));
+    let operators = &iteration.network.operators;
+    let lasting = peak_of_lasting(&recorded, recorded.rows, |k| operators[k as usize].phase == Phase::Update);
+    let workspace = operators.iter().map(|o| o.workspace).max().unwrap_or(0);
+    if bytes.hybrid + lasting + workspace > MEMORY {
+        return None;
+    }
+    let proved = prove(&recorded, &rows[..n], Solver::BestFit, device, true).unwrap_or_else(|e| panic!("{e}"));
+    Some(proved.run.overhead())
+}
+
+/// Chen et al.'s search, each budget costed by its load.
+fn by_segments(iteration: &Iteration, device: &Device) -> Option<f64> {
+    let recorded = iteration.recorded();
+    let mut rows = vec![Row::default(); chen::most_rows(recorded.rows.len(), 1)];
+    let len = chen::workspace(recorded.rows.len(), recorded.blocks, 1);
+    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+    let scratch = Workspace::new(&mut words, &mut indices);
+    let cost = |rows: &[Row]| -> Result<u64, Error> {
+        prove(&recorded, rows, Solver::BestFit, device, true).map(|proved| proved.footprint)
+    };
+    let (_, found) = chen::search(&recorded, scratch, &mut rows, cost).unwrap_or_else(|e| panic!("{e}"));
+    placed(&recorded, &rows[..found.rows], device)
+}
+
+/// What a fit by all means takes longer.
+fn fitted(iteration: &Iteration, device: &Device) -> Option<f64> {
+    match Fitter::new(iteration.recorded()).fit(&Options::new(MEMORY, *device)) {
+        Ok(fit) => Some(fit.schedule.run().overhead()),
+        Err(Error::OverLimit { .. }) => None,
+        Err(e) => panic!("{e}"),
+    }
+}

@@ -1,0 +1,8 @@
+//! Time as it is measured here.
+
+/// What this thread has computed, in seconds.
+#[expect(clippy::cast_precision_loss, reason = "nanoseconds of months are exact")]
+pub(crate) fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

@@ -1,0 +1,69 @@
+//! The network of Krizhevsky, Sutskever and Hinton 2012 in one tower: five convolutions and three linear layers.
+//!
+//! The shapes are those of the paper and of Caffe's `bvlc_alexnet`: images of 227 × 227, 96, 256, 384, 384 and 256 maps,
+//! windows that are not padded where the paper's are not, local response normalization after the rectifier and before the
+//! pooling. Where the paper splits the second, fourth and fifth convolution over two GPUs, these see all maps, as
+//! Krizhevsky's single tower of 2014 and Chainer's example do; that is 62,378,344 parameters in place of 60,965,224.
+
+use crate::builder::{Builder, Filter, Maps, Matrix};
+use crate::{Network, Setting, Unbuildable, check_batch};
+
+/// The side of an image: 55 windows of 11 at distances of 4.
+const SIDE: u64 = 227;
+
+/// The network of Krizhevsky et al., which classifies `ImageNet`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct AlexNet {
+    /// Whether a framework runs it that has no automatic differentiation. Where it has, the gradient of a normalization is
+    /// handed zeros as the gradient of its scales: a sixth map beside those that it reads and writes.
+    pub by_layers: bool,
+}
+
+impl AlexNet {
+    /// One iteration.
+    ///
+    /// # Errors
+    /// An empty batch.
+    pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
+        check_batch(setting)?;
+        let mut b = Builder::new(setting);
+        b.scales_get_gradients = !self.by_layers;
+        let x = b.images(3, SIDE);
+        let first = Filter { channels: 96, side: 11, stride: 4, bias: true };
+        let x = b.convolution_to(x, first, windows(SIDE, 11, 4));
+        let x = b.relu(x);
+        let x = b.local_response_norm(x);
+        let x = pool(&mut b, x);
+        let x = convolution(&mut b, x, 256, 5);
+        let x = b.local_response_norm(x);
+        let x = pool(&mut b, x);
+        let x = convolution(&mut b, x, 384, 3);
+        let x = convolution(&mut b, x, 384, 3);
+        let x = convolution(&mut b, x, 256, 3);
+        let x = pool(&mut b, x);
+        let mut x = Builder::flatten(x);
+        for _ in 0..2 {
+            let y = b.linear(x, 4096);
+            let y = b.relu_matrix(y);
+            x = Matrix { value: b.fused_dropout(y.value), ..y };
+        }
+        let scores = b.linear(x, 1000);
+        Ok(b.classify(scores))
+    }
+}
+
+/// How many windows lie beside each other without padding.
+const fn windows(side: u64, window: u64, stride: u64) -> u64 {
+    (side - window) / stride + 1
+}
+
+/// A convolution that keeps the sides, and a rectifier.
+fn convolution(b: &mut Builder, x: Maps, channels: u64, side: u64) -> Maps {
+    let y = b.convolution(x, Filter { channels, side, stride: 1, bias: true });
+    b.relu(y)
+}
+
+/// The largest of windows of 3 × 3 that overlap by one.
+fn pool(b: &mut Builder, x: Maps) -> Maps {
+    b.max_pool_to(x, windows(x.side, 3, 2))
+}
