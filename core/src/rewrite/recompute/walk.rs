@@ -707,6 +707,9 @@ impl<'a> Walk<'a> {
             waiting -= 1;
             let (version, owed) = (self.closure[waiting] / 2, self.closure[waiting] % 2);
             let g = graph.version(version).writer;
+            if g == NONE || !graph.may_run_again(g) {
+                return None;
+            }
             if self.counted[g] == self.count {
                 continue;
             }
