@@ -54,9 +54,9 @@ fn compare(name: &str, recorded: Recorded<'_>, solver: Solver, work: u64, slack:
     for &(footprint, added) in &points {
         let limit = footprint + footprint / 100 * slack;
         let using = Using::NONE.with(Means::Recompute);
-        let fitted = fitter.fit(&Options { using, work, ..Options::new(limit, DEVICE) });
+        let found = fitter.fit(&Options { using, work, ..Options::new(limit, DEVICE) });
         let overhead =
-            fitted.unwrap_or_else(|e| panic!("{name} at {limit}: {e}, the paper {added}")).schedule.run().overhead();
+            found.unwrap_or_else(|e| panic!("{name} at {limit}: {e}, the paper {added}")).schedule.run().overhead();
         println!("{name} at {limit}: {:.2} %, the paper {:.2} %", 100.0 * overhead, 100.0 * added);
         assert!(overhead <= added + 1e-9, "{name} at {limit}: {overhead}, the paper {added}");
         better += usize::from(overhead < added - 1e-9);
