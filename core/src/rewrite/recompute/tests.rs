@@ -2,6 +2,7 @@ use super::*;
 use crate::trace::Recorded;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use std::collections::BTreeSet;
 use std::vec::Vec;
 
 /// A chain of which every value is read by the operator after it and, on the way back, by its own gradient: sizes and
@@ -40,57 +41,55 @@ fn chain(layers: &[(u64, u64)]) -> (Vec<Row>, usize) {
     (rows, 2 * layers.len())
 }
 
-/// The least time that is computed again, over all subsets of values that stay from when they are made: the others are
-/// freed by their reader and made again, once, from the last that is there, all of them in between staying as long as
-/// they are still needed. None if no subset keeps the limit.
-fn over_subsets(layers: &[(u64, u64)], limit: u64) -> Option<u64> {
+/// The least time that is computed again by any order of runs, runs again and frees at all: the shortest path over how far
+/// it has come and what is there. None if no order keeps the limit.
+fn over_orders(layers: &[(u64, u64)], limit: u64) -> Option<u64> {
     let n = layers.len();
-    (0..1u32 << n).filter_map(|kept| cost_of(layers, limit, |k| kept >> k & 1 > 0)).min()
-}
-
-fn cost_of(layers: &[(u64, u64)], limit: u64, kept: impl Fn(usize) -> bool) -> Option<u64> {
-    let n = layers.len();
-    let mut there = vec![false; n];
-    let load = |there: &[bool]| there.iter().zip(layers).filter(|(t, _)| **t).map(|(_, l)| l.0).sum::<u64>();
-    for k in 0..n {
-        there[k] = true;
-        if load(&there) > limit {
-            return None;
+    let mut least = vec![u64::MAX; (2 * n + 1) << n];
+    let mut open = BTreeSet::from([(0, 0, 0)]);
+    while let Some((cost, at, there)) = open.pop_first() {
+        if at == 2 * n {
+            return Some(cost);
         }
-        if k > 0 && !kept(k - 1) {
-            there[k - 1] = false;
-        }
-    }
-    let mut cost = 0;
-    for k in (0..n).rev() {
-        if !there[k] {
-            let first = (0..k).rev().find(|&j| there[j]).map_or(0, |j| j + 1);
-            for j in first..=k {
-                cost += layers[j].1;
-                there[j] = true;
-                // The gradient of the layer after is there.
-                if load(&there) + u64::from(k + 1 < n) > limit {
-                    return None;
-                }
+        // With the gradient that the next one reads.
+        let values = (0..n).filter(|k| there >> k & 1 > 0).map(|k| layers[k].0);
+        let load = values.sum::<u64>() + u64::from(at > n);
+        let mut reach = |cost: u64, at: usize, there: usize| {
+            if cost < least[at << n | there] {
+                least[at << n | there] = cost;
+                open.insert((cost, at, there));
+            }
+        };
+        for k in 0..n {
+            let has_input = k == 0 || there >> (k - 1) & 1 > 0;
+            if there >> k & 1 > 0 {
+                reach(cost, at, there & !(1 << k));
+            } else if has_input && load + layers[k].0 <= limit && k < at {
+                reach(cost + layers[k].1, at, there | 1 << k);
+            } else if has_input && load + layers[k].0 <= limit && k == at {
+                reach(cost, at + 1, there | 1 << k);
             }
         }
-        if load(&there) + 1 + u64::from(k + 1 < n) > limit {
-            return None;
+        if at >= n && there >> (2 * n - 1 - at) & 1 > 0 && load < limit {
+            reach(cost, at + 1, there);
         }
-        there[k] = false;
     }
-    Some(cost)
+    None
 }
 
 fn planned(layers: &[(u64, u64)], limit: u64, work: u64) -> Option<u64> {
     let (rows, blocks) = chain(layers);
+    planned_for(&rows, blocks, limit, work)
+}
+
+fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64> {
     let len = super::super::graph::workspace(rows.len(), blocks)
         .and(workspace(rows.len(), blocks))
         .and(rows_workspace(rows.len(), blocks));
     let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
     let mut scratch = Workspace::new(&mut words, &mut indices);
-    let recorded = Recorded::new(&rows, blocks);
-    let graph = Graph::new(&recorded, &rows, blocks, &mut scratch).unwrap();
+    let recorded = Recorded::new(rows, blocks);
+    let graph = Graph::new(&recorded, rows, blocks, &mut scratch).unwrap();
     let mut recomputer = Recomputer::new(&graph, &Device::symmetric(12e9), 1, 1, &mut scratch);
     let walked = recomputer.plan(limit, work, false)?;
     let mut out = vec![Row::default(); most_rows(rows.len())];
@@ -116,9 +115,9 @@ fn planned(layers: &[(u64, u64)], limit: u64, work: u64) -> Option<u64> {
     (walked.excess == 0).then_some(walked.delay)
 }
 
-/// What subsets can do, the walk can do all but always, and at little above their cost.
+/// What any order can do, the walk can do, and in all at hardly more than its cost.
 #[test]
-fn chains_are_near_the_best_subset() {
+fn chains_are_near_the_best_order() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut below = |n: u64| rng.next_u64() % n;
     let (mut possible, mut found, mut least_sum, mut found_sum) = (0, 0, 0, 0);
@@ -126,9 +125,10 @@ fn chains_are_near_the_best_subset() {
         let layers: Vec<_> = (0..2 + below(6)).map(|_| (1 + below(19), 1 + below(49))).collect();
         let total: u64 = layers.iter().map(|l| l.0).sum();
         let limit = total * (20 + below(90)) / 100;
-        if let Some(least) = over_subsets(&layers, limit) {
+        if let Some(least) = over_orders(&layers, limit) {
             possible += 1;
             if let Some(delay) = planned(&layers, limit, 60_000) {
+                assert!(least <= delay, "{delay} ns of {least}: {layers:?} in {limit}");
                 found += 1;
                 least_sum += least;
                 found_sum += delay;
@@ -136,17 +136,75 @@ fn chains_are_near_the_best_subset() {
         }
     }
     std::println!("{found} of {possible}, {found_sum} ns of {least_sum}");
-    assert!(found >= 498, "{found} of {possible}");
-    assert!(100 * found_sum <= 101 * least_sum, "{found_sum} ns of {least_sum}");
+    assert_eq!(found, possible);
+    assert!(500 * found_sum <= 501 * least_sum, "{found_sum} ns of {least_sum}");
 }
 
-/// Equal layers: nothing that subsets can do is better.
+/// Equal layers: nothing is better.
 #[test]
 fn equal_layers() {
-    let layers = [(10, 10); 8];
-    for limit in [100, 72, 62, 52, 42] {
-        let least = over_subsets(&layers, limit);
-        let found = planned(&layers, limit, 100_000);
-        assert!(found <= least && found.is_some(), "{limit}: {found:?} of {least:?}");
+    for limit in [100, 72, 62, 52, 42, 32, 22] {
+        assert_eq!(planned(&[(10, 10); 8], limit, 100_000), over_orders(&[(10, 10); 8], limit), "{limit}");
     }
+}
+
+/// An operator: how long it takes, what it reads, and what it writes, with sizes.
+type Made = (u64, Vec<u32>, Vec<(u32, u64)>);
+
+/// The rows of operators whose blocks are freed after their last reader.
+fn network(operators: &[Made]) -> (Vec<Row>, usize) {
+    let row = |time_ns, event, block, bytes, op| Row { time_ns, event, block, bytes, op: Op::First(op) };
+    let (mut rows, mut time) = (Vec::new(), 1);
+    for (k, (op, (duration, reads, writes))) in (0..).zip(operators).enumerate() {
+        rows.extend(writes.iter().map(|&(block, bytes)| row(time, Event::Malloc, block, bytes, op)));
+        // The time passes between the first access and the last.
+        rows.extend(reads.iter().map(|&block| row(time, Event::Read, block, 0, op)));
+        rows.extend(writes.first().map(|&(block, _)| row(time, Event::Write, block, 0, op)));
+        time += duration;
+        rows.extend(writes.iter().map(|&(block, _)| row(time, Event::Write, block, 0, op)));
+        let touched = reads.iter().copied().chain(writes.iter().map(|w| w.0));
+        let done = touched.filter(|block| !operators[k + 1..].iter().any(|o| o.1.contains(block)));
+        rows.extend(done.map(|block| row(time, Event::Free, block, 0, op)));
+    }
+    let blocks = operators.iter().flat_map(|o| &o.2).map(|w| w.0 as usize + 1).max().unwrap_or(0);
+    (rows, blocks)
+}
+
+/// Cells of a recurrent network: four gates of one dear product that nobody else reads, and a state. The backward pass
+/// reads one gate after the other. The product is made again for all of them at once.
+#[test]
+fn what_several_are_made_of_is_made_again_once() {
+    let (cells, dear) = (12u32, 100);
+    let mut operators: Vec<Made> = Vec::new();
+    let state = |t: u32| 6 * t + 5;
+    for t in 0..cells {
+        let first = 6 * t;
+        operators.push((dear, t.checked_sub(1).map(state).into_iter().collect(), vec![(first, 4)]));
+        operators.extend((1..5).map(|gate| (1, vec![first], vec![(first + gate, 1)])));
+        operators.push((1, (1..5).map(|gate| first + gate).collect(), vec![(state(t), 1)]));
+    }
+    let mut gradient = 6 * cells;
+    for t in (0..cells).rev() {
+        for gate in 1..5 {
+            let read = [6 * t + gate, state(t)].into_iter().chain((gradient > 6 * cells).then(|| gradient - 1));
+            operators.push((1, read.collect(), vec![(gradient, 1)]));
+            gradient += 1;
+        }
+    }
+    let (rows, blocks) = network(&operators);
+    // As recorded there are 5 bytes of each cell at the end of the forward pass, and two gradients.
+    for limit in [50, 40, 34] {
+        let again = planned_for(&rows, blocks, limit, 400_000).unwrap();
+        assert!(again <= u64::from(cells) * (dear + 5), "{limit}: {again}");
+    }
+}
+
+/// Operators with two results: if one is not there, the other need not be there either.
+#[test]
+fn what_is_made_together_is_evicted_together() {
+    let mut operators: Vec<Made> = (0..8).map(|k| (100, vec![], vec![(2 * k, 1), (2 * k + 1, 4)])).collect();
+    operators.extend((0..8).rev().map(|k| (1, vec![2 * k, 2 * k + 1], vec![(16 + k, 1)])));
+    let (rows, blocks) = network(&operators);
+    // Without four of the pairs 20 bytes stay, and without five of the larger results alone.
+    assert_eq!(planned_for(&rows, blocks, 25, 100_000), Some(400));
 }
