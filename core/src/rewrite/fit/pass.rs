@@ -118,7 +118,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
                 return Ok(());
             };
             tried |= 1 << plan;
-            self.trial(arrangement)?;
+            self.run(arrangement)?;
         }
     }
 
