@@ -60,13 +60,13 @@ fn over_orders(layers: &[(u64, u64)], limit: u64) -> Option<u64> {
                 open.insert((cost, at, there));
             }
         };
-        for k in 0..n {
+        for (k, &(size, duration)) in layers.iter().enumerate() {
             let has_input = k == 0 || there >> (k - 1) & 1 > 0;
             if there >> k & 1 > 0 {
                 reach(cost, at, there & !(1 << k));
-            } else if has_input && load + layers[k].0 <= limit && k < at {
-                reach(cost + layers[k].1, at, there | 1 << k);
-            } else if has_input && load + layers[k].0 <= limit && k == at {
+            } else if has_input && load + size <= limit && k < at {
+                reach(cost + duration, at, there | 1 << k);
+            } else if has_input && load + size <= limit && k == at {
                 reach(cost, at + 1, there | 1 << k);
             }
         }
