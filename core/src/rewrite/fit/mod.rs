@@ -18,7 +18,8 @@
 //!    over. Where nothing fits, what takes least memory is made, whatever it costs; the limit has no part in that, so that
 //!    the least limit that is named is one that works.
 //!
-//! The least time wins, so that all means together are never worse than any alone. What comes out has been accepted by
+//! The least time wins. Each means alone, and all on the trace as it was recorded, are tried as they would be if nothing else
+//! were, so that more means are never worse than fewer. What comes out has been accepted by
 //! [`verify::schedule`](crate::verify::schedule::schedule), over iterations that repeat: persistent blocks may be on the
 //! host at both ends.
 
@@ -260,6 +261,8 @@ pub fn fit<'a>(
             if base.in_place {
                 recomputer.work_in_place();
             }
+            // Neither trace spares the other anything.
+            stage.forget();
             let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
             if lowest {
                 least = least.min(pass_least(&mut pass, using, options, original_peak)?);
@@ -358,16 +361,16 @@ fn joint(
     // What would be swapped without much delay is tried first, and what is sure to be slow last.
     let hidden = !(swap && recompute) || pass.quickest()? <= HIDDEN * time;
     if hidden {
-        pass.fit(&swapping)?;
+        pass.fit_alone(&swapping)?;
     }
     if recompute && pass.bound() > 0.0 {
-        pass.fit(&again)?;
+        pass.fit_alone(&again)?;
         if swap {
             both(pass, options.limit, peak, work)?;
         }
     }
     if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) {
-        pass.fit(&swapping)?;
+        pass.fit_alone(&swapping)?;
     }
     if swap && using.has(Means::Layer) {
         pass.fit(&Arrangement { swaps: Swaps::By(&[Policy::Layer]), ..nothing })?;

@@ -147,9 +147,17 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         })
     }
 
-    /// What the best takes longer than the original, in ns.
+    /// What takes as long is not worth making, in ns.
     pub(super) fn bound(&self) -> f64 {
-        self.stage.bound()
+        self.stage.kept.bound()
+    }
+
+    /// Tries an arrangement as if there were no other: what it comes to, and what that spares others, are what they are alone.
+    pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
+        let others = self.stage.kept.forget();
+        self.fit(arrangement)?;
+        self.stage.kept.recall(others);
+        Ok(())
     }
 
     /// Takes for granted that blocks are on the host that are dear to make again, as many as it takes to bring the load

@@ -72,6 +72,8 @@ pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
     best: Option<Best>,
+    /// The least time that was offered since that was forgotten, in ns.
+    enough: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,7 +102,7 @@ impl<'a, 'w> Stage<'a, 'w> {
         let Output { rows, timings, blocks, names, offsets } = output;
         let (interim, rows) = rows.split_at_mut_checked(interim_rows(recorded)).unwrap_or_default();
         let (rows, kept) = rows.split_at_mut_checked(lengths.timings).unwrap_or_default();
-        let kept = Kept { rows: kept, offsets: scratch.words(lengths.stays), best: None };
+        let kept = Kept { rows: kept, offsets: scratch.words(lengths.stays), best: None, enough: f64::INFINITY };
         let part_of = scratch.indices(lengths.stays).into_slice();
         let made = Placed {
             rows,
@@ -120,7 +122,12 @@ impl<'a, 'w> Stage<'a, 'w> {
 
     /// What the best takes longer than the original, in ns.
     pub(super) fn bound(&self) -> f64 {
-        self.kept.bound()
+        self.kept.best.map_or(f64::INFINITY, |best| best.overhead)
+    }
+
+    /// What follows is made as if nothing had been made before.
+    pub(super) fn forget(&mut self) {
+        self.kept.forget();
     }
 
     /// Writes the trace that is swapped: the one to begin with, or the same with operators that run again. How many rows
@@ -157,7 +164,7 @@ impl<'a, 'w> Stage<'a, 'w> {
         options: &Options,
         mut scratch: Workspace<'_>,
     ) -> Result<(VerifiedSchedule<'a>, Policy), Error> {
-        let Self { made, kept: Kept { rows: kept, offsets: kept_offsets, best }, .. } = self;
+        let Self { made, kept: Kept { rows: kept, offsets: kept_offsets, best, .. }, .. } = self;
         let Best { policy, rows, stays, .. } =
             best.ok_or(Error::OverLimit { least: u64::MAX, limit: options.limit })?;
         let Placed { timings, blocks, names, offsets, .. } = made;
@@ -190,15 +197,26 @@ impl<'a, 'w> Stage<'a, 'w> {
 }
 
 impl<'a> Kept<'a, '_> {
-    /// What it takes longer than the original, in ns; infinite if there is none.
+    /// What takes as long is not worth making, in ns.
     pub(super) fn bound(&self) -> f64 {
-        self.best.map_or(f64::INFINITY, |best| best.overhead)
+        self.enough
+    }
+
+    /// What follows is made as if nothing had been made before, whose bound this was.
+    pub(super) fn forget(&mut self) -> f64 {
+        core::mem::replace(&mut self.enough, f64::INFINITY)
+    }
+
+    /// What takes as long as this is not worth making either.
+    pub(super) fn recall(&mut self, bound: f64) {
+        self.enough = self.enough.min(bound);
     }
 
     /// Keeps what was made if it takes less time; the memory of what was kept before is the room for the next.
-    pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, overhead: f64, policy: Policy) -> bool {
-        if overhead >= self.bound() {
-            return false;
+    pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, overhead: f64, policy: Policy) {
+        self.recall(overhead);
+        if self.best.is_some_and(|best| best.overhead <= overhead) {
+            return;
         }
         core::mem::swap(&mut self.rows, &mut made.rows);
         if made.in_place {
@@ -209,7 +227,6 @@ impl<'a> Kept<'a, '_> {
             self.offsets[kept] = offset;
         }
         self.best = Some(Best { overhead, policy, rows: made.len, stays: made.stays });
-        true
     }
 }
 
