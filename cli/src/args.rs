@@ -12,6 +12,7 @@ use sublet_core::rewrite::fit::Means;
 use sublet_core::rewrite::swap::Policy;
 
 use crate::generate::GenerateArgs;
+use crate::size::Limit;
 use crate::{size, solve};
 
 const INPUTS: &str = "\
@@ -57,7 +58,7 @@ timeline.json, which opens in Perfetto.
 Examples:
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G --device h200 --output fitted --report fit.html
-  sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using recompute --json
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 60% --using recompute --json
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using swap --policy bayes";
 
 const SWEEP_EXAMPLES: &str = "\
@@ -188,9 +189,9 @@ pub(crate) struct PlanArgs {
 pub(crate) struct FitArgs {
     /// A trace of one iteration, or a graph; - is standard input
     pub(crate) input: String,
-    /// The most memory that the iteration may take on the device, fragmentation included
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    pub(crate) limit: u64,
+    /// The most memory that the iteration may take on the device, fragmentation included; 80% is a part of the peak
+    #[arg(long, value_name = "SIZE|%", value_parser = Limit::parse)]
+    pub(crate) limit: Limit,
     /// Whose links to the host are simulated
     #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti")]
     pub(crate) device: String,

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::time::Instant;
 
 use serde::Serialize;
-use sublet_core::place::interval::{self, Sweep};
 use sublet_core::place::{self, Solver};
 use sublet_core::{Block, Error, verify};
 
@@ -84,7 +83,7 @@ impl<'a> Comparison<'a> {
         let n = blocks.len();
         let solvers = all_solvers().map(|s| solve(s, blocks)).collect::<Result<Vec<_>, _>>()?;
         // The solvers have checked that the load can be counted.
-        let max_load = Sweep::new(blocks, Scratch::of(interval::workspace(n)).lend())?.max_load();
+        let max_load = problem.max_load();
         let best = solvers.iter().map(|s| s.peak).min().unwrap_or(max_load);
         let today = pools::all()
             .into_iter()

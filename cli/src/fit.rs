@@ -116,18 +116,19 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let asked = means(&args.device, &device, &args.using, trace)?;
     asked.say();
     let (using, notes) = (asked.using, asked.note.into_iter().collect::<Vec<_>>());
-    let mut options = Options { using, policy: args.policy, ..Options::new(args.limit, device) };
+    let limit = args.limit.of(problem.max_load());
+    let mut options = Options { using, policy: args.policy, ..Options::new(limit, device) };
     options.least_bytes = args.least.unwrap_or(options.least_bytes);
     let mut buffers = Buffers::of(trace);
     let begin = Instant::now();
     let made = progress::during("fitting", |_| buffers.fit(trace, &options));
     let seconds = begin.elapsed().as_secs_f64();
-    let fitted = made.map_err(|e| refuse(args, &problem, &e, seconds, using, &notes))?;
+    let fitted = made.map_err(|e| refuse(args, &problem, &e, seconds, &options, &notes))?;
     let run = fitted.schedule.run();
     let marks = Marks::of(&fitted.schedule, trace);
     let outcome = Outcome {
         input: &args.input,
-        limit: args.limit,
+        limit,
         footprint: Some(fitted.schedule.plan().peak()),
         peak_load: Some(run.peak_load),
         original_peak: Some(fitted.original_peak),
@@ -156,7 +157,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
             let run = FittedRun {
                 schedule: &fitted.schedule,
                 device: &args.device,
-                limit: args.limit,
+                limit,
                 original_peak: fitted.original_peak,
                 load_min: fitted.load_min,
                 marks: &marks,
@@ -260,7 +261,14 @@ fn write_folder(folder: &str, rewritten: &Problem, fitted: &Fitted<'_>) -> Resul
 }
 
 /// Nothing fits.
-fn refuse(args: &FitArgs, problem: &Problem, error: &Error, seconds: f64, using: Using, notes: &[&str]) -> Failure {
+fn refuse(
+    args: &FitArgs,
+    problem: &Problem,
+    error: &Error,
+    seconds: f64,
+    options: &Options,
+    notes: &[&str],
+) -> Failure {
     let least = match *error {
         Error::OverLimit { least, .. } => Some(least),
         Error::HostTooSmall { .. } => None,
@@ -269,7 +277,7 @@ fn refuse(args: &FitArgs, problem: &Problem, error: &Error, seconds: f64, using:
     if args.json {
         let outcome = Outcome {
             input: &args.input,
-            limit: args.limit,
+            limit: options.limit,
             footprint: None,
             peak_load: None,
             original_peak: None,
@@ -283,7 +291,7 @@ fn refuse(args: &FitArgs, problem: &Problem, error: &Error, seconds: f64, using:
             policy: args.policy.name(),
             verified: false,
             seconds,
-            using: names(using),
+            using: names(options.using),
             notes: notes.to_vec(),
             least_limit: least,
             error: Some(error.to_string()),

@@ -4,10 +4,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use sublet_core::VerifiedPlan;
-use sublet_core::place::interval::{self, Sweep};
 
 use crate::problem::Problem;
-use crate::scratch::Scratch;
 use crate::unit::Unit;
 
 /// What is known of a plan. Sizes in bytes.
@@ -66,12 +64,10 @@ impl<'a> Outcome<'a> {
 
     /// There is no valid plan; `peak` is that of the best or the given one.
     pub(crate) fn refused(problem: &'a Problem, peak: Option<u64>, error: &'a str) -> Self {
-        let mut scratch = Scratch::of(interval::workspace(problem.blocks.len()));
-        let max_load = Sweep::new(&problem.blocks, scratch.lend()).map_or(0, |sweep| sweep.max_load());
         Self {
             input: &problem.name,
             blocks: problem.blocks.len(),
-            max_load,
+            max_load: problem.max_load(),
             peak,
             ratio: None,
             optimal: false,

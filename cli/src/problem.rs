@@ -6,6 +6,7 @@ use std::io::BufRead;
 use std::path::Path;
 
 use sublet_core::error::RowFault;
+use sublet_core::place::interval::{self, Sweep};
 use sublet_core::trace::{Operator, Recorded, Row, liveness, liveness::Stay};
 use sublet_core::verify::Violation;
 use sublet_core::{Block, Error, block};
@@ -64,6 +65,12 @@ impl Problem {
     #[must_use]
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
+    }
+
+    /// The most bytes that are alive at once; 0 if they cannot be counted.
+    pub(crate) fn max_load(&self) -> u64 {
+        let mut scratch = Scratch::of(interval::workspace(self.blocks.len()));
+        Sweep::new(&self.blocks, scratch.lend()).map_or(0, |sweep| sweep.max_load())
     }
 
     /// Reads a plan: the offset of each block, in bytes, in the order of the blocks. `name` is what messages call the

@@ -47,6 +47,41 @@ pub(crate) fn parse_alignment(text: &str) -> Result<u64, String> {
     if bytes.is_power_of_two() { Ok(bytes) } else { Err(format!("expected a power of two, found {bytes}")) }
 }
 
+/// The most memory that something may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Limit {
+    Bytes(u64),
+    /// Of the peak as it was recorded.
+    Percent(f64),
+}
+
+impl Limit {
+    /// A size, or a part of the peak: `62.5%`.
+    ///
+    /// # Errors
+    /// What was expected instead.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let Some(percent) = text.trim().strip_suffix('%') else {
+            return parse(text).map(Self::Bytes).map_err(|e| e.replace(EXPECTED, &format!("{EXPECTED}, or 80%")));
+        };
+        let percent: f64 = percent.trim().parse().unwrap_or(f64::NAN);
+        if percent > 0.0 && percent <= 100.0 {
+            Ok(Self::Percent(percent))
+        } else {
+            Err(format!("expected more than 0 and at most 100 % of the peak, found \"{text}\""))
+        }
+    }
+
+    /// In bytes, where this is the peak.
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part")]
+    pub(crate) fn of(self, peak: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => (peak as f64 * (percent / 100.0)) as u64,
+        }
+    }
+}
+
 fn bytes_per(unit: &str) -> Option<u64> {
     Some(match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -97,6 +132,20 @@ mod tests {
         for text in ["1.5", "0.3K", "0.0000000000000000001T"] {
             assert!(parse(text).unwrap_err().contains("whole number"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_limit_is_a_size_or_a_part() {
+        assert_eq!(Limit::parse("2M"), Ok(Limit::Bytes(2 << 20)));
+        assert_eq!(Limit::parse(" 62.5 %"), Ok(Limit::Percent(62.5)));
+        assert_eq!(
+            (Limit::Bytes(7).of(1000), Limit::Percent(62.5).of(1000), Limit::Percent(100.0).of(1000)),
+            (7, 625, 1000)
+        );
+        for text in ["0%", "-1%", "100.1%", "%", "a%", "nan%", "inf%"] {
+            assert!(Limit::parse(text).unwrap_err().contains("of the peak"), "{text}");
+        }
+        assert!(Limit::parse("1x").unwrap_err().contains("or 80%"));
     }
 
     #[test]

@@ -151,6 +151,18 @@ fn devices() {
 }
 
 #[test]
+fn a_limit_may_be_a_part_of_the_peak() {
+    let folder = Folder::new();
+    let trace = folder.file("t.csv", TRACE);
+    let peak = peak_of(&trace);
+    let json = sublet(&["fit", &trace, "--using", "swap", "--limit", "75%", "--json"]).json();
+    assert_eq!((&json["limit"], &json["verified"]), (&Value::from(peak * 3 / 4), &Value::Bool(true)));
+    let ran = sublet(&["fit", &trace, "--limit", "120%"]);
+    assert_eq!(ran.status, 2);
+    assert!(ran.err.contains("at most 100 % of the peak"), "{ran:?}");
+}
+
+#[test]
 fn an_instance_cannot_be_fitted() {
     let folder = Folder::new();
     let instance = folder.file("i.csv", "id,lower,upper,size\na,0,2,8\n");
