@@ -4,8 +4,8 @@
 //! and the frees after them. A *version* is what a block holds from one write to the next. A block is *local* if it is
 //! allocated and freed in one segment: the operator's workspace. It is *managed* if it is freed within the trace, and each
 //! of its versions can be made again: it may be freed and made again at will. It is managed too, but stays from its first
-//! write to its last access, if no operator that touches it runs again: recordings often free such blocks late. All other
-//! blocks live as recorded.
+//! write to its last access, if it cannot be made again: recordings often free such blocks late. All other blocks live as
+//! recorded.
 //!
 //! An operator may run again if that is said of it and if all that it reads is defined. It then leaves out the
 //! persistent blocks that it updates. O(rows), but for sorting nothing.
@@ -324,7 +324,7 @@ impl<'a> Graph<'a> {
                 self.owner[b] = if made == freed { LOCAL } else { u32::from(version > 0) * MANAGED };
             }
         }
-        // Some version cannot be made again; then it must not be one that something that runs again touches.
+        // Some version cannot be made again; then it stays while it is read, if all that is read is defined.
         for v in 0..self.versions {
             let Version { block, writer, .. } = self.version(v);
             if self.owner[block] == MANAGED && (writer == NONE || !self.may_run_again(writer)) {
@@ -335,7 +335,7 @@ impl<'a> Graph<'a> {
             for i in self.first_reference[g]..self.first_reference[g + 1] {
                 let r = self.reference(i);
                 let undefined = self.version(r.version).writer == NONE;
-                if self.owner[r.block] == LASTING && (self.may_run_again(g) || undefined) {
+                if self.owner[r.block] == LASTING && undefined {
                     self.owner[r.block] = 0;
                 }
             }

@@ -323,6 +323,10 @@ const LEAST: u32 = 14;
 /// What is swapped with no more delay than this part of the original's time is tried before anything is made again.
 const HIDDEN: f64 = 0.02;
 
+/// Second runs alone are searched for so many times as long as what is swapped: a walk is cheap, and ends by itself where
+/// it finds nothing more.
+const ALONE: u64 = 4;
+
 /// Tries the arrangements of the means that are asked for.
 #[expect(clippy::cast_precision_loss, reason = "a time")]
 fn joint(
@@ -337,7 +341,7 @@ fn joint(
     let work = work(recorded, options);
     let nothing = Arrangement { again: false, swaps: Swaps::None, choice: 0, work };
     let swapping = Arrangement { swaps: swaps(using, options), ..nothing };
-    let again = Arrangement { again: true, choice: work, ..nothing };
+    let again = Arrangement { again: true, choice: work.saturating_mul(ALONE), ..nothing };
     // What costs nothing.
     pass.fit(&nothing)?;
     if pass.bound() <= 0.0 {

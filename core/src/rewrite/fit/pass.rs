@@ -165,7 +165,8 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
         .and(swap::workspace(2 * base, 2 * blocks));
     let held = WorkspaceLen { words: base + 1, indices: base + 2 };
     let handed = in_place::workspace(rows, recompute::most_rows(base), blocks);
-    trial.max(recompute::rows_workspace(base, 2 * blocks)).max(handed).max(held).max(absent)
+    let segments = recompute::segments::workspace(base, 2 * blocks);
+    trial.max(recompute::rows_workspace(base, 2 * blocks)).max(handed).max(held).max(absent).max(segments)
 }
 
 impl<'a, 'w> Stage<'a, 'w> {
@@ -268,7 +269,22 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             self.hold(part(choice, CHOICES));
             walked = self.recomputer.again(limit, arrangement.choice / AGAIN);
         }
-        Ok(())
+        if arrangement.swaps == Swaps::None { self.segments(arrangement) } else { Ok(()) }
+    }
+
+    /// Tries the published segments, where they promise less time than the best.
+    fn segments(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
+        self.recomputer.held().fill(0);
+        let mut tried = 0;
+        loop {
+            let (limit, most) = (self.options.limit, self.bound());
+            let scratch = self.scratch.reborrow();
+            let Some(plan) = self.recomputer.segments(self.recorded, limit, most, tried, scratch)? else {
+                return Ok(());
+            };
+            tried |= 1 << plan;
+            self.trial(arrangement)?;
+        }
     }
 
     /// What an arrangement of absences takes longer than the original, in ns, before it is placed; none if it is not within

@@ -155,6 +155,9 @@ pub fn search(
     Ok((plan, planner.apply(plan, out)?))
 }
 
+/// How many cuts each level of the recursion makes, where all plans are tried.
+const AT_ONCE: [u32; 3] = [1, 2, 4];
+
 /// √(xy) · 2^(step/5 − 1/2).
 #[expect(
     clippy::cast_precision_loss,
@@ -167,7 +170,7 @@ fn budget(stored: u64, segment: u64, step: u8) -> u64 {
     (middle * libm::exp2(f64::from(step) / 5.0 - 0.5)) as u64
 }
 
-struct Planner<'a> {
+pub(super) struct Planner<'a> {
     mirror: Mirror<'a>,
     depth: u32,
     /// By operator of the forward pass: bytes that live across the step after it, how many blocks of some size those are,
@@ -182,7 +185,7 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(recorded: &Recorded<'a>, depth: u32, mut scratch: Workspace<'a>) -> Result<Self, Error> {
+    pub(super) fn new(recorded: &Recorded<'a>, depth: u32, mut scratch: Workspace<'a>) -> Result<Self, Error> {
         block::check_count(recorded.blocks)?;
         let depth = mirror::clamp(depth);
         let rows = recorded.rows.len();
@@ -227,6 +230,31 @@ impl<'a> Planner<'a> {
     }
 
     fn apply(&mut self, plan: Plan, out: &mut [Row]) -> Result<Mirrored, Error> {
+        let mirrored = self.arrange(plan);
+        Ok(Mirrored { rows: self.mirror.write(out)?, ..mirrored })
+    }
+
+    /// Shows the runs of the plans of the paper: those of its search over the budget, and with it the recursion, over both
+    /// kinds of cuts, and without cheap operators.
+    pub(super) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) {
+        for cuts in [Cuts::One, Cuts::Narrow] {
+            let finest = self.arrange(Plan::Budget(0, cuts));
+            see(&self.mirror);
+            for step in 0..6 {
+                self.arrange(Plan::Budget(budget(finest.stored, finest.segment, step), cuts));
+                see(&self.mirror);
+            }
+            for at_once in AT_ONCE {
+                self.arrange(Plan::Recursive(at_once, cuts));
+                see(&self.mirror);
+            }
+        }
+        self.arrange(Plan::Cheap);
+        see(&self.mirror);
+    }
+
+    /// Puts the runs of a plan into their order.
+    fn arrange(&mut self, plan: Plan) -> Mirrored {
         let mut mirrored = Mirrored { rows: 0, stored: 0, segment: 0, cuts: 0 };
         match plan {
             Plan::Budget(budget, cuts) => {
@@ -246,8 +274,7 @@ impl<'a> Planner<'a> {
         }
         self.mirror.settle();
         self.mirror.order();
-        mirrored.rows = self.mirror.write(out)?;
-        Ok(mirrored)
+        mirrored
     }
 
     /// Marks the candidates; how many there are.

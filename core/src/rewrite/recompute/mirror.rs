@@ -142,6 +142,21 @@ impl<'a> Mirror<'a> {
             [u32::from(v.managed), v.maker, v.last_forward, u32::from(v.kept), v.first_write, v.last_write];
     }
 
+    /// The first row of an operator.
+    pub(in crate::rewrite) fn first_row(&self, operator: u32) -> u32 {
+        self.span[operator][0]
+    }
+
+    /// How many runs there are.
+    pub(in crate::rewrite) const fn run_count(&self) -> u32 {
+        self.runs
+    }
+
+    /// The operator of a run, and whether it is not its first.
+    pub(in crate::rewrite) fn run(&self, i: u32) -> (u32, bool) {
+        (self.run[i] / 2, !self.run[i].is_multiple_of(2))
+    }
+
     /// How long an operator takes, in ns.
     pub(in crate::rewrite) fn duration(&self, operator: u32) -> u64 {
         let [first, end] = self.span[operator];
@@ -416,7 +431,7 @@ impl<'a> Mirror<'a> {
         // The rows of the recording are written up to here.
         let mut next = 0;
         for i in 0..self.runs {
-            let (operator, again) = (self.run[i] / 2, !self.run[i].is_multiple_of(2));
+            let (operator, again) = self.run(i);
             let [first, end] = self.span[operator];
             // What runs again comes after the frees of the operator before, but before the mallocs of the next.
             while next < (if again { u32::MAX } else { first }) && next < count(rows) {

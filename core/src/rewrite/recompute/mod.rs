@@ -3,6 +3,8 @@
 mod absence;
 pub mod chen;
 pub(super) mod mirror;
+mod script;
+pub(super) mod segments;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -17,7 +19,8 @@ use crate::table::Table;
 use crate::trace::{Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 pub(super) use absence::Gap;
-use walk::{Script, Step, Taste, Walk, Walked};
+use script::{Script, Step};
+use walk::{Taste, Walk, Walked};
 
 /// The most rows that a rewritten trace has.
 pub(super) const fn most_rows(rows: usize) -> usize {
@@ -49,14 +52,14 @@ const TASTES: [Taste; 9] = {
     }
     [
         taste(2, 0.5),
-        taste(1, 0.5),
-        taste(0, 0.5),
-        taste(2, 1.0),
-        taste(1, 1.0),
-        taste(0, 1.0),
-        taste(2, 0.1),
         taste(1, 0.1),
+        taste(0, 1.0),
+        taste(2, 1.0),
+        taste(1, 0.5),
         taste(0, 0.1),
+        taste(2, 0.1),
+        taste(1, 1.0),
+        taste(0, 0.5),
     ]
 };
 
@@ -66,6 +69,10 @@ const DISTURBED: usize = 4;
 /// The annealing begins by taking what is longer by this part of the original's time.
 const HEAT: f64 = 0.0005;
 
+/// The annealing ends where one part in `PATIENCE` of its work has not saved one part in `PROGRESS` of what is too long.
+const PATIENCE: u64 = 6;
+const PROGRESS: u64 = 300;
+
 /// The most gaps that are moved at once.
 const MOVED: u32 = 8;
 
@@ -74,7 +81,7 @@ const REMEMBERS: u64 = 16;
 const STEP: f64 = 3.0;
 
 /// How often a walk is repeated with the virtual uses of the one before.
-const ROUNDS: u32 = 4;
+const ROUNDS: u32 = 6;
 
 /// The least limit is told up to the original peak over 2 to the power of this.
 const NEAR: u32 = 9;
@@ -180,51 +187,97 @@ impl<'a> Recomputer<'a> {
         let mut least: Option<Walked> = None;
         let mut rounds = 0;
         self.walk.work = 0;
-        self.walk.weight().fill(f64::to_bits(1.0));
         'tastes: for taste in TASTES {
-            self.walk.forget();
+            self.begin();
+            let mut before = None;
             for round in 0..ROUNDS {
-                let Some(found) = self.walk.walk(taste, limit) else { break };
-                if least.is_none_or(|least| found < least) {
+                // What is learnt from what takes twice as long is of no use.
+                let most = match least {
+                    Some(Walked { excess: 0, delay }) => Walked { delay: delay.saturating_mul(2), ..Walked::ANY },
+                    _ => Walked::ANY,
+                };
+                let found = self.walk.walk(taste, limit, most);
+                if let Some(found) = found
+                    && least.is_none_or(|least| found < least)
+                {
                     least = Some(found);
                     (self.taste, rounds) = (taste, round);
                     self.keep();
                 }
-                if found == Walked::default() || self.walk.work > work {
+                if least == Some(Walked::default()) || self.walk.work > work {
                     break 'tastes;
                 }
-                self.walk.remember();
+                if found.is_none() || found == before {
+                    break;
+                }
+                before = found;
+                self.learn(found);
             }
         }
         // Back to where the best was found.
-        self.walk.forget();
+        self.begin();
         for _ in 0..rounds {
-            self.walk.walk(self.taste, limit)?;
-            self.walk.remember();
+            let found = self.walk.walk(self.taste, limit, Walked::ANY);
+            self.learn(found);
         }
         Some(self.improve(least?, limit, work))
+    }
+
+    /// No weights, no virtual uses.
+    fn begin(&mut self) {
+        self.walk.weight().fill(f64::to_bits(1.0));
+        self.walk.forget();
+    }
+
+    /// What a walk teaches for the next: where it kept the limit, what was read virtually, and otherwise what must stay.
+    fn learn(&mut self, found: Option<Walked>) {
+        if found.is_some_and(|found| found.excess > 0) {
+            self.walk.raise();
+        } else {
+            self.walk.remember();
+        }
     }
 
     /// Goes on from the last script, after the limit or what is held back has changed.
     pub(super) fn again(&mut self, limit: u64, work: u64) -> Option<Walked> {
         self.walk.work = 0;
-        let found = self.walk.walk(self.taste, limit)?;
+        let mut found = self.walk.walk(self.taste, limit, Walked::ANY)?;
+        for _ in 1..ROUNDS {
+            if found.excess == 0 {
+                break;
+            }
+            self.walk.raise();
+            found = self.walk.walk(self.taste, limit, Walked::ANY)?;
+        }
         self.keep();
         Some(self.improve(found, limit, work))
     }
 
     /// Disturbs what the script follows from, and keeps it where that takes no longer, or by the rule of simulated
     /// annealing a little longer.
-    #[expect(clippy::cast_precision_loss, reason = "a temperature")]
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "times in ns, and a temperature"
+    )]
     fn improve(&mut self, mut least: Walked, limit: u64, work: u64) -> Walked {
         let graph = self.graph;
         let end = graph.time[graph.segments.saturating_sub(1)] as f64;
         let mut present = least;
+        // What was the least, and when that was looked at last.
+        let (mut before, mut since) = (least, self.walk.work);
         while self.walk.work < work && least > Walked::default() && (self.movables > 0 || self.swaps) {
+            if self.walk.work - since > work / PATIENCE {
+                if least.excess == before.excess && least.delay > before.delay - before.delay / PROGRESS {
+                    break;
+                }
+                (before, since) = (least, self.walk.work);
+            }
             let remembers = self.random.next_u64().is_multiple_of(REMEMBERS);
             if remembers {
                 self.walk.keep_memory();
-                self.walk.walk(self.taste, limit);
+                self.walk.walk(self.taste, limit, Walked::ANY);
                 self.walk.remember();
             } else if self.swaps && self.random.next_u64().is_multiple_of(2) {
                 self.disturb_absence();
@@ -234,9 +287,12 @@ impl<'a> Recomputer<'a> {
             let left = 1.0 - self.walk.work as f64 / work as f64;
             let heat = HEAT * left * left * left * end;
             let bound = present.delay as f64 - heat * libm::log(self.unit().max(1e-12));
-            let found = self.walk.walk(self.taste, limit).filter(|found| {
-                found.excess < present.excess || found.excess == present.excess && found.delay as f64 <= bound
-            });
+            let most = if present.excess > 0 { u64::MAX } else { libm::floor(bound) as u64 };
+            let most = Walked { excess: present.excess, delay: most };
+            let found = self
+                .walk
+                .walk(self.taste, limit, most)
+                .filter(|found| found.excess < present.excess || found.delay as f64 <= bound);
             match found {
                 Some(found) => {
                     present = found;
@@ -259,14 +315,15 @@ impl<'a> Recomputer<'a> {
         self.walk.weight().fill(f64::to_bits(1.0));
         while high - low > (most >> NEAR).max(1) {
             let limit = low + (high - low) / 2;
-            self.walk.forget();
+            self.begin();
             let mut found = false;
             for _ in 0..ROUNDS {
-                found = self.walk.walk(TASTES[0], limit).is_some_and(|walked| walked.excess == 0);
+                let walked = self.walk.walk(TASTES[0], limit, Walked::ANY);
+                found = walked.is_some_and(|walked| walked.excess == 0);
                 if found {
                     break;
                 }
-                self.walk.remember();
+                self.learn(walked);
             }
             if found {
                 (high, least) = (limit, Some(limit));

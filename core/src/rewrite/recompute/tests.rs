@@ -84,13 +84,17 @@ fn cost_of(layers: &[(u64, u64)], limit: u64, kept: impl Fn(usize) -> bool) -> O
 
 fn planned(layers: &[(u64, u64)], limit: u64, work: u64) -> Option<u64> {
     let (rows, blocks) = chain(layers);
+    planned_for(&rows, blocks, limit, work)
+}
+
+fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64> {
     let len = super::super::graph::workspace(rows.len(), blocks)
         .and(workspace(rows.len(), blocks))
         .and(rows_workspace(rows.len(), blocks));
     let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
     let mut scratch = Workspace::new(&mut words, &mut indices);
-    let recorded = Recorded::new(&rows, blocks);
-    let graph = Graph::new(&recorded, &rows, blocks, &mut scratch).unwrap();
+    let recorded = Recorded::new(rows, blocks);
+    let graph = Graph::new(&recorded, rows, blocks, &mut scratch).unwrap();
     let mut recomputer = Recomputer::new(&graph, &Device::symmetric(12e9), 1, 1, &mut scratch);
     let walked = recomputer.plan(limit, work, false)?;
     let mut out = vec![Row::default(); most_rows(rows.len())];
@@ -116,7 +120,7 @@ fn planned(layers: &[(u64, u64)], limit: u64, work: u64) -> Option<u64> {
     (walked.excess == 0).then_some(walked.delay)
 }
 
-/// What subsets can do, the walk can do all but always, and at little above their cost.
+/// What subsets can do, the walk can do, and in all at no more than their cost.
 #[test]
 fn chains_are_near_the_best_subset() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
@@ -136,8 +140,8 @@ fn chains_are_near_the_best_subset() {
         }
     }
     std::println!("{found} of {possible}, {found_sum} ns of {least_sum}");
-    assert!(found >= 498, "{found} of {possible}");
-    assert!(100 * found_sum <= 101 * least_sum, "{found_sum} ns of {least_sum}");
+    assert_eq!(found, possible);
+    assert!(found_sum <= least_sum, "{found_sum} ns of {least_sum}");
 }
 
 /// Equal layers: nothing that subsets can do is better.
@@ -149,4 +153,65 @@ fn equal_layers() {
         let found = planned(&layers, limit, 100_000);
         assert!(found <= least && found.is_some(), "{limit}: {found:?} of {least:?}");
     }
+}
+
+/// An operator: how long it takes, what it reads, and what it writes, with sizes.
+type Made = (u64, Vec<u32>, Vec<(u32, u64)>);
+
+/// The rows of operators whose blocks are freed after their last reader.
+fn network(operators: &[Made]) -> (Vec<Row>, usize) {
+    let row = |time_ns, event, block, bytes, op| Row { time_ns, event, block, bytes, op: Op::First(op) };
+    let (mut rows, mut time) = (Vec::new(), 1);
+    for (k, (op, (duration, reads, writes))) in (0..).zip(operators).enumerate() {
+        rows.extend(writes.iter().map(|&(block, bytes)| row(time, Event::Malloc, block, bytes, op)));
+        // The time passes between the first access and the last.
+        rows.extend(reads.iter().map(|&block| row(time, Event::Read, block, 0, op)));
+        rows.extend(writes.first().map(|&(block, _)| row(time, Event::Write, block, 0, op)));
+        time += duration;
+        rows.extend(writes.iter().map(|&(block, _)| row(time, Event::Write, block, 0, op)));
+        let touched = reads.iter().copied().chain(writes.iter().map(|w| w.0));
+        let done = touched.filter(|block| !operators[k + 1..].iter().any(|o| o.1.contains(block)));
+        rows.extend(done.map(|block| row(time, Event::Free, block, 0, op)));
+    }
+    let blocks = operators.iter().flat_map(|o| &o.2).map(|w| w.0 as usize + 1).max().unwrap_or(0);
+    (rows, blocks)
+}
+
+/// Cells of a recurrent network: four gates of one dear product that nobody else reads, and a state. The backward pass
+/// reads one gate after the other. The product is made again for all of them at once.
+#[test]
+fn what_several_are_made_of_is_made_again_once() {
+    let (cells, dear) = (12u32, 100);
+    let mut operators: Vec<Made> = Vec::new();
+    let state = |t: u32| 6 * t + 5;
+    for t in 0..cells {
+        let first = 6 * t;
+        operators.push((dear, t.checked_sub(1).map(state).into_iter().collect(), vec![(first, 4)]));
+        operators.extend((1..5).map(|gate| (1, vec![first], vec![(first + gate, 1)])));
+        operators.push((1, (1..5).map(|gate| first + gate).collect(), vec![(state(t), 1)]));
+    }
+    let mut gradient = 6 * cells;
+    for t in (0..cells).rev() {
+        for gate in 1..5 {
+            let read = [6 * t + gate, state(t)].into_iter().chain((gradient > 6 * cells).then(|| gradient - 1));
+            operators.push((1, read.collect(), vec![(gradient, 1)]));
+            gradient += 1;
+        }
+    }
+    let (rows, blocks) = network(&operators);
+    // As recorded there are 5 bytes of each cell at the end of the forward pass, and two gradients.
+    for limit in [50, 40, 34] {
+        let again = planned_for(&rows, blocks, limit, 400_000).unwrap();
+        assert!(again <= u64::from(cells) * (dear + 5), "{limit}: {again}");
+    }
+}
+
+/// Operators with two results: if one is not there, the other need not be there either.
+#[test]
+fn what_is_made_together_is_evicted_together() {
+    let mut operators: Vec<Made> = (0..8).map(|k| (100, vec![], vec![(2 * k, 1), (2 * k + 1, 4)])).collect();
+    operators.extend((0..8).rev().map(|k| (1, vec![2 * k, 2 * k + 1], vec![(16 + k, 1)])));
+    let (rows, blocks) = network(&operators);
+    // Without four of the pairs 20 bytes stay, and without five of the larger results alone.
+    assert_eq!(planned_for(&rows, blocks, 25, 100_000), Some(400));
 }

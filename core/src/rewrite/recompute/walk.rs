@@ -7,20 +7,27 @@
 //! 1. The operators run in their order. What one reads and is not there is made first, by its *closure*: its writer, and
 //!    before it the writers of what that reads and is not there either.
 //! 2. Where memory runs out, the value goes that is least in `cost of its closure / (bytes · distance to its next
-//!    use^b)`, of those that nobody is about to read. What the closure owes to others anyway, because it is read later
-//!    and not there, counts for a part only.
-//! 3. A value goes as soon as nobody reads it any more.
+//!    use^b)`, of those that nobody is about to read. What the closure owes to others anyway counts for a part only: it is
+//!    read later and not there, or its operator makes something else of which that is so.
+//! 3. A value goes as soon as nobody reads it any more, and nobody has to read it again to make what is not there and is
+//!    read later: the gates of a recurrent cell are made again of one product.
 //! 4. *Virtual uses*: what a closure reads is noted. The next walk counts it as a use, so that a value stays for the
 //!    closures that are to come.
-//! 5. An operator that works in place over an input that nobody reads after it needs no memory for its output.
-//! 6. *Absences*: segments in which a block is on the host. It takes no memory there, and is back at once where a closure
+//! 5. Where memory is too small for a closure, what it was to make should have stayed: its weights are raised for the next
+//!    walk.
+//! 6. An operator that works in place over an input that nobody reads after it needs no memory for its output.
+//! 7. *Absences*: segments in which a block is on the host. It takes no memory there, and is back at once where a closure
 //!    reads it.
+//! 8. A walk that has come to more than its caller can use is given up.
 //!
 //! Ties go to the block that was made first among those on the device. Cost: O(segments + evictions · blocks on the
 //! device · closure). Linear workspace.
 
+pub(super) mod follow;
+
 use super::super::graph::{Graph, NONE, Owner, Reference};
 use super::absence::{self, Absences, Gap};
+use super::script::{Script, Step};
 use crate::rewrite::members::Members;
 use crate::simulate::Device;
 use crate::table::Table;
@@ -35,31 +42,8 @@ pub(in super::super) struct Taste {
     pub(super) owed: f64,
 }
 
-/// What a step of a script does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Step {
-    /// A segment runs as recorded.
-    First(u32),
-    /// A segment runs again.
-    Again(u32),
-    /// A managed block is freed.
-    Free(u32),
-}
-
-impl Step {
-    const fn of(bits: u32) -> Self {
-        match bits & !WHICH {
-            AGAIN => Self::Again(bits & WHICH),
-            FREE => Self::Free(bits & WHICH),
-            _ => Self::First(bits & WHICH),
-        }
-    }
-}
-
-/// Steps as they are kept: what, and which.
-const AGAIN: u32 = 1 << 30;
-const FREE: u32 = 2 << 30;
-const WHICH: u32 = AGAIN - 1;
+/// The weight of what should have stayed grows by this factor.
+const RAISE: f64 = 4.0;
 
 /// The most closure operators that are looked at for the cost of one value.
 const CLOSURE: u32 = 256;
@@ -73,50 +57,9 @@ pub(in super::super) struct Walked {
     pub(in super::super) delay: u64,
 }
 
-/// Steps that were taken.
-pub(in super::super) struct Script<'a> {
-    steps: Table<'a, u32>,
-    len: u32,
-}
-
-impl<'a> Script<'a> {
-    pub(super) fn new(rows: usize, scratch: &mut Workspace<'a>) -> Self {
-        Self { steps: scratch.indices(super::most_steps(rows)), len: 0 }
-    }
-
-    /// False if there is no room for another step.
-    fn push(&mut self, step: Step) -> bool {
-        let room = usize::try_from(self.len).is_ok_and(|len| len < self.steps.len());
-        if room {
-            self.steps[self.len] = match step {
-                Step::First(g) => g,
-                Step::Again(g) => AGAIN | g,
-                Step::Free(b) => FREE | b,
-            };
-            self.len += 1;
-        }
-        room
-    }
-
-    pub(super) fn capacity(&self) -> usize {
-        self.steps.len()
-    }
-
-    pub(super) fn steps(&self) -> impl Iterator<Item = Step> + '_ {
-        self.steps.first(self.len).iter().map(|&step| Step::of(step))
-    }
-
-    /// A step of the script.
-    pub(super) fn step(&self, i: u32) -> Option<Step> {
-        (i < self.len).then(|| Step::of(self.steps[i]))
-    }
-
-    pub(super) fn copy(&mut self, other: &Self) {
-        for i in 0..other.len {
-            self.steps[i] = other.steps[i];
-        }
-        self.len = other.len;
-    }
+impl Walked {
+    /// More than any walk comes to.
+    pub(super) const ANY: Self = Self { excess: u64::MAX, delay: u64::MAX };
 }
 
 /// The walk and what it is told.
@@ -149,6 +92,9 @@ pub(in super::super) struct Walk<'a> {
     next: Table<'a, [u32; 2]>,
     /// Segments that are to run again: which, and the next of its references.
     stack: Table<'a, [u32; 2]>,
+    depth: u32,
+    /// By block: whether it was made again where memory was too small for that.
+    blamed: Table<'a, u32>,
     /// Versions that are to be looked at for a cost, twice and whether they are owed; when each segment was counted last.
     closure: Table<'a, u32>,
     counted: Table<'a, u32>,
@@ -169,6 +115,8 @@ pub(in super::super) struct Walk<'a> {
     taste: Taste,
     limit: u64,
     walked: Walked,
+    /// A walk that comes to more than this, of one or the other, is given up.
+    most: Walked,
     pub(super) work: u64,
 }
 
@@ -181,7 +129,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
             + 1
             + rows
             + 6 * rows
-            + 5 * blocks
+            + 6 * blocks
             + 2 * versions
             + 2 * (rows + 1)
             + CLOSURE as usize * 2
@@ -215,6 +163,8 @@ impl<'a> Walk<'a> {
             present: Members::new(blocks, scratch),
             next: scratch.index_records(versions),
             stack: scratch.index_records(rows + 1),
+            depth: 0,
+            blamed: scratch.indices(blocks),
             closure: scratch.indices(2 * CLOSURE as usize),
             counted: scratch.indices(rows + 2),
             count: 0,
@@ -230,6 +180,7 @@ impl<'a> Walk<'a> {
             taste: Taste { distance: 0, owed: 1.0 },
             limit: 0,
             walked: Walked::default(),
+            most: Walked::ANY,
             work: 0,
         };
         walk.weight.fill(f64::to_bits(1.0));
@@ -244,6 +195,15 @@ impl<'a> Walk<'a> {
     /// Factors of the blocks' scores.
     pub(super) fn weight(&mut self) -> &mut Table<'a, u64> {
         &mut self.weight
+    }
+
+    /// What should have stayed in the last walk has a larger weight in the next.
+    pub(super) fn raise(&mut self) {
+        for b in 0..u32::try_from(self.weight.len()).unwrap_or(u32::MAX) {
+            if self.blamed[b] > 0 {
+                self.weight[b] = (f64::from_bits(self.weight[b]) * RAISE).to_bits();
+            }
+        }
     }
 
     pub(super) fn hold(&mut self) -> &mut Table<'a, u64> {
@@ -302,28 +262,21 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Runs all operators; none if something is read that cannot be made, or the script is full.
+    /// Runs all operators; none if something is read that cannot be made, the script is full, or it comes to more than `most`.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "times in ns"
     )]
-    pub(super) fn walk(&mut self, taste: Taste, limit: u64) -> Option<Walked> {
+    pub(super) fn walk(&mut self, taste: Taste, limit: u64, most: Walked) -> Option<Walked> {
         let graph = self.graph;
-        let limit = limit.min(u64::MAX / 2);
-        (self.taste, self.limit, self.walked, self.rows) = (taste, limit, Walked::default(), 0);
-        (self.load, self.notes, self.script.len) = (0, 0, 0);
-        for table in [&mut self.holds, &mut self.pinned, &mut self.away] {
-            table.fill(0);
-        }
-        self.present.clear();
+        self.taste = taste;
+        self.begin(limit, most);
+        self.absences.begin();
         for v in 0..graph.versions {
             self.next[v] = [graph.uses(v).0, self.first_virtual[v]];
         }
-        self.work += u64::from(graph.versions) + u64::from(graph.segments) + graph.size.len() as u64;
-        self.absences.begin();
-        (self.clock, self.recomputed) = (0.0, 0.0);
         let mut before = 0;
         for g in 0..graph.segments {
             self.now = g;
@@ -336,9 +289,29 @@ impl<'a> Walk<'a> {
         // Absences that last to the end.
         self.clock_at[graph.segments] = self.clock.to_bits();
         self.come_and_go(graph.segments);
+        // What was kept for something that nobody wanted in the end.
+        for block in (0..).take(graph.size.len()).filter(|&block| graph.is_managed(block)) {
+            if self.holds[block] > 0 {
+                self.drop_block(block)?;
+            }
+        }
         let delay = if self.waits { self.absences.end(self.clock) - before as f64 } else { self.recomputed };
         self.walked.delay = libm::round(delay).max(0.0) as u64;
         Some(self.walked)
+    }
+
+    /// Nothing has run.
+    fn begin(&mut self, limit: u64, most: Walked) {
+        (self.limit, self.most, self.walked) = (limit.min(u64::MAX / 2), most, Walked::default());
+        (self.load, self.notes, self.rows, self.now, self.depth) = (0, 0, 0, 0, 0);
+        (self.clock, self.recomputed) = (0.0, 0.0);
+        self.script.clear();
+        for table in [&mut self.holds, &mut self.pinned, &mut self.away, &mut self.blamed] {
+            table.fill(0);
+        }
+        self.present.clear();
+        let graph = self.graph;
+        self.work += u64::from(graph.versions) + u64::from(graph.segments) + graph.size.len() as u64;
     }
 
     /// Blocks leave for the host, or are back.
@@ -443,10 +416,10 @@ impl<'a> Walk<'a> {
         if self.holds[v.block] == version + 1 {
             return Some(());
         }
-        let mut depth = 0;
-        self.enter(&mut depth, version)?;
-        while depth > 0 {
-            let [g, mut i] = self.stack[depth - 1];
+        self.enter(version)?;
+        while self.depth > 0 {
+            let top = self.depth - 1;
+            let [g, mut i] = self.stack[top];
             let (_, end) = graph.range(g);
             let mut missing = None;
             while i < end {
@@ -466,19 +439,19 @@ impl<'a> Walk<'a> {
                     break;
                 }
             }
-            self.stack[depth - 1][1] = i;
+            self.stack[top][1] = i;
             if let Some(version) = missing {
-                self.enter(&mut depth, version)?;
+                self.enter(version)?;
             } else {
-                depth -= 1;
                 self.run_again(g)?;
+                self.depth = top;
             }
         }
         Some(())
     }
 
     /// The writer of a version is to run again, and what it touches stays.
-    fn enter(&mut self, depth: &mut u32, version: u32) -> Option<()> {
+    fn enter(&mut self, version: u32) -> Option<()> {
         let graph = self.graph;
         let v = graph.version(version);
         self.work += 1;
@@ -502,8 +475,8 @@ impl<'a> Walk<'a> {
                 self.drop_block(r.block)?;
             }
         }
-        self.stack[*depth] = [v.writer, graph.range(v.writer).0];
-        *depth += 1;
+        self.stack[self.depth] = [v.writer, graph.range(v.writer).0];
+        self.depth += 1;
         Some(())
     }
 
@@ -540,7 +513,19 @@ impl<'a> Walk<'a> {
             Step::Free(_) => 1,
         };
         let room = usize::try_from(self.rows).is_ok_and(|rows| rows <= super::most_rows(self.graph.rows.len()));
-        (room && self.script.push(step)).then_some(())
+        (room && self.is_worth_it(step) && self.script.push(step)).then_some(())
+    }
+
+    /// Whether the walk may still come to what it is to come to at most: both only grow.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    fn is_worth_it(&self, step: Step) -> bool {
+        let graph = self.graph;
+        let recorded = match step {
+            Step::First(g) => graph.time[g] + graph.duration[g],
+            _ => graph.time[self.now.min(graph.segments.saturating_sub(1))],
+        };
+        let delay = if self.waits { self.clock - recorded as f64 } else { self.recomputed };
+        self.walked.excess <= self.most.excess && delay <= self.most.delay as f64
     }
 
     /// A closure reads a version.
@@ -568,6 +553,40 @@ impl<'a> Walk<'a> {
         of_real.min(of_noted)
     }
 
+    /// The segment that reads a version next, or reads what has to be made of it again.
+    fn wanted(&mut self, version: u32) -> u32 {
+        let graph = self.graph;
+        let mut at = self.next_use(version);
+        let (first, end) = graph.uses(version);
+        for i in first..end {
+            let g = graph.user(i);
+            if g >= self.now {
+                break;
+            }
+            self.work += 1;
+            if !graph.may_run_again(g) {
+                continue;
+            }
+            for r in graph.references(g).filter(|r| r.writes && graph.is_repeatable(r.block)) {
+                if self.holds[r.block] != r.version + 1 {
+                    at = at.min(self.next_use(r.version));
+                }
+            }
+        }
+        at
+    }
+
+    /// Whether a segment is to run again anyway, for something that it makes is not there and is read later.
+    fn is_owed(&mut self, g: u32) -> bool {
+        let graph = self.graph;
+        graph.references(g).any(|r| {
+            r.writes
+                && graph.is_repeatable(r.block)
+                && self.holds[r.block] != r.version + 1
+                && self.next_use(r.version) != NONE
+        })
+    }
+
     /// A managed block has a value now.
     fn put(&mut self, block: u32, version: u32) {
         if self.holds[block] == 0 {
@@ -580,7 +599,7 @@ impl<'a> Walk<'a> {
     /// Frees a block that nobody reads any more.
     fn free_if_done(&mut self, block: u32) -> Option<()> {
         let holds = self.holds[block];
-        if holds > 0 && self.pinned[block] == 0 && self.next_use(holds - 1) == NONE {
+        if holds > 0 && self.pinned[block] == 0 && self.wanted(holds - 1) == NONE {
             return self.drop_block(block);
         }
         Some(())
@@ -620,11 +639,22 @@ impl<'a> Walk<'a> {
             }
             let Some(block) = self.least_worth() else {
                 self.walked.excess = self.walked.excess.max(load - limit);
+                self.blame();
                 return;
             };
             if self.drop_block(block).is_none() {
                 self.walked.excess = u64::MAX;
                 return;
+            }
+        }
+    }
+
+    /// What a closure makes that the memory is too small for should have stayed.
+    fn blame(&mut self) {
+        let graph = self.graph;
+        for i in 0..self.depth {
+            for r in graph.references(self.stack[i][0]).filter(|r| r.writes && graph.is_repeatable(r.block)) {
+                self.blamed[r.block] = 1;
             }
         }
     }
@@ -640,7 +670,7 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let version = self.holds[block] - 1;
-            let at = self.next_use(version);
+            let at = self.wanted(version);
             let size = self.graph.size[block] as f64;
             let now = self.graph.time[self.now.min(self.graph.segments - 1)];
             let distance = self.graph.time[at.min(self.graph.segments - 1)].saturating_sub(now) as f64 + 1000.0;
@@ -677,11 +707,15 @@ impl<'a> Walk<'a> {
             waiting -= 1;
             let (version, owed) = (self.closure[waiting] / 2, self.closure[waiting] % 2);
             let g = graph.version(version).writer;
+            if g == NONE || !graph.may_run_again(g) {
+                return None;
+            }
             if self.counted[g] == self.count {
                 continue;
             }
             self.counted[g] = self.count;
             looked += 1;
+            let owed = u32::from(owed > 0 || self.is_owed(g));
             sum += graph.duration[g] as f64 * if owed > 0 { self.taste.owed } else { 1.0 };
             if sum >= bound {
                 return None;

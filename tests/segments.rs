@@ -1,0 +1,106 @@
+//! What second runs come to is never worse than the published segments, at any limit.
+
+use sublet_core::place::Solver;
+use sublet_core::rewrite::fit::{Means, Options, Using};
+use sublet_core::rewrite::recompute::chen::{self, Cuts, Plan};
+use sublet_core::simulate::Device;
+use sublet_core::trace::{Recorded, Row};
+use sublet_core::{Error, Workspace};
+use sublet_models::{Lstm, Roofline, Setting};
+use sublet_tests::fitted::Fitter;
+use sublet_tests::instance;
+use sublet_tests::recording::{Recording, prove};
+use sublet_tests::rewritten::Network;
+
+const DEVICE: Device = Device::symmetric(12e9);
+/// So often an operator runs again at most in a recursion.
+const DEPTH: u32 = 8;
+
+/// The footprint and the added time of each plan of the paper: those of its search over the budget, the recursion, and
+/// without cheap operators; none for a trace that is refused.
+fn published(recorded: &Recorded<'_>, solver: Solver) -> Option<Vec<(u64, f64)>> {
+    let mut points = Vec::new();
+    let mut see = |rows: &[Row]| {
+        let proved = prove(recorded, rows, solver, &DEVICE, true)?;
+        points.push((proved.footprint, proved.run.overhead()));
+        Ok::<_, Error>(proved.footprint)
+    };
+    let mut rows = vec![Row::default(); chen::most_rows(recorded.rows.len(), DEPTH)];
+    let len = chen::workspace(recorded.rows.len(), recorded.blocks, DEPTH);
+    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+    chen::search(recorded, Workspace::new(&mut words, &mut indices), &mut rows, &mut see).ok()?;
+    for plan in [Plan::Cheap, Plan::Recursive(1, Cuts::One), Plan::Recursive(1, Cuts::Narrow)] {
+        let mirrored =
+            chen::rewrite(recorded, plan, DEPTH, Workspace::new(&mut words, &mut indices), &mut rows).ok()?;
+        see(&rows[..mirrored.rows]).ok()?;
+    }
+    points.sort_by(|a, b| a.partial_cmp(b).expect("times are numbers"));
+    // Only those that no other is better than.
+    let mut least = f64::INFINITY;
+    points.retain(|&(_, added)| {
+        let better = added < least;
+        least = least.min(added);
+        better
+    });
+    Some(points)
+}
+
+/// How many limits were tried, `slack` per cent above the footprints of the paper, and at how many of them the fit takes
+/// less time.
+fn compare(name: &str, recorded: Recorded<'_>, solver: Solver, work: u64, slack: u64) -> (usize, usize) {
+    let Some(points) = published(&recorded, solver) else { return (0, 0) };
+    let mut fitter = Fitter::new(recorded);
+    let mut better = 0;
+    for &(footprint, added) in &points {
+        let limit = footprint + footprint / 100 * slack;
+        let using = Using::NONE.with(Means::Recompute);
+        let found = fitter.fit(&Options { using, work, ..Options::new(limit, DEVICE) });
+        let overhead =
+            found.unwrap_or_else(|e| panic!("{name} at {limit}: {e}, the paper {added}")).schedule.run().overhead();
+        println!("{name} at {limit}: {:.2} %, the paper {:.2} %", 100.0 * overhead, 100.0 * added);
+        assert!(overhead <= added + 1e-9, "{name} at {limit}: {overhead}, the paper {added}");
+        better += usize::from(overhead < added - 1e-9);
+    }
+    (points.len(), better)
+}
+
+#[test]
+fn second_runs_are_never_worse_than_the_published_segments_on_small_traces() {
+    let mut rng = instance::rng(23);
+    let tried: usize = (0..300)
+        .map(|case| {
+            let network = Network::draw(&mut rng);
+            compare(&format!("network {case}"), network.recorded(), Solver::BestFit, 100, 0).0
+        })
+        .sum();
+    assert!(tried > 200, "{tried}");
+}
+
+#[test]
+fn second_runs_are_better_than_the_published_segments_on_recurrent_networks() {
+    let setting = Setting { batch: 16, training: true, device: Roofline::GTX1080TI };
+    let (mut tried, mut better) = (0, 0);
+    for (layers, steps) in [(1, 5), (1, 24), (2, 12), (2, 20), (3, 7), (4, 16)] {
+        let network = Lstm { layers, hidden: 256, steps, ..Lstm::default() }.build(&setting).unwrap();
+        let trace = network.trace().unwrap();
+        let recorded = Recorded { rows: &trace.rows, operators: &trace.operators, blocks: trace.blocks };
+        // Their many small blocks are hard to place: the search for a placement within a limit has less time than the
+        // one without.
+        let name = format!("{layers} layers, {steps} steps");
+        let (of, less) = compare(&name, recorded, Solver::Multistart, Options::DEFAULT_WORK, 2);
+        (tried, better) = (tried + of, better + less);
+    }
+    assert!(tried > 10 && 3 * better >= 2 * tried, "better at {better} of {tried}");
+}
+
+#[test]
+fn second_runs_are_better_than_the_published_segments_on_training_traces() {
+    let (mut tried, mut better) = (0, 0);
+    // Larger ones take minutes.
+    for recording in Recording::training().into_iter().filter(|recording| recording.rows.len() < 5000) {
+        let name = recording.name.clone();
+        let (of, less) = compare(&name, recording.recorded(), Solver::Multistart, Options::DEFAULT_WORK, 0);
+        (tried, better) = (tried + of, better + less);
+    }
+    assert!(5 * better >= 4 * tried, "better at {better} of {tried}");
+}
