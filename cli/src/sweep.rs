@@ -43,6 +43,8 @@ impl Line {
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Point {
     limit: u64,
+    /// The limit of the fit that made it: what fits into less is a schedule here, too.
+    fitted_to: u64,
     #[serde(rename = "policy", serialize_with = "line_name")]
     line: Line,
     footprint: u64,
@@ -148,16 +150,17 @@ impl Sweep<'_> {
         let bound = bound::load_without_overhead(&trace.rows, trace.names.len(), &device, scratch.lend())?;
 
         progress::count(self.bar, u64::from(points) * lines.len() as u64);
-        for i in 0..points {
+        let limits = (0..points).map(|i| {
             let below = u128::from(original_peak.saturating_sub(least_limit)) * u128::from(i) / u128::from(points - 1);
-            let limit = original_peak.max(least_limit) - u64::try_from(below).unwrap_or(0);
+            original_peak.max(least_limit) - u64::try_from(below).unwrap_or(0)
+        });
+        for limit in limits.clone() {
             for &line in lines {
                 self.bar.set_message(format!("limit {limit}, {}", line.name));
                 self.fit(limit, line)?;
                 self.bar.inc(1);
             }
         }
-        let points = self.points.clone();
         let mut least = Vec::new();
         for within in WITHIN {
             self.bar.set_message(format!("least footprint at {} % of overhead", 100.0 * within));
@@ -167,6 +170,9 @@ impl Sweep<'_> {
             let point = self.least(lines[0], within, floor, (original_peak / NEAR).max(1))?;
             least.extend(point.map(|point| Least { within, point }));
         }
+        // Last of all, when most schedules are known.
+        let all = limits.flat_map(|limit| lines.iter().map(move |&line| (limit, line)));
+        let points = all.filter_map(|(limit, line)| self.quickest(limit, line)).collect();
         let policies = lines.iter().map(|line| line.name).collect();
         let (input, device) = (args.input.as_str(), args.device.as_str());
         Ok(Curve { input, device, original_peak, load_min, least_limit, bound, policies, least, points })
@@ -183,6 +189,7 @@ impl Sweep<'_> {
         let run = fitted.schedule.run();
         let point = Point {
             limit,
+            fitted_to: limit,
             line,
             footprint: fitted.schedule.plan().peak(),
             peak_load: run.peak_load,
@@ -192,6 +199,17 @@ impl Sweep<'_> {
         };
         self.points.push(point);
         Ok(Some(point))
+    }
+
+    /// The quickest schedule known of a curve that is within a limit: the one that was fitted to it, or where that heuristic
+    /// found less to another limit, the other. Thus less memory is never shown to take less time.
+    fn quickest(&self, limit: u64, line: Line) -> Option<Point> {
+        let within = self.points.iter().filter(|p| p.line == line && p.footprint <= limit);
+        let quickest = within.min_by(|a, b| {
+            let foreign = |p: &Point| (p.fitted_to != limit, p.fitted_to.abs_diff(limit));
+            a.overhead.total_cmp(&b.overhead).then_with(|| foreign(a).cmp(&foreign(b)))
+        });
+        quickest.map(|&point| Point { limit, ..point })
     }
 
     /// The least footprint that a curve has at an overhead of at most `within`: halves what lies between the least
@@ -227,11 +245,14 @@ impl Sweep<'_> {
 
 impl Curve<'_> {
     fn csv(&self, out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "limit,policy,footprint,peak_load,overhead,swapped_bytes,recomputed_ns")?;
+        writeln!(out, "limit,fitted_to,policy,footprint,peak_load,overhead,swapped_bytes,recomputed_ns")?;
         for p in &self.points {
-            let Point { limit, line, footprint, peak_load, overhead, swapped_bytes, recomputed_ns } = p;
+            let Point { limit, fitted_to, line, footprint, peak_load, overhead, swapped_bytes, recomputed_ns } = p;
             let line = line.name;
-            writeln!(out, "{limit},{line},{footprint},{peak_load},{overhead:.6},{swapped_bytes},{recomputed_ns}")?;
+            writeln!(
+                out,
+                "{limit},{fitted_to},{line},{footprint},{peak_load},{overhead:.6},{swapped_bytes},{recomputed_ns}"
+            )?;
         }
         Ok(())
     }

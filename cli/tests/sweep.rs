@@ -30,6 +30,29 @@ fn the_least_footprints_are_what_fit_makes_of_their_limits() {
     assert!(bytes("least_limit") < least[0]["footprint"].as_u64().unwrap());
 }
 
+/// A schedule for less memory is one for more, too: at every limit stands the quickest that is known.
+#[test]
+fn less_memory_never_takes_less_time() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/alexnet_train_b32.csv");
+    let swept = sublet(&["sweep", trace, "--policy", "doa", "--points", "12", "--json"]).json();
+    let mut before = 0.0;
+    let mut carried = 0;
+    for p in swept["points"].as_array().unwrap() {
+        let overhead = p["overhead"].as_f64().unwrap();
+        assert!(overhead >= before, "{swept}");
+        before = overhead;
+        assert!(p["footprint"].as_u64().unwrap() <= p["limit"].as_u64().unwrap(), "{p}");
+        if p["fitted_to"] != p["limit"] {
+            carried += 1;
+            let limit = p["fitted_to"].to_string();
+            let fitted =
+                sublet(&["fit", trace, "--using", "swap", "--policy", "doa", "--limit", &limit, "--json"]).json();
+            assert_eq!((&fitted["footprint"], &fitted["overhead"]), (&p["footprint"], &p["overhead"]));
+        }
+    }
+    assert!(carried > 0, "the heuristic is smooth here: {swept}");
+}
+
 #[test]
 fn the_table_has_the_policies_that_are_asked_for() {
     let folder = Folder::new();

@@ -6,8 +6,9 @@
 //!    that was recorded: neither is worse for the other. Masks come first, for they change what is alive; hand-overs last,
 //!    over whatever the other means made, and what decides knows of them. They take no time: where they are enough, that is all.
 //! 2. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, its positions tightened at unchanged
-//!    time. [`Policy::Auto`] and [`Policy::Bayes`] try the other policies too and take what takes least time: neither is
-//!    ever worse than those it contains. Of equal times the first wins.
+//!    time. [`Policy::Auto`] and [`Policy::Bayes`] try the other policies too, each as it would be tried alone, and take what
+//!    takes least time: neither is ever worse than those it contains. Of equal times the first wins. The search then goes
+//!    on from there.
 //! 3. Second runs alone.
 //! 4. Both: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
 //!    load is within the level, and what is left to save is made again; then absences and second runs chosen together. The
@@ -23,6 +24,8 @@
 
 mod means;
 mod pass;
+mod stage;
+mod trial;
 
 use super::graph::{self, Graph};
 use super::recompute::{self, Recomputer};
@@ -35,7 +38,9 @@ use crate::trace::{Recorded, Row, liveness, liveness::Stay};
 use crate::verify::schedule::VerifiedSchedule;
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 pub use means::{Means, Using};
-use pass::{Arrangement, Base, Pass, Stage, Swaps};
+use pass::{Arrangement, Pass};
+use stage::{Base, Stage};
+use trial::Swaps;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -158,7 +163,7 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
                 .and(recompute::workspace(base, 2 * blocks))
                 .and(pass::workspace(rows, blocks, lengths)),
         )
-        .and(pass::stage_workspace(lengths))
+        .and(stage::workspace(lengths))
 }
 
 /// Rewrites a trace so that its footprint is within a limit, at as little cost in time as the policy finds.
@@ -395,7 +400,7 @@ fn work(recorded: &Recorded<'_>, options: &Options) -> u64 {
 const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
     if using.has(Means::Swap) {
         return Swaps::By(match options.policy {
-            Policy::Auto => &[Policy::Auto, Policy::Bayes, Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa],
+            Policy::Auto => &Policy::ALL,
             Policy::Bayes => &[Policy::Bayes, Policy::Doa, Policy::Aoa, Policy::Wdoa, Policy::Swdoa],
             _ => core::slice::from_ref(&options.policy),
         });

@@ -2,6 +2,7 @@ use super::*;
 use crate::trace::Recorded;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
+use std::collections::BTreeSet;
 use std::vec::Vec;
 
 /// A chain of which every value is read by the operator after it and, on the way back, by its own gradient: sizes and
@@ -40,46 +41,40 @@ fn chain(layers: &[(u64, u64)]) -> (Vec<Row>, usize) {
     (rows, 2 * layers.len())
 }
 
-/// The least time that is computed again, over all subsets of values that stay from when they are made: the others are
-/// freed by their reader and made again, once, from the last that is there, all of them in between staying as long as
-/// they are still needed. None if no subset keeps the limit.
-fn over_subsets(layers: &[(u64, u64)], limit: u64) -> Option<u64> {
+/// The least time that is computed again by any order of runs, runs again and frees at all: the shortest path over how far
+/// it has come and what is there. None if no order keeps the limit.
+fn over_orders(layers: &[(u64, u64)], limit: u64) -> Option<u64> {
     let n = layers.len();
-    (0..1u32 << n).filter_map(|kept| cost_of(layers, limit, |k| kept >> k & 1 > 0)).min()
-}
-
-fn cost_of(layers: &[(u64, u64)], limit: u64, kept: impl Fn(usize) -> bool) -> Option<u64> {
-    let n = layers.len();
-    let mut there = vec![false; n];
-    let load = |there: &[bool]| there.iter().zip(layers).filter(|(t, _)| **t).map(|(_, l)| l.0).sum::<u64>();
-    for k in 0..n {
-        there[k] = true;
-        if load(&there) > limit {
-            return None;
+    let mut least = vec![u64::MAX; (2 * n + 1) << n];
+    let mut open = BTreeSet::from([(0, 0, 0)]);
+    while let Some((cost, at, there)) = open.pop_first() {
+        if at == 2 * n {
+            return Some(cost);
         }
-        if k > 0 && !kept(k - 1) {
-            there[k - 1] = false;
-        }
-    }
-    let mut cost = 0;
-    for k in (0..n).rev() {
-        if !there[k] {
-            let first = (0..k).rev().find(|&j| there[j]).map_or(0, |j| j + 1);
-            for j in first..=k {
-                cost += layers[j].1;
-                there[j] = true;
-                // The gradient of the layer after is there.
-                if load(&there) + u64::from(k + 1 < n) > limit {
-                    return None;
-                }
+        // With the gradient that the next one reads.
+        let values = (0..n).filter(|k| there >> k & 1 > 0).map(|k| layers[k].0);
+        let load = values.sum::<u64>() + u64::from(at > n);
+        let mut reach = |cost: u64, at: usize, there: usize| {
+            if cost < least[at << n | there] {
+                least[at << n | there] = cost;
+                open.insert((cost, at, there));
+            }
+        };
+        for (k, &(size, duration)) in layers.iter().enumerate() {
+            let has_input = k == 0 || there >> (k - 1) & 1 > 0;
+            if there >> k & 1 > 0 {
+                reach(cost, at, there & !(1 << k));
+            } else if has_input && load + size <= limit && k < at {
+                reach(cost + duration, at, there | 1 << k);
+            } else if has_input && load + size <= limit && k == at {
+                reach(cost, at + 1, there | 1 << k);
             }
         }
-        if load(&there) + 1 + u64::from(k + 1 < n) > limit {
-            return None;
+        if at >= n && there >> (2 * n - 1 - at) & 1 > 0 && load < limit {
+            reach(cost, at + 1, there);
         }
-        there[k] = false;
     }
-    Some(cost)
+    None
 }
 
 fn planned(layers: &[(u64, u64)], limit: u64, work: u64) -> Option<u64> {
@@ -120,9 +115,9 @@ fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64
     (walked.excess == 0).then_some(walked.delay)
 }
 
-/// What subsets can do, the walk can do, and in all at no more than their cost.
+/// What any order can do, the walk can do, and in all at hardly more than its cost.
 #[test]
-fn chains_are_near_the_best_subset() {
+fn chains_are_near_the_best_order() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut below = |n: u64| rng.next_u64() % n;
     let (mut possible, mut found, mut least_sum, mut found_sum) = (0, 0, 0, 0);
@@ -130,9 +125,10 @@ fn chains_are_near_the_best_subset() {
         let layers: Vec<_> = (0..2 + below(6)).map(|_| (1 + below(19), 1 + below(49))).collect();
         let total: u64 = layers.iter().map(|l| l.0).sum();
         let limit = total * (20 + below(90)) / 100;
-        if let Some(least) = over_subsets(&layers, limit) {
+        if let Some(least) = over_orders(&layers, limit) {
             possible += 1;
             if let Some(delay) = planned(&layers, limit, 60_000) {
+                assert!(least <= delay, "{delay} ns of {least}: {layers:?} in {limit}");
                 found += 1;
                 least_sum += least;
                 found_sum += delay;
@@ -141,17 +137,14 @@ fn chains_are_near_the_best_subset() {
     }
     std::println!("{found} of {possible}, {found_sum} ns of {least_sum}");
     assert_eq!(found, possible);
-    assert!(found_sum <= least_sum, "{found_sum} ns of {least_sum}");
+    assert!(500 * found_sum <= 501 * least_sum, "{found_sum} ns of {least_sum}");
 }
 
-/// Equal layers: nothing that subsets can do is better.
+/// Equal layers: nothing is better.
 #[test]
 fn equal_layers() {
-    let layers = [(10, 10); 8];
-    for limit in [100, 72, 62, 52, 42] {
-        let least = over_subsets(&layers, limit);
-        let found = planned(&layers, limit, 100_000);
-        assert!(found <= least && found.is_some(), "{limit}: {found:?} of {least:?}");
+    for limit in [100, 72, 62, 52, 42, 32, 22] {
+        assert_eq!(planned(&[(10, 10); 8], limit, 100_000), over_orders(&[(10, 10); 8], limit), "{limit}");
     }
 }
 

@@ -30,7 +30,7 @@ use crate::{Block, Error, Workspace, WorkspaceLen};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {
-    /// Search over positions, and every other policy but [`Policy::Layer`]: the best of all.
+    /// Search over positions, and every other policy: the best of all.
     Auto,
     /// Duration of absence (Zhang et al. 2019).
     Doa,
@@ -49,6 +49,9 @@ pub enum Policy {
 impl Policy {
     /// All of them.
     pub const ALL: [Self; 7] = [Self::Auto, Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa, Self::Bayes, Self::Layer];
+
+    /// The published scores.
+    pub(super) const SCORES: [Self; 4] = [Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa];
 
     /// What people call it.
     ///
@@ -87,7 +90,8 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
         .and(select::workspace(rows, blocks))
         .and(direct::workspace(rows, blocks))
         .and(Positions::workspace(rows, blocks))
-        .and(WorkspaceLen { words: 0, indices: rows + 2 })
+        .and(Positions::workspace(rows, blocks))
+        .and(WorkspaceLen { words: rows + 2, indices: rows + 2 })
 }
 
 /// Length of the workspace of [`Swapper::rows`].
@@ -101,27 +105,6 @@ pub(super) struct Trace<'a>(Candidates<'a>);
 impl<'a> Trace<'a> {
     pub(super) fn new(rows: &'a [Row], blocks: usize, least: u64, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         Candidates::new(rows, blocks, least, scratch).map(Self)
-    }
-
-    /// The gaps, in the order of their numbers.
-    pub(super) fn gaps(&self) -> impl Iterator<Item = Gap> + '_ {
-        let c = &self.0;
-        (0..c.gaps).map(|gap| {
-            let g = c.gap(gap);
-            let changes = c.version(g.version).last != g.version;
-            Gap {
-                block: g.block,
-                begin: g.begin,
-                end: g.end,
-                version: g.version,
-                other: (g.other_end != candidates::NONE).then_some(g.other_end),
-                leaves: g.kind.is_read() && changes,
-                returns: g.kind.returns(),
-                at_start: g.kind.is_head(),
-                owes: (g.kind.is_head() || g.kind == Kind::Tail) && changes_at_all(c, &g),
-                at_end: g.kind == Kind::Tail,
-            }
-        })
     }
 }
 
@@ -144,6 +127,9 @@ pub(super) struct Swapper<'a> {
     selection: Selection<'a>,
     search: Search<'a>,
     kept: Positions<'a>,
+    /// A schedule that is to be gone on from, and the memory held back for it.
+    remembered: Positions<'a>,
+    remembered_held: Table<'a, u64>,
     /// The row with which each segment begins in the rows last written, and their number.
     emitted: Table<'a, u32>,
     /// The mixture, once it has been looked for, and for which limit.
@@ -159,6 +145,8 @@ impl<'a> Swapper<'a> {
             selection: Selection::new(rows, blocks, scratch),
             search: Search::new(rows, blocks, seed, scratch),
             kept: Positions::new(rows, blocks, scratch),
+            remembered: Positions::new(rows, blocks, scratch),
+            remembered_held: scratch.words(rows + 2),
             emitted: scratch.indices(rows + 2),
             mixture: None,
             seed,
@@ -286,6 +274,27 @@ impl<'a> Swapper<'a> {
         }
     }
 
+    /// The gaps, in the order of their numbers.
+    pub(super) fn gaps(&self) -> impl Iterator<Item = Gap> + 'a {
+        let c = self.schedule.candidates();
+        (0..c.gaps).map(|gap| {
+            let g = c.gap(gap);
+            let changes = c.version(g.version).last != g.version;
+            Gap {
+                block: g.block,
+                begin: g.begin,
+                end: g.end,
+                version: g.version,
+                other: (g.other_end != candidates::NONE).then_some(g.other_end),
+                leaves: g.kind.is_read() && changes,
+                returns: g.kind.returns(),
+                at_start: g.kind.is_head(),
+                owes: (g.kind.is_head() || g.kind == Kind::Tail) && changes_at_all(c, &g),
+                at_end: g.kind == Kind::Tail,
+            }
+        })
+    }
+
     fn overhead(&mut self) -> f64 {
         self.schedule.run(f64::INFINITY, |_| ()).overhead
     }
@@ -335,9 +344,21 @@ impl<'a> Swapper<'a> {
         self.schedule.hold(limit / 512, part);
     }
 
-    /// Lets go of a quarter of the memory that is held back; false if there is none.
-    pub(super) fn let_go(&mut self) -> bool {
-        self.schedule.let_go()
+    /// Remembers the schedule, and the memory that is held back.
+    pub(super) fn remember(&mut self) {
+        self.remembered.keep(&self.schedule);
+        self.schedule.copy_held(&mut self.remembered_held);
+    }
+
+    /// Goes back to what is remembered.
+    pub(super) fn recall(&mut self) {
+        self.remembered.restore(&mut self.schedule);
+        self.schedule.hold_as(&self.remembered_held);
+    }
+
+    /// Lets go of a quarter of the memory that is held back.
+    pub(super) fn let_go(&mut self) {
+        self.schedule.let_go();
     }
 
     /// Plans again after memory has been held back, or let go: the search goes on from its schedule, the mixture is kept.

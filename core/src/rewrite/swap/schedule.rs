@@ -220,6 +220,23 @@ impl<'a> Schedule<'a> {
         self.excess.fill(0);
     }
 
+    /// Writes down how much is held back from each segment.
+    pub(super) fn copy_held(&self, to: &mut Table<'_, u64>) {
+        for segment in 0..self.candidates.segments {
+            to[segment] = self.held[segment];
+        }
+    }
+
+    /// Holds back from each segment what was written down.
+    pub(super) fn hold_as(&mut self, held: &Table<'_, u64>) {
+        self.hold_nothing();
+        for segment in 0..self.candidates.segments {
+            let load = self.load[segment].saturating_add(held[segment]);
+            self.held[segment] = load - self.load[segment];
+            self.load[segment] = load;
+        }
+    }
+
     /// Notes that a placement exceeds its limit by `excess` bytes from one row to before another, of the rows that begin
     /// their segments with those in `begin`.
     pub(super) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
@@ -248,16 +265,13 @@ impl<'a> Schedule<'a> {
         self.excess.fill(0);
     }
 
-    /// Lets go of a quarter of what is held back; false if there is nothing.
-    pub(super) fn let_go(&mut self) -> bool {
-        let mut any = false;
+    /// Lets go of a quarter of what is held back.
+    pub(super) fn let_go(&mut self) {
         for segment in 0..self.candidates.segments {
             let held = self.held[segment];
-            any |= held > 0;
             self.held[segment] = held - held.div_ceil(4);
             self.load[segment] = self.load[segment].wrapping_sub(held.div_ceil(4));
         }
-        any
     }
 
     /// Whether the gap may be used: a tail needs a head that is away at the start, and the host room.

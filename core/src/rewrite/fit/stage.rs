@@ -1,0 +1,291 @@
+//! Where schedules are made: the trace between two passes, what was written and placed last, and the best so far.
+
+use core::ops::ControlFlow;
+
+use super::{Lengths, Options, Output, interim_rows};
+use crate::place::{self, Solver};
+use crate::rewrite::flat::Flat;
+use crate::rewrite::in_place;
+use crate::rewrite::recompute::Recomputer;
+use crate::rewrite::swap::{Policy, Swapper};
+use crate::simulate::{self, Timing};
+use crate::table::Table;
+use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Stay};
+use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
+use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
+
+/// Where the heuristics miss the limit, the search for a placement may look at this many nodes of its tree for a thousand
+/// stays, and at fewer with the cube of their number: a node costs more too.
+const NODES: u64 = 160;
+/// With more stays than these, where nothing runs again, the search finds nothing in so few nodes.
+const MOST_SEARCHED: u64 = 600;
+/// Where heuristics that have placed so many blocks are above the limit by more than one part in `FAR` of it, they give
+/// up: it takes another schedule.
+const FAR: u64 = 64;
+/// But not before they have begun so often.
+const STARTS: u64 = 9;
+/// What the heuristics may do each time, in blocks placed: many placements are made, and most of them fit or do not
+/// within a few starts.
+const WORK: u64 = 50_000;
+/// The same where operators run again: more blocks live for a short time there, and it takes more to place them well.
+pub(super) const WORK_AGAIN: u64 = 150_000;
+
+/// The trace that swaps and second runs begin with.
+#[derive(Clone, Copy)]
+pub(super) struct Base<'s> {
+    /// As recorded, or with masks.
+    pub(super) rows: &'s [Row],
+    /// The same, where operators work in place if they shall.
+    pub(super) handed: &'s [Row],
+    /// Whether operators work in place.
+    pub(super) in_place: bool,
+}
+
+/// The best that was made, and the room for what is made next.
+pub(super) struct Stage<'a, 'w> {
+    /// The trace between two passes.
+    pub(super) interim: &'a mut [Row],
+    pub(super) made: Placed<'a, 'w>,
+    pub(super) kept: Kept<'a, 'w>,
+}
+
+/// A rewritten trace, and where its stays lie.
+pub(super) struct Placed<'a, 'w> {
+    rows: &'a mut [Row],
+    timings: &'a mut [Timing],
+    blocks: &'a mut [Block],
+    names: &'a mut [Stay],
+    offsets: &'a mut [u64],
+    /// The block of which each stay is a part: where memory is handed over in place, several are one for the placement.
+    part_of: &'w mut [u32],
+    in_place: bool,
+    /// How much of them is in use.
+    len: usize,
+    stays: usize,
+    /// How many blocks were placed, and how many in all starts to find where they lie.
+    merged: usize,
+    cost: u64,
+}
+
+/// The best that fits.
+pub(super) struct Kept<'a, 'w> {
+    rows: &'a mut [Row],
+    offsets: Table<'w, u64>,
+    best: Option<Best>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Best {
+    /// What it takes longer than the original, in ns.
+    overhead: f64,
+    policy: Policy,
+    rows: usize,
+    stays: usize,
+}
+
+/// Where a placement gives up: far above `limit` after `few` blocks have been placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Within {
+    pub(super) limit: u64,
+    pub(super) few: u64,
+}
+
+/// Length of the workspace of a [`Stage`].
+pub(super) const fn workspace(lengths: Lengths) -> WorkspaceLen {
+    WorkspaceLen { words: lengths.stays, indices: lengths.stays }
+}
+
+impl<'a, 'w> Stage<'a, 'w> {
+    pub(super) fn new(lengths: Lengths, recorded: usize, output: Output<'a>, scratch: &mut Workspace<'w>) -> Self {
+        let Output { rows, timings, blocks, names, offsets } = output;
+        let (interim, rows) = rows.split_at_mut_checked(interim_rows(recorded)).unwrap_or_default();
+        let (rows, kept) = rows.split_at_mut_checked(lengths.timings).unwrap_or_default();
+        let kept = Kept { rows: kept, offsets: scratch.words(lengths.stays), best: None };
+        let part_of = scratch.indices(lengths.stays).into_slice();
+        let made = Placed {
+            rows,
+            timings,
+            blocks,
+            names,
+            offsets,
+            part_of,
+            in_place: false,
+            len: 0,
+            stays: 0,
+            merged: 0,
+            cost: 0,
+        };
+        Self { interim, made, kept }
+    }
+
+    /// What the best takes longer than the original, in ns.
+    pub(super) fn bound(&self) -> f64 {
+        self.kept.bound()
+    }
+
+    /// Writes the trace that is swapped: the one to begin with, or the same with operators that run again. How many rows
+    /// it has.
+    pub(super) fn between(
+        &mut self,
+        recorded: &Recorded<'_>,
+        base: Base<'_>,
+        recomputer: &Recomputer<'_>,
+        again: bool,
+        mut scratch: Workspace<'_>,
+    ) -> Result<usize, Error> {
+        // What comes later makes rows where those before operators work in place are now.
+        let Self { interim, made: Placed { rows: aside, in_place, .. }, .. } = self;
+        *in_place = base.in_place;
+        if !again {
+            for (row, &r) in interim.iter_mut().zip(base.handed) {
+                *row = r;
+            }
+            return Ok(base.handed.len());
+        }
+        if !base.in_place {
+            return recomputer.rows(scratch, interim);
+        }
+        let rows = recomputer.rows(scratch.reborrow(), aside)?;
+        in_place::rewrite(recorded, aside.get(..rows).unwrap_or_default(), scratch, interim)
+    }
+
+    /// Has the best verified, and gives its rows their times; the policy that made it. To be called if there is one.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
+    pub(super) fn prove(
+        self,
+        recorded: &Recorded<'_>,
+        options: &Options,
+        mut scratch: Workspace<'_>,
+    ) -> Result<(VerifiedSchedule<'a>, Policy), Error> {
+        let Self { made, kept: Kept { rows: kept, offsets: kept_offsets, best }, .. } = self;
+        let Best { policy, rows, stays, .. } =
+            best.ok_or(Error::OverLimit { least: u64::MAX, limit: options.limit })?;
+        let Placed { timings, blocks, names, offsets, .. } = made;
+        let rows = kept.get_mut(..rows).unwrap_or_default();
+        let timings = timings.get_mut(..rows.len()).unwrap_or_default();
+        let offsets = offsets.get_mut(..stays).unwrap_or_default();
+        for (kept, offset) in (0..).zip(&mut *offsets) {
+            *offset = kept_offsets[kept];
+        }
+        simulate::simulate(recorded, rows, &options.device, scratch.reborrow(), timings)?;
+        for (row, timing) in rows.iter_mut().zip(&*timings) {
+            let copy = matches!(row.event, Event::SwapOut | Event::SwapIn);
+            row.time_ns = libm::round(if copy { timing.reached } else { timing.end }) as u64;
+        }
+        let schedule = verify::schedule(
+            recorded,
+            rows,
+            offsets,
+            (&options.device, true),
+            &Constraints { alignment: 1, capacity: Some(options.limit) },
+            scratch,
+            Room {
+                timings,
+                blocks: blocks.get_mut(..stays).unwrap_or_default(),
+                names: names.get_mut(..stays).unwrap_or_default(),
+            },
+        )?;
+        Ok((schedule, policy))
+    }
+}
+
+impl<'a> Kept<'a, '_> {
+    /// What it takes longer than the original, in ns; infinite if there is none.
+    pub(super) fn bound(&self) -> f64 {
+        self.best.map_or(f64::INFINITY, |best| best.overhead)
+    }
+
+    /// Keeps what was made if it takes less time; the memory of what was kept before is the room for the next.
+    pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, overhead: f64, policy: Policy) -> bool {
+        if overhead >= self.bound() {
+            return false;
+        }
+        core::mem::swap(&mut self.rows, &mut made.rows);
+        if made.in_place {
+            let offsets = made.offsets.get_mut(..made.stays).unwrap_or_default();
+            liveness::spread(made.part_of.get(..made.stays).unwrap_or_default(), offsets);
+        }
+        for (kept, &offset) in (0..).zip(made.offsets.iter().take(made.stays)) {
+            self.offsets[kept] = offset;
+        }
+        self.best = Some(Best { overhead, policy, rows: made.len, stays: made.stays });
+        true
+    }
+}
+
+impl Placed<'_, '_> {
+    /// Room for the times of so many rows.
+    pub(super) fn timings(&mut self, rows: usize) -> &mut [Timing] {
+        self.timings.get_mut(..rows).unwrap_or_default()
+    }
+
+    /// The rows that were written last.
+    pub(super) fn rows(&self) -> &[Row] {
+        self.rows.get(..self.len).unwrap_or_default()
+    }
+
+    /// The blocks that were placed last, and where they lie. Not to be called after they have been kept.
+    pub(super) fn blocks(&self) -> (&[Block], &[u64]) {
+        (self.blocks.get(..self.merged).unwrap_or_default(), self.offsets)
+    }
+
+    /// How many blocks the last placement placed in all its starts.
+    pub(super) fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Writes the rows of a schedule and places its stays: the footprint, or none if there is no room for them.
+    pub(super) fn place(
+        &mut self,
+        recorded: &Recorded<'_>,
+        seed: u64,
+        within: Option<Within>,
+        swapper: &mut Swapper<'_>,
+        flat: &Flat<'_>,
+        mut scratch: Workspace<'_>,
+    ) -> Result<Option<u64>, Error> {
+        let Self { rows, blocks, names, offsets, part_of, in_place, .. } = self;
+        let written = swapper.rows(scratch.reborrow(), rows);
+        let stays = written.and_then(|len| {
+            let rows = rows.get_mut(..len).unwrap_or_default();
+            flat.restore(rows);
+            let stays = liveness::lifetimes(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, names)?;
+            let merged = if *in_place {
+                liveness::merge(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, part_of)?
+            } else {
+                stays
+            };
+            Ok((len, stays, merged))
+        });
+        (self.len, self.stays, self.merged) = match stays {
+            Ok(lengths) => lengths,
+            Err(Error::BufferTooSmall { .. }) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let blocks = blocks.get(..self.merged).unwrap_or_default();
+        let offsets = offsets.get_mut(..self.merged).unwrap_or_default();
+        let constraints = Constraints { alignment: 1, capacity: within.map(|within| within.limit) };
+        let again = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Again(_)));
+        let stays = blocks.len() as u64;
+        let searched = again || stays <= MOST_SEARCHED;
+        let nodes = if searched { NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000) } else { 0 };
+        let (far, few) = within.map_or((u64::MAX, 0), |Within { limit, few }| (limit.saturating_add(limit / FAR), few));
+        let mut cost = 0u64;
+        // Told of each start.
+        let mut watch = |now: &place::Summary| {
+            cost = stays.saturating_add(cost);
+            if cost > few.max(STARTS * stays) && now.peak > far {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let options = place::Options { constraints, seed, work: if again { WORK_AGAIN } else { WORK }, nodes };
+        let placed = place::place_watched(Solver::Auto, blocks, &options, scratch, offsets, &mut watch);
+        self.cost = cost;
+        match placed {
+            Ok(place::Summary { peak, .. }) | Err(Error::OverCapacity { peak, .. }) => Ok(Some(peak)),
+            Err(e) => Err(e),
+        }
+    }
+}

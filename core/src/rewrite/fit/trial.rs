@@ -1,0 +1,278 @@
+//! One arrangement: policies decide what is swapped, and what they decide is placed, again and again until it fits.
+//!
+//! A policy plans within the limit; where the placement is above it, memory is held back where it was, and the policy plans
+//! again ([`Trial::insist`]). What a policy comes to depends on nothing but the trace, so that it is the same whether it is
+//! asked for alone or as part of another: that contains it, and cannot be worse. The search goes on from the best that
+//! anybody placed: improved, placed again, kept where that fits and takes less time ([`Trial::climb`]).
+
+use super::Options;
+use super::stage::{Kept, Placed, WORK_AGAIN, Within};
+use crate::rewrite::flat::Flat;
+use crate::rewrite::recompute::Recomputer;
+use crate::rewrite::swap::{Policy, Swapper};
+use crate::trace::Recorded;
+use crate::{Error, Workspace};
+
+/// How often a policy plans until it fits.
+const ATTEMPTS: u32 = 14;
+/// The part of its work that the search may do each time but the first, until it fits.
+const AGAIN: u64 = 12;
+/// What the search may do while a block is placed.
+const WORK_PER_BLOCK: u64 = 40;
+/// After how many blocks placed a schedule is given up that is far above the limit: of a policy, and of the search, which
+/// plans more often.
+const FEW: u64 = 20_000;
+const FEW_OF_SEARCH: u64 = 12_000;
+
+/// How far the search goes on from a schedule that fits.
+#[derive(Clone, Copy)]
+struct Climb {
+    /// What may be spent, in blocks placed for each row of the trace, and at least.
+    enough: u64,
+    least: u64,
+    /// The part of its work that it may do each time.
+    part: u64,
+    /// After so many times in vain it goes back to the best, and after so many it ends.
+    back: u32,
+    end: u32,
+}
+
+/// From the search's own first that fits: it wanders on. And from the best of all: near it, in small steps.
+const WANDER: Climb = Climb { enough: 200, least: 1_200_000, part: AGAIN, back: u32::MAX, end: 24 };
+const NEAR: Climb = Climb { enough: 80, least: 400_000, part: 48, back: 4, end: 96 };
+
+/// Who swaps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Swaps<'p> {
+    /// Nobody.
+    None,
+    /// These, one after the other.
+    By(&'p [Policy]),
+    /// The search, from the absences that were taken for granted when operators were chosen to run again.
+    Absences,
+    /// The same, where absences were chosen together with what runs again.
+    Together,
+}
+
+/// How a trial ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// There is a schedule that fits.
+    Fits,
+    /// The last placement is above the limit.
+    Over,
+    /// There is no schedule within the limit that takes less time than the best.
+    Fails,
+}
+
+/// A flat trace, what swaps it, and where it is placed.
+pub(super) struct Trial<'t, 'f, 'a, 'w> {
+    pub(super) recorded: &'t Recorded<'t>,
+    pub(super) options: &'t Options,
+    pub(super) flat: &'t Flat<'f>,
+    pub(super) swapper: &'t mut Swapper<'f>,
+    /// What the flat trace takes longer than the recorded one, in ns.
+    pub(super) added: f64,
+    pub(super) made: &'t mut Placed<'a, 'w>,
+    pub(super) kept: &'t mut Kept<'a, 'w>,
+    pub(super) scratch: Workspace<'t>,
+    /// How often a schedule was placed, and what was spent on that and on plans, in blocks placed.
+    pub(super) attempt: u64,
+    pub(super) spent: u64,
+}
+
+/// What comes of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Settled {
+    /// It fits, and takes so much longer than the original, in ns.
+    Fits(f64),
+    Over,
+    /// There is no room for its rows.
+    NoRoom,
+}
+
+impl Trial<'_, '_, '_, '_> {
+    /// Tries who swaps; work is counted in segments and gaps looked at.
+    pub(super) fn run(&mut self, swaps: Swaps<'_>, recomputer: &Recomputer<'_>, work: u64) -> Result<Outcome, Error> {
+        if self.kept.bound() <= self.added {
+            return Ok(Outcome::Fails);
+        }
+        match swaps {
+            Swaps::None if self.swapper.peak() > self.options.limit => Ok(Outcome::Fails),
+            Swaps::None => self.settle(Policy::Auto, 0.0, WORK_AGAIN).map(Settled::outcome),
+            Swaps::By(policies) => self.by(policies, work),
+            Swaps::Absences | Swaps::Together => {
+                let planned = from_absences(self.swapper, self.flat, recomputer, self.options.limit, work);
+                let hopeless = self.kept.bound() - self.added;
+                self.insist(Policy::Auto, planned, work, WORK_AGAIN, hopeless).map(Settled::outcome)
+            }
+        }
+    }
+
+    /// What each of these policies comes to, and with the search among them, what it makes of the best.
+    fn by(&mut self, policies: &[Policy], work: u64) -> Result<Outcome, Error> {
+        let mut best = f64::INFINITY;
+        let mut outcome = Outcome::Fails;
+        for &policy in policies {
+            let searches = policy == Policy::Auto;
+            (self.attempt, self.spent) = (0, 0);
+            self.swapper.hold_nothing();
+            let planned = self.swapper.plan(policy, self.options.limit, work);
+            let few = if searches { FEW_OF_SEARCH } else { FEW };
+            let settled = self.insist(policy, planned, work, few, f64::INFINITY)?;
+            if outcome != Outcome::Fits {
+                outcome = settled.outcome();
+            }
+            let Settled::Fits(mut overhead) = settled else { continue };
+            if overhead < best {
+                self.swapper.remember();
+            }
+            if searches {
+                overhead = self.climb(overhead, work, WANDER)?;
+            }
+            best = best.min(overhead);
+            if best <= 0.0 {
+                return Ok(outcome);
+            }
+        }
+        if best.is_finite() && policies.contains(&Policy::Auto) {
+            self.spent = 0;
+            self.swapper.recall();
+            self.climb(best, work, NEAR)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Places what is planned, and plans again with memory held back, until that fits; gives up what takes `hopeless` ns
+    /// longer than the original.
+    fn insist(
+        &mut self,
+        policy: Policy,
+        mut planned: Option<f64>,
+        work: u64,
+        few: u64,
+        hopeless: f64,
+    ) -> Result<Settled, Error> {
+        let mut settled = Settled::NoRoom;
+        for attempt in 0..ATTEMPTS {
+            let Some(overhead) = planned.filter(|&overhead| overhead < hopeless) else { break };
+            settled = self.settle(policy, overhead, few)?;
+            // Layrub's rule knows no limit.
+            if settled != Settled::Over || policy == Policy::Layer {
+                break;
+            }
+            self.hold(part(attempt, ATTEMPTS));
+            planned = self.again(policy, work / AGAIN);
+        }
+        Ok(settled)
+    }
+
+    /// Improves what was placed last, while memory is let go of where it fits and held back where it does not; what the best
+    /// takes longer than the original, in ns.
+    fn climb(&mut self, mut best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
+        let rows = u64::try_from(self.recorded.rows.len()).unwrap_or(u64::MAX);
+        let enough = climb.enough.saturating_mul(rows).max(climb.least);
+        let mut vain = 0;
+        self.swapper.let_go();
+        while self.spent <= enough && vain < climb.end && best > 0.0 {
+            if vain > 0 && vain % climb.back == 0 {
+                self.swapper.recall();
+            }
+            let planned = self.again(Policy::Auto, work / climb.part);
+            let Some(overhead) = planned.filter(|&overhead| overhead < best) else {
+                self.swapper.let_go();
+                vain += 1;
+                continue;
+            };
+            match self.settle(Policy::Auto, overhead, FEW_OF_SEARCH)? {
+                Settled::Fits(_) => {
+                    best = overhead;
+                    self.swapper.remember();
+                    self.swapper.let_go();
+                    vain = 0;
+                }
+                Settled::Over => {
+                    self.hold(1);
+                    vain += 1;
+                }
+                Settled::NoRoom => break,
+            }
+        }
+        Ok(best)
+    }
+
+    /// Plans again, by so much work.
+    fn again(&mut self, policy: Policy, work: u64) -> Option<f64> {
+        self.attempt += 1;
+        self.spent = self.spent.saturating_add(1 + work / WORK_PER_BLOCK);
+        self.swapper.again(policy, self.options.limit, work)
+    }
+
+    /// Places a schedule and offers what fits.
+    fn settle(&mut self, policy: Policy, overhead: f64, few: u64) -> Result<Settled, Error> {
+        let limit = self.options.limit;
+        self.swapper.tighten();
+        let seed = self.options.seed.wrapping_add(self.attempt);
+        let within = Some(Within { limit, few });
+        let placed = self.made.place(self.recorded, seed, within, self.swapper, self.flat, self.scratch.reborrow())?;
+        self.spent = self.spent.saturating_add(self.made.cost());
+        Ok(match placed {
+            None => Settled::NoRoom,
+            Some(footprint) if footprint <= limit => {
+                self.kept.offer(self.made, self.added + overhead, policy);
+                Settled::Fits(overhead)
+            }
+            Some(_) => Settled::Over,
+        })
+    }
+
+    /// Makes and places what takes least memory; it is the best if it fits, and nothing was.
+    pub(super) fn least(&mut self, policy: Policy) -> Result<u64, Error> {
+        if policy == Policy::Layer {
+            self.swapper.plan(policy, u64::MAX, 0);
+        } else {
+            self.swapper.least_load();
+        }
+        // Not by the limit: what is named now has to be found again when it is asked for.
+        let scratch = self.scratch.reborrow();
+        let placed = self.made.place(self.recorded, self.options.seed, None, self.swapper, self.flat, scratch)?;
+        let least = placed.unwrap_or(u64::MAX);
+        if least <= self.options.limit {
+            self.kept.offer(self.made, self.added, policy);
+        }
+        Ok(least)
+    }
+
+    /// Holds memory back where the last placement is above the limit: a part of what is too much, in thirds.
+    fn hold(&mut self, part: u32) {
+        let (blocks, offsets) = self.made.blocks();
+        self.swapper.hold(blocks, offsets, self.options.limit, (part, 3));
+    }
+}
+
+impl Settled {
+    fn outcome(self) -> Outcome {
+        match self {
+            Self::Fits(_) => Outcome::Fits,
+            Self::Over => Outcome::Over,
+            Self::NoRoom => Outcome::Fails,
+        }
+    }
+}
+
+/// Swaps what was taken for granted to be on the host, and more where that is not enough.
+pub(super) fn from_absences(
+    swapper: &mut Swapper<'_>,
+    flat: &Flat<'_>,
+    recomputer: &Recomputer<'_>,
+    limit: u64,
+    work: u64,
+) -> Option<f64> {
+    swapper.start(recomputer.absences(), &|row| flat.segment(row), &|block| flat.block(block));
+    swapper.again(Policy::Auto, limit, work)
+}
+
+/// What is held back of what is too much, in thirds: one at first, and all of it in the end.
+pub(super) fn part(attempt: u32, attempts: u32) -> u32 {
+    if 2 * attempt < attempts { 1 } else { 2 + u32::from(attempt + 3 > attempts) }
+}
