@@ -22,6 +22,13 @@ impl<'a, T: Copy + Default> Table<'a, T> {
         self.cells.fill(value);
     }
 
+    /// Takes the values of another table, as far as both reach.
+    pub(crate) fn copy_from(&mut self, other: &Table<'_, T>) {
+        for (cell, &value) in self.cells.iter_mut().zip(&*other.cells) {
+            *cell = value;
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.cells.len()
     }

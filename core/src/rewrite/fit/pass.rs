@@ -94,6 +94,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             self.recomputer.clear_absences();
         }
         let mut walked = self.recomputer.plan(limit, arrangement.choice, arrangement.swaps == Swaps::Together);
+        if arrangement.swaps == Swaps::None {
+            let scratch = self.scratch.reborrow();
+            walked = self.recomputer.advised(self.recorded, limit, walked, arrangement.choice, scratch)?;
+        }
         for choice in 0..CHOICES {
             // What the walk says of waits for copies is a guess.
             let sure = arrangement.swaps != Swaps::Together;

@@ -237,7 +237,7 @@ impl<'a> Planner<'a> {
     /// Shows the runs of the plans of the paper: those of its search over the budget, and with it the recursion, over both
     /// kinds of cuts, and without cheap operators.
     pub(super) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) {
-        for cuts in [Cuts::One, Cuts::Narrow] {
+        for cuts in [Cuts::Narrow, Cuts::One] {
             let finest = self.arrange(Plan::Budget(0, cuts));
             see(&self.mirror);
             for step in 0..6 {

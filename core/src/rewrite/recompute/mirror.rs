@@ -190,6 +190,12 @@ impl<'a> Mirror<'a> {
         self.count[operator] = if self.fixed[operator] > 0 { 0 } else { count.min(DEEPEST) };
     }
 
+    /// Whether a block that the forward pass makes is not made again.
+    pub(in crate::rewrite) fn is_kept(&self, block: u32) -> bool {
+        let value = self.value(block);
+        value.managed && self.count[value.maker - 1] == 0
+    }
+
     /// Lowers how often what makes a block may run again.
     pub(in crate::rewrite) fn lower_count(&mut self, block: u32, most: u32) {
         let mut row = self.value(block).first_write;
