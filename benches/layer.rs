@@ -57,11 +57,12 @@ fn main() {
             let fit = memory.fit(&Options::new(limit, device)).unwrap_or_else(|e| panic!("{limit}: {e}"));
             let (added, beside) = (fit.schedule.run().overhead(), fit.schedule.plan().peak().saturating_sub(lasting));
             assert!(added < proved.run.overhead(), "{added} at depth {depth}");
-            fits.push((depth, beside, added, proved.run.overhead()));
+            fits.push((depth, lasting, beside, added, proved.run.overhead()));
         }
     }
-    println!("\n| depth | fitted | added | added by layers |\n| - | - | - | - |");
-    for (depth, beside, added, by_layers) in fits {
-        println!("| {depth} | {:.1} | {:.1} % | {:.1} % |", mib(beside), 100.0 * added, 100.0 * by_layers);
+    println!("\n| depth | what lasts | fitted beside it | added | added by layers |\n| - | - | - | - | - |");
+    for (depth, lasting, beside, added, by_layers) in fits {
+        let [lasting, beside] = [lasting, beside].map(mib);
+        println!("| {depth} | {lasting:.1} | {beside:.1} | {:.1} % | {:.1} % |", 100.0 * added, 100.0 * by_layers);
     }
 }

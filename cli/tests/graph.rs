@@ -130,6 +130,15 @@ fn a_generated_network_is_a_trace_a_graph_and_the_same_every_time() {
 }
 
 #[test]
+fn alexnet_takes_the_time_that_was_recorded() {
+    let folder = Folder::new();
+    let told = sublet(&["generate", "alexnet", "--batch", "32", "--output", &folder.path("net.csv"), "--json"]).json();
+    let end = include_str!("../../traces/alexnet_train_b32.csv").lines().last().and_then(|row| row.split(',').next());
+    assert_eq!(told["time_ns"].to_string(), end.unwrap());
+    assert_eq!(told["operators"], 73);
+}
+
+#[test]
 fn the_networks_that_there_are_are_named() {
     let folder = Folder::new();
     let file = folder.path("net.csv");

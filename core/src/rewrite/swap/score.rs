@@ -40,8 +40,12 @@ pub(super) fn scores(
     let to = if gap.end < c.segments { c.access_time[gap.end] } else { c.end_time };
     let doa = to.saturating_sub(from) as f64 - device.out_ns(size) - device.in_ns(size);
     let aoa = if doa < 0.0 { doa / size as f64 } else { doa * size as f64 };
-    let under = |area: &Table<'_, u64>| f64::from_bits(area[gap.end]) - f64::from_bits(area[gap.begin]);
-    [doa, aoa, under(area), under(area_left)]
+    [doa, aoa, under(gap, area), under(gap, area_left)]
+}
+
+/// The area under a load curve over a gap.
+pub(super) fn under(gap: &Gap, area: &Table<'_, u64>) -> f64 {
+    f64::from_bits(area[gap.end]) - f64::from_bits(area[gap.begin])
 }
 
 /// Writes the area under the present load curve up to each boundary, in byte nanoseconds, as bits.

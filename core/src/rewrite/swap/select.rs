@@ -86,30 +86,40 @@ impl<'a> Selection<'a> {
 
     /// Chooses gaps until the limit holds: as they are ranked, or by the submodular score of this scale.
     fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, scale: Option<[f64; 4]>, scope: Scope) -> bool {
+        let c = schedule.candidates();
+        if let Some(scale) = scale {
+            // What does not change while gaps are chosen.
+            for gap in 0..c.gaps {
+                let [doa, aoa, wdoa, _] = score::scores(schedule, &c.gap(gap), &self.area, &self.area_left);
+                self.worth[gap] = worth([doa, aoa, wdoa, 0.0], scale).to_bits();
+            }
+        } else {
+            // Where to look on from each rank.
+            sort::identity(&mut self.chosen, c.gaps);
+        }
         loop {
             let (peak, segment) = schedule.peak();
             if peak <= limit {
                 break;
             }
-            if scale.is_some() {
-                score::areas(schedule, &mut self.area_left);
-            }
-            let c = schedule.candidates();
-            let over = |gap: u32| {
-                let g = c.gap(gap);
-                whole(c, &g, scope)[0] <= segment && segment < g.end && allowed(schedule, gap, &g, scope)
+            let over = |gap: u32, g: &Gap| {
+                whole(c, g, scope)[0] <= segment && segment < g.end && allowed(schedule, gap, g, scope)
             };
-            let best = if let Some(scale) = scale {
+            let best = if let Some([.., scale]) = scale {
+                score::areas(schedule, &mut self.area_left);
                 let mut best: Option<(f64, u32)> = None;
-                for gap in (c.first_gap_after(segment)..c.gaps).filter(|&gap| over(gap)) {
-                    let worth = worth(score::scores(schedule, &c.gap(gap), &self.area, &self.area_left), scale);
-                    if best.is_none_or(|(most, _)| worth > most) {
-                        best = Some((worth, gap));
+                for gap in c.first_gap_after(segment)..c.gaps {
+                    let g = c.gap(gap);
+                    if over(gap, &g) {
+                        let worth = f64::from_bits(self.worth[gap]) + score::under(&g, &self.area_left) * scale;
+                        if best.is_none_or(|(most, _)| worth > most) {
+                            best = Some((worth, gap));
+                        }
                     }
                 }
                 best.map(|(_, gap)| gap)
             } else {
-                self.ranked.first(c.gaps).iter().copied().find(|&gap| over(gap))
+                self.first_ranked(c.gaps, |gap| over(gap, &c.gap(gap)))
             };
             let Some(gap) = best else {
                 return false;
@@ -118,6 +128,30 @@ impl<'a> Selection<'a> {
         }
         self.position(schedule, limit);
         true
+    }
+
+    /// The first by rank that may be chosen. It is passed over from then on: `chosen` leads from each rank to the next that
+    /// is left, by a union of disjoint sets.
+    fn first_ranked(&mut self, gaps: u32, over: impl Fn(u32) -> bool) -> Option<u32> {
+        let mut rank = 0;
+        loop {
+            while rank < gaps && self.chosen[rank] != rank {
+                let next = self.chosen[rank];
+                if next < gaps {
+                    self.chosen[rank] = self.chosen[next];
+                }
+                rank = next;
+            }
+            if rank >= gaps {
+                return None;
+            }
+            let gap = self.ranked[rank];
+            if over(gap) {
+                self.chosen[rank] = rank + 1;
+                return Some(gap);
+            }
+            rank += 1;
+        }
     }
 
     /// All gaps, those that are worth most first.
