@@ -416,7 +416,7 @@ const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
 const PARTS: u64 = 10;
 const LOOKS: usize = 12;
 /// How many of these are made: what promises most is not always the best in the end.
-const MADE: usize = 2;
+const MADE: usize = 4;
 
 /// Tries swaps and second runs together. The swaps that it takes for granted bring the load down to something between
 /// limit and peak, and what is made again goes on from there; what looks best before it is placed is made. Then the
