@@ -5,6 +5,8 @@
 //! asked for alone or as part of another: that contains it, and cannot be worse. The search goes on from the best that
 //! anybody placed: improved, placed again, kept where that fits and takes less time ([`Trial::climb`]).
 
+use core::num::NonZeroU64;
+
 use super::Options;
 use super::stage::{Kept, Placed, WORK_AGAIN, Within};
 use crate::rewrite::flat::Flat;
@@ -16,7 +18,7 @@ use crate::{Error, Workspace};
 /// How often a policy plans until it fits.
 const ATTEMPTS: u32 = 14;
 /// The part of its work that the search may do each time but the first, until it fits.
-const AGAIN: u64 = 12;
+const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
 /// What the search may do while a block is placed.
 const WORK_PER_BLOCK: u64 = 40;
 /// After how many blocks placed a schedule is given up that is far above the limit: of a policy, and of the search, which
@@ -31,7 +33,7 @@ struct Climb {
     enough: u64,
     least: u64,
     /// The part of its work that it may do each time.
-    part: u64,
+    part: NonZeroU64,
     /// After so many times in vain it goes back to the best, and after so many it ends.
     back: u32,
     end: u32,
@@ -39,7 +41,7 @@ struct Climb {
 
 /// From the search's own first that fits: it wanders on. And from the best of all: near it, in small steps.
 const WANDER: Climb = Climb { enough: 200, least: 1_200_000, part: AGAIN, back: u32::MAX, end: 24 };
-const NEAR: Climb = Climb { enough: 80, least: 400_000, part: 48, back: 4, end: 96 };
+const NEAR: Climb = Climb { enough: 80, least: 400_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 96 };
 
 /// Who swaps.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -175,7 +177,7 @@ impl Trial<'_, '_, '_, '_> {
         let mut vain = 0;
         self.swapper.let_go();
         while self.spent <= enough && vain < climb.end && best > 0.0 {
-            if vain > 0 && vain % climb.back == 0 {
+            if vain > 0 && vain.is_multiple_of(climb.back) {
                 self.swapper.recall();
             }
             let planned = self.again(Policy::Auto, work / climb.part);

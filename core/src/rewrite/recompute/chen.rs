@@ -358,7 +358,7 @@ impl<'a> Planner<'a> {
             let next = self.next_cut[operator];
             let after = if next > 0 { self.cut[next - 1] } else { 0 };
             let last = next == 0;
-            self.mirror.set_count(operator, if last { 0 } else { before.max(after).clamp(1, self.depth) });
+            self.mirror.set_count(operator, if last { 0 } else { before.max(after).min(self.depth).max(1) });
             before = if self.cut[operator] > 0 { self.cut[operator] } else { before };
         }
         for maker in 0..forward {
@@ -394,7 +394,7 @@ fn level(candidate: u32, n: u32, at_once: u32) -> u32 {
     // Each round leaves a part that is smaller by what was cut.
     while high - low > at_once {
         let cut = |k: u32| {
-            let part = u64::from(high - low - at_once) * u64::from(k) / u64::from(at_once + 1);
+            let part = u64::from(high - low - at_once) * u64::from(k) / (u64::from(at_once) + 1);
             low + u32::try_from(part).unwrap_or(u32::MAX) + k - 1
         };
         let Some(next) = (1..=at_once).find(|&k| cut(k) >= candidate) else {
