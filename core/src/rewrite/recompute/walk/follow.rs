@@ -143,7 +143,8 @@ impl Walk<'_> {
             }
         }
         self.walked.delay = self.recomputed as u64;
-        Some(self.walked)
+        // Without accesses there are no runs, but rows all the same.
+        (self.now == graph.segments).then_some(self.walked)
     }
 
     /// Whether a segment may run again, and what lives as recorded is still there for it.
