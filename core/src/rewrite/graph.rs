@@ -186,6 +186,12 @@ impl<'a> Graph<'a> {
         self.owner(block) == Owner::Managed
     }
 
+    /// Whether a block that lives as recorded does not hold this version any more before a segment.
+    pub(super) fn is_gone(&self, r: &Reference, before: u32) -> bool {
+        let recorded = self.owner(r.block) == Owner::Recorded;
+        recorded && self.version(r.version).until < before
+    }
+
     /// Whether what a block holds can be made again.
     pub(super) fn is_repeatable(&self, block: u32) -> bool {
         self.owner[block] == MANAGED

@@ -270,15 +270,15 @@ pub fn fit<'a>(
                 joint(&mut pass, using, recorded, options, original_peak)?;
             }
             stage = pass.into_stage();
-            if stage.bound() <= 0.0 || lowest && stage.bound().is_finite() {
+            if stage.overhead() <= 0.0 || lowest && stage.overhead().is_finite() {
                 break 'all;
             }
         }
-        if stage.bound().is_finite() {
+        if stage.overhead().is_finite() {
             break;
         }
     }
-    if stage.bound().is_infinite() {
+    if stage.overhead().is_infinite() {
         return Err(Error::OverLimit { least, limit: options.limit });
     }
     let (schedule, policy) = stage.prove(recorded, options, scratch)?;

@@ -121,7 +121,7 @@ impl<'a, 'w> Stage<'a, 'w> {
     }
 
     /// What the best takes longer than the original, in ns.
-    pub(super) fn bound(&self) -> f64 {
+    pub(super) fn overhead(&self) -> f64 {
         self.kept.best.map_or(f64::INFINITY, |best| best.overhead)
     }
 

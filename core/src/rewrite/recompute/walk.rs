@@ -25,7 +25,7 @@
 
 pub(super) mod follow;
 
-use super::super::graph::{Graph, NONE, Owner, Reference};
+use super::super::graph::{Graph, NONE, Reference};
 use super::absence::{self, Absences, Gap};
 use super::script::{Script, Step};
 use crate::rewrite::members::Members;
@@ -429,11 +429,10 @@ impl<'a> Walk<'a> {
                     continue;
                 }
                 self.come_home(r.block);
-                if !graph.is_managed(r.block) {
-                    if graph.version(r.version).until < self.now && graph.owner(r.block) != Owner::Local {
-                        return None;
-                    }
-                } else if !r.writes && self.holds[r.block] != r.version + 1 {
+                if graph.is_gone(&r, self.now) {
+                    return None;
+                }
+                if graph.is_managed(r.block) && !r.writes && self.holds[r.block] != r.version + 1 {
                     missing = Some(r.version);
                     i -= 1;
                     break;
@@ -722,12 +721,10 @@ impl<'a> Walk<'a> {
             }
             for r in graph.references(g).filter(|r| !r.updated) {
                 self.work += 1;
-                if !graph.is_managed(r.block) {
-                    let local = graph.owner(r.block) == Owner::Local;
-                    if graph.version(r.version).until < at && !local {
-                        return None;
-                    }
-                } else if !r.writes && self.holds[r.block] != r.version + 1 {
+                if graph.is_gone(&r, at) {
+                    return None;
+                }
+                if graph.is_managed(r.block) && !r.writes && self.holds[r.block] != r.version + 1 {
                     // A later value that is still read must not be lost.
                     let holds = self.holds[r.block];
                     if holds > r.version + 1 && r.block != evicted && self.next_use(holds - 1) != NONE {

@@ -161,9 +161,7 @@ impl<'a> Schedule<'a> {
             stalls_len: 0,
         };
         schedule.due.fill_from(0, NONE);
-        for segment in 0..candidates.segments {
-            schedule.load[segment] = candidates.load[segment];
-        }
+        schedule.load.copy_from(&candidates.load);
         schedule
     }
 
@@ -222,9 +220,7 @@ impl<'a> Schedule<'a> {
 
     /// Writes down how much is held back from each segment.
     pub(super) fn copy_held(&self, to: &mut Table<'_, u64>) {
-        for segment in 0..self.candidates.segments {
-            to[segment] = self.held[segment];
-        }
+        to.copy_from(&self.held);
     }
 
     /// Holds back from each segment what was written down.

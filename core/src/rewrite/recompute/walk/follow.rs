@@ -7,7 +7,7 @@
 //! O(references of the runs), and as much workspace.
 
 use super::{Step, Walk, Walked};
-use crate::rewrite::graph::{Graph, Owner, Reference};
+use crate::rewrite::graph::{Graph, Reference};
 use crate::rewrite::recompute::mirror::Mirror;
 use crate::rewrite::recompute::most_rows;
 use crate::table::Table;
@@ -150,8 +150,6 @@ impl Walk<'_> {
     /// Whether a segment may run again, and what lives as recorded is still there for it.
     fn may_run_again(&self, g: u32) -> bool {
         let graph = self.graph;
-        let mut recorded = graph.references(g).filter(|r| !r.updated && !graph.is_managed(r.block));
-        graph.may_run_again(g)
-            && recorded.all(|r| graph.version(r.version).until >= self.now || graph.owner(r.block) == Owner::Local)
+        graph.may_run_again(g) && !graph.references(g).any(|r| !r.updated && graph.is_gone(&r, self.now))
     }
 }
