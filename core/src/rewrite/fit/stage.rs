@@ -27,6 +27,7 @@ const STARTS: u64 = 9;
 /// What the heuristics may do each time, in blocks placed: many placements are made, and most of them fit or do not
 /// within a few starts.
 const WORK: u64 = 50_000;
+const STARTS_AGAIN: u64 = 64;
 /// The same where operators run again: more blocks live for a short time there, and it takes more to place them well.
 pub(super) const WORK_AGAIN: u64 = 150_000;
 
@@ -289,15 +290,17 @@ impl Placed<'_, '_> {
         let (far, few) = within.map_or((u64::MAX, 0), |Within { limit, few }| (limit.saturating_add(limit / FAR), few));
         let mut cost = 0u64;
         // Told of each start.
+        let work = if again { WORK_AGAIN.max(STARTS_AGAIN * stays) } else { WORK };
+        let few = if again { few.max(STARTS_AGAIN * stays) } else { few.max(STARTS * stays) };
         let mut watch = |now: &place::Summary| {
             cost = stays.saturating_add(cost);
-            if cost > few.max(STARTS * stays) && now.peak > far {
+            if cost > few && now.peak > far {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
             }
         };
-        let options = place::Options { constraints, seed, work: if again { WORK_AGAIN } else { WORK }, nodes };
+        let options = place::Options { constraints, seed, work, nodes };
         let placed = place::place_watched(Solver::Auto, blocks, &options, scratch, offsets, &mut watch);
         self.cost = cost;
         match placed {
