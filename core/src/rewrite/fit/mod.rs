@@ -417,6 +417,8 @@ const PARTS: u64 = 10;
 const LOOKS: usize = 12;
 /// How many of these are made: what promises most is not always the best in the end.
 const MADE: usize = 4;
+/// What promises so many times what the best takes is not made.
+const HOPELESS: f64 = 4.0;
 
 /// Tries swaps and second runs together. The swaps that it takes for granted bring the load down to something between
 /// limit and peak, and what is made again goes on from there; what looks best before it is placed is made. Then the
@@ -431,19 +433,19 @@ fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result
         *found = (look(pass, limit + step * part, &quick)?, limit + step * part);
     }
     let (_, near) = take_best(&mut found.clone());
-    for (found, at) in found.iter_mut().rev().zip([near.saturating_sub(step / 2).max(limit), near + step / 2]) {
-        *found = (look(pass, at, &quick)?, at);
+    for (found, at) in found.iter_mut().rev().zip([near.saturating_sub(step / 2), near + step / 2]) {
+        if at > limit {
+            *found = (look(pass, at, &quick)?, at);
+        }
     }
     for _ in 0..MADE {
         let (promise, at) = take_best(&mut found);
-        if promise.is_infinite() {
+        if promise >= pass.best() * HOPELESS {
             break;
         }
         for swaps in [Swaps::Absences, Swaps::Together] {
-            let thorough = Arrangement { swaps, ..thorough };
-            if pass.absent(at)?.is_some() && (swaps == Swaps::Absences || worth(pass, &thorough)?) {
-                pass.absent(at)?;
-                pass.fit(&thorough)?;
+            if pass.absent(at)?.is_some() {
+                pass.fit(&Arrangement { swaps, ..thorough })?;
             }
         }
     }
@@ -462,11 +464,6 @@ fn look(pass: &mut Pass<'_, '_, '_>, load: u64, arrangement: &Arrangement<'_>) -
         return Ok(f64::INFINITY);
     }
     Ok(pass.estimate(arrangement)?.unwrap_or(f64::INFINITY))
-}
-
-/// Whether an arrangement promises more than the best.
-fn worth(pass: &mut Pass<'_, '_, '_>, arrangement: &Arrangement<'_>) -> Result<bool, Error> {
-    Ok(pass.estimate(arrangement)?.is_some_and(|found| found < pass.bound()))
 }
 
 #[cfg(test)]

@@ -152,6 +152,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stage.kept.bound()
     }
 
+    /// What the best of all takes longer than the original, in ns.
+    pub(super) fn best(&self) -> f64 {
+        self.stage.overhead()
+    }
+
     /// Tries an arrangement as if there were no other: what it comes to, and what that spares others, are what they are alone.
     pub(super) fn fit_alone(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
         let others = self.stage.kept.forget();
