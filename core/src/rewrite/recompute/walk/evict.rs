@@ -20,6 +20,10 @@ use crate::rewrite::graph::{NONE, Reference};
 /// The most missing values that are followed to the blocks whose closures have become smaller.
 const REACH: u32 = 32;
 
+/// A cost is not counted to its end where it is so many times too large. Less would end sooner, but the bound that is left
+/// of it would soon be the least again.
+const SLACK: f64 = 4.0;
+
 impl Walk<'_> {
     /// The block to evict, which is not in the queue any more.
     pub(super) fn least_worth(&mut self) -> Option<u32> {
@@ -89,7 +93,7 @@ impl Walk<'_> {
         let mut waiting = 1;
         self.closure[0] = 2 * version;
         let mut looked = 0;
-        while waiting > 0 && looked < CLOSURE && sum <= bound {
+        while waiting > 0 && looked < CLOSURE && sum <= SLACK * bound {
             waiting -= 1;
             let (version, owed) = (self.closure[waiting] / 2, self.closure[waiting] % 2);
             let g = graph.version(version).writer;
