@@ -56,8 +56,9 @@ impl<'a> Tournament<'a> {
     /// A number takes part with a key, which is less than the largest of all.
     pub(super) fn set(&mut self, number: u32, key: u64) {
         self.key[number] = key;
-        let mut node = (number + self.n) / 2;
-        while node > 0 {
+        let mut node = number + self.n;
+        while node > 1 {
+            node /= 2;
             let (left, right) = (self.at(2 * node), self.at(2 * node + 1));
             let winner = if (self.key[right], right) < (self.key[left], left) { right } else { left };
             // Above it nothing changes.
@@ -65,7 +66,6 @@ impl<'a> Tournament<'a> {
                 return;
             }
             self.winner[node] = winner;
-            node /= 2;
         }
     }
 

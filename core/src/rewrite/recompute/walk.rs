@@ -7,8 +7,8 @@
 //! 1. The operators run in their order. What one reads and is not there is made first, by its *closure*: its writer, and
 //!    before it the writers of what that reads and is not there either.
 //! 2. Where memory runs out, the value goes that is least in `cost of its closure / (bytes · distance to its next
-//!    use^b)`, of those that nobody is about to read. What the closure owes to others anyway counts for a part only: it is
-//!    read later and not there, or its operator makes something else of which that is so.
+//!    use^b)`, of those that nobody is about to read ([`evict`] finds it). What the closure owes to others anyway counts for
+//!    a part only: it is read later and not there, or its operator makes something else of which that is so.
 //! 3. A value goes as soon as nobody reads it any more, and nobody has to read it again to make what is not there and is
 //!    read later: the gates of a recurrent cell are made again of one product.
 //! 4. *Virtual uses*: what a closure reads is noted. The next walk counts it as a use, so that a value stays for the
@@ -20,8 +20,8 @@
 //!    reads it.
 //! 8. A walk that has come to more than its caller can use is given up.
 //!
-//! Ties go to the block that was made first among those on the device. Cost: O(segments + evictions · blocks on the
-//! device · closure). Linear workspace.
+//! Of equals the block with the least number goes. Cost: O(references of what runs), and for each eviction a few closures
+//! and logarithms of the number of blocks. Linear workspace.
 
 mod evict;
 pub(super) mod follow;
