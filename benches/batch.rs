@@ -126,11 +126,6 @@ impl Iteration {
         let trace = network.trace().unwrap();
         Self { network, trace }
     }
-
-    fn recorded(&self) -> Recorded<'_> {
-        let Trace { rows, operators, blocks } = &self.trace;
-        Recorded { rows, operators, blocks: *blocks }
-    }
 }
 
 /// What the rows take longer than the original, if they fit.
@@ -140,12 +135,12 @@ fn placed(recorded: &Recorded<'_>, rows: &[Row], device: &Device) -> Option<f64>
 }
 
 fn as_recorded(iteration: &Iteration, device: &Device) -> Option<f64> {
-    placed(&iteration.recorded(), &iteration.trace.rows, device)
+    placed(&iteration.trace.recorded(), &iteration.trace.rows, device)
 }
 
 /// Layrub's hybrid, by its arithmetic; the time of its copies.
 fn by_layer(iteration: &Iteration, device: &Device) -> Option<f64> {
-    let recorded = iteration.recorded();
+    let recorded = iteration.trace.recorded();
     let len = layer::workspace(recorded.rows.len(), recorded.blocks);
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     let mut rows = vec![Row::default(); layer::most_rows(recorded.rows)];
@@ -163,7 +158,7 @@ fn by_layer(iteration: &Iteration, device: &Device) -> Option<f64> {
 
 /// Chen et al.'s search, each budget costed by its load.
 fn by_segments(iteration: &Iteration, device: &Device) -> Option<f64> {
-    let recorded = iteration.recorded();
+    let recorded = iteration.trace.recorded();
     let mut rows = vec![Row::default(); chen::most_rows(recorded.rows.len(), 1)];
     let len = chen::workspace(recorded.rows.len(), recorded.blocks, 1);
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
@@ -177,7 +172,7 @@ fn by_segments(iteration: &Iteration, device: &Device) -> Option<f64> {
 
 /// What a fit by all means takes longer.
 fn fitted(iteration: &Iteration, device: &Device) -> Option<f64> {
-    match Fitter::new(iteration.recorded()).fit(&Options::new(MEMORY, *device)) {
+    match Fitter::new(iteration.trace.recorded()).fit(&Options::new(MEMORY, *device)) {
         Ok(fit) => Some(fit.schedule.run().overhead()),
         Err(Error::OverLimit { .. }) => None,
         Err(e) => panic!("{e}"),

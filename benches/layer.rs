@@ -9,7 +9,7 @@ use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::Options;
 use sublet_core::rewrite::layer;
 use sublet_core::simulate::Device;
-use sublet_core::trace::{Recorded, Row};
+use sublet_core::trace::Row;
 use sublet_models::{Phase, ResNet, Roofline, Setting, Stages};
 use sublet_tests::fitted::Fitter;
 use sublet_tests::recording::{peak_of_lasting, prove};
@@ -34,7 +34,7 @@ fn main() {
         let setting = Setting { batch: 32, training: true, device: Roofline::GTX1080TI };
         let network = ResNet { depth, stages: Stages::Third, ..ResNet::default() }.build(&setting).unwrap();
         let trace = network.trace().unwrap();
-        let recorded = Recorded { rows: &trace.rows, operators: &trace.operators, blocks: trace.blocks };
+        let recorded = trace.recorded();
         let len = layer::workspace(trace.rows.len(), trace.blocks);
         let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
         let mut rows = vec![Row::default(); layer::most_rows(&trace.rows)];

@@ -56,7 +56,7 @@ fn main() {
 
 fn measure(curves: [&'static str; 3], size: u32, network: &Network) -> Vec<Point> {
     let trace = network.trace().unwrap();
-    let recorded = Recorded { rows: &trace.rows, operators: &trace.operators, blocks: trace.blocks };
+    let recorded = trace.recorded();
     let point = |curve, rows: &[Row], cuts| {
         let proved =
             prove(&recorded, rows, Solver::Multistart, &DEVICE, false).unwrap_or_else(|e| panic!("{curve}: {e}"));

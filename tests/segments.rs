@@ -83,7 +83,7 @@ fn second_runs_are_better_than_the_published_segments_on_recurrent_networks() {
     for (layers, steps) in [(1, 5), (1, 24), (2, 12), (2, 20), (3, 7), (4, 16)] {
         let network = Lstm { layers, hidden: 256, steps, ..Lstm::default() }.build(&setting).unwrap();
         let trace = network.trace().unwrap();
-        let recorded = Recorded { rows: &trace.rows, operators: &trace.operators, blocks: trace.blocks };
+        let recorded = trace.recorded();
         // Their many small blocks are hard to place: the search for a placement within a limit has less time than the
         // one without.
         let name = format!("{layers} layers, {steps} steps");
