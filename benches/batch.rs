@@ -10,15 +10,14 @@
 
 use std::collections::BTreeMap;
 
+use sublet_core::Error;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::Options;
-use sublet_core::rewrite::layer;
-use sublet_core::rewrite::recompute::chen;
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Recorded, Row};
-use sublet_core::{Error, Workspace};
 use sublet_models::{AlexNet, Image, Network, Phase, ResNet, Roofline, Setting, Trace, Vgg, WideResNet};
 use sublet_tests::fitted::Fitter;
+use sublet_tests::passes;
 use sublet_tests::recording::{peak_of_lasting, prove};
 
 /// What the K40 of the paper has.
@@ -126,11 +125,6 @@ impl Iteration {
         let trace = network.trace().unwrap();
         Self { network, trace }
     }
-
-    fn recorded(&self) -> Recorded<'_> {
-        let Trace { rows, operators, blocks } = &self.trace;
-        Recorded { rows, operators, blocks: *blocks }
-    }
 }
 
 /// What the rows take longer than the original, if they fit.
@@ -140,44 +134,34 @@ fn placed(recorded: &Recorded<'_>, rows: &[Row], device: &Device) -> Option<f64>
 }
 
 fn as_recorded(iteration: &Iteration, device: &Device) -> Option<f64> {
-    placed(&iteration.recorded(), &iteration.trace.rows, device)
+    placed(&iteration.trace.recorded(), &iteration.trace.rows, device)
 }
 
 /// Layrub's hybrid, by its arithmetic; the time of its copies.
 fn by_layer(iteration: &Iteration, device: &Device) -> Option<f64> {
-    let recorded = iteration.recorded();
-    let len = layer::workspace(recorded.rows.len(), recorded.blocks);
-    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-    let mut rows = vec![Row::default(); layer::most_rows(recorded.rows)];
-    let scratch = Workspace::new(&mut words, &mut indices);
-    let (n, bytes) = layer::reuse(&recorded, device, 1, scratch, &mut rows).unwrap_or_else(|e| panic!("{e}"));
+    let recorded = iteration.trace.recorded();
+    let (rows, bytes) = passes::by_layers(&recorded, device, 1).unwrap_or_else(|e| panic!("{e}"));
     let operators = &iteration.network.operators;
     let lasting = peak_of_lasting(&recorded, recorded.rows, |k| operators[k as usize].phase == Phase::Update);
     let workspace = operators.iter().map(|o| o.workspace).max().unwrap_or(0);
     if bytes.hybrid + lasting + workspace > MEMORY {
         return None;
     }
-    let proved = prove(&recorded, &rows[..n], Solver::BestFit, device, true).unwrap_or_else(|e| panic!("{e}"));
+    let proved = prove(&recorded, &rows, Solver::BestFit, device, true).unwrap_or_else(|e| panic!("{e}"));
     Some(proved.run.overhead())
 }
 
-/// Chen et al.'s search, each budget costed by its load.
+/// Chen et al.'s search, each budget costed by its placement.
 fn by_segments(iteration: &Iteration, device: &Device) -> Option<f64> {
-    let recorded = iteration.recorded();
-    let mut rows = vec![Row::default(); chen::most_rows(recorded.rows.len(), 1)];
-    let len = chen::workspace(recorded.rows.len(), recorded.blocks, 1);
-    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-    let scratch = Workspace::new(&mut words, &mut indices);
-    let cost = |rows: &[Row]| -> Result<u64, Error> {
-        prove(&recorded, rows, Solver::BestFit, device, true).map(|proved| proved.footprint)
-    };
-    let (_, found) = chen::search(&recorded, scratch, &mut rows, cost).unwrap_or_else(|e| panic!("{e}"));
-    placed(&recorded, &rows[..found.rows], device)
+    let recorded = iteration.trace.recorded();
+    let cost = |rows: &[Row]| prove(&recorded, rows, Solver::BestFit, device, true).map(|proved| proved.footprint);
+    let (rows, _) = passes::searched(&recorded, cost).unwrap_or_else(|e| panic!("{e}"));
+    placed(&recorded, &rows, device)
 }
 
 /// What a fit by all means takes longer.
 fn fitted(iteration: &Iteration, device: &Device) -> Option<f64> {
-    match Fitter::new(iteration.recorded()).fit(&Options::new(MEMORY, *device)) {
+    match Fitter::new(iteration.trace.recorded()).fit(&Options::new(MEMORY, *device)) {
         Ok(fit) => Some(fit.schedule.run().overhead()),
         Err(Error::OverLimit { .. }) => None,
         Err(e) => panic!("{e}"),

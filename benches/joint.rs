@@ -59,7 +59,7 @@ fn main() {
         let setting = Setting { batch: 32, training: true, device: Roofline::GTX1080TI };
         let network = ResNet { depth: 1001, stages: Stages::Even, ..ResNet::default() }.build(&setting).unwrap();
         let trace = network.trace().unwrap();
-        let recorded = Recorded { rows: &trace.rows, operators: &trace.operators, blocks: trace.blocks };
+        let recorded = trace.recorded();
         left.push((name.to_owned(), curves(name, recorded, device, limits)));
     }
     println!("\nLoad (footprint) that is left, in % of the original peak, at most 10, 20 and 33 % slower:\n");

@@ -4,14 +4,12 @@
 //! The second one has what all means together make of the same networks within what parameters, momentum and their gradients
 //! take, and beside it 60 % of what the paper has for activations and gradients. It must be faster than Layrub's policy.
 
-use sublet_core::Workspace;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::Options;
-use sublet_core::rewrite::layer;
 use sublet_core::simulate::Device;
-use sublet_core::trace::{Recorded, Row};
 use sublet_models::{Phase, ResNet, Roofline, Setting, Stages};
 use sublet_tests::fitted::Fitter;
+use sublet_tests::passes;
 use sublet_tests::recording::{peak_of_lasting, prove};
 
 /// What the paper has for every depth, in bytes, and the part of it that is asked for.
@@ -34,13 +32,9 @@ fn main() {
         let setting = Setting { batch: 32, training: true, device: Roofline::GTX1080TI };
         let network = ResNet { depth, stages: Stages::Third, ..ResNet::default() }.build(&setting).unwrap();
         let trace = network.trace().unwrap();
-        let recorded = Recorded { rows: &trace.rows, operators: &trace.operators, blocks: trace.blocks };
-        let len = layer::workspace(trace.rows.len(), trace.blocks);
-        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-        let mut rows = vec![Row::default(); layer::most_rows(&trace.rows)];
-        let scratch = Workspace::new(&mut words, &mut indices);
-        let (n, bytes) = layer::reuse(&recorded, &device, 1, scratch, &mut rows).unwrap_or_else(|e| panic!("{e}"));
-        let proved = prove(&recorded, &rows[..n], Solver::BestFit, &device, true).unwrap_or_else(|e| panic!("{e}"));
+        let recorded = trace.recorded();
+        let (rows, bytes) = passes::by_layers(&recorded, &device, 1).unwrap_or_else(|e| panic!("{e}"));
+        let proved = prove(&recorded, &rows, Solver::BestFit, &device, true).unwrap_or_else(|e| panic!("{e}"));
         println!(
             "| {depth} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} % |",
             mib(bytes.separate),

@@ -8,12 +8,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use sublet_core::place::Solver;
-use sublet_core::rewrite::recompute::chen::{self, Cuts, Mirrored, Plan};
+use sublet_core::rewrite::recompute::chen::{Cuts, Plan};
 use sublet_core::simulate::Device;
 use sublet_core::trace::liveness::{self, Stay};
 use sublet_core::trace::{Recorded, Row};
 use sublet_core::{Block, Error, Workspace, place};
 use sublet_models::{Lstm, Network, Phase, ResNet, Roofline, Setting, Stages};
+use sublet_tests::passes;
 use sublet_tests::recording::{max_load, peak_of_passing, prove};
 
 const DEVICE: Device = Device::symmetric(12e9);
@@ -56,7 +57,7 @@ fn main() {
 
 fn measure(curves: [&'static str; 3], size: u32, network: &Network) -> Vec<Point> {
     let trace = network.trace().unwrap();
-    let recorded = Recorded { rows: &trace.rows, operators: &trace.operators, blocks: trace.blocks };
+    let recorded = trace.recorded();
     let point = |curve, rows: &[Row], cuts| {
         let proved =
             prove(&recorded, rows, Solver::Multistart, &DEVICE, false).unwrap_or_else(|e| panic!("{curve}: {e}"));
@@ -70,26 +71,14 @@ fn measure(curves: [&'static str; 3], size: u32, network: &Network) -> Vec<Point
             cuts,
         }
     };
-    let (searched, found) = searched(&recorded);
-    let depth = size.ilog2() + 2;
-    let (recursive, of_recursion) = mirrored(&recorded, Plan::Recursive(1, Cuts::Narrow), depth);
+    let (searched, found) = passes::searched(&recorded, |rows| footprint(&recorded, rows)).unwrap();
+    let recursion = Plan::Recursive(1, Cuts::Narrow);
+    let (recursive, of_recursion) = passes::mirrored(&recorded, recursion, size.ilog2() + 2).unwrap();
     vec![
         point(curves[0], recorded.rows, 0),
         point(curves[1], &searched, found.cuts),
         point(curves[2], &recursive, of_recursion.cuts),
     ]
-}
-
-/// The paper's search, each budget costed by a placement.
-fn searched(recorded: &Recorded<'_>) -> (Vec<Row>, Mirrored) {
-    let mut rows = vec![Row::default(); chen::most_rows(recorded.rows.len(), 1)];
-    let len = chen::workspace(recorded.rows.len(), recorded.blocks, 1);
-    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-    let scratch = Workspace::new(&mut words, &mut indices);
-    let cost = |rows: &[Row]| footprint(recorded, rows);
-    let (_, found) = chen::search(recorded, scratch, &mut rows, cost).unwrap_or_else(|e| panic!("{e}"));
-    rows.truncate(found.rows);
-    (rows, found)
 }
 
 /// What a quick placement needs.
@@ -102,16 +91,6 @@ fn footprint(recorded: &Recorded<'_>, rows: &[Row]) -> Result<u64, Error> {
     liveness::lifetimes(rows, numbers, scratch.reborrow(), &mut blocks, &mut names)?;
     let options = place::Options::default();
     Ok(place::place(Solver::BestFit, &blocks, &options, scratch, &mut vec![0; stays])?.peak)
-}
-
-fn mirrored(recorded: &Recorded<'_>, plan: Plan, depth: u32) -> (Vec<Row>, Mirrored) {
-    let mut rows = vec![Row::default(); chen::most_rows(recorded.rows.len(), depth)];
-    let len = chen::workspace(recorded.rows.len(), recorded.blocks, depth);
-    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-    let scratch = Workspace::new(&mut words, &mut indices);
-    let found = chen::rewrite(recorded, plan, depth, scratch, &mut rows).unwrap_or_else(|e| panic!("{e}"));
-    rows.truncate(found.rows);
-    (rows, found)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "to be read")]

@@ -16,34 +16,31 @@ use sublet_core::rewrite::{in_place, layer, relu};
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
 use sublet_core::{Error, Workspace, WorkspaceLen};
-use sublet_tests::instance;
 use sublet_tests::recording::{Proved, Recording, max_load, percent, prove};
 use sublet_tests::rewritten::{Network, rewrite};
+use sublet_tests::{instance, passes};
 
 const DEVICE: Device = Device::symmetric(12e9);
 
-/// Lends what a pass asks for, filled with what may mean nothing to it.
-fn lend(
-    len: WorkspaceLen,
-    most_rows: usize,
-    pass: impl FnOnce(Workspace<'_>, &mut [Row]) -> Result<usize, Error>,
-) -> Vec<Row> {
-    let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
-    let mut out = vec![Row::default(); most_rows];
-    let n = pass(Workspace::new(&mut words, &mut indices), &mut out).unwrap_or_else(|e| panic!("{e}"));
-    out.truncate(n);
-    out
-}
-
 fn masks(recorded: &Recorded<'_>, rows: &[Row]) -> Vec<Row> {
-    lend(relu::workspace(rows.len(), recorded.blocks), relu::most_rows(rows), |scratch, out| {
-        relu::rewrite(recorded, rows, scratch, out)
-    })
+    passes::masks(recorded, rows).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn over_inputs(recorded: &Recorded<'_>, rows: &[Row]) -> Vec<Row> {
-    let len = in_place::workspace(recorded.rows.len(), rows.len(), recorded.blocks);
-    lend(len, in_place::most_rows(rows), |scratch, out| in_place::rewrite(recorded, rows, scratch, out))
+    passes::over_inputs(recorded, rows).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn mirrored(recorded: &Recorded<'_>, plan: Plan, depth: u32) -> (Vec<Row>, Mirrored) {
+    passes::mirrored(recorded, plan, depth).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn by_layers(recorded: &Recorded<'_>, least_bytes: u64) -> (Vec<Row>, layer::Bytes) {
+    passes::by_layers(recorded, &DEVICE, least_bytes).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The best of Chen et al.'s budgets, by load.
+fn searched(recorded: &Recorded<'_>) -> (Vec<Row>, Mirrored) {
+    passes::searched(recorded, |rows| Ok(max_load(rows))).unwrap_or_else(|e| panic!("{e}"))
 }
 
 #[test]
@@ -268,17 +265,6 @@ fn on_small_traces_the_passes_do_what_their_rules_say_and_the_verifier_accepts_i
     assert!(masked > least && in_place > least && again > least, "{masked} masked, {in_place} in place, {again} again");
 }
 
-fn mirrored(recorded: &Recorded<'_>, plan: Plan, depth: u32) -> (Vec<Row>, Mirrored) {
-    let mut of = None;
-    let len = chen::workspace(recorded.rows.len(), recorded.blocks, depth);
-    let rows = lend(len, chen::most_rows(recorded.rows.len(), depth), |scratch, out| {
-        let mirrored = chen::rewrite(recorded, plan, depth, scratch, out)?;
-        of = Some(mirrored);
-        Ok(mirrored.rows)
-    });
-    (rows, of.unwrap())
-}
-
 #[test]
 fn segments_are_accepted_on_every_training_trace() {
     let mut cases: Vec<(String, Value, f64)> = Vec::new();
@@ -286,14 +272,16 @@ fn segments_are_accepted_on_every_training_trace() {
     for network in Recording::training() {
         let recorded = network.recorded();
         let original = network.max_load();
-        let search = searched(&recorded);
-        let recursive = Plan::Recursive(1, Cuts::Narrow);
-        for (plan, depth) in [(search, 1), (Plan::Cheap, 1), (recursive, 12)] {
-            let (rows, found) = mirrored(&recorded, plan, depth);
+        let plans = [
+            ("segments", searched(&recorded)),
+            ("cheap", mirrored(&recorded, Plan::Cheap, 1)),
+            ("recursive", mirrored(&recorded, Plan::Recursive(1, Cuts::Narrow), 12)),
+        ];
+        for (plan, (rows, found)) in plans {
             let proved = prove(&recorded, &rows, Solver::Multistart, &DEVICE, false);
-            let proved = proved.unwrap_or_else(|e| panic!("{} {plan:?}: {e}", network.name));
+            let proved = proved.unwrap_or_else(|e| panic!("{} {plan}: {e}", network.name));
             println!(
-                "| {} | {plan:?} | {} | {:.1} % | {:.1} % | {:.1} % |",
+                "| {} | {plan} | {} | {:.1} % | {:.1} % | {:.1} % |",
                 network.name,
                 found.cuts,
                 percent(proved.run.peak_load, original),
@@ -314,18 +302,6 @@ fn segments_are_accepted_on_every_training_trace() {
         let judged = verdict["time_ns"].as_f64().unwrap();
         assert!((judged - time).abs() <= 1.0 + 1e-5 * time, "{name}: {judged} {time}");
     }
-}
-
-/// The best of the paper's budgets, by load.
-fn searched(recorded: &Recorded<'_>) -> Plan {
-    let mut plan = None;
-    let len = chen::workspace(recorded.rows.len(), recorded.blocks, 1);
-    lend(len, chen::most_rows(recorded.rows.len(), 1), |scratch, out| {
-        let (found, mirrored) = chen::search(recorded, scratch, out, |rows| Ok(max_load(rows)))?;
-        plan = Some(found);
-        Ok(mirrored.rows)
-    });
-    plan.unwrap()
 }
 
 /// A chain of operators of one size, each of which the backward pass undoes with its input: n blocks are kept.
@@ -363,7 +339,7 @@ fn a_chain_needs_the_square_root_of_its_length_and_by_recursion_its_logarithm() 
         assert_eq!(max_load(&rows), u64::from(n) + 1);
         let again =
             |rows: &[Row]| rows.iter().filter(|r| r.event == Event::Write && matches!(r.op, Op::Again(_))).count();
-        let (by_segments, _) = mirrored(&recorded, searched(&recorded), 1);
+        let (by_segments, _) = searched(&recorded);
         let root = f64::from(n).sqrt();
         assert!(max_load(&by_segments) as f64 <= 2.0 * root + 3.0, "{n}: {}", max_load(&by_segments));
         assert!(again(&by_segments) < n as usize, "{n}");
@@ -427,20 +403,6 @@ fn on_small_traces_segments_are_accepted_by_the_verifier_whatever_the_counts() {
     }
     let least = CASES / 200;
     assert!(dropped > least && left > least, "{dropped} dropped, {left} left");
-}
-
-fn by_layers(recorded: &Recorded<'_>, least_bytes: u64) -> (Vec<Row>, layer::Bytes) {
-    let mut of = None;
-    let rows = lend(
-        layer::workspace(recorded.rows.len(), recorded.blocks),
-        layer::most_rows(recorded.rows),
-        |scratch, out| {
-            let (n, bytes) = layer::reuse(recorded, &DEVICE, least_bytes, scratch, out)?;
-            of = Some(bytes);
-            Ok(n)
-        },
-    );
-    (rows, of.unwrap())
 }
 
 #[test]

@@ -1,16 +1,16 @@
 //! What second runs come to is never worse than the published segments, at any limit.
 
+use sublet_core::Error;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::{Means, Options, Using};
-use sublet_core::rewrite::recompute::chen::{self, Cuts, Plan};
+use sublet_core::rewrite::recompute::chen::{Cuts, Plan};
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Recorded, Row};
-use sublet_core::{Error, Workspace};
 use sublet_models::{Lstm, Roofline, Setting};
 use sublet_tests::fitted::Fitter;
-use sublet_tests::instance;
 use sublet_tests::recording::{Recording, prove};
 use sublet_tests::rewritten::Network;
+use sublet_tests::{instance, passes};
 
 const DEVICE: Device = Device::symmetric(12e9);
 /// So often an operator runs again at most in a recursion.
@@ -25,14 +25,10 @@ fn published(recorded: &Recorded<'_>, solver: Solver) -> Option<Vec<(u64, f64)>>
         points.push((proved.footprint, proved.run.overhead()));
         Ok::<_, Error>(proved.footprint)
     };
-    let mut rows = vec![Row::default(); chen::most_rows(recorded.rows.len(), DEPTH)];
-    let len = chen::workspace(recorded.rows.len(), recorded.blocks, DEPTH);
-    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-    chen::search(recorded, Workspace::new(&mut words, &mut indices), &mut rows, &mut see).ok()?;
+    passes::searched(recorded, &mut see).ok()?;
     for plan in [Plan::Cheap, Plan::Recursive(1, Cuts::One), Plan::Recursive(1, Cuts::Narrow)] {
-        let mirrored =
-            chen::rewrite(recorded, plan, DEPTH, Workspace::new(&mut words, &mut indices), &mut rows).ok()?;
-        see(&rows[..mirrored.rows]).ok()?;
+        let (rows, _) = passes::mirrored(recorded, plan, DEPTH).ok()?;
+        see(&rows).ok()?;
     }
     points.sort_by(|a, b| a.partial_cmp(b).expect("times are numbers"));
     // Only those that no other is better than.
@@ -83,7 +79,7 @@ fn second_runs_are_better_than_the_published_segments_on_recurrent_networks() {
     for (layers, steps) in [(1, 5), (1, 24), (2, 12), (2, 20), (3, 7), (4, 16)] {
         let network = Lstm { layers, hidden: 256, steps, ..Lstm::default() }.build(&setting).unwrap();
         let trace = network.trace().unwrap();
-        let recorded = Recorded { rows: &trace.rows, operators: &trace.operators, blocks: trace.blocks };
+        let recorded = trace.recorded();
         // Their many small blocks are hard to place: the search for a placement within a limit has less time than the
         // one without.
         let name = format!("{layers} layers, {steps} steps");

@@ -13,15 +13,11 @@ use support::fit::Trace;
 
 use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::{Means, Using};
-use sublet_core::rewrite::{in_place, relu};
-use sublet_core::simulate::{Device, Timing};
-use sublet_core::trace::liveness::Stay;
-use sublet_core::trace::{Event, Op, Row};
-use sublet_core::verify::schedule::{self, Room};
-use sublet_core::{Block, Constraints, Workspace};
+use sublet_core::simulate::Device;
+use sublet_core::trace::{Event, Op};
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
 use sublet_cuda::{ALIGNMENT, Program, Runtime};
-use sublet_tests::recording;
+use sublet_tests::{passes, recording};
 
 const ITERATIONS: u64 = 100;
 
@@ -96,36 +92,12 @@ fn what_is_made_again_is_the_same_to_the_bit() {
 /// The network with a bit in place of what rectifiers put out, and with work in place; no copies.
 fn masked(trace: &Trace) -> Program {
     let recorded = trace.recorded();
-    let mut rows = trace.rows.clone();
-    let mut out = vec![Row::default(); relu::most_rows(&rows)];
-    let len = relu::workspace(rows.len(), trace.blocks);
-    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-    let n = relu::rewrite(&recorded, &rows, Workspace::new(&mut words, &mut indices), &mut out).unwrap();
-    rows = out[..n].to_vec();
-    let mut out = vec![Row::default(); in_place::most_rows(&rows)];
-    let len = in_place::workspace(recorded.rows.len(), rows.len(), trace.blocks);
-    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-    let n = in_place::rewrite(&recorded, &rows, Workspace::new(&mut words, &mut indices), &mut out).unwrap();
-    rows = out[..n].to_vec();
+    let masked = passes::masks(&recorded, &trace.rows).unwrap();
+    let rows = passes::over_inputs(&recorded, &masked).unwrap();
     assert!(rows.iter().any(|r| r.block as usize >= trace.blocks && r.event == Event::Read), "no mask is read");
-    let device = Device::symmetric(12e9);
-    let proved = recording::prove(&recorded, &rows, Solver::BestFit, &device, true).unwrap();
-    let stays = proved.offsets.len();
-    let len = schedule::workspace(recorded.rows.len(), recorded.blocks, stays);
-    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-    let (mut blocks, mut names) = (vec![Block::default(); stays], vec![Stay::default(); stays]);
-    let mut timings = vec![Timing::default(); rows.len()];
-    let verified = schedule::schedule(
-        &recorded,
-        &rows,
-        &proved.offsets,
-        (&device, true),
-        &Constraints::NONE,
-        Workspace::new(&mut words, &mut indices),
-        Room { timings: &mut timings, blocks: &mut blocks, names: &mut names },
-    );
+    let proved = recording::prove(&recorded, &rows, Solver::BestFit, &Device::symmetric(12e9), true).unwrap();
     // Masks are shorter than what a device's allocator aligns to.
-    Program::new(&recorded, &verified.unwrap(), 64).unwrap()
+    trace.verified(&rows, &proved.offsets, |schedule| Program::new(&recorded, schedule, 64).unwrap()).unwrap()
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use sublet_core::trace::graph::{self, Graph, Node, Tensor};
-use sublet_core::trace::{self, Row};
+use sublet_core::trace::{self, Recorded, Row};
 use sublet_core::{Error, Workspace};
 
 /// One iteration of a network as a static graph that owns its parts.
@@ -72,6 +72,14 @@ pub struct Trace {
     pub blocks: usize,
     /// What is known of the operators, by their numbers.
     pub operators: Vec<trace::Operator>,
+}
+
+impl Trace {
+    /// As the core takes it.
+    #[must_use]
+    pub fn recorded(&self) -> Recorded<'_> {
+        Recorded { rows: &self.rows, operators: &self.operators, blocks: self.blocks }
+    }
 }
 
 impl Network {

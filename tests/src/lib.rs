@@ -5,6 +5,7 @@ pub mod checked;
 pub mod fitted;
 pub mod instance;
 pub mod network;
+pub mod passes;
 pub mod recording;
 pub mod rewritten;
 

@@ -1,0 +1,81 @@
+//! The published passes with memory of their own, for tests and benches. What the memory holds before means nothing.
+
+use sublet_core::rewrite::recompute::chen::{self, Mirrored, Plan};
+use sublet_core::rewrite::{in_place, layer, relu};
+use sublet_core::simulate::Device;
+use sublet_core::trace::{Recorded, Row};
+use sublet_core::{Error, Workspace, WorkspaceLen};
+
+/// Lends what a pass asks for; the rows that it writes, and what it tells of them.
+fn lend<T>(
+    len: WorkspaceLen,
+    most_rows: usize,
+    pass: impl FnOnce(Workspace<'_>, &mut [Row]) -> Result<(usize, T), Error>,
+) -> Result<(Vec<Row>, T), Error> {
+    let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+    let mut rows = vec![Row::default(); most_rows];
+    let (n, told) = pass(Workspace::new(&mut words, &mut indices), &mut rows)?;
+    rows.truncate(n);
+    Ok((rows, told))
+}
+
+/// Masks in place of what rectifiers read and write, in rows of a rewritten trace.
+///
+/// # Errors
+/// As [`relu::rewrite`].
+pub fn masks(recorded: &Recorded<'_>, rows: &[Row]) -> Result<Vec<Row>, Error> {
+    let len = relu::workspace(rows.len(), recorded.blocks);
+    let made =
+        lend(len, relu::most_rows(rows), |scratch, out| relu::rewrite(recorded, rows, scratch, out).map(|n| (n, ())));
+    made.map(|(rows, ())| rows)
+}
+
+/// Outputs over inputs, in rows of a rewritten trace.
+///
+/// # Errors
+/// As [`in_place::rewrite`].
+pub fn over_inputs(recorded: &Recorded<'_>, rows: &[Row]) -> Result<Vec<Row>, Error> {
+    let len = in_place::workspace(recorded.rows.len(), rows.len(), recorded.blocks);
+    let made = lend(len, in_place::most_rows(rows), |scratch, out| {
+        in_place::rewrite(recorded, rows, scratch, out).map(|n| (n, ()))
+    });
+    made.map(|(rows, ())| rows)
+}
+
+/// A plan of Chen et al. 2016, in which no operator runs again more than `depth` times.
+///
+/// # Errors
+/// As [`chen::rewrite`].
+pub fn mirrored(recorded: &Recorded<'_>, plan: Plan, depth: u32) -> Result<(Vec<Row>, Mirrored), Error> {
+    let rows = recorded.rows.len();
+    lend(chen::workspace(rows, recorded.blocks, depth), chen::most_rows(rows, depth), |scratch, out| {
+        chen::rewrite(recorded, plan, depth, scratch, out).map(|mirrored| (mirrored.rows, mirrored))
+    })
+}
+
+/// The best of their search over the budget, by what `cost` says of the rows of a plan.
+///
+/// # Errors
+/// As [`chen::search`].
+pub fn searched(
+    recorded: &Recorded<'_>,
+    cost: impl FnMut(&[Row]) -> Result<u64, Error>,
+) -> Result<(Vec<Row>, Mirrored), Error> {
+    let rows = recorded.rows.len();
+    lend(chen::workspace(rows, recorded.blocks, 1), chen::most_rows(rows, 1), |scratch, out| {
+        chen::search(recorded, scratch, out, cost).map(|(_, mirrored)| (mirrored.rows, mirrored))
+    })
+}
+
+/// Layrub's rule: blocks below `least_bytes` stay on the device.
+///
+/// # Errors
+/// As [`layer::reuse`].
+pub fn by_layers(
+    recorded: &Recorded<'_>,
+    device: &Device,
+    least_bytes: u64,
+) -> Result<(Vec<Row>, layer::Bytes), Error> {
+    let len = layer::workspace(recorded.rows.len(), recorded.blocks);
+    lend(len, layer::most_rows(recorded.rows), |scratch, out| layer::reuse(recorded, device, least_bytes, scratch, out))
+}
