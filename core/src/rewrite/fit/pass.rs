@@ -107,6 +107,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             }
             self.hold(part(choice, CHOICES));
             walked = self.recomputer.again(limit, arrangement.choice / LATER);
+            // The same would come of the same.
+            if !self.recomputer.has_changed() {
+                break;
+            }
         }
         if arrangement.swaps == Swaps::None { self.segments(arrangement) } else { Ok(()) }
     }
