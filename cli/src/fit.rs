@@ -110,10 +110,10 @@ struct Outcome<'a> {
 /// # Errors
 /// Nothing stays within the limit, or a file that cannot be read or written.
 pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
-    let device = device::named(&args.device)?;
-    let problem = input::read(&args.input)?;
+    let device = device::named(&args.common.device)?;
+    let problem = input::read(&args.common.input)?;
     let trace = recorded(&problem)?;
-    let asked = means(&args.device, &device, &args.using, trace)?;
+    let asked = means(&args.common.device, &device, &args.common.using, trace)?;
     asked.say();
     let (using, notes) = (asked.using, asked.note.into_iter().collect::<Vec<_>>());
     let limit = args.limit.of(problem.max_load());
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let run = fitted.schedule.run();
     let marks = Marks::of(&fitted.schedule, trace);
     let outcome = Outcome {
-        input: &args.input,
+        input: &args.common.input,
         limit,
         footprint: Some(fitted.schedule.plan().peak()),
         peak_load: Some(run.peak_load),
@@ -156,7 +156,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
             let plan = fitted.schedule.plan();
             let run = FittedRun {
                 schedule: &fitted.schedule,
-                device: &args.device,
+                device: &args.common.device,
                 limit,
                 original_peak: fitted.original_peak,
                 load_min: fitted.load_min,
@@ -272,11 +272,11 @@ fn refuse(
     let least = match *error {
         Error::OverLimit { least, .. } => Some(least),
         Error::HostTooSmall { .. } => None,
-        _ => return InputError::file(&args.input, problem.explain(error)).into(),
+        _ => return InputError::file(&args.common.input, problem.explain(error)).into(),
     };
     if args.json {
         let outcome = Outcome {
-            input: &args.input,
+            input: &args.common.input,
             limit: options.limit,
             footprint: None,
             peak_load: None,
