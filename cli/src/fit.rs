@@ -62,7 +62,7 @@ impl Buffers {
 }
 
 /// What is told of a fit. Sizes in bytes.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Outcome<'a> {
     input: &'a str,
     limit: u64,
@@ -144,8 +144,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         seconds,
         using: names(using),
         notes,
-        least_limit: None,
-        error: None,
+        ..Outcome::default()
     };
     if args.output.is_some() || args.report.is_some() {
         let rewritten = rewritten(&problem, trace, &fitted)?;
@@ -229,7 +228,7 @@ fn allowed(trace: &Trace) -> Using {
 }
 
 /// What means are called.
-pub(crate) fn names(using: Using) -> Vec<&'static str> {
+fn names(using: Using) -> Vec<&'static str> {
     Means::ALL.into_iter().filter(|&means| using.has(means)).map(Means::name).collect()
 }
 
@@ -278,23 +277,13 @@ fn refuse(
         let outcome = Outcome {
             input: &args.common.input,
             limit: options.limit,
-            footprint: None,
-            peak_load: None,
-            original_peak: None,
-            load_min: None,
-            overhead: None,
-            time_ns: None,
-            swapped_bytes: None,
-            recomputed_ns: None,
-            masks: None,
-            in_place: None,
             policy: args.policy.name(),
-            verified: false,
             seconds,
             using: names(options.using),
             notes: notes.to_vec(),
             least_limit: least,
             error: Some(error.to_string()),
+            ..Outcome::default()
         };
         if let Err(e) = outcome.json(&mut io::stdout().lock()) {
             return Failure::printing(&e);
