@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use sublet_core::trace::graph::Storage;
-use sublet_models::{AlexNet, Lstm, Network, ResNet, Vgg, WideResNet};
+use sublet_models::{AlexNet, Lstm, Network, ResNet, Stages, Vgg, WideResNet};
 
 pub(crate) use args::GenerateArgs;
 use args::{CommonArgs, Model};
@@ -39,7 +39,8 @@ struct Outcome<'a> {
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let (network, common) = match &args.model {
         Model::Resnet(a) => {
-            let model = ResNet { depth: a.depth, image: a.image.into(), stages: a.stages.into() };
+            let stages = a.blocks.map_or_else(|| a.stages.into(), Stages::Blocks);
+            let model = ResNet { depth: a.depth, image: a.image.into(), stages };
             (model.build(&a.common.setting()), &a.common)
         }
         Model::Wrn(a) => (WideResNet { depth: a.depth, width: a.width }.build(&a.common.setting()), &a.common),
