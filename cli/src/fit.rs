@@ -167,7 +167,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         }
     }
     let mut out = io::stdout().lock();
-    if args.json { outcome.json(&mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
+    if args.json { output::json(&outcome, &mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
 }
 
 /// Means, and what is to be known of them.
@@ -285,7 +285,7 @@ fn refuse(
             error: Some(error.to_string()),
             ..Outcome::default()
         };
-        if let Err(e) = outcome.json(&mut io::stdout().lock()) {
+        if let Err(e) = output::json(&outcome, &mut io::stdout().lock()) {
             return Failure::printing(&e);
         }
     }
@@ -293,11 +293,6 @@ fn refuse(
 }
 
 impl Outcome<'_> {
-    fn json(&self, out: &mut impl Write) -> io::Result<()> {
-        serde_json::to_writer(&mut *out, self)?;
-        writeln!(out)
-    }
-
     fn text(&self, out: &mut impl Write) -> io::Result<()> {
         let unit = Unit::for_largest(self.original_peak.unwrap_or(0).max(self.limit));
         let mut line = |name: &str, bytes: Option<u64>| match bytes {

@@ -117,7 +117,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match args.output.as_deref() {
         Some("-") => Ok(()),
-        _ if args.json => curve.json(&mut out),
+        _ if args.json => output::json(&curve, &mut out),
         _ => curve.text(problem.title(), &lines, &mut out),
     }
     .map_err(|e| Failure::printing(&e))
@@ -255,11 +255,6 @@ impl Curve<'_> {
             )?;
         }
         Ok(())
-    }
-
-    fn json(&self, out: &mut impl Write) -> io::Result<()> {
-        serde_json::to_writer(&mut *out, self)?;
-        writeln!(out)
     }
 
     fn text(&self, title: &str, lines: &[Line], out: &mut impl Write) -> io::Result<()> {

@@ -91,8 +91,7 @@ impl Outcome<'_> {
     fn print(&self, json: bool) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if json {
-            serde_json::to_writer(&mut out, self)?;
-            return writeln!(out);
+            return output::json(self, &mut out);
         }
         let unit = Unit::for_largest(self.max_load);
         writeln!(out, "output      {}", self.output)?;
