@@ -13,4 +13,5 @@ mod members;
 pub mod recompute;
 pub mod relu;
 pub mod swap;
+mod tournament;
 mod writer;

@@ -7,8 +7,8 @@
 //! 1. The operators run in their order. What one reads and is not there is made first, by its *closure*: its writer, and
 //!    before it the writers of what that reads and is not there either.
 //! 2. Where memory runs out, the value goes that is least in `cost of its closure / (bytes · distance to its next
-//!    use^b)`, of those that nobody is about to read. What the closure owes to others anyway counts for a part only: it is
-//!    read later and not there, or its operator makes something else of which that is so.
+//!    use^b)`, of those that nobody is about to read ([`evict`] finds it). What the closure owes to others anyway counts for
+//!    a part only: it is read later and not there, or its operator makes something else of which that is so.
 //! 3. A value goes as soon as nobody reads it any more, and nobody has to read it again to make what is not there and is
 //!    read later: the gates of a recurrent cell are made again of one product.
 //! 4. *Virtual uses*: what a closure reads is noted. The next walk counts it as a use, so that a value stays for the
@@ -20,15 +20,17 @@
 //!    reads it.
 //! 8. A walk that has come to more than its caller can use is given up.
 //!
-//! Ties go to the block that was made first among those on the device. Cost: O(segments + evictions · blocks on the
-//! device · closure). Linear workspace.
+//! Of equals the block with the least number goes. Cost: O(references of what runs), and for each eviction a few closures
+//! and logarithms of the number of blocks. Linear workspace.
 
+mod evict;
 pub(super) mod follow;
 
 use super::super::graph::{Graph, NONE, Reference};
 use super::absence::{self, Absences, Gap};
 use super::script::{Script, Step};
 use crate::rewrite::members::Members;
+use crate::rewrite::tournament::{self, Tournament};
 use crate::simulate::Device;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
@@ -79,6 +81,8 @@ pub(in super::super) struct Walk<'a> {
     notes: u32,
     remembered: Table<'a, [u32; 2]>,
     rememberings: u32,
+    /// How many of those are of segments before.
+    passed: u32,
     kept: Table<'a, [u32; 2]>,
     keepings: u32,
     /// By block: 1 + the version that it holds, by how many it is about to be read, and 1 + the gap in which it is on the
@@ -86,8 +90,9 @@ pub(in super::super) struct Walk<'a> {
     holds: Table<'a, u32>,
     pinned: Table<'a, u32>,
     away: Table<'a, u32>,
-    /// The blocks that may be evicted.
-    present: Members<'a>,
+    /// The blocks that may be evicted, by scores of before, and those whose score may be less now.
+    queue: Tournament<'a>,
+    stale: Members<'a>,
     /// By version: the next of its uses and of its virtual uses.
     next: Table<'a, [u32; 2]>,
     /// Segments that are to run again: which, and the next of its references.
@@ -123,7 +128,7 @@ pub(in super::super) struct Walk<'a> {
 /// Length of the workspace of a [`Walk`].
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let versions = rows + blocks;
-    absence::workspace(rows, blocks).and(WorkspaceLen {
+    absence::workspace(rows, blocks).and(tournament::workspace(blocks)).and(WorkspaceLen {
         words: 2 * (rows + 2) + blocks,
         indices: versions
             + 1
@@ -155,12 +160,14 @@ impl<'a> Walk<'a> {
             notes: 0,
             remembered: scratch.index_records(rows),
             rememberings: 0,
+            passed: 0,
             kept: scratch.index_records(rows),
             keepings: 0,
             holds: scratch.indices(blocks),
             pinned: scratch.indices(blocks),
             away: scratch.indices(blocks),
-            present: Members::new(blocks, scratch),
+            queue: Tournament::new(blocks, scratch),
+            stale: Members::new(blocks, scratch),
             next: scratch.index_records(versions),
             stack: scratch.index_records(rows + 1),
             depth: 0,
@@ -282,6 +289,7 @@ impl<'a> Walk<'a> {
             self.now = g;
             self.clock_at[g] = self.clock.to_bits();
             self.come_and_go(g);
+            self.virtual_uses_pass();
             self.clock += graph.time[g].saturating_sub(before) as f64;
             self.segment(g)?;
             before = graph.time[g] + graph.duration[g];
@@ -303,13 +311,14 @@ impl<'a> Walk<'a> {
     /// Nothing has run.
     fn begin(&mut self, limit: u64, most: Walked) {
         (self.limit, self.most, self.walked) = (limit.min(u64::MAX / 2), most, Walked::default());
-        (self.load, self.notes, self.rows, self.now, self.depth) = (0, 0, 0, 0, 0);
+        (self.load, self.notes, self.rows, self.now, self.depth, self.passed) = (0, 0, 0, 0, 0, 0);
         (self.clock, self.recomputed) = (0.0, 0.0);
         self.script.clear();
         for table in [&mut self.holds, &mut self.pinned, &mut self.away, &mut self.blamed] {
             table.fill(0);
         }
-        self.present.clear();
+        self.queue.clear();
+        self.stale.clear();
         let graph = self.graph;
         self.work += u64::from(graph.versions) + u64::from(graph.segments) + graph.size.len() as u64;
     }
@@ -335,7 +344,7 @@ impl<'a> Walk<'a> {
                 let released = f64::from_bits(self.clock_at[begin]);
                 self.clock = self.absences.give(gap, size, released, self.clock);
                 self.load = self.load.wrapping_sub(size);
-                self.withdraw(block);
+                self.queue.remove(block);
             }
             next = self.absences.next(gap)[0];
         }
@@ -348,9 +357,7 @@ impl<'a> Walk<'a> {
             self.absences.take(self.away[block] - 1, size, self.clock);
             self.away[block] = 0;
             self.load = self.load.wrapping_add(size);
-            if self.graph.is_managed(block) {
-                self.offer(block);
-            }
+            self.stale.insert(block);
         }
     }
 
@@ -489,6 +496,7 @@ impl<'a> Walk<'a> {
         self.make_room(need.saturating_add(graph.local[g]));
         for r in graph.references(g).filter(|r| managed(r) && r.writes) {
             self.put(r.block, r.version);
+            self.closures_shrink(r.version);
         }
         self.run(g);
         self.recomputed += graph.duration[g] as f64;
@@ -527,6 +535,15 @@ impl<'a> Walk<'a> {
         self.walked.excess <= self.most.excess && delay <= self.most.delay as f64
     }
 
+    /// What was to be read virtually before this segment may be read later now.
+    fn virtual_uses_pass(&mut self) {
+        while self.passed < self.rememberings && self.remembered[self.passed][1] < self.now {
+            let [version, _] = self.remembered[self.passed];
+            self.stale.insert(self.graph.version(version).block);
+            self.passed += 1;
+        }
+    }
+
     /// A closure reads a version.
     fn note(&mut self, version: u32) {
         if usize::try_from(self.notes).is_ok_and(|n| n < self.noted.len()) {
@@ -552,45 +569,10 @@ impl<'a> Walk<'a> {
         of_real.min(of_noted)
     }
 
-    /// The segment that reads a version next, or reads what has to be made of it again.
-    fn wanted(&mut self, version: u32) -> u32 {
-        let graph = self.graph;
-        let mut at = self.next_use(version);
-        let (first, end) = graph.uses(version);
-        for i in first..end {
-            let g = graph.user(i);
-            if g >= self.now {
-                break;
-            }
-            self.work += 1;
-            if !graph.may_run_again(g) {
-                continue;
-            }
-            for r in graph.references(g).filter(|r| r.writes && graph.is_repeatable(r.block)) {
-                if self.holds[r.block] != r.version + 1 {
-                    at = at.min(self.next_use(r.version));
-                }
-            }
-        }
-        at
-    }
-
-    /// Whether a segment is to run again anyway, for something that it makes is not there and is read later.
-    fn is_owed(&mut self, g: u32) -> bool {
-        let graph = self.graph;
-        graph.references(g).any(|r| {
-            r.writes
-                && graph.is_repeatable(r.block)
-                && self.holds[r.block] != r.version + 1
-                && self.next_use(r.version) != NONE
-        })
-    }
-
     /// A managed block has a value now.
     fn put(&mut self, block: u32, version: u32) {
         if self.holds[block] == 0 {
             self.load = self.load.wrapping_add(self.graph.size[block]);
-            self.offer(block);
         }
         self.holds[block] = version + 1;
     }
@@ -598,33 +580,26 @@ impl<'a> Walk<'a> {
     /// Frees a block that nobody reads any more.
     fn free_if_done(&mut self, block: u32) -> Option<()> {
         let holds = self.holds[block];
-        if holds > 0 && self.pinned[block] == 0 && self.wanted(holds - 1) == NONE {
-            return self.drop_block(block);
+        if holds > 0 && self.pinned[block] == 0 {
+            if self.wanted(holds - 1) == NONE {
+                return self.drop_block(block);
+            }
+            self.stale.insert(block);
         }
         Some(())
     }
 
     fn drop_block(&mut self, block: u32) -> Option<()> {
-        self.withdraw(block);
+        self.queue.remove(block);
+        let holds = self.holds[block];
         self.holds[block] = 0;
+        self.siblings_are_owed(holds - 1);
         if self.away[block] > 0 {
             self.away[block] = 0;
         } else {
             self.load = self.load.wrapping_sub(self.graph.size[block]);
         }
         self.push(Step::Free(block))
-    }
-
-    /// A block may be evicted.
-    fn offer(&mut self, block: u32) {
-        if self.graph.is_repeatable(block) && self.graph.size[block] >= self.least {
-            self.present.insert(block);
-        }
-    }
-
-    /// A block may not be evicted any more.
-    fn withdraw(&mut self, block: u32) {
-        self.present.remove(block);
     }
 
     /// Evicts until `need` bytes more fit, or nothing is left to evict.
@@ -656,88 +631,5 @@ impl<'a> Walk<'a> {
                 self.blamed[r.block] = 1;
             }
         }
-    }
-
-    /// The block to evict.
-    #[expect(clippy::cast_precision_loss, reason = "a score")]
-    fn least_worth(&mut self) -> Option<u32> {
-        let mut least: Option<(f64, u32)> = None;
-        for i in 0..self.present.len() {
-            let block = self.present.get(i);
-            self.work += 1;
-            if self.pinned[block] > 0 {
-                continue;
-            }
-            let version = self.holds[block] - 1;
-            let at = self.wanted(version);
-            let size = self.graph.size[block] as f64;
-            let now = self.graph.time[self.now.min(self.graph.segments - 1)];
-            let distance = self.graph.time[at.min(self.graph.segments - 1)].saturating_sub(now) as f64 + 1000.0;
-            let far = match self.taste.distance {
-                0 => 1.0,
-                1 => libm::sqrt(distance),
-                2 => distance,
-                3 => distance * libm::sqrt(distance),
-                _ => distance * distance,
-            };
-            let scale = f64::from_bits(self.weight[block]) / (size * far);
-            let bound = least.map_or(f64::INFINITY, |(score, _)| score / scale);
-            if let Some(cost) = self.cost(version, at, bound) {
-                let score = cost * scale;
-                if least.is_none_or(|(least, _)| score < least) {
-                    least = Some((score, block));
-                }
-            }
-        }
-        least.map(|(_, block)| block)
-    }
-
-    /// What it takes to make a version again before segment `at`, in ns; none if that cannot be, or it is `bound` at least.
-    #[expect(clippy::cast_precision_loss, reason = "a score")]
-    fn cost(&mut self, version: u32, at: u32, bound: f64) -> Option<f64> {
-        let graph = self.graph;
-        let evicted = graph.version(version).block;
-        self.count += 1;
-        let mut sum = 1.0;
-        let mut waiting = 1;
-        self.closure[0] = 2 * version;
-        let mut looked = 0;
-        while waiting > 0 && looked < CLOSURE {
-            waiting -= 1;
-            let (version, owed) = (self.closure[waiting] / 2, self.closure[waiting] % 2);
-            let g = graph.version(version).writer;
-            if g == NONE || !graph.may_run_again(g) {
-                return None;
-            }
-            if self.counted[g] == self.count {
-                continue;
-            }
-            self.counted[g] = self.count;
-            looked += 1;
-            let owed = u32::from(owed > 0 || self.is_owed(g));
-            sum += graph.duration[g] as f64 * if owed > 0 { self.taste.owed } else { 1.0 };
-            if sum >= bound {
-                return None;
-            }
-            for r in graph.references(g).filter(|r| !r.updated) {
-                self.work += 1;
-                if graph.is_gone(&r, at) {
-                    return None;
-                }
-                if graph.is_managed(r.block) && !r.writes && self.holds[r.block] != r.version + 1 {
-                    // A later value that is still read must not be lost.
-                    let holds = self.holds[r.block];
-                    if holds > r.version + 1 && r.block != evicted && self.next_use(holds - 1) != NONE {
-                        return None;
-                    }
-                    let owed = owed > 0 || self.next_use(r.version) != NONE;
-                    if waiting < 2 * CLOSURE {
-                        self.closure[waiting] = 2 * r.version + u32::from(owed);
-                        waiting += 1;
-                    }
-                }
-            }
-        }
-        Some(sum)
     }
 }

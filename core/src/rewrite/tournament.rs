@@ -1,0 +1,102 @@
+//! The number with the least key, while keys change: a tournament tree (Knuth 1973, volume 3, 5.4.1). Each inner node knows
+//! which number of those below it has the least key. Setting a key is O(log n), and often less; the least is O(1).
+//!
+//! Equal keys: the least number.
+
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen};
+
+/// The key of what does not take part.
+const ABSENT: u64 = u64::MAX;
+
+pub(super) struct Tournament<'a> {
+    /// By number.
+    key: Table<'a, u64>,
+    /// By inner node, the root is 1: who wins below it. The children of a node k are 2 k and 2 k + 1; the numbers are the
+    /// leaves from n on.
+    winner: Table<'a, u32>,
+    n: u32,
+}
+
+/// Length of the workspace of a [`Tournament`] of so many numbers.
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
+    WorkspaceLen { words: n, indices: n }
+}
+
+impl<'a> Tournament<'a> {
+    /// Of the numbers below `n`, of which none takes part.
+    pub(super) fn new(n: usize, scratch: &mut Workspace<'a>) -> Self {
+        let (key, winner) = (scratch.words(n), scratch.indices(n));
+        let mut tournament = Self { key, winner, n: u32::try_from(n).unwrap_or(u32::MAX) };
+        tournament.clear();
+        for node in (1..tournament.n).rev() {
+            tournament.winner[node] = tournament.at(2 * node);
+        }
+        tournament
+    }
+
+    /// None takes part. Who wins among them does not matter, as long as each node names one below it.
+    pub(super) fn clear(&mut self) {
+        self.key.fill(ABSENT);
+    }
+
+    /// The least key and its number.
+    pub(super) fn first(&self) -> Option<(u64, u32)> {
+        let number = if self.n > 0 { self.at(1) } else { return None };
+        let key = self.key[number];
+        (key < ABSENT).then_some((key, number))
+    }
+
+    pub(super) fn remove(&mut self, number: u32) {
+        if self.key[number] < ABSENT {
+            self.set(number, ABSENT);
+        }
+    }
+
+    /// A number takes part with a key, which is less than the largest of all.
+    pub(super) fn set(&mut self, number: u32, key: u64) {
+        self.key[number] = key;
+        let mut node = number + self.n;
+        while node > 1 {
+            node /= 2;
+            let (left, right) = (self.at(2 * node), self.at(2 * node + 1));
+            let winner = if (self.key[right], right) < (self.key[left], left) { right } else { left };
+            // Above it nothing changes.
+            if winner == self.winner[node] && winner != number {
+                return;
+            }
+            self.winner[node] = winner;
+        }
+    }
+
+    /// Who wins below a node.
+    fn at(&self, node: u32) -> u32 {
+        if node < self.n { self.winner[node] } else { node - self.n }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn the_least_is_first(n in 0u32..20, steps in prop::collection::vec((0u32..9, 0u32..20, 0u64..30), 0..200)) {
+            let len = workspace(n as usize);
+            let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+            let mut tournament = Tournament::new(n as usize, &mut Workspace::new(&mut words, &mut indices));
+            let mut expected = BTreeMap::new();
+            for (kind, number, key) in steps.into_iter().filter(|&(_, number, _)| number < n) {
+                match kind {
+                    0 => { tournament.clear(); expected.clear(); }
+                    1..=3 => { tournament.remove(number); expected.remove(&number); }
+                    _ => { tournament.set(number, key); expected.insert(number, key); }
+                }
+                prop_assert_eq!(tournament.first(), expected.iter().map(|(&number, &key)| (key, number)).min());
+            }
+            prop_assert!(n > 0 || tournament.first().is_none());
+        }
+    }
+}
