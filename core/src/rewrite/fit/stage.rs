@@ -294,11 +294,7 @@ impl Placed<'_, '_> {
         let few = if again { few.max(STARTS_AGAIN * stays) } else { few.max(STARTS * stays) };
         let mut watch = |now: &place::Summary| {
             cost = stays.saturating_add(cost);
-            if cost > few && now.peak > far {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            if cost > few && now.peak > far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let options = place::Options { constraints, seed, work, nodes };
         let placed = place::place_watched(Solver::Auto, blocks, &options, scratch, offsets, &mut watch);

@@ -95,8 +95,6 @@ pub(super) struct Recomputer<'a> {
     /// Its absences: block, give, take.
     absent: Table<'a, [u32; 3]>,
     absents: u32,
-    /// Whether it is another one since it was last asked for.
-    changed: bool,
     /// The blocks that may be evicted.
     movable: Table<'a, u32>,
     movables: u32,
@@ -129,7 +127,6 @@ impl<'a> Recomputer<'a> {
             best: Script::new(rows, scratch),
             absent: scratch.index_records(rows + blocks),
             absents: 0,
-            changed: false,
             movable: scratch.indices(blocks),
             movables: 0,
             kept: scratch.word_records(DISTURBED),
@@ -244,7 +241,6 @@ impl<'a> Recomputer<'a> {
     /// Goes on from the last script, after the limit or what is held back has changed.
     pub(super) fn again(&mut self, limit: u64, work: u64) -> Option<Walked> {
         self.walk.work = 0;
-        self.changed = false;
         let mut found = self.walk.walk(self.taste, limit, Walked::ANY)?;
         for _ in 1..ROUNDS {
             if found.excess == 0 {
@@ -255,11 +251,6 @@ impl<'a> Recomputer<'a> {
         }
         self.keep();
         Some(self.improve(found, limit, work))
-    }
-
-    /// Whether the best script is another one than before [`again`](Self::again).
-    pub(super) const fn has_changed(&self) -> bool {
-        self.changed
     }
 
     /// Disturbs what the script follows from, and keeps it where that takes no longer, or by the rule of simulated
@@ -346,20 +337,16 @@ impl<'a> Recomputer<'a> {
 
     /// Keeps the last script as the best.
     fn keep(&mut self) {
-        self.changed |= !self.best.steps().eq(self.walk.script().steps());
         self.best.copy(self.walk.script());
         let absences = &self.walk.absences;
-        let before = core::mem::take(&mut self.absents);
+        self.absents = 0;
         for &gap in absences.used().as_slice() {
             if absences.acted(gap) {
                 let [give, take] = absences.at(gap);
-                let absent = [absences.gap(gap).block, give, take];
-                self.changed |= self.absent[self.absents] != absent;
-                self.absent[self.absents] = absent;
+                self.absent[self.absents] = [absences.gap(gap).block, give, take];
                 self.absents += 1;
             }
         }
-        self.changed |= self.absents != before;
     }
 
     /// Other weights for a few blocks.
