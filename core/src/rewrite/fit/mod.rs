@@ -424,8 +424,8 @@ const HOPELESS: f64 = 4.0;
 /// limit and peak, and what is made again goes on from there; what looks best before it is placed is made. Then the
 /// absences are searched together with what runs again.
 fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
-    let quick = Arrangement { again: true, swaps: Swaps::Absences, choice: work / 8, work: work / 16 };
-    let thorough = Arrangement { choice: work / 2, work: work / 2, ..quick };
+    let quick = Arrangement { again: true, swaps: Swaps::Absences, choice: work / 12, work: work / 16 };
+    let thorough = Arrangement { choice: work / 4, work: work / 2, ..quick };
     let step = peak.saturating_sub(limit) / PARTS;
     // What each level promises, and the level.
     let mut found = [(f64::INFINITY, limit); LOOKS];
@@ -438,11 +438,13 @@ fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result
             *found = (look(pass, at, &quick)?, at);
         }
     }
+    let mut first = None;
     for _ in 0..MADE {
         let (promise, at) = take_best(&mut found);
-        if promise >= pass.best() * HOPELESS {
-            break;
-        }
+        // Where there is no other, the first once more: the random choices are others then.
+        let other = (promise < pass.best() * HOPELESS).then_some(at);
+        let Some(at) = other.or(first) else { break };
+        first = first.or(other);
         for swaps in [Swaps::Absences, Swaps::Together] {
             if pass.absent(at)?.is_some() {
                 pass.fit(&Arrangement { swaps, ..thorough })?;
