@@ -86,8 +86,8 @@ fn a_thousand_layers_take_what_chen_et_al_say() {
 }
 
 /// Jin et al. 2018: 11.61 GB for 152 layers in Caffe, 67.2 GB for 1001, and roughly 100 for 1517, with the blocks of the
-/// network files that they publish. Caffe keeps data and gradient of each convolution, pooling and sum, in whose memory batch norm, scale and `ReLU`
-/// work; where several layers read a blob, each has a gradient of it; the images have none.
+/// network files that they publish. Caffe keeps data and gradient of each convolution, pooling and sum, in whose memory batch
+/// norm, scale and `ReLU` work; where several layers read a blob, each has a gradient of it; the images have none.
 #[test]
 fn in_caffe_networks_take_what_jin_et_al_say() {
     let caffe = |depth: u32, stages: Stages| {
