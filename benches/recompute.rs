@@ -10,9 +10,7 @@ use std::path::Path;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::recompute::chen::{Cuts, Plan};
 use sublet_core::simulate::Device;
-use sublet_core::trace::liveness::{self, Stay};
-use sublet_core::trace::{Recorded, Row};
-use sublet_core::{Block, Error, Workspace, place};
+use sublet_core::trace::Row;
 use sublet_models::{Lstm, Network, Phase, ResNet, Roofline, Setting, Stages};
 use sublet_tests::passes;
 use sublet_tests::recording::{max_load, peak_of_passing, prove};
@@ -23,7 +21,7 @@ const DEVICE: Device = Device::symmetric(12e9);
 struct Point {
     curve: &'static str,
     size: u32,
-    /// The whole load, and that of the feature maps.
+    /// The whole load, and that of the feature maps, in bytes.
     load: u64,
     maps: u64,
     footprint: u64,
@@ -71,7 +69,8 @@ fn measure(curves: [&'static str; 3], size: u32, network: &Network) -> Vec<Point
             cuts,
         }
     };
-    let (searched, found) = passes::searched(&recorded, |rows| footprint(&recorded, rows)).unwrap();
+    let cost = |rows: &[Row]| prove(&recorded, rows, Solver::BestFit, &DEVICE, false).map(|proved| proved.footprint);
+    let (searched, found) = passes::searched(&recorded, cost).unwrap();
     let recursion = Plan::Recursive(1, Cuts::Narrow);
     let (recursive, of_recursion) = passes::mirrored(&recorded, recursion, size.ilog2() + 2).unwrap();
     vec![
@@ -79,18 +78,6 @@ fn measure(curves: [&'static str; 3], size: u32, network: &Network) -> Vec<Point
         point(curves[1], &searched, found.cuts),
         point(curves[2], &recursive, of_recursion.cuts),
     ]
-}
-
-/// What a quick placement needs.
-fn footprint(recorded: &Recorded<'_>, rows: &[Row]) -> Result<u64, Error> {
-    let (numbers, stays) = (2 * recorded.blocks, liveness::stays(rows));
-    let len = liveness::workspace(numbers).max(place::workspace_of(Solver::BestFit, stays));
-    let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-    let (mut blocks, mut names) = (vec![Block::default(); stays], vec![Stay::default(); stays]);
-    let mut scratch = Workspace::new(&mut words, &mut indices);
-    liveness::lifetimes(rows, numbers, scratch.reborrow(), &mut blocks, &mut names)?;
-    let options = place::Options::default();
-    Ok(place::place(Solver::BestFit, &blocks, &options, scratch, &mut vec![0; stays])?.peak)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "to be read")]
@@ -121,7 +108,7 @@ fn table(title: &str, size: &str, points: &[Point]) {
     }
 }
 
-/// Fits maps = a · size^b to each curve, by least squares of the logarithms, and the recursion's to a + b · log2(size).
+/// Fits maps = a · size^b to each curve, by least squares of the logarithms, and maps = a + b · log2(size).
 fn laws(points: &[Point]) {
     println!();
     for curve in points.iter().take(3).map(|p| p.curve) {

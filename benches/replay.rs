@@ -3,14 +3,13 @@
 //!
 //!     cargo bench -p sublet-benches --bench replay
 //!
-//! Times are CPU time of the process, the least of several rounds in turns, because the machine may be shared. The
+//! Times are CPU time of the thread, the least of several rounds in turns, because the machine may be shared. The
 //! addresses that glibc gives are not touched, so that its pages are never mapped: what is compared is bookkeeping.
 
 mod clock;
 
 use std::collections::{BTreeSet, HashMap};
 use std::hint::black_box;
-use std::path::Path;
 
 use clock::cpu_seconds;
 use sublet_core::replay::{self, Allocator, Config, Memory};
@@ -34,7 +33,7 @@ fn main() {
     );
     println!("| - | - | - | - | - | - | - | - | - | - |");
     for name in NETWORKS {
-        let Some(network) = find(name) else {
+        let Some(network) = Network::named(name) else {
             println!("skipped: {name} (SUBLET_DATA is not set)");
             continue;
         };
@@ -44,12 +43,6 @@ fn main() {
 
 const NETWORKS: [&str; 4] =
     ["resnet50_train_b32", "inception_resnet_v2_train_b32", "seq2seq_train_b64", "seq2seq_infer_100w"];
-
-fn find(name: &str) -> Option<Network> {
-    let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces").join(name).with_extension("csv");
-    let large = std::env::var_os("SUBLET_DATA").map(|d| Path::new(&d).join("traces").join(name).with_extension("csv"));
-    [Some(small), large].into_iter().flatten().find(|path| path.exists()).map(|path| Network::read(&path))
-}
 
 fn row(network: &Network) {
     let capacity = 8 * network.max_load(ALIGNMENT);

@@ -184,23 +184,30 @@ pub(crate) struct PlanArgs {
     pub(crate) json: bool,
 }
 
+/// What every command asks that makes a trace fit.
 #[derive(Debug, Args)]
-#[command(after_help = FIT_EXAMPLES)]
-pub(crate) struct FitArgs {
+pub(crate) struct FittingArgs {
     /// A trace of one iteration, or a graph; - is standard input
     pub(crate) input: String,
-    /// The most memory that the iteration may take on the device, fragmentation included; 80% is a part of the peak
-    #[arg(long, value_name = "SIZE|%", value_parser = Limit::parse)]
-    pub(crate) limit: Limit,
     /// Whose links to the host are simulated
     #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti")]
     pub(crate) device: String,
-    /// Who decides what leaves the device, and when
-    #[arg(long, value_name = "NAME", value_parser = policies(), default_value = Policy::Auto.name())]
-    pub(crate) policy: Policy,
     /// The means, with commas between; if not given, all but layer that the device and the operators' file allow
     #[arg(long, value_name = "MEANS", value_delimiter = ',', value_parser = means())]
     pub(crate) using: Vec<Means>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = FIT_EXAMPLES)]
+pub(crate) struct FitArgs {
+    #[command(flatten)]
+    pub(crate) common: FittingArgs,
+    /// The most memory that the iteration may take on the device, fragmentation included; 80% is a part of the peak
+    #[arg(long, value_name = "SIZE|%", value_parser = Limit::parse)]
+    pub(crate) limit: Limit,
+    /// Who decides what leaves the device, and when
+    #[arg(long, value_name = "NAME", value_parser = policies(), default_value = Policy::Auto.name())]
+    pub(crate) policy: Policy,
     /// Blocks that are smaller stay on the device; if not given, those whose copy takes less than twice its latency
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) least: Option<u64>,
@@ -218,19 +225,13 @@ pub(crate) struct FitArgs {
 #[derive(Debug, Args)]
 #[command(after_help = SWEEP_EXAMPLES)]
 pub(crate) struct SweepArgs {
-    /// A trace of one iteration, or a graph; - is standard input
-    pub(crate) input: String,
-    /// Whose links to the host are simulated
-    #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti")]
-    pub(crate) device: String,
+    #[command(flatten)]
+    pub(crate) common: FittingArgs,
     /// How many limits are tried, from the original peak down
     #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub(crate) points: u32,
-    /// The means that are drawn, alone and together, with commas between; if not given, as for fit
-    #[arg(long, value_name = "MEANS", value_delimiter = ',', value_parser = means(), conflicts_with = "policy")]
-    pub(crate) using: Vec<Means>,
     /// A policy of swapping in place of the means; may be given more than once
-    #[arg(long, value_name = "NAME", value_parser = policies())]
+    #[arg(long, value_name = "NAME", value_parser = policies(), conflicts_with = "using")]
     pub(crate) policy: Vec<Policy>,
     /// Writes the curve to this file, a row for each limit and policy; - is standard output
     #[arg(long, short, value_name = "CSV")]

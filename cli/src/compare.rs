@@ -11,9 +11,8 @@ use crate::args::InputArgs;
 use crate::failure::{Failure, InputError};
 use crate::problem::Problem;
 use crate::scratch::Scratch;
-use crate::table;
 use crate::unit::Unit;
-use crate::{input, pools, progress};
+use crate::{input, output, pools, progress, table};
 
 /// Reads, compares and prints.
 ///
@@ -24,7 +23,7 @@ pub(crate) fn run(args: &InputArgs) -> Result<(), Failure> {
     let comparison = progress::during("comparing", |_| Comparison::of(&problem))
         .map_err(|e| InputError::file(&args.input, problem.explain(&e)))?;
     let mut out = io::stdout().lock();
-    let printed = if args.json { comparison.write_json(&mut out) } else { comparison.write_table(&mut out) };
+    let printed = if args.json { output::json(&comparison, &mut out) } else { comparison.write_table(&mut out) };
     printed.map_err(|e| Failure::printing(&e))
 }
 
@@ -95,12 +94,6 @@ impl<'a> Comparison<'a> {
             })
             .collect::<Result<_, _>>()?;
         Ok(Self { input: &problem.name, blocks: n, max_load, solvers, today })
-    }
-
-    /// One JSON object in a line.
-    pub(crate) fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
-        serde_json::to_writer(&mut *out, self)?;
-        writeln!(out)
     }
 
     /// A table for people.
@@ -189,7 +182,7 @@ mod tests {
     #[test]
     fn json_has_every_solver_and_every_allocator() {
         let mut out = Vec::new();
-        Comparison::of(&problem()).unwrap().write_json(&mut out).unwrap();
+        output::json(&Comparison::of(&problem()).unwrap(), &mut out).unwrap();
         let mut json: Value = serde_json::from_slice(&out).unwrap();
         let solvers = json["solvers"].take();
         assert_eq!(

@@ -62,7 +62,7 @@ impl Buffers {
 }
 
 /// What is told of a fit. Sizes in bytes.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Outcome<'a> {
     input: &'a str,
     limit: u64,
@@ -110,10 +110,10 @@ struct Outcome<'a> {
 /// # Errors
 /// Nothing stays within the limit, or a file that cannot be read or written.
 pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
-    let device = device::named(&args.device)?;
-    let problem = input::read(&args.input)?;
+    let device = device::named(&args.common.device)?;
+    let problem = input::read(&args.common.input)?;
     let trace = recorded(&problem)?;
-    let asked = means(&args.device, &device, &args.using, trace)?;
+    let asked = means(&args.common.device, &device, &args.common.using, trace)?;
     asked.say();
     let (using, notes) = (asked.using, asked.note.into_iter().collect::<Vec<_>>());
     let limit = args.limit.of(problem.max_load());
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let run = fitted.schedule.run();
     let marks = Marks::of(&fitted.schedule, trace);
     let outcome = Outcome {
-        input: &args.input,
+        input: &args.common.input,
         limit,
         footprint: Some(fitted.schedule.plan().peak()),
         peak_load: Some(run.peak_load),
@@ -144,8 +144,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         seconds,
         using: names(using),
         notes,
-        least_limit: None,
-        error: None,
+        ..Outcome::default()
     };
     if args.output.is_some() || args.report.is_some() {
         let rewritten = rewritten(&problem, trace, &fitted)?;
@@ -156,7 +155,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
             let plan = fitted.schedule.plan();
             let run = FittedRun {
                 schedule: &fitted.schedule,
-                device: &args.device,
+                device: &args.common.device,
                 limit,
                 original_peak: fitted.original_peak,
                 load_min: fitted.load_min,
@@ -168,7 +167,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         }
     }
     let mut out = io::stdout().lock();
-    if args.json { outcome.json(&mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
+    if args.json { output::json(&outcome, &mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
 }
 
 /// Means, and what is to be known of them.
@@ -229,7 +228,7 @@ fn allowed(trace: &Trace) -> Using {
 }
 
 /// What means are called.
-pub(crate) fn names(using: Using) -> Vec<&'static str> {
+fn names(using: Using) -> Vec<&'static str> {
     Means::ALL.into_iter().filter(|&means| using.has(means)).map(Means::name).collect()
 }
 
@@ -272,31 +271,21 @@ fn refuse(
     let least = match *error {
         Error::OverLimit { least, .. } => Some(least),
         Error::HostTooSmall { .. } => None,
-        _ => return InputError::file(&args.input, problem.explain(error)).into(),
+        _ => return InputError::file(&args.common.input, problem.explain(error)).into(),
     };
     if args.json {
         let outcome = Outcome {
-            input: &args.input,
+            input: &args.common.input,
             limit: options.limit,
-            footprint: None,
-            peak_load: None,
-            original_peak: None,
-            load_min: None,
-            overhead: None,
-            time_ns: None,
-            swapped_bytes: None,
-            recomputed_ns: None,
-            masks: None,
-            in_place: None,
             policy: args.policy.name(),
-            verified: false,
             seconds,
             using: names(options.using),
             notes: notes.to_vec(),
             least_limit: least,
             error: Some(error.to_string()),
+            ..Outcome::default()
         };
-        if let Err(e) = outcome.json(&mut io::stdout().lock()) {
+        if let Err(e) = output::json(&outcome, &mut io::stdout().lock()) {
             return Failure::printing(&e);
         }
     }
@@ -304,11 +293,6 @@ fn refuse(
 }
 
 impl Outcome<'_> {
-    fn json(&self, out: &mut impl Write) -> io::Result<()> {
-        serde_json::to_writer(&mut *out, self)?;
-        writeln!(out)
-    }
-
     fn text(&self, out: &mut impl Write) -> io::Result<()> {
         let unit = Unit::for_largest(self.original_peak.unwrap_or(0).max(self.limit));
         let mut line = |name: &str, bytes: Option<u64>| match bytes {

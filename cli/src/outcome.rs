@@ -80,12 +80,6 @@ impl<'a> Outcome<'a> {
         }
     }
 
-    /// One JSON object on one line.
-    pub(crate) fn json(&self, out: &mut impl Write) -> io::Result<()> {
-        serde_json::to_writer(&mut *out, self)?;
-        writeln!(out)
-    }
-
     /// Aligned lines.
     pub(crate) fn text(&self, out: &mut impl Write) -> io::Result<()> {
         let unit = Unit::for_largest(self.peak.unwrap_or(0).max(self.max_load));

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         ..Outcome::of(&plan, &args.input)
     };
     let printed = match (args.json, args.output.as_deref()) {
-        (true, _) => outcome.json(&mut io::stdout().lock()),
+        (true, _) => output::json(&outcome, &mut io::stdout().lock()),
         // The plan itself is on standard output.
         (false, Some("-")) => outcome.text(&mut io::stderr().lock()),
         (false, file) => {
@@ -85,7 +85,7 @@ fn refuse(args: &PlanArgs, problem: &Problem, error: &Error, seconds: f64) -> Fa
         let (peak, lower_bound) = (Some(peak), Some(lower_bound));
         let refused = Outcome::refused(problem, peak, &message);
         let outcome = Outcome { solver: Some(args.solve.solver.name()), seconds, lower_bound, ..refused };
-        if let Err(e) = outcome.json(&mut io::stdout().lock()) {
+        if let Err(e) = output::json(&outcome, &mut io::stdout().lock()) {
             return Failure::printing(&e);
         }
     }

@@ -11,12 +11,10 @@ use sublet_core::{Error, block};
 
 use crate::args::InputArgs;
 use crate::failure::{Failure, InputError};
-use crate::input;
-use crate::load_chart;
 use crate::problem::{Problem, Trace};
 use crate::scratch::Scratch;
-use crate::table;
 use crate::unit::Unit;
+use crate::{input, load_chart, output, table};
 
 /// How many of the largest blocks at the peak are told.
 const LARGEST: usize = 10;
@@ -29,7 +27,7 @@ pub(crate) fn run(args: &InputArgs) -> Result<(), Failure> {
     let problem = input::read(&args.input)?;
     let stats = Stats::of(&problem).map_err(|e| InputError::file(&args.input, problem.explain(&e)))?;
     let mut out = io::stdout().lock();
-    let printed = if args.json { stats.write_json(&mut out) } else { stats.write_page(&mut out) };
+    let printed = if args.json { output::json(&stats, &mut out) } else { stats.write_page(&mut out) };
     printed.map_err(|e| Failure::printing(&e))
 }
 
@@ -134,12 +132,6 @@ impl<'a> Stats<'a> {
             largest_at_peak: largest_at_peak.collect(),
             load_curve: load_curve.into_iter().map(|(step, load)| (problem.time(step), load)).collect(),
         })
-    }
-
-    /// One JSON object in a line.
-    pub(crate) fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
-        serde_json::to_writer(&mut *out, self)?;
-        writeln!(out)
     }
 
     /// A page for people, with the load curve.
@@ -293,7 +285,7 @@ mod tests {
 
     fn json(problem: &Problem) -> Value {
         let mut out = Vec::new();
-        Stats::of(problem).unwrap().write_json(&mut out).unwrap();
+        output::json(&Stats::of(problem).unwrap(), &mut out).unwrap();
         serde_json::from_slice(&out).unwrap()
     }
 

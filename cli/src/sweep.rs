@@ -27,15 +27,15 @@ struct Line {
 
 impl Line {
     /// Of the policies of swapping that are asked for, or else of all means together and of each alone.
-    fn all(asked: &[Policy], all: Using) -> Vec<Self> {
-        if !asked.is_empty() {
+    fn all(policies: &[Policy], using: Using) -> Vec<Self> {
+        if !policies.is_empty() {
             let line = |&policy: &Policy| Self { using: Using::NONE.with(Means::Swap), policy, name: policy.name() };
-            return asked.iter().map(line).collect();
+            return policies.iter().map(line).collect();
         }
         let line = |using, name| Self { using, policy: Policy::Auto, name };
-        let single = Means::ALL.into_iter().filter(|&means| all.has(means));
+        let single = Means::ALL.into_iter().filter(|&means| using.has(means));
         let single = single.map(|means| line(Using::NONE.with(means), means.name()));
-        [line(all, "joint")].into_iter().chain(single).collect()
+        [line(using, "joint")].into_iter().chain(single).collect()
     }
 }
 
@@ -95,14 +95,14 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     if args.json && args.output.as_deref() == Some("-") {
         return Err(Failure::Usage("--json and --output - both want standard output".into()));
     }
-    let device = device::named(&args.device)?;
-    let problem = input::read(&args.input)?;
+    let device = device::named(&args.common.device)?;
+    let problem = input::read(&args.common.input)?;
     let trace = fit::recorded(&problem)?;
-    let swaps: &[Means] = if args.policy.is_empty() { &args.using } else { &[Means::Swap] };
-    let asked = fit::means(&args.device, &device, swaps, trace)?;
+    let swaps: &[Means] = if args.policy.is_empty() { &args.common.using } else { &[Means::Swap] };
+    let asked = fit::means(&args.common.device, &device, swaps, trace)?;
     asked.say();
     let lines = Line::all(&args.policy, asked.using);
-    let refuse = |e: Error| InputError::file(&args.input, problem.explain(&e));
+    let refuse = |e: Error| InputError::file(&args.common.input, problem.explain(&e));
     let curve = progress::during("sweeping", |bar| {
         let mut sweep = Sweep { trace, device, buffers: Buffers::of(trace), points: Vec::new(), bar };
         sweep.curve(args, &lines)
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match args.output.as_deref() {
         Some("-") => Ok(()),
-        _ if args.json => curve.json(&mut out),
+        _ if args.json => output::json(&curve, &mut out),
         _ => curve.text(problem.title(), &lines, &mut out),
     }
     .map_err(|e| Failure::printing(&e))
@@ -174,7 +174,7 @@ impl Sweep<'_> {
         let all = limits.flat_map(|limit| lines.iter().map(move |&line| (limit, line)));
         let points = all.filter_map(|(limit, line)| self.quickest(limit, line)).collect();
         let policies = lines.iter().map(|line| line.name).collect();
-        let (input, device) = (args.input.as_str(), args.device.as_str());
+        let (input, device) = (args.common.input.as_str(), args.common.device.as_str());
         Ok(Curve { input, device, original_peak, load_min, least_limit, bound, policies, least, points })
     }
 
@@ -255,11 +255,6 @@ impl Curve<'_> {
             )?;
         }
         Ok(())
-    }
-
-    fn json(&self, out: &mut impl Write) -> io::Result<()> {
-        serde_json::to_writer(&mut *out, self)?;
-        writeln!(out)
     }
 
     fn text(&self, title: &str, lines: &[Line], out: &mut impl Write) -> io::Result<()> {

@@ -9,10 +9,10 @@ use sublet_core::{Error, verify};
 
 use crate::args::VerifyArgs;
 use crate::failure::{Failure, InputError};
-use crate::input;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::scratch::Scratch;
+use crate::{input, output};
 
 /// Verifies and prints.
 ///
@@ -44,13 +44,13 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     };
     let outcome = Outcome { seconds, ..Outcome::of(&plan, &args.input) };
     let mut out = io::stdout().lock();
-    if args.json { outcome.json(&mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
+    if args.json { output::json(&outcome, &mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
 }
 
 fn refuse(args: &VerifyArgs, problem: &Problem, message: String, peak: Option<u64>, seconds: f64) -> Failure {
     if args.json {
         let outcome = Outcome { seconds, ..Outcome::refused(problem, peak, &message) };
-        if let Err(e) = outcome.json(&mut io::stdout().lock()) {
+        if let Err(e) = output::json(&outcome, &mut io::stdout().lock()) {
             return Failure::printing(&e);
         }
     }

@@ -148,6 +148,8 @@ fn the_networks_that_there_are_are_named() {
         ran.err
     };
     assert!(refused(&["resnet", "--depth", "1000"]).contains("3 n + 2 from 14 on, such as 998"));
+    assert!(refused(&["resnet", "--depth", "50", "--blocks", "3,4,6"]).contains("expected four numbers"));
+    assert!(refused(&["resnet", "--depth", "50", "--blocks", "3,4,6,4"]).contains("50 layers are 16 blocks"));
     assert!(refused(&["wrn", "--depth", "30"]).contains("6 n + 4 from 10 on, such as 28"));
     assert!(refused(&["vgg", "--depth", "12"]).contains("there are 11, 13, 16 and 19"));
     assert!(refused(&["lstm", "--steps", "0"]).contains("the number of steps is 0"));

@@ -2,9 +2,8 @@
 //!
 //! A bottleneck network of depth d has (d − 2) / 3 blocks in four stages. He et al. publish the stages of 50, 101 and
 //! 152 layers, and of 200 in 2016; for other depths the papers that need them grow in two ways. Chen et al. 2016 deepen
-//! every stage, here in the proportions 3 : 4 : 6 : 3 of 50 layers. Jin et al. 2018 (Layrub) deepen the third stage
-//! alone, as He et al. do from 50 to 101: their 67.2 GiB at 1001 layers and 100.4 GiB at 1517 differ by 172 blocks of
-//! that stage.
+//! every stage, here in the proportions 3 : 4 : 6 : 3 of 50 layers. Jin et al. 2018 (Layrub) deepen the second and the
+//! third: the network files that they publish have 3, 57, 270 and 3 blocks for 1001 layers, and 3, 83, 416 and 3 for 1517.
 
 use crate::builder::{Builder, Filter, Maps};
 use crate::{Image, Network, Setting, Unbuildable, check, check_batch};
@@ -31,8 +30,10 @@ pub enum Stages {
     Published,
     /// 3 : 4 : 6 : 3 at any depth.
     Even,
-    /// 3, 4 and 3 blocks, and all others in the third stage.
+    /// 3, 4 and 3 blocks, and all others in the third stage, as He et al. deepen 50 layers to 101.
     Third,
+    /// So many in each stage, (depth − 2) / 3 together, and at least one.
+    Blocks([u32; 4]),
 }
 
 impl Default for ResNet {
@@ -84,6 +85,12 @@ impl ResNet {
         check("the depth", self.depth, DEEPEST)?;
         let published = self.stages == Stages::Published;
         match self.depth {
+            18 | 34 if matches!(self.stages, Stages::Blocks(_)) => {
+                return Err(Unbuildable(format!(
+                    "{} layers are no bottlenecks, of which there are so many",
+                    self.depth
+                )));
+            }
             18 => return Ok([2, 2, 2, 2]),
             34 => return Ok([3, 4, 6, 3]),
             101 if published => return Ok([3, 4, 23, 3]),
@@ -98,6 +105,14 @@ impl ResNet {
             _ => {}
         }
         let blocks = (self.depth - 2) / 3;
+        if let Stages::Blocks(given) = self.stages {
+            let together: u64 = given.into_iter().map(u64::from).sum();
+            return if together == u64::from(blocks) && !given.contains(&0) {
+                Ok(given)
+            } else {
+                Err(Unbuildable(format!("{} layers are {blocks} blocks, at least one in each stage", self.depth)))
+            };
+        }
         if self.stages == Stages::Third {
             return match blocks.checked_sub(10).filter(|&third| third > 0) {
                 Some(third) => Ok([3, 4, third, 3]),

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::recording::trace_named;
+
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -49,6 +51,12 @@ impl Network {
         }
         let name = path.file_stem().expect("a file").to_string_lossy().into_owned();
         Self { name, persistent, iteration, blocks: numbers.len() }
+    }
+
+    /// The requests of the trace of this name: of the small corpus, or of the larger one where `SUBLET_DATA` names it.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        trace_named(name).map(|file| Self::read(&file))
     }
 
     /// The traces of the small corpus, and those of the larger one where `SUBLET_DATA` names it.

@@ -10,6 +10,14 @@ use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
 use sublet_core::verify::schedule::{self, Room};
 use sublet_core::{Block, Constraints, Error, Workspace};
 
+/// The trace of this name: of the small corpus, or of the larger one where `SUBLET_DATA` names it.
+pub(crate) fn trace_named(name: &str) -> Option<PathBuf> {
+    let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces");
+    let larger = std::env::var_os("SUBLET_DATA").map(|data| PathBuf::from(data).join("traces"));
+    let file = |folder: PathBuf| folder.join(format!("{name}.csv"));
+    [Some(small), larger].into_iter().flatten().map(file).find(|f| f.is_file())
+}
+
 /// An iteration as it was recorded.
 #[derive(Clone, Debug)]
 pub struct Recording {
@@ -96,10 +104,7 @@ impl Recording {
     /// The recording of this name: of the small corpus, or of the larger one where `SUBLET_DATA` names it.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces");
-        let larger = std::env::var_os("SUBLET_DATA").map(|data| PathBuf::from(data).join("traces"));
-        let file = |folder: PathBuf| folder.join(format!("{name}.csv"));
-        [Some(small), larger].into_iter().flatten().map(file).find(|f| f.is_file()).map(|f| Self::read(&f))
+        trace_named(name).map(|file| Self::read(&file))
     }
 
     /// As the core takes it.
@@ -174,7 +179,7 @@ fn peak_of(rows: &[Row], counts: impl Fn(u32) -> bool) -> u64 {
 pub struct Proved {
     /// How it runs.
     pub run: Run,
-    /// What its placement needs.
+    /// What its placement needs, in bytes.
     pub footprint: u64,
     /// Where each of its stays lies.
     pub offsets: Vec<u64>,
@@ -210,5 +215,6 @@ pub fn prove(
     let mut timings = vec![Timing::default(); rows.len()];
     let room = Room { timings: &mut timings, blocks: &mut blocks, names: &mut names };
     let proved = schedule::schedule(recorded, rows, &offsets, (device, cyclic), &Constraints::NONE, scratch, room)?;
-    Ok(Proved { run: *proved.run(), footprint: proved.plan().peak(), offsets: offsets.clone() })
+    let (run, footprint) = (*proved.run(), proved.plan().peak());
+    Ok(Proved { run, footprint, offsets })
 }

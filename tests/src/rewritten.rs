@@ -176,7 +176,7 @@ pub fn rewrite(network: &Network, rows: &mut Vec<Row>, rng: &mut Xoshiro256PlusP
                 rows.splice(at..at, made);
             }
             for r in rows.iter_mut().filter(|r| r.event == Event::Read && r.block == b) {
-                if network.operator(r.op).kind == Kind::ReluBackward {
+                if network.recorded().operator(r.op).kind == Kind::ReluBackward {
                     r.block = mask;
                 }
             }
@@ -196,12 +196,6 @@ pub fn rewrite(network: &Network, rows: &mut Vec<Row>, rng: &mut Xoshiro256PlusP
             let Some(at) = rows.iter().rposition(|r| r.op == Op::First(k) && r.event == Event::Read) else { return };
             rows.splice(at + 1..=at, [row(Event::Free, giver, Op::None), network.malloc(taker)]);
         }
-    }
-}
-
-impl Network {
-    fn operator(&self, op: Op) -> Operator {
-        Recorded { rows: &[], operators: &self.operators, blocks: 0 }.operator(op)
     }
 }
 

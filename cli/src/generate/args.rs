@@ -49,6 +49,9 @@ pub(super) struct ResNetArgs {
     /// How the blocks are spread over the four stages
     #[arg(long, value_enum, default_value = "published")]
     pub(super) stages: StagesArg,
+    /// How many blocks each of the four stages has, in place of --stages, such as 3,57,270,3
+    #[arg(long, value_name = "N,N,N,N", value_parser = blocks, conflicts_with = "stages")]
+    pub(super) blocks: Option<[u32; 4]>,
     #[command(flatten)]
     pub(super) common: CommonArgs,
 }
@@ -148,6 +151,12 @@ impl CommonArgs {
     }
 }
 
+/// Four numbers with commas between.
+fn blocks(text: &str) -> Result<[u32; 4], String> {
+    let numbers: Result<Vec<u32>, _> = text.split(',').map(str::parse).collect();
+    numbers.ok().and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| "expected four numbers".into())
+}
+
 /// A number above 0.
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
@@ -180,7 +189,7 @@ pub(super) enum StagesArg {
     Published,
     /// 3 : 4 : 6 : 3, as Chen et al. 2016 deepen every stage
     Even,
-    /// 3, 4 and 3, and all others in the third, as Jin et al. 2018 (Layrub) do
+    /// 3, 4 and 3, and all others in the third
     Third,
 }
 

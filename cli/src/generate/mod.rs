@@ -6,17 +6,15 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use serde::Serialize;
-use sublet_core::place::interval::{self, Sweep};
 use sublet_core::trace::graph::Storage;
-use sublet_models::{AlexNet, Lstm, Network, ResNet, Vgg, WideResNet};
+use sublet_models::{AlexNet, Lstm, Network, ResNet, Stages, Vgg, WideResNet};
 
 pub(crate) use args::GenerateArgs;
 use args::{CommonArgs, Model};
 
 use crate::failure::Failure;
 use crate::output;
-use crate::problem::{Problem, Trace};
-use crate::scratch::Scratch;
+use crate::problem::Problem;
 use crate::unit::Unit;
 
 /// What was generated. Sizes in bytes.
@@ -41,7 +39,8 @@ struct Outcome<'a> {
 pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let (network, common) = match &args.model {
         Model::Resnet(a) => {
-            let model = ResNet { depth: a.depth, image: a.image.into(), stages: a.stages.into() };
+            let stages = a.blocks.map_or_else(|| a.stages.into(), Stages::Blocks);
+            let model = ResNet { depth: a.depth, image: a.image.into(), stages };
             (model.build(&a.common.setting()), &a.common)
         }
         Model::Wrn(a) => (WideResNet { depth: a.depth, width: a.width }.build(&a.common.setting()), &a.common),
@@ -62,6 +61,7 @@ fn write(network: &Network, args: &CommonArgs) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("{file}: expected NAME.csv, beside which NAME.ops.csv is written")));
     }
     let trace = network.trace().map_err(|e| Failure::Usage(e.to_string()))?;
+    let (rows, time_ns) = (trace.rows.len(), trace.rows.last().map_or(0, |r| r.time_ns));
     let names: Vec<String> = (0..trace.blocks).map(|n| n.to_string()).collect();
     let problem = Problem::of_trace(file, trace.rows, names).map_err(|e| Failure::Usage(e.message))?;
     let beside = |extension| path.with_extension(extension).to_string_lossy().into_owned();
@@ -73,19 +73,16 @@ fn write(network: &Network, args: &CommonArgs) -> Result<(), Failure> {
         output::write(&beside("ops.csv"), |out| output::ops(&network.operators, out))?;
     }
 
-    let mut scratch = Scratch::of(interval::workspace(problem.blocks.len()));
-    let max_load = Sweep::new(&problem.blocks, scratch.lend()).map_or(0, |sweep| sweep.max_load());
-    let rows = problem.trace.as_ref().map_or(&[][..], |Trace { rows, .. }| rows);
     let persistent = network.tensors.iter().filter(|t| t.storage == Storage::Persistent);
     let outcome = Outcome {
         output: file,
         operators: network.operators.len(),
-        rows: rows.len(),
+        rows,
         blocks: problem.blocks.len(),
         persistent: persistent.map(|t| t.bytes).sum(),
         kept: network.kept_bytes(),
-        max_load,
-        time_ns: rows.last().map_or(0, |r| r.time_ns),
+        max_load: problem.max_load(),
+        time_ns,
     };
     outcome.print(args.json).map_err(|e| Failure::printing(&e))
 }
@@ -94,8 +91,7 @@ impl Outcome<'_> {
     fn print(&self, json: bool) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if json {
-            serde_json::to_writer(&mut out, self)?;
-            return writeln!(out);
+            return output::json(self, &mut out);
         }
         let unit = Unit::for_largest(self.max_load);
         writeln!(out, "output      {}", self.output)?;

@@ -18,6 +18,8 @@ pub(crate) use ops::write as ops;
 pub(crate) use plan::write as plan;
 pub(crate) use trace::write as trace;
 
+use serde::Serialize;
+
 use crate::failure::Failure;
 
 /// Where the formats write.
@@ -36,6 +38,15 @@ pub(crate) fn write(file: &str, content: impl FnOnce(&mut Out<'_>) -> io::Result
         return write_to(&mut io::stdout().lock(), content).map_err(|e| Failure::printing(&e));
     }
     replace(Path::new(file), content).map_err(|e| Failure::Usage(format!("{file} cannot be written: {e}")))
+}
+
+/// Writes a value as one JSON object on one line.
+///
+/// # Errors
+/// What writing gives.
+pub(crate) fn json(value: &impl Serialize, out: &mut impl Write) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    writeln!(out)
 }
 
 fn replace(file: &Path, content: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> io::Result<()> {

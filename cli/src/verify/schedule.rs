@@ -13,7 +13,7 @@ use crate::args::VerifyArgs;
 use crate::failure::{Failure, InputError};
 use crate::problem::Problem;
 use crate::scratch::Scratch;
-use crate::{device, fit, input};
+use crate::{device, fit, input, output};
 
 /// What is told. Sizes in bytes.
 #[derive(Debug, Default, Serialize)]
@@ -46,7 +46,7 @@ pub(super) fn run(args: &VerifyArgs, file: &str) -> Result<(), Failure> {
     let (run, footprint) = judge(args, &original, &rewritten, &offsets).map_err(|e| told(args, e))?;
     let verdict = Verdict::of(&run, footprint);
     let mut out = io::stdout().lock();
-    if args.json { verdict.json(&mut out) } else { verdict.text(&mut out) }.map_err(|e| Failure::printing(&e))
+    if args.json { output::json(&verdict, &mut out) } else { verdict.text(&mut out) }.map_err(|e| Failure::printing(&e))
 }
 
 /// Tells a failure as JSON, if that was asked for.
@@ -55,7 +55,7 @@ fn told(args: &VerifyArgs, failure: Failure) -> Failure {
         && let Failure::No(message) = &failure
     {
         let verdict = Verdict { error: Some(message.clone()), ..Verdict::default() };
-        if let Err(e) = verdict.json(&mut io::stdout().lock()) {
+        if let Err(e) = output::json(&verdict, &mut io::stdout().lock()) {
             return Failure::printing(&e);
         }
     }
@@ -107,11 +107,6 @@ impl Verdict {
             swapped_bytes: Some(run.swapped_bytes),
             recomputed_ns: Some(run.recomputed_ns),
         }
-    }
-
-    fn json(&self, out: &mut impl Write) -> io::Result<()> {
-        serde_json::to_writer(&mut *out, self)?;
-        writeln!(out)
     }
 
     fn text(&self, out: &mut impl Write) -> io::Result<()> {

@@ -171,7 +171,7 @@ fn budget(stored: u64, segment: u64, step: u8) -> u64 {
 }
 
 pub(super) struct Planner<'a> {
-    mirror: Mirror<'a>,
+    pub(super) mirror: Mirror<'a>,
     depth: u32,
     /// By operator of the forward pass: bytes that live across the step after it, how many blocks of some size those are,
     /// and bytes that it makes for the backward pass.

@@ -97,10 +97,10 @@ impl Recomputer<'_> {
         let recorded = Recorded { rows: graph.rows, blocks: graph.size.len(), ..*recorded };
         let mut lists = Lists::new(graph, &mut scratch);
         let mut planner = Planner::new(&recorded, DEPTH, scratch)?;
+        lists.locate(graph, &planner.mirror);
         let (mut least, mut number) = (None, 0);
         planner.each(&mut |mirror| {
             if tried >> number & 1 == 0 {
-                lists.locate(graph, mirror);
                 let found = self.walk.follow(mirror, limit, &mut lists);
                 let found = found.filter(|found| found.excess == 0 && (found.delay as f64) < most);
                 if let Some(found) = found.filter(|found| least.is_none_or(|(delay, _)| found.delay < delay)) {
