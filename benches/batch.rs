@@ -20,7 +20,7 @@ use sublet_tests::fitted::Fitter;
 use sublet_tests::passes;
 use sublet_tests::recording::{peak_of_lasting, prove};
 
-/// What the K40 of the paper has.
+/// What the K40 of the paper has, in bytes.
 const MEMORY: u64 = 11_580 << 20;
 
 /// NVIDIA's Tesla K40 by its data sheet: 4.29 teraflops in single precision, 288 GB/s.
@@ -30,7 +30,7 @@ const K40: Roofline =
 /// Larger batches are not built.
 const MOST: u32 = 1 << 16;
 
-/// What a fit may take longer.
+/// What a fit may take longer, as parts of the time.
 const WITHIN: [f64; 3] = [0.10, 0.33, f64::INFINITY];
 
 /// A network of the paper's table 7: its usual batch there, and the largest with Layrub.

@@ -21,7 +21,7 @@ const DEVICE: Device = Device::symmetric(12e9);
 struct Point {
     curve: &'static str,
     size: u32,
-    /// The whole load, and that of the feature maps.
+    /// The whole load, and that of the feature maps, in bytes.
     load: u64,
     maps: u64,
     footprint: u64,

@@ -27,15 +27,15 @@ struct Line {
 
 impl Line {
     /// Of the policies of swapping that are asked for, or else of all means together and of each alone.
-    fn all(asked: &[Policy], all: Using) -> Vec<Self> {
-        if !asked.is_empty() {
+    fn all(policies: &[Policy], using: Using) -> Vec<Self> {
+        if !policies.is_empty() {
             let line = |&policy: &Policy| Self { using: Using::NONE.with(Means::Swap), policy, name: policy.name() };
-            return asked.iter().map(line).collect();
+            return policies.iter().map(line).collect();
         }
         let line = |using, name| Self { using, policy: Policy::Auto, name };
-        let single = Means::ALL.into_iter().filter(|&means| all.has(means));
+        let single = Means::ALL.into_iter().filter(|&means| using.has(means));
         let single = single.map(|means| line(Using::NONE.with(means), means.name()));
-        [line(all, "joint")].into_iter().chain(single).collect()
+        [line(using, "joint")].into_iter().chain(single).collect()
     }
 }
 

@@ -179,7 +179,7 @@ fn peak_of(rows: &[Row], counts: impl Fn(u32) -> bool) -> u64 {
 pub struct Proved {
     /// How it runs.
     pub run: Run,
-    /// What its placement needs.
+    /// What its placement needs, in bytes.
     pub footprint: u64,
     /// Where each of its stays lies.
     pub offsets: Vec<u64>,

@@ -69,8 +69,10 @@ const DISTURBED: usize = 4;
 /// The annealing begins by taking what is longer by this part of the original's time.
 const HEAT: f64 = 0.0005;
 
-/// The annealing ends where one part in `PATIENCE` of its work has not saved one part in `PROGRESS` of what is too long.
+/// The annealing ends where one part in `PATIENCE` of its work has not saved one part in `PROGRESS` of what is too long. In a
+/// large network it is one part for each `PATIENCE_ROWS` rows: a few blocks make hardly a difference there.
 const PATIENCE: u64 = 6;
+const PATIENCE_ROWS: usize = 2500;
 const PROGRESS: u64 = 300;
 
 /// The most gaps that are moved at once.
@@ -264,11 +266,12 @@ impl<'a> Recomputer<'a> {
     fn improve(&mut self, mut least: Walked, limit: u64, work: u64) -> Walked {
         let graph = self.graph;
         let end = graph.time[graph.segments.saturating_sub(1)] as f64;
+        let parts = u64::try_from(graph.rows.len() / PATIENCE_ROWS).unwrap_or(u64::MAX).max(PATIENCE);
         let mut present = least;
         // What was the least, and when that was looked at last.
         let (mut before, mut since) = (least, self.walk.work);
         while self.walk.work < work && least > Walked::default() && (self.movables > 0 || self.swaps) {
-            if self.walk.work - since > work / PATIENCE {
+            if self.walk.work - since > work / parts {
                 if least.excess == before.excess && least.delay > before.delay - before.delay / PROGRESS {
                     break;
                 }

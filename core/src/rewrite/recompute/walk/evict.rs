@@ -12,7 +12,11 @@
 //!   followed for [`REACH`] values;
 //! - something else that its operator makes is missing now, so that it is owed.
 //!
-//! What this overlooks is a bound that is too large, until the block is touched again.
+//! What this overlooks is a bound that is too large, until the block is touched again: of the victims on training traces
+//! fewer than one in five hundred are others than a look at all blocks finds.
+//!
+//! Of equals the block with the least number. Cost: a few closures for each eviction and each block that becomes stale, of
+//! at most [`CLOSURE`] operators, and O(log blocks) each.
 
 use super::{CLOSURE, Walk};
 use crate::rewrite::graph::{NONE, Reference};
