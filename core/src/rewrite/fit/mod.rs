@@ -18,8 +18,8 @@
 //!    over. Where nothing fits, what takes least memory is made, whatever it costs; the limit has no part in that, so that
 //!    the least limit that is named is one that works.
 //!
-//! The least time wins. Each means alone, and all on the trace as it was recorded, are tried as they would be if nothing else
-//! were, so that more means are never worse than fewer. What comes out has been accepted by
+//! The least time wins. Each means alone is tried as it would be if nothing else were, and all of them on the trace as it was
+//! recorded where that is not hopeless, so that more means are not worse than fewer. What comes out has been accepted by
 //! [`verify::schedule`](crate::verify::schedule::schedule), over iterations that repeat: persistent blocks may be on the
 //! host at both ends.
 
