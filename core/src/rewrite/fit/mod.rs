@@ -12,14 +12,14 @@
 //! 3. Second runs alone.
 //! 4. Both: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
 //!    load is within the level, and what is left to save is made again; then absences and second runs chosen together. The
-//!    arrangements with the least estimated time are made.
+//!    arrangements with the least estimated time are made, but for those whose estimate is far above the best.
 //! 5. The stays of each are placed, those that hand memory over as one. Where the placement is above the limit, memory is
 //!    lost between blocks: in those segments a part of what is too much is held back, and the means decide again, some times
 //!    over. Where nothing fits, what takes least memory is made, whatever it costs; the limit has no part in that, so that
 //!    the least limit that is named is one that works.
 //!
-//! The least time wins. Each means alone, and all on the trace as it was recorded, are tried as they would be if nothing else
-//! were, so that more means are never worse than fewer. What comes out has been accepted by
+//! The least time wins. Each means alone is tried as it would be if nothing else were, and all of them on the trace as it was
+//! recorded where that is not hopeless, so that more means are not worse than fewer. What comes out has been accepted by
 //! [`verify::schedule`](crate::verify::schedule::schedule), over iterations that repeat: persistent blocks may be on the
 //! host at both ends.
 
@@ -417,13 +417,15 @@ const PARTS: u64 = 10;
 const LOOKS: usize = 12;
 /// How many of these are made: what promises most is not always the best in the end.
 const MADE: usize = 4;
+/// What promises so many times what the best takes is not made.
+const HOPELESS: f64 = 4.0;
 
 /// Tries swaps and second runs together. The swaps that it takes for granted bring the load down to something between
 /// limit and peak, and what is made again goes on from there; what looks best before it is placed is made. Then the
 /// absences are searched together with what runs again.
 fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
-    let quick = Arrangement { again: true, swaps: Swaps::Absences, choice: work / 8, work: work / 16 };
-    let thorough = Arrangement { choice: work / 2, work: work / 2, ..quick };
+    let quick = Arrangement { again: true, swaps: Swaps::Absences, choice: work / 12, work: work / 16 };
+    let thorough = Arrangement { choice: work / 4, work: work / 2, ..quick };
     let step = peak.saturating_sub(limit) / PARTS;
     // What each level promises, and the level.
     let mut found = [(f64::INFINITY, limit); LOOKS];
@@ -431,19 +433,21 @@ fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result
         *found = (look(pass, limit + step * part, &quick)?, limit + step * part);
     }
     let (_, near) = take_best(&mut found.clone());
-    for (found, at) in found.iter_mut().rev().zip([near.saturating_sub(step / 2).max(limit), near + step / 2]) {
-        *found = (look(pass, at, &quick)?, at);
+    for (found, at) in found.iter_mut().rev().zip([near.saturating_sub(step / 2), near + step / 2]) {
+        if at > limit {
+            *found = (look(pass, at, &quick)?, at);
+        }
     }
+    let mut first = None;
     for _ in 0..MADE {
         let (promise, at) = take_best(&mut found);
-        if promise.is_infinite() {
-            break;
-        }
+        // Where there is no other, the first once more: the random choices are others then.
+        let other = (promise < pass.best() * HOPELESS).then_some(at);
+        let Some(at) = other.or(first) else { break };
+        first = first.or(other);
         for swaps in [Swaps::Absences, Swaps::Together] {
-            let thorough = Arrangement { swaps, ..thorough };
-            if pass.absent(at)?.is_some() && (swaps == Swaps::Absences || worth(pass, &thorough)?) {
-                pass.absent(at)?;
-                pass.fit(&thorough)?;
+            if pass.absent(at)?.is_some() {
+                pass.fit(&Arrangement { swaps, ..thorough })?;
             }
         }
     }
@@ -462,11 +466,6 @@ fn look(pass: &mut Pass<'_, '_, '_>, load: u64, arrangement: &Arrangement<'_>) -
         return Ok(f64::INFINITY);
     }
     Ok(pass.estimate(arrangement)?.unwrap_or(f64::INFINITY))
-}
-
-/// Whether an arrangement promises more than the best.
-fn worth(pass: &mut Pass<'_, '_, '_>, arrangement: &Arrangement<'_>) -> Result<bool, Error> {
-    Ok(pass.estimate(arrangement)?.is_some_and(|found| found < pass.bound()))
 }
 
 #[cfg(test)]

@@ -106,7 +106,12 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
                 break;
             }
             self.hold(part(choice, CHOICES));
+            let before = walked;
             walked = self.recomputer.again(limit, arrangement.choice / LATER);
+            // What takes as long to the nanosecond is the same, and so is what comes of it.
+            if walked == before {
+                break;
+            }
         }
         if arrangement.swaps == Swaps::None { self.segments(arrangement) } else { Ok(()) }
     }
@@ -150,6 +155,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// What takes as long is not worth making, in ns.
     pub(super) fn bound(&self) -> f64 {
         self.stage.kept.bound()
+    }
+
+    /// What the best of all takes longer than the original, in ns.
+    pub(super) fn best(&self) -> f64 {
+        self.stage.overhead()
     }
 
     /// Tries an arrangement as if there were no other: what it comes to, and what that spares others, are what they are alone.

@@ -17,18 +17,18 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 /// Where the heuristics miss the limit, the search for a placement may look at this many nodes of its tree for a thousand
 /// stays, and at fewer with the cube of their number: a node costs more too.
 const NODES: u64 = 160;
-/// With more stays than these, where nothing runs again, the search finds nothing in so few nodes.
+/// With more stays than these the search finds nothing in so few nodes.
 const MOST_SEARCHED: u64 = 600;
 /// Where heuristics that have placed so many blocks are above the limit by more than one part in `FAR` of it, they give
 /// up: it takes another schedule.
 const FAR: u64 = 64;
-/// But not before they have begun so often.
-const STARTS: u64 = 9;
 /// What the heuristics may do each time, in blocks placed: many placements are made, and most of them fit or do not
-/// within a few starts.
+/// within a few starts; and how often they begin at least, before they give up.
 const WORK: u64 = 50_000;
+const STARTS: u64 = 9;
 /// The same where operators run again: more blocks live for a short time there, and it takes more to place them well.
 pub(super) const WORK_AGAIN: u64 = 150_000;
+const STARTS_AGAIN: u64 = 64;
 
 /// The trace that swaps and second runs begin with.
 #[derive(Clone, Copy)]
@@ -284,20 +284,18 @@ impl Placed<'_, '_> {
         let constraints = Constraints { alignment: 1, capacity: within.map(|within| within.limit) };
         let again = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Again(_)));
         let stays = blocks.len() as u64;
-        let searched = again || stays <= MOST_SEARCHED;
+        let searched = stays <= MOST_SEARCHED;
         let nodes = if searched { NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000) } else { 0 };
+        let (work, starts) = if again { (WORK_AGAIN, STARTS_AGAIN) } else { (WORK, STARTS) };
+        let starts = starts * stays;
         let (far, few) = within.map_or((u64::MAX, 0), |Within { limit, few }| (limit.saturating_add(limit / FAR), few));
         let mut cost = 0u64;
         // Told of each start.
         let mut watch = |now: &place::Summary| {
             cost = stays.saturating_add(cost);
-            if cost > few.max(STARTS * stays) && now.peak > far {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
+            if cost > few.max(starts) && now.peak > far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let options = place::Options { constraints, seed, work: if again { WORK_AGAIN } else { WORK }, nodes };
+        let options = place::Options { constraints, seed, work: work.max(starts), nodes };
         let placed = place::place_watched(Solver::Auto, blocks, &options, scratch, offsets, &mut watch);
         self.cost = cost;
         match placed {

@@ -89,6 +89,8 @@ pub(super) struct Candidates<'a> {
     pub(super) size: Table<'a, u64>,
     gap: Table<'a, [u32; 7]>,
     version: Table<'a, [u32; 4]>,
+    /// The first of the versions that can be copied from each boundary on.
+    first_version: Table<'a, u32>,
 }
 
 /// What a block holds from one write to the next.
@@ -106,7 +108,7 @@ pub(super) struct Version {
 /// Length of the workspace of [`Candidates`].
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let most = rows + blocks;
-    WorkspaceLen { words: 3 * rows + 2 + blocks, indices: rows + 1 + (7 + 4) * most + 5 * blocks }
+    WorkspaceLen { words: 3 * rows + 2 + blocks, indices: 2 * rows + 3 + (7 + 4) * most + 5 * blocks }
 }
 
 impl<'a> Candidates<'a> {
@@ -134,6 +136,7 @@ impl<'a> Candidates<'a> {
             size: scratch.words(block_count),
             gap: scratch.index_records(most),
             version: scratch.index_records(most),
+            first_version: scratch.indices(rows.len() + 2),
         };
         let mut blocks = scratch.index_records(block_count);
         found.check(rows, block_count)?;
@@ -167,6 +170,12 @@ impl<'a> Candidates<'a> {
             if self.gap[middle][2] <= segment { low = middle + 1 } else { high = middle }
         }
         low
+    }
+
+    /// The versions that can be copied from a boundary on and not before.
+    pub(super) fn released(&self, boundary: u32) -> impl Iterator<Item = u32> + '_ {
+        let versions = self.first_version[boundary]..self.first_version[boundary + 1];
+        versions.filter(move |&version| self.version[version][1] == boundary)
     }
 
     /// The gaps of a version, the last first.
@@ -272,6 +281,15 @@ impl<'a> Candidates<'a> {
                 self.gap[head - 1][5] = tail;
             }
         }
+        // Those that hold nothing stand among the others.
+        let mut version = 0;
+        for boundary in 0..=self.segments {
+            self.first_version[boundary] = version;
+            while version < self.versions && [boundary, NONE].contains(&self.version[version][1]) {
+                version += 1;
+            }
+        }
+        self.first_version[self.segments + 1] = version;
     }
 
     fn access(&mut self, g: u32, r: &Row, [last, version, initial, head, persistent]: &mut [u32; 5]) {

@@ -35,12 +35,14 @@ pub(super) fn rows(
     }
     let mut writer = Writer::new(out);
     schedule.run(f64::INFINITY, |action| match action {
-        Action::Segment(g) => {
-            begin[g] = u32::try_from(writer.len()).unwrap_or(u32::MAX);
-            for row in c.first_row[g]..c.first_row[g + 1] {
-                let r = at(c.rows, row);
-                if r.event != Event::Malloc || away_at_start[r.block] == 0 {
-                    writer.push(r);
+        Action::Segments(from, to) => {
+            for g in from..to {
+                begin[g] = u32::try_from(writer.len()).unwrap_or(u32::MAX);
+                for row in c.first_row[g]..c.first_row[g + 1] {
+                    let r = at(c.rows, row);
+                    if r.event != Event::Malloc || away_at_start[r.block] == 0 {
+                        writer.push(r);
+                    }
                 }
             }
         }

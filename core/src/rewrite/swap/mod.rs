@@ -4,11 +4,13 @@
 //! stays within a limit: which gaps, where memory is given back, where it is taken again. The steps are the files of
 //! this folder, in this order: `candidates`, `score`, `select`, `bayes`, `schedule`, `direct`, `emit`.
 
+mod agenda;
 mod bayes;
 pub mod bound;
 mod candidates;
 mod direct;
 mod emit;
+mod load;
 mod schedule;
 mod score;
 mod select;

@@ -9,9 +9,13 @@
 //! boundary, so that an urgent copy never stands behind a patient one for long. A copy that is due is handed over at
 //! once. Ties go by the gap's number.
 //!
-//! Cost: O(segments + versions + gaps in use · log(gaps in use)) a pass, with heaps for what waits.
+//! A pass stops only where something happens: where a gap in use gives, takes or ends, where a version becomes ready for
+//! its copy, and where a link falls idle while copies wait for it. Between two stops compute just goes on. Cost: O(gaps in
+//! use · log(segments)) a pass, with heaps for what waits.
 
+use super::agenda::Agenda;
 use super::candidates::{Candidates, Gap, Kind, NONE, Version};
+use super::load::Load;
 use crate::heap::Heap;
 use crate::rewrite::members::Members;
 use crate::simulate::Device;
@@ -21,8 +25,8 @@ use crate::{Workspace, WorkspaceLen};
 /// What a pass over the segments does, in the order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// The rows of a segment.
-    Segment(u32),
+    /// The rows of the segments from one to before another.
+    Segments(u32, u32),
     /// A copy out of a version.
     Out(u32),
     /// The memory of a gap's block is given back.
@@ -38,6 +42,8 @@ pub(super) struct Outcome {
     pub(super) overhead: f64,
     /// Bytes copied.
     pub(super) bytes: u64,
+    /// At how many boundaries something happened.
+    pub(super) stops: u32,
 }
 
 /// The positions of all gaps, and what follows from them.
@@ -53,13 +59,15 @@ pub(super) struct Schedule<'a> {
     after: Table<'a, [u32; 2]>,
     /// The gaps in use.
     used: Members<'a>,
+    /// Where something may happen: gaps in use give, take and end, and versions that are due can be copied.
+    agenda: Agenda<'a>,
     /// Of each version: the boundary where its copy out is due, [`NONE`] if it is not wanted.
     due: Table<'a, u32>,
     /// Of a final version: whether the host must have it at the end, because the block is away at the start.
     owed: Table<'a, u32>,
     /// Bytes on the device in each segment, with those that are held back from it; the latter; and by how much a placement
     /// exceeds it.
-    load: Table<'a, u64>,
+    load: Load<'a>,
     held: Table<'a, u64>,
     excess: Table<'a, u64>,
     /// How many gaps of each block are in use for which the host holds it, and the bytes of these blocks.
@@ -67,9 +75,14 @@ pub(super) struct Schedule<'a> {
     host_bytes: u64,
     /// Of each version: when its copy out is done, as bits; 0 before it is handed over.
     copied: Table<'a, u64>,
+    /// The versions in the order of their copies out.
+    sent: Table<'a, u32>,
+    sent_len: u32,
     /// Of each segment: when the last copy in is done that it waits for.
     arrival: Table<'a, u64>,
-    /// When compute comes to each boundary, and when it is ready for the first access after it.
+    /// Where the last pass stopped; when compute came there, and when it was ready for the first access after it.
+    stops: Table<'a, u32>,
+    stops_len: u32,
     clock: Table<'a, u64>,
     ready: Table<'a, u64>,
     /// The versions and the gaps that wait beside the links, by when they are due.
@@ -119,7 +132,8 @@ impl<'a> Positions<'a> {
 /// Length of the workspace of a [`Schedule`].
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let (boundaries, most) = (rows + 2, rows + blocks);
-    WorkspaceLen { words: 6 * boundaries + 3 * most, indices: 13 * most + 3 * boundaries + blocks }
+    let tables = WorkspaceLen { words: 5 * boundaries + 3 * most, indices: 14 * most + 4 * boundaries + blocks };
+    tables.and(Load::workspace(boundaries)).and(Agenda::workspace(boundaries))
 }
 
 /// The two links while a pass runs.
@@ -142,15 +156,20 @@ impl<'a> Schedule<'a> {
             before: scratch.index_records(most),
             after: scratch.index_records(most),
             used: Members::new(most, scratch),
+            agenda: Agenda::new(boundaries, scratch),
             due: scratch.indices(most),
             owed: scratch.indices(most),
-            load: scratch.words(boundaries),
+            load: Load::new(&candidates.load, candidates.segments, boundaries, scratch),
             held: scratch.words(boundaries),
             excess: scratch.words(boundaries),
             on_host: scratch.indices(candidates.size.len()),
             host_bytes: 0,
             copied: scratch.words(most),
+            sent: scratch.indices(most),
+            sent_len: 0,
             arrival: scratch.words(boundaries),
+            stops: scratch.indices(boundaries),
+            stops_len: 0,
             clock: scratch.words(boundaries),
             ready: scratch.words(boundaries),
             waiting_out: Heap::new(most, scratch),
@@ -161,7 +180,6 @@ impl<'a> Schedule<'a> {
             stalls_len: 0,
         };
         schedule.due.fill_from(0, NONE);
-        schedule.load.copy_from(&candidates.load);
         schedule
     }
 
@@ -194,26 +212,22 @@ impl<'a> Schedule<'a> {
 
     /// Bytes on the device in a segment, and those that are held back.
     pub(super) fn load(&self, segment: u32) -> u64 {
-        self.load[segment]
+        self.load.get(segment)
     }
 
     /// The first of the segments from one to before another that has more than `most` bytes; the latter if none has.
     pub(super) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
-        let found = self.load.range(from, to).iter().position(|&load| load > most);
-        found.and_then(|i| u32::try_from(i).ok()).map_or(to.max(from), |i| from + i)
+        self.load.first_above(most, from, to)
     }
 
     /// The segment after the last of these; the first of them if none has.
     pub(super) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
-        let found = self.load.range(from, to).iter().rposition(|&load| load > most);
-        found.and_then(|i| u32::try_from(i).ok()).map_or(from, |i| from + i + 1)
+        self.load.after_last_above(most, from, to)
     }
 
     /// Holds no memory back.
     pub(super) fn hold_nothing(&mut self) {
-        for segment in 0..self.candidates.segments {
-            self.load[segment] = self.load[segment].wrapping_sub(self.held[segment]);
-        }
+        self.load.change(|segment, load| load.wrapping_sub(self.held[segment]));
         self.held.fill(0);
         self.excess.fill(0);
     }
@@ -226,11 +240,10 @@ impl<'a> Schedule<'a> {
     /// Holds back from each segment what was written down.
     pub(super) fn hold_as(&mut self, held: &Table<'_, u64>) {
         self.hold_nothing();
-        for segment in 0..self.candidates.segments {
-            let load = self.load[segment].saturating_add(held[segment]);
-            self.held[segment] = load - self.load[segment];
-            self.load[segment] = load;
-        }
+        self.load.change(|segment, load| {
+            self.held[segment] = load.saturating_add(held[segment]) - load;
+            load + self.held[segment]
+        });
     }
 
     /// Notes that a placement exceeds its limit by `excess` bytes from one row to before another, of the rows that begin
@@ -249,25 +262,23 @@ impl<'a> Schedule<'a> {
 
     /// Holds back a part of what was exceeded, at least `least` bytes.
     pub(super) fn hold(&mut self, least: u64, (part, whole): (u32, u32)) {
-        for segment in 0..self.candidates.segments {
+        self.load.change(|segment, load| {
             let excess = self.excess[segment];
-            if excess > 0 {
-                let bytes = (excess / u64::from(whole) * u64::from(part)).max(least);
-                let load = self.load[segment].saturating_add(bytes);
-                self.held[segment] = self.held[segment].wrapping_add(load - self.load[segment]);
-                self.load[segment] = load;
-            }
-        }
+            let bytes = if excess > 0 { (excess / u64::from(whole) * u64::from(part)).max(least) } else { 0 };
+            let held = load.saturating_add(bytes) - load;
+            self.held[segment] = self.held[segment].wrapping_add(held);
+            load + held
+        });
         self.excess.fill(0);
     }
 
     /// Lets go of a quarter of what is held back.
     pub(super) fn let_go(&mut self) {
-        for segment in 0..self.candidates.segments {
-            let held = self.held[segment];
-            self.held[segment] = held - held.div_ceil(4);
-            self.load[segment] = self.load[segment].wrapping_sub(held.div_ceil(4));
-        }
+        self.load.change(|segment, load| {
+            let less = self.held[segment].div_ceil(4);
+            self.held[segment] -= less;
+            load.wrapping_sub(less)
+        });
     }
 
     /// Whether the gap may be used: a tail needs a head that is away at the start, and the host room.
@@ -284,8 +295,7 @@ impl<'a> Schedule<'a> {
 
     /// The most bytes on the device at once, and the first segment in which they are.
     pub(super) fn peak(&self) -> (u64, u32) {
-        let loads = (0..self.candidates.segments).map(|g| (self.load(g), g));
-        loads.fold((0, 0), |peak, found| if found.0 > peak.0 { found } else { peak })
+        self.load.peak()
     }
 
     /// Brings every block back.
@@ -319,9 +329,7 @@ impl<'a> Schedule<'a> {
         // The bytes are away from `give` on, less those from `take` on.
         for (from, to, less) in [(give, old_give, give < old_give), (take, old_take, take > old_take)] {
             let bytes = if less { size.wrapping_neg() } else { size };
-            for load in self.load.range_mut(from.min(to), from.max(to)) {
-                *load = load.wrapping_add(bytes);
-            }
+            self.load.add(from.min(to), from.max(to), bytes);
         }
         let (was_used, is_used) = (old_give < old_take, give < take);
         for (list, old, new) in [(0, old_give, give), (1, old_take, take)] {
@@ -347,10 +355,14 @@ impl<'a> Schedule<'a> {
                 self.host_bytes = self.host_bytes.saturating_sub(size);
             }
         }
-        if is_used {
-            self.used.insert(gap);
-        } else {
-            self.used.remove(gap);
+        if was_used != is_used {
+            if is_used {
+                self.used.insert(gap);
+                self.agenda.add(g.end);
+            } else {
+                self.used.remove(gap);
+                self.agenda.remove(g.end);
+            }
         }
         let last = self.candidates.version(g.version).last;
         let (was_away, is_away) = (was_used && old_give == 0, is_used && give == 0);
@@ -369,18 +381,24 @@ impl<'a> Schedule<'a> {
 
     fn set_due(&mut self, version: u32) {
         let at_end = if self.owed[version] > 0 { self.candidates.segments } else { NONE };
-        self.due[version] = if self.is_clean(version) {
+        let due = if self.is_clean(version) {
             NONE
         } else {
             let copied = self.candidates.gaps_of(version).filter(|&(gap, g)| g.kind.is_read() && self.is_used(gap));
             copied.fold(at_end, |due, (gap, _)| due.min(self.positions[gap][0]))
         };
+        let was_due = core::mem::replace(&mut self.due[version], due) != NONE;
+        let release = self.candidates.version(version).release;
+        if release != NONE && was_due != (due != NONE) {
+            if was_due { self.agenda.remove(release) } else { self.agenda.add(release) }
+        }
     }
 
     /// Lists ascend, so that the rows depend on the positions alone and not on how they were found.
     fn link(&mut self, list: usize, boundary: u32, gap: u32) {
         // There are two lists; a third would be a panic.
         let list = list & 1;
+        self.agenda.add(boundary);
         let (mut before, mut next) = (0, self.first[boundary][list]);
         while next > 0 && next < gap + 1 {
             (before, next) = (next, self.after[next - 1][list]);
@@ -399,6 +417,7 @@ impl<'a> Schedule<'a> {
 
     fn unlink(&mut self, list: usize, boundary: u32, gap: u32) {
         let list = list & 1;
+        self.agenda.remove(boundary);
         let (before, after) = (self.before[gap][list], self.after[gap][list]);
         if before > 0 {
             self.after[before - 1][list] = after;
@@ -415,26 +434,16 @@ impl<'a> Schedule<'a> {
     pub(super) fn run(&mut self, bound: f64, mut emit: impl FnMut(Action)) -> Outcome {
         let c = self.candidates;
         let segments = c.segments;
-        self.copied.fill_from(0, 0);
-        self.arrival.fill_from(0, 0);
-        self.stalls_len = 0;
-        self.returned_len = 0;
-        self.waiting_out.clear();
-        self.waiting_in.clear();
+        self.forget_last();
         let mut links = Links { out_free: 0.0, in_free: 0.0, bytes: 0 };
         let mut clock = 0.0;
-        let mut version = 0;
-        for g in 0..=segments {
+        let mut g = 0;
+        loop {
             self.clock[g] = f64::to_bits(clock);
-            while version < c.versions {
-                let release = c.version(version).release;
-                if release != NONE && release > g {
-                    break;
-                }
-                if release != NONE && self.due[version] != NONE {
-                    self.waiting_out.push(self.due[version].into(), version);
-                }
-                version += 1;
+            self.stops[self.stops_len] = g;
+            self.stops_len += 1;
+            for version in c.released(g).filter(|&version| self.due[version] != NONE) {
+                self.waiting_out.push(self.due[version].into(), version);
             }
             let reached = clock;
             self.give(&mut links, &mut clock, g, &mut emit);
@@ -454,7 +463,6 @@ impl<'a> Schedule<'a> {
                 self.hand_out(&mut links, clock, &mut emit);
             }
             self.hand_in(&mut links, clock, next, g, &mut emit);
-            emit(Action::Segment(g));
             let mut stalled = clock > reached;
             clock += (c.access_time[g] - c.time[g]) as f64;
             self.ready[g] = clock.to_bits();
@@ -469,11 +477,49 @@ impl<'a> Schedule<'a> {
             }
             clock += (c.time[g + 1] - c.access_time[g]) as f64;
             if clock - c.time[g + 1] as f64 > bound {
-                return Outcome { overhead: f64::INFINITY, bytes: links.bytes };
+                return Outcome { overhead: f64::INFINITY, bytes: links.bytes, stops: self.stops_len };
             }
+            let stop = self.next_stop(&links, clock, g + 1);
+            emit(Action::Segments(g, stop));
+            clock += (c.time[stop] - c.time[g + 1]) as f64;
+            g = stop;
         }
         let end = clock.max(links.out_free).max(links.in_free);
-        Outcome { overhead: end - c.end_time as f64, bytes: links.bytes }
+        Outcome { overhead: end - c.end_time as f64, bytes: links.bytes, stops: self.stops_len }
+    }
+
+    /// Nothing has been copied, and nothing waits.
+    fn forget_last(&mut self) {
+        for &version in self.sent.first(self.sent_len) {
+            self.copied[version] = 0;
+        }
+        for &gap in self.returned.first(self.returned_len) {
+            self.arrival[self.candidates.gap(gap).end] = 0;
+        }
+        (self.sent_len, self.returned_len, self.stalls_len, self.stops_len) = (0, 0, 0, 0);
+        self.waiting_out.clear();
+        self.waiting_in.clear();
+    }
+
+    /// The next boundary, from `boundary` on, to which compute comes at `clock`, at which something happens: what is on the
+    /// agenda, or a link falls idle before the boundary after it while copies wait.
+    #[expect(clippy::cast_precision_loss, reason = "times")]
+    fn next_stop(&self, links: &Links, clock: f64, boundary: u32) -> u32 {
+        let c = self.candidates;
+        let mut stop = self.agenda.next(boundary, c.segments);
+        for (waiting, free) in [(self.waiting_out.len(), links.out_free), (self.waiting_in.len(), links.in_free)] {
+            if waiting > 0 {
+                // As long as compute never waits, it comes to each boundary so much later than it was recorded.
+                let late = clock - c.time[boundary] as f64;
+                let (mut low, mut high) = (boundary, stop);
+                while low < high {
+                    let middle = low + (high - low) / 2;
+                    if c.time[middle + 1] as f64 + late > free { high = middle } else { low = middle + 1 }
+                }
+                stop = low;
+            }
+        }
+        stop
     }
 
     /// Gives back the memory that is due at a boundary; compute waits for the copies, and the link in works on.
@@ -527,6 +573,8 @@ impl<'a> Schedule<'a> {
         links.out_free = clock.max(links.out_free) + self.device.out_ns(bytes);
         links.bytes += bytes;
         self.copied[version] = links.out_free.to_bits();
+        self.sent[self.sent_len] = version;
+        self.sent_len += 1;
         emit(Action::Out(version));
     }
 
@@ -549,11 +597,24 @@ impl<'a> Schedule<'a> {
         }
     }
 
+    /// When compute comes to each boundary between the stops of the last pass.
+    #[expect(clippy::cast_precision_loss, reason = "times")]
+    fn time_all_boundaries(&mut self) {
+        let c = self.candidates;
+        for stops in self.stops.first(self.stops_len).windows(2) {
+            let &[before, stop] = stops else { continue };
+            for g in before + 1..stop {
+                self.clock[g] = (f64::from_bits(self.clock[stop]) - (c.time[stop] - c.time[g]) as f64).to_bits();
+            }
+        }
+    }
+
     /// Moves every position as far inwards in time as the last pass allows without taking longer: memory is given back
     /// where the copy out is done, and taken again as late as the link allows. What is in memory together becomes less,
     /// and places better. To be called after a [`run`](Self::run) that was not given up.
     pub(super) fn tighten(&mut self) {
         let c = self.candidates;
+        self.time_all_boundaries();
         let boundary = |time: f64, clock: &Table<'_, u64>| {
             // The last boundary that compute has come to at this time.
             let (mut low, mut high) = (0, c.segments);
