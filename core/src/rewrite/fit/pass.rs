@@ -99,9 +99,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             walked = self.recomputer.advised(self.recorded, limit, walked, arrangement.choice, scratch)?;
         }
         for choice in 0..CHOICES {
-            // What the walk says of waits for copies is a guess.
+            // What the walk says of waits for copies is a guess, and what it leaves above the limit may be swapped.
             let sure = arrangement.swaps != Swaps::Together;
-            let fits = walked.is_some_and(|w| w.excess == 0 && !(sure && w.delay as f64 >= self.bound()));
+            let alone = arrangement.swaps == Swaps::None;
+            let fits = walked.is_some_and(|w| !(alone && w.excess > 0 || sure && w.delay as f64 >= self.bound()));
             if !fits || self.run(arrangement)? != Outcome::Over {
                 break;
             }
@@ -143,7 +144,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let limit = self.options.limit;
         self.recomputer.held().fill(0);
         let walked = self.recomputer.plan(limit, arrangement.choice, arrangement.swaps == Swaps::Together);
-        if walked.is_none_or(|walked| walked.excess > 0) {
+        if walked.is_none() {
             return Ok(None);
         }
         self.trial(arrangement, |trial, recomputer| {
