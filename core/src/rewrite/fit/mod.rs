@@ -441,6 +441,9 @@ fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result
     }
     let mut first = None;
     for _ in 0..MADE {
+        if pass.bound() <= 0.0 {
+            break;
+        }
         let (promise, at) = take_best(&mut found);
         // Where there is no other, the first once more: the random choices are others then.
         let other = (promise < pass.best() * HOPELESS).then_some(at);
