@@ -11,8 +11,9 @@
 //!    on from there.
 //! 3. Second runs alone.
 //! 4. Both: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
-//!    load is within the level, and what is left to save is made again, or swapped where that is too little; then absences and second runs chosen together. The
-//!    arrangements with the least estimated time are made, but for those whose estimate is far above the best.
+//!    load is within the level, and what is left to save is made again, or swapped where that is too little; then absences
+//!    and second runs are chosen together. The arrangements with the least estimated time are made, but for those whose
+//!    estimate is far above the best.
 //! 5. The stays of each are placed, those that hand memory over as one. Where the placement is above the limit, memory is
 //!    lost between blocks: in those segments a part of what is too much is held back, and the means decide again, some times
 //!    over. Where nothing fits, what takes least memory is made, whatever it costs; the limit has no part in that, so that
@@ -440,6 +441,9 @@ fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result
     }
     let mut first = None;
     for _ in 0..MADE {
+        if pass.bound() <= 0.0 {
+            break;
+        }
         let (promise, at) = take_best(&mut found);
         // Where there is no other, the first once more: the random choices are others then.
         let other = (promise < pass.best() * HOPELESS).then_some(at);

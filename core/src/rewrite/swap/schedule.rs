@@ -42,8 +42,6 @@ pub(super) struct Outcome {
     pub(super) overhead: f64,
     /// Bytes copied.
     pub(super) bytes: u64,
-    /// At how many boundaries something happened.
-    pub(super) stops: u32,
 }
 
 /// The positions of all gaps, and what follows from them.
@@ -477,7 +475,7 @@ impl<'a> Schedule<'a> {
             }
             clock += (c.time[g + 1] - c.access_time[g]) as f64;
             if clock - c.time[g + 1] as f64 > bound {
-                return Outcome { overhead: f64::INFINITY, bytes: links.bytes, stops: self.stops_len };
+                return Outcome { overhead: f64::INFINITY, bytes: links.bytes };
             }
             let stop = self.next_stop(&links, clock, g + 1);
             emit(Action::Segments(g, stop));
@@ -485,7 +483,7 @@ impl<'a> Schedule<'a> {
             g = stop;
         }
         let end = clock.max(links.out_free).max(links.in_free);
-        Outcome { overhead: end - c.end_time as f64, bytes: links.bytes, stops: self.stops_len }
+        Outcome { overhead: end - c.end_time as f64, bytes: links.bytes }
     }
 
     /// Nothing has been copied, and nothing waits.
