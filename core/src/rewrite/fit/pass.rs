@@ -98,11 +98,14 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             let scratch = self.scratch.reborrow();
             walked = self.recomputer.advised(self.recorded, limit, walked, arrangement.choice, scratch)?;
         }
+        // What it leaves above the limit may be swapped; but where that does not fit once, it does not with more held back.
+        let mut may_exceed = arrangement.swaps != Swaps::None;
         for choice in 0..CHOICES {
-            // What the walk says of waits for copies is a guess, and what it leaves above the limit may be swapped.
+            // What the walk says of waits for copies is a guess.
             let sure = arrangement.swaps != Swaps::Together;
-            let alone = arrangement.swaps == Swaps::None;
-            let fits = walked.is_some_and(|w| !(alone && w.excess > 0 || sure && w.delay as f64 >= self.bound()));
+            let exceeds = walked.is_some_and(|w| w.excess > 0);
+            let fits = walked.is_some_and(|w| !(sure && w.delay as f64 >= self.bound())) && (may_exceed || !exceeds);
+            may_exceed &= !exceeds;
             if !fits || self.run(arrangement)? != Outcome::Over {
                 break;
             }
