@@ -6,7 +6,7 @@ use super::{Lengths, Options, interim_rows, masked_rows};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
 use crate::rewrite::in_place;
-use crate::rewrite::recompute::{self, Recomputer};
+use crate::rewrite::recompute::{self, Recomputer, Walked};
 use crate::rewrite::swap::{self, Policy, Swapper};
 use crate::trace::{Op, Recorded, Row, liveness};
 use crate::verify::schedule as verify;
@@ -98,17 +98,17 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             let scratch = self.scratch.reborrow();
             walked = self.recomputer.advised(self.recorded, limit, walked, arrangement.choice, scratch)?;
         }
+        // What the walk says of waits for copies is a guess.
+        let sure = arrangement.swaps != Swaps::Together;
         // What it leaves above the limit may be swapped; but where that does not fit once, it does not with more held back.
         let mut may_exceed = arrangement.swaps != Swaps::None;
         for choice in 0..CHOICES {
-            // What the walk says of waits for copies is a guess.
-            let sure = arrangement.swaps != Swaps::Together;
-            let exceeds = walked.is_some_and(|w| w.excess > 0);
-            let fits = walked.is_some_and(|w| !(sure && w.delay as f64 >= self.bound())) && (may_exceed || !exceeds);
-            may_exceed &= !exceeds;
-            if !fits || self.run(arrangement)? != Outcome::Over {
+            let Some(Walked { excess, delay }) = walked else { break };
+            let fails = excess > 0 && !may_exceed || sure && delay as f64 >= self.bound();
+            if fails || self.run(arrangement)? != Outcome::Over {
                 break;
             }
+            may_exceed &= excess == 0;
             self.hold(part(choice, CHOICES));
             let before = walked;
             walked = self.recomputer.again(limit, arrangement.choice / LATER);

@@ -20,7 +20,8 @@ use crate::trace::{Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 pub(super) use absence::Gap;
 use script::{Script, Step};
-use walk::{Taste, Walk, Walked};
+pub(super) use walk::Walked;
+use walk::{Taste, Walk};
 
 /// The most rows that a rewritten trace has.
 pub(super) const fn most_rows(rows: usize) -> usize {

@@ -2,7 +2,7 @@
 //!
 //! The pass holds the trace's candidates and makes, by the [`Policy`] that is asked for, a schedule whose load
 //! stays within a limit: which gaps, where memory is given back, where it is taken again. The steps are the files of
-//! this folder, in this order: `candidates`, `score`, `select`, `bayes`, `schedule`, `direct`, `emit`.
+//! this folder, in this order: `candidates`, `score`, `select`, `bayes`, `schedule` (over `load` and `agenda`), `direct`, `emit`.
 
 mod agenda;
 mod bayes;
