@@ -270,7 +270,8 @@ pub(super) fn from_absences(
     limit: u64,
     work: u64,
 ) -> Option<f64> {
-    swapper.start(recomputer.absences(), &|row| flat.segment(row), &|block| flat.block(block));
+    let held = |segment| recomputer.held_back(segment);
+    swapper.start(recomputer.absences(), &held, &|row| flat.segment(row), &|block| flat.block(block));
     swapper.again(Policy::Auto, limit, work)
 }
 

@@ -158,6 +158,11 @@ impl<'a> Recomputer<'a> {
         self.graph.dearness(dear);
     }
 
+    /// What is held back from the limit in a segment.
+    pub(super) fn held_back(&self, segment: u32) -> u64 {
+        self.walk.held_back(segment)
+    }
+
     /// What is held back from the limit, by segment.
     pub(super) fn held(&mut self) -> &mut Table<'a, u64> {
         self.walk.hold()

@@ -204,6 +204,11 @@ impl<'a> Walk<'a> {
         &mut self.weight
     }
 
+    /// What is held back from the limit in a segment.
+    pub(super) fn held_back(&self, segment: u32) -> u64 {
+        self.held[segment.min(self.graph.segments)]
+    }
+
     /// What should have stayed in the last walk has a larger weight in the next.
     pub(super) fn raise(&mut self) {
         for b in 0..u32::try_from(self.weight.len()).unwrap_or(u32::MAX) {

@@ -250,7 +250,13 @@ impl<'a> Swapper<'a> {
 
     /// Makes a schedule of absences, block, give and take, that speak of another trace: `segment` tells which of its
     /// segments a row of this one stands in or before, and `block` which of its blocks a block is.
-    pub(super) fn start(&mut self, absences: &[[u32; 3]], segment: &dyn Fn(u32) -> u32, block: &dyn Fn(u32) -> u32) {
+    pub(super) fn start(
+        &mut self,
+        absences: &[[u32; 3]],
+        held: &dyn Fn(u32) -> u64,
+        segment: &dyn Fn(u32) -> u32,
+        block: &dyn Fn(u32) -> u32,
+    ) {
         self.schedule.clear();
         let c = self.schedule.candidates();
         let mut other = 0;
@@ -259,7 +265,9 @@ impl<'a> Swapper<'a> {
             let access = rows.find(|&row| at(c.rows, row).event.is_access());
             other = access.map_or(other, segment);
             self.emitted[g] = other;
+            self.remembered_held[g] = held(other);
         }
+        self.schedule.hold_as(&self.remembered_held);
         let first = |segment: u32| {
             let others = self.emitted.first(c.segments);
             u32::try_from(others.partition_point(|&other| other < segment)).unwrap_or(c.segments)
