@@ -147,7 +147,7 @@ impl Sweep<'_> {
             self.buffers.fit(trace, &Options { using: lines[0].using, ..Options::new(u64::MAX, device) })?;
         let (original_peak, load_min) = (unlimited.original_peak, unlimited.load_min);
         let mut scratch = Scratch::of(bound::workspace(trace.rows.len(), trace.names.len()));
-        let bound = bound::load_without_overhead(&trace.rows, trace.names.len(), &device, scratch.lend())?;
+        let bound = bound::least_load(&trace.rows, trace.names.len(), &device, 0, scratch.lend())?;
 
         progress::count(self.bar, u64::from(points) * lines.len() as u64);
         let limits = (0..points).map(|i| {

@@ -370,7 +370,7 @@ pub unsafe extern "C" fn sublet_load_without_overhead(
         }
         let rows = trace::rows(&mut room, given)?;
         let scratch = room.workspace(bound::workspace(row_count, block_count));
-        load.set(bound::load_without_overhead(rows, block_count, &device, scratch)?);
+        load.set(bound::least_load(rows, block_count, &device, 0, scratch)?);
         Ok(())
     })
 }

@@ -131,7 +131,7 @@ sublet_fuzz::target!(|input: Input| {
             );
         }
         Call::SwapBound => lend(lent, swap_bound::workspace(rows.len(), numbers), &[], |scratch, _, _| {
-            swap_bound::load_without_overhead(rows, numbers, device, scratch)
+            swap_bound::least_load(rows, numbers, device, 0, scratch)
         }),
         Call::Schedule => {
             let outputs = [

@@ -370,7 +370,7 @@ fn joint(
             both(pass, options.limit, peak, work)?;
         }
     }
-    if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) {
+    if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) && !pass.is_too_slow_swapped()? {
         pass.fit_alone(&swapping)?;
     }
     if swap && using.has(Means::Layer) {

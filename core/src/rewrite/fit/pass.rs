@@ -7,7 +7,7 @@ use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
 use crate::rewrite::in_place;
 use crate::rewrite::recompute::{self, Recomputer, Walked};
-use crate::rewrite::swap::{self, Policy, Swapper};
+use crate::rewrite::swap::{self, Policy, Swapper, bound};
 use crate::trace::{Op, Recorded, Row, liveness};
 use crate::verify::schedule as verify;
 use crate::{Error, Workspace, WorkspaceLen};
@@ -58,7 +58,8 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
     let held = WorkspaceLen { words: base + 1, indices: base + 2 };
     let handed = in_place::workspace(rows, recompute::most_rows(base), blocks);
     let segments = recompute::segments::workspace(base, 2 * blocks);
-    trial.max(recompute::rows_workspace(base, 2 * blocks)).max(handed).max(held).max(absent).max(segments)
+    let bound = bound::workspace(rows, blocks);
+    trial.max(recompute::rows_workspace(base, 2 * blocks)).max(handed).max(held).max(absent).max(segments).max(bound)
 }
 
 impl<'a, 'w, 's> Pass<'a, 'w, 's> {
@@ -199,6 +200,17 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             let found = Policy::SCORES.into_iter().filter_map(|policy| swapper.plan(policy, limit, 0));
             found.fold(f64::INFINITY, f64::min)
         })
+    }
+
+    /// Whether it is sure that swapping alone takes longer than the best of all. Asked of the trace as it was recorded, it
+    /// is no answer for others.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
+    pub(super) fn is_too_slow_swapped(&mut self) -> Result<bool, Error> {
+        let (recorded, options, best) = (self.recorded, self.options, self.best());
+        if !self.is_as_recorded() || best.is_infinite() {
+            return Ok(false);
+        }
+        bound::takes_longer(recorded, &options.device, libm::ceil(best) as u64, options.limit, self.scratch.reborrow())
     }
 
     /// Learns which gaps may be swapped.

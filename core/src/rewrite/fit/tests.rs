@@ -127,10 +127,17 @@ proptest! {
             let n = swapper.rows(scratch.reborrow(), &mut rewritten).unwrap();
             let mut timings = vec![Timing::default(); n];
             let recorded = Recorded::new(&rows, blocks);
-            let run = simulate::simulate(&recorded, &rewritten[..n], &device, scratch, &mut timings).unwrap();
+            let run = simulate::simulate(&recorded, &rewritten[..n], &device, scratch.reborrow(), &mut timings).unwrap();
             let original = f64::from(u32::try_from(run.original_ns).unwrap());
             prop_assert!((run.time_ns - original - overhead).abs() < 0.01, "{run:?} {overhead}");
             prop_assert!(run.peak_load <= limit);
+            // And no overhead buys more than the relaxation says.
+            let overhead_ns = (0..).find(|&ns: &u32| f64::from(ns) >= overhead).unwrap();
+            let mut scratch = Workspace::new(&mut words, &mut indices);
+            let least_load = swap::bound::least_load(&rows, blocks, &device, overhead_ns.into(), scratch.reborrow());
+            prop_assert!(least_load.unwrap() <= run.peak_load);
+            let beyond = swap::bound::takes_longer(&recorded, &device, overhead_ns.into(), run.peak_load, scratch);
+            prop_assert!(!beyond.unwrap());
         }
     }
 }
@@ -234,7 +241,7 @@ fn more_block_numbers_than_can_be_counted_are_refused() {
     assert!(matches!(lived, Err(Error::TooManyBlocks { .. })));
     let run = simulate::simulate(&recorded, &[], &options.device, none(), &mut []);
     assert!(matches!(run, Err(Error::TooManyBlocks { .. })));
-    let bound = swap::bound::load_without_overhead(&[], usize::MAX, &options.device, none());
+    let bound = swap::bound::least_load(&[], usize::MAX, &options.device, 0, none());
     assert!(matches!(bound, Err(Error::TooManyBlocks { .. })));
     let room = Room { timings: &mut [], blocks: &mut [], names: &mut [] };
     let device = (&options.device, true);

@@ -1,4 +1,4 @@
-//! A load that no schedule without overhead can go below.
+//! A load that no schedule of some overhead can go below.
 //!
 //! A relaxation: blocks move in parts and without latency, and each row is looked at on its own. By the time of a row
 //! the link out can have moved only what was released early enough, and the link in must bring it back in time; the
@@ -6,7 +6,7 @@
 //! gaps of persistent blocks cross the end of the iteration. What is copied out once serves all gaps until the next write;
 //! what is read before it is written may be on the host from the start; and in a gap that ends in a write nothing is
 //! copied, so that the block just is not there. Blocks come and go as in the original before their first access and after
-//! their last.
+//! their last. An overhead makes every window longer by all of it: it is not known where it lies.
 //!
 //! Rows are looked at by falling load, until the load itself is below the bound. O(rows · gaps) at worst, in
 //! practice a small part of the rows; linear workspace.
@@ -14,17 +14,17 @@
 use crate::error::RowFault;
 use crate::simulate::Device;
 use crate::table::{Table, at, count};
-use crate::trace::{Event, Op, Row};
+use crate::trace::{Event, Op, Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
-/// Length of the workspace that [`load_without_overhead`] needs.
+/// Length of the workspace that [`least_load`] needs.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let gaps = rows + blocks;
-    WorkspaceLen { words: 2 * rows + 4 * blocks + 7 * gaps, indices: 2 * rows + 2 * gaps + 3 * blocks }
+    WorkspaceLen { words: 2 * rows + 4 * blocks + 7 * gaps, indices: 2 * rows + 4 * gaps + 3 * blocks }
 }
 
-/// A lower bound on the peak load of every schedule whose overhead is 0, in bytes.
+/// A lower bound on the peak load of every schedule that takes at most `overhead_ns` longer than the trace, in bytes.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a block number that is not below
@@ -48,15 +48,55 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// let len = bound::workspace(rows.len(), 2);
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
 /// let device = Device::symmetric(12e9);
-/// let least = bound::load_without_overhead(&rows, 2, &device, Workspace::new(&mut words, &mut indices))?;
-/// // In the 500 ns until the second block is allocated, 6,000 bytes of the first can have left.
-/// assert_eq!(least, 10_000);
+/// let mut least = |overhead_ns| {
+///     bound::least_load(&rows, 2, &device, overhead_ns, Workspace::new(&mut words, &mut indices))
+/// };
+/// // In the 500 ns until the second block is allocated, 6,000 bytes of the first can have left; and 1,200 in 100 ns more.
+/// assert_eq!((least(0)?, least(100)?), (10_000, 8_800));
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
-pub fn load_without_overhead(
+pub fn least_load(
     rows: &[Row],
     block_count: usize,
     device: &Device,
+    overhead_ns: u64,
+    scratch: Workspace<'_>,
+) -> Result<u64, Error> {
+    let question = Question { overhead_ns, enough: u64::MAX, rows: u32::MAX };
+    bound(rows, block_count, device, &question, scratch)
+}
+
+/// Whether it is sure that every schedule whose load is within `limit` takes more than `overhead_ns` longer; asked of the
+/// rows that have the highest loads.
+pub(crate) fn takes_longer(
+    recorded: &Recorded<'_>,
+    device: &Device,
+    overhead_ns: u64,
+    limit: u64,
+    scratch: Workspace<'_>,
+) -> Result<bool, Error> {
+    let question = Question { overhead_ns, enough: limit, rows: FEW };
+    bound(recorded.rows, recorded.blocks, device, &question, scratch).map(|load| load > limit)
+}
+
+/// So many rows show whether a limit is out of reach.
+const FEW: u32 = 256;
+
+/// What is asked.
+struct Question {
+    overhead_ns: u64,
+    /// A bound above this needs not be better.
+    enough: u64,
+    /// The most rows that are looked at.
+    rows: u32,
+}
+
+/// The bound that a question asks for.
+fn bound(
+    rows: &[Row],
+    block_count: usize,
+    device: &Device,
+    question: &Question,
     mut scratch: Workspace<'_>,
 ) -> Result<u64, Error> {
     if !device.is_sound() {
@@ -79,6 +119,8 @@ pub fn load_without_overhead(
     blocks.written.fill(ON_HOST);
     let gaps_len = rows.len() + block_count;
     let mut gaps = Gaps {
+        begin: scratch.indices(gaps_len),
+        end: scratch.indices(gaps_len),
         release: scratch.words(gaps_len),
         deadline: scratch.words(gaps_len),
         written: scratch.words(gaps_len),
@@ -120,8 +162,8 @@ pub fn load_without_overhead(
                     if r.op == Op::None || r.op != at(rows, last).op {
                         leave_out(&mut load, last + 1..row, size[r.block]);
                     }
-                } else if r.time_ns > blocks.last_release[r.block] {
-                    gaps.push(&blocks, r.block, r.time_ns, size[r.block]);
+                } else if r.time_ns > blocks.last_release[r.block] || r.op == Op::None || r.op != at(rows, last).op {
+                    gaps.push(&blocks, r.block, (row, r.time_ns), size[r.block]);
                 }
                 blocks.state[r.block] |= ACCESSED;
                 blocks.last_release[r.block] = released[row];
@@ -144,10 +186,10 @@ pub fn load_without_overhead(
             leave_out(&mut load, allocated.unwrap_or(first)..first, size[b]);
             leave_out(&mut load, blocks.last_row[b] + 1..n, size[b]);
         } else {
-            gaps.push(&blocks, b, blocks.first[b].saturating_add(end), size[b]);
+            gaps.push(&blocks, b, (first, blocks.first[b].saturating_add(end)), size[b]);
         }
     }
-    Ok(over_rows(rows, &load, &gaps, device, scratch))
+    Ok(over_rows(rows, &load, &gaps, device, question, scratch))
 }
 
 /// In these rows a block is not there.
@@ -174,7 +216,10 @@ struct Blocks<'a> {
     state: Table<'a, u32>,
 }
 
+/// Between the accesses in one row and another; across the end of the iteration where the other comes first.
 struct Gaps<'a> {
+    begin: Table<'a, u32>,
+    end: Table<'a, u32>,
     release: Table<'a, u64>,
     deadline: Table<'a, u64>,
     written: Table<'a, u64>,
@@ -183,7 +228,9 @@ struct Gaps<'a> {
 }
 
 impl Gaps<'_> {
-    fn push(&mut self, blocks: &Blocks<'_>, block: u32, deadline: u64, size: u64) {
+    fn push(&mut self, blocks: &Blocks<'_>, block: u32, (end, deadline): (u32, u64), size: u64) {
+        self.begin[self.len] = blocks.last_row[block];
+        self.end[self.len] = end;
         self.release[self.len] = blocks.last_release[block];
         self.deadline[self.len] = deadline;
         self.written[self.len] = blocks.written[block];
@@ -199,34 +246,48 @@ impl Gaps<'_> {
     clippy::cast_sign_loss,
     reason = "a bound in bytes"
 )]
-fn over_rows(rows: &[Row], load: &Table<'_, u64>, gaps: &Gaps<'_>, device: &Device, mut scratch: Workspace<'_>) -> u64 {
+fn over_rows(
+    rows: &[Row],
+    load: &Table<'_, u64>,
+    gaps: &Gaps<'_>,
+    device: &Device,
+    question: &Question,
+    mut scratch: Workspace<'_>,
+) -> u64 {
     let end = rows.last().map_or(0, |r| r.time_ns);
     let n = count(rows);
     let mut by_load = scratch.indices(rows.len());
     let mut rows_aside = scratch.indices(rows.len());
     sort::identity(&mut by_load, n);
     sort::by_key(&mut by_load, n, &mut rows_aside, |row| !load[row]);
-    let most = gaps.release.len();
+    let most = gaps.size.len();
     let (mut since, mut until, mut size) = (scratch.words(most), scratch.words(most), scratch.words(most));
     let (mut order, mut aside) = (scratch.indices(most), scratch.indices(most));
     let mut bound = 0.0f64;
-    for i in 0..n {
+    for i in 0..n.min(question.rows) {
         let row = by_load[i];
         let loaded = load[row] as f64;
-        if loaded <= bound {
+        if loaded <= bound || bound > question.enough as f64 {
             break;
         }
         let time = at(rows, row).time_ns;
         let (mut away, mut bytes) = (0, 0.0);
         for gap in 0..gaps.len {
-            let (release, deadline) = (gaps.release[gap], gaps.deadline[gap]);
+            let (begin, deadline) = (gaps.begin[gap], gaps.deadline[gap]);
+            let crosses_end = gaps.end[gap] <= begin;
+            let (after, before) = (row > begin && time >= gaps.release[gap], row < gaps.end[gap]);
             // In this iteration, or as what began to leave in the one before.
-            let now = Some(time).filter(|&t| release.saturating_add(end) >= t);
-            let then = time.checked_add(end).filter(|_| release >= time);
-            if let Some(t) = [now, then].into_iter().flatten().find(|&t| release <= t && t < deadline) {
+            let then = if after && (before || crosses_end) {
+                Some(time)
+            } else if crosses_end && before {
+                time.checked_add(end)
+            } else {
+                None
+            };
+            if let Some(t) = then {
                 let written = gaps.written[gap];
                 since[away] = if written == ON_HOST { u64::MAX } else { t.saturating_sub(written) };
-                until[away] = deadline - t;
+                until[away] = deadline.saturating_sub(t);
                 size[away] = gaps.size[gap];
                 bytes += gaps.size[gap] as f64;
                 away += 1;
@@ -238,7 +299,10 @@ fn over_rows(rows: &[Row], load: &Table<'_, u64>, gaps: &Gaps<'_>, device: &Devi
             sort::by_key(&mut order, away, &mut aside, |k| windows[k]);
             let moved = (0..away)
                 .map(|k| order[k])
-                .fold(0.0f64, |moved, k| (moved + size[k] as f64).min(windows[k] as f64 * (bandwidth / 1e9)));
+                .fold(0.0f64, |moved, k| {
+                    let window = windows[k].saturating_add(question.overhead_ns);
+                    (moved + size[k] as f64).min(window as f64 * (bandwidth / 1e9))
+                });
             movable = movable.min(moved);
         }
         bound = bound.max(loaded - movable);
@@ -261,7 +325,7 @@ mod tests {
         let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
         // 12 bytes a nanosecond.
         let device = Device::symmetric(12e9);
-        load_without_overhead(rows, 2, &device, Workspace::new(&mut words, &mut indices)).unwrap()
+        least_load(rows, 2, &device, 0, Workspace::new(&mut words, &mut indices)).unwrap()
     }
 
     #[test]
@@ -292,7 +356,7 @@ mod tests {
     #[test]
     fn a_device_without_times_is_refused() {
         let device = Device { out_bandwidth: -1.0, ..Device::symmetric(12e9) };
-        let refused = load_without_overhead(&[], 0, &device, Workspace::new(&mut [], &mut []));
+        let refused = least_load(&[], 0, &device, 0, Workspace::new(&mut [], &mut []));
         assert_eq!(refused, Err(Error::Device));
     }
 
