@@ -90,7 +90,7 @@ sublet_fuzz::target!(|input: Input| {
         // It is one for swaps, not for what saves memory otherwise.
         let by_swaps = !runs_again(&rewritten) && !using.has(Means::InPlace) && !using.has(Means::Relu);
         // In days, a double still tells a nanosecond.
-        if by_swaps && run.original_ns < 1 << 48 {
+        if by_swaps && run.time_ns < (1u64 << 48) as f64 {
             let overhead = (run.time_ns - run.original_ns as f64).max(0.0).ceil() as u64;
             let least_load = bound::least_load(rows, *blocks, &options.device, overhead, scratch.lend()).unwrap();
             // The bound is a real number, rounded.

@@ -94,6 +94,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         if !matches!(arrangement.swaps, Swaps::Absences | Swaps::Together) {
             self.recomputer.clear_absences();
         }
+        self.recomputer.is_alone(arrangement.swaps == Swaps::None);
         let mut walked = self.recomputer.plan(limit, arrangement.choice, arrangement.swaps == Swaps::Together);
         if arrangement.swaps == Swaps::None {
             let scratch = self.scratch.reborrow();
@@ -147,6 +148,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     pub(super) fn estimate(&mut self, arrangement: &Arrangement<'_>) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
         self.recomputer.held().fill(0);
+        self.recomputer.is_alone(arrangement.swaps == Swaps::None);
         let walked = self.recomputer.plan(limit, arrangement.choice, arrangement.swaps == Swaps::Together);
         if walked.is_none() {
             return Ok(None);
@@ -204,10 +206,16 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Whether it is sure that swapping alone takes longer than the best of all. Asked of the trace as it was recorded, it
     /// is no answer for others.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a time in ns"
+    )]
     pub(super) fn is_too_slow_swapped(&mut self) -> Result<bool, Error> {
         let (recorded, options, best) = (self.recorded, self.options, self.best());
-        if !self.is_as_recorded() || best.is_infinite() {
+        // Up to so long a double counts every nanosecond.
+        if !self.is_as_recorded() || best > (1u64 << f64::MANTISSA_DIGITS) as f64 {
             return Ok(false);
         }
         bound::takes_longer(recorded, &options.device, libm::ceil(best) as u64, options.limit, self.scratch.reborrow())

@@ -110,6 +110,8 @@ pub(super) struct Recomputer<'a> {
     device: Device,
     /// Whether absences are chosen too.
     swaps: bool,
+    /// Whether nothing else takes care of what is above the limit.
+    alone: bool,
     /// What the last script follows.
     taste: Taste,
     random: SplitMix64,
@@ -138,6 +140,7 @@ impl<'a> Recomputer<'a> {
             moved: 0,
             device: *device,
             swaps: false,
+            alone: true,
             taste: TASTES[0],
             random: SplitMix64::seed_from_u64(seed),
         };
@@ -166,6 +169,11 @@ impl<'a> Recomputer<'a> {
     /// What is held back from the limit, by segment.
     pub(super) fn held(&mut self) -> &mut Table<'a, u64> {
         self.walk.hold()
+    }
+
+    /// Whether nothing else takes care of what is above the limit, in what follows.
+    pub(super) const fn is_alone(&mut self, alone: bool) {
+        self.alone = alone;
     }
 
     /// A gap that swapping may use, in its numbering.
@@ -278,7 +286,11 @@ impl<'a> Recomputer<'a> {
         let (mut before, mut since) = (least, self.walk.work);
         while self.walk.work < work && least > Walked::default() && (self.movables > 0 || self.swaps) {
             if self.walk.work - since > work / parts {
-                if least.excess == before.excess && least.delay > before.delay - before.delay / PROGRESS {
+                let stands = least.excess == before.excess && least.delay > before.delay - before.delay / PROGRESS;
+                // At this pace it will not be within the limit.
+                let left = parts - self.walk.work * parts / work;
+                let late = self.alone && least.excess > (before.excess - least.excess).saturating_mul(left);
+                if stands || late {
                     break;
                 }
                 (before, since) = (least, self.walk.work);
