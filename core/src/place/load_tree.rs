@@ -1,97 +1,176 @@
 //! The load that is still to be placed at each section, with the busiest section of a range.
 //!
-//! A segment tree in the order of a walk: the left half of a node stands right after it, the right half
-//! after the left one, so that m sections take exactly 2 m - 1 nodes. A node holds the most load among its
-//! sections; what was subtracted from a whole node is the difference to its children. O(log m) each.
+//! A segment tree with sixteen children to a node. A node knows the most load among its sections and the first of
+//! them that has it, so that no answer needs a descent: where loads are nearly level, one would lead past many sections
+//! that are almost as busy. What was subtracted from all sections of a node only the node knows. The levels stand one
+//! after the other from the sections up, so that siblings lie together; 60,000 sections take four levels.
+//!
+//! Both ends of a range climb at once, and at each level the siblings between them count as a whole. O(log m) each.
 
-use crate::Workspace;
 use crate::table::Table;
+use crate::{Workspace, WorkspaceLen};
+
+/// The children of a node.
+const CHILDREN: u32 = 16;
 
 pub(crate) struct LoadTree<'a> {
-    sections: u32,
+    sections: Level,
+    /// Of the sections and then of the nodes, level by level: the most load.
     most: Table<'a, u64>,
+    /// Of the nodes: what was subtracted from all that is below, and the first section with the most load.
+    subtracted: Table<'a, u64>,
+    first: Table<'a, u32>,
 }
 
+/// The sections, or the nodes of one height. The last siblings are made complete by some that have no load.
+#[derive(Clone, Copy)]
+struct Level {
+    /// How many they are.
+    len: u32,
+    /// Where they stand among all, and among the nodes.
+    begin: u32,
+    node: u32,
+}
+
+impl Level {
+    /// The parents.
+    const fn up(self) -> Self {
+        let len = self.len.div_ceil(CHILDREN);
+        let (here, below) = (len * CHILDREN, self.begin);
+        Self { len, begin: below + here, node: if below > 0 { self.node + here } else { 0 } }
+    }
+
+    /// Whether all are siblings, whose parent is not kept.
+    const fn is_top(self) -> bool {
+        self.len <= CHILDREN
+    }
+}
+
+/// Load, and the first section that has it.
+type Busiest = (u64, u32);
+
 impl<'a> LoadTree<'a> {
-    /// Words that the tree takes.
-    pub(crate) const fn words(sections: usize) -> usize {
-        2 * sections
+    pub(crate) const fn workspace(sections: usize) -> WorkspaceLen {
+        const CHILDREN: usize = self::CHILDREN as usize;
+        let (mut len, mut nodes) = (sections.div_ceil(CHILDREN), 0);
+        let leaves = len * CHILDREN;
+        while len > 1 {
+            len = len.div_ceil(CHILDREN);
+            nodes += len * CHILDREN;
+        }
+        WorkspaceLen { words: leaves + 2 * nodes, indices: nodes }
     }
 
     pub(crate) fn new(scratch: &mut Workspace<'a>, sections: u32) -> Self {
-        let most = scratch.words(Self::words(usize::try_from(sections).unwrap_or(usize::MAX)));
-        Self { sections, most }
+        let WorkspaceLen { words, indices: nodes } = Self::workspace(usize::try_from(sections).unwrap_or(usize::MAX));
+        Self {
+            sections: Level { len: sections, begin: 0, node: 0 },
+            most: scratch.words(words - nodes),
+            subtracted: scratch.words(nodes),
+            first: scratch.indices(nodes),
+        }
     }
 
     /// Begins anew with `load` of each section.
     pub(crate) fn fill(&mut self, load: impl Fn(u32) -> u64) {
-        self.fill_node(0, 0, self.sections, &load);
-    }
-
-    fn fill_node(&mut self, node: u32, low: u32, high: u32, load: &impl Fn(u32) -> u64) {
-        if high - low <= 1 {
-            self.most[node] = load(low);
-            return;
+        for section in 0..self.sections.len {
+            self.most[section] = load(section);
         }
-        let (left, right, mid) = children(node, low, high);
-        self.fill_node(left, low, mid, load);
-        self.fill_node(right, mid, high, load);
-        self.most[node] = self.most[left].max(self.most[right]);
+        self.subtracted.fill(0);
+        let mut level = self.sections;
+        while !level.is_top() {
+            let up = level.up();
+            for node in 0..up.len {
+                self.renew(level, up, node);
+            }
+            level = up;
+        }
     }
 
     /// Takes `size` off every section of `[from, to)`.
     pub(crate) fn subtract(&mut self, from: u32, to: u32, size: u64) {
-        self.subtract_node(0, 0, self.sections, from, to, size);
+        let mut level = self.sections;
+        // What counts as a whole, and the ends, or what they are below.
+        let (mut low, mut high) = (from, to);
+        let (mut first, mut last) = (from, to - 1);
+        while first / CHILDREN < last / CHILDREN {
+            (first, last) = (first / CHILDREN, last / CHILDREN);
+            self.subtract_each(level, low, (first + 1) * CHILDREN, size);
+            self.subtract_each(level, last * CHILDREN, high, size);
+            (low, high) = (first + 1, last);
+            let up = level.up();
+            self.renew(level, up, first);
+            self.renew(level, up, last);
+            level = up;
+        }
+        self.subtract_each(level, low, high, size);
+        // Above what has not changed nothing changes.
+        while !level.is_top() {
+            first /= CHILDREN;
+            let up = level.up();
+            if !self.renew(level, up, first) {
+                return;
+            }
+            level = up;
+        }
     }
 
-    fn subtract_node(&mut self, node: u32, low: u32, high: u32, from: u32, to: u32, size: u64) {
-        if from <= low && high <= to {
-            self.most[node] -= size;
-            return;
+    fn subtract_each(&mut self, level: Level, low: u32, high: u32, size: u64) {
+        for most in self.most.range_mut(level.begin + low, level.begin + high) {
+            *most -= size;
         }
-        let (left, right, mid) = children(node, low, high);
-        let subtracted = self.most[left].max(self.most[right]) - self.most[node];
-        if from < mid {
-            self.subtract_node(left, low, mid, from, to, size);
+        if level.begin > 0 {
+            for subtracted in self.subtracted.range_mut(level.node + low, level.node + high) {
+                *subtracted += size;
+            }
         }
-        if mid < to {
-            self.subtract_node(right, mid, high, from, to, size);
-        }
-        self.most[node] = self.most[left].max(self.most[right]) - subtracted;
+    }
+
+    /// What a node of the level above this one knows of its children; whether that is something else than before.
+    fn renew(&mut self, level: Level, up: Level, node: u32) -> bool {
+        let (load, first) = self.busiest_of(level, node * CHILDREN, (node + 1) * CHILDREN);
+        let (node, place) = (up.node + node, up.begin + node);
+        let new = (load - self.subtracted[node], first);
+        let changes = new != (self.most[place], self.first[node]);
+        (self.most[place], self.first[node]) = new;
+        changes
     }
 
     /// The busiest section of `[from, to)`, the first of equals, and its load.
     pub(crate) fn busiest(&self, from: u32, to: u32) -> (u32, u64) {
-        let mut best = (from, 0, false);
-        self.busiest_node(0, 0, self.sections, from, to, 0, &mut best);
-        (best.0, best.1)
+        let mut level = self.sections;
+        let (mut low, mut high) = (from, to);
+        let (mut first, mut last) = (from, to - 1);
+        let (mut left, mut right) = ((0, from), (0, from));
+        while first / CHILDREN < last / CHILDREN {
+            (first, last) = (first / CHILDREN, last / CHILDREN);
+            left = busier(left, self.busiest_of(level, low, (first + 1) * CHILDREN));
+            right = busier(self.busiest_of(level, last * CHILDREN, high), right);
+            level = level.up();
+            left.0 -= self.subtracted[level.node + first];
+            right.0 -= self.subtracted[level.node + last];
+            (low, high) = (first + 1, last);
+        }
+        let mut best = busier(busier(left, self.busiest_of(level, low, high)), right);
+        while !level.is_top() {
+            (level, first) = (level.up(), first / CHILDREN);
+            best.0 -= self.subtracted[level.node + first];
+        }
+        (best.1, best.0)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a recursion over ranges")]
-    fn busiest_node(&self, node: u32, low: u32, high: u32, from: u32, to: u32, off: u64, best: &mut (u32, u64, bool)) {
-        let load = self.most[node] - off;
-        if best.2 && load <= best.1 {
-            return;
-        }
-        if high - low <= 1 {
-            *best = (low, load, true);
-            return;
-        }
-        let (left, right, mid) = children(node, low, high);
-        let off = off + (self.most[left].max(self.most[right]) - self.most[node]);
-        if from < mid {
-            self.busiest_node(left, low, mid, from, to, off, best);
-        }
-        if mid < to {
-            self.busiest_node(right, mid, high, from, to, off, best);
-        }
+    /// The busiest section below a range of a level, the first of equals. An empty range has no load; whatever section it
+    /// names, no other has less.
+    fn busiest_of(&self, level: Level, low: u32, high: u32) -> Busiest {
+        let most = self.most.range(level.begin + low, level.begin + high);
+        let best = (low..).zip(most).fold((low, 0), |best, (i, &load)| if load > best.1 { (i, load) } else { best });
+        (best.1, if level.begin > 0 { self.first[level.node + best.0] } else { best.0 })
     }
 }
 
-/// The children of a node over `[low, high)` and where they meet.
-fn children(node: u32, low: u32, high: u32) -> (u32, u32, u32) {
-    let mid = low + (high - low) / 2;
-    (node + 1, node + 2 * (mid - low), mid)
+/// The busier of two, the left one of equals.
+fn busier(left: Busiest, right: Busiest) -> Busiest {
+    if right.0 > left.0 { right } else { left }
 }
 
 #[cfg(test)]
@@ -102,13 +181,14 @@ mod tests {
     proptest! {
         #[test]
         fn answers_as_a_scan_does(
-            loads in prop::collection::vec(1000u64..1100, 1..40),
+            loads in prop::collection::vec(1000u64..1100, 1..600),
             ops in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0u64..10), 0..40),
         ) {
             let mut loads = loads;
             let m = loads.len();
-            let mut words = vec![0; LoadTree::words(m)];
-            let mut tree = LoadTree::new(&mut Workspace::new(&mut words, &mut []), m as u32);
+            let len = LoadTree::workspace(m);
+            let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+            let mut tree = LoadTree::new(&mut Workspace::new(&mut words, &mut indices), m as u32);
             tree.fill(|i| loads[i as usize]);
             for (a, b, size) in ops {
                 let (a, b) = (a.index(m), b.index(m));

@@ -105,8 +105,10 @@ const NO_LINE: u64 = u64::MAX;
 impl<'a> Skyline<'a> {
     /// Workspace for `n` blocks over at most `sections` sections.
     pub(crate) const fn workspace(n: usize, sections: usize) -> WorkspaceLen {
-        let own = WorkspaceLen { words: LoadTree::words(sections) + 2 * sections, indices: 6 * n + 2 * sections };
-        own.and(LifetimeTree::workspace(n)).and(EarliestEnd::workspace(n, sections))
+        let own = WorkspaceLen { words: 2 * sections, indices: 6 * n + 2 * sections };
+        let trees =
+            LifetimeTree::workspace(n).and(EarliestEnd::workspace(n, sections)).and(LoadTree::workspace(sections));
+        own.and(trees)
     }
 
     /// Lays out the board. `number_sections` writes the sections of each block and returns how many there
