@@ -439,9 +439,10 @@ fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result
             *found = (look(pass, at, &quick)?, at);
         }
     }
+    pass.allow(work);
     let mut first = None;
     for _ in 0..MADE {
-        if pass.bound() <= 0.0 {
+        if pass.bound() <= 0.0 || pass.is_spent() {
             break;
         }
         let (promise, at) = take_best(&mut found);
@@ -450,7 +451,7 @@ fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result
         let Some(at) = other.or(first) else { break };
         first = first.or(other);
         for swaps in [Swaps::Absences, Swaps::Together] {
-            if pass.absent(at)?.is_some() {
+            if !pass.is_spent() && pass.absent(at)?.is_some() {
                 pass.fit(&Arrangement { swaps, ..thorough })?;
             }
         }

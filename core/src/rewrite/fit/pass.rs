@@ -1,7 +1,7 @@
 //! The work on one trace: arrangements of means are tried, and the best of what they make is kept.
 
 use super::stage::{Base, Stage};
-use super::trial::{Outcome, Swaps, Trial, from_absences, part};
+use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, from_absences, part};
 use super::{Lengths, Options, interim_rows, masked_rows};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
@@ -16,6 +16,8 @@ use crate::{Error, Workspace, WorkspaceLen};
 const CHOICES: u32 = 10;
 /// The part of its work that this may do each time but the first.
 const LATER: u64 = 12;
+/// So many blocks are placed of small traces too.
+const BLOCKS: u64 = 5_000_000;
 
 /// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,6 +38,8 @@ pub(super) struct Pass<'a, 'w, 's> {
     recomputer: Recomputer<'s>,
     scratch: Workspace<'s>,
     stage: Stage<'a, 'w>,
+    /// What may be placed in all, in blocks, once there is something that fits.
+    enough: u64,
 }
 
 /// Length of the workspace of a [`Pass`], beside the recomputer's and the stage's; enough for [`Stage::prove`] too.
@@ -71,7 +75,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         scratch: Workspace<'s>,
         stage: Stage<'a, 'w>,
     ) -> Self {
-        Self { recorded, options, base, recomputer, scratch, stage }
+        Self { recorded, options, base, recomputer, scratch, stage, enough: u64::MAX }
     }
 
     /// Whether it begins with the trace as it was recorded.
@@ -107,7 +111,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         for choice in 0..CHOICES {
             let Some(Walked { excess, delay }) = walked else { break };
             let fails = excess > 0 && !may_exceed || sure && delay as f64 >= self.bound();
-            if fails || self.run(arrangement)? != Outcome::Over {
+            if fails || self.run(arrangement)? != Outcome::Over || self.is_spent() {
                 break;
             }
             may_exceed &= excess == 0;
@@ -141,6 +145,17 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     fn run(&mut self, arrangement: &Arrangement<'_>) -> Result<Outcome, Error> {
         let &Arrangement { swaps, work, .. } = arrangement;
         self.trial(arrangement, |trial, recomputer| trial.run(swaps, recomputer, work))
+    }
+
+    /// From now on no more blocks are placed, once there is something that fits, than take as long as so much work.
+    pub(super) fn allow(&mut self, work: u64) {
+        let blocks = BLOCKS.saturating_add(work / WORK_PER_BLOCK);
+        self.enough = self.stage.made.blocks_placed().saturating_add(blocks);
+    }
+
+    /// Whether there is something that fits, and all is placed that may be.
+    pub(super) fn is_spent(&self) -> bool {
+        self.bound().is_finite() && self.stage.made.blocks_placed() > self.enough
     }
 
     /// What an arrangement of absences takes longer than the original, in ns, before it is placed; none if it is not within
@@ -245,7 +260,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         arrangement: &Arrangement<'_>,
         then: impl FnOnce(&mut Trial<'_, '_, 'a, 'w>, &Recomputer<'s>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let Self { recorded, options, base, recomputer, scratch, stage } = self;
+        let Self { recorded, options, base, recomputer, scratch, stage, .. } = self;
         let mut scratch = scratch.reborrow();
         let rows = stage.between(recorded, *base, recomputer, arrangement.again, scratch.reborrow())?;
         let Stage { interim, made, kept } = stage;

@@ -62,9 +62,9 @@ pub(super) struct Placed<'a, 'w> {
     /// How much of them is in use.
     len: usize,
     stays: usize,
-    /// How many blocks were placed, and how many in all starts to find where they lie.
+    /// How many blocks were placed last, and how many so far, in all starts of all placements.
     merged: usize,
-    cost: u64,
+    blocks_placed: u64,
 }
 
 /// The best that fits.
@@ -115,7 +115,7 @@ impl<'a, 'w> Stage<'a, 'w> {
             len: 0,
             stays: 0,
             merged: 0,
-            cost: 0,
+            blocks_placed: 0,
         };
         Self { interim, made, kept }
     }
@@ -246,9 +246,9 @@ impl Placed<'_, '_> {
         (self.blocks.get(..self.merged).unwrap_or_default(), self.offsets)
     }
 
-    /// How many blocks the last placement placed in all its starts.
-    pub(super) fn cost(&self) -> u64 {
-        self.cost
+    /// How many blocks were placed so far, in all starts of all placements.
+    pub(super) const fn blocks_placed(&self) -> u64 {
+        self.blocks_placed
     }
 
     /// Writes the rows of a schedule and places its stays: the footprint, or none if there is no room for them.
@@ -297,7 +297,7 @@ impl Placed<'_, '_> {
         };
         let options = place::Options { constraints, seed, work: work.max(starts), nodes };
         let placed = place::place_watched(Solver::Auto, blocks, &options, scratch, offsets, &mut watch);
-        self.cost = cost;
+        self.blocks_placed = self.blocks_placed.saturating_add(cost);
         match placed {
             Ok(place::Summary { peak, .. }) | Err(Error::OverCapacity { peak, .. }) => Ok(Some(peak)),
             Err(e) => Err(e),

@@ -20,7 +20,7 @@ const ATTEMPTS: u32 = 14;
 /// The part of its work that the search may do each time but the first, until it fits.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
 /// What the search may do while a block is placed.
-const WORK_PER_BLOCK: u64 = 40;
+pub(super) const WORK_PER_BLOCK: u64 = 40;
 /// After how many blocks placed a schedule is given up that is far above the limit: of a policy, and of the search, which
 /// plans more often.
 const FEW: u64 = 20_000;
@@ -216,8 +216,9 @@ impl Trial<'_, '_, '_, '_> {
         self.swapper.tighten();
         let seed = self.options.seed.wrapping_add(self.attempt);
         let within = Some(Within { limit, few });
+        let before = self.made.blocks_placed();
         let placed = self.made.place(self.recorded, seed, within, self.swapper, self.flat, self.scratch.reborrow())?;
-        self.spent = self.spent.saturating_add(self.made.cost());
+        self.spent = self.spent.saturating_add(self.made.blocks_placed() - before);
         Ok(match placed {
             None => Settled::NoRoom,
             Some(footprint) if footprint <= limit => {
