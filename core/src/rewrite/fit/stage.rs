@@ -64,7 +64,7 @@ pub(super) struct Placed<'a, 'w> {
     stays: usize,
     /// How many blocks were placed last, and how many so far, in all starts of all placements.
     merged: usize,
-    blocks_placed: u64,
+    cost: u64,
 }
 
 /// The best that fits.
@@ -115,7 +115,7 @@ impl<'a, 'w> Stage<'a, 'w> {
             len: 0,
             stays: 0,
             merged: 0,
-            blocks_placed: 0,
+            cost: 0,
         };
         Self { interim, made, kept }
     }
@@ -248,7 +248,7 @@ impl Placed<'_, '_> {
 
     /// How many blocks were placed so far, in all starts of all placements.
     pub(super) const fn blocks_placed(&self) -> u64 {
-        self.blocks_placed
+        self.cost
     }
 
     /// Writes the rows of a schedule and places its stays: the footprint, or none if there is no room for them.
@@ -297,7 +297,7 @@ impl Placed<'_, '_> {
         };
         let options = place::Options { constraints, seed, work: work.max(starts), nodes };
         let placed = place::place_watched(Solver::Auto, blocks, &options, scratch, offsets, &mut watch);
-        self.blocks_placed = self.blocks_placed.saturating_add(cost);
+        self.cost = self.cost.saturating_add(cost);
         match placed {
             Ok(place::Summary { peak, .. }) | Err(Error::OverCapacity { peak, .. }) => Ok(Some(peak)),
             Err(e) => Err(e),

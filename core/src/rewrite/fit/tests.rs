@@ -132,11 +132,12 @@ proptest! {
             prop_assert!((run.time_ns - original - overhead).abs() < 0.01, "{run:?} {overhead}");
             prop_assert!(run.peak_load <= limit);
             // And no overhead buys more than the relaxation says.
-            let overhead_ns = (0..).find(|&ns: &u32| f64::from(ns) >= overhead).unwrap();
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
+            let overhead_ns = overhead.ceil() as u64;
             let mut scratch = Workspace::new(&mut words, &mut indices);
-            let least_load = swap::bound::least_load(&rows, blocks, &device, overhead_ns.into(), scratch.reborrow());
+            let least_load = swap::bound::least_load(&rows, blocks, &device, overhead_ns, scratch.reborrow());
             prop_assert!(least_load.unwrap() <= run.peak_load);
-            let beyond = swap::bound::takes_longer(&recorded, &device, overhead_ns.into(), run.peak_load, scratch);
+            let beyond = swap::bound::takes_longer(&recorded, &device, overhead_ns, run.peak_load, scratch);
             prop_assert!(!beyond.unwrap());
         }
     }

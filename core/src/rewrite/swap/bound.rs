@@ -297,12 +297,10 @@ fn over_rows(
         for (windows, bandwidth) in [(&since, device.out_bandwidth), (&until, device.in_bandwidth)] {
             sort::identity(&mut order, away);
             sort::by_key(&mut order, away, &mut aside, |k| windows[k]);
-            let moved = (0..away)
-                .map(|k| order[k])
-                .fold(0.0f64, |moved, k| {
-                    let window = windows[k].saturating_add(question.overhead_ns);
-                    (moved + size[k] as f64).min(window as f64 * (bandwidth / 1e9))
-                });
+            let moved = (0..away).map(|k| order[k]).fold(0.0f64, |moved, k| {
+                let window = windows[k].saturating_add(question.overhead_ns);
+                (moved + size[k] as f64).min(window as f64 * (bandwidth / 1e9))
+            });
             movable = movable.min(moved);
         }
         bound = bound.max(loaded - movable);
