@@ -9,7 +9,7 @@ use crate::{Workspace, WorkspaceLen};
 
 pub(crate) struct EarliestEnd<'a> {
     n: u32,
-    /// Per section, and for what follows the last, the first block that begins there or later.
+    /// Per section, the first block that begins there or later.
     first: Table<'a, u32>,
     /// Node i has the children 2i and 2i + 1; the blocks are the leaves `n..2n`.
     earliest: Table<'a, u32>,
@@ -17,13 +17,13 @@ pub(crate) struct EarliestEnd<'a> {
 
 impl<'a> EarliestEnd<'a> {
     pub(crate) const fn workspace(n: usize, sections: usize) -> WorkspaceLen {
-        WorkspaceLen { words: 0, indices: 2 * n + sections + 1 }
+        WorkspaceLen { words: 0, indices: 2 * n + sections }
     }
 
     /// A tree over `n` blocks that begin at the sections `low`, which ascend; none is a member.
     pub(crate) fn new(scratch: &mut Workspace<'a>, low: &Table<'_, u32>, n: u32, sections: usize) -> Self {
         let len = usize::try_from(n).unwrap_or(usize::MAX);
-        let mut tree = Self { n, first: scratch.indices(sections + 1), earliest: scratch.indices(2 * len) };
+        let mut tree = Self { n, first: scratch.indices(sections), earliest: scratch.indices(2 * len) };
         let mut section = 0;
         for i in 0..n {
             while section <= low[i] {
@@ -61,7 +61,9 @@ impl<'a> EarliestEnd<'a> {
 
     /// Whether a member lies within `[low, high)`.
     pub(crate) fn any_within(&self, low: u32, high: u32) -> bool {
-        let (mut node, mut end) = (self.n + self.first[low], self.n + self.first[high]);
+        // Behind the last section nothing begins.
+        let behind = self.first.range(high, high + 1).first().copied().unwrap_or(self.n);
+        let (mut node, mut end) = (self.n + self.first[low], self.n + behind);
         while node < end {
             if node % 2 == 1 {
                 if self.earliest[node] <= high {
@@ -92,13 +94,13 @@ mod tests {
         ) {
             lifetimes.sort_unstable();
             let n = lifetimes.len();
-            let mut indices = vec![0; EarliestEnd::workspace(n, 40).indices + n];
+            let mut indices = vec![0; EarliestEnd::workspace(n, 30).indices + n];
             let mut scratch = Workspace::new(&mut [], &mut indices);
             let mut low = scratch.indices(n);
             for (i, l) in (0u32..).zip(&lifetimes) {
                 low[i] = l.0;
             }
-            let mut tree = EarliestEnd::new(&mut scratch, &low, n as u32, 40);
+            let mut tree = EarliestEnd::new(&mut scratch, &low, n as u32, 30);
             let end = |i: u32| lifetimes[i as usize].0 + lifetimes[i as usize].1;
             tree.enter_all(end);
             let mut members = vec![true; n];
