@@ -1,8 +1,8 @@
 //! Whether any block at all fits on a line.
 //!
-//! A block lies within `[low, high)` exactly when the earliest end among the blocks that begin at `low` or
-//! later is at most `high`. A segment tree over the blocks in the order of their begins holds the earliest
-//! end of each node; the question is a walk along one side of it. O(log n); 2 n indices, one a section.
+//! A block lies within `[low, high)` exactly when the earliest end among the blocks that begin there is at most
+//! `high`. A segment tree over the blocks in the order of their begins holds the earliest end of each node; the question
+//! is a walk up from both ends of them, short where few begin. O(log n); 2 n indices, one a section.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
@@ -61,7 +61,9 @@ impl<'a> EarliestEnd<'a> {
 
     /// Whether a member lies within `[low, high)`.
     pub(crate) fn any_within(&self, low: u32, high: u32) -> bool {
-        let (mut node, mut end) = (self.n + self.first[low], 2 * self.n);
+        // Behind the last section nothing begins.
+        let behind = self.first.range(high, high + 1).first().copied().unwrap_or(self.n);
+        let (mut node, mut end) = (self.n + self.first[low], self.n + behind);
         while node < end {
             if node % 2 == 1 {
                 if self.earliest[node] <= high {

@@ -130,9 +130,10 @@ pub(super) fn build(
         if peak < u64::MAX && work.saturating_add(start.cost(n)) > options.work {
             break;
         }
+        let worth_of = start.worth();
         for (i, b) in (0u32..).zip(blocks) {
             let kept = changed.is_some() && !random.next_u64().is_multiple_of(CHANGED);
-            worth[i] = if kept { best_worth[i] } else { start.worth(b, &mut random) };
+            worth[i] = if kept { best_worth[i] } else { worth_of(b, &mut random) };
         }
         skyline.rank_by_index();
         skyline.rank_by(|i, _| !worth[i]);
@@ -177,20 +178,23 @@ impl Start {
         each * u64::from(placed)
     }
 
-    /// The class, and in it the logarithm of `width^α ⋅ size^β`, in units of 2^-40, not negative.
+    /// What a block is worth: the class, and in it the logarithm of `width^α ⋅ size^β`, in units of 2^-40, not negative.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a score")]
-    fn worth(&self, b: &Block, random: &mut SplitMix64) -> u64 {
+    fn worth(self) -> impl Fn(&Block, &mut SplitMix64) -> u64 {
         let turn = self.angle * core::f64::consts::FRAC_PI_2;
-        let (width, size) = (log2(f64::from(b.width())), log2(b.size as f64));
-        let mut worth = 1.0 + cos(turn) * width + sin(turn) * size;
-        if self.noise > 0.0 {
-            worth += self.noise * (cos(turn) * (2.0 * unit(random) - 1.0) + sin(turn) * (2.0 * unit(random) - 1.0));
+        let (alpha, beta) = (cos(turn), sin(turn));
+        move |b, random| {
+            let (width, size) = (log2(f64::from(b.width())), log2(b.size as f64));
+            let mut worth = 1.0 + alpha * width + beta * size;
+            if self.noise > 0.0 {
+                worth += self.noise * (alpha * (2.0 * unit(random) - 1.0) + beta * (2.0 * unit(random) - 1.0));
+            }
+            if let Some((powers, begin)) = self.class {
+                // No worth reaches 128: width has 32 powers of two, size 64.
+                worth += 128.0 * floor(size / powers + begin);
+            }
+            (worth * (1u64 << 40) as f64) as u64
         }
-        if let Some((powers, begin)) = self.class {
-            // No worth reaches 128: width has 32 powers of two, size 64.
-            worth += 128.0 * floor(size / powers + begin);
-        }
-        (worth * (1u64 << 40) as f64) as u64
     }
 }
 

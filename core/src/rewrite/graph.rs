@@ -34,6 +34,35 @@ pub(super) struct Reference {
     pub(super) writes: bool,
     /// A persistent block that the operator updates: left out when it runs again.
     pub(super) updated: bool,
+    /// Whose the block is.
+    owner: Owner,
+}
+
+/// How a reference is kept: its block, its version and these.
+const WRITES: u32 = 1;
+const UPDATED: u32 = 2;
+const OF_LOCAL: u32 = 4;
+const OF_MANAGED: u32 = 8;
+
+impl Reference {
+    const fn of([block, version, how]: [u32; 3]) -> Self {
+        Self {
+            block,
+            version,
+            writes: how & WRITES > 0,
+            updated: how & UPDATED > 0,
+            owner: match how & (OF_LOCAL | OF_MANAGED) {
+                OF_LOCAL => Owner::Local,
+                OF_MANAGED => Owner::Managed,
+                _ => Owner::Recorded,
+            },
+        }
+    }
+
+    /// Whether the block is managed.
+    pub(super) fn is_managed(&self) -> bool {
+        self.owner == Owner::Managed
+    }
 }
 
 /// What a block holds from one write to the next.
@@ -80,6 +109,9 @@ pub(super) struct Graph<'a> {
     again: Table<'a, u32>,
     first_reference: Table<'a, u32>,
     reference: Table<'a, [u32; 3]>,
+    /// What each segment makes that can be made again: block and version.
+    first_made: Table<'a, u32>,
+    made: Table<'a, [u32; 2]>,
     version: Table<'a, [u32; 3]>,
     first_use: Table<'a, u32>,
     uses: Table<'a, u32>,
@@ -92,7 +124,15 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let versions = rows + blocks;
     WorkspaceLen {
         words: 5 * (rows + 1) + blocks,
-        indices: 3 * (rows + 2) + 3 * rows + 3 * versions + versions + 1 + rows + 7 * blocks + 2 * (rows + 2),
+        indices: 4 * (rows + 2)
+            + 3 * rows
+            + 2 * rows
+            + 3 * versions
+            + versions
+            + 1
+            + rows
+            + 7 * blocks
+            + 2 * (rows + 2),
     }
 }
 
@@ -124,6 +164,8 @@ impl<'a> Graph<'a> {
             again: scratch.indices(rows.len() + 2),
             first_reference: scratch.indices(rows.len() + 2),
             reference: scratch.index_records(rows.len()),
+            first_made: scratch.indices(rows.len() + 2),
+            made: scratch.index_records(rows.len()),
             version: scratch.index_records(most),
             first_use: scratch.indices(most + 1),
             uses: scratch.indices(rows.len()),
@@ -135,6 +177,7 @@ impl<'a> Graph<'a> {
         graph.segment();
         graph.refer(recorded, &mut blocks);
         graph.own(&blocks);
+        graph.tell_owners();
         graph.hand_over(recorded, &mut inside);
         graph.weigh();
         graph.list_uses();
@@ -143,7 +186,13 @@ impl<'a> Graph<'a> {
 
     /// What a segment touches, in the order of its rows, each block once for reading and once for writing.
     pub(super) fn references(&self, segment: u32) -> impl Iterator<Item = Reference> + '_ {
-        (self.first_reference[segment]..self.first_reference[segment + 1]).map(|i| self.reference(i))
+        let (first, end) = self.range(segment);
+        self.reference.range(first, end).iter().map(|&kept| Reference::of(kept))
+    }
+
+    /// What a segment makes that can be made again, in the order of its rows: block and version. It may run again then.
+    pub(super) fn made(&self, segment: u32) -> &[[u32; 2]] {
+        self.made.range(self.first_made[segment], self.first_made[segment + 1])
     }
 
     /// The numbers of the references of a segment.
@@ -152,8 +201,7 @@ impl<'a> Graph<'a> {
     }
 
     pub(super) fn reference(&self, i: u32) -> Reference {
-        let [block, version, how] = self.reference[i];
-        Reference { block, version, writes: how & 1 > 0, updated: how & 2 > 0 }
+        Reference::of(self.reference[i])
     }
 
     pub(super) fn version(&self, version: u32) -> Version {
@@ -188,8 +236,7 @@ impl<'a> Graph<'a> {
 
     /// Whether a block that lives as recorded does not hold this version any more before a segment.
     pub(super) fn is_gone(&self, r: &Reference, before: u32) -> bool {
-        let recorded = self.owner(r.block) == Owner::Recorded;
-        recorded && self.version(r.version).until < before
+        r.owner == Owner::Recorded && self.version(r.version).until < before
     }
 
     /// Whether what a block holds can be made again.
@@ -297,7 +344,7 @@ impl<'a> Graph<'a> {
                         }
                         let version = blocks[r.block][0] - 1;
                         blocks[r.block][if reads { 1 } else { 2 }] = g + 1;
-                        self.reference[references] = [r.block, version, u32::from(!reads)];
+                        self.reference[references] = [r.block, version, if reads { 0 } else { WRITES }];
                         references += 1;
                         let is_defined = self.version[version][1] != NONE || self.owner[r.block] == PERSISTENT;
                         defined &= !reads || is_defined;
@@ -309,7 +356,7 @@ impl<'a> Graph<'a> {
                 let [block, _, how] = self.reference[i];
                 let [_, read, written, _, _] = blocks[block];
                 if read == g + 1 && written == g + 1 && self.owner[block] == PERSISTENT {
-                    self.reference[i][2] = how | 2;
+                    self.reference[i][2] = how | UPDATED;
                 }
             }
         }
@@ -346,6 +393,27 @@ impl<'a> Graph<'a> {
                 }
             }
         }
+    }
+
+    /// Tells the references who owns their blocks, and lists what can be made again.
+    fn tell_owners(&mut self) {
+        let mut made = 0;
+        for g in 0..self.segments {
+            self.first_made[g] = made;
+            for i in self.first_reference[g]..self.first_reference[g + 1] {
+                let [block, version, how] = self.reference[i];
+                self.reference[i][2] = match self.owner(block) {
+                    Owner::Recorded => how,
+                    Owner::Local => how | OF_LOCAL,
+                    Owner::Managed => how | OF_MANAGED,
+                };
+                if self.is_repeatable(block) && how & WRITES > 0 {
+                    self.made[made] = [block, version];
+                    made += 1;
+                }
+            }
+        }
+        self.first_made[self.segments] = made;
     }
 
     /// Finds the first input and the first output of operators that work in place, but for what they allocate or free

@@ -541,7 +541,7 @@ impl<'a> Recomputer<'a> {
             let op = graph.rows_of(g).find(|r| r.event.is_access()).map_or(Op::None, |r| r.op);
             let op = if let (true, Op::First(k)) = (again, op) { Op::Again(k) } else { op };
             for r in graph.references(g) {
-                if r.writes && graph.is_managed(r.block) && there[r.block] == 0 {
+                if r.writes && r.is_managed() && there[r.block] == 0 {
                     there[r.block] = 1;
                     writer.event(Event::Malloc, r.block, graph.size[r.block], op);
                 }

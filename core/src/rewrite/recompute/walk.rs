@@ -379,7 +379,7 @@ impl<'a> Walk<'a> {
 
     fn segment(&mut self, g: u32) -> Option<()> {
         let graph = self.graph;
-        let managed = |r: &Reference| graph.is_managed(r.block);
+        let managed = Reference::is_managed;
         for r in graph.references(g) {
             if managed(&r) {
                 self.pinned[r.block] += 1;
@@ -444,7 +444,7 @@ impl<'a> Walk<'a> {
                 if graph.is_gone(&r, self.now) {
                     return None;
                 }
-                if graph.is_managed(r.block) && !r.writes && self.holds[r.block] != r.version + 1 {
+                if r.is_managed() && !r.writes && self.holds[r.block] != r.version + 1 {
                     missing = Some(r.version);
                     i -= 1;
                     break;
@@ -469,10 +469,10 @@ impl<'a> Walk<'a> {
         if v.writer == NONE || !graph.may_run_again(v.writer) {
             return None;
         }
-        for r in graph.references(v.writer).filter(|r| graph.is_managed(r.block)) {
+        for r in graph.references(v.writer).filter(Reference::is_managed) {
             self.pinned[r.block] += 1;
         }
-        for r in graph.references(v.writer).filter(|r| graph.is_managed(r.block)) {
+        for r in graph.references(v.writer).filter(Reference::is_managed) {
             if !r.writes {
                 self.note(r.version);
             }
@@ -495,7 +495,7 @@ impl<'a> Walk<'a> {
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn run_again(&mut self, g: u32) -> Option<()> {
         let graph = self.graph;
-        let managed = |r: &Reference| graph.is_managed(r.block);
+        let managed = Reference::is_managed;
         let new = graph.references(g).filter(|r| managed(r) && r.writes && self.holds[r.block] == 0);
         let need = new.map(|r| graph.size[r.block]).sum::<u64>();
         self.make_room(need.saturating_add(graph.local[g]));
@@ -632,8 +632,8 @@ impl<'a> Walk<'a> {
     fn blame(&mut self) {
         let graph = self.graph;
         for i in 0..self.depth {
-            for r in graph.references(self.stack[i][0]).filter(|r| r.writes && graph.is_repeatable(r.block)) {
-                self.blamed[r.block] = 1;
+            for &[block, _] in graph.made(self.stack[i][0]) {
+                self.blamed[block] = 1;
             }
         }
     }

@@ -19,7 +19,7 @@
 //! at most [`CLOSURE`] operators, and O(log blocks) each.
 
 use super::{CLOSURE, Walk};
-use crate::rewrite::graph::{NONE, Reference};
+use crate::rewrite::graph::NONE;
 
 /// The most missing values that are followed to the blocks whose closures have become smaller.
 const REACH: u32 = 32;
@@ -116,7 +116,7 @@ impl Walk<'_> {
                 if graph.is_gone(&r, at) {
                     return None;
                 }
-                if graph.is_managed(r.block) && !r.writes && self.holds[r.block] != r.version + 1 {
+                if r.is_managed() && !r.writes && self.holds[r.block] != r.version + 1 {
                     // A later value that is still read must not be lost.
                     let holds = self.holds[r.block];
                     if holds > r.version + 1 && r.block != evicted && self.next_use(holds - 1) != NONE {
@@ -144,12 +144,9 @@ impl Walk<'_> {
                 break;
             }
             self.work += 1;
-            if !graph.may_run_again(g) {
-                continue;
-            }
-            for r in graph.references(g).filter(|r| r.writes && graph.is_repeatable(r.block)) {
-                if self.holds[r.block] != r.version + 1 {
-                    at = at.min(self.next_use(r.version));
+            for &[block, version] in graph.made(g) {
+                if self.holds[block] != version + 1 {
+                    at = at.min(self.next_use(version));
                 }
             }
         }
@@ -159,12 +156,7 @@ impl Walk<'_> {
     /// Whether a segment is to run again anyway, for something that it makes is not there and is read later.
     fn is_owed(&mut self, g: u32) -> bool {
         let graph = self.graph;
-        graph.references(g).any(|r| {
-            r.writes
-                && graph.is_repeatable(r.block)
-                && self.holds[r.block] != r.version + 1
-                && self.next_use(r.version) != NONE
-        })
+        graph.made(g).iter().any(|&[block, version]| self.holds[block] != version + 1 && self.next_use(version) != NONE)
     }
 
     /// What is made of a version that is there again, or of what is missing of it, is stale.
@@ -182,11 +174,11 @@ impl Walk<'_> {
                     break;
                 }
                 self.work += 1;
-                for r in graph.references(g).filter(|r| r.writes && graph.is_repeatable(r.block)) {
-                    if self.holds[r.block] == r.version + 1 {
-                        self.stale.insert(r.block);
+                for &[block, version] in graph.made(g) {
+                    if self.holds[block] == version + 1 {
+                        self.stale.insert(block);
                     } else if waiting < 2 * CLOSURE {
-                        self.closure[waiting] = r.version;
+                        self.closure[waiting] = version;
                         waiting += 1;
                     }
                 }
@@ -197,9 +189,10 @@ impl Walk<'_> {
     /// What is made together with what is missing now is stale: it may be owed.
     pub(super) fn siblings_are_owed(&mut self, version: u32) {
         let graph = self.graph;
-        let made = |r: &Reference| r.writes && r.version != version && graph.is_repeatable(r.block);
-        for r in graph.references(graph.version(version).writer).filter(made) {
-            self.stale.insert(r.block);
+        for &[block, made] in graph.made(graph.version(version).writer) {
+            if made != version {
+                self.stale.insert(block);
+            }
         }
     }
 }

@@ -57,7 +57,7 @@ impl<'a> Lists<'a> {
         self.begun = 0;
         for i in (0..mirror.run_count()).rev() {
             let g = self.segment[mirror.run(i).0];
-            for r in graph.references(g).filter(|r| graph.is_managed(r.block)) {
+            for r in graph.references(g).filter(Reference::is_managed) {
                 let last = self.last[r.block];
                 self.last[r.block] = if last > 0 { last } else { i + 1 };
             }
@@ -87,7 +87,7 @@ impl<'a> Lists<'a> {
 
 /// Whether a segment writes a managed block that it does not read.
 fn begins(graph: &Graph<'_>, g: u32, r: &Reference) -> bool {
-    r.writes && graph.is_managed(r.block) && graph.references(g).all(|other| other.writes || other.block != r.block)
+    r.writes && r.is_managed() && graph.references(g).all(|other| other.writes || other.block != r.block)
 }
 
 impl Walk<'_> {
@@ -110,7 +110,7 @@ impl Walk<'_> {
         for i in 0..mirror.run_count() {
             let (operator, again) = mirror.run(i);
             let g = lists.segment[operator];
-            let managed = |r: &Reference| graph.is_managed(r.block);
+            let managed = Reference::is_managed;
             let missing = |r: Reference| managed(&r) && !r.writes && self.holds[r.block] != r.version + 1;
             if graph.references(g).any(missing) || again && !self.may_run_again(g) {
                 return None;
