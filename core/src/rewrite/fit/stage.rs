@@ -17,6 +17,8 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 /// Where the heuristics miss the limit, the search for a placement may look at this many nodes of its tree for a thousand
 /// stays, and at fewer with the cube of their number: a node costs more too.
 const NODES: u64 = 160;
+/// A node takes as long as so many blocks that are placed.
+const BLOCKS_PER_NODE: u64 = 8;
 /// With more stays than these the search finds nothing in so few nodes.
 const MOST_SEARCHED: u64 = 600;
 /// Where heuristics that have placed so many blocks are above the limit by more than one part in `FAR` of it, they give
@@ -62,7 +64,7 @@ pub(super) struct Placed<'a, 'w> {
     /// How much of them is in use.
     len: usize,
     stays: usize,
-    /// How many blocks were placed last, and how many so far, in all starts of all placements.
+    /// How many blocks were placed last, and how many so far, in all starts of all placements, with the nodes.
     merged: usize,
     cost: u64,
 }
@@ -297,7 +299,9 @@ impl Placed<'_, '_> {
         };
         let options = place::Options { constraints, seed, work: work.max(starts), nodes };
         let placed = place::place_watched(Solver::Auto, blocks, &options, scratch, offsets, &mut watch);
-        self.cost = self.cost.saturating_add(cost);
+        // Where nothing fits, the search has looked at all that it may.
+        let nodes = placed.as_ref().map_or(nodes, |placed| placed.nodes);
+        self.cost = self.cost.saturating_add(cost).saturating_add(nodes * BLOCKS_PER_NODE);
         match placed {
             Ok(place::Summary { peak, .. }) | Err(Error::OverCapacity { peak, .. }) => Ok(Some(peak)),
             Err(e) => Err(e),

@@ -40,8 +40,8 @@ struct Climb {
 }
 
 /// From the search's own first that fits: it wanders on. And from the best of all: near it, in small steps.
-const WANDER: Climb = Climb { enough: 200, least: 1_200_000, part: AGAIN, back: u32::MAX, end: 24 };
-const NEAR: Climb = Climb { enough: 80, least: 400_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 96 };
+const WANDER: Climb = Climb { enough: 200, least: 2_400_000, part: AGAIN, back: u32::MAX, end: 48 };
+const NEAR: Climb = Climb { enough: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
 /// Who swaps.
 #[derive(Clone, Copy, Debug, PartialEq)]
