@@ -9,6 +9,8 @@ pub(super) mod segments;
 mod tests;
 mod walk;
 
+use core::num::NonZeroU64;
+
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -281,14 +283,15 @@ impl<'a> Recomputer<'a> {
         let graph = self.graph;
         let end = graph.time[graph.segments.saturating_sub(1)] as f64;
         let parts = u64::try_from(graph.rows.len() / PATIENCE_ROWS).unwrap_or(u64::MAX).max(PATIENCE);
+        let patience = NonZeroU64::new(work / parts).unwrap_or(NonZeroU64::MIN);
         let mut present = least;
         // What was the least, and when that was looked at last.
         let (mut before, mut since) = (least, self.walk.work);
         while self.walk.work < work && least > Walked::default() && (self.movables > 0 || self.swaps) {
-            if self.walk.work - since > work / parts {
+            if self.walk.work - since > patience.get() {
                 let stands = least.excess == before.excess && least.delay > before.delay - before.delay / PROGRESS;
                 // At this pace it will not be within the limit.
-                let left = parts - self.walk.work * parts / work;
+                let left = (work - self.walk.work) / patience;
                 let late = self.alone && least.excess > (before.excess - least.excess).saturating_mul(left);
                 if stands || late {
                     break;
