@@ -8,16 +8,17 @@
 //! 2. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, its positions tightened at unchanged
 //!    time. [`Policy::Auto`] and [`Policy::Bayes`] try the other policies too, each as it would be tried alone, and take what
 //!    takes least time: neither is ever worse than those it contains. Of equal times the first wins. The search then goes
-//!    on from there.
+//!    on from there. Where it is slow it comes last, and not at all where the [`bound`](swap::bound) proves that it takes
+//!    longer than what was found.
 //! 3. Second runs alone.
 //! 4. Both: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
 //!    load is within the level, and what is left to save is made again, or swapped where that is too little; then absences
 //!    and second runs are chosen together. The arrangements with the least estimated time are made, but for those whose
-//!    estimate is far above the best.
+//!    estimate is far above the best, and until a budget of placements is spent once something fits.
 //! 5. The stays of each are placed, those that hand memory over as one. Where the placement is above the limit, memory is
-//!    lost between blocks: in those segments a part of what is too much is held back, and the means decide again, some times
-//!    over. Where nothing fits, what takes least memory is made, whatever it costs; the limit has no part in that, so that
-//!    the least limit that is named is one that works.
+//!    lost between blocks: in those segments a part of what is too much is held back, from second runs and from swaps alike,
+//!    and the means decide again, some times over. Where nothing fits, what takes least memory is made, whatever it costs;
+//!    the limit has no part in that, so that the least limit that is named is one that works.
 //!
 //! The least time wins. Each means alone is tried as it would be if nothing else were, and all of them on the trace as it was
 //! recorded where that is not hopeless, so that more means are not worse than fewer. What comes out has been accepted by
