@@ -94,12 +94,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             return self.run(arrangement).map(|_| ());
         }
         let limit = self.options.limit;
-        self.recomputer.held().fill(0);
         if !matches!(arrangement.swaps, Swaps::Absences | Swaps::Together) {
             self.recomputer.clear_absences();
         }
-        self.recomputer.is_alone(arrangement.swaps == Swaps::None);
-        let mut walked = self.recomputer.plan(limit, arrangement.choice, arrangement.swaps == Swaps::Together);
+        let mut walked = self.plan(arrangement);
         if arrangement.swaps == Swaps::None {
             let scratch = self.scratch.reborrow();
             walked = self.recomputer.advised(self.recorded, limit, walked, arrangement.choice, scratch)?;
@@ -124,6 +122,14 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             }
         }
         if arrangement.swaps == Swaps::None { self.segments(arrangement) } else { Ok(()) }
+    }
+
+    /// Chooses what runs again, with nothing held back.
+    fn plan(&mut self, arrangement: &Arrangement<'_>) -> Option<Walked> {
+        let &Arrangement { swaps, choice, .. } = arrangement;
+        self.recomputer.held().fill(0);
+        self.recomputer.set_alone(swaps == Swaps::None);
+        self.recomputer.plan(self.options.limit, choice, swaps == Swaps::Together)
     }
 
     /// Tries the published segments, where they promise less time than the best.
@@ -162,10 +168,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// the limit.
     pub(super) fn estimate(&mut self, arrangement: &Arrangement<'_>) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
-        self.recomputer.held().fill(0);
-        self.recomputer.is_alone(arrangement.swaps == Swaps::None);
-        let walked = self.recomputer.plan(limit, arrangement.choice, arrangement.swaps == Swaps::Together);
-        if walked.is_none() {
+        if self.plan(arrangement).is_none() {
             return Ok(None);
         }
         self.trial(arrangement, |trial, recomputer| {

@@ -173,8 +173,8 @@ impl<'a> Recomputer<'a> {
         self.walk.hold()
     }
 
-    /// Whether nothing else takes care of what is above the limit, in what follows.
-    pub(super) const fn is_alone(&mut self, alone: bool) {
+    /// In what follows, whether nothing else takes care of what is above the limit.
+    pub(super) const fn set_alone(&mut self, alone: bool) {
         self.alone = alone;
     }
 
