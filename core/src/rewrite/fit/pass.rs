@@ -17,7 +17,7 @@ const CHOICES: u32 = 10;
 /// The part of its work that this may do each time but the first.
 const LATER: u64 = 12;
 /// So many blocks are placed of small traces too.
-const BLOCKS: u64 = 5_000_000;
+const BLOCKS: u64 = 2_000_000;
 
 /// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -19,6 +19,8 @@ use crate::{Error, Workspace};
 const ATTEMPTS: u32 = 14;
 /// The part of its work that the search may do each time but the first, until it fits.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
+/// Swaps are not planned again that take so many times what they promised, with what runs again.
+const DEARER: f64 = 1.25;
 /// What the search may do while a block is placed.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
 /// After how many blocks placed a schedule is given up that is far above the limit: of a policy, and of the search, which
@@ -105,7 +107,11 @@ impl Trial<'_, '_, '_, '_> {
             Swaps::By(policies) => self.by(policies, work),
             Swaps::Absences | Swaps::Together => {
                 let planned = from_absences(self.swapper, self.flat, recomputer, self.options.limit, work);
-                let hopeless = self.kept.bound() - self.added;
+                // What becomes so much dearer than it was is left to another choice of what runs again; but swaps alone take care
+                // of what that leaves above the limit.
+                let dearer = if recomputer.excess() > 0 { f64::INFINITY } else { DEARER };
+                let promised = self.added + planned.unwrap_or(0.0);
+                let hopeless = self.kept.bound().min(promised * dearer) - self.added;
                 self.insist(Policy::Auto, planned, work, WORK_AGAIN, hopeless).map(Settled::outcome)
             }
         }

@@ -114,6 +114,8 @@ pub(super) struct Recomputer<'a> {
     swaps: bool,
     /// Whether nothing else takes care of what is above the limit.
     alone: bool,
+    /// By how much the best script is above the limit.
+    excess: u64,
     /// What the last script follows.
     taste: Taste,
     random: SplitMix64,
@@ -143,6 +145,7 @@ impl<'a> Recomputer<'a> {
             device: *device,
             swaps: false,
             alone: true,
+            excess: 0,
             taste: TASTES[0],
             random: SplitMix64::seed_from_u64(seed),
         };
@@ -161,6 +164,11 @@ impl<'a> Recomputer<'a> {
     /// What it takes to make again what each block holds, in ns for a byte, as bits.
     pub(super) fn dearness(&self, dear: &mut Table<'_, u64>) {
         self.graph.dearness(dear);
+    }
+
+    /// By how much the best script is above the limit.
+    pub(super) const fn excess(&self) -> u64 {
+        self.excess
     }
 
     /// What is held back from the limit in a segment.
@@ -329,6 +337,7 @@ impl<'a> Recomputer<'a> {
                 None => self.restore(),
             }
         }
+        self.excess = least.excess;
         least
     }
 
