@@ -110,7 +110,7 @@ impl Trial<'_, '_, '_, '_> {
                 // What becomes so much dearer than it was is left to another choice of what runs again; but swaps alone take care
                 // of what that leaves above the limit.
                 let dearer = if recomputer.excess() > 0 { f64::INFINITY } else { DEARER };
-                let promised = self.added + planned.unwrap_or(0.0);
+                let promised = (self.added + planned.unwrap_or(0.0)).max(1.0);
                 let hopeless = self.kept.bound().min(promised * dearer) - self.added;
                 self.insist(Policy::Auto, planned, work, WORK_AGAIN, hopeless).map(Settled::outcome)
             }
