@@ -20,8 +20,10 @@ use sublet_core::{Block, Error, VerifiedPlan, Workspace, WorkspaceLen, verify};
 const ROWS: &[Row] = include!(concat!(env!("OUT_DIR"), "/rows.rs"));
 const BLOCKS: usize = mallocs(ROWS);
 const SOLVER: Solver = Solver::Portfolio;
-const SCRATCH: WorkspaceLen =
-    place::workspace_of(SOLVER, BLOCKS).max(verify::workspace(BLOCKS)).max(liveness::workspace(BLOCKS));
+const SCRATCH: WorkspaceLen = place::workspace_of(SOLVER, BLOCKS)
+    .max(verify::workspace(BLOCKS))
+    .max(liveness::workspace(BLOCKS))
+    .max(replay::workspace(BLOCKS));
 /// Iterations that are served from the plan.
 const REPLAYS: usize = 3;
 
