@@ -11,9 +11,10 @@ use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::Means;
 use sublet_core::rewrite::swap::Policy;
 
-use crate::generate::GenerateArgs;
-use crate::size::Limit;
-use crate::{size, solve};
+use crate::commands::generate::GenerateArgs;
+use crate::solve;
+use crate::text::size;
+use crate::text::size::Limit;
 
 const INPUTS: &str = "\
 INPUT is recognised by its content, whatever it is called; - is standard input:

@@ -4,31 +4,20 @@
 //! is not one: [`read`] takes a file of any format, a [`Problem`] the files that belong to it.
 
 mod args;
-mod compare;
-mod convert;
+mod commands;
 mod device;
 mod failure;
-mod fit;
-mod generate;
 mod input;
-mod load_chart;
 mod marks;
 mod outcome;
 mod output;
-mod plan;
 mod pools;
 mod problem;
-mod progress;
 mod report;
 mod scratch;
-mod size;
 mod solve;
-mod stats;
-mod sweep;
-mod table;
+mod text;
 mod timeline;
-mod unit;
-mod verify;
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
@@ -36,6 +25,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use args::{Command, CommandLine};
+use commands::{compare, convert, fit, generate, plan, stats, sweep, verify};
 use failure::Failure;
 pub use problem::Problem;
 

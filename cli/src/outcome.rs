@@ -6,7 +6,7 @@ use serde::Serialize;
 use sublet_core::VerifiedPlan;
 
 use crate::problem::Problem;
-use crate::unit::Unit;
+use crate::text::unit::Unit;
 
 /// What is known of a plan. Sizes in bytes.
 #[derive(Debug, Serialize)]

@@ -13,8 +13,9 @@ use crate::args::InputArgs;
 use crate::failure::{Failure, InputError};
 use crate::problem::{Problem, Trace};
 use crate::scratch::Scratch;
-use crate::unit::Unit;
-use crate::{input, load_chart, output, table};
+use crate::text::unit::Unit;
+use crate::text::{load_chart, table};
+use crate::{input, output};
 
 /// How many of the largest blocks at the peak are told.
 const LARGEST: usize = 10;

@@ -11,8 +11,9 @@ use crate::args::InputArgs;
 use crate::failure::{Failure, InputError};
 use crate::problem::Problem;
 use crate::scratch::Scratch;
-use crate::unit::Unit;
-use crate::{input, output, pools, progress, table};
+use crate::text::unit::Unit;
+use crate::text::{progress, table};
+use crate::{input, output, pools};
 
 /// Reads, compares and prints.
 ///

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use crate::unit::Unit;
+use crate::text::unit::Unit;
 
 /// Columns of bars.
 const WIDTH: u32 = 72;

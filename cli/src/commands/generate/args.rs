@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use sublet_models::{Image, Roofline, Setting, Stages};
 
-use crate::size;
+use crate::text::size;
 
 const EXAMPLES: &str = "\
 NAME.csv gets the trace of one iteration, forward, backward and the update by SGD with momentum; NAME.ops.csv its

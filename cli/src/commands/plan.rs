@@ -13,7 +13,8 @@ use crate::problem::Problem;
 use crate::report::{self, Picture, SolverRow};
 use crate::scratch::Scratch;
 use crate::solve::{self, Solved};
-use crate::{input, output, progress};
+use crate::text::progress;
+use crate::{input, output};
 
 /// Plans, verifies, writes and prints.
 ///

@@ -17,8 +17,9 @@ use crate::marks::{Mark, Marks};
 use crate::problem::{BadRow, Problem, Trace};
 use crate::report::{FittedRun, Picture};
 use crate::scratch::Scratch;
-use crate::unit::Unit;
-use crate::{device, input, output, progress, report, timeline};
+use crate::text::progress;
+use crate::text::unit::Unit;
+use crate::{device, input, output, report, timeline};
 
 /// The memory that a fit is made in.
 #[derive(Debug)]

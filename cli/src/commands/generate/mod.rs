@@ -15,7 +15,7 @@ use args::{CommonArgs, Model};
 use crate::failure::Failure;
 use crate::output;
 use crate::problem::Problem;
-use crate::unit::Unit;
+use crate::text::unit::Unit;
 
 /// What was generated. Sizes in bytes.
 #[derive(Debug, Serialize)]

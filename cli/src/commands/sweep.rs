@@ -10,12 +10,13 @@ use sublet_core::rewrite::swap::{Policy, bound};
 use sublet_core::simulate::Device;
 
 use crate::args::SweepArgs;
+use crate::commands::fit::{self, Buffers};
 use crate::failure::{Failure, InputError};
-use crate::fit::{self, Buffers};
 use crate::problem::Trace;
 use crate::scratch::Scratch;
-use crate::unit::Unit;
-use crate::{device, input, output, progress, report, table};
+use crate::text::unit::Unit;
+use crate::text::{progress, table};
+use crate::{device, input, output, report};
 
 /// One curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,10 +10,11 @@ use sublet_core::verify::schedule::{self, Room};
 use sublet_core::{Block, Error};
 
 use crate::args::VerifyArgs;
+use crate::commands::fit;
 use crate::failure::{Failure, InputError};
 use crate::problem::Problem;
 use crate::scratch::Scratch;
-use crate::{device, fit, input, output};
+use crate::{device, input, output};
 
 /// What is told. Sizes in bytes.
 #[derive(Debug, Default, Serialize)]

@@ -1,0 +1,10 @@
+//! The commands of `sublet`: one file each, named as the user types it.
+
+pub(crate) mod compare;
+pub(crate) mod convert;
+pub(crate) mod fit;
+pub(crate) mod generate;
+pub(crate) mod plan;
+pub(crate) mod stats;
+pub(crate) mod sweep;
+pub(crate) mod verify;

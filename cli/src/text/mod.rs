@@ -1,0 +1,7 @@
+//! What a terminal shows, and sizes as people write them.
+
+pub(crate) mod load_chart;
+pub(crate) mod progress;
+pub(crate) mod size;
+pub(crate) mod table;
+pub(crate) mod unit;
