@@ -1,15 +1,21 @@
-// sublet for C++17: owners, exceptions, and a memory resource over the functions of sublet.h, which explains them.
+// sublet for C++: owners, exceptions, and a memory resource over the functions of sublet.h, which explains them.
+//
+// C++11 is enough; the memory resource needs C++17. Without exceptions there is what throws none: `network` and `to_string`.
 #ifndef SUBLET_HPP
 #define SUBLET_HPP
 
 #include <cstddef>
 #include <cstdint>
-#include <memory_resource>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#if __cplusplus >= 201703L
+#include <memory_resource>
+#endif
 
 #include "sublet.h"
 
@@ -20,29 +26,11 @@ inline std::string to_string(const sublet_error &error) {
     std::size_t needed = 0;
     (void)sublet_format_error(&error, nullptr, 0, &needed);
     std::string text(needed, '\0');
-    (void)sublet_format_error(&error, text.data(), text.size(), nullptr);
+    (void)sublet_format_error(&error, &text[0], text.size(), nullptr);
     if (!text.empty()) {
         text.pop_back();
     }
     return text;
-}
-
-// A call that failed.
-class exception : public std::runtime_error {
-  public:
-    explicit exception(const sublet_error &error) : std::runtime_error(to_string(error)), error_(error) {}
-    const sublet_error &error() const noexcept { return error_; }
-    sublet_status status() const noexcept { return static_cast<sublet_status>(error_.status); }
-
-  private:
-    sublet_error error_;
-};
-
-// Throws what a failed call has told.
-inline void check(sublet_status status, const sublet_error &error) {
-    if (status != SUBLET_STATUS_OK) {
-        throw exception(error);
-    }
 }
 
 // Parameters of a C struct, all of whose fields are at their defaults.
@@ -61,6 +49,100 @@ inline std::vector<std::uint64_t> workspace(const sublet_layout &layout) {
 }
 
 }  // namespace detail
+
+// A framework whose tensors stay: what its hooks have seen, and the plan. It throws nothing but std::bad_alloc.
+class network {
+  public:
+    // The number of a new memory; `flags` are SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH.
+    std::uint32_t memory(std::uint64_t bytes, std::uint32_t flags = 0) {
+        memories_.push_back({bytes, flags, 0});
+        return static_cast<std::uint32_t>(memories_.size() - 1);
+    }
+    // The number of the operator that runs next; `flags` is 0 or SUBLET_OPERATOR_ONCE.
+    std::uint32_t op(std::uint64_t time_ns, std::uint32_t flags = 0) {
+        operators_.push_back({time_ns, flags, 0});
+        return static_cast<std::uint32_t>(operators_.size() - 1);
+    }
+    // The operator that was told of last uses a memory.
+    void use(std::uint32_t memory, sublet_use how) {
+        accesses_.push_back({static_cast<std::uint32_t>(operators_.size() - 1), memory, static_cast<std::uint32_t>(how)});
+    }
+    // What was told, to be corrected: sizes of another batch, times that were measured later.
+    sublet_memory &at(std::uint32_t memory) { return memories_[memory]; }
+    sublet_layer &at_op(std::uint32_t op) { return operators_[op]; }
+
+    // Plans for at most `limit` bytes, 0 is no limit. On failure the plan before stays.
+    sublet_status plan(std::uint64_t limit = 0, sublet_error *error = nullptr) {
+        auto asked = params<sublet_network_params>();
+        asked.limit = limit;
+        return plan(asked, nullptr, error);
+    }
+    sublet_status plan(const sublet_network_params &asked, const sublet_device *device, sublet_error *error = nullptr) {
+        auto told = params<sublet_network>();
+        told.memories = memories_.data();
+        told.memory_count = memories_.size();
+        told.operators = operators_.data();
+        told.operator_count = operators_.size();
+        told.accesses = accesses_.data();
+        told.access_count = accesses_.size();
+        told.device = device;
+        std::size_t capacity = 0;
+        sublet_layout layout;
+        sublet_status status = sublet_network_workspace(&told, &asked, &capacity, &layout, error);
+        if (status != SUBLET_STATUS_OK) {
+            return status;
+        }
+        // Not vectors: what is not used of them is not touched either.
+        std::unique_ptr<std::uint64_t[]> workspace(new std::uint64_t[layout.size / sizeof(std::uint64_t)]);
+        std::unique_ptr<sublet_step[]> steps(new sublet_step[capacity]);
+        sublet_network_planned planned;
+        status = sublet_network_plan(&told, &asked, workspace.get(), layout.size, steps.get(), capacity, &planned, error);
+        if (status == SUBLET_STATUS_OK) {
+            steps_.assign(steps.get(), steps.get() + planned.step_count);
+            planned_ = planned;
+            next_ = 0;
+        }
+        return status;
+    }
+    // What the last plan takes, and all it says. Steps may be changed: nobody proves them again.
+    const sublet_network_planned &planned() const { return planned_; }
+    std::vector<sublet_step> &steps() { return steps_; }
+
+    // An iteration begins, from its first operator.
+    void restart() { next_ = 0; }
+    // The next thing to do before this operator, or nullptr.
+    const sublet_step *next(std::uint32_t op) {
+        return next_ < steps_.size() && steps_[next_].before <= op ? &steps_[next_++] : nullptr;
+    }
+
+  private:
+    std::vector<sublet_memory> memories_;
+    std::vector<sublet_layer> operators_;
+    std::vector<sublet_access> accesses_;
+    std::vector<sublet_step> steps_;
+    sublet_network_planned planned_ = {};
+    std::size_t next_ = 0;
+};
+
+#if defined(__cpp_exceptions)
+
+// A call that failed.
+class exception : public std::runtime_error {
+  public:
+    explicit exception(const sublet_error &error) : std::runtime_error(to_string(error)), error_(error) {}
+    const sublet_error &error() const noexcept { return error_; }
+    sublet_status status() const noexcept { return static_cast<sublet_status>(error_.status); }
+
+  private:
+    sublet_error error_;
+};
+
+// Throws what a failed call has told.
+inline void check(sublet_status status, const sublet_error &error) {
+    if (status != SUBLET_STATUS_OK) {
+        throw exception(error);
+    }
+}
 
 // Offsets for blocks, proved valid.
 struct plan {
@@ -114,7 +196,9 @@ class allocator {
         check(sublet_allocator_create(&asked, nullptr, 0, &handle_, &error), error);
     }
     allocator(allocator &&other) noexcept
-        : handle_(std::exchange(other.handle_, nullptr)), alignment_(other.alignment_) {}
+        : handle_(other.handle_), alignment_(other.alignment_) {
+        other.handle_ = nullptr;
+    }
     allocator &operator=(allocator &&other) noexcept {
         std::swap(handle_, other.handle_);
         std::swap(alignment_, other.alignment_);
@@ -194,7 +278,7 @@ class allocator {
         std::size_t needed = 0;
         check(sublet_export_trace(handle_, nullptr, 0, &needed, &error), error);
         std::string text(needed, '\0');
-        check(sublet_export_trace(handle_, text.data(), text.size(), nullptr, &error), error);
+        check(sublet_export_trace(handle_, &text[0], text.size(), nullptr, &error), error);
         text.pop_back();
         return text;
     }
@@ -232,6 +316,8 @@ class interruption {
     allocator &owner_;
 };
 
+#if __cplusplus >= 201703L
+
 // An allocator for the containers of std::pmr. What it does not hold, and alignments beyond its own, `upstream` serves.
 class memory_resource : public std::pmr::memory_resource {
   public:
@@ -258,6 +344,10 @@ class memory_resource : public std::pmr::memory_resource {
     allocator &owner_;
     std::pmr::memory_resource *upstream_;
 };
+
+#endif  // C++17
+
+#endif  // exceptions
 
 }  // namespace sublet
 

@@ -22,7 +22,8 @@
 //!   [`VerifiedPlan`], and it shares no code with the planners but the sorting of indices;
 //! - [`Planner`]: all of it for at most N blocks in memory of its own;
 //! - [`replay`]: a plan at run time. [`Allocator`] records what a framework asks for, finds the iteration that repeats,
-//!   plans it, answers each request from the plan, and serves what differs.
+//!   plans it, answers each request from the plan, and serves what differs;
+//! - [`network`]: the same for frameworks that keep their tensors: what to bind where before each operator.
 //!
 //! # Words
 //!
@@ -65,6 +66,7 @@ extern crate std;
 pub mod block;
 pub mod error;
 mod heap;
+pub mod network;
 pub mod place;
 mod planner;
 pub mod replay;

@@ -29,6 +29,8 @@ pub(crate) use plain;
 
 // SAFETY: a pointer may hold anything as long as nobody follows it.
 unsafe impl<T> Plain for *mut T {}
+// SAFETY: as above.
+unsafe impl<T> Plain for *const T {}
 
 plain!(u8, i8, u32, i32, u64, usize, crate::error::sublet_error);
 
@@ -160,6 +162,17 @@ impl<'a> Arguments<'a> {
             expected.all(|(i, byte)| unsafe { pointer.add(i).read() }.to_ne_bytes() == [byte])
         };
         names.find(|(name, _)| is(name)).map(|(_, value)| value).ok_or(Failure::new(S::UnknownName, position, 0, 0))
+    }
+
+    /// An array that is read, which a struct holds: the last argument that was looked at.
+    ///
+    /// # Safety
+    /// As for `input`.
+    pub(crate) unsafe fn held<T: Plain>(&mut self, pointer: *const T, len: usize) -> Result<&'a [T], Failure> {
+        self.position -= 1;
+        counted(len, self.position)?;
+        // SAFETY: as promised.
+        unsafe { self.input_of(pointer, len) }
     }
 
     /// A value that is read.

@@ -54,6 +54,8 @@ pub mod schedule;
 
 pub mod fit;
 
+pub mod network;
+
 pub mod allocator;
 
 pub mod recorder;
