@@ -683,6 +683,68 @@ typedef uint32_t sublet_means;
 #endif // __cplusplus
 
 /**
+ * How an operator uses a memory.
+ */
+enum sublet_use
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * It reads.
+   */
+  SUBLET_USE_READ = 0,
+  /**
+   * It writes, and may leave parts as they are: so that it reads what is there, if that is of this iteration.
+   */
+  SUBLET_USE_WRITE = 1,
+  /**
+   * It writes every byte, and reads none before.
+   */
+  SUBLET_USE_OVERWRITE = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_use sublet_use;
+#else
+typedef uint32_t sublet_use;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * What is to be done.
+ */
+enum sublet_action
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * Memory `subject` is at `offset` of the arena from here on. It holds anything until it is written.
+   */
+  SUBLET_ACTION_BIND = 0,
+  /**
+   * Operator `subject`, which has run, runs again, on the memories as they are bound now.
+   */
+  SUBLET_ACTION_RUN = 1,
+  /**
+   * What memory `subject` holds is copied to `offset` of the host's memory.
+   */
+  SUBLET_ACTION_COPY_OUT = 2,
+  /**
+   * What was copied to `offset` of the host's memory comes back to where memory `subject` is bound now.
+   */
+  SUBLET_ACTION_COPY_IN = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_action sublet_action;
+#else
+typedef uint32_t sublet_action;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * Where an allocator stands.
  */
 enum sublet_state

@@ -3,7 +3,9 @@
 use core::ffi::c_void;
 
 use sublet_core::Block;
-use sublet_core::network::{self, Access, Action, Memory, Network, Operator, Options, Output, Planned, Step, Use};
+use sublet_core::network::{
+    self, Access, Action, Memory, Network, Operator, Options, Output, Planned, RecordNeeded, Step, Use,
+};
 use sublet_core::rewrite::fit::{Means, Using};
 use sublet_core::simulate::Timing;
 use sublet_core::trace::{self, Row, liveness::Stay};
@@ -228,24 +230,32 @@ impl<'a> Given<'a> {
         Ok(Self { memories, operators, accesses, options })
     }
 
-    fn needed(&self) -> network::Needed {
-        network::Needed::of(self.memories.len(), self.accesses.len(), self.options.limit < u64::MAX)
+    fn is_limited(&self) -> bool {
+        self.options.limit < u64::MAX
     }
 
-    /// What the call needs in all: first what is lent for outputs, then the workspace.
+    /// How long the outputs may become.
+    fn most(&self) -> network::Needed {
+        network::Needed::most(self.accesses.len(), self.is_limited())
+    }
+
+    /// What the call needs in all: of the parts after the recording as much as it cuts, which is no more than this.
     fn memory(&self) -> Needed {
-        let needed = self.needed();
-        Needed::workspace(needed.workspace)
+        let (first, most) = (RecordNeeded::of(self.memories.len(), self.accesses.len()), self.most());
+        Needed::workspace(most.workspace)
+            .and_workspace(first.workspace)
             .and::<Memory>(self.memories.len())
             .and::<Operator>(self.operators.len())
             .and::<Access>(self.accesses.len())
             .and::<trace::Operator>(self.operators.len())
-            .and::<Row>(needed.rows)
-            .and::<Timing>(needed.timings)
-            .and::<Block>(needed.stays)
-            .and::<Stay>(needed.stays)
-            .and::<u64>(needed.stays)
-            .and::<Step>(needed.steps)
+            .and::<Row>(first.rows)
+            .and::<u32>(first.memories)
+            .and::<Row>(most.rows)
+            .and::<Timing>(most.timings)
+            .and::<Block>(most.stays)
+            .and::<Stay>(most.stays)
+            .and::<u64>(most.stays)
+            .and::<Step>(most.steps)
     }
 
     fn network(&self, room: &mut Room<'a>) -> Result<Network<'a>, Failure> {
@@ -331,7 +341,7 @@ pub unsafe extern "C" fn sublet_network_workspace(
             let given = Given::new(&mut arguments, network, params)?;
             (given, arguments.result(step_capacity)?, arguments.result(layout)?)
         };
-        steps.set(given.needed().steps);
+        steps.set(given.most().steps);
         layout.set(given.memory().layout());
         Ok(())
     })
@@ -341,8 +351,8 @@ pub unsafe extern "C" fn sublet_network_workspace(
 /// Without a limit each planned memory is bound once, and need not be bound again in later iterations.
 ///
 /// A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept. All
-/// others stay where they are. An operator that touches a kept memory which it or a later operator writes never runs
-/// again, whatever is told of it. The plan is proved like any other.
+/// others stay where they are. An operator that writes a kept memory never runs again, whatever is told of it; one that
+/// reads it does so only while the memory holds what it read. The plan is proved like any other.
 ///
 /// The steps are in the order in which they are done. Before operator k of each iteration a framework does those that have
 /// `before` k, and no later one; a step that runs an operator again calls it as it was called before. Between iterations
@@ -372,15 +382,20 @@ pub unsafe extern "C" fn sublet_network_plan(
             let steps = arguments.output(steps, step_capacity)?;
             (given, room, steps, arguments.optional(planned)?)
         };
-        let needed = given.needed();
-        if step_capacity < needed.steps {
-            return Err(Failure::new(S::BufferTooSmall, 4, needed.steps as u64, step_capacity as u64));
+        let most = given.most().steps;
+        if step_capacity < most {
+            return Err(Failure::new(S::BufferTooSmall, 4, most as u64, step_capacity as u64));
         }
         let network = given.network(&mut room)?;
+        let first = RecordNeeded::of(network.memories.len(), network.accesses.len());
+        let known = room.fill(network.operators.len(), trace::Operator::default());
+        let (rows, owners) = (room.fill(first.rows, Row::default()), room.fill(first.memories, 0));
+        let scratch = room.front(first.workspace);
+        let recording = network::record(&network, &given.options, scratch, rows, known, owners)?;
+        let needed = recording.needed(given.is_limited());
         let made = room.fill(needed.steps, Step::default());
         let output = Output {
             rows: room.fill(needed.rows, Row::default()),
-            operators: room.fill(given.operators.len(), trace::Operator::default()),
             timings: room.fill(needed.timings, Timing::default()),
             blocks: room.fill(needed.stays, Block::default()),
             names: room.fill(needed.stays, Stay::default()),
@@ -388,7 +403,7 @@ pub unsafe extern "C" fn sublet_network_plan(
             steps: &mut *made,
         };
         let scratch = room.workspace(needed.workspace);
-        let found = network::plan(&network, &given.options, scratch, output)?;
+        let found = network::plan(&recording, &given.options, scratch, output)?;
         crate::trace::copy(made.get(..found.steps).unwrap_or_default(), steps);
         planned.set(found.into());
         Ok(())

@@ -14,14 +14,15 @@
 //!
 //! What the framework tells is taken for true but read with care. A write may leave parts of a memory as they were, so
 //! that it reads what the memory holds, if that is of this iteration; [`Use::Overwrite`] says that it does not. An operator
-//! that touches a kept memory which it or a later operator writes is never run again: it could read another value, or update
-//! one twice.
+//! that writes a kept memory never runs again, for it might update it twice; one that reads it does so only while the memory
+//! holds what it read.
 //!
 //! Cost: linear, beside placement, fit and proof.
 
 mod residency;
 mod steps;
 
+use crate::error::Buffer;
 use crate::rewrite::fit::{self, Lengths, Means, Using};
 use crate::rewrite::swap::Policy;
 use crate::simulate::{Device, Run, Timing};
@@ -29,7 +30,6 @@ use crate::trace::{self, Recorded, Row, liveness, liveness::Stay};
 use crate::verify::Violation;
 use crate::verify::schedule::{self, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, place};
-use residency::Residencies;
 pub use steps::{Action, Step};
 
 /// A memory of the framework.
@@ -113,13 +113,56 @@ impl Options {
     }
 }
 
+/// A pass as the rows of a trace: made by [`record`].
+#[derive(Clone, Copy, Debug)]
+pub struct Recording<'a> {
+    rows: &'a [Row],
+    operators: &'a [trace::Operator],
+    /// The memory of each block.
+    memories: &'a [u32],
+    planned_bytes: u64,
+    kept_bytes: u64,
+}
+
+/// How long the slices of [`record`] must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordNeeded {
+    /// Rows.
+    pub rows: usize,
+    /// The memories of blocks.
+    pub memories: usize,
+    /// The workspace.
+    pub workspace: WorkspaceLen,
+}
+
+impl RecordNeeded {
+    /// For a network with so many memories and accesses.
+    #[must_use]
+    pub const fn of(memories: usize, accesses: usize) -> Self {
+        let rows = residency::most_rows(accesses);
+        Self { rows, memories: accesses, workspace: residency::workspace(memories) }
+    }
+}
+
+impl Recording<'_> {
+    /// What [`plan`] needs for it.
+    #[must_use]
+    pub fn needed(&self, limited: bool) -> Needed {
+        let blocks = self.memories.len();
+        let lengths = if limited { Lengths::of(self.rows, blocks) } else { Needed::unlimited(self.rows.len(), blocks) };
+        Needed::for_lengths(self.rows.len(), blocks, lengths, limited)
+    }
+
+    fn recorded(&self) -> Recorded<'_> {
+        Recorded { rows: self.rows, operators: self.operators, blocks: self.memories.len() }
+    }
+}
+
 /// Memory for the result and for what it is made from, which the caller lends; how long is told by [`Needed`].
 #[derive(Debug)]
 pub struct Output<'a> {
-    /// For traces.
+    /// For the traces of a fit.
     pub rows: &'a mut [Row],
-    /// For what is known of the operators.
-    pub operators: &'a mut [trace::Operator],
     /// For times.
     pub timings: &'a mut [Timing],
     /// For residencies.
@@ -148,25 +191,35 @@ pub struct Needed {
 }
 
 impl Needed {
-    /// For a network with so many memories and accesses. Without a limit nothing is rewritten, and less is needed.
+    /// The most that any network with so many accesses needs. Without a limit nothing is rewritten, and that is far less.
     #[must_use]
-    pub const fn of(memories: usize, accesses: usize, limited: bool) -> Self {
-        let (recorded, blocks) = (residency::most_rows(accesses), accesses);
+    pub const fn most(accesses: usize, limited: bool) -> Self {
+        let (rows, blocks) = (residency::most_rows(accesses), accesses);
         let lengths = if limited {
-            Lengths::of_counts(recorded, residency::most_accesses(accesses), blocks, blocks)
+            Lengths::of_counts(rows, residency::most_accesses(accesses), blocks, blocks)
         } else {
-            Lengths { rows: 0, timings: recorded, stays: blocks }
+            Self::unlimited(rows, blocks)
         };
-        let proof = schedule::workspace(recorded, blocks, lengths.stays);
-        let placing = place::workspace_of(SOLVER, blocks).max(liveness::workspace(2 * blocks));
-        let made = if limited { proof.max(fit::workspace(recorded, blocks, lengths)) } else { proof };
+        Self::for_lengths(rows, blocks, lengths, limited)
+    }
+
+    const fn unlimited(rows: usize, blocks: usize) -> Lengths {
+        Lengths { rows: 0, timings: rows, stays: blocks }
+    }
+
+    const fn for_lengths(rows: usize, blocks: usize, lengths: Lengths, limited: bool) -> Self {
+        let proof = schedule::workspace(rows, blocks, lengths.stays);
+        let made = if limited {
+            fit::workspace(rows, blocks, lengths)
+        } else {
+            place::workspace_of(SOLVER, blocks).max(liveness::workspace(blocks))
+        };
         Self {
-            rows: recorded + lengths.rows,
+            rows: lengths.rows,
             timings: lengths.timings,
             stays: lengths.stays,
             steps: lengths.timings,
-            workspace: residency::kept_workspace(blocks)
-                .and(residency::workspace(memories).max(placing).max(made).max(steps::workspace(blocks))),
+            workspace: proof.max(made).max(steps::workspace(blocks)),
         }
     }
 }
@@ -193,15 +246,45 @@ pub struct Planned {
     pub run: Run,
 }
 
+/// Makes the rows of a pass.
+///
+/// # Errors
+/// [`Error::Access`] for an access that cannot follow those before it; [`Error::Alignment`]; [`Error::SizeOverflow`] with a
+/// memory; [`Error::BufferTooSmall`] if a slice or the workspace is shorter than [`RecordNeeded`] says, or there is not one
+/// of `known` for each operator.
+pub fn record<'a>(
+    network: &Network<'_>,
+    options: &Options,
+    scratch: Workspace<'_>,
+    rows: &'a mut [Row],
+    known: &'a mut [trace::Operator],
+    owners: &'a mut [u32],
+) -> Result<Recording<'a>, Error> {
+    let needed = RecordNeeded::of(network.memories.len(), network.accesses.len());
+    scratch.check(needed.workspace)?;
+    for (buffer, needed, got) in [
+        (Buffer::Rows, needed.rows, rows.len()),
+        (Buffer::Operators, network.operators.len(), known.len()),
+        (Buffer::Blocks, needed.memories, owners.len()),
+    ] {
+        if got < needed {
+            return Err(Error::BufferTooSmall { buffer, needed, got });
+        }
+    }
+    if !options.alignment.is_power_of_two() {
+        return Err(Error::Alignment { block: None, alignment: options.alignment });
+    }
+    residency::record(network, options.alignment, scratch, rows, known, owners)
+}
+
 /// Plans a network, and writes what is to be done before each operator.
 ///
 /// # Errors
-/// [`Error::Access`] for an access that cannot follow those before it; [`Error::OverLimit`] with the least footprint that
-/// was made, a limit that works; [`Error::Alignment`]; [`Error::SizeOverflow`]; [`Error::Device`];
-/// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if an output or the workspace is too short.
+/// [`Error::OverLimit`] with the least footprint that was made, a limit that works; [`Error::SizeOverflow`];
+/// [`Error::Device`]; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if an output or the workspace is too short.
 ///
 /// ```
-/// use sublet_core::network::{self, Access, Action, Memory, Needed, Network, Operator, Options, Output, Use};
+/// use sublet_core::network::{self, Access, Action, Memory, Network, Operator, Options, Output, RecordNeeded, Use};
 /// use sublet_core::Workspace;
 /// // Three operators: a makes b, b makes c, c makes d; none is needed after the next one.
 /// let memory = |kept| Memory { bytes: 4096, kept, scratch: false };
@@ -220,20 +303,26 @@ pub struct Planned {
 ///         access(3, 3, Use::Write),
 ///     ],
 /// };
-/// let needed = Needed::of(4, network.accesses.len(), false);
+/// let needed = RecordNeeded::of(4, network.accesses.len());
+/// let (mut words, mut indices) = (vec![0; needed.workspace.words], vec![0; needed.workspace.indices]);
+/// let (mut rows, mut owners) = (vec![Default::default(); needed.rows], vec![0; needed.memories]);
+/// let mut known = [Default::default(); 4];
+/// let options = Options::new(u64::MAX);
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let recording = network::record(&network, &options, scratch, &mut rows, &mut known, &mut owners)?;
+///
+/// let needed = recording.needed(false);
 /// let (mut words, mut indices) = (vec![0; needed.workspace.words], vec![0; needed.workspace.indices]);
 /// let mut steps = vec![Default::default(); needed.steps];
 /// let output = Output {
 ///     rows: &mut vec![Default::default(); needed.rows],
-///     operators: &mut vec![Default::default(); 4],
 ///     timings: &mut vec![Default::default(); needed.timings],
 ///     blocks: &mut vec![Default::default(); needed.stays],
 ///     names: &mut vec![Default::default(); needed.stays],
 ///     offsets: &mut vec![0; needed.stays],
 ///     steps: &mut steps,
 /// };
-/// let scratch = Workspace::new(&mut words, &mut indices);
-/// let planned = network::plan(&network, &Options::new(u64::MAX), scratch, output)?;
+/// let planned = network::plan(&recording, &options, Workspace::new(&mut words, &mut indices), output)?;
 /// assert_eq!((planned.planned_bytes, planned.peak, planned.steps), (3 * 4096, 2 * 4096, 3));
 /// // The third memory lies where the first was, which nobody needs any more.
 /// assert_eq!(steps[2].action, Action::Bind { memory: 2, offset: 0 });
@@ -241,24 +330,17 @@ pub struct Planned {
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
 pub fn plan(
-    network: &Network<'_>,
+    recording: &Recording<'_>,
     options: &Options,
     mut scratch: Workspace<'_>,
     output: Output<'_>,
 ) -> Result<Planned, Error> {
     let limited = options.limit < u64::MAX;
-    let needed = Needed::of(network.memories.len(), network.accesses.len(), limited);
+    let needed = recording.needed(limited);
     scratch.check(needed.workspace)?;
-    check(&output, network, needed)?;
-    if !options.alignment.is_power_of_two() {
-        return Err(Error::Alignment { block: None, alignment: options.alignment });
-    }
-    let Output { rows, operators, timings, blocks, names, offsets, steps } = output;
-    let (own, rows) = rows.split_at_mut_checked(residency::most_rows(network.accesses.len())).unwrap_or_default();
-    let operators = operators.get_mut(..network.operators.len()).unwrap_or_default();
-    let mut kept = scratch.split(residency::kept_workspace(network.accesses.len()));
-    let residencies = Residencies::new(network, options.alignment, scratch.reborrow(), &mut kept, own, operators)?;
-    let recorded = Recorded { rows: residencies.rows(own), operators, blocks: residencies.blocks() };
+    check(&output, needed)?;
+    let Output { rows, timings, blocks, names, offsets, steps } = output;
+    let recorded = recording.recorded();
     let result = fit::Output { rows, timings, blocks, names, offsets };
     let (schedule, original_load) = if limited {
         fitted(&recorded, options, scratch.reborrow(), result)?
@@ -267,22 +349,20 @@ pub fn plan(
     };
     aligned(&schedule, options.alignment)?;
     Ok(Planned {
-        steps: steps::write(&schedule, &residencies, scratch, steps)?,
+        steps: steps::write(&schedule, recording.memories, scratch, steps)?,
         peak: schedule.plan().peak(),
         max_load: schedule.plan().max_load(),
         original_load,
-        planned_bytes: residencies.planned_bytes(),
-        kept_bytes: residencies.kept_bytes(),
+        planned_bytes: recording.planned_bytes,
+        kept_bytes: recording.kept_bytes,
         run: *schedule.run(),
     })
 }
 
-fn check(output: &Output<'_>, network: &Network<'_>, needed: Needed) -> Result<(), Error> {
-    use crate::error::Buffer;
+fn check(output: &Output<'_>, needed: Needed) -> Result<(), Error> {
     let stays = output.blocks.len().min(output.names.len());
     for (buffer, needed, got) in [
         (Buffer::Rows, needed.rows, output.rows.len()),
-        (Buffer::Operators, network.operators.len(), output.operators.len()),
         (Buffer::Timings, needed.timings, output.timings.len()),
         (Buffer::Blocks, needed.stays, stays),
         (Buffer::Offsets, needed.stays, output.offsets.len()),

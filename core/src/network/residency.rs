@@ -5,12 +5,14 @@
 //! 1. Which memories are kept: those of which the caller says so, that have no bytes, or whose first access reads. For the
 //!    others, the last operator that uses them; for the kept ones, the last that writes them. Whether a scratch memory is one:
 //!    each operator writes it before it reads it.
+//!    Of the kept ones, those that are written after they were read are told of in the rows, as blocks of a few bytes that are
+//!    always there: so that nothing runs again that would read another value.
 //! 2. Operator by operator, the mallocs of the residencies that begin, its reads, its writes, and the frees of those that
 //!    end. Of several uses of a memory by an operator one read and one write remain: what it reads after it has written
 //!    it itself is no read.
 
-use super::{Access, Network, Use};
-use crate::error::AccessFault;
+use super::{Access, Network, Recording, Use};
+use crate::error::{AccessFault, Buffer};
 use crate::table::Table;
 use crate::trace::{self, Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};
@@ -30,19 +32,16 @@ pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * memories }
 }
 
-/// What is known of residencies afterwards: of each, its memory.
-pub(super) const fn kept_workspace(blocks: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 0, indices: blocks }
-}
+/// Whose a block is that stands for a kept memory: it has no place of its own.
+pub(super) const NONE: u32 = u32::MAX;
 
-/// Residencies as the blocks of a trace.
-pub(super) struct Residencies<'a> {
+/// Residencies as they are made.
+struct Maker<'a> {
+    rows: &'a mut [Row],
+    row_count: usize,
     /// The memory of each block.
-    memory: Table<'a, u32>,
+    owners: Table<'a, u32>,
     blocks: u32,
-    rows: usize,
-    planned_bytes: u64,
-    kept_bytes: u64,
 }
 
 /// What is known of a memory.
@@ -59,79 +58,74 @@ struct Memories<'a> {
 
 const KEPT: u32 = 1;
 const SCRATCH: u32 = 2;
+/// It is kept, and written after it was read.
+const CHANGES: u32 = 4;
 
 const READS: u32 = 1;
 const WRITES: u32 = 2;
 const TOUCHES: u32 = 4;
 
-impl<'a> Residencies<'a> {
-    /// Writes rows, and what is known of the operators.
-    pub(super) fn new(
-        network: &Network<'_>,
-        alignment: u64,
-        mut scratch: Workspace<'_>,
-        kept: &mut Workspace<'a>,
-        rows: &mut [Row],
-        operators: &mut [trace::Operator],
-    ) -> Result<Self, Error> {
-        let n = network.memories.len();
-        let mut memories = Memories {
-            last: scratch.indices(n),
-            what: scratch.indices(n),
-            block: scratch.indices(n),
-            does: scratch.indices(n),
-        };
-        let mut made =
-            Self { memory: kept.indices(network.accesses.len()), blocks: 0, rows: 0, planned_bytes: 0, kept_bytes: 0 };
-        memories.look(network)?;
-        for (memory, m) in (0..).zip(network.memories) {
-            let bytes = if memories.what[memory] & KEPT > 0 { &mut made.kept_bytes } else { &mut made.planned_bytes };
-            *bytes = bytes.checked_add(m.bytes).ok_or(Error::SizeOverflow { block: memory })?;
+/// Writes rows, what is known of the operators, and whose each block is.
+pub(super) fn record<'a>(
+    network: &Network<'_>,
+    alignment: u64,
+    mut scratch: Workspace<'_>,
+    rows: &'a mut [Row],
+    known: &'a mut [trace::Operator],
+    owners: &'a mut [u32],
+) -> Result<Recording<'a>, Error> {
+    let n = network.memories.len();
+    let mut memories = Memories {
+        last: scratch.indices(n),
+        what: scratch.indices(n),
+        block: scratch.indices(n),
+        does: scratch.indices(n),
+    };
+    memories.look(network)?;
+    let (mut planned_bytes, mut kept_bytes) = (0_u64, 0_u64);
+    for (memory, m) in (0..).zip(network.memories) {
+        let bytes = if memories.what[memory] & KEPT > 0 { &mut kept_bytes } else { &mut planned_bytes };
+        *bytes = bytes.checked_add(m.bytes).ok_or(Error::SizeOverflow { block: memory })?;
+    }
+    let known = known.get_mut(..network.operators.len()).unwrap_or_default();
+    for (op, told) in known.iter_mut().zip(network.operators) {
+        *op = trace::Operator { again: told.again, ..trace::Operator::default() };
+    }
+    let mut maker = Maker { rows, row_count: 0, owners: Table::new(owners), blocks: 0 };
+    for memory in (0..).take(n).filter(|&memory| memories.what[memory] & CHANGES > 0) {
+        maker.owners[maker.blocks] = NONE;
+        let row = Row { time_ns: 0, bytes: alignment, block: maker.blocks, op: Op::None, event: Event::Malloc };
+        maker.push(row)?;
+        maker.blocks += 1;
+        memories.block[memory] = maker.blocks;
+    }
+    let (mut time, mut op) = (0_u64, 0);
+    for accesses in network.accesses.chunk_by(|a, b| a.op == b.op) {
+        let number = accesses.first().map_or(0, |a| a.op);
+        for skipped in network.operators.get(position(op)..position(number)).unwrap_or_default() {
+            time = time.saturating_add(skipped.time_ns);
         }
-        for (op, told) in operators.iter_mut().zip(network.operators) {
-            *op = trace::Operator { again: told.again, ..trace::Operator::default() };
+        let takes = network.operators.get(position(number)).map_or(0, |o| o.time_ns);
+        let end = time.saturating_add(takes);
+        if memories.changes_what_is_kept(accesses)
+            && let Some(operator) = known.get_mut(position(number))
+        {
+            operator.again = false;
         }
-        let mut time = 0_u64;
-        let mut op = 0;
-        for accesses in network.accesses.chunk_by(|a, b| a.op == b.op) {
-            let number = accesses.first().map_or(0, |a| a.op);
-            for skipped in network.operators.get(position(op)..position(number)).unwrap_or_default() {
-                time = time.saturating_add(skipped.time_ns);
-            }
-            let takes = network.operators.get(position(number)).map_or(0, |o| o.time_ns);
-            let end = time.saturating_add(takes);
-            if memories.is_bound_to_its_turn(accesses)
-                && let Some(operator) = operators.get_mut(position(number))
-            {
-                operator.again = false;
-            }
-            made.operator(network, alignment, &mut memories, accesses, (time, end), rows)?;
-            (time, op) = (end, number.saturating_add(1));
-        }
-        Ok(made)
+        maker.operator(network, alignment, &mut memories, accesses, (time, end))?;
+        (time, op) = (end, number.saturating_add(1));
     }
+    let Maker { rows, row_count, owners, blocks } = maker;
+    Ok(Recording {
+        rows: rows.get(..row_count).unwrap_or_default(),
+        operators: known,
+        memories: owners.into_slice().get(..position(blocks)).unwrap_or_default(),
+        planned_bytes,
+        kept_bytes,
+    })
+}
 
-    pub(super) fn rows<'r>(&self, rows: &'r [Row]) -> &'r [Row] {
-        rows.get(..self.rows).unwrap_or_default()
-    }
-
-    pub(super) fn blocks(&self) -> usize {
-        position(self.blocks)
-    }
-
-    /// Whose residency a block is.
-    pub(super) fn memory_of(&self, block: u32) -> u32 {
-        self.memory[block]
-    }
-
-    pub(super) const fn planned_bytes(&self) -> u64 {
-        self.planned_bytes
-    }
-
-    pub(super) const fn kept_bytes(&self) -> u64 {
-        self.kept_bytes
-    }
-
+impl Maker<'_> {
     /// The rows of one operator, whose accesses these are.
     fn operator(
         &mut self,
@@ -140,7 +134,6 @@ impl<'a> Residencies<'a> {
         memories: &mut Memories<'_>,
         accesses: &[Access],
         (begin, end): (u64, u64),
-        rows: &mut [Row],
     ) -> Result<(), Error> {
         memories.open(accesses);
         let op = accesses.first().map_or(Op::None, |a| Op::First(a.op));
@@ -149,8 +142,8 @@ impl<'a> Residencies<'a> {
             if memories.block[a.memory] == 0 {
                 let size = network.memories.get(position(a.memory)).map_or(0, |m| m.bytes);
                 let bytes = size.checked_next_multiple_of(alignment).ok_or(Error::SizeOverflow { block: a.memory })?;
-                self.memory[self.blocks] = a.memory;
-                self.push(Row { bytes, ..row(begin, Event::Malloc, self.blocks) }, rows)?;
+                self.owners[self.blocks] = a.memory;
+                self.push(Row { bytes, ..row(begin, Event::Malloc, self.blocks) })?;
                 self.blocks += 1;
                 memories.block[a.memory] = self.blocks;
             }
@@ -159,31 +152,28 @@ impl<'a> Residencies<'a> {
             for a in accesses {
                 if memories.does[a.memory] & bit > 0 {
                     memories.does[a.memory] &= !bit;
-                    self.push(row(time, event, memories.block[a.memory] - 1), rows)?;
+                    self.push(row(time, event, memories.block[a.memory] - 1))?;
                 }
             }
         }
         for a in accesses {
             memories.does[a.memory] = 0;
             let block = memories.block[a.memory];
-            let ends = memories.what[a.memory] & SCRATCH > 0 || memories.last[a.memory] == a.op + 1;
-            if block > 0 && ends {
+            let what = memories.what[a.memory];
+            if block > 0 && what & KEPT == 0 && (what & SCRATCH > 0 || memories.last[a.memory] == a.op + 1) {
                 memories.block[a.memory] = 0;
-                self.push(Row { op: Op::None, ..row(end, Event::Free, block - 1) }, rows)?;
+                self.push(Row { op: Op::None, ..row(end, Event::Free, block - 1) })?;
             }
         }
         Ok(())
     }
 
-    fn push(&mut self, row: Row, rows: &mut [Row]) -> Result<(), Error> {
-        let got = rows.len();
-        let free = rows.get_mut(self.rows).ok_or(Error::BufferTooSmall {
-            buffer: crate::error::Buffer::Rows,
-            needed: self.rows + 1,
-            got,
-        })?;
-        *free = row;
-        self.rows += 1;
+    fn push(&mut self, row: Row) -> Result<(), Error> {
+        let got = self.rows.len();
+        let free = self.rows.get_mut(self.row_count);
+        let needed = self.row_count + 1;
+        *free.ok_or(Error::BufferTooSmall { buffer: Buffer::Rows, needed, got })? = row;
+        self.row_count = needed;
         Ok(())
     }
 }
@@ -223,18 +213,24 @@ impl Memories<'_> {
             }
             self.block[a.memory] = 0;
         }
+        for a in network.accesses {
+            let kept = self.what[a.memory] & KEPT > 0;
+            if kept && a.how == Use::Read && self.last[a.memory] > a.op + 1 {
+                self.what[a.memory] |= CHANGES;
+                self.what[a.memory] &= !SCRATCH;
+            }
+        }
         Ok(())
     }
 
-    /// Whether an operator touches a kept memory which it or a later operator writes: run again, it would read or leave another
-    /// value.
-    fn is_bound_to_its_turn(&self, accesses: &[Access]) -> bool {
-        accesses.iter().any(|a| self.what[a.memory] & KEPT > 0 && self.last[a.memory] > a.op)
+    /// Whether an operator writes what is kept: run again, it might update it twice.
+    fn changes_what_is_kept(&self, accesses: &[Access]) -> bool {
+        accesses.iter().any(|a| self.what[a.memory] & KEPT > 0 && a.how != Use::Read)
     }
 
     /// Finds out what the operator does with its memories.
     fn open(&mut self, accesses: &[Access]) {
-        for a in accesses.iter().filter(|a| self.what[a.memory] & KEPT == 0) {
+        for a in accesses.iter().filter(|a| self.what[a.memory] & (KEPT | CHANGES) != KEPT) {
             let holds = self.block[a.memory] > 0 && self.what[a.memory] & SCRATCH == 0;
             let is_first = self.does[a.memory] == 0;
             self.does[a.memory] |= TOUCHES

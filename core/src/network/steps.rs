@@ -1,6 +1,6 @@
 //! A proved schedule as what a framework does before each of its operators.
 
-use super::residency::Residencies;
+use super::residency::NONE;
 use crate::error::Buffer;
 use crate::table::at;
 use crate::trace::{Event, Op};
@@ -61,23 +61,23 @@ pub(super) const fn workspace(blocks: usize) -> WorkspaceLen {
 /// Writes the steps; how many there are. On the host every block that is copied has its own place.
 pub(super) fn write(
     schedule: &VerifiedSchedule<'_>,
-    residencies: &Residencies<'_>,
+    memories: &[u32],
     mut scratch: Workspace<'_>,
     steps: &mut [Step],
 ) -> Result<usize, Error> {
     // Of each block: its size, and 1 + its place on the host.
-    let mut known = scratch.word_records::<2>(residencies.blocks());
+    let mut known = scratch.word_records::<2>(memories.len());
     let mut host = 0_u64;
     let (mut count, mut undated, mut stay) = (0_usize, 0_usize, 0_u32);
     let mut running = Op::None;
     for r in schedule.rows() {
-        let memory = residencies.memory_of(r.block);
+        let memory = at(memories, r.block);
         let action = match (r.event, r.op) {
             (Event::Malloc, _) => {
                 let offset = at(schedule.plan().offsets(), stay);
                 known[r.block][0] = r.bytes;
                 stay += 1;
-                Some(Action::Bind { memory, offset })
+                (memory != NONE).then_some(Action::Bind { memory, offset })
             }
             (Event::SwapOut | Event::SwapIn, _) => {
                 let [bytes, place] = &mut known[r.block];
