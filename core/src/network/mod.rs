@@ -410,13 +410,11 @@ fn fitted<'a>(
     if options.using.has(Means::Swap) {
         using = using.with(Means::Swap);
     }
-    let asked = fit::Options {
-        using,
-        policy: Policy::Auto,
-        seed: options.seed,
-        work: options.work,
-        ..fit::Options::new(options.limit, options.device)
-    };
+    let usual = fit::Options::new(options.limit, options.device);
+    // What stands for a kept memory never leaves.
+    let least_bytes = usual.least_bytes.max(options.alignment.saturating_add(1));
+    let asked =
+        fit::Options { using, policy: Policy::Auto, least_bytes, seed: options.seed, work: options.work, ..usual };
     let found = fit::fit(recorded, &asked, scratch, output)?;
     Ok((found.schedule, found.original_peak))
 }
