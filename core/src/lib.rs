@@ -65,6 +65,7 @@ extern crate std;
 pub mod block;
 pub mod error;
 mod heap;
+mod list;
 pub mod place;
 mod planner;
 pub mod replay;

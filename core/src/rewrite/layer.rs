@@ -22,11 +22,13 @@
 //! Blocks are counted that are made by one operator and read by another, without parameters and their gradients. Masks
 //! have a bit for each element of 4 bytes; the paper keeps a byte. Cost: that of the policy, and O(rows).
 
-use super::recompute::mirror::{self, Mirror};
-use super::swap::{self, Policy, Swapper};
+use super::gaps::Gaps;
+use super::program::Program;
+use super::recompute::mirror::Mirror;
+use super::swap::{Policy, Swapper};
 use crate::simulate::Device;
-use crate::table::Table;
-use crate::trace::{Event, Kind, Recorded, Row, liveness};
+use crate::trace::{Event, Kind, Op, Recorded, Row, liveness};
+use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
 /// A mask has a bit for each element of 4 bytes.
@@ -48,11 +50,9 @@ pub struct Bytes {
 /// Length of the workspace that [`reuse`] needs for a recording of `rows` rows with `blocks` block numbers.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    let policy =
-        swap::trace_workspace(rows, blocks).and(swap::workspace(rows, blocks)).and(swap::rows_workspace(blocks));
-    policy
-        .max(mirror::workspace(rows, blocks, 1).and(WorkspaceLen { words: 0, indices: 6 * blocks }))
-        .max(liveness::workspace(blocks))
+    let policy = Gaps::workspace(rows, blocks).and(Swapper::workspace(rows, blocks));
+    let means = Mirror::workspace(rows, blocks, 1).and(Layers::workspace(blocks));
+    Program::workspace(rows, blocks).and(policy.max(means)).max(liveness::workspace(blocks))
 }
 
 /// The most rows that [`reuse`] writes: for each gap between accesses a copy out, a free, a malloc and a copy in.
@@ -106,18 +106,15 @@ pub fn reuse(
     if !device.is_sound() {
         return Err(Error::Device);
     }
-    let n = inter(recorded, device, least_bytes, scratch.reborrow(), out)?;
+    // The policy takes it for granted that the rows can follow each other.
+    liveness::check(recorded.rows, recorded.blocks, scratch.reborrow())?;
     let mut scratch = scratch.reborrow();
+    let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
+    let n = inter(&program, device, least_bytes, scratch.reborrow(), out)?;
     let rows = out.get(..n).unwrap_or_default();
-    let mirror = Mirror::new(recorded, 1, &mut scratch)?;
-    let mut layers = Layers {
-        known: scratch.indices(recorded.blocks),
-        over: scratch.indices(recorded.blocks),
-        taken: scratch.indices(recorded.blocks),
-        last_free: scratch.indices(recorded.blocks),
-        touched: scratch.index_records(recorded.blocks),
-        mirror,
-    };
+    let mut scratch = scratch.reborrow();
+    let mirror = Mirror::new(recorded, &program, 1, &mut scratch)?;
+    let mut layers = Layers::lend(recorded.blocks, mirror, &mut scratch);
     layers.classify();
     layers.pair();
     let [separate, intra] = layers.sums();
@@ -126,19 +123,18 @@ pub fn reuse(
 
 /// The rows of [`Policy::Layer`] with all gaps over the peak.
 fn inter(
-    recorded: &Recorded<'_>,
+    program: &Program<'_>,
     device: &Device,
     least_bytes: u64,
     mut scratch: Workspace<'_>,
     out: &mut [Row],
 ) -> Result<usize, Error> {
-    // The policy takes it for granted that the rows can follow each other.
-    liveness::check(recorded.rows, recorded.blocks, scratch.reborrow())?;
     let mut scratch = scratch.reborrow();
-    let trace = swap::Trace::new(recorded.rows, recorded.blocks, least_bytes, &mut scratch)?;
-    let mut swapper = Swapper::new(&trace, device, 1, &mut scratch);
+    let gaps = Gaps::new(program, least_bytes, &mut scratch);
+    let mut scratch = scratch.reborrow();
+    let mut swapper = Swapper::new(&gaps, device, 1, &mut scratch);
     swapper.plan(Policy::Layer, u64::MAX, 0);
-    swapper.rows(scratch, out)
+    swapper.rows(out)
 }
 
 /// What is known of a block, as bits. An activation or a gradient is touched by more than one operator.
@@ -150,18 +146,24 @@ const NEEDED: u32 = 4;
 /// The gradient of a rectifier reads its sign.
 const SIGNED: u32 = 8;
 
-struct Layers<'a> {
-    mirror: Mirror<'a>,
-    /// By block.
-    known: Table<'a, u32>,
-    /// By block, as bits: 1 a gradient is written over it, 2 its first stay, over an activation, has ended.
-    over: Table<'a, u32>,
-    /// By block: 1 + the activation that it is written over.
-    taken: Table<'a, u32>,
-    /// By block: 1 + the row of its last free.
-    last_free: Table<'a, u32>,
-    /// By block: the first operator that touches it and the last but for gradients of rectifiers, counted from 1.
-    touched: Table<'a, [u32; 2]>,
+workspace! {
+    /// What is known of the blocks.
+    struct Layers<'a>(blocks; mirror: Mirror<'a>) {
+        tables {
+            known: u32[blocks],
+            /// As bits: 1 a gradient is written over it, 2 its first live range, over an activation, has ended.
+            over: u32[blocks],
+            /// 1 + the activation that it is written over.
+            taken: u32[blocks],
+            /// 1 + the row of its last free.
+            last_free: u32[blocks],
+            /// The first operator that touches it and the last but for gradients of rectifiers, counted from 1.
+            touched: [u32; 2][blocks],
+        }
+        state {
+            mirror: Mirror<'a> = mirror,
+        }
+    }
 }
 
 impl Layers<'_> {
@@ -170,15 +172,17 @@ impl Layers<'_> {
         let mirror = &self.mirror;
         for operator in 0..mirror.operators {
             let signs = mirror.kind(operator) == Kind::ReluBackward;
-            let writes = |block: u32| mirror.accesses(operator).any(|r| (r.event, r.block) == (Event::Write, block));
-            let persistent = |r: &Row| r.event == Event::Read && mirror.is_persistent(r.block) && writes(r.block);
-            let updates = operator >= mirror.forward && mirror.accesses(operator).any(|r| persistent(&r));
-            for r in mirror.accesses(operator) {
+            let writes =
+                |block: u32| mirror.program.accesses(operator).any(|r| (r.event, r.block) == (Event::Write, block));
+            let persistent =
+                |r: &Row| r.event == Event::Read && mirror.program.is_persistent(r.block) && writes(r.block);
+            let updates = operator >= mirror.forward && mirror.program.accesses(operator).any(|r| persistent(&r));
+            for r in mirror.program.accesses(operator) {
                 let [first, last] = self.touched[r.block];
                 let first = if first == 0 { operator + 1 } else { first };
                 self.touched[r.block] = [first, if signs { last } else { operator + 1 }];
                 self.known[r.block] |= if first == operator + 1 { 0 } else { SHARED }
-                    | if updates || mirror.is_persistent(r.block) { PARAMETER } else { 0 }
+                    | if updates || mirror.program.is_persistent(r.block) { PARAMETER } else { 0 }
                     | if signs { SIGNED } else { 0 };
             }
         }
@@ -186,9 +190,10 @@ impl Layers<'_> {
             if mirror.kind(operator) == Kind::ReluBackward || self.makes_gradient_of_parameter(operator) {
                 continue;
             }
-            for r in mirror.accesses(operator).filter(|r| r.event == Event::Read) {
-                let same = |w: Row| w.event == Event::Write && mirror.size[w.block] == mirror.size[r.block];
-                if mirror.accesses(operator).any(same) {
+            for r in mirror.program.accesses(operator).filter(|r| r.event == Event::Read) {
+                let same =
+                    |w: Row| w.event == Event::Write && mirror.program.size[w.block] == mirror.program.size[r.block];
+                if mirror.program.accesses(operator).any(same) {
                     self.known[r.block] |= NEEDED;
                 }
             }
@@ -197,7 +202,7 @@ impl Layers<'_> {
 
     fn makes_gradient_of_parameter(&self, operator: u32) -> bool {
         let gradient = |r: Row| r.event == Event::Write && self.known[r.block] & PARAMETER > 0;
-        self.mirror.accesses(operator).any(gradient)
+        self.mirror.program.accesses(operator).any(gradient)
     }
 
     /// Pairs each gradient with the activation that it can be written over.
@@ -207,7 +212,7 @@ impl Layers<'_> {
             if mirror.kind(operator) != Kind::ReluBackward && !self.makes_gradient_of_parameter(operator) {
                 continue;
             }
-            for gradient in mirror.accesses(operator).filter(|r| r.event == Event::Write).map(|r| r.block) {
+            for gradient in mirror.program.accesses(operator).filter(|r| r.event == Event::Write).map(|r| r.block) {
                 if self.touched[gradient][0] != operator + 1 || !self.counts(gradient) || self.taken[gradient] > 0 {
                     continue;
                 }
@@ -215,10 +220,10 @@ impl Layers<'_> {
                     r.event == Event::Read
                         && self.over[r.block] == 0
                         && mirror.value(r.block).managed
-                        && mirror.size[r.block] == mirror.size[gradient]
+                        && mirror.program.size[r.block] == mirror.program.size[gradient]
                         && self.touched[r.block][1] <= operator + 1
                 };
-                let activation = mirror.accesses(operator).find(can).map(|r| r.block);
+                let activation = mirror.program.accesses(operator).find(can).map(|r| r.block);
                 if let Some(activation) = activation {
                     self.over[activation] = 1;
                     self.taken[gradient] = 1 + activation;
@@ -234,7 +239,7 @@ impl Layers<'_> {
 
     /// The bytes of the mask that its gradient needs if the block is written over.
     fn mask(&self, block: u32) -> u64 {
-        if self.known[block] & SIGNED > 0 { self.mirror.size[block].div_ceil(MASKED) } else { 0 }
+        if self.known[block] & SIGNED > 0 { self.mirror.program.size[block].div_ceil(MASKED) } else { 0 }
     }
 
     /// Caffe's sum, and that with gradients over activations.
@@ -244,10 +249,10 @@ impl Layers<'_> {
         for block in (0..).take(self.known.len()).filter(|&b| mirror.value(b).managed && self.counts(b)) {
             let v = mirror.value(block);
             let in_place = !v.kept && v.last_forward > 0 && mirror.kind(v.last_forward - 1) == Kind::Relu;
-            if in_place || mirror.is_input(v.maker - 1) {
+            if in_place || mirror.program.op(v.maker - 1) == Op::None {
                 continue;
             }
-            let size = mirror.size[block];
+            let size = mirror.program.size[block];
             let gradient = if self.known[block] & NEEDED > 0 { size } else { self.mask(block) };
             separate = separate.saturating_add(size.saturating_mul(2));
             intra = intra.saturating_add(size).saturating_add(gradient);
@@ -265,7 +270,7 @@ impl Layers<'_> {
             if !self.counts(r.block) {
                 continue;
             }
-            let size = self.mirror.size[r.block];
+            let size = self.mirror.program.size[r.block];
             let first = over && self.over[r.block] & 2 == 0;
             let under = self.taken[r.block].checked_sub(1).filter(|_| first);
             let mask = under.map_or(0, |activation| self.mask(activation));

@@ -6,12 +6,14 @@
 
 pub mod fit;
 mod flat;
-mod graph;
+mod gaps;
 pub mod in_place;
 pub mod layer;
 mod members;
+mod program;
 pub mod recompute;
 pub mod relu;
 pub mod swap;
 mod tournament;
+mod values;
 mod writer;

@@ -264,7 +264,7 @@ impl Placed<'_, '_> {
         mut scratch: Workspace<'_>,
     ) -> Result<Option<u64>, Error> {
         let Self { rows, blocks, names, offsets, part_of, in_place, .. } = self;
-        let written = swapper.rows(scratch.reborrow(), rows);
+        let written = swapper.rows(rows);
         let stays = written.and_then(|len| {
             let rows = rows.get_mut(..len).unwrap_or_default();
             flat.restore(rows);

@@ -23,8 +23,9 @@
 //! Ties: of plans with equal cost the first. Cost: as `mirror`, for each plan.
 
 use super::mirror::{self, Mirror};
-use crate::table::Table;
-use crate::trace::{Recorded, Row};
+use crate::rewrite::program::Program;
+use crate::trace::{Op, Recorded, Row};
+use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
 /// What is dropped.
@@ -64,7 +65,12 @@ pub struct Mirrored {
 /// numbers, if no operator runs again more than `depth` times: 1 but for [`Plan::Recursive`], and at most 31.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
-    mirror::workspace(rows, blocks, depth).and(WorkspaceLen { words: 2 * rows, indices: 3 * rows + 1 })
+    Program::workspace(rows, blocks).and(planner_workspace(rows, blocks, depth))
+}
+
+/// Length of the workspace of a [`Planner`].
+pub(super) const fn planner_workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
+    Mirror::workspace(rows, blocks, mirror::clamp(depth) as usize).and(Planner::workspace(rows))
 }
 
 /// The most rows that come out of a recording of `rows` rows if no operator runs again more than `depth` times: for each
@@ -117,10 +123,14 @@ pub fn rewrite(
     recorded: &Recorded<'_>,
     plan: Plan,
     depth: u32,
-    scratch: Workspace<'_>,
+    mut scratch: Workspace<'_>,
     out: &mut [Row],
 ) -> Result<Mirrored, Error> {
-    let mut planner = Planner::new(recorded, depth, scratch)?;
+    let depth = mirror::clamp(depth);
+    let mut scratch = scratch.reborrow();
+    let program = program(recorded, depth, &mut scratch)?;
+    let mut scratch = scratch.reborrow();
+    let mut planner = Planner::new(recorded, &program, depth, &mut scratch)?;
     planner.apply(plan, out)
 }
 
@@ -131,11 +141,14 @@ pub fn rewrite(
 /// As [`rewrite`], and whatever `cost` returns.
 pub fn search(
     recorded: &Recorded<'_>,
-    scratch: Workspace<'_>,
+    mut scratch: Workspace<'_>,
     out: &mut [Row],
     mut cost: impl FnMut(&[Row]) -> Result<u64, Error>,
 ) -> Result<(Plan, Mirrored), Error> {
-    let mut planner = Planner::new(recorded, 1, scratch)?;
+    let mut scratch = scratch.reborrow();
+    let program = program(recorded, 1, &mut scratch)?;
+    let mut scratch = scratch.reborrow();
+    let mut planner = Planner::new(recorded, &program, 1, &mut scratch)?;
     let mut best: Option<(u64, Plan)> = None;
     for cuts in [Cuts::One, Cuts::Narrow] {
         let mut attempt = |planner: &mut Planner<'_>, budget| {
@@ -155,6 +168,13 @@ pub fn search(
     Ok((plan, planner.apply(plan, out)?))
 }
 
+/// The program of a recording, in a workspace that is long enough.
+fn program<'a>(recorded: &Recorded<'a>, depth: u32, scratch: &mut Workspace<'a>) -> Result<Program<'a>, Error> {
+    block::check_count(recorded.blocks)?;
+    scratch.check(workspace(recorded.rows.len(), recorded.blocks, depth))?;
+    Program::new(recorded.rows, recorded.blocks, scratch)
+}
+
 /// How many cuts each level of the recursion makes, where all plans are tried.
 const AT_ONCE: [u32; 3] = [1, 2, 4];
 
@@ -170,43 +190,44 @@ fn budget(stored: u64, segment: u64, step: u8) -> u64 {
     (middle * libm::exp2(f64::from(step) / 5.0 - 0.5)) as u64
 }
 
-pub(super) struct Planner<'a> {
-    pub(super) mirror: Mirror<'a>,
-    depth: u32,
-    /// By operator of the forward pass: bytes that live across the step after it, how many blocks of some size those are,
-    /// and bytes that it makes for the backward pass.
-    across: Table<'a, u64>,
-    blocks_across: Table<'a, u32>,
-    made: Table<'a, u64>,
-    /// By operator: 1 + the level of the cut after it, or 0.
-    cut: Table<'a, u32>,
-    /// By operator: 1 + the next operator from it on with a cut after it, or 0.
-    next_cut: Table<'a, u32>,
+workspace! {
+    pub(super) struct Planner<'a>(rows; mirror: Mirror<'a>, depth: u32) {
+        tables {
+            /// By operator of the forward pass: bytes that live across the step after it, how many blocks of some size those are,
+            /// and bytes that it makes for the backward pass.
+            across: u64[rows],
+            blocks_across: u32[rows],
+            made: u64[rows],
+            /// By operator: 1 + the level of the cut after it, or 0.
+            cut: u32[rows],
+            /// By operator: 1 + the next operator from it on with a cut after it, or 0.
+            next_cut: u32[rows + 1],
+        }
+        state {
+            pub(super) mirror: Mirror<'a> = mirror,
+            depth: u32 = depth,
+        }
+    }
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn new(recorded: &Recorded<'a>, depth: u32, mut scratch: Workspace<'a>) -> Result<Self, Error> {
-        block::check_count(recorded.blocks)?;
+    pub(super) fn new(
+        recorded: &Recorded<'a>,
+        program: &'a Program<'a>,
+        depth: u32,
+        scratch: &mut Workspace<'a>,
+    ) -> Result<Self, Error> {
         let depth = mirror::clamp(depth);
-        let rows = recorded.rows.len();
-        scratch.check(workspace(rows, recorded.blocks, depth))?;
-        let mut planner = Self {
-            mirror: Mirror::new(recorded, depth, &mut scratch)?,
-            depth,
-            across: scratch.words(rows),
-            blocks_across: scratch.indices(rows),
-            made: scratch.words(rows),
-            cut: scratch.indices(rows),
-            next_cut: scratch.indices(rows + 1),
-        };
-        planner.measure(recorded.blocks);
+        let mirror = Mirror::new(recorded, program, depth, scratch)?;
+        let mut planner = Self::lend(program.rows.len(), mirror, depth, scratch);
+        planner.measure(program.blocks());
         Ok(planner)
     }
 
     /// The bytes and blocks that live across each step of the forward pass.
-    fn measure(&mut self, blocks: usize) {
+    fn measure(&mut self, blocks: u32) {
         let mirror = &self.mirror;
-        let values = || (0u32..).take(blocks).map(|b| (mirror.size[b], mirror.value(b))).filter(|(_, v)| v.managed);
+        let values = || (0..blocks).map(|b| (mirror.program.size[b], mirror.value(b))).filter(|(_, v)| v.managed);
         let largest = values().map(|(size, _)| size).max().unwrap_or(0);
         // First what begins and ends in each step, as sums that may be negative in two's complement.
         for (size, v) in values() {
@@ -214,7 +235,7 @@ impl<'a> Planner<'a> {
             if v.kept {
                 self.made[maker] = self.made[maker].saturating_add(size);
             }
-            if v.last_forward > v.maker && !mirror.is_input(maker) {
+            if v.last_forward > v.maker && mirror.program.op(maker) != Op::None {
                 let large = u32::from(size > largest / 256);
                 let last = v.last_forward - 1;
                 self.across[maker] = self.across[maker].wrapping_add(size);
@@ -362,7 +383,7 @@ impl<'a> Planner<'a> {
             before = if self.cut[operator] > 0 { self.cut[operator] } else { before };
         }
         for maker in 0..forward {
-            for row in self.mirror.rows_of(maker) {
+            for row in self.mirror.program.access_rows(maker) {
                 let Some(block) = self.mirror.made_in(row) else { continue };
                 // The cuts from its maker on and before its last forward reader.
                 let last = self.mirror.value(block).last_forward;
@@ -378,9 +399,9 @@ impl<'a> Planner<'a> {
     fn drop_cheap(&mut self) {
         let forward = self.mirror.forward;
         let sum = |of: &dyn Fn(u32) -> u64| (0..forward).fold(0u64, |sum, o| sum.saturating_add(of(o)));
-        let (time, bytes) = (sum(&|o| self.mirror.duration(o)), sum(&|o| self.made[o]));
+        let (time, bytes) = (sum(&|o| self.mirror.program.duration(o)), sum(&|o| self.made[o]));
         for operator in 0..forward {
-            let (own_time, own_bytes) = (self.mirror.duration(operator), self.made[operator]);
+            let (own_time, own_bytes) = (self.mirror.program.duration(operator), self.made[operator]);
             let cheap = u128::from(own_time) * u128::from(bytes) < u128::from(time) * u128::from(own_bytes);
             self.mirror.set_count(operator, u32::from(cheap));
         }

@@ -23,11 +23,12 @@
 //! Cost: O((depth + 1) · rows log rows), and as much workspace without the logarithm; depth is the largest mirror count.
 
 use crate::error::RowFault;
+use crate::rewrite::program::Program;
 use crate::rewrite::writer::Writer;
-use crate::table::{Table, at, count};
-use crate::trace::recorded;
+use crate::table::{at, count, record};
 use crate::trace::{Event, Kind, Op, Recorded, Row};
-use crate::{Error, Workspace, WorkspaceLen, sort};
+use crate::workspace::workspace;
+use crate::{Error, Workspace, sort};
 
 /// The largest mirror count.
 pub(in crate::rewrite) const DEEPEST: u32 = 31;
@@ -46,143 +47,97 @@ pub(in crate::rewrite) const fn clamp(depth: u32) -> u32 {
     }
 }
 
-pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
-    let runs = (1 + clamp(depth) as usize) * rows;
-    WorkspaceLen { words: blocks + rows, indices: 6 * rows + 9 * blocks + 4 * runs }
+record! {
+    /// What is known of a block. Rows and operators are counted from 1, 0 is none.
+    pub(in crate::rewrite) struct Value {
+        /// It is made by the forward pass and freed in the end.
+        pub(in crate::rewrite) managed: bool,
+        /// The operator that makes it.
+        pub(in crate::rewrite) maker: u32,
+        /// The last operator of the forward pass that touches it.
+        pub(in crate::rewrite) last_forward: u32,
+        /// The backward pass reads it.
+        pub(in crate::rewrite) kept: bool,
+        first_write: u32,
+        last_write: u32,
+    }
 }
 
-/// What is known of a block. Rows and operators are counted from 1, 0 is none.
-#[derive(Clone, Copy, Default)]
-pub(in crate::rewrite) struct Value {
-    /// It is made by the forward pass and freed in the end.
-    pub(in crate::rewrite) managed: bool,
-    /// The operator that makes it.
-    pub(in crate::rewrite) maker: u32,
-    /// The last operator of the forward pass that touches it.
-    pub(in crate::rewrite) last_forward: u32,
-    /// The backward pass reads it.
-    pub(in crate::rewrite) kept: bool,
-    first_write: u32,
-    last_write: u32,
-}
-
-pub(in crate::rewrite) struct Mirror<'a> {
-    recorded: Recorded<'a>,
-    /// How many operators there are, and how many of them are in the forward pass.
-    pub(in crate::rewrite) operators: u32,
-    pub(in crate::rewrite) forward: u32,
-    /// By operator: its first row, and the row after its last.
-    span: Table<'a, [u32; 2]>,
-    /// By operator: it cannot run again.
-    fixed: Table<'a, u32>,
-    /// By operator: how often it runs again.
-    count: Table<'a, u32>,
-    /// By row of an access: its operator, and the next row that writes the same block, or 0.
-    access: Table<'a, [u32; 2]>,
-    /// By block.
-    pub(in crate::rewrite) size: Table<'a, u64>,
-    value: Table<'a, [u32; 6]>,
-    persistent: Table<'a, u32>,
-    /// By operator: a bit for each run that is made.
-    made: Table<'a, u64>,
-    /// The runs in their order: twice the operator, and 1 if it is not the first.
-    run: Table<'a, u32>,
-    runs: u32,
-    /// The runs before an operator of the backward pass.
-    batch: Table<'a, u32>,
-    aside: Table<'a, u32>,
-    /// The last run that uses what is made, the last made first.
-    until: Table<'a, u32>,
-    /// By block: 1 + the last run that uses what it holds.
-    current: Table<'a, u32>,
-    change: Table<'a, u32>,
+workspace! {
+    pub(in crate::rewrite) struct Mirror<'a>(rows, blocks, depth; recorded: &Recorded<'a>, program: &'a Program<'a>) {
+        tables {
+            /// By operator: it cannot run again.
+            fixed: u32[rows],
+            /// By operator: how often it runs again.
+            count: u32[rows],
+            /// By row of an access: its operator, and the next row that writes the same block, or 0.
+            access: [u32; 2][rows],
+            /// By operator: a bit for each run that is made.
+            made: u64[rows],
+            /// The runs before an operator of the backward pass.
+            batch: u32[(1 + depth) * rows],
+            aside: u32[(1 + depth) * rows],
+            /// By block: 1 + the last run that uses what it holds.
+            current: u32[blocks],
+            change: u32[blocks],
+        }
+        records {
+            /// By block.
+            value: Value[blocks],
+        }
+        lists {
+            /// The runs in their order: twice the operator, and 1 if it is not the first.
+            run: u32[(1 + depth) * rows],
+            /// The last run that uses what is made, the last made first.
+            until: u32[(1 + depth) * rows],
+        }
+        state {
+            recorded: Recorded<'a> = *recorded,
+            pub(in crate::rewrite) program: &'a Program<'a> = program,
+            /// How many operators there are, and how many of them are in the forward pass.
+            pub(in crate::rewrite) operators: u32 = 0,
+            pub(in crate::rewrite) forward: u32 = 0,
+        }
+    }
 }
 
 impl<'a> Mirror<'a> {
+    /// Over a program that was made of these rows.
     pub(in crate::rewrite) fn new(
         recorded: &Recorded<'a>,
+        program: &'a Program<'a>,
         depth: u32,
         scratch: &mut Workspace<'a>,
     ) -> Result<Self, Error> {
-        let Recorded { rows, blocks, .. } = *recorded;
-        let runs = (1 + clamp(depth) as usize) * rows.len();
-        let mut mirror = Self {
-            recorded: *recorded,
-            operators: 0,
-            forward: 0,
-            span: scratch.index_records(rows.len()),
-            fixed: scratch.indices(rows.len()),
-            count: scratch.indices(rows.len()),
-            access: scratch.index_records(rows.len()),
-            size: scratch.words(blocks),
-            value: scratch.index_records(blocks),
-            persistent: scratch.indices(blocks),
-            made: scratch.words(rows.len()),
-            run: scratch.indices(runs),
-            runs: 0,
-            batch: scratch.indices(runs),
-            aside: scratch.indices(runs),
-            until: scratch.indices(runs),
-            current: scratch.indices(blocks),
-            change: scratch.indices(blocks),
-        };
-        mirror.find_operators()?;
+        let (rows, blocks) = (program.rows.len(), program.size.len());
+        if u32::try_from(rows).map_or(true, |n| n >= 1 << (u32::BITS - RUN_BITS)) {
+            return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
+        }
+        let mut mirror = Self::lend(rows, blocks, usize::try_from(depth).unwrap_or(0), recorded, program, scratch);
+        mirror.find_operators();
         mirror.find_values();
         mirror.find_fixed();
         Ok(mirror)
     }
 
     pub(in crate::rewrite) fn value(&self, block: u32) -> Value {
-        let [managed, maker, last_forward, kept, first_write, last_write] = self.value[block];
-        Value { managed: managed > 0, maker, last_forward, kept: kept > 0, first_write, last_write }
-    }
-
-    fn set(&mut self, block: u32, v: Value) {
-        self.value[block] =
-            [u32::from(v.managed), v.maker, v.last_forward, u32::from(v.kept), v.first_write, v.last_write];
-    }
-
-    /// The first row of an operator.
-    pub(in crate::rewrite) fn first_row(&self, operator: u32) -> u32 {
-        self.span[operator][0]
+        self.value.get(block)
     }
 
     /// How many runs there are.
     pub(in crate::rewrite) const fn run_count(&self) -> u32 {
-        self.runs
+        self.run.len()
     }
 
     /// The operator of a run, and whether it is not its first.
     pub(in crate::rewrite) fn run(&self, i: u32) -> (u32, bool) {
-        (self.run[i] / 2, !self.run[i].is_multiple_of(2))
-    }
-
-    /// How long an operator takes, in ns.
-    pub(in crate::rewrite) fn duration(&self, operator: u32) -> u64 {
-        let [first, end] = self.span[operator];
-        let rows = self.recorded.rows;
-        at(rows, end.saturating_sub(1)).time_ns.saturating_sub(at(rows, first).time_ns)
-    }
-
-    /// Whether an operator stands for an access that has none.
-    pub(in crate::rewrite) fn is_input(&self, operator: u32) -> bool {
-        at(self.recorded.rows, self.span[operator][0]).op == Op::None
+        let run = self.run.at(i).unwrap_or(0);
+        (run / 2, !run.is_multiple_of(2))
     }
 
     /// What an operator computes.
     pub(in crate::rewrite) fn kind(&self, operator: u32) -> Kind {
-        self.recorded.operator(at(self.recorded.rows, self.span[operator][0]).op).kind
-    }
-
-    /// Whether a block is allocated at time 0 and never freed.
-    pub(in crate::rewrite) fn is_persistent(&self, block: u32) -> bool {
-        self.persistent[block] > 0
-    }
-
-    /// The accesses of an operator.
-    pub(in crate::rewrite) fn accesses(&self, operator: u32) -> impl Iterator<Item = Row> + use<'a> {
-        let rows = self.recorded.rows;
-        self.rows_of(operator).map(move |row| at(rows, row))
+        self.recorded.operator(self.program.op(operator)).kind
     }
 
     /// Sets how often an operator may run again.
@@ -208,59 +163,30 @@ impl<'a> Mirror<'a> {
 
     /// The block that this row makes, if it is managed.
     pub(in crate::rewrite) fn made_in(&self, row: u32) -> Option<u32> {
-        let block = at(self.recorded.rows, row).block;
+        let block = at(self.program.rows, row).block;
         let value = self.value(block);
         (value.managed && value.first_write == row + 1).then_some(block)
     }
 
-    /// The rows of the accesses of an operator.
-    pub(in crate::rewrite) fn rows_of(&self, operator: u32) -> impl DoubleEndedIterator<Item = u32> + use<'a> {
-        let [first, end] = self.span[operator];
-        let rows = self.recorded.rows;
-        (first..end).filter(move |&row| at(rows, row).event.is_access())
-    }
-
-    fn find_operators(&mut self) -> Result<(), Error> {
-        let Recorded { rows, blocks, .. } = self.recorded;
-        if u32::try_from(rows.len()).map_or(true, |n| n >= 1 << (u32::BITS - RUN_BITS)) {
-            return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
-        }
-        let mut end = 0;
-        for (row, r) in (0u32..).zip(rows) {
-            let refuse = Err(Error::Row { row, fault: RowFault::NotRecorded });
-            if usize::try_from(r.block).map_or(true, |b| b >= blocks) {
-                return refuse;
+    /// The forward pass, and to which operator each access belongs.
+    fn find_operators(&mut self) {
+        self.operators = self.program.accessing;
+        for operator in 0..self.operators {
+            let op = self.program.op(operator);
+            if matches!(op, Op::First(_)) && self.recorded.operator(op).again {
+                self.forward = operator + 1;
             }
-            match r.event {
-                Event::SwapIn | Event::SwapOut => return refuse,
-                Event::Malloc if self.size[r.block] > 0 => return refuse,
-                Event::Malloc => {
-                    self.size[r.block] = r.bytes;
-                    self.persistent[r.block] = u32::from(r.time_ns == 0);
-                }
-                Event::Free => self.persistent[r.block] = 0,
-                Event::Read | Event::Write => {
-                    if row >= end {
-                        let after = usize::try_from(row).map_or(usize::MAX, |row| recorded::operator(rows, row));
-                        end = u32::try_from(after).unwrap_or(u32::MAX);
-                        self.span[self.operators] = [row, end];
-                        self.operators += 1;
-                        if matches!(r.op, Op::First(_)) && self.recorded.operator(r.op).again {
-                            self.forward = self.operators;
-                        }
-                    }
-                    self.access[row] = [self.operators - 1, 0];
-                }
+            for row in self.program.access_rows(operator) {
+                self.access[row][0] = operator;
             }
         }
-        Ok(())
     }
 
     fn find_values(&mut self) {
-        let rows = self.recorded.rows;
+        let rows = self.program.rows;
         for operator in 0..self.operators {
             let forward = operator < self.forward;
-            for row in self.rows_of(operator) {
+            for row in self.program.access_rows(operator) {
                 let r = at(rows, row);
                 let mut v = self.value(r.block);
                 let touched = self.current[r.block] > 0;
@@ -280,23 +206,23 @@ impl<'a> Mirror<'a> {
                     _ if forward => v.last_forward = operator + 1,
                     _ => v.kept = true,
                 }
-                self.set(r.block, v);
+                self.value.set(r.block, v);
             }
         }
         // Of those that are left, the ones that are freed, and not by the operator that makes them.
         for (row, r) in (0u32..).zip(rows).filter(|(_, r)| r.event == Event::Free) {
             let v = self.value(r.block);
-            let workspace = v.maker > 0 && row < self.span[v.maker - 1][1];
+            let workspace = v.maker > 0 && row < self.program.span(v.maker - 1)[1];
             self.change[r.block] |= if workspace { 1 } else { 2 };
         }
-        for block in (0u32..).take(self.recorded.blocks) {
+        for block in (0u32..).take(self.program.size.len()) {
             let v = self.value(block);
-            self.set(block, Value { managed: v.managed && self.change[block] == 2, ..v });
+            self.value.set(block, Value { managed: v.managed && self.change[block] == 2, ..v });
         }
     }
 
     fn find_fixed(&mut self) {
-        let rows = self.recorded.rows;
+        let rows = self.program.rows;
         let mut quiet = 0;
         for (row, r) in (0u32..).zip(rows) {
             if r.event == Event::Read && self.value(r.block).managed {
@@ -308,7 +234,7 @@ impl<'a> Mirror<'a> {
         let mut operator = self.operators;
         for row in (0..count(rows)).rev() {
             let r = at(rows, row);
-            if operator > 0 && self.span[operator - 1][1] == row + 1 {
+            if operator > 0 && self.program.span(operator - 1)[1] == row + 1 {
                 operator -= 1;
                 self.fixed[operator] = u32::from(!self.can_run_again(operator, quiet));
             }
@@ -320,17 +246,18 @@ impl<'a> Mirror<'a> {
 
     /// Whether an operator gives the same at any time up to the row `quiet`, and changes nothing else.
     fn can_run_again(&self, operator: u32, quiet: u32) -> bool {
-        let rows = self.recorded.rows;
-        let [first, end] = self.span[operator];
-        let may = matches!(at(rows, first).op, Op::First(_)) && self.recorded.operator(at(rows, first).op).again;
+        let rows = self.program.rows;
+        let [first, end] = self.program.span(operator);
+        let op = self.program.op(operator);
+        let may = matches!(op, Op::First(_)) && self.recorded.operator(op).again;
         let touches = |event: Event, block: u32| {
-            self.rows_of(operator).any(|row| (at(rows, row).event, at(rows, row).block) == (event, block))
+            self.program.access_rows(operator).any(|row| (at(rows, row).event, at(rows, row).block) == (event, block))
         };
         let own = |block: u32| {
             let has = |event| (first..end).any(|row| (at(rows, row).event, at(rows, row).block) == (event, block));
             has(Event::Malloc) && has(Event::Free)
         };
-        may && self.rows_of(operator).all(|row| {
+        may && self.program.access_rows(operator).all(|row| {
             let r = at(rows, row);
             let v = self.value(r.block);
             let changes = self.change[r.block] > 0 && self.change[r.block] <= quiet + 1;
@@ -340,7 +267,7 @@ impl<'a> Mirror<'a> {
             } else if own(r.block) {
                 true
             } else if touches(Event::Write, r.block) {
-                self.persistent[r.block] > 0 && touches(Event::Read, r.block)
+                self.program.is_persistent(r.block) && touches(Event::Read, r.block)
             } else {
                 !changes
             }
@@ -353,8 +280,8 @@ impl<'a> Mirror<'a> {
             let mut lowered = false;
             for operator in 0..self.forward {
                 let count = self.count[operator];
-                for row in self.rows_of(operator) {
-                    let r = at(self.recorded.rows, row);
+                for row in self.program.access_rows(operator) {
+                    let r = at(self.program.rows, row);
                     let v = self.value(r.block);
                     if r.event != Event::Write || !v.managed || v.first_write == v.last_write {
                         continue;
@@ -379,18 +306,13 @@ impl<'a> Mirror<'a> {
     /// Puts the runs into their order.
     pub(in crate::rewrite) fn order(&mut self) {
         self.made.fill(0);
-        self.runs = 0;
+        self.run.clear();
         for operator in 0..self.operators {
             if operator >= self.forward {
                 self.runs_before(operator);
             }
-            self.push_run(2 * operator);
+            self.run.push(2 * operator);
         }
-    }
-
-    fn push_run(&mut self, run: u32) {
-        self.run[self.runs] = run;
-        self.runs += 1;
     }
 
     /// The runs that an operator of the backward pass asks for.
@@ -406,14 +328,14 @@ impl<'a> Mirror<'a> {
         sort::by_key(&mut self.batch, batch, &mut self.aside, key);
         for k in 0..batch {
             let operator = self.batch[k] >> RUN_BITS;
-            self.push_run(2 * operator + 1);
+            self.run.push(2 * operator + 1);
         }
     }
 
     /// Adds to the batch what makes the blocks that an operator touches, for its run of this number.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
-        for row in self.rows_of(operator) {
-            let v = self.value(at(self.recorded.rows, row).block);
+        for row in self.program.access_rows(operator) {
+            let v = self.value(at(self.program.rows, row).block);
             let mut write = if v.managed { v.first_write } else { 0 };
             while write > 0 {
                 let [maker, next] = self.access[write - 1];
@@ -431,14 +353,14 @@ impl<'a> Mirror<'a> {
 
     /// Writes the rows of the runs.
     pub(in crate::rewrite) fn write(&mut self, out: &mut [Row]) -> Result<usize, Error> {
-        let mut made = self.find_last_uses();
-        let rows = self.recorded.rows;
+        self.find_last_uses();
+        let rows = self.program.rows;
         let mut writer = Writer::new(out);
         // The rows of the recording are written up to here.
         let mut next = 0;
-        for i in 0..self.runs {
+        for i in 0..self.run.len() {
             let (operator, again) = self.run(i);
-            let [first, end] = self.span[operator];
+            let [first, end] = self.program.span(operator);
             // What runs again comes after the frees of the operator before, but before the mallocs of the next.
             while next < (if again { u32::MAX } else { first }) && next < count(rows) {
                 let r = at(rows, next);
@@ -451,15 +373,14 @@ impl<'a> Mirror<'a> {
                 }
                 next += 1;
             }
-            let op = match at(rows, first).op {
+            let op = match self.program.op(operator) {
                 Op::First(k) if again => Op::Again(k),
                 op => op,
             };
-            for row in self.rows_of(operator) {
+            for row in self.program.access_rows(operator) {
                 if let Some(block) = self.made_in(row) {
-                    made -= 1;
-                    self.current[block] = self.until[made];
-                    writer.event(Event::Malloc, block, self.size[block], op);
+                    self.current[block] = self.until.pop().unwrap_or(0);
+                    writer.event(Event::Malloc, block, self.program.size[block], op);
                 }
             }
             if again {
@@ -473,7 +394,7 @@ impl<'a> Mirror<'a> {
                 }
                 next = end;
             }
-            for row in self.rows_of(operator) {
+            for row in self.program.access_rows(operator) {
                 let block = at(rows, row).block;
                 if self.current[block] == i + 1 {
                     self.current[block] = 0;
@@ -491,8 +412,8 @@ impl<'a> Mirror<'a> {
     }
 
     fn write_again(&self, operator: u32, op: Op, writer: &mut Writer<'_>) {
-        let rows = self.recorded.rows;
-        let [first, end] = self.span[operator];
+        let rows = self.program.rows;
+        let [first, end] = self.program.span(operator);
         for row in first..end {
             let r = at(rows, row);
             let of_block = |event| {
@@ -500,20 +421,21 @@ impl<'a> Mirror<'a> {
                 (first..end).any(same)
             };
             let access = r.event.is_access();
-            let updated = access && self.persistent[r.block] > 0 && of_block(Event::Read) && of_block(Event::Write);
+            let updated =
+                access && self.program.is_persistent(r.block) && of_block(Event::Read) && of_block(Event::Write);
             if !updated && (access || !self.value(r.block).managed) {
                 writer.event(r.event, r.block, r.bytes, op);
             }
         }
     }
 
-    /// Finds for each block that a run makes the last run that uses it; returns how many are made.
-    fn find_last_uses(&mut self) -> u32 {
+    /// Finds for each block that a run makes the last run that uses it.
+    fn find_last_uses(&mut self) {
         self.current.fill(0);
-        let mut made = 0;
-        for i in (0..self.runs).rev() {
-            for row in self.rows_of(self.run[i] / 2).rev() {
-                let block = at(self.recorded.rows, row).block;
+        self.until.clear();
+        for i in (0..self.run.len()).rev() {
+            for row in self.program.access_rows(self.run(i).0).rev() {
+                let block = at(self.program.rows, row).block;
                 let v = self.value(block);
                 if !v.managed {
                     continue;
@@ -522,12 +444,10 @@ impl<'a> Mirror<'a> {
                     self.current[block] = i + 1;
                 }
                 if v.first_write == row + 1 {
-                    self.until[made] = self.current[block];
-                    made += 1;
+                    self.until.push(self.current[block]);
                     self.current[block] = 0;
                 }
             }
         }
-        made
     }
 }

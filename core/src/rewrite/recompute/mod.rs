@@ -2,6 +2,7 @@
 
 mod absence;
 pub mod chen;
+pub(super) mod emit;
 pub(super) mod mirror;
 mod script;
 pub(super) mod segments;
@@ -14,38 +15,19 @@ use core::num::NonZeroU64;
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use super::graph::{Graph, Owner};
-use super::writer::Writer;
+use super::gaps::{Gap, Kind};
+use super::values::Values;
+use crate::Workspace;
 use crate::simulate::Device;
-use crate::table::Table;
-use crate::trace::{Event, Op, Row};
-use crate::{Error, Workspace, WorkspaceLen};
-pub(super) use absence::Gap;
-use script::{Script, Step};
+use crate::table::{Record, Records, Table};
+use crate::workspace::workspace;
+use script::Step;
 pub(super) use walk::Walked;
 use walk::{Taste, Walk};
 
 /// The most rows that a rewritten trace has.
 pub(super) const fn most_rows(rows: usize) -> usize {
     4 * rows
-}
-
-/// The most steps of a script.
-const fn most_steps(rows: usize) -> usize {
-    most_rows(rows)
-}
-
-/// Length of the workspace of a [`Recomputer`] for a trace of so many rows and block numbers.
-pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    walk::workspace(rows, blocks).and(WorkspaceLen {
-        words: 2 * DISTURBED,
-        indices: most_steps(rows) + blocks + 3 * (rows + blocks) + 3 * MOVED as usize,
-    })
-}
-
-/// Length of the workspace of [`Recomputer::rows`].
-pub(super) const fn rows_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 0, indices: 3 * blocks + 2 * most_steps(rows) }
 }
 
 /// Powers of the distance, and parts of what is owed, that are tried.
@@ -79,7 +61,7 @@ const PATIENCE_ROWS: usize = 2500;
 const PROGRESS: u64 = 300;
 
 /// The most gaps that are moved at once.
-const MOVED: u32 = 8;
+const MOVED: usize = 8;
 
 /// One of so many moves takes other virtual uses; the others take other weights, up to e to the power of this.
 const REMEMBERS: u64 = 16;
@@ -91,67 +73,70 @@ const ROUNDS: u32 = 6;
 /// The least limit is told up to the original peak over 2 to the power of this.
 const NEAR: u32 = 9;
 
-/// The pass at work.
-pub(super) struct Recomputer<'a> {
-    graph: &'a Graph<'a>,
-    walk: Walk<'a>,
-    /// The best script for the last limit.
-    best: Script<'a>,
-    /// Its absences: block, give, take.
-    absent: Table<'a, [u32; 3]>,
-    absents: u32,
-    /// The blocks that may be evicted.
-    movable: Table<'a, u32>,
-    movables: u32,
-    /// The blocks whose weights were disturbed last, and what they were.
-    kept: Table<'a, [u64; 2]>,
-    disturbed: u32,
-    /// The gaps that were moved last, and where they were.
-    moves: Table<'a, [u32; 3]>,
-    moved: u32,
-    device: Device,
-    /// Whether absences are chosen too.
-    swaps: bool,
-    /// Whether nothing else takes care of what is above the limit.
-    alone: bool,
-    /// By how much the best script is above the limit.
-    excess: u64,
-    /// What the last script follows.
-    taste: Taste,
-    random: SplitMix64,
+/// The weight of a block.
+#[derive(Clone, Copy)]
+struct Weight {
+    block: u32,
+    weight: f64,
+}
+
+impl Record for Weight {
+    type Kept = [u64; 2];
+    fn keep(self) -> [u64; 2] {
+        [self.block.into(), self.weight.to_bits()]
+    }
+    fn kept([block, weight]: [u64; 2]) -> Self {
+        Self { block: u32::try_from(block).unwrap_or(0), weight: f64::from_bits(weight) }
+    }
+}
+
+workspace! {
+    /// The pass at work.
+    pub(super) struct Recomputer<'a>(rows, blocks; values: &'a Values<'a>, device: &Device, least: u64, seed: u64) {
+        lists {
+            /// The best script for the last limit.
+            best: Step[most_rows(rows)],
+            /// Its absences: block, give, take.
+            absent: [u32; 3][rows + blocks],
+            /// The blocks that may be evicted.
+            movable: u32[blocks],
+            /// The blocks whose weights were disturbed last, and what they were.
+            disturbed: Weight[DISTURBED],
+            /// The gaps that were moved last, and where they were.
+            moved: [u32; 3][MOVED],
+        }
+        parts {
+            walk: Walk(rows, blocks; values, device, least),
+        }
+        state {
+            values: &'a Values<'a> = values,
+            device: Device = *device,
+            /// Whether absences are chosen too.
+            swaps: bool = false,
+            /// Whether nothing else takes care of what is above the limit.
+            alone: bool = true,
+            /// By how much the best script is above the limit.
+            excess: u64 = 0,
+            /// What the last script follows.
+            taste: Taste = TASTES[0],
+            random: SplitMix64 = SplitMix64::seed_from_u64(seed),
+        }
+    }
 }
 
 impl<'a> Recomputer<'a> {
+    /// Blocks below `least` bytes stay where they are.
     pub(super) fn new(
-        graph: &'a Graph<'a>,
+        values: &'a Values<'a>,
         device: &Device,
         least: u64,
         seed: u64,
         scratch: &mut Workspace<'a>,
     ) -> Self {
-        let (rows, blocks) = (graph.rows.len(), graph.size.len());
-        let mut recomputer = Self {
-            graph,
-            walk: Walk::new(graph, device, least, scratch),
-            best: Script::new(rows, scratch),
-            absent: scratch.index_records(rows + blocks),
-            absents: 0,
-            movable: scratch.indices(blocks),
-            movables: 0,
-            kept: scratch.word_records(DISTURBED),
-            disturbed: 0,
-            moves: scratch.index_records(MOVED as usize),
-            moved: 0,
-            device: *device,
-            swaps: false,
-            alone: true,
-            excess: 0,
-            taste: TASTES[0],
-            random: SplitMix64::seed_from_u64(seed),
-        };
-        for block in (0..).take(blocks).filter(|&b| graph.is_repeatable(b) && graph.size[b] >= least) {
-            recomputer.movable[recomputer.movables] = block;
-            recomputer.movables += 1;
+        let program = values.program;
+        let mut recomputer = Self::lend(program.rows.len(), program.size.len(), values, device, least, seed, scratch);
+        for block in (0..program.blocks()).filter(|&b| values.can_recompute(b) && program.size[b] >= least) {
+            recomputer.movable.push(block);
         }
         recomputer
     }
@@ -161,9 +146,9 @@ impl<'a> Recomputer<'a> {
         self.walk.in_place = true;
     }
 
-    /// What it takes to make again what each block holds, in ns for a byte, as bits.
-    pub(super) fn dearness(&self, dear: &mut Table<'_, u64>) {
-        self.graph.dearness(dear);
+    /// The recompute cost of what each block holds, in ns per byte.
+    pub(super) fn recompute_costs(&self, costs: &mut Records<'_, f64>) {
+        self.values.recompute_costs(costs);
     }
 
     /// By how much the best script is above the limit.
@@ -203,7 +188,7 @@ impl<'a> Recomputer<'a> {
 
     /// The absences that the best script goes by: block, give, take.
     pub(super) fn absences(&self) -> &[[u32; 3]] {
-        self.absent.first(self.absents)
+        self.absent.as_slice()
     }
 
     /// Makes the best script found for a limit by about `work`: by every taste, and then by other weights.
@@ -251,7 +236,7 @@ impl<'a> Recomputer<'a> {
 
     /// No weights, no virtual uses.
     fn begin(&mut self) {
-        self.walk.weight().fill(f64::to_bits(1.0));
+        self.walk.weight().fill(1.0);
         self.walk.forget();
     }
 
@@ -288,14 +273,14 @@ impl<'a> Recomputer<'a> {
         reason = "times in ns, and a temperature"
     )]
     fn improve(&mut self, mut least: Walked, limit: u64, work: u64) -> Walked {
-        let graph = self.graph;
-        let end = graph.time[graph.segments.saturating_sub(1)] as f64;
-        let parts = u64::try_from(graph.rows.len() / PATIENCE_ROWS).unwrap_or(u64::MAX).max(PATIENCE);
+        let values = self.values;
+        let end = values.program.access_time[values.program.operators.saturating_sub(1)] as f64;
+        let parts = u64::try_from(values.program.rows.len() / PATIENCE_ROWS).unwrap_or(u64::MAX).max(PATIENCE);
         let patience = NonZeroU64::new(work / parts).unwrap_or(NonZeroU64::MIN);
         let mut present = least;
         // What was the least, and when that was looked at last.
         let (mut before, mut since) = (least, self.walk.work);
-        while self.walk.work < work && least > Walked::default() && (self.movables > 0 || self.swaps) {
+        while self.walk.work < work && least > Walked::default() && (!self.movable.is_empty() || self.swaps) {
             if self.walk.work - since > patience.get() {
                 let stands = least.excess == before.excess && least.delay > before.delay - before.delay / PROGRESS;
                 // At this pace it will not be within the limit.
@@ -345,7 +330,7 @@ impl<'a> Recomputer<'a> {
     pub(super) fn least(&mut self, most: u64) -> Option<u64> {
         let (mut low, mut high) = (0, most);
         let mut least = None;
-        self.walk.weight().fill(f64::to_bits(1.0));
+        self.walk.weight().fill(1.0);
         while high - low > (most >> NEAR).max(1) {
             let limit = low + (high - low) / 2;
             self.begin();
@@ -370,34 +355,29 @@ impl<'a> Recomputer<'a> {
 
     /// Keeps the last script as the best.
     fn keep(&mut self) {
-        self.best.copy(self.walk.script());
+        self.best.copy_from(self.walk.script());
         let absences = &self.walk.absences;
-        self.absents = 0;
+        self.absent.clear();
         for &gap in absences.used().as_slice() {
             if absences.acted(gap) {
                 let [give, take] = absences.at(gap);
-                self.absent[self.absents] = [absences.gap(gap).block, give, take];
-                self.absents += 1;
+                self.absent.push([absences.gap(gap).block, give, take]);
             }
         }
     }
 
     /// Other weights for a few blocks.
     fn disturb(&mut self) {
-        self.disturbed = 0;
-        self.moved = 0;
+        self.disturbed.clear();
+        self.moved.clear();
         let n = 1 + self.random.next_u64() % 3;
         for _ in 0..n {
-            if self.movables == 0 {
-                return;
-            }
-            let movable = self.below(self.movables);
-            let block = self.movable[movable];
+            let movable = self.below(self.movable.len());
+            let Some(block) = self.movable.at(movable) else { return };
             let factor = libm::exp(STEP * (2.0 * self.unit() - 1.0));
             let weight = self.walk.weight();
-            self.kept[self.disturbed] = [u64::from(block), weight[block]];
-            self.disturbed += 1;
-            weight[block] = factor.to_bits();
+            self.disturbed.push(Weight { block, weight: weight.get(block) });
+            weight.set(block, factor);
         }
     }
 
@@ -409,8 +389,8 @@ impl<'a> Recomputer<'a> {
 
     /// One absence more or less, or other positions for one.
     fn disturb_absence(&mut self) {
-        self.disturbed = 0;
-        self.moved = 0;
+        self.disturbed.clear();
+        self.moved.clear();
         let absences = &self.walk.absences;
         let (used, gaps) = (absences.used().len(), absences.gaps);
         let kind = self.below(16);
@@ -437,8 +417,8 @@ impl<'a> Recomputer<'a> {
             }
             return;
         }
-        let from_start = g.at_start && give == 0;
-        let front = g.at_end || !from_start && self.below(2) == 0;
+        let from_start = g.kind.is_head() && give == 0;
+        let front = g.kind == Kind::Tail || !from_start && self.below(2) == 0;
         let (low, high) = if front { (g.begin.max(1), take) } else { (give, g.end) };
         let reach = if self.below(4) == 0 { high - low.min(high) } else { 1 + high.saturating_sub(low) / 8 };
         let old = if front { give } else { take };
@@ -452,28 +432,29 @@ impl<'a> Recomputer<'a> {
     /// A gap is an absence from where its copy out can be done to where its copy in has to begin.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn insert(&mut self, gap: u32) {
-        let graph = self.graph;
+        let values = self.values;
         let g = self.walk.absences.gap(gap);
-        let size = graph.size[g.block];
+        let size = values.program.size[g.block];
         let device = &self.device;
-        let time = |segment: u32| graph.time[segment.min(graph.segments.saturating_sub(1))] as f64;
+        let time =
+            |segment: u32| values.program.access_time[segment.min(values.program.operators.saturating_sub(1))] as f64;
         let (out_ns, in_ns) = (device.out_ns(size), device.in_ns(size));
         let mut give = g.begin;
-        if g.at_start {
+        if g.kind.is_head() {
             give = 0;
         } else {
-            while give < g.end && g.leaves && time(give) < time(g.begin) + out_ns {
+            while give < g.end && g.is_copied_out() && time(give) < time(g.begin) + out_ns {
                 give += 1;
             }
             give = give.max(1);
         }
         let mut take = g.end;
-        while take > give && g.returns && time(take) > time(g.end) - in_ns {
+        while take > give && g.kind.returns() && time(take) > time(g.end) - in_ns {
             take -= 1;
         }
-        if g.at_end {
-            let Some(head) = g.other else { return };
-            take = graph.segments;
+        if g.kind == Kind::Tail {
+            let Some(head) = g.other_end else { return };
+            take = values.program.operators;
             let away = self.walk.absences.is_used(head) && self.walk.absences.at(head)[0] == 0;
             if !away {
                 self.insert_head(head);
@@ -492,7 +473,7 @@ impl<'a> Recomputer<'a> {
     }
 
     fn remove(&mut self, gap: u32, g: Gap) {
-        if let (true, Some(tail)) = (g.at_start, g.other)
+        if let (true, Some(tail)) = (g.kind.is_head(), g.other_end)
             && self.walk.absences.is_used(tail)
         {
             self.place(tail, [0, 0]);
@@ -502,9 +483,7 @@ impl<'a> Recomputer<'a> {
 
     fn place(&mut self, gap: u32, positions: [u32; 2]) {
         let [give, take] = self.walk.absences.at(gap);
-        if self.moved < MOVED {
-            self.moves[self.moved] = [gap, give, take];
-            self.moved += 1;
+        if self.moved.push([gap, give, take]) {
             self.walk.absences.set(gap, positions);
         }
     }
@@ -517,90 +496,11 @@ impl<'a> Recomputer<'a> {
 
     /// Undoes what was disturbed last.
     fn restore(&mut self) {
-        let weight = self.walk.weight();
-        while self.disturbed > 0 {
-            self.disturbed -= 1;
-            let [block, bits] = self.kept[self.disturbed];
-            weight[u32::try_from(block).unwrap_or(0)] = bits;
+        while let Some(Weight { block, weight }) = self.disturbed.pop() {
+            self.walk.weight().set(block, weight);
         }
-        while self.moved > 0 {
-            self.moved -= 1;
-            let [gap, give, take] = self.moves[self.moved];
+        while let Some([gap, give, take]) = self.moved.pop() {
             self.walk.absences.set(gap, [give, take]);
         }
-    }
-
-    /// Writes the rows of the best script and returns how many they are; what runs again has the time of the row above
-    /// it. A value that was evicted goes as soon as it was touched for the last time before: the walk evicts where it must,
-    /// but in between nobody wants the value, and the less lies about, the better it is placed.
-    ///
-    /// # Errors
-    /// [`Error::BufferTooSmall`] if `out` is too short.
-    pub(super) fn rows(&self, scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
-        let mut scratch = scratch;
-        let graph = self.graph;
-        let blocks = graph.size.len();
-        let mut writer = Writer::new(out);
-        let mut there = scratch.indices(blocks);
-        let mut left_out = scratch.indices(blocks);
-        let freed = self.frees(&mut scratch);
-        for (i, step) in (0u32..).zip(self.best.steps()) {
-            let (g, again) = match step {
-                Step::First(g) => (g, false),
-                Step::Again(g) => (g, true),
-                Step::Free(_) => continue,
-            };
-            let op = graph.rows_of(g).find(|r| r.event.is_access()).map_or(Op::None, |r| r.op);
-            let op = if let (true, Op::First(k)) = (again, op) { Op::Again(k) } else { op };
-            for r in graph.references(g) {
-                if r.writes && r.is_managed() && there[r.block] == 0 {
-                    there[r.block] = 1;
-                    writer.event(Event::Malloc, r.block, graph.size[r.block], op);
-                }
-                left_out[r.block] = u32::from(again && r.updated);
-            }
-            for r in graph.rows_of(g) {
-                let stays = match (r.event, graph.owner(r.block)) {
-                    (Event::Malloc | Event::Free, Owner::Managed) => false,
-                    (Event::Malloc | Event::Free, Owner::Recorded) => !again,
-                    (Event::Malloc | Event::Free, Owner::Local) => true,
-                    _ => left_out[r.block] == 0,
-                };
-                if stays && again {
-                    let op = if r.op == Op::None { Op::None } else { op };
-                    writer.event(r.event, r.block, r.bytes, op);
-                } else if stays {
-                    writer.push(r);
-                }
-            }
-            let mut next = freed[i][0];
-            while next > 0 {
-                if let Some(Step::Free(block)) = self.best.step(next - 1) {
-                    there[block] = 0;
-                    writer.event(Event::Free, block, 0, Op::None);
-                }
-                next = freed[next - 1][1];
-            }
-        }
-        writer.end()
-    }
-
-    /// By step of the best script: 1 + the first of the frees that come right after it, and 1 + the one after a free.
-    fn frees<'s>(&self, scratch: &mut Workspace<'s>) -> Table<'s, [u32; 2]> {
-        let graph = self.graph;
-        let mut freed = scratch.index_records::<2>(self.best.capacity());
-        // 1 + the step that touched each block last.
-        let mut touched = scratch.indices(graph.size.len());
-        for (i, step) in (0u32..).zip(self.best.steps()) {
-            match step {
-                Step::First(g) | Step::Again(g) => graph.references(g).for_each(|r| touched[r.block] = i + 1),
-                Step::Free(block) => {
-                    let after = touched[block].saturating_sub(1);
-                    freed[i][1] = freed[after][0];
-                    freed[after][0] = i + 1;
-                }
-            }
-        }
-        freed
     }
 }

@@ -9,8 +9,9 @@
 
 use super::Recomputer;
 use super::chen::{self, Planner};
-use super::walk::follow::{self, Lists};
+use super::walk::follow::Lists;
 use super::walk::{Taste, Walked};
+use crate::table::Records;
 use crate::trace::Recorded;
 use crate::{Error, Workspace, WorkspaceLen};
 
@@ -24,7 +25,7 @@ const TASTE: Taste = Taste { distance: 2, owed: 1.0 };
 /// Length of the workspace of [`Recomputer::segments`] and [`Recomputer::advised`].
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let weights = WorkspaceLen { words: 2 * blocks, indices: 0 };
-    chen::workspace(rows, blocks, DEPTH).and(follow::workspace(rows, blocks).max(weights))
+    chen::planner_workspace(rows, blocks, DEPTH).and(Lists::workspace(rows, blocks).max(weights))
 }
 
 impl Recomputer<'_> {
@@ -41,22 +42,22 @@ impl Recomputer<'_> {
         work: u64,
         mut scratch: Workspace<'_>,
     ) -> Result<Option<Walked>, Error> {
-        let graph = self.graph;
-        let blocks = graph.size.len();
-        let recorded = Recorded { rows: graph.rows, blocks, ..*recorded };
-        let (mut before, mut best) = (scratch.words(blocks), scratch.words(blocks));
+        let values = self.values;
+        let blocks = values.program.size.len();
+        let (mut before, mut best) = (Records::lend(blocks, &mut scratch), Records::lend(blocks, &mut scratch));
         before.copy_from(self.walk.weight());
         self.walk.keep_memory();
         self.walk.forget();
         self.walk.work = 0;
         let mut found = least;
-        Planner::new(&recorded, DEPTH, scratch)?.each(&mut |mirror| {
+        let mut scratch = scratch.reborrow();
+        Planner::new(recorded, values.program, DEPTH, &mut scratch)?.each(&mut |mirror| {
             if self.walk.work > work || found == Some(Walked::default()) {
                 return;
             }
             let weight = self.walk.weight();
             for block in (0..).take(blocks) {
-                weight[block] = f64::to_bits(if mirror.is_kept(block) { KEPT } else { 1.0 });
+                weight.set(block, if mirror.is_kept(block) { KEPT } else { 1.0 });
             }
             let most = match found {
                 Some(Walked { excess: 0, delay }) => Walked { excess: 0, delay },
@@ -93,11 +94,11 @@ impl Recomputer<'_> {
         tried: u64,
         mut scratch: Workspace<'_>,
     ) -> Result<Option<u32>, Error> {
-        let graph = self.graph;
-        let recorded = Recorded { rows: graph.rows, blocks: graph.size.len(), ..*recorded };
-        let mut lists = Lists::new(graph, &mut scratch);
-        let mut planner = Planner::new(&recorded, DEPTH, scratch)?;
-        lists.locate(graph, &planner.mirror);
+        let values = self.values;
+        let program = values.program;
+        let mut lists = Lists::lend(program.rows.len(), program.size.len(), &mut scratch);
+        let mut scratch = scratch.reborrow();
+        let mut planner = Planner::new(recorded, values.program, DEPTH, &mut scratch)?;
         let (mut least, mut number) = (None, 0);
         planner.each(&mut |mirror| {
             if tried >> number & 1 == 0 {

@@ -1,5 +1,6 @@
 use super::*;
-use crate::trace::Recorded;
+use crate::rewrite::program::Program;
+use crate::trace::{Event, Op, Recorded, Row};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeSet;
@@ -83,14 +84,16 @@ fn planned(layers: &[(u64, u64)], limit: u64, work: u64) -> Option<u64> {
 }
 
 fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64> {
-    let len = super::super::graph::workspace(rows.len(), blocks)
-        .and(workspace(rows.len(), blocks))
-        .and(rows_workspace(rows.len(), blocks));
+    let len = Program::workspace(rows.len(), blocks)
+        .and(Values::workspace(rows.len(), blocks))
+        .and(Recomputer::workspace(rows.len(), blocks))
+        .and(emit::Emitter::workspace(rows.len(), blocks));
     let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
     let mut scratch = Workspace::new(&mut words, &mut indices);
     let recorded = Recorded::new(rows, blocks);
-    let graph = Graph::new(&recorded, rows, blocks, &mut scratch).unwrap();
-    let mut recomputer = Recomputer::new(&graph, &Device::symmetric(12e9), 1, 1, &mut scratch);
+    let program = Program::new(rows, blocks, &mut scratch).unwrap();
+    let values = Values::new(&recorded, &program, &mut scratch);
+    let mut recomputer = Recomputer::new(&values, &Device::symmetric(12e9), 1, 1, &mut scratch);
     let walked = recomputer.plan(limit, work, false)?;
     let mut out = vec![Row::default(); most_rows(rows.len())];
     let written = recomputer.rows(scratch, &mut out).unwrap();
@@ -98,15 +101,15 @@ fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64
     for (i, r) in out[..written].iter().enumerate() {
         match r.event {
             // Nothing is made between the last access and the free.
-            Event::Free if graph.is_managed(r.block) => {
+            Event::Free if values.is_managed(r.block) => {
                 let mut since = out[..i].iter().rev().take_while(|other| other.event != Event::Malloc);
                 assert!(since.any(|other| other.event.is_access() && other.block == r.block), "block {}", r.block);
             }
             _ => {}
         }
         match r.event {
-            Event::Malloc => load += graph.size[r.block],
-            Event::Free => load -= graph.size[r.block],
+            Event::Malloc => load += program.size[r.block],
+            Event::Free => load -= program.size[r.block],
             _ => {}
         }
         peak = peak.max(load);

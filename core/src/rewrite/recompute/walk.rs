@@ -26,14 +26,17 @@
 mod evict;
 pub(super) mod follow;
 
-use super::super::graph::{Graph, NONE, Reference};
-use super::absence::{self, Absences, Gap};
-use super::script::{Script, Step};
+use super::absence::Absences;
+use super::most_rows;
+use super::script::Step;
+use crate::list::List;
+use crate::rewrite::gaps::Gap;
 use crate::rewrite::members::Members;
-use crate::rewrite::tournament::{self, Tournament};
+use crate::rewrite::tournament::Tournament;
+use crate::rewrite::values::{InPlace, NONE, Reference, Values};
 use crate::simulate::Device;
-use crate::table::Table;
-use crate::{Workspace, WorkspaceLen};
+use crate::table::{Records, Table};
+use crate::workspace::workspace;
 
 /// How the walk chooses.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,156 +67,100 @@ impl Walked {
     pub(super) const ANY: Self = Self { excess: u64::MAX, delay: u64::MAX };
 }
 
-/// The walk and what it is told.
-pub(in super::super) struct Walk<'a> {
-    graph: &'a Graph<'a>,
-    /// Smaller blocks are not worth it.
-    least: u64,
-    /// What is held back from the limit in each segment.
-    held: Table<'a, u64>,
-    pub(super) absences: Absences<'a>,
-    /// Of each block a factor of its score, as bits.
-    weight: Table<'a, u64>,
-    /// Virtual uses of each version, ascending, and what is noted for the next walk: version and segment.
-    first_virtual: Table<'a, u32>,
-    virtual_use: Table<'a, u32>,
-    noted: Table<'a, [u32; 2]>,
-    notes: u32,
-    remembered: Table<'a, [u32; 2]>,
-    rememberings: u32,
-    /// How many of those are of segments before.
-    passed: u32,
-    kept: Table<'a, [u32; 2]>,
-    keepings: u32,
-    /// By block: 1 + the version that it holds, by how many it is about to be read, and 1 + the gap in which it is on the
-    /// host.
-    holds: Table<'a, u32>,
-    pinned: Table<'a, u32>,
-    away: Table<'a, u32>,
-    /// The blocks that may be evicted, by scores of before, and those whose score may be less now.
-    queue: Tournament<'a>,
-    stale: Members<'a>,
-    /// By version: the next of its uses and of its virtual uses.
-    next: Table<'a, [u32; 2]>,
-    /// Segments that are to run again: which, and the next of its references.
-    stack: Table<'a, [u32; 2]>,
-    depth: u32,
-    /// By block: whether it was made again where memory was too small for that.
-    blamed: Table<'a, u32>,
-    /// Versions that are to be looked at for a cost, twice and whether they are owed; when each segment was counted last.
-    closure: Table<'a, u32>,
-    counted: Table<'a, u32>,
-    count: u32,
-    script: Script<'a>,
-    /// When compute comes to each segment, as bits, and where it is.
-    clock_at: Table<'a, u64>,
-    clock: f64,
-    /// What runs again takes, in ns, and whether waits for copies count too.
-    recomputed: f64,
-    pub(super) waits: bool,
-    /// Whether operators work in place.
-    pub(super) in_place: bool,
-    load: u64,
-    /// No fewer than the script makes.
-    rows: u32,
-    now: u32,
-    taste: Taste,
-    limit: u64,
-    walked: Walked,
-    /// A walk that comes to more than this, of one or the other, is given up.
-    most: Walked,
-    pub(super) work: u64,
-}
-
-/// Length of the workspace of a [`Walk`].
-pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    let versions = rows + blocks;
-    absence::workspace(rows, blocks).and(tournament::workspace(blocks)).and(WorkspaceLen {
-        words: 2 * (rows + 2) + blocks,
-        indices: versions
-            + 1
-            + rows
-            + 6 * rows
-            + 6 * blocks
-            + 2 * versions
-            + 2 * (rows + 1)
-            + CLOSURE as usize * 2
-            + rows
-            + 2
-            + super::most_steps(rows),
-    })
+workspace! {
+    /// The walk and what it is told.
+    pub(in super::super) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, device: &Device, least: u64) then begin {
+        tables {
+            /// What is held back from the limit in each segment.
+            held: u64[rows + 2],
+            /// Virtual uses of each version, ascending, and what is noted for the next walk: version and segment.
+            first_virtual: u32[rows + blocks + 1],
+            virtual_use: u32[rows],
+            /// By block: 1 + the version that it holds, by how many it is about to be read, and 1 + the gap in which it is on the
+            /// host.
+            holds: u32[blocks],
+            pinned: u32[blocks],
+            away: u32[blocks],
+            /// By version: the next of its uses and of its virtual uses.
+            next: [u32; 2][rows + blocks],
+            /// By block: whether it was made again where memory was too small for that.
+            blamed: u32[blocks],
+            counted: u32[rows + 2],
+        }
+        records {
+            /// Of each block a factor of its score.
+            weight: f64[blocks],
+            /// When compute comes to each operator, and where it is.
+            clock_at: f64[rows + 2],
+        }
+        lists {
+            noted: [u32; 2][rows],
+            remembered: [u32; 2][rows],
+            kept: [u32; 2][rows],
+            /// Segments that are to run again: which, and the next of its references.
+            stack: [u32; 2][rows + 1],
+            /// Versions that are to be looked at for a cost, twice and whether they are owed; when each segment was counted last.
+            closure: u32[2 * CLOSURE as usize],
+            script: Step[most_rows(rows)],
+        }
+        parts {
+            pub(super) absences: Absences(rows, blocks; device),
+            /// The blocks that may be evicted, by scores of before, and those whose score may be less now.
+            queue: Tournament(blocks),
+            stale: Members(blocks),
+        }
+        state {
+            values: &'a Values<'a> = values,
+            /// Smaller blocks are not worth it.
+            least: u64 = least,
+            /// How many of those are of segments before.
+            passed: u32 = 0,
+            count: u32 = 0,
+            clock: f64 = 0.0,
+            /// What runs again takes, in ns, and whether waits for copies count too.
+            recomputed: f64 = 0.0,
+            pub(super) waits: bool = false,
+            /// Whether operators work in place.
+            pub(super) in_place: bool = false,
+            load: u64 = 0,
+            /// No fewer than the script makes.
+            rows: u32 = 0,
+            now: u32 = 0,
+            taste: Taste = Taste { distance: 0, owed: 1.0 },
+            limit: u64 = 0,
+            walked: Walked = Walked::default(),
+            /// A walk that comes to more than this, of one or the other, is given up.
+            most: Walked = Walked::ANY,
+            pub(super) work: u64 = 0,
+        }
+    }
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(graph: &'a Graph<'a>, device: &Device, least: u64, scratch: &mut Workspace<'a>) -> Self {
-        let (rows, blocks) = (graph.rows.len(), graph.size.len());
-        let versions = rows + blocks;
-        let mut walk = Self {
-            graph,
-            least,
-            held: scratch.words(rows + 2),
-            absences: Absences::new(device, rows, blocks, scratch),
-            weight: scratch.words(blocks),
-            first_virtual: scratch.indices(versions + 1),
-            virtual_use: scratch.indices(rows),
-            noted: scratch.index_records(rows),
-            notes: 0,
-            remembered: scratch.index_records(rows),
-            rememberings: 0,
-            passed: 0,
-            kept: scratch.index_records(rows),
-            keepings: 0,
-            holds: scratch.indices(blocks),
-            pinned: scratch.indices(blocks),
-            away: scratch.indices(blocks),
-            queue: Tournament::new(blocks, scratch),
-            stale: Members::new(blocks, scratch),
-            next: scratch.index_records(versions),
-            stack: scratch.index_records(rows + 1),
-            depth: 0,
-            blamed: scratch.indices(blocks),
-            closure: scratch.indices(2 * CLOSURE as usize),
-            counted: scratch.indices(rows + 2),
-            count: 0,
-            script: Script::new(rows, scratch),
-            clock_at: scratch.words(rows + 2),
-            clock: 0.0,
-            recomputed: 0.0,
-            waits: false,
-            in_place: false,
-            load: 0,
-            rows: 0,
-            now: 0,
-            taste: Taste { distance: 0, owed: 1.0 },
-            limit: 0,
-            walked: Walked::default(),
-            most: Walked::ANY,
-            work: 0,
-        };
-        walk.weight.fill(f64::to_bits(1.0));
-        walk.forget();
-        walk
+    fn begin(&mut self) {
+        self.weight.fill(1.0);
+        self.forget();
     }
 
-    pub(super) fn script(&self) -> &Script<'a> {
+    pub(super) fn script(&self) -> &List<'a, Step> {
         &self.script
     }
 
     /// Factors of the blocks' scores.
-    pub(super) fn weight(&mut self) -> &mut Table<'a, u64> {
+    pub(super) fn weight(&mut self) -> &mut Records<'a, f64> {
         &mut self.weight
     }
 
     /// What is held back from the limit in a segment.
     pub(super) fn held_back(&self, segment: u32) -> u64 {
-        self.held[segment.min(self.graph.segments)]
+        self.held[segment.min(self.values.program.operators)]
     }
 
     /// What should have stayed in the last walk has a larger weight in the next.
     pub(super) fn raise(&mut self) {
         for b in 0..u32::try_from(self.weight.len()).unwrap_or(u32::MAX) {
             if self.blamed[b] > 0 {
-                self.weight[b] = (f64::from_bits(self.weight[b]) * RAISE).to_bits();
+                self.weight.set(b, self.weight.get(b) * RAISE);
             }
         }
     }
@@ -224,51 +171,41 @@ impl<'a> Walk<'a> {
 
     /// No virtual uses.
     pub(super) fn forget(&mut self) {
-        self.notes = 0;
+        self.noted.clear();
         self.remember();
     }
 
     /// Makes what the last walk noted the virtual uses of the next.
     pub(super) fn remember(&mut self) {
-        for i in 0..self.notes {
-            self.remembered[i] = self.noted[i];
-        }
-        self.rememberings = self.notes;
+        self.remembered.copy_from(&self.noted);
         self.list_virtual();
     }
 
     /// Keeps the virtual uses aside.
     pub(super) fn keep_memory(&mut self) {
-        for i in 0..self.rememberings {
-            self.kept[i] = self.remembered[i];
-        }
-        self.keepings = self.rememberings;
+        self.kept.copy_from(&self.remembered);
     }
 
     /// Makes those that were kept aside the virtual uses.
     pub(super) fn restore_memory(&mut self) {
-        for i in 0..self.keepings {
-            self.remembered[i] = self.kept[i];
-        }
-        self.rememberings = self.keepings;
+        self.remembered.copy_from(&self.kept);
         self.list_virtual();
     }
 
     fn list_virtual(&mut self) {
-        let versions = self.graph.versions;
+        let versions = self.values.versions;
         for v in 0..=versions {
             self.first_virtual[v] = 0;
         }
-        for i in 0..self.rememberings {
-            self.first_virtual[self.remembered[i][0]] += 1;
+        for [version, _] in self.remembered.iter() {
+            self.first_virtual[version] += 1;
         }
         let mut sum = 0;
         for v in 0..=versions {
             sum += self.first_virtual[v];
             self.first_virtual[v] = sum;
         }
-        for i in (0..self.rememberings).rev() {
-            let [version, segment] = self.remembered[i];
+        for [version, segment] in self.remembered.iter().rev() {
             self.first_virtual[version] -= 1;
             self.virtual_use[self.first_virtual[version]] = segment;
         }
@@ -282,28 +219,28 @@ impl<'a> Walk<'a> {
         reason = "times in ns"
     )]
     pub(super) fn walk(&mut self, taste: Taste, limit: u64, most: Walked) -> Option<Walked> {
-        let graph = self.graph;
+        let values = self.values;
         self.taste = taste;
-        self.begin(limit, most);
+        self.restart(limit, most);
         self.absences.begin();
-        for v in 0..graph.versions {
-            self.next[v] = [graph.uses(v).0, self.first_virtual[v]];
+        for v in 0..values.versions {
+            self.next[v] = [values.uses(v).0, self.first_virtual[v]];
         }
         let mut before = 0;
-        for g in 0..graph.segments {
+        for g in 0..values.program.operators {
             self.now = g;
-            self.clock_at[g] = self.clock.to_bits();
+            self.clock_at.set(g, self.clock);
             self.come_and_go(g);
             self.virtual_uses_pass();
-            self.clock += graph.time[g].saturating_sub(before) as f64;
+            self.clock += values.program.access_time[g].saturating_sub(before) as f64;
             self.segment(g)?;
-            before = graph.time[g] + graph.duration[g];
+            before = values.program.access_time[g] + values.program.duration(g);
         }
         // Absences that last to the end.
-        self.clock_at[graph.segments] = self.clock.to_bits();
-        self.come_and_go(graph.segments);
+        self.clock_at.set(values.program.operators, self.clock);
+        self.come_and_go(values.program.operators);
         // What was kept for something that nobody wanted in the end.
-        for block in (0..).take(graph.size.len()).filter(|&block| graph.is_managed(block)) {
+        for block in (0..).take(values.program.size.len()).filter(|&block| values.is_managed(block)) {
             if self.holds[block] > 0 {
                 self.drop_block(block)?;
             }
@@ -314,9 +251,11 @@ impl<'a> Walk<'a> {
     }
 
     /// Nothing has run.
-    fn begin(&mut self, limit: u64, most: Walked) {
+    fn restart(&mut self, limit: u64, most: Walked) {
         (self.limit, self.most, self.walked) = (limit.min(u64::MAX / 2), most, Walked::default());
-        (self.load, self.notes, self.rows, self.now, self.depth, self.passed) = (0, 0, 0, 0, 0, 0);
+        (self.load, self.rows, self.now, self.passed) = (0, 0, 0, 0);
+        self.noted.clear();
+        self.stack.clear();
         (self.clock, self.recomputed) = (0.0, 0.0);
         self.script.clear();
         for table in [&mut self.holds, &mut self.pinned, &mut self.away, &mut self.blamed] {
@@ -324,8 +263,9 @@ impl<'a> Walk<'a> {
         }
         self.queue.clear();
         self.stale.clear();
-        let graph = self.graph;
-        self.work += u64::from(graph.versions) + u64::from(graph.segments) + graph.size.len() as u64;
+        let values = self.values;
+        self.work +=
+            u64::from(values.versions) + u64::from(values.program.operators) + values.program.size.len() as u64;
     }
 
     /// Blocks leave for the host, or are back.
@@ -342,11 +282,11 @@ impl<'a> Walk<'a> {
         while next > 0 {
             let gap = next - 1;
             let Gap { block, begin, .. } = self.absences.gap(gap);
-            let there = !self.graph.is_managed(block) || self.holds[block] > 0;
+            let there = !self.values.is_managed(block) || self.holds[block] > 0;
             if there && self.away[block] == 0 {
                 self.away[block] = next;
-                let size = self.graph.size[block];
-                let released = f64::from_bits(self.clock_at[begin]);
+                let size = self.values.program.size[block];
+                let released = self.clock_at.get(begin);
                 self.clock = self.absences.give(gap, size, released, self.clock);
                 self.load = self.load.wrapping_sub(size);
                 self.queue.remove(block);
@@ -358,7 +298,7 @@ impl<'a> Walk<'a> {
     /// A block that is away is back.
     fn come_home(&mut self, block: u32) {
         if self.away[block] > 0 {
-            let size = self.graph.size[block];
+            let size = self.values.program.size[block];
             self.absences.take(self.away[block] - 1, size, self.clock);
             self.away[block] = 0;
             self.load = self.load.wrapping_add(size);
@@ -370,92 +310,90 @@ impl<'a> Walk<'a> {
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn run(&mut self, g: u32) {
         if self.absences.used().len() > 0 {
-            for r in self.graph.references(g) {
+            for r in self.values.references(g) {
                 self.clock = self.clock.max(self.absences.arrival(r.block));
             }
         }
-        self.clock += self.graph.duration[g] as f64;
+        self.clock += self.values.program.duration(g) as f64;
     }
 
     fn segment(&mut self, g: u32) -> Option<()> {
-        let graph = self.graph;
+        let values = self.values;
         let managed = Reference::is_managed;
-        for r in graph.references(g) {
+        for r in values.references(g) {
             if managed(&r) {
                 self.pinned[r.block] += 1;
             }
             self.come_home(r.block);
         }
-        for r in graph.references(g).filter(|r| managed(r) && !r.writes) {
+        for r in values.references(g).filter(|r| managed(r) && !r.writes) {
             self.make(r.version)?;
         }
-        let new = graph.references(g).filter(|r| managed(r) && r.writes && self.holds[r.block] == 0);
-        let need = new.map(|r| graph.size[r.block]).sum::<u64>();
-        let need = need.saturating_sub(self.handed_over(g));
-        self.make_room(need.saturating_add(graph.most[g]));
-        for r in graph.references(g).filter(|r| managed(r) && r.writes) {
+        let new = values.references(g).filter(|r| managed(r) && r.writes && self.holds[r.block] == 0);
+        let need = new.map(|r| values.program.size[r.block]).sum::<u64>();
+        let need = need.saturating_sub(self.reused(g));
+        self.make_room(need.saturating_add(values.most[g]));
+        for r in values.references(g).filter(|r| managed(r) && r.writes) {
             self.put(r.block, r.version);
         }
-        self.load = self.load.wrapping_add(graph.left[g]);
+        self.load = self.load.wrapping_add(values.left[g]);
         self.run(g);
         self.push(Step::First(g))?;
         self.now = g + 1;
-        for r in graph.references(g).filter(managed) {
+        for r in values.references(g).filter(managed) {
             self.pinned[r.block] -= 1;
         }
-        for r in graph.references(g).filter(managed) {
+        for r in values.references(g).filter(managed) {
             self.free_if_done(r.block)?;
         }
         Some(())
     }
 
-    /// The bytes that a segment does not need, for it writes over what nobody reads after it.
-    fn handed_over(&mut self, g: u32) -> u64 {
-        let Some((giver, version, taker)) = self.graph.hands(g).filter(|_| self.in_place) else { return 0 };
-        if self.holds[taker] > 0 || self.holds[giver] != version + 1 || self.pinned[giver] != 1 {
+    /// The bytes that an operator does not need, for it writes over what nobody reads after it.
+    fn reused(&mut self, g: u32) -> u64 {
+        let Some((input, InPlace { version, output, .. })) = self.values.in_place(g).filter(|_| self.in_place) else {
+            return 0;
+        };
+        if self.holds[output] > 0 || self.holds[input] != version + 1 || self.pinned[input] != 1 {
             return 0;
         }
         self.now = g + 1;
         let last = self.next_use(version) == NONE;
         self.now = g;
-        if last { self.graph.size[taker] } else { 0 }
+        if last { self.values.program.size[output] } else { 0 }
     }
 
     /// Makes a version, if it is not there.
     fn make(&mut self, version: u32) -> Option<()> {
-        let graph = self.graph;
-        let v = graph.version(version);
-        if self.holds[v.block] == version + 1 {
+        let values = self.values;
+        if self.holds[values.block(version)] == version + 1 {
             return Some(());
         }
         self.enter(version)?;
-        while self.depth > 0 {
-            let top = self.depth - 1;
-            let [g, mut i] = self.stack[top];
-            let (_, end) = graph.range(g);
+        while let Some([g, mut i]) = self.stack.pop() {
+            let (_, end) = values.range(g);
             let mut missing = None;
-            while i < end {
-                let r = graph.reference(i);
+            while i < end && missing.is_none() {
+                let r = values.reference(i);
                 i += 1;
                 if r.updated {
                     continue;
                 }
                 self.come_home(r.block);
-                if graph.is_gone(&r, self.now) {
+                if values.is_gone(&r, self.now) {
                     return None;
                 }
                 if r.is_managed() && !r.writes && self.holds[r.block] != r.version + 1 {
                     missing = Some(r.version);
                     i -= 1;
-                    break;
                 }
             }
-            self.stack[top][1] = i;
+            self.stack.push([g, i]);
             if let Some(version) = missing {
                 self.enter(version)?;
             } else {
                 self.run_again(g)?;
-                self.depth = top;
+                self.stack.pop();
             }
         }
         Some(())
@@ -463,22 +401,19 @@ impl<'a> Walk<'a> {
 
     /// The writer of a version is to run again, and what it touches stays.
     fn enter(&mut self, version: u32) -> Option<()> {
-        let graph = self.graph;
-        let v = graph.version(version);
+        let values = self.values;
         self.work += 1;
-        if v.writer == NONE || !graph.may_run_again(v.writer) {
-            return None;
-        }
-        for r in graph.references(v.writer).filter(Reference::is_managed) {
+        let maker = values.maker(version)?;
+        for r in values.references(maker).filter(Reference::is_managed) {
             self.pinned[r.block] += 1;
         }
-        for r in graph.references(v.writer).filter(Reference::is_managed) {
+        for r in values.references(maker).filter(Reference::is_managed) {
             if !r.writes {
                 self.note(r.version);
             }
             // A later value stands in the way; it is made again when it is needed.
             if self.holds[r.block] > r.version + 1 {
-                let own = graph.references(v.writer).filter(|other| other.block == r.block).map(|_| 1).sum();
+                let own = values.references(maker).filter(|other| other.block == r.block).map(|_| 1).sum();
                 if self.pinned[r.block] > own {
                     return None;
                 }
@@ -486,30 +421,29 @@ impl<'a> Walk<'a> {
                 self.drop_block(r.block)?;
             }
         }
-        self.stack[self.depth] = [v.writer, graph.range(v.writer).0];
-        self.depth += 1;
+        self.stack.push([maker, values.range(maker).0]);
         Some(())
     }
 
     /// A segment of which all is there that it reads runs again.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn run_again(&mut self, g: u32) -> Option<()> {
-        let graph = self.graph;
+        let values = self.values;
         let managed = Reference::is_managed;
-        let new = graph.references(g).filter(|r| managed(r) && r.writes && self.holds[r.block] == 0);
-        let need = new.map(|r| graph.size[r.block]).sum::<u64>();
-        self.make_room(need.saturating_add(graph.local[g]));
-        for r in graph.references(g).filter(|r| managed(r) && r.writes) {
+        let new = values.references(g).filter(|r| managed(r) && r.writes && self.holds[r.block] == 0);
+        let need = new.map(|r| values.program.size[r.block]).sum::<u64>();
+        self.make_room(need.saturating_add(values.local[g]));
+        for r in values.references(g).filter(|r| managed(r) && r.writes) {
             self.put(r.block, r.version);
             self.closures_shrink(r.version);
         }
         self.run(g);
-        self.recomputed += graph.duration[g] as f64;
+        self.recomputed += values.program.duration(g) as f64;
         self.push(Step::Again(g))?;
-        for r in graph.references(g).filter(managed) {
+        for r in values.references(g).filter(managed) {
             self.pinned[r.block] -= 1;
         }
-        for r in graph.references(g).filter(managed) {
+        for r in values.references(g).filter(managed) {
             self.free_if_done(r.block)?;
         }
         Some(())
@@ -518,23 +452,23 @@ impl<'a> Walk<'a> {
     fn push(&mut self, step: Step) -> Option<()> {
         self.rows += match step {
             Step::First(g) | Step::Again(g) => {
-                let graph = self.graph;
-                self.work += 2 + u64::from(graph.range(g).1 - graph.range(g).0);
-                graph.first_row[g + 1] - graph.first_row[g] + graph.range(g).1 - graph.range(g).0
+                let values = self.values;
+                self.work += 2 + u64::from(values.range(g).1 - values.range(g).0);
+                values.program.first_row[g + 1] - values.program.first_row[g] + values.range(g).1 - values.range(g).0
             }
             Step::Free(_) => 1,
         };
-        let room = usize::try_from(self.rows).is_ok_and(|rows| rows <= super::most_rows(self.graph.rows.len()));
+        let room = usize::try_from(self.rows).is_ok_and(|rows| rows <= most_rows(self.values.program.rows.len()));
         (room && self.is_worth_it(step) && self.script.push(step)).then_some(())
     }
 
     /// Whether the walk may still come to what it is to come to at most: both only grow.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn is_worth_it(&self, step: Step) -> bool {
-        let graph = self.graph;
+        let values = self.values;
         let recorded = match step {
-            Step::First(g) => graph.time[g] + graph.duration[g],
-            _ => graph.time[self.now.min(graph.segments.saturating_sub(1))],
+            Step::First(g) => values.program.access_time[g] + values.program.duration(g),
+            _ => values.program.access_time[self.now.min(values.program.operators.saturating_sub(1))],
         };
         let delay = if self.waits { self.clock - recorded as f64 } else { self.recomputed };
         self.walked.excess <= self.most.excess && delay <= self.most.delay as f64
@@ -542,26 +476,22 @@ impl<'a> Walk<'a> {
 
     /// What was to be read virtually before this segment may be read later now.
     fn virtual_uses_pass(&mut self) {
-        while self.passed < self.rememberings && self.remembered[self.passed][1] < self.now {
-            let [version, _] = self.remembered[self.passed];
-            self.stale.insert(self.graph.version(version).block);
+        while let Some([version, _]) = self.remembered.at(self.passed).filter(|&[_, at]| at < self.now) {
+            self.stale.insert(self.values.block(version));
             self.passed += 1;
         }
     }
 
     /// A closure reads a version.
     fn note(&mut self, version: u32) {
-        if usize::try_from(self.notes).is_ok_and(|n| n < self.noted.len()) {
-            self.noted[self.notes] = [version, self.now];
-            self.notes += 1;
-        }
+        self.noted.push([version, self.now]);
     }
 
     /// The segment that reads a version next, virtually or not.
     fn next_use(&mut self, version: u32) -> u32 {
-        let end = self.graph.uses(version).1;
+        let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];
-        while real < end && self.graph.user(real) < self.now {
+        while real < end && self.values.user(real) < self.now {
             real += 1;
         }
         let last = self.first_virtual[version + 1];
@@ -569,7 +499,7 @@ impl<'a> Walk<'a> {
             noted += 1;
         }
         self.next[version] = [real, noted];
-        let of_real = if real < end { self.graph.user(real) } else { NONE };
+        let of_real = if real < end { self.values.user(real) } else { NONE };
         let of_noted = if noted < last { self.virtual_use[noted] } else { NONE };
         of_real.min(of_noted)
     }
@@ -577,7 +507,7 @@ impl<'a> Walk<'a> {
     /// A managed block has a value now.
     fn put(&mut self, block: u32, version: u32) {
         if self.holds[block] == 0 {
-            self.load = self.load.wrapping_add(self.graph.size[block]);
+            self.load = self.load.wrapping_add(self.values.program.size[block]);
         }
         self.holds[block] = version + 1;
     }
@@ -602,14 +532,14 @@ impl<'a> Walk<'a> {
         if self.away[block] > 0 {
             self.away[block] = 0;
         } else {
-            self.load = self.load.wrapping_sub(self.graph.size[block]);
+            self.load = self.load.wrapping_sub(self.values.program.size[block]);
         }
         self.push(Step::Free(block))
     }
 
     /// Evicts until `need` bytes more fit, or nothing is left to evict.
     fn make_room(&mut self, need: u64) {
-        let held = self.held[self.now.min(self.graph.segments)];
+        let held = self.held[self.now.min(self.values.program.operators)];
         let limit = self.limit.saturating_sub(held);
         loop {
             let load = self.load.wrapping_add(need);
@@ -630,9 +560,9 @@ impl<'a> Walk<'a> {
 
     /// What a closure makes that the memory is too small for should have stayed.
     fn blame(&mut self) {
-        let graph = self.graph;
-        for i in 0..self.depth {
-            for &[block, _] in graph.made(self.stack[i][0]) {
+        let values = self.values;
+        for [operator, _] in self.stack.iter() {
+            for &[block, _] in values.made(operator) {
                 self.blamed[block] = 1;
             }
         }

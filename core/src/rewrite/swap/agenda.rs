@@ -2,24 +2,19 @@
 //!
 //! A count for each, and a bit where it is not 0. The next of them costs O(boundaries passed over / 64).
 
-use crate::table::Table;
-use crate::{Workspace, WorkspaceLen};
+use crate::workspace::workspace;
 
-pub(super) struct Agenda<'a> {
-    counts: Table<'a, u32>,
-    bits: Table<'a, u64>,
+workspace! {
+    /// Boundaries, at none of which something happens at first.
+    pub(super) struct Agenda<'a>(boundaries) {
+        tables {
+            counts: u32[boundaries],
+            bits: u64[boundaries / 64 + 1],
+        }
+    }
 }
 
-impl<'a> Agenda<'a> {
-    pub(super) const fn workspace(boundaries: usize) -> WorkspaceLen {
-        WorkspaceLen { words: boundaries / 64 + 1, indices: boundaries }
-    }
-
-    /// Nothing happens.
-    pub(super) fn new(boundaries: usize, scratch: &mut Workspace<'a>) -> Self {
-        Self { counts: scratch.indices(boundaries), bits: scratch.words(boundaries / 64 + 1) }
-    }
-
+impl Agenda<'_> {
     /// One thing more.
     pub(super) fn add(&mut self, boundary: u32) {
         self.counts[boundary] += 1;
@@ -49,6 +44,7 @@ impl<'a> Agenda<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Workspace;
     use proptest::prelude::*;
 
     proptest! {
@@ -56,7 +52,7 @@ mod tests {
         fn tells_the_next(steps in prop::collection::vec((any::<bool>(), 0u32..200, 0u32..200), 0..60)) {
             let len = Agenda::workspace(201);
             let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-            let mut agenda = Agenda::new(201, &mut Workspace::new(&mut words, &mut indices));
+            let mut agenda = Agenda::lend(201, &mut Workspace::new(&mut words, &mut indices));
             let mut expected = [0; 201];
             for (more, boundary, from) in steps {
                 if more {

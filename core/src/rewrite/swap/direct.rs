@@ -13,24 +13,25 @@
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use super::candidates::{Gap, Kind, NONE};
 use super::schedule::{Positions, Schedule};
-use crate::table::Table;
-use crate::{Workspace, WorkspaceLen};
+use crate::rewrite::gaps::{Gap, Kind, NONE};
+use crate::workspace::workspace;
 
-/// The tables of a search.
-pub(super) struct Search<'a> {
-    /// Gaps with their positions before the move, in the order in which they were moved.
-    log: Table<'a, [u32; 3]>,
-    log_len: u32,
-    best: Positions<'a>,
-    random: SplitMix64,
-    work: u64,
-}
-
-/// Length of the workspace of a [`Search`].
-pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    Positions::workspace(rows, blocks).and(WorkspaceLen { words: 0, indices: 3 * LOG })
+workspace! {
+    /// The tables of a search.
+    pub(super) struct Search<'a>(rows, blocks; seed: u64) {
+        lists {
+            /// Gaps with their positions before the move, in the order in which they were moved.
+            log: [u32; 3][LOG],
+        }
+        parts {
+            best: Positions(rows, blocks),
+        }
+        state {
+            random: SplitMix64 = SplitMix64::seed_from_u64(seed),
+            work: u64 = 0,
+        }
+    }
 }
 
 /// The most positions that one move may change; a move that would change more is undone.
@@ -43,23 +44,13 @@ const RUN: u32 = 1024;
 /// The annealing begins by taking what is longer by this part of the original's time.
 const HEAT: f64 = 0.002;
 
-impl<'a> Search<'a> {
-    pub(super) fn new(rows: usize, blocks: usize, seed: u64, scratch: &mut Workspace<'a>) -> Self {
-        Self {
-            log: scratch.index_records(LOG),
-            log_len: 0,
-            best: Positions::new(rows, blocks, scratch),
-            random: SplitMix64::seed_from_u64(seed),
-            work: 0,
-        }
-    }
-
+impl Search<'_> {
     /// Widens gaps until the load is within `limit`; false if that cannot be.
     pub(super) fn lower(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
-        let segments = schedule.candidates().segments;
+        let segments = schedule.gaps().program.operators;
         for segment in 0..segments {
             while schedule.load(segment) > limit {
-                self.log_len = 0;
+                self.log.clear();
                 if !self.free_memory(schedule, segment, segments, NONE, limit) {
                     return false;
                 }
@@ -71,24 +62,25 @@ impl<'a> Search<'a> {
     /// Improves a schedule whose load is within `limit` by `work`; what it takes longer than the original is returned.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(super) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
-        let c = schedule.candidates();
+        let gaps = schedule.gaps();
         let mut present = schedule.run(f64::INFINITY, |_| ()).overhead;
         let mut least = present;
         self.best.keep(schedule);
         self.work = 0;
-        let heat = HEAT * c.end_time as f64;
-        while self.work < work && least > 0.0 && c.gaps > 0 {
+        let heat = HEAT * gaps.program.end_time as f64;
+        while self.work < work && least > 0.0 && gaps.len > 0 {
             let left = 1.0 - self.work as f64 / work as f64;
             let heat = heat * left * left * left;
             let bound = present - heat * libm::log(self.unit().max(1e-12));
-            self.log_len = 0;
+            self.log.clear();
             let moved = self.disturb(schedule) && self.repair(schedule, limit);
             let mut taken = false;
             if moved {
                 self.trim(schedule, limit);
-                self.work += u64::from(c.segments) + u64::from(c.versions) + schedule.used().len() as u64;
+                self.work +=
+                    u64::from(gaps.program.operators) + u64::from(gaps.versions) + schedule.used().len() as u64;
                 let found = schedule.run(bound, |_| ()).overhead;
-                taken = found <= bound && self.log_len < LOG_U32;
+                taken = found <= bound && self.log.len() < LOG_U32;
                 if taken {
                     present = found;
                     if found < least {
@@ -111,44 +103,48 @@ impl<'a> Search<'a> {
         if [give, take] == positions {
             return;
         }
-        let g = schedule.candidates().gap(gap);
+        let g = schedule.gaps().gap(gap);
         // Without a head that is away at the start there is no tail.
-        if g.kind.is_head() && positions[0] > 0 && g.other_end != NONE && schedule.is_used(g.other_end) {
-            self.set(schedule, g.other_end, [0, 0]);
+        if positions[0] > 0 {
+            self.drop_tail(schedule, &g);
         }
-        if self.log_len < LOG_U32 {
-            self.log[self.log_len] = [gap, give, take];
-            self.log_len += 1;
+        if self.log.len() < LOG_U32 {
+            self.log.push([gap, give, take]);
             schedule.set(gap, positions);
         }
     }
 
     fn undo(&mut self, schedule: &mut Schedule<'_>) {
-        while self.log_len > 0 {
-            self.log_len -= 1;
-            let [gap, give, take] = self.log[self.log_len];
+        while let Some([gap, give, take]) = self.log.pop() {
             schedule.set(gap, [give, take]);
         }
     }
 
     /// Drops a gap, and with a head its tail.
     fn drop_gap(&mut self, schedule: &mut Schedule<'_>, gap: u32, g: &Gap) {
-        if g.kind.is_head() && g.other_end != NONE && schedule.is_used(g.other_end) {
-            self.set(schedule, g.other_end, [0, 0]);
-        }
+        self.drop_tail(schedule, g);
         self.set(schedule, gap, [0, 0]);
+    }
+
+    /// Drops the tail of a head.
+    fn drop_tail(&mut self, schedule: &mut Schedule<'_>, g: &Gap) {
+        if let (true, Some(tail)) = (g.kind.is_head(), g.other_end)
+            && schedule.is_used(tail)
+        {
+            self.set(schedule, tail, [0, 0]);
+        }
     }
 
     /// The move; false if there is none.
     fn disturb(&mut self, schedule: &mut Schedule<'_>) -> bool {
-        let c = schedule.candidates();
+        let gaps = schedule.gaps();
         let kind = self.below(16);
         let used = u32::try_from(schedule.used().len()).unwrap_or(u32::MAX);
         if used == 0 || kind < 3 {
             return self.insert(schedule);
         }
         let gap = self.pick(schedule);
-        let g = c.gap(gap);
+        let g = gaps.gap(gap);
         let [give, take] = schedule.at(gap);
         if kind < 5 {
             self.drop_gap(schedule, gap, &g);
@@ -181,10 +177,10 @@ impl<'a> Search<'a> {
 
     /// Uses a gap that is not in use, wherever it may be.
     fn insert(&mut self, schedule: &mut Schedule<'_>) -> bool {
-        let c = schedule.candidates();
+        let gaps = schedule.gaps();
         for _ in 0..8 {
-            let gap = self.below(c.gaps);
-            let g = c.gap(gap);
+            let gap = self.below(gaps.len);
+            let g = gaps.gap(gap);
             if schedule.may_use(gap, &g) {
                 let width = g.end - g.begin;
                 let from_start = g.kind.is_head() && self.below(4) > 0;
@@ -211,10 +207,10 @@ impl<'a> Search<'a> {
         let stalled = u32::try_from(stalls.len()).map_or(0, |n| self.below(n));
         let segment = stalls.get(usize::try_from(stalled).unwrap_or(0)).copied().unwrap_or(0);
         // Of a few, the one with an end nearest to the segment.
-        let c = schedule.candidates();
+        let gaps = schedule.gaps();
         let distance = |gap: u32| {
             let [give, _] = schedule.at(gap);
-            give.abs_diff(segment).min(c.gap(gap).end.abs_diff(segment))
+            give.abs_diff(segment).min(gaps.gap(gap).end.abs_diff(segment))
         };
         (0..6)
             .map(|_| any(self.below(n)))
@@ -225,8 +221,7 @@ impl<'a> Search<'a> {
     fn repair(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let mut i = 0;
         // The log grows while segments are repaired; what is widened never needs repair.
-        while i < self.log_len {
-            let [gap, old_give, old_take] = self.log[i];
+        while let Some([gap, old_give, old_take]) = self.log.at(i) {
             let [give, take] = schedule.at(gap);
             i += 1;
             let vacated = if give < take {
@@ -250,16 +245,16 @@ impl<'a> Search<'a> {
     /// Widens one gap, or uses one, so that its bytes are away in `segment` and as far towards `to` as is needed.
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(&mut self, schedule: &mut Schedule<'_>, segment: u32, to: u32, not: u32, limit: u64) -> bool {
-        let c = schedule.candidates();
-        let time = |boundary: u32| c.time[boundary] as f64;
+        let gaps = schedule.gaps();
+        let time = |boundary: u32| gaps.program.time[boundary] as f64;
         let mut drawn: Option<([u32; 2], u32)> = None;
         let mut least = f64::INFINITY;
         let missing = schedule.load(segment).saturating_sub(limit);
         // How far the lack is known to reach: the same for every gap that lasts so long.
         let mut crowded = segment + 1;
         // Of very many gaps a run is looked at, and the others where none of it will do.
-        let first = c.first_gap_after(segment);
-        let all = c.gaps - first;
+        let first = gaps.first_after(segment);
+        let all = gaps.len - first;
         let start = if all > RUN { self.below(all) } else { 0 };
         for i in 0..all {
             if i >= RUN && drawn.is_some() {
@@ -267,7 +262,7 @@ impl<'a> Search<'a> {
             }
             self.work += 1;
             let gap = if start + i < all { first + start + i } else { first + start + i - all };
-            let g = c.gap(gap);
+            let g = gaps.gap(gap);
             if g.begin > segment || gap == not {
                 continue;
             }
@@ -284,7 +279,7 @@ impl<'a> Search<'a> {
             let from = if !used && g.kind.is_head() && self.below(4) > 0 { 0 } else { segment };
             let [new_give, new_take] =
                 schedule.clamp(gap, if used { [give.min(from), take.max(until)] } else { [from, until] });
-            let size = c.size[g.block];
+            let size = gaps.program.size[g.block];
             let (out_ns, in_ns) = (schedule.device().out_ns(size), schedule.device().in_ns(size));
             let mut cost = 0.0;
             if g.kind.is_read() || new_give == 0 {
@@ -294,7 +289,8 @@ impl<'a> Search<'a> {
                     cost += out_ns * out_ns / (out_ns + (time(new_give) - time(g.begin)).max(0.0));
                 }
                 if g.kind.returns() && (!used || new_take > take) {
-                    cost += in_ns * in_ns / (in_ns + (c.access_time[g.end] as f64 - time(new_take)).max(0.0));
+                    cost +=
+                        in_ns * in_ns / (in_ns + (gaps.program.access_time[g.end] as f64 - time(new_take)).max(0.0));
                 }
                 if !used {
                     cost += if clean { in_ns } else { out_ns + in_ns } / 2.0;
@@ -311,7 +307,7 @@ impl<'a> Search<'a> {
         let Some((positions, gap)) = drawn else {
             return false;
         };
-        if self.log_len >= LOG_U32 {
+        if self.log.len() >= LOG_U32 {
             return false;
         }
         self.set(schedule, gap, positions);
@@ -320,10 +316,9 @@ impl<'a> Search<'a> {
 
     /// Narrows gaps that meet what was moved wherever memory allows, in random order.
     fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
-        let c = schedule.candidates();
+        let gaps = schedule.gaps();
         let (mut low, mut high) = (NONE, 0);
-        for i in 0..self.log_len {
-            let [gap, old_give, old_take] = self.log[i];
+        for [gap, old_give, old_take] in self.log.iter() {
             let [give, take] = schedule.at(gap);
             low = low.min(if old_give < old_take { old_give } else { give }).min(if give < take {
                 give
@@ -342,12 +337,12 @@ impl<'a> Search<'a> {
         for i in 0..n {
             let i = usize::try_from((i + offset) % n).unwrap_or(0);
             let Some(&gap) = schedule.used().get(i) else { continue };
-            let g = c.gap(gap);
+            let g = gaps.gap(gap);
             let [mut give, mut take] = schedule.at(gap);
             if give >= high || take <= low {
                 continue;
             }
-            let size = c.size[g.block];
+            let size = gaps.program.size[g.block];
             let Some(most) = limit.checked_sub(size) else { continue };
             let (old_give, old_take) = (give, take);
             let away_at_start = schedule.is_away_at_start(gap, &g);
@@ -358,7 +353,7 @@ impl<'a> Search<'a> {
                 take = schedule.after_last_above(most, give, take);
             }
             // A tail needs its head to be away for a segment at least.
-            if away_at_start && take == 0 && g.other_end != NONE && schedule.is_used(g.other_end) {
+            if away_at_start && take == 0 && g.other_end.is_some_and(|tail| schedule.is_used(tail)) {
                 take = 1;
             }
             if give >= take {

@@ -3,35 +3,28 @@
 //! The segments stand in runs. What is added to a whole run is noted beside it, together with its most, so that a change
 //! over n segments costs O(n / RUN + RUN), and so does the search for a segment with more than so many bytes.
 
-use crate::table::Table;
-use crate::{Workspace, WorkspaceLen};
+use crate::workspace::workspace;
 
 /// Segments of a run.
 const RUN: u32 = 32;
 
-pub(super) struct Load<'a> {
-    segments: u32,
-    /// Of each segment, without what its run was given as a whole. Sums wrap: what is negative here is not with that.
-    own: Table<'a, u64>,
-    /// What each run was given as a whole, and the most of its segments with that.
-    whole: Table<'a, u64>,
-    most: Table<'a, u64>,
+workspace! {
+    /// The load of so many segments, for which there is room, 0 at first.
+    pub(super) struct Load<'a>(room; segments: u32) {
+        tables {
+            /// Of each segment, without what its run was given as a whole. Sums wrap: what is negative here is not with that.
+            own: u64[room],
+            /// What each run was given as a whole, and the most of its segments with that.
+            whole: u64[room / RUN as usize + 1],
+            most: u64[room / RUN as usize + 1],
+        }
+        state {
+            segments: u32 = segments,
+        }
+    }
 }
 
-impl<'a> Load<'a> {
-    pub(super) const fn workspace(segments: usize) -> WorkspaceLen {
-        WorkspaceLen { words: segments + 2 * (segments / RUN as usize + 1), indices: 0 }
-    }
-
-    /// The bytes in each of the first `segments` segments; there is room for `most`.
-    pub(super) fn new(loads: &Table<'_, u64>, segments: u32, most: usize, scratch: &mut Workspace<'a>) -> Self {
-        let runs = most / RUN as usize + 1;
-        let mut load =
-            Self { segments, own: scratch.words(most), whole: scratch.words(runs), most: scratch.words(runs) };
-        load.change(|segment, _| loads[segment]);
-        load
-    }
-
+impl Load<'_> {
     pub(super) fn get(&self, segment: u32) -> u64 {
         self.own[segment].wrapping_add(self.whole[segment / RUN])
     }
@@ -121,6 +114,7 @@ impl<'a> Load<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Workspace;
     use proptest::prelude::*;
 
     proptest! {
@@ -133,9 +127,9 @@ mod tests {
             let mut expected = loads;
             let n = expected.len();
             let len = Load::workspace(n + 3);
-            let (mut words, mut cells) = (vec![0; len.words], expected.clone());
-            let table = Table::new(&mut cells);
-            let mut load = Load::new(&table, n as u32, n + 3, &mut Workspace::new(&mut words, &mut []));
+            let mut words = vec![0; len.words];
+            let mut load = Load::lend(n + 3, n as u32, &mut Workspace::new(&mut words, &mut []));
+            load.change(|segment, _| expected[segment as usize]);
             for (a, b, bytes) in steps {
                 let (a, b) = (a.index(n), b.index(n + 1));
                 let (from, to) = (a.min(b), a.max(b));

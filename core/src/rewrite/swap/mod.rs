@@ -7,26 +7,23 @@
 mod agenda;
 mod bayes;
 pub mod bound;
-mod candidates;
 mod direct;
-mod emit;
 mod load;
 mod schedule;
 mod score;
 mod select;
 
-use candidates::{Candidates, Kind};
 use direct::Search;
-use schedule::{Positions, Schedule};
+use schedule::{Action, Positions, Schedule};
 use score::Weights;
 use select::{Scope, Selection};
 
-use super::recompute::Gap;
-
+use super::gaps::{Gap, Gaps, Kind};
+use super::writer::Writer;
 use crate::simulate::Device;
-use crate::table::{Table, at};
-use crate::trace::Row;
-use crate::{Block, Error, Workspace, WorkspaceLen};
+use crate::trace::{Event, Op, Row};
+use crate::workspace::workspace;
+use crate::{Block, Error, Workspace};
 
 /// How it is decided what leaves, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,41 +78,6 @@ impl Policy {
     }
 }
 
-/// Length of the workspace of a [`Trace`] of this many rows and block numbers.
-pub(super) const fn trace_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    candidates::workspace(rows, blocks)
-}
-
-/// Length of the workspace of a [`Swapper`].
-pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    schedule::workspace(rows, blocks)
-        .and(select::workspace(rows, blocks))
-        .and(direct::workspace(rows, blocks))
-        .and(Positions::workspace(rows, blocks))
-        .and(Positions::workspace(rows, blocks))
-        .and(WorkspaceLen { words: rows + 2, indices: rows + 2 })
-}
-
-/// Length of the workspace of [`Swapper::rows`].
-pub(super) const fn rows_workspace(blocks: usize) -> WorkspaceLen {
-    emit::workspace(blocks)
-}
-
-/// What may leave, of one trace.
-pub(super) struct Trace<'a>(Candidates<'a>);
-
-impl<'a> Trace<'a> {
-    pub(super) fn new(rows: &'a [Row], blocks: usize, least: u64, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
-        Candidates::new(rows, blocks, least, scratch).map(Self)
-    }
-}
-
-/// Whether the block of a gap at the start or the end holds something else at the end than at the start.
-fn changes_at_all(c: &Candidates<'_>, gap: &candidates::Gap) -> bool {
-    let head = if gap.kind == Kind::Tail && gap.other_end != candidates::NONE { c.gap(gap.other_end) } else { *gap };
-    c.version(head.version).last != head.version
-}
-
 /// Where the search may begin.
 #[derive(Clone, Copy)]
 enum Start {
@@ -123,36 +85,37 @@ enum Start {
     Score(Weights),
 }
 
-/// The pass at work.
-pub(super) struct Swapper<'a> {
-    schedule: Schedule<'a>,
-    selection: Selection<'a>,
-    search: Search<'a>,
-    kept: Positions<'a>,
-    /// A schedule that is to be gone on from, and the memory held back for it.
-    remembered: Positions<'a>,
-    remembered_held: Table<'a, u64>,
-    /// The row with which each segment begins in the rows last written, and their number.
-    emitted: Table<'a, u32>,
-    /// The mixture, once it has been looked for, and for which limit.
-    mixture: Option<(u64, Weights)>,
-    seed: u64,
+workspace! {
+    /// The pass at work.
+    pub(super) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
+        tables {
+            remembered_held: u64[rows + 2],
+            /// The row with which each segment begins in the rows last written, and their number.
+            emitted: u32[rows + 2],
+            /// By block.
+            away_at_start: u32[blocks],
+        }
+        parts {
+            schedule: Schedule(rows, blocks; gaps, device),
+            selection: Selection(rows, blocks),
+            search: Search(rows, blocks; seed),
+            kept: Positions(rows, blocks),
+            /// A schedule that is to be gone on from, and the memory held back for it.
+            remembered: Positions(rows, blocks),
+        }
+        state {
+            /// The mixture, once it has been looked for, and for which limit.
+            mixture: Option<(u64, Weights)> = None,
+            seed: u64 = seed,
+        }
+    }
 }
 
 impl<'a> Swapper<'a> {
-    pub(super) fn new(trace: &'a Trace<'a>, device: &Device, seed: u64, scratch: &mut Workspace<'a>) -> Self {
-        let (rows, blocks) = (trace.0.rows.len(), trace.0.size.len());
-        Self {
-            schedule: Schedule::new(&trace.0, device, scratch),
-            selection: Selection::new(rows, blocks, scratch),
-            search: Search::new(rows, blocks, seed, scratch),
-            kept: Positions::new(rows, blocks, scratch),
-            remembered: Positions::new(rows, blocks, scratch),
-            remembered_held: scratch.words(rows + 2),
-            emitted: scratch.indices(rows + 2),
-            mixture: None,
-            seed,
-        }
+    /// Over the gaps of a program.
+    pub(super) fn new(gaps: &'a Gaps<'a>, device: &Device, seed: u64, scratch: &mut Workspace<'a>) -> Self {
+        let program = gaps.program;
+        Self::lend(program.rows.len(), program.size.len(), gaps, device, seed, scratch)
     }
 
     /// Makes the schedule of least load: every gap away for as long as it lasts, as far as the host can hold it.
@@ -165,9 +128,9 @@ impl<'a> Swapper<'a> {
     pub(super) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
-        let c = self.schedule.candidates();
-        for gap in 0..c.gaps {
-            let g = c.gap(gap);
+        let gaps = self.schedule.gaps();
+        for gap in 0..gaps.len {
+            let g = gaps.gap(gap);
             if g.kind == Kind::Middle && g.begin <= peak && peak < g.end {
                 self.schedule.set(gap, [g.begin, g.end]);
             }
@@ -209,27 +172,21 @@ impl<'a> Swapper<'a> {
 
     /// The published schedule, within the iteration or across its end, whichever takes less time.
     fn by_score(&mut self, limit: u64, weights: Weights) -> Option<f64> {
-        let mut least = None;
-        for scope in [Scope::Inside, Scope::Across] {
-            if self.selection.by_score(&mut self.schedule, limit, weights, scope) {
-                let overhead = self.overhead();
-                if least.is_none_or(|least| overhead < least) {
-                    least = Some(overhead);
-                    self.kept.keep(&self.schedule);
-                }
-            }
-        }
-        if least.is_some() {
-            self.kept.restore(&mut self.schedule);
-        }
-        least
+        self.in_best_scope(|selection, schedule, scope| selection.by_score(schedule, limit, weights, scope))
     }
 
     /// Makes the schedule within a load that swaps what is worth most, by block; what it takes longer than the original.
     pub(super) fn plan_by(&mut self, limit: u64, worth: &dyn Fn(u32) -> f64) -> Option<f64> {
+        self.in_best_scope(|selection, schedule, scope| selection.by_block(schedule, limit, worth, scope))
+    }
+
+    fn in_best_scope(
+        &mut self,
+        mut select: impl FnMut(&mut Selection<'a>, &mut Schedule<'a>, Scope) -> bool,
+    ) -> Option<f64> {
         let mut least = None;
         for scope in [Scope::Inside, Scope::Across] {
-            if self.selection.by_block(&mut self.schedule, limit, worth, scope) {
+            if select(&mut self.selection, &mut self.schedule, scope) {
                 let overhead = self.overhead();
                 if least.is_none_or(|least| overhead < least) {
                     least = Some(overhead);
@@ -258,24 +215,23 @@ impl<'a> Swapper<'a> {
         block: &dyn Fn(u32) -> u32,
     ) {
         self.schedule.clear();
-        let c = self.schedule.candidates();
+        let gaps = self.schedule.gaps();
         let mut other = 0;
-        for g in 0..c.segments {
-            let mut rows = (c.first_row[g]..c.first_row[g + 1]).rev();
-            let access = rows.find(|&row| at(c.rows, row).event.is_access());
-            other = access.map_or(other, segment);
+        for g in 0..gaps.program.operators {
+            let [first, end] = gaps.program.span(g);
+            other = if first < end { segment(end - 1) } else { other };
             self.emitted[g] = other;
             self.remembered_held[g] = held(other);
         }
         self.schedule.hold_as(&self.remembered_held);
         let first = |segment: u32| {
-            let others = self.emitted.first(c.segments);
-            u32::try_from(others.partition_point(|&other| other < segment)).unwrap_or(c.segments)
+            let others = self.emitted.first(gaps.program.operators);
+            u32::try_from(others.partition_point(|&other| other < segment)).unwrap_or(gaps.program.operators)
         };
         for &[absent, give, take] in absences {
             let (give, take) = (first(give), first(take));
-            for gap in c.first_gap_after(give)..c.gaps {
-                let g = c.gap(gap);
+            for gap in gaps.first_after(give)..gaps.len {
+                let g = gaps.gap(gap);
                 if g.begin < take && block(g.block) == absent && self.schedule.may_use(gap, &g) {
                     let positions = self.schedule.clamp(gap, [give, take]);
                     self.schedule.set(gap, positions);
@@ -286,23 +242,8 @@ impl<'a> Swapper<'a> {
 
     /// The gaps, in the order of their numbers.
     pub(super) fn gaps(&self) -> impl Iterator<Item = Gap> + 'a {
-        let c = self.schedule.candidates();
-        (0..c.gaps).map(|gap| {
-            let g = c.gap(gap);
-            let changes = c.version(g.version).last != g.version;
-            Gap {
-                block: g.block,
-                begin: g.begin,
-                end: g.end,
-                version: g.version,
-                other: (g.other_end != candidates::NONE).then_some(g.other_end),
-                leaves: g.kind.is_read() && changes,
-                returns: g.kind.returns(),
-                at_start: g.kind.is_head(),
-                owes: (g.kind.is_head() || g.kind == Kind::Tail) && changes_at_all(c, &g),
-                at_end: g.kind == Kind::Tail,
-            }
-        })
+        let gaps = self.schedule.gaps();
+        (0..gaps.len).map(|gap| gaps.gap(gap))
     }
 
     fn overhead(&mut self) -> f64 {
@@ -394,8 +335,39 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Writes the rewritten trace.
-    pub(super) fn rows(&mut self, scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
-        emit::rows(&mut self.schedule, &mut self.emitted, scratch, out)
+    /// Writes the rewritten trace to `out` and returns how many rows it has: the rows of the original stay, in their order;
+    /// copies, frees and mallocs come at the boundaries, with the time of the row above them until the trace is simulated.
+    /// A block that is away at the start is not allocated there.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] if `out` is too short.
+    pub(super) fn rows(&mut self, out: &mut [Row]) -> Result<usize, Error> {
+        let Self { schedule, emitted, away_at_start, .. } = self;
+        let gaps = schedule.gaps();
+        away_at_start.fill(0);
+        for (gap, g) in schedule.used().iter().map(|&gap| (gap, gaps.gap(gap))) {
+            away_at_start[g.block] |= u32::from(schedule.is_away_at_start(gap, &g));
+        }
+        let mut writer = Writer::new(out);
+        schedule.run(f64::INFINITY, |action| match action {
+            Action::Operators(from, to) => {
+                for o in from..to {
+                    emitted[o] = u32::try_from(writer.len()).unwrap_or(u32::MAX);
+                    let stays = |r: &Row| r.event != Event::Malloc || away_at_start[r.block] == 0;
+                    gaps.program.rows_of(o).filter(stays).for_each(|r| writer.push(r));
+                }
+            }
+            Action::Out(version) => writer.event(Event::SwapOut, gaps.version(version).block, 0, Op::None),
+            Action::Free(gap) => writer.event(Event::Free, gaps.gap(gap).block, 0, Op::None),
+            Action::In(gap) => {
+                let g = gaps.gap(gap);
+                writer.event(Event::Malloc, g.block, gaps.program.size[g.block], Op::None);
+                if g.kind.returns() {
+                    writer.event(Event::SwapIn, g.block, 0, Op::None);
+                }
+            }
+        });
+        emitted[gaps.program.operators] = u32::try_from(writer.len()).unwrap_or(u32::MAX);
+        writer.end()
     }
 }

@@ -14,19 +14,20 @@
 //! use · log(segments)) a pass, with heaps for what waits.
 
 use super::agenda::Agenda;
-use super::candidates::{Candidates, Gap, Kind, NONE, Version};
 use super::load::Load;
 use crate::heap::Heap;
+use crate::rewrite::gaps::{Gap, Gaps, Kind, NONE, Version};
 use crate::rewrite::members::Members;
 use crate::simulate::Device;
-use crate::table::Table;
-use crate::{Workspace, WorkspaceLen};
+use crate::table::{Records, Table};
+use crate::trace::Event;
+use crate::workspace::workspace;
 
 /// What a pass over the segments does, in the order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// The rows of the segments from one to before another.
-    Segments(u32, u32),
+    /// The rows of the operators from one to before another.
+    Operators(u32, u32),
     /// A copy out of a version.
     Out(u32),
     /// The memory of a gap's block is given back.
@@ -44,94 +45,88 @@ pub(super) struct Outcome {
     pub(super) bytes: u64,
 }
 
-/// The positions of all gaps, and what follows from them.
-pub(super) struct Schedule<'a> {
-    candidates: &'a Candidates<'a>,
-    device: Device,
-    /// Where the memory of each gap is given back, and where it is taken again.
-    positions: Table<'a, [u32; 2]>,
-    /// The gaps in use by the boundary where they give, and by that where they take: 1 + the first of each boundary's
-    /// list, 1 + the one before and 1 + the one after each gap.
-    first: Table<'a, [u32; 2]>,
-    before: Table<'a, [u32; 2]>,
-    after: Table<'a, [u32; 2]>,
-    /// The gaps in use.
-    used: Members<'a>,
-    /// Where something may happen: gaps in use give, take and end, and versions that are due can be copied.
-    agenda: Agenda<'a>,
-    /// Of each version: the boundary where its copy out is due, [`NONE`] if it is not wanted.
-    due: Table<'a, u32>,
-    /// Of a final version: whether the host must have it at the end, because the block is away at the start.
-    owed: Table<'a, u32>,
-    /// Bytes on the device in each segment, with those that are held back from it; the latter; and by how much a placement
-    /// exceeds it.
-    load: Load<'a>,
-    held: Table<'a, u64>,
-    excess: Table<'a, u64>,
-    /// How many gaps of each block are in use for which the host holds it, and the bytes of these blocks.
-    on_host: Table<'a, u32>,
-    host_bytes: u64,
-    /// Of each version: when its copy out is done, as bits; 0 before it is handed over.
-    copied: Table<'a, u64>,
-    /// The versions in the order of their copies out.
-    sent: Table<'a, u32>,
-    sent_len: u32,
-    /// Of each segment: when the last copy in is done that it waits for.
-    arrival: Table<'a, u64>,
-    /// Where the last pass stopped; when compute came there, and when it was ready for the first access after it.
-    stops: Table<'a, u32>,
-    stops_len: u32,
-    clock: Table<'a, u64>,
-    ready: Table<'a, u64>,
-    /// The versions and the gaps that wait beside the links, by when they are due.
-    waiting_out: Heap<'a>,
-    waiting_in: Heap<'a>,
-    /// The gaps in the order of their copies in.
-    returned: Table<'a, u32>,
-    returned_len: u32,
-    /// The segments that had to wait, in the last pass.
-    stalls: Table<'a, u32>,
-    stalls_len: u32,
+workspace! {
+    /// The positions of all gaps, and what follows from them.
+    pub(super) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
+        tables {
+            /// Where the memory of each gap is given back, and where it is taken again.
+            positions: [u32; 2][rows + blocks],
+            /// The gaps in use by the boundary where they give, and by that where they take: 1 + the first of each boundary's
+            /// list, 1 + the one before and 1 + the one after each gap.
+            first: [u32; 2][rows + 2],
+            before: [u32; 2][rows + blocks],
+            after: [u32; 2][rows + blocks],
+            /// Of each version: the boundary where its copy out is due, [`NONE`] if it is not wanted.
+            due: u32[rows + blocks],
+            /// Of a final version: whether the host must have it at the end, because the block is away at the start.
+            owed: u32[rows + blocks],
+            held: u64[rows + 2],
+            excess: u64[rows + 2],
+            /// How many gaps of each block are in use for which the host holds it, and the bytes of these blocks.
+            on_host: u32[blocks],
+        }
+        records {
+            /// Of each version: when its copy out is done; 0 before it is handed over.
+            copied: f64[rows + blocks],
+            /// Of each segment: when the last copy in is done that it waits for.
+            arrival: f64[rows + 2],
+            clock: f64[rows + 2],
+            ready: f64[rows + 2],
+        }
+        lists {
+            /// The versions in the order of their copies out.
+            sent: u32[rows + blocks],
+            /// Where the last pass stopped; when compute came there, and when it was ready for the first access after it.
+            stops: u32[rows + 2],
+            /// The gaps in the order of their copies in.
+            returned: u32[rows + blocks],
+            /// The segments that had to wait, in the last pass.
+            stalls: u32[rows + 2],
+        }
+        parts {
+            /// The gaps in use.
+            used: Members(rows + blocks),
+            /// Where something may happen: gaps in use give, take and end, and versions that are due can be copied.
+            agenda: Agenda(rows + 2),
+            /// Bytes on the device in each segment, with those that are held back from it; the latter; and by how much a placement
+            /// exceeds it.
+            load: Load(rows + 2; gaps.program.operators),
+            /// The versions and the gaps that wait beside the links, by when they are due.
+            waiting_out: Heap(rows + blocks),
+            waiting_in: Heap(rows + blocks),
+        }
+        state {
+            gaps: &'a Gaps<'a> = gaps,
+            device: Device = *device,
+            host_bytes: u64 = 0,
+        }
+    }
 }
 
-/// The positions of a schedule, remembered.
-pub(super) struct Positions<'a> {
-    gaps: Table<'a, [u32; 3]>,
-    len: u32,
+workspace! {
+    /// The positions of a schedule, remembered.
+    pub(super) struct Positions<'a>(rows, blocks) {
+        lists {
+            gaps: [u32; 3][rows + blocks],
+        }
+    }
 }
 
-impl<'a> Positions<'a> {
-    pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-        WorkspaceLen { words: 0, indices: 3 * (rows + blocks) }
-    }
-
-    pub(super) fn new(rows: usize, blocks: usize, scratch: &mut Workspace<'a>) -> Self {
-        Self { gaps: scratch.index_records(rows + blocks), len: 0 }
-    }
-
+impl Positions<'_> {
     pub(super) fn keep(&mut self, schedule: &Schedule<'_>) {
-        self.len = 0;
+        self.gaps.clear();
         for &gap in schedule.used() {
             let [give, take] = schedule.at(gap);
-            self.gaps[self.len] = [gap, give, take];
-            self.len += 1;
+            self.gaps.push([gap, give, take]);
         }
     }
 
     pub(super) fn restore(&self, schedule: &mut Schedule<'_>) {
         schedule.clear();
-        for i in 0..self.len {
-            let [gap, give, take] = self.gaps[i];
+        for [gap, give, take] in self.gaps.iter() {
             schedule.set(gap, [give, take]);
         }
     }
-}
-
-/// Length of the workspace of a [`Schedule`].
-pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    let (boundaries, most) = (rows + 2, rows + blocks);
-    let tables = WorkspaceLen { words: 5 * boundaries + 3 * most, indices: 14 * most + 4 * boundaries + blocks };
-    tables.and(Load::workspace(boundaries)).and(Agenda::workspace(boundaries))
 }
 
 /// The two links while a pass runs.
@@ -143,46 +138,26 @@ struct Links {
 
 impl<'a> Schedule<'a> {
     /// Nothing leaves the device.
-    pub(super) fn new(candidates: &'a Candidates<'a>, device: &Device, scratch: &mut Workspace<'a>) -> Self {
-        let boundaries = candidates.rows.len() + 2;
-        let most = candidates.rows.len() + candidates.size.len();
-        let mut schedule = Self {
-            candidates,
-            device: *device,
-            positions: scratch.index_records(most),
-            first: scratch.index_records(boundaries),
-            before: scratch.index_records(most),
-            after: scratch.index_records(most),
-            used: Members::new(most, scratch),
-            agenda: Agenda::new(boundaries, scratch),
-            due: scratch.indices(most),
-            owed: scratch.indices(most),
-            load: Load::new(&candidates.load, candidates.segments, boundaries, scratch),
-            held: scratch.words(boundaries),
-            excess: scratch.words(boundaries),
-            on_host: scratch.indices(candidates.size.len()),
-            host_bytes: 0,
-            copied: scratch.words(most),
-            sent: scratch.indices(most),
-            sent_len: 0,
-            arrival: scratch.words(boundaries),
-            stops: scratch.indices(boundaries),
-            stops_len: 0,
-            clock: scratch.words(boundaries),
-            ready: scratch.words(boundaries),
-            waiting_out: Heap::new(most, scratch),
-            waiting_in: Heap::new(most, scratch),
-            returned: scratch.indices(most),
-            returned_len: 0,
-            stalls: scratch.indices(boundaries),
-            stalls_len: 0,
-        };
-        schedule.due.fill_from(0, NONE);
-        schedule
+    fn begin(&mut self) {
+        let program = self.gaps.program;
+        let mut present = 0u64;
+        self.load.change(|operator, _| {
+            let mut most = present;
+            for r in program.rows_of(operator) {
+                match r.event {
+                    Event::Malloc => present = present.saturating_add(r.bytes),
+                    Event::Free => present = present.saturating_sub(program.size[r.block]),
+                    _ => {}
+                }
+                most = most.max(present);
+            }
+            most
+        });
+        self.due.fill(NONE);
     }
 
-    pub(super) fn candidates(&self) -> &'a Candidates<'a> {
-        self.candidates
+    pub(super) fn gaps(&self) -> &'a Gaps<'a> {
+        self.gaps
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -205,7 +180,7 @@ impl<'a> Schedule<'a> {
 
     /// The segments that had to wait in the last pass, ascending.
     pub(super) fn stalls(&self) -> &[u32] {
-        self.stalls.first(self.stalls_len)
+        self.stalls.as_slice()
     }
 
     /// Bytes on the device in a segment, and those that are held back.
@@ -247,7 +222,7 @@ impl<'a> Schedule<'a> {
     /// Notes that a placement exceeds its limit by `excess` bytes from one row to before another, of the rows that begin
     /// their segments with those in `begin`.
     pub(super) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
-        let segments = self.candidates.segments;
+        let segments = self.gaps.program.operators;
         let rows = begin.first(segments + 1);
         let first = rows.partition_point(|&row| row <= from).saturating_sub(1);
         for segment in u32::try_from(first).unwrap_or(segments)..segments {
@@ -281,11 +256,10 @@ impl<'a> Schedule<'a> {
 
     /// Whether the gap may be used: a tail needs a head that is away at the start, and the host room.
     pub(super) fn may_use(&self, gap: u32, g: &Gap) -> bool {
-        let c = self.candidates;
-        let head =
-            g.kind != Kind::Tail || (g.other_end != NONE && self.is_away_at_start(g.other_end, &c.gap(g.other_end)));
+        let gaps = self.gaps;
+        let head = g.kind != Kind::Tail || g.other_end.is_some_and(|head| self.is_away_at_start(head, &gaps.gap(head)));
         let room = g.kind == Kind::Dead || self.on_host[g.block] > 0 || {
-            let bytes = self.host_bytes.saturating_add(self.candidates.size[g.block]);
+            let bytes = self.host_bytes.saturating_add(self.gaps.program.size[g.block]);
             self.device.host_capacity.is_none_or(|capacity| bytes <= capacity)
         };
         head && room && !self.is_used(gap)
@@ -310,7 +284,7 @@ impl<'a> Schedule<'a> {
 
     /// The positions that a gap may have, nearest to these: a tail is away to the end.
     pub(super) fn clamp(&self, gap: u32, [give, take]: [u32; 2]) -> [u32; 2] {
-        let g = self.candidates.gap(gap);
+        let g = self.gaps.gap(gap);
         let give = give.max(g.begin);
         let take = if g.kind == Kind::Tail { g.end } else { take.min(g.end) };
         if give < take { [give, take] } else { [0, 0] }
@@ -318,8 +292,8 @@ impl<'a> Schedule<'a> {
 
     /// Moves a gap's positions, which must be within its segments.
     pub(super) fn set(&mut self, gap: u32, [give, take]: [u32; 2]) {
-        let g = self.candidates.gap(gap);
-        let size = self.candidates.size[g.block];
+        let g = self.gaps.gap(gap);
+        let size = self.gaps.program.size[g.block];
         let [old_give, old_take] = self.positions[gap];
         if [old_give, old_take] == [give, take] {
             return;
@@ -362,9 +336,9 @@ impl<'a> Schedule<'a> {
                 self.agenda.remove(g.end);
             }
         }
-        let last = self.candidates.version(g.version).last;
+        let last = self.gaps.version(g.version).last;
         let (was_away, is_away) = (was_used && old_give == 0, is_used && give == 0);
-        if g.kind.is_head() && last != g.version && was_away != is_away {
+        if let Some(last) = last.filter(|&last| g.kind.is_head() && last != g.version && was_away != is_away) {
             self.owed[last] = u32::from(is_away);
             self.set_due(last);
         }
@@ -373,21 +347,22 @@ impl<'a> Schedule<'a> {
 
     /// Whether the host has the version from the start.
     pub(super) fn is_clean(&self, version: u32) -> bool {
-        let last = self.candidates.version(version).last;
-        last == version || (last != NONE && self.owed[last] > 0)
+        let last = self.gaps.version(version).last;
+        last.is_some_and(|last| last == version || self.owed[last] > 0)
     }
 
     fn set_due(&mut self, version: u32) {
-        let at_end = if self.owed[version] > 0 { self.candidates.segments } else { NONE };
+        let at_end = if self.owed[version] > 0 { self.gaps.program.operators } else { NONE };
         let due = if self.is_clean(version) {
             NONE
         } else {
-            let copied = self.candidates.gaps_of(version).filter(|&(gap, g)| g.kind.is_read() && self.is_used(gap));
+            let copied = self.gaps.of_version(version).filter(|&(gap, g)| g.kind.is_read() && self.is_used(gap));
             copied.fold(at_end, |due, (gap, _)| due.min(self.positions[gap][0]))
         };
         let was_due = core::mem::replace(&mut self.due[version], due) != NONE;
-        let release = self.candidates.version(version).release;
-        if release != NONE && was_due != (due != NONE) {
+        if let Some(release) = self.gaps.version(version).release
+            && was_due != (due != NONE)
+        {
             if was_due { self.agenda.remove(release) } else { self.agenda.add(release) }
         }
     }
@@ -430,17 +405,16 @@ impl<'a> Schedule<'a> {
     /// Runs the schedule, and gives up as soon as it is known to take more than `bound` ns longer than the original.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     pub(super) fn run(&mut self, bound: f64, mut emit: impl FnMut(Action)) -> Outcome {
-        let c = self.candidates;
-        let segments = c.segments;
+        let gaps = self.gaps;
+        let segments = gaps.program.operators;
         self.forget_last();
         let mut links = Links { out_free: 0.0, in_free: 0.0, bytes: 0 };
         let mut clock = 0.0;
         let mut g = 0;
         loop {
-            self.clock[g] = f64::to_bits(clock);
-            self.stops[self.stops_len] = g;
-            self.stops_len += 1;
-            for version in c.released(g).filter(|&version| self.due[version] != NONE) {
+            self.clock.set(g, clock);
+            self.stops.push(g);
+            for version in gaps.released(g).filter(|&version| self.due[version] != NONE) {
                 self.waiting_out.push(self.due[version].into(), version);
             }
             let reached = clock;
@@ -449,52 +423,52 @@ impl<'a> Schedule<'a> {
                 while self.waiting_out.len() > 0 {
                     self.hand_out(&mut links, clock, &mut emit);
                 }
-                clock += (c.end_time - c.time[g]) as f64;
+                clock += (gaps.program.end_time - gaps.program.time[g]) as f64;
                 break;
             }
             self.take(g, &mut emit);
             // What this segment needs goes first: how long it waits tells when the next boundary comes.
             self.hand_in(&mut links, clock, f64::NEG_INFINITY, g, &mut emit);
-            let begin = (clock + (c.access_time[g] - c.time[g]) as f64).max(f64::from_bits(self.arrival[g]));
-            let next = begin + (c.time[g + 1] - c.access_time[g]) as f64;
+            let begin = (clock + (gaps.program.access_time[g] - gaps.program.time[g]) as f64).max(self.arrival.get(g));
+            let next = begin + (gaps.program.time[g + 1] - gaps.program.access_time[g]) as f64;
             while self.waiting_out.len() > 0 && links.out_free < next {
                 self.hand_out(&mut links, clock, &mut emit);
             }
             self.hand_in(&mut links, clock, next, g, &mut emit);
             let mut stalled = clock > reached;
-            clock += (c.access_time[g] - c.time[g]) as f64;
-            self.ready[g] = clock.to_bits();
-            let arrival = f64::from_bits(self.arrival[g]);
+            clock += (gaps.program.access_time[g] - gaps.program.time[g]) as f64;
+            self.ready.set(g, clock);
+            let arrival = self.arrival.get(g);
             if arrival > clock {
                 clock = arrival;
                 stalled = true;
             }
             if stalled {
-                self.stalls[self.stalls_len] = g;
-                self.stalls_len += 1;
+                self.stalls.push(g);
             }
-            clock += (c.time[g + 1] - c.access_time[g]) as f64;
-            if clock - c.time[g + 1] as f64 > bound {
+            clock += (gaps.program.time[g + 1] - gaps.program.access_time[g]) as f64;
+            if clock - gaps.program.time[g + 1] as f64 > bound {
                 return Outcome { overhead: f64::INFINITY, bytes: links.bytes };
             }
             let stop = self.next_stop(&links, clock, g + 1);
-            emit(Action::Segments(g, stop));
-            clock += (c.time[stop] - c.time[g + 1]) as f64;
+            emit(Action::Operators(g, stop));
+            clock += (gaps.program.time[stop] - gaps.program.time[g + 1]) as f64;
             g = stop;
         }
         let end = clock.max(links.out_free).max(links.in_free);
-        Outcome { overhead: end - c.end_time as f64, bytes: links.bytes }
+        Outcome { overhead: end - gaps.program.end_time as f64, bytes: links.bytes }
     }
 
     /// Nothing has been copied, and nothing waits.
     fn forget_last(&mut self) {
-        for &version in self.sent.first(self.sent_len) {
-            self.copied[version] = 0;
+        while let Some(version) = self.sent.pop() {
+            self.copied.set(version, 0.0);
         }
-        for &gap in self.returned.first(self.returned_len) {
-            self.arrival[self.candidates.gap(gap).end] = 0;
+        while let Some(gap) = self.returned.pop() {
+            self.arrival.set(self.gaps.gap(gap).end, 0.0);
         }
-        (self.sent_len, self.returned_len, self.stalls_len, self.stops_len) = (0, 0, 0, 0);
+        self.stalls.clear();
+        self.stops.clear();
         self.waiting_out.clear();
         self.waiting_in.clear();
     }
@@ -503,16 +477,16 @@ impl<'a> Schedule<'a> {
     /// agenda, or a link falls idle before the boundary after it while copies wait.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn next_stop(&self, links: &Links, clock: f64, boundary: u32) -> u32 {
-        let c = self.candidates;
-        let mut stop = self.agenda.next(boundary, c.segments);
+        let gaps = self.gaps;
+        let mut stop = self.agenda.next(boundary, gaps.program.operators);
         for (waiting, free) in [(self.waiting_out.len(), links.out_free), (self.waiting_in.len(), links.in_free)] {
             if waiting > 0 {
                 // As long as compute never waits, it comes to each boundary so much later than it was recorded.
-                let late = clock - c.time[boundary] as f64;
+                let late = clock - gaps.program.time[boundary] as f64;
                 let (mut low, mut high) = (boundary, stop);
                 while low < high {
                     let middle = low + (high - low) / 2;
-                    if c.time[middle + 1] as f64 + late > free { high = middle } else { low = middle + 1 }
+                    if gaps.program.time[middle + 1] as f64 + late > free { high = middle } else { low = middle + 1 }
                 }
                 stop = low;
             }
@@ -522,18 +496,18 @@ impl<'a> Schedule<'a> {
 
     /// Gives back the memory that is due at a boundary; compute waits for the copies, and the link in works on.
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
-        let c = self.candidates;
+        let gaps = self.gaps;
         let mut done = *clock;
         let mut next = self.first[boundary][0];
         while next > 0 {
             let gap = next - 1;
             next = self.after[gap][0];
-            let g = c.gap(gap);
+            let g = gaps.gap(gap);
             if g.kind.is_read() && !self.is_clean(g.version) {
-                while self.copied[g.version] == 0 && self.waiting_out.len() > 0 {
+                while self.copied.get(g.version) == 0.0 && self.waiting_out.len() > 0 {
                     self.hand_out(links, *clock, emit);
                 }
-                done = done.max(f64::from_bits(self.copied[g.version]));
+                done = done.max(self.copied.get(g.version));
             }
         }
         if done > *clock {
@@ -554,7 +528,7 @@ impl<'a> Schedule<'a> {
         while next > 0 {
             let gap = next - 1;
             next = self.after[gap][1];
-            let g = self.candidates.gap(gap);
+            let g = self.gaps.gap(gap);
             if g.kind.returns() {
                 self.waiting_in.push(g.end.into(), gap);
             } else {
@@ -566,31 +540,29 @@ impl<'a> Schedule<'a> {
     /// The most urgent copy out goes to its link.
     fn hand_out(&mut self, links: &mut Links, clock: f64, emit: &mut impl FnMut(Action)) {
         let Some((_, version)) = self.waiting_out.pop() else { return };
-        let Version { block, .. } = self.candidates.version(version);
-        let bytes = self.candidates.size[block];
+        let Version { block, .. } = self.gaps.version(version);
+        let bytes = self.gaps.program.size[block];
         links.out_free = clock.max(links.out_free) + self.device.out_ns(bytes);
         links.bytes += bytes;
-        self.copied[version] = links.out_free.to_bits();
-        self.sent[self.sent_len] = version;
-        self.sent_len += 1;
+        self.copied.set(version, links.out_free);
+        self.sent.push(version);
         emit(Action::Out(version));
     }
 
     /// The most urgent copies in go to their link while it would be idle before `until`, or the segment needs them.
     fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, segment: u32, emit: &mut impl FnMut(Action)) {
-        let c = self.candidates;
+        let gaps = self.gaps;
         while let Some((_, gap)) = self.waiting_in.first() {
-            let g = c.gap(gap);
+            let g = gaps.gap(gap);
             if links.in_free >= until && g.end > segment {
                 break;
             }
             self.waiting_in.pop();
-            let bytes = c.size[g.block];
+            let bytes = gaps.program.size[g.block];
             links.in_free = clock.max(links.in_free) + self.device.in_ns(bytes);
             links.bytes += bytes;
-            self.arrival[g.end] = self.arrival[g.end].max(links.in_free.to_bits());
-            self.returned[self.returned_len] = gap;
-            self.returned_len += 1;
+            self.arrival.set(g.end, self.arrival.get(g.end).max(links.in_free));
+            self.returned.push(gap);
             emit(Action::In(gap));
         }
     }
@@ -598,11 +570,11 @@ impl<'a> Schedule<'a> {
     /// When compute comes to each boundary between the stops of the last pass.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn time_all_boundaries(&mut self) {
-        let c = self.candidates;
-        for stops in self.stops.first(self.stops_len).windows(2) {
+        let gaps = self.gaps;
+        for stops in self.stops.as_slice().windows(2) {
             let &[before, stop] = stops else { continue };
             for g in before + 1..stop {
-                self.clock[g] = (f64::from_bits(self.clock[stop]) - (c.time[stop] - c.time[g]) as f64).to_bits();
+                self.clock.set(g, self.clock.get(stop) - (gaps.program.time[stop] - gaps.program.time[g]) as f64);
             }
         }
     }
@@ -611,23 +583,23 @@ impl<'a> Schedule<'a> {
     /// where the copy out is done, and taken again as late as the link allows. What is in memory together becomes less,
     /// and places better. To be called after a [`run`](Self::run) that was not given up.
     pub(super) fn tighten(&mut self) {
-        let c = self.candidates;
+        let gaps = self.gaps;
         self.time_all_boundaries();
-        let boundary = |time: f64, clock: &Table<'_, u64>| {
+        let boundary = |time: f64, clock: &Records<'_, f64>| {
             // The last boundary that compute has come to at this time.
-            let (mut low, mut high) = (0, c.segments);
+            let (mut low, mut high) = (0, gaps.program.operators);
             while low < high {
                 let middle = (low + high).div_ceil(2);
-                if f64::from_bits(clock[middle]) <= time { low = middle } else { high = middle - 1 }
+                if clock.get(middle) <= time { low = middle } else { high = middle - 1 }
             }
             low
         };
         let mut next_begin = f64::INFINITY;
-        for i in (0..self.returned_len).rev() {
-            let gap = self.returned[i];
-            let g = c.gap(gap);
-            let due = f64::from_bits(self.ready[g.end]).max(f64::from_bits(self.arrival[g.end]));
-            next_begin = next_begin.min(due) - self.device.in_ns(c.size[g.block]);
+        for i in (0..self.returned.len()).rev() {
+            let Some(gap) = self.returned.at(i) else { continue };
+            let g = gaps.gap(gap);
+            let due = self.ready.get(g.end).max(self.arrival.get(g.end));
+            next_begin = next_begin.min(due) - self.device.in_ns(gaps.program.size[g.block]);
             let [give, take] = self.positions[gap];
             let late = boundary(next_begin, &self.clock).min(g.end);
             if late > take {
@@ -636,14 +608,14 @@ impl<'a> Schedule<'a> {
         }
         for i in 0..self.used.len() {
             let gap = self.used.get(i);
-            let g = c.gap(gap);
+            let g = gaps.gap(gap);
             let [give, take] = self.positions[gap];
             if self.is_away_at_start(gap, &g) {
                 continue;
             }
-            let done = if g.kind.is_read() { f64::from_bits(self.copied[g.version]) } else { 0.0 };
+            let done = if g.kind.is_read() { self.copied.get(g.version) } else { 0.0 };
             let known = boundary(done, &self.clock);
-            let known = if f64::from_bits(self.clock[known]) < done { known + 1 } else { known };
+            let known = if self.clock.get(known) < done { known + 1 } else { known };
             self.set(gap, [give.min(known.max(g.begin).max(1)), take]);
         }
     }

@@ -8,9 +8,9 @@
 //!
 //! A mixture weighs all four, each divided by its standard deviation over the gaps.
 
-use super::candidates::Gap;
 use super::schedule::Schedule;
-use crate::table::Table;
+use crate::rewrite::gaps::Gap;
+use crate::table::Records;
 
 /// The weights of DOA, AOA, WDOA and SWDOA.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,32 +30,32 @@ impl Weights {
 pub(super) fn scores(
     schedule: &Schedule<'_>,
     gap: &Gap,
-    area: &Table<'_, u64>,
-    area_left: &Table<'_, u64>,
+    area: &Records<'_, f64>,
+    area_left: &Records<'_, f64>,
 ) -> [f64; 4] {
-    let c = schedule.candidates();
-    let size = c.size[gap.block];
+    let gaps = schedule.gaps();
+    let size = gaps.program.size[gap.block];
     let device = schedule.device();
-    let from = c.time[gap.begin];
-    let to = if gap.end < c.segments { c.access_time[gap.end] } else { c.end_time };
+    let from = gaps.program.time[gap.begin];
+    let to = if gap.end < gaps.program.operators { gaps.program.access_time[gap.end] } else { gaps.program.end_time };
     let doa = to.saturating_sub(from) as f64 - device.out_ns(size) - device.in_ns(size);
     let aoa = if doa < 0.0 { doa / size as f64 } else { doa * size as f64 };
     [doa, aoa, under(gap, area), under(gap, area_left)]
 }
 
 /// The area under a load curve over a gap.
-pub(super) fn under(gap: &Gap, area: &Table<'_, u64>) -> f64 {
-    f64::from_bits(area[gap.end]) - f64::from_bits(area[gap.begin])
+pub(super) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
+    area.get(gap.end) - area.get(gap.begin)
 }
 
-/// Writes the area under the present load curve up to each boundary, in byte nanoseconds, as bits.
+/// Writes the area under the present load curve up to each boundary, in byte nanoseconds.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
-pub(super) fn areas(schedule: &Schedule<'_>, area: &mut Table<'_, u64>) {
-    let c = schedule.candidates();
+pub(super) fn areas(schedule: &Schedule<'_>, area: &mut Records<'_, f64>) {
+    let gaps = schedule.gaps();
     let mut sum = 0.0;
-    for g in 0..c.segments {
-        area[g] = f64::to_bits(sum);
-        sum += schedule.load(g) as f64 * (c.time[g + 1] - c.time[g]) as f64;
+    for g in 0..gaps.program.operators {
+        area.set(g, sum);
+        sum += schedule.load(g) as f64 * (gaps.program.time[g + 1] - gaps.program.time[g]) as f64;
     }
-    area[c.segments] = f64::to_bits(sum);
+    area.set(gaps.program.operators, sum);
 }

@@ -8,11 +8,11 @@
 //! from the back, every copy in is scheduled as late as the link allows without delay and is moved later where memory
 //! is not free so early. Ties go by the gap's number. O(picks · (segments + gaps)).
 
-use super::candidates::{Candidates, Gap, Kind};
 use super::schedule::Schedule;
 use super::score::{self, Weights};
-use crate::table::Table;
-use crate::{Workspace, WorkspaceLen, sort};
+use crate::rewrite::gaps::{Gap, Kind};
+use crate::sort;
+use crate::workspace::workspace;
 
 /// Which gaps may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,34 +23,25 @@ pub(super) enum Scope {
     Across,
 }
 
-/// The tables of a selection.
-pub(super) struct Selection<'a> {
-    /// The area under the load curve up to each boundary, as it was at first and as it is, as bits.
-    area: Table<'a, u64>,
-    area_left: Table<'a, u64>,
-    /// The gaps' scores as bits, and the gaps by their score.
-    worth: Table<'a, u64>,
-    ranked: Table<'a, u32>,
-    /// The gaps to be positioned.
-    chosen: Table<'a, u32>,
-}
-
-/// Length of the workspace of a [`Selection`].
-pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 2 * (rows + 2) + rows + blocks, indices: 2 * (rows + blocks) }
-}
-
-impl<'a> Selection<'a> {
-    pub(super) fn new(rows: usize, blocks: usize, scratch: &mut Workspace<'a>) -> Self {
-        Self {
-            area: scratch.words(rows + 2),
-            area_left: scratch.words(rows + 2),
-            worth: scratch.words(rows + blocks),
-            ranked: scratch.indices(rows + blocks),
-            chosen: scratch.indices(rows + blocks),
+workspace! {
+    /// The tables of a selection.
+    pub(super) struct Selection<'a>(rows, blocks) {
+        tables {
+            /// The gaps' scores as bits, and the gaps by their score.
+            worth: u64[rows + blocks],
+            ranked: u32[rows + blocks],
+            /// The gaps to be positioned.
+            chosen: u32[rows + blocks],
+        }
+        records {
+            /// The area under the load curve up to each boundary, as it was at first and as it is, as bits.
+            area: f64[rows + 2],
+            area_left: f64[rows + 2],
         }
     }
+}
 
+impl Selection<'_> {
     /// Makes the published schedule; false if the chosen gaps do not bring the load within the limit.
     pub(super) fn by_score(&mut self, schedule: &mut Schedule<'_>, limit: u64, weights: Weights, scope: Scope) -> bool {
         schedule.clear();
@@ -58,11 +49,11 @@ impl<'a> Selection<'a> {
         // The other scores do not change while gaps are chosen.
         let submodular = scale[3] != 0.0;
         if !submodular {
-            for gap in 0..schedule.candidates().gaps {
-                let scores = score::scores(schedule, &schedule.candidates().gap(gap), &self.area, &self.area_left);
+            for gap in 0..schedule.gaps().len {
+                let scores = score::scores(schedule, &schedule.gaps().gap(gap), &self.area, &self.area_left);
                 self.worth[gap] = worth(scores, scale).to_bits();
             }
-            self.rank(schedule.candidates().gaps);
+            self.rank(schedule.gaps().len);
         }
         self.choose(schedule, limit, submodular.then_some(scale), scope)
     }
@@ -76,26 +67,26 @@ impl<'a> Selection<'a> {
         scope: Scope,
     ) -> bool {
         schedule.clear();
-        let c = schedule.candidates();
-        for gap in 0..c.gaps {
-            self.worth[gap] = worth(c.gap(gap).block).to_bits();
+        let gaps = schedule.gaps();
+        for gap in 0..gaps.len {
+            self.worth[gap] = worth(gaps.gap(gap).block).to_bits();
         }
-        self.rank(c.gaps);
+        self.rank(gaps.len);
         self.choose(schedule, limit, None, scope)
     }
 
     /// Chooses gaps until the limit holds: as they are ranked, or by the submodular score of this scale.
     fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, scale: Option<[f64; 4]>, scope: Scope) -> bool {
-        let c = schedule.candidates();
+        let gaps = schedule.gaps();
         if let Some(scale) = scale {
             // What does not change while gaps are chosen.
-            for gap in 0..c.gaps {
-                let [doa, aoa, wdoa, _] = score::scores(schedule, &c.gap(gap), &self.area, &self.area_left);
+            for gap in 0..gaps.len {
+                let [doa, aoa, wdoa, _] = score::scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
                 self.worth[gap] = worth([doa, aoa, wdoa, 0.0], scale).to_bits();
             }
         } else {
             // Where to look on from each rank.
-            sort::identity(&mut self.chosen, c.gaps);
+            sort::identity(&mut self.chosen, gaps.len);
         }
         loop {
             let (peak, segment) = schedule.peak();
@@ -103,13 +94,13 @@ impl<'a> Selection<'a> {
                 break;
             }
             let over = |gap: u32, g: &Gap| {
-                whole(c, g, scope)[0] <= segment && segment < g.end && allowed(schedule, gap, g, scope)
+                whole(g, scope)[0] <= segment && segment < g.end && allowed(schedule, gap, g, scope)
             };
             let best = if let Some([.., scale]) = scale {
                 score::areas(schedule, &mut self.area_left);
                 let mut best: Option<(f64, u32)> = None;
-                for gap in c.first_gap_after(segment)..c.gaps {
-                    let g = c.gap(gap);
+                for gap in gaps.first_after(segment)..gaps.len {
+                    let g = gaps.gap(gap);
                     if over(gap, &g) {
                         let worth = f64::from_bits(self.worth[gap]) + score::under(&g, &self.area_left) * scale;
                         if best.is_none_or(|(most, _)| worth > most) {
@@ -119,12 +110,12 @@ impl<'a> Selection<'a> {
                 }
                 best.map(|(_, gap)| gap)
             } else {
-                self.first_ranked(c.gaps, |gap| over(gap, &c.gap(gap)))
+                self.first_ranked(gaps.len, |gap| over(gap, &gaps.gap(gap)))
             };
             let Some(gap) = best else {
                 return false;
             };
-            schedule.set(gap, whole(c, &c.gap(gap), scope));
+            schedule.set(gap, whole(&gaps.gap(gap), scope));
         }
         self.position(schedule, limit);
         true
@@ -168,12 +159,12 @@ impl<'a> Selection<'a> {
 
     /// Chooses every gap; false if even that does not bring the load within the limit.
     pub(super) fn all(&mut self, schedule: &mut Schedule<'_>, limit: u64, scope: Scope) -> bool {
-        let c = schedule.candidates();
+        let gaps = schedule.gaps();
         schedule.clear();
-        for gap in 0..c.gaps {
-            let g = c.gap(gap);
+        for gap in 0..gaps.len {
+            let g = gaps.gap(gap);
             if allowed(schedule, gap, &g, scope) {
-                schedule.set(gap, whole(c, &g, scope));
+                schedule.set(gap, whole(&g, scope));
             }
         }
         let fits = schedule.peak().0 <= limit;
@@ -185,18 +176,18 @@ impl<'a> Selection<'a> {
 
     /// The weights over the scores' standard deviations.
     fn scale(&mut self, schedule: &Schedule<'_>, Weights(weights): Weights) -> [f64; 4] {
-        let c = schedule.candidates();
+        let gaps = schedule.gaps();
         score::areas(schedule, &mut self.area);
         score::areas(schedule, &mut self.area_left);
         let (mut sum, mut squares) = ([0.0; 4], [0.0; 4]);
-        for gap in 0..c.gaps {
-            let scores = score::scores(schedule, &c.gap(gap), &self.area, &self.area_left);
+        for gap in 0..gaps.len {
+            let scores = score::scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
             for ((s, q), x) in sum.iter_mut().zip(&mut squares).zip(scores) {
                 *s += x;
                 *q += x * x;
             }
         }
-        let n = f64::from(c.gaps.max(1));
+        let n = f64::from(gaps.len.max(1));
         let mut scale = weights;
         for ((w, s), q) in scale.iter_mut().zip(sum).zip(squares) {
             let deviation = libm::sqrt((q / n - (s / n) * (s / n)).max(0.0));
@@ -207,33 +198,33 @@ impl<'a> Selection<'a> {
 
     /// Gives back late and takes early, among the gaps in use.
     pub(super) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
-        let c = schedule.candidates();
+        let gaps = schedule.gaps();
         let mut n = 0;
-        for gap in 0..c.gaps {
+        for gap in 0..gaps.len {
             if schedule.is_used(gap) {
                 self.chosen[n] = gap;
                 n += 1;
-                if !schedule.is_away_at_start(gap, &c.gap(gap)) {
+                if !schedule.is_away_at_start(gap, &gaps.gap(gap)) {
                     schedule.set(gap, [0, 0]);
                 }
             }
         }
-        for segment in 0..c.segments {
+        for segment in 0..gaps.program.operators {
             while schedule.load(segment) > limit {
                 let waiting = (0..n).map(|i| self.chosen[i]).filter(|&gap| {
-                    let g = c.gap(gap);
+                    let g = gaps.gap(gap);
                     !schedule.is_used(gap) && g.begin.max(1) <= segment && segment < g.end
                 });
-                let Some(gap) = waiting.min_by_key(|&gap| (c.gap(gap).begin, gap)) else {
+                let Some(gap) = waiting.min_by_key(|&gap| (gaps.gap(gap).begin, gap)) else {
                     break;
                 };
-                schedule.set(gap, [segment, c.gap(gap).end]);
+                schedule.set(gap, [segment, gaps.gap(gap).end]);
             }
         }
         let mut link = f64::INFINITY;
         for i in (0..n).rev() {
             let gap = self.chosen[i];
-            if schedule.is_used(gap) && c.gap(gap).kind.returns() {
+            if schedule.is_used(gap) && gaps.gap(gap).kind.returns() {
                 link = take_early(schedule, gap, limit, link);
             }
         }
@@ -244,10 +235,10 @@ impl<'a> Selection<'a> {
 /// operator ahead of the next; compute waits for each copy out. The limit is not asked for; false if it is missed.
 pub(super) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
     schedule.clear();
-    let c = schedule.candidates();
+    let gaps = schedule.gaps();
     let (_, peak) = schedule.peak();
-    for gap in 0..c.gaps {
-        let g = c.gap(gap);
+    for gap in 0..gaps.len {
+        let g = gaps.gap(gap);
         let over = g.kind == Kind::Middle && g.begin <= peak && peak < g.end && g.begin + 1 < g.end;
         if over && schedule.may_use(gap, &g) {
             schedule.set(gap, [g.begin, g.end - 1]);
@@ -260,12 +251,15 @@ pub(super) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
 /// returns when the copy begins.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f64 {
-    let c = schedule.candidates();
-    let g = c.gap(gap);
-    let size = c.size[g.block];
-    let begin = link.min(c.access_time[g.end] as f64) - schedule.device().in_ns(size);
+    let gaps = schedule.gaps();
+    let g = gaps.gap(gap);
+    let size = gaps.program.size[g.block];
+    let begin = link.min(gaps.program.access_time[g.end] as f64) - schedule.device().in_ns(size);
     let [give, mut take] = schedule.at(gap);
-    while take > give + 1 && c.time[take] as f64 > begin && schedule.load(take - 1).saturating_add(size) <= limit {
+    while take > give + 1
+        && gaps.program.time[take] as f64 > begin
+        && schedule.load(take - 1).saturating_add(size) <= limit
+    {
         take -= 1;
     }
     schedule.set(gap, [give, take]);
@@ -277,20 +271,15 @@ fn worth(scores: [f64; 4], scale: [f64; 4]) -> f64 {
     scores.iter().zip(scale).map(|(score, weight)| score * weight).sum()
 }
 
-/// Whether a gap that begins at the start or ends at the end needs the final value of its block on the host at the end.
-fn across(candidates: &Candidates<'_>, gap: &Gap) -> bool {
-    (gap.kind.is_head() || gap.kind == Kind::Tail) && candidates.version(gap.version).last != gap.version
-}
-
 /// The positions of a gap that is used for as long as the scope allows.
-fn whole(candidates: &Candidates<'_>, gap: &Gap, scope: Scope) -> [u32; 2] {
-    let begin = if scope == Scope::Inside && across(candidates, gap) { gap.begin.max(1) } else { gap.begin };
+fn whole(gap: &Gap, scope: Scope) -> [u32; 2] {
+    let begin = if scope == Scope::Inside && gap.crosses_end() { gap.begin.max(1) } else { gap.begin };
     [begin, gap.end]
 }
 
 /// Whether the gap may be used, within the scope.
 fn allowed(schedule: &Schedule<'_>, gap: u32, g: &Gap, scope: Scope) -> bool {
-    let [give, take] = whole(schedule.candidates(), g, scope);
-    let ends = g.kind != Kind::Tail || scope == Scope::Across || !across(schedule.candidates(), g);
+    let [give, take] = whole(g, scope);
+    let ends = g.kind != Kind::Tail || scope == Scope::Across || !g.crosses_end();
     give < take && ends && schedule.may_use(gap, g)
 }

@@ -19,7 +19,7 @@
 //! at most [`CLOSURE`] operators, and O(log blocks) each.
 
 use super::{CLOSURE, Walk};
-use crate::rewrite::graph::NONE;
+use crate::rewrite::values::NONE;
 
 /// The most missing values that are followed to the blocks whose closures have become smaller.
 const REACH: u32 = 32;
@@ -60,9 +60,9 @@ impl Walk<'_> {
 
     /// Whether a block may be evicted.
     fn may_go(&self, block: u32) -> bool {
-        let graph = self.graph;
+        let values = self.values;
         let there = self.holds[block] > 0 && self.away[block] == 0 && self.pinned[block] == 0;
-        there && graph.is_repeatable(block) && graph.size[block] >= self.least
+        there && values.can_recompute(block) && values.program.size[block] >= self.least
     }
 
     /// The score of a block, if it is less than `least`, and something between the two if it is not; infinite if it cannot be
@@ -72,9 +72,11 @@ impl Walk<'_> {
         self.work += 1;
         let version = self.holds[block] - 1;
         let at = self.wanted(version);
-        let size = self.graph.size[block] as f64;
-        let now = self.graph.time[self.now.min(self.graph.segments - 1)];
-        let distance = self.graph.time[at.min(self.graph.segments - 1)].saturating_sub(now) as f64 + 1000.0;
+        let size = self.values.program.size[block] as f64;
+        let now = self.values.program.access_time[self.now.min(self.values.program.operators - 1)];
+        let distance = self.values.program.access_time[at.min(self.values.program.operators - 1)].saturating_sub(now)
+            as f64
+            + 1000.0;
         let far = match self.taste.distance {
             0 => 1.0,
             1 => libm::sqrt(distance),
@@ -82,7 +84,7 @@ impl Walk<'_> {
             3 => distance * libm::sqrt(distance),
             _ => distance * distance,
         };
-        let scale = f64::from_bits(self.weight[block]) / (size * far);
+        let scale = self.weight.get(block) / (size * far);
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
@@ -90,30 +92,26 @@ impl Walk<'_> {
     /// that cannot be.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: u32, at: u32, bound: f64) -> Option<f64> {
-        let graph = self.graph;
-        let evicted = graph.version(version).block;
+        let values = self.values;
+        let evicted = values.block(version);
         self.count += 1;
         let mut sum = 1.0;
-        let mut waiting = 1;
-        self.closure[0] = 2 * version;
+        self.closure.clear();
+        self.closure.push(2 * version);
         let mut looked = 0;
-        while waiting > 0 && looked < CLOSURE && sum <= SLACK * bound {
-            waiting -= 1;
-            let (version, owed) = (self.closure[waiting] / 2, self.closure[waiting] % 2);
-            let g = graph.version(version).writer;
-            if g == NONE || !graph.may_run_again(g) {
-                return None;
-            }
+        while let Some(next) = self.closure.pop().filter(|_| looked < CLOSURE && sum <= SLACK * bound) {
+            let (version, owed) = (next / 2, next % 2);
+            let g = values.maker(version)?;
             if self.counted[g] == self.count {
                 continue;
             }
             self.counted[g] = self.count;
             looked += 1;
             let owed = u32::from(owed > 0 || self.is_owed(g));
-            sum += graph.duration[g] as f64 * if owed > 0 { self.taste.owed } else { 1.0 };
-            for r in graph.references(g).filter(|r| !r.updated) {
+            sum += values.program.duration(g) as f64 * if owed > 0 { self.taste.owed } else { 1.0 };
+            for r in values.references(g).filter(|r| !r.updated) {
                 self.work += 1;
-                if graph.is_gone(&r, at) {
+                if values.is_gone(&r, at) {
                     return None;
                 }
                 if r.is_managed() && !r.writes && self.holds[r.block] != r.version + 1 {
@@ -123,10 +121,7 @@ impl Walk<'_> {
                         return None;
                     }
                     let owed = owed > 0 || self.next_use(r.version) != NONE;
-                    if waiting < 2 * CLOSURE {
-                        self.closure[waiting] = 2 * r.version + u32::from(owed);
-                        waiting += 1;
-                    }
+                    self.closure.push(2 * r.version + u32::from(owed));
                 }
             }
         }
@@ -135,16 +130,16 @@ impl Walk<'_> {
 
     /// The segment that reads a version next, or reads what has to be made of it again.
     pub(super) fn wanted(&mut self, version: u32) -> u32 {
-        let graph = self.graph;
+        let values = self.values;
         let mut at = self.next_use(version);
-        let (first, end) = graph.uses(version);
+        let (first, end) = values.uses(version);
         for i in first..end {
-            let g = graph.user(i);
+            let g = values.user(i);
             if g >= self.now {
                 break;
             }
             self.work += 1;
-            for &[block, version] in graph.made(g) {
+            for &[block, version] in values.made(g) {
                 if self.holds[block] != version + 1 {
                     at = at.min(self.next_use(version));
                 }
@@ -155,31 +150,33 @@ impl Walk<'_> {
 
     /// Whether a segment is to run again anyway, for something that it makes is not there and is read later.
     fn is_owed(&mut self, g: u32) -> bool {
-        let graph = self.graph;
-        graph.made(g).iter().any(|&[block, version]| self.holds[block] != version + 1 && self.next_use(version) != NONE)
+        let values = self.values;
+        values
+            .made(g)
+            .iter()
+            .any(|&[block, version]| self.holds[block] != version + 1 && self.next_use(version) != NONE)
     }
 
     /// What is made of a version that is there again, or of what is missing of it, is stale.
     pub(super) fn closures_shrink(&mut self, version: u32) {
-        let graph = self.graph;
-        self.closure[0] = version;
-        let (mut waiting, mut looked) = (1, 0);
-        while waiting > 0 && looked < REACH {
-            waiting -= 1;
+        let values = self.values;
+        self.closure.clear();
+        self.closure.push(version);
+        let mut looked = 0;
+        while let Some(version) = self.closure.pop().filter(|_| looked < REACH) {
             looked += 1;
-            let (first, end) = graph.uses(self.closure[waiting]);
+            let (first, end) = values.uses(version);
             for i in first..end {
-                let g = graph.user(i);
+                let g = values.user(i);
                 if g >= self.now {
                     break;
                 }
                 self.work += 1;
-                for &[block, version] in graph.made(g) {
+                for &[block, version] in values.made(g) {
                     if self.holds[block] == version + 1 {
                         self.stale.insert(block);
-                    } else if waiting < 2 * CLOSURE {
-                        self.closure[waiting] = version;
-                        waiting += 1;
+                    } else {
+                        self.closure.push(version);
                     }
                 }
             }
@@ -188,8 +185,9 @@ impl Walk<'_> {
 
     /// What is made together with what is missing now is stale: it may be owed.
     pub(super) fn siblings_are_owed(&mut self, version: u32) {
-        let graph = self.graph;
-        for &[block, made] in graph.made(graph.version(version).writer) {
+        let values = self.values;
+        let Some(maker) = values.maker(version) else { return };
+        for &[block, made] in values.made(maker) {
             if made != version {
                 self.stale.insert(block);
             }
