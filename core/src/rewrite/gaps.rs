@@ -33,7 +33,7 @@ record! {
         pub(super) previous: Option<u32>,
         /// For a tail: the head of the same block. For a head: its tail.
         pub(super) other_end: Option<u32>,
-        pub(super) kind: Kind,
+        pub(super) kind: GapKind,
         /// It is of a persistent block that nobody writes: the host has it from the start.
         pub(super) clean: bool,
     }
@@ -47,13 +47,13 @@ impl Gap {
 
     /// Whether a block that is away at the start or the end holds something else at the end than in the gap.
     pub(super) fn crosses_end(&self) -> bool {
-        (self.kind.is_head() || self.kind == Kind::Tail) && !self.clean
+        (self.kind.is_head() || self.kind == GapKind::Tail) && !self.clean
     }
 }
 
 /// What has to happen around a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum GapKind {
     /// Out before, in after.
     Middle,
     /// What the block holds is never read again: nothing is copied.
@@ -66,7 +66,7 @@ pub(super) enum Kind {
     Tail,
 }
 
-impl Kind {
+impl GapKind {
     const ALL: [Self; 5] = [Self::Middle, Self::Dead, Self::Head, Self::DeadHead, Self::Tail];
 
     pub(super) fn is_head(self) -> bool {
@@ -84,7 +84,7 @@ impl Kind {
     }
 }
 
-impl Field for Kind {
+impl Field for GapKind {
     fn keep(self) -> u32 {
         self as u32
     }
@@ -203,11 +203,15 @@ impl<'a> Gaps<'a> {
         let holds = |gaps: &Self| seen.version.is_some_and(|version| gaps.version(version).release.is_some());
         match seen.access {
             None if self.program.is_persistent(r.block) && operator > 0 => {
-                seen.head =
-                    Some(self.add(&seen, r.block, (0, operator), if reads { Kind::Head } else { Kind::DeadHead }));
+                seen.head = Some(self.add(
+                    &seen,
+                    r.block,
+                    (0, operator),
+                    if reads { GapKind::Head } else { GapKind::DeadHead },
+                ));
             }
             Some(last) if last + 1 < operator && (!reads || holds(self)) => {
-                self.add(&seen, r.block, (last + 1, operator), if reads { Kind::Middle } else { Kind::Dead });
+                self.add(&seen, r.block, (last + 1, operator), if reads { GapKind::Middle } else { GapKind::Dead });
             }
             _ => {}
         }
@@ -229,7 +233,7 @@ impl<'a> Gaps<'a> {
         if let Some(head) = seen.head
             && last + 1 < operators
         {
-            let tail = self.add(&seen, block, (last + 1, operators), Kind::Tail);
+            let tail = self.add(&seen, block, (last + 1, operators), GapKind::Tail);
             self.gap.set(tail, Gap { other_end: Some(head), ..self.gap(tail) });
             self.gap.set(head, Gap { other_end: Some(tail), ..self.gap(head) });
         }
@@ -259,7 +263,7 @@ impl<'a> Gaps<'a> {
         version
     }
 
-    fn add(&mut self, seen: &Seen, block: u32, (begin, end): (u32, u32), kind: Kind) -> u32 {
+    fn add(&mut self, seen: &Seen, block: u32, (begin, end): (u32, u32), kind: GapKind) -> u32 {
         let gap = self.len;
         let version = seen.version.unwrap_or(NONE);
         let of_version = self.version(version);

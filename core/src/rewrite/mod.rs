@@ -4,16 +4,15 @@
 //! [`verify::schedule`](crate::verify::schedule::schedule) has accepted it. [`fit`] puts the passes and the
 //! placement together.
 
+mod anneal;
 pub mod fit;
 mod flat;
 mod gaps;
-pub mod in_place;
-pub mod layer;
+pub mod lower_bound;
+pub mod means;
 mod members;
 mod program;
-pub mod recompute;
-pub mod relu;
-pub mod swap;
+pub mod published;
 mod tournament;
 mod values;
 mod writer;

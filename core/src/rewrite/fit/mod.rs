@@ -8,7 +8,7 @@
 //! 2. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, its positions tightened at unchanged
 //!    time. [`Policy::Auto`] and [`Policy::Bayes`] try the other policies too, each as it would be tried alone, and take what
 //!    takes least time: neither is ever worse than those it contains. Of equal times the first wins. The search then goes
-//!    on from there. Where it is slow it comes last, and not at all where the [`bound`](super::swap::bound) proves that it takes
+//!    on from there. Where it is slow it comes last, and not at all where the [`bound`](super::lower_bound) proves that it takes
 //!    longer than what was found.
 //! 3. Second runs alone.
 //! 4. Both: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
@@ -31,11 +31,11 @@ mod stage;
 mod trial;
 
 use super::gaps::Gaps;
+use super::means::recompute::{self, Recomputer};
+use super::means::swap::{Policy, Swapper};
+use super::means::{in_place, mask};
 use super::program::Program;
-use super::recompute::{self, Recomputer};
-use super::swap::{Policy, Swapper};
 use super::values::Values;
-use super::{in_place, relu};
 use crate::error::{Buffer, RowFault};
 use crate::simulate::{Device, Timing};
 use crate::table::at;
@@ -162,7 +162,7 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
         .and(Gaps::workspace(rows, blocks))
         .and(Swapper::workspace(rows, blocks))
         .max(liveness::workspace(blocks))
-        .max(relu::workspace(rows, blocks))
+        .max(mask::workspace(rows, blocks))
         .max(in_place::workspace(rows, base, blocks))
         .max(
             Program::workspace(base, 2 * blocks)
@@ -322,7 +322,7 @@ fn bases<'s>(
 ) -> Result<[Option<Base<'s>>; 2], Error> {
     let mut rich = plain;
     if using.has(Means::Relu) {
-        match relu::rewrite(recorded, plain.rows, scratch.reborrow(), masked) {
+        match mask::rewrite(recorded, plain.rows, scratch.reborrow(), masked) {
             Ok(n) if n > plain.rows.len() => rich.rows = masked.get(..n).unwrap_or_default(),
             Ok(_) | Err(Error::BufferTooSmall { buffer: Buffer::Rows, .. }) => {}
             Err(e) => return Err(e),

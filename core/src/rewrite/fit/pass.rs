@@ -6,11 +6,12 @@ use super::{Lengths, Options, interim_rows, masked_rows};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
 use crate::rewrite::gaps::Gaps;
-use crate::rewrite::in_place;
+use crate::rewrite::lower_bound;
+use crate::rewrite::means::in_place;
+use crate::rewrite::means::recompute::emit::Emitter;
+use crate::rewrite::means::recompute::{self, Recomputer, Walked};
+use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::rewrite::program::Program;
-use crate::rewrite::recompute::emit::Emitter;
-use crate::rewrite::recompute::{self, Recomputer, Walked};
-use crate::rewrite::swap::{Policy, Swapper, bound};
 use crate::table::Records;
 use crate::trace::{Op, Recorded, Row, liveness};
 use crate::verify::schedule as verify;
@@ -62,7 +63,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
     let held = WorkspaceLen { words: base + 1, indices: base + 2 };
     let handed = in_place::workspace(rows, recompute::most_rows(base), blocks);
     let segments = recompute::segments::workspace(base, 2 * blocks);
-    let bound = bound::workspace(rows, blocks);
+    let bound = lower_bound::workspace(rows, blocks);
     let script = Emitter::workspace(base, 2 * blocks);
     trial.max(script).max(handed).max(held).max(absent).max(segments).max(bound)
 }
@@ -242,7 +243,13 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         if !self.is_as_recorded() || best > (1u64 << f64::MANTISSA_DIGITS) as f64 {
             return Ok(false);
         }
-        bound::takes_longer(recorded, &options.device, libm::ceil(best) as u64, options.limit, self.scratch.reborrow())
+        lower_bound::takes_longer(
+            recorded,
+            &options.device,
+            libm::ceil(best) as u64,
+            options.limit,
+            self.scratch.reborrow(),
+        )
     }
 
     /// Learns which gaps may be swapped.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Constraints;
 use crate::error::RowFault;
-use crate::rewrite::swap::bound;
+use crate::rewrite::lower_bound;
 use crate::simulate;
 use crate::trace::{Event, Kind, Op, Operator};
 use crate::verify::schedule::{self as verify, Room};
@@ -137,9 +137,9 @@ proptest! {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
             let overhead_ns = overhead.ceil() as u64;
             let mut scratch = Workspace::new(&mut words, &mut indices);
-            let least_load = bound::least_load(&rows, blocks, &device, overhead_ns, scratch.reborrow());
+            let least_load = lower_bound::least_load(&rows, blocks, &device, overhead_ns, scratch.reborrow());
             prop_assert!(least_load.unwrap() <= run.peak_load);
-            let beyond = bound::takes_longer(&recorded, &device, overhead_ns, run.peak_load, scratch);
+            let beyond = lower_bound::takes_longer(&recorded, &device, overhead_ns, run.peak_load, scratch);
             prop_assert!(!beyond.unwrap());
         }
     }
@@ -244,7 +244,7 @@ fn more_block_numbers_than_can_be_counted_are_refused() {
     assert!(matches!(lived, Err(Error::TooManyBlocks { .. })));
     let run = simulate::simulate(&recorded, &[], &options.device, none(), &mut []);
     assert!(matches!(run, Err(Error::TooManyBlocks { .. })));
-    let least = bound::least_load(&[], usize::MAX, &options.device, 0, none());
+    let least = lower_bound::least_load(&[], usize::MAX, &options.device, 0, none());
     assert!(matches!(least, Err(Error::TooManyBlocks { .. })));
     let room = Room { timings: &mut [], blocks: &mut [], names: &mut [] };
     let device = (&options.device, true);

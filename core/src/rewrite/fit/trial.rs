@@ -10,8 +10,8 @@ use core::num::NonZeroU64;
 use super::Options;
 use super::stage::{Kept, Placed, WORK_AGAIN, Within};
 use crate::rewrite::flat::Flat;
-use crate::rewrite::recompute::Recomputer;
-use crate::rewrite::swap::{Policy, Swapper};
+use crate::rewrite::means::recompute::Recomputer;
+use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::trace::Recorded;
 use crate::{Error, Workspace};
 

@@ -17,15 +17,16 @@
 //!
 //! The rows of the inter-layer means are a trace that can run. The intra-layer one is arithmetic: a recorded operator
 //! computes both gradients at once, so no row stands between them; where an operator may write over its input,
-//! [`in_place`](super::in_place) has it do so.
+//! [`in_place`](crate::rewrite::means::in_place) has it do so.
 //!
 //! Blocks are counted that are made by one operator and read by another, without parameters and their gradients. Masks
 //! have a bit for each element of 4 bytes; the paper keeps a byte. Cost: that of the policy, and O(rows).
 
-use super::gaps::Gaps;
-use super::program::Program;
-use super::recompute::mirror::Mirror;
-use super::swap::{Policy, Swapper};
+use super::mirror::Mirror;
+use crate::rewrite::gaps::{GapKind, Gaps};
+use crate::rewrite::means::swap::schedule::Schedule;
+use crate::rewrite::means::swap::{Policy, Swapper};
+use crate::rewrite::program::Program;
 use crate::simulate::Device;
 use crate::trace::{Event, Kind, Op, Recorded, Row, liveness};
 use crate::workspace::workspace;
@@ -69,7 +70,7 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// [`Error::BufferTooSmall`] if `out` or the workspace is too short.
 ///
 /// ```
-/// use sublet_core::rewrite::layer::{self, Bytes};
+/// use sublet_core::rewrite::published::layrub::{self, Bytes};
 /// use sublet_core::simulate::Device;
 /// use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
 /// use sublet_core::Workspace;
@@ -85,11 +86,11 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// ];
 /// let operators = [true, false, false].map(|again| Operator { again, ..Operator::default() });
 /// let recorded = Recorded { rows: &rows, operators: &operators, blocks: 3 };
-/// let len = layer::workspace(rows.len(), 3);
+/// let len = layrub::workspace(rows.len(), 3);
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-/// let mut out = vec![Row::default(); layer::most_rows(&rows)];
+/// let mut out = vec![Row::default(); layrub::most_rows(&rows)];
 /// let scratch = Workspace::new(&mut words, &mut indices);
-/// let (n, bytes) = layer::reuse(&recorded, &Device::symmetric(12e9), 1, scratch, &mut out)?;
+/// let (n, bytes) = layrub::reuse(&recorded, &Device::symmetric(12e9), 1, scratch, &mut out)?;
 /// // It is needed while its gradient is written: no memory is shared, and nothing is idle that could leave.
 /// assert_eq!((n, bytes), (rows.len(), Bytes { separate: 128, intra: 128, inter: 128, hybrid: 128 }));
 /// # Ok::<(), sublet_core::Error>(())
@@ -135,6 +136,22 @@ fn inter(
     let mut swapper = Swapper::new(&gaps, device, 1, &mut scratch);
     swapper.plan(Policy::Layer, u64::MAX, 0);
     swapper.rows(out)
+}
+
+/// Layrub's rule (Jin et al. 2018): every block leaves after the last reader before its longest gap and is back one
+/// operator ahead of the next; compute waits for each copy out. The limit is not asked for; false if it is missed.
+pub(in crate::rewrite) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
+    schedule.clear();
+    let gaps = schedule.gaps();
+    let (_, peak) = schedule.peak();
+    for gap in 0..gaps.len {
+        let g = gaps.gap(gap);
+        let over = g.kind == GapKind::Middle && g.begin <= peak && peak < g.end && g.begin + 1 < g.end;
+        if over && schedule.may_use(gap, &g) {
+            schedule.set(gap, [g.begin, g.end - 1]);
+        }
+    }
+    schedule.peak().0 <= limit
 }
 
 /// What is known of a block, as bits. An activation or a gradient is touched by more than one operator.

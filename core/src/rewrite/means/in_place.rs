@@ -16,8 +16,8 @@
 //! This pass runs last, over whatever the others wrote: they ask when a block is freed, and a block that is handed over has
 //! no free of its own. No load rises. Ties: none. Cost: O(rows log rows), linear workspace.
 
-use super::writer::Writer;
 use crate::error::RowFault;
+use crate::rewrite::writer::Writer;
 use crate::table::Table;
 use crate::trace::recorded::{self, Operators, Progress};
 use crate::trace::{Event, Op, Recorded, Row, liveness};
@@ -44,7 +44,7 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is too short.
 ///
 /// ```
-/// use sublet_core::rewrite::in_place;
+/// use sublet_core::rewrite::means::in_place;
 /// use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
 /// use sublet_core::Workspace;
 /// let row = |event, block, op| {

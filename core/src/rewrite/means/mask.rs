@@ -20,8 +20,8 @@
 //! Ties: where several rectifiers touch the block the last one makes the mask; masks of one rectifier come in the order of
 //! its accesses. Cost: O(rows), linear workspace.
 
-use super::writer::Writer;
 use crate::error::RowFault;
+use crate::rewrite::writer::Writer;
 use crate::table::Table;
 use crate::trace::{Event, Kind, Op, Recorded, Row, liveness, recorded};
 use crate::{Error, Workspace, WorkspaceLen, block};
@@ -49,7 +49,7 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// `out` or the workspace is too short.
 ///
 /// ```
-/// use sublet_core::rewrite::relu;
+/// use sublet_core::rewrite::means::mask;
 /// use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
 /// use sublet_core::Workspace;
 /// let row = |event, block, op| {
@@ -65,10 +65,10 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// ];
 /// let operators = [kind(Kind::Relu), kind(Kind::Other), kind(Kind::Other), kind(Kind::ReluBackward)];
 /// let recorded = Recorded { rows: &rows, operators: &operators, blocks: 4 };
-/// let len = relu::workspace(rows.len(), 4);
+/// let len = mask::workspace(rows.len(), 4);
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-/// let mut out = vec![Row::default(); relu::most_rows(&rows)];
-/// let n = relu::rewrite(&recorded, &rows, Workspace::new(&mut words, &mut indices), &mut out)?;
+/// let mut out = vec![Row::default(); mask::most_rows(&rows)];
+/// let n = mask::rewrite(&recorded, &rows, Workspace::new(&mut words, &mut indices), &mut out)?;
 /// assert_eq!((n, out[2].block, out[2].bytes), (rows.len() + 3, 4, 200)); // the mask of block 0
 /// assert_eq!((out[7].event, out[7].block), (Event::Free, 0)); // after the operator that reads block 0
 /// assert_eq!((out[14].block, out[16].block), (4, 4)); // the gradient reads the mask, and it is freed

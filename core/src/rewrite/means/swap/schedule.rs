@@ -16,7 +16,7 @@
 use super::agenda::Agenda;
 use super::load::Load;
 use crate::heap::Heap;
-use crate::rewrite::gaps::{Gap, Gaps, Kind, NONE, Version};
+use crate::rewrite::gaps::{Gap, GapKind, Gaps, NONE, Version};
 use crate::rewrite::members::Members;
 use crate::simulate::Device;
 use crate::table::{Records, Table};
@@ -25,7 +25,7 @@ use crate::workspace::workspace;
 
 /// What a pass over the segments does, in the order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(in crate::rewrite) enum Action {
     /// The rows of the operators from one to before another.
     Operators(u32, u32),
     /// A copy out of a version.
@@ -38,16 +38,16 @@ pub(super) enum Action {
 
 /// How a pass ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Outcome {
+pub(in crate::rewrite) struct Outcome {
     /// What the run takes longer than the original, in ns; infinite where the pass was given up.
-    pub(super) overhead: f64,
+    pub(in crate::rewrite) overhead: f64,
     /// Bytes copied.
-    pub(super) bytes: u64,
+    pub(in crate::rewrite) bytes: u64,
 }
 
 workspace! {
     /// The positions of all gaps, and what follows from them.
-    pub(super) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
+    pub(in crate::rewrite) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
         tables {
             /// Where the memory of each gap is given back, and where it is taken again.
             positions: [u32; 2][rows + blocks],
@@ -105,7 +105,7 @@ workspace! {
 
 workspace! {
     /// The positions of a schedule, remembered.
-    pub(super) struct Positions<'a>(rows, blocks) {
+    pub(in crate::rewrite) struct Positions<'a>(rows, blocks) {
         lists {
             gaps: [u32; 3][rows + blocks],
         }
@@ -113,7 +113,7 @@ workspace! {
 }
 
 impl Positions<'_> {
-    pub(super) fn keep(&mut self, schedule: &Schedule<'_>) {
+    pub(in crate::rewrite) fn keep(&mut self, schedule: &Schedule<'_>) {
         self.gaps.clear();
         for &gap in schedule.used() {
             let [give, take] = schedule.at(gap);
@@ -121,7 +121,7 @@ impl Positions<'_> {
         }
     }
 
-    pub(super) fn restore(&self, schedule: &mut Schedule<'_>) {
+    pub(in crate::rewrite) fn restore(&self, schedule: &mut Schedule<'_>) {
         schedule.clear();
         for [gap, give, take] in self.gaps.iter() {
             schedule.set(gap, [give, take]);
@@ -156,62 +156,62 @@ impl<'a> Schedule<'a> {
         self.due.fill(NONE);
     }
 
-    pub(super) fn gaps(&self) -> &'a Gaps<'a> {
+    pub(in crate::rewrite) fn gaps(&self) -> &'a Gaps<'a> {
         self.gaps
     }
 
-    pub(super) fn device(&self) -> &Device {
+    pub(in crate::rewrite) fn device(&self) -> &Device {
         &self.device
     }
 
     /// Where the memory of a gap is given back and taken again; equal where the block stays.
-    pub(super) fn at(&self, gap: u32) -> [u32; 2] {
+    pub(in crate::rewrite) fn at(&self, gap: u32) -> [u32; 2] {
         self.positions[gap]
     }
 
-    pub(super) fn is_used(&self, gap: u32) -> bool {
+    pub(in crate::rewrite) fn is_used(&self, gap: u32) -> bool {
         self.used.has(gap)
     }
 
     /// The gaps in use, in no order that means anything.
-    pub(super) fn used(&self) -> &[u32] {
+    pub(in crate::rewrite) fn used(&self) -> &[u32] {
         self.used.as_slice()
     }
 
     /// The segments that had to wait in the last pass, ascending.
-    pub(super) fn stalls(&self) -> &[u32] {
+    pub(in crate::rewrite) fn stalls(&self) -> &[u32] {
         self.stalls.as_slice()
     }
 
     /// Bytes on the device in a segment, and those that are held back.
-    pub(super) fn load(&self, segment: u32) -> u64 {
+    pub(in crate::rewrite) fn load(&self, segment: u32) -> u64 {
         self.load.get(segment)
     }
 
     /// The first of the segments from one to before another that has more than `most` bytes; the latter if none has.
-    pub(super) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
+    pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
         self.load.first_above(most, from, to)
     }
 
     /// The segment after the last of these; the first of them if none has.
-    pub(super) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
+    pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
         self.load.after_last_above(most, from, to)
     }
 
     /// Holds no memory back.
-    pub(super) fn hold_nothing(&mut self) {
+    pub(in crate::rewrite) fn hold_nothing(&mut self) {
         self.load.change(|segment, load| load.wrapping_sub(self.held[segment]));
         self.held.fill(0);
         self.excess.fill(0);
     }
 
     /// Writes down how much is held back from each segment.
-    pub(super) fn copy_held(&self, to: &mut Table<'_, u64>) {
+    pub(in crate::rewrite) fn copy_held(&self, to: &mut Table<'_, u64>) {
         to.copy_from(&self.held);
     }
 
     /// Holds back from each segment what was written down.
-    pub(super) fn hold_as(&mut self, held: &Table<'_, u64>) {
+    pub(in crate::rewrite) fn hold_as(&mut self, held: &Table<'_, u64>) {
         self.hold_nothing();
         self.load.change(|segment, load| {
             self.held[segment] = load.saturating_add(held[segment]) - load;
@@ -221,7 +221,7 @@ impl<'a> Schedule<'a> {
 
     /// Notes that a placement exceeds its limit by `excess` bytes from one row to before another, of the rows that begin
     /// their segments with those in `begin`.
-    pub(super) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
+    pub(in crate::rewrite) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
         let segments = self.gaps.program.operators;
         let rows = begin.first(segments + 1);
         let first = rows.partition_point(|&row| row <= from).saturating_sub(1);
@@ -234,7 +234,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Holds back a part of what was exceeded, at least `least` bytes.
-    pub(super) fn hold(&mut self, least: u64, (part, whole): (u32, u32)) {
+    pub(in crate::rewrite) fn hold(&mut self, least: u64, (part, whole): (u32, u32)) {
         self.load.change(|segment, load| {
             let excess = self.excess[segment];
             let bytes = if excess > 0 { (excess / u64::from(whole) * u64::from(part)).max(least) } else { 0 };
@@ -246,7 +246,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Lets go of a quarter of what is held back.
-    pub(super) fn let_go(&mut self) {
+    pub(in crate::rewrite) fn let_go(&mut self) {
         self.load.change(|segment, load| {
             let less = self.held[segment].div_ceil(4);
             self.held[segment] -= less;
@@ -255,10 +255,11 @@ impl<'a> Schedule<'a> {
     }
 
     /// Whether the gap may be used: a tail needs a head that is away at the start, and the host room.
-    pub(super) fn may_use(&self, gap: u32, g: &Gap) -> bool {
+    pub(in crate::rewrite) fn may_use(&self, gap: u32, g: &Gap) -> bool {
         let gaps = self.gaps;
-        let head = g.kind != Kind::Tail || g.other_end.is_some_and(|head| self.is_away_at_start(head, &gaps.gap(head)));
-        let room = g.kind == Kind::Dead || self.on_host[g.block] > 0 || {
+        let head =
+            g.kind != GapKind::Tail || g.other_end.is_some_and(|head| self.is_away_at_start(head, &gaps.gap(head)));
+        let room = g.kind == GapKind::Dead || self.on_host[g.block] > 0 || {
             let bytes = self.host_bytes.saturating_add(self.gaps.program.size[g.block]);
             self.device.host_capacity.is_none_or(|capacity| bytes <= capacity)
         };
@@ -266,32 +267,32 @@ impl<'a> Schedule<'a> {
     }
 
     /// The most bytes on the device at once, and the first segment in which they are.
-    pub(super) fn peak(&self) -> (u64, u32) {
+    pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
         self.load.peak()
     }
 
     /// Brings every block back.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::rewrite) fn clear(&mut self) {
         while let Some(gap) = self.used.last() {
             self.set(gap, [0, 0]);
         }
     }
 
     /// Whether the gap's block is away at the start.
-    pub(super) fn is_away_at_start(&self, gap: u32, g: &Gap) -> bool {
+    pub(in crate::rewrite) fn is_away_at_start(&self, gap: u32, g: &Gap) -> bool {
         g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
     }
 
     /// The positions that a gap may have, nearest to these: a tail is away to the end.
-    pub(super) fn clamp(&self, gap: u32, [give, take]: [u32; 2]) -> [u32; 2] {
+    pub(in crate::rewrite) fn clamp(&self, gap: u32, [give, take]: [u32; 2]) -> [u32; 2] {
         let g = self.gaps.gap(gap);
         let give = give.max(g.begin);
-        let take = if g.kind == Kind::Tail { g.end } else { take.min(g.end) };
+        let take = if g.kind == GapKind::Tail { g.end } else { take.min(g.end) };
         if give < take { [give, take] } else { [0, 0] }
     }
 
     /// Moves a gap's positions, which must be within its segments.
-    pub(super) fn set(&mut self, gap: u32, [give, take]: [u32; 2]) {
+    pub(in crate::rewrite) fn set(&mut self, gap: u32, [give, take]: [u32; 2]) {
         let g = self.gaps.gap(gap);
         let size = self.gaps.program.size[g.block];
         let [old_give, old_take] = self.positions[gap];
@@ -306,7 +307,7 @@ impl<'a> Schedule<'a> {
         let (was_used, is_used) = (old_give < old_take, give < take);
         for (list, old, new) in [(0, old_give, give), (1, old_take, take)] {
             // What is away at the start is not given back, and what is away at the end not taken.
-            let outside = |boundary: u32| if list == 0 { boundary == 0 } else { g.kind == Kind::Tail };
+            let outside = |boundary: u32| if list == 0 { boundary == 0 } else { g.kind == GapKind::Tail };
             if was_used && is_used && old == new {
                 continue;
             }
@@ -318,7 +319,7 @@ impl<'a> Schedule<'a> {
             }
         }
         self.positions[gap] = [give, take];
-        if g.kind != Kind::Dead && was_used != is_used {
+        if g.kind != GapKind::Dead && was_used != is_used {
             let gaps = self.on_host[g.block];
             self.on_host[g.block] = if is_used { gaps + 1 } else { gaps - 1 };
             if is_used && gaps == 0 {
@@ -346,7 +347,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// Whether the host has the version from the start.
-    pub(super) fn is_clean(&self, version: u32) -> bool {
+    pub(in crate::rewrite) fn is_clean(&self, version: u32) -> bool {
         let last = self.gaps.version(version).last;
         last.is_some_and(|last| last == version || self.owed[last] > 0)
     }
@@ -404,7 +405,7 @@ impl<'a> Schedule<'a> {
 
     /// Runs the schedule, and gives up as soon as it is known to take more than `bound` ns longer than the original.
     #[expect(clippy::cast_precision_loss, reason = "times")]
-    pub(super) fn run(&mut self, bound: f64, mut emit: impl FnMut(Action)) -> Outcome {
+    pub(in crate::rewrite) fn run(&mut self, bound: f64, mut emit: impl FnMut(Action)) -> Outcome {
         let gaps = self.gaps;
         let segments = gaps.program.operators;
         self.forget_last();
@@ -582,7 +583,7 @@ impl<'a> Schedule<'a> {
     /// Moves every position as far inwards in time as the last pass allows without taking longer: memory is given back
     /// where the copy out is done, and taken again as late as the link allows. What is in memory together becomes less,
     /// and places better. To be called after a [`run`](Self::run) that was not given up.
-    pub(super) fn tighten(&mut self) {
+    pub(in crate::rewrite) fn tighten(&mut self) {
         let gaps = self.gaps;
         self.time_all_boundaries();
         let boundary = |time: f64, clock: &Records<'_, f64>| {

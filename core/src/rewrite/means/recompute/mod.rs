@@ -1,32 +1,28 @@
 //! Recomputation: values are freed and made again by the operators that made them.
 
 mod absence;
-pub mod chen;
-pub(super) mod emit;
-pub(super) mod mirror;
+pub(in crate::rewrite) mod emit;
 mod script;
-pub(super) mod segments;
+pub(in crate::rewrite) mod segments;
 #[cfg(test)]
 mod tests;
 mod walk;
 
 use core::num::NonZeroU64;
 
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
-
-use super::gaps::{Gap, Kind};
-use super::values::Values;
 use crate::Workspace;
+use crate::rewrite::anneal::{Cooling, Random};
+use crate::rewrite::gaps::{Gap, GapKind};
+use crate::rewrite::values::Values;
 use crate::simulate::Device;
 use crate::table::{Record, Records, Table};
 use crate::workspace::workspace;
 use script::Step;
-pub(super) use walk::Walked;
+pub(in crate::rewrite) use walk::Walked;
 use walk::{Taste, Walk};
 
 /// The most rows that a rewritten trace has.
-pub(super) const fn most_rows(rows: usize) -> usize {
+pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     4 * rows
 }
 
@@ -92,7 +88,7 @@ impl Record for Weight {
 
 workspace! {
     /// The pass at work.
-    pub(super) struct Recomputer<'a>(rows, blocks; values: &'a Values<'a>, device: &Device, least: u64, seed: u64) {
+    pub(in crate::rewrite) struct Recomputer<'a>(rows, blocks; values: &'a Values<'a>, device: &Device, least: u64, seed: u64) {
         lists {
             /// The best script for the last limit.
             best: Step[most_rows(rows)],
@@ -119,14 +115,14 @@ workspace! {
             excess: u64 = 0,
             /// What the last script follows.
             taste: Taste = TASTES[0],
-            random: SplitMix64 = SplitMix64::seed_from_u64(seed),
+            random: Random = Random::new(seed),
         }
     }
 }
 
 impl<'a> Recomputer<'a> {
     /// Blocks below `least` bytes stay where they are.
-    pub(super) fn new(
+    pub(in crate::rewrite) fn new(
         values: &'a Values<'a>,
         device: &Device,
         least: u64,
@@ -142,58 +138,58 @@ impl<'a> Recomputer<'a> {
     }
 
     /// Operators work in place in what follows.
-    pub(super) const fn work_in_place(&mut self) {
+    pub(in crate::rewrite) const fn work_in_place(&mut self) {
         self.walk.in_place = true;
     }
 
     /// The recompute cost of what each block holds, in ns per byte.
-    pub(super) fn recompute_costs(&self, costs: &mut Records<'_, f64>) {
+    pub(in crate::rewrite) fn recompute_costs(&self, costs: &mut Records<'_, f64>) {
         self.values.recompute_costs(costs);
     }
 
     /// By how much the best script is above the limit.
-    pub(super) const fn excess(&self) -> u64 {
+    pub(in crate::rewrite) const fn excess(&self) -> u64 {
         self.excess
     }
 
     /// What is held back from the limit in a segment.
-    pub(super) fn held_back(&self, segment: u32) -> u64 {
+    pub(in crate::rewrite) fn held_back(&self, segment: u32) -> u64 {
         self.walk.held_back(segment)
     }
 
     /// What is held back from the limit, by segment.
-    pub(super) fn held(&mut self) -> &mut Table<'a, u64> {
+    pub(in crate::rewrite) fn held(&mut self) -> &mut Table<'a, u64> {
         self.walk.hold()
     }
 
     /// In what follows, whether nothing else takes care of what is above the limit.
-    pub(super) const fn set_alone(&mut self, alone: bool) {
+    pub(in crate::rewrite) const fn set_alone(&mut self, alone: bool) {
         self.alone = alone;
     }
 
     /// A gap that swapping may use, in its numbering.
-    pub(super) fn know(&mut self, gap: Gap) {
+    pub(in crate::rewrite) fn know(&mut self, gap: Gap) {
         self.walk.absences.know(gap);
     }
 
     /// Nothing is away.
-    pub(super) fn clear_absences(&mut self) {
+    pub(in crate::rewrite) fn clear_absences(&mut self) {
         self.walk.absences.clear();
     }
 
     /// A gap is an absence from before one segment to before another.
-    pub(super) fn add_absence(&mut self, gap: u32, positions: [u32; 2]) {
+    pub(in crate::rewrite) fn add_absence(&mut self, gap: u32, positions: [u32; 2]) {
         self.walk.absences.set(gap, positions);
     }
 
     /// The absences that the best script goes by: block, give, take.
-    pub(super) fn absences(&self) -> &[[u32; 3]] {
+    pub(in crate::rewrite) fn absences(&self) -> &[[u32; 3]] {
         self.absent.as_slice()
     }
 
     /// Makes the best script found for a limit by about `work`: by every taste, and then by other weights.
     /// Absences are chosen too if `swaps`, from those that there are.
-    pub(super) fn plan(&mut self, limit: u64, work: u64, swaps: bool) -> Option<Walked> {
+    pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, swaps: bool) -> Option<Walked> {
         (self.swaps, self.walk.waits) = (swaps, swaps);
         let mut least: Option<Walked> = None;
         let mut rounds = 0;
@@ -250,7 +246,7 @@ impl<'a> Recomputer<'a> {
     }
 
     /// Goes on from the last script, after the limit or what is held back has changed.
-    pub(super) fn again(&mut self, limit: u64, work: u64) -> Option<Walked> {
+    pub(in crate::rewrite) fn again(&mut self, limit: u64, work: u64) -> Option<Walked> {
         self.walk.work = 0;
         let mut found = self.walk.walk(self.taste, limit, Walked::ANY)?;
         for _ in 1..ROUNDS {
@@ -277,6 +273,7 @@ impl<'a> Recomputer<'a> {
         let end = values.program.access_time[values.program.operators.saturating_sub(1)] as f64;
         let parts = u64::try_from(values.program.rows.len() / PATIENCE_ROWS).unwrap_or(u64::MAX).max(PATIENCE);
         let patience = NonZeroU64::new(work / parts).unwrap_or(NonZeroU64::MIN);
+        let cooling = Cooling { heat: HEAT * end, work };
         let mut present = least;
         // What was the least, and when that was looked at last.
         let (mut before, mut since) = (least, self.walk.work);
@@ -291,25 +288,23 @@ impl<'a> Recomputer<'a> {
                 }
                 (before, since) = (least, self.walk.work);
             }
-            let remembers = self.random.next_u64().is_multiple_of(REMEMBERS);
+            let remembers = self.random.once_in(REMEMBERS);
             if remembers {
                 self.walk.keep_memory();
                 self.walk.walk(self.taste, limit, Walked::ANY);
                 self.walk.remember();
-            } else if self.swaps && self.random.next_u64().is_multiple_of(2) {
+            } else if self.swaps && self.random.once_in(2) {
                 self.disturb_absence();
             } else {
                 self.disturb();
             }
-            let left = 1.0 - self.walk.work as f64 / work as f64;
-            let heat = HEAT * left * left * left * end;
-            let bound = present.delay as f64 - heat * libm::log(self.unit().max(1e-12));
-            let most = if present.excess > 0 { u64::MAX } else { libm::floor(bound) as u64 };
+            let cutoff = cooling.cutoff(present.delay as f64, self.walk.work, &mut self.random);
+            let most = if present.excess > 0 { u64::MAX } else { libm::floor(cutoff) as u64 };
             let most = Walked { excess: present.excess, delay: most };
             let found = self
                 .walk
                 .walk(self.taste, limit, most)
-                .filter(|found| found.excess < present.excess || found.delay as f64 <= bound);
+                .filter(|found| found.excess < present.excess || found.delay as f64 <= cutoff);
             match found {
                 Some(found) => {
                     present = found;
@@ -327,7 +322,7 @@ impl<'a> Recomputer<'a> {
     }
 
     /// Makes the script of the least limit below `most` that one taste reaches: halves what lies between, down to a byte.
-    pub(super) fn least(&mut self, most: u64) -> Option<u64> {
+    pub(in crate::rewrite) fn least(&mut self, most: u64) -> Option<u64> {
         let (mut low, mut high) = (0, most);
         let mut least = None;
         self.walk.weight().fill(1.0);
@@ -370,21 +365,15 @@ impl<'a> Recomputer<'a> {
     fn disturb(&mut self) {
         self.disturbed.clear();
         self.moved.clear();
-        let n = 1 + self.random.next_u64() % 3;
+        let n = 1 + self.random.number() % 3;
         for _ in 0..n {
-            let movable = self.below(self.movable.len());
+            let movable = self.random.below(self.movable.len());
             let Some(block) = self.movable.at(movable) else { return };
-            let factor = libm::exp(STEP * (2.0 * self.unit() - 1.0));
+            let factor = libm::exp(STEP * (2.0 * self.random.unit() - 1.0));
             let weight = self.walk.weight();
             self.disturbed.push(Weight { block, weight: weight.get(block) });
             weight.set(block, factor);
         }
-    }
-
-    /// A number in [0, 1).
-    #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
-    fn unit(&mut self) -> f64 {
-        (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// One absence more or less, or other positions for one.
@@ -393,10 +382,10 @@ impl<'a> Recomputer<'a> {
         self.moved.clear();
         let absences = &self.walk.absences;
         let (used, gaps) = (absences.used().len(), absences.gaps);
-        let kind = self.below(16);
+        let kind = self.random.below(16);
         if used == 0 || kind < 4 {
             for _ in 0..8 {
-                let gap = self.below(gaps);
+                let gap = self.random.below(gaps);
                 if gaps > 0 && !self.walk.absences.is_used(gap) {
                     self.insert(gap);
                     return;
@@ -404,27 +393,27 @@ impl<'a> Recomputer<'a> {
             }
             return;
         }
-        let gap = self.below(used);
+        let gap = self.random.below(used);
         let gap = self.walk.absences.used().get(gap);
         let g = self.walk.absences.gap(gap);
         let [give, take] = self.walk.absences.at(gap);
         if kind < 7 {
             self.remove(gap, g);
             // Something else instead, every other time.
-            let instead = self.below(gaps);
+            let instead = self.random.below(gaps);
             if kind < 5 && instead != gap && !self.walk.absences.is_used(instead) {
                 self.insert(instead);
             }
             return;
         }
         let from_start = g.kind.is_head() && give == 0;
-        let front = g.kind == Kind::Tail || !from_start && self.below(2) == 0;
+        let front = g.kind == GapKind::Tail || !from_start && self.random.below(2) == 0;
         let (low, high) = if front { (g.begin.max(1), take) } else { (give, g.end) };
-        let reach = if self.below(4) == 0 { high - low.min(high) } else { 1 + high.saturating_sub(low) / 8 };
+        let reach = if self.random.below(4) == 0 { high - low.min(high) } else { 1 + high.saturating_sub(low) / 8 };
         let old = if front { give } else { take };
         let low = low.max(old.saturating_sub(reach));
         let high = high.min(old.saturating_add(reach)).max(low);
-        let new = low + self.below(high - low + 1);
+        let new = low + self.random.below(high - low + 1);
         let positions = if front { [new, take] } else { [give, new] };
         if positions[0] < positions[1] { self.place(gap, positions) } else { self.remove(gap, g) }
     }
@@ -452,7 +441,7 @@ impl<'a> Recomputer<'a> {
         while take > give && g.kind.returns() && time(take) > time(g.end) - in_ns {
             take -= 1;
         }
-        if g.kind == Kind::Tail {
+        if g.kind == GapKind::Tail {
             let Some(head) = g.other_end else { return };
             take = values.program.operators;
             let away = self.walk.absences.is_used(head) && self.walk.absences.at(head)[0] == 0;
@@ -486,12 +475,6 @@ impl<'a> Recomputer<'a> {
         if self.moved.push([gap, give, take]) {
             self.walk.absences.set(gap, positions);
         }
-    }
-
-    /// A number below `n`; 0 if `n` is 0.
-    fn below(&mut self, n: u32) -> u32 {
-        let high = u64::from(n).wrapping_mul(self.random.next_u64() >> 32) >> 32;
-        u32::try_from(high).unwrap_or(0)
     }
 
     /// Undoes what was disturbed last.

@@ -31,7 +31,7 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// `block_count`, or a copy; [`Error::TooManyBlocks`]; [`Error::Device`].
 ///
 /// ```
-/// use sublet_core::rewrite::swap::bound;
+/// use sublet_core::rewrite::lower_bound;
 /// use sublet_core::simulate::Device;
 /// use sublet_core::trace::{Event, Op, Row};
 /// use sublet_core::Workspace;
@@ -45,11 +45,11 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 ///     row(9_000, Event::Read, 0, 0, Op::First(2)),
 ///     row(9_000, Event::Free, 0, 0, Op::First(2)),
 /// ];
-/// let len = bound::workspace(rows.len(), 2);
+/// let len = lower_bound::workspace(rows.len(), 2);
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
 /// let device = Device::symmetric(12e9);
 /// let mut least = |overhead_ns| {
-///     bound::least_load(&rows, 2, &device, overhead_ns, Workspace::new(&mut words, &mut indices))
+///     lower_bound::least_load(&rows, 2, &device, overhead_ns, Workspace::new(&mut words, &mut indices))
 /// };
 /// // In the 500 ns until the second block is allocated, 6,000 bytes of the first can have left; and 1,200 in 100 ns more.
 /// assert_eq!((least(0)?, least(100)?), (10_000, 8_800));

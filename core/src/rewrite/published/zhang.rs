@@ -1,22 +1,34 @@
-//! The published way: choose gaps by a score until the limit holds, then give back late and take early.
+//! AutoSwap: gaps by priority scores.
 //!
-//! Zhang et al. 2019, section 4: the gap with the highest score among those over the load's peak goes first, until the
-//! peak is within the limit. Where the published candidates, those over the first peak, are used up, the peak has moved
-//! and the gaps over it follow: blocks leave more than once below `load_min`.
+//! Problem: which gaps to swap so that the load stays within a limit.
 //!
-//! Positions: from the front, memory is given back only where a segment would not fit, the gaps that begin first first;
+//! Paper: Zhang et al. 2019, "Efficient Memory Management for GPU-based Deep Learning Systems", section 4.
+//!
+//! Steps: the gap with the highest score among those over the load's peak goes first, until the peak is within the limit.
+//! Where the published candidates, those over the first peak, are used up, the peak has moved and the gaps over it follow:
+//! blocks leave more than once below `load_min`. The scores:
+//!
+//! - DOA, duration of absence: the gap's time less the copies out and in. Negative where they do not fit.
+//! - AOA, area of absence: DOA times the size; divided by the size where DOA is negative, so that the small ones, which
+//!   delay least, come first.
+//! - WDOA, weighted: the area under the load curve over the gap.
+//! - SWDOA, submodular: WDOA over the load that is left after the gaps already chosen.
+//!
+//! A mixture weighs all four, each divided by its standard deviation over the gaps.
+//!
+//! Positions: from the front, memory is given back only where an operator would not fit, the gaps that begin first first;
 //! from the back, every copy in is scheduled as late as the link allows without delay and is moved later where memory
-//! is not free so early. Ties go by the gap's number. O(picks · (segments + gaps)).
+//! is not free so early. Ties go by the gap's number. O(picks · (operators + gaps)).
 
-use super::schedule::Schedule;
-use super::score::{self, Weights};
-use crate::rewrite::gaps::{Gap, Kind};
+use crate::rewrite::gaps::{Gap, GapKind};
+use crate::rewrite::means::swap::schedule::Schedule;
 use crate::sort;
+use crate::table::Records;
 use crate::workspace::workspace;
 
 /// Which gaps may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(in crate::rewrite) enum Scope {
     /// Those that are paid for within the iteration.
     Inside,
     /// Those too that need the final value of a persistent block on the host at the end.
@@ -25,7 +37,7 @@ pub(super) enum Scope {
 
 workspace! {
     /// The tables of a selection.
-    pub(super) struct Selection<'a>(rows, blocks) {
+    pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
         tables {
             /// The gaps' scores as bits, and the gaps by their score.
             worth: u64[rows + blocks],
@@ -43,14 +55,20 @@ workspace! {
 
 impl Selection<'_> {
     /// Makes the published schedule; false if the chosen gaps do not bring the load within the limit.
-    pub(super) fn by_score(&mut self, schedule: &mut Schedule<'_>, limit: u64, weights: Weights, scope: Scope) -> bool {
+    pub(in crate::rewrite) fn by_score(
+        &mut self,
+        schedule: &mut Schedule<'_>,
+        limit: u64,
+        weights: Weights,
+        scope: Scope,
+    ) -> bool {
         schedule.clear();
         let scale = self.scale(schedule, weights);
         // The other scores do not change while gaps are chosen.
         let submodular = scale[3] != 0.0;
         if !submodular {
             for gap in 0..schedule.gaps().len {
-                let scores = score::scores(schedule, &schedule.gaps().gap(gap), &self.area, &self.area_left);
+                let scores = scores(schedule, &schedule.gaps().gap(gap), &self.area, &self.area_left);
                 self.worth[gap] = worth(scores, scale).to_bits();
             }
             self.rank(schedule.gaps().len);
@@ -59,7 +77,7 @@ impl Selection<'_> {
     }
 
     /// The same by what the gaps' blocks are worth.
-    pub(super) fn by_block(
+    pub(in crate::rewrite) fn by_block(
         &mut self,
         schedule: &mut Schedule<'_>,
         limit: u64,
@@ -81,7 +99,7 @@ impl Selection<'_> {
         if let Some(scale) = scale {
             // What does not change while gaps are chosen.
             for gap in 0..gaps.len {
-                let [doa, aoa, wdoa, _] = score::scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
+                let [doa, aoa, wdoa, _] = scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
                 self.worth[gap] = worth([doa, aoa, wdoa, 0.0], scale).to_bits();
             }
         } else {
@@ -97,12 +115,12 @@ impl Selection<'_> {
                 whole(g, scope)[0] <= segment && segment < g.end && allowed(schedule, gap, g, scope)
             };
             let best = if let Some([.., scale]) = scale {
-                score::areas(schedule, &mut self.area_left);
+                areas(schedule, &mut self.area_left);
                 let mut best: Option<(f64, u32)> = None;
                 for gap in gaps.first_after(segment)..gaps.len {
                     let g = gaps.gap(gap);
                     if over(gap, &g) {
-                        let worth = f64::from_bits(self.worth[gap]) + score::under(&g, &self.area_left) * scale;
+                        let worth = f64::from_bits(self.worth[gap]) + under(&g, &self.area_left) * scale;
                         if best.is_none_or(|(most, _)| worth > most) {
                             best = Some((worth, gap));
                         }
@@ -158,7 +176,7 @@ impl Selection<'_> {
     }
 
     /// Chooses every gap; false if even that does not bring the load within the limit.
-    pub(super) fn all(&mut self, schedule: &mut Schedule<'_>, limit: u64, scope: Scope) -> bool {
+    pub(in crate::rewrite) fn all(&mut self, schedule: &mut Schedule<'_>, limit: u64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         schedule.clear();
         for gap in 0..gaps.len {
@@ -177,11 +195,11 @@ impl Selection<'_> {
     /// The weights over the scores' standard deviations.
     fn scale(&mut self, schedule: &Schedule<'_>, Weights(weights): Weights) -> [f64; 4] {
         let gaps = schedule.gaps();
-        score::areas(schedule, &mut self.area);
-        score::areas(schedule, &mut self.area_left);
+        areas(schedule, &mut self.area);
+        areas(schedule, &mut self.area_left);
         let (mut sum, mut squares) = ([0.0; 4], [0.0; 4]);
         for gap in 0..gaps.len {
-            let scores = score::scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
+            let scores = scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
             for ((s, q), x) in sum.iter_mut().zip(&mut squares).zip(scores) {
                 *s += x;
                 *q += x * x;
@@ -197,7 +215,7 @@ impl Selection<'_> {
     }
 
     /// Gives back late and takes early, among the gaps in use.
-    pub(super) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
+    pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let mut n = 0;
         for gap in 0..gaps.len {
@@ -229,22 +247,6 @@ impl Selection<'_> {
             }
         }
     }
-}
-
-/// Layrub's rule (Jin et al. 2018): every block leaves after the last reader before its longest gap and is back one
-/// operator ahead of the next; compute waits for each copy out. The limit is not asked for; false if it is missed.
-pub(super) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
-    schedule.clear();
-    let gaps = schedule.gaps();
-    let (_, peak) = schedule.peak();
-    for gap in 0..gaps.len {
-        let g = gaps.gap(gap);
-        let over = g.kind == Kind::Middle && g.begin <= peak && peak < g.end && g.begin + 1 < g.end;
-        if over && schedule.may_use(gap, &g) {
-            schedule.set(gap, [g.begin, g.end - 1]);
-        }
-    }
-    schedule.peak().0 <= limit
 }
 
 /// Moves the take of a gap back to where its copy in can end in time and before `link`, as far as memory is free;
@@ -280,6 +282,54 @@ fn whole(gap: &Gap, scope: Scope) -> [u32; 2] {
 /// Whether the gap may be used, within the scope.
 fn allowed(schedule: &Schedule<'_>, gap: u32, g: &Gap, scope: Scope) -> bool {
     let [give, take] = whole(g, scope);
-    let ends = g.kind != Kind::Tail || scope == Scope::Across || !g.crosses_end();
+    let ends = g.kind != GapKind::Tail || scope == Scope::Across || !g.crosses_end();
     give < take && ends && schedule.may_use(gap, g)
+}
+
+/// The weights of DOA, AOA, WDOA and SWDOA.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::rewrite) struct Weights(pub(in crate::rewrite) [f64; 4]);
+
+impl Weights {
+    pub(in crate::rewrite) const DOA: Self = Self([1.0, 0.0, 0.0, 0.0]);
+    pub(in crate::rewrite) const AOA: Self = Self([0.0, 1.0, 0.0, 0.0]);
+    pub(in crate::rewrite) const WDOA: Self = Self([0.0, 0.0, 1.0, 0.0]);
+    pub(in crate::rewrite) const SWDOA: Self = Self([0.0, 0.0, 0.0, 1.0]);
+    pub(in crate::rewrite) const SINGLE: [Self; 4] = [Self::DOA, Self::AOA, Self::WDOA, Self::SWDOA];
+}
+
+/// The four scores of a gap. `area` holds the area under the load curve up to each boundary as it was at first, and
+/// `area_left` as it is.
+#[expect(clippy::cast_precision_loss, reason = "scores")]
+pub(in crate::rewrite) fn scores(
+    schedule: &Schedule<'_>,
+    gap: &Gap,
+    area: &Records<'_, f64>,
+    area_left: &Records<'_, f64>,
+) -> [f64; 4] {
+    let gaps = schedule.gaps();
+    let size = gaps.program.size[gap.block];
+    let device = schedule.device();
+    let from = gaps.program.time[gap.begin];
+    let to = if gap.end < gaps.program.operators { gaps.program.access_time[gap.end] } else { gaps.program.end_time };
+    let doa = to.saturating_sub(from) as f64 - device.out_ns(size) - device.in_ns(size);
+    let aoa = if doa < 0.0 { doa / size as f64 } else { doa * size as f64 };
+    [doa, aoa, under(gap, area), under(gap, area_left)]
+}
+
+/// The area under a load curve over a gap.
+pub(in crate::rewrite) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
+    area.get(gap.end) - area.get(gap.begin)
+}
+
+/// Writes the area under the present load curve up to each boundary, in byte nanoseconds.
+#[expect(clippy::cast_precision_loss, reason = "scores")]
+pub(in crate::rewrite) fn areas(schedule: &Schedule<'_>, area: &mut Records<'_, f64>) {
+    let gaps = schedule.gaps();
+    let mut sum = 0.0;
+    for g in 0..gaps.program.operators {
+        area.set(g, sum);
+        sum += schedule.load(g) as f64 * (gaps.program.time[g + 1] - gaps.program.time[g]) as f64;
+    }
+    area.set(gaps.program.operators, sum);
 }

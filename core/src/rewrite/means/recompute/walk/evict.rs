@@ -30,7 +30,7 @@ const SLACK: f64 = 4.0;
 
 impl Walk<'_> {
     /// The block to evict, which is not in the queue any more.
-    pub(super) fn least_worth(&mut self) -> Option<u32> {
+    pub(in crate::rewrite) fn least_worth(&mut self) -> Option<u32> {
         while let Some(block) = self.stale.last() {
             self.stale.remove(block);
             if self.may_go(block) {
@@ -129,7 +129,7 @@ impl Walk<'_> {
     }
 
     /// The segment that reads a version next, or reads what has to be made of it again.
-    pub(super) fn wanted(&mut self, version: u32) -> u32 {
+    pub(in crate::rewrite) fn wanted(&mut self, version: u32) -> u32 {
         let values = self.values;
         let mut at = self.next_use(version);
         let (first, end) = values.uses(version);
@@ -158,7 +158,7 @@ impl Walk<'_> {
     }
 
     /// What is made of a version that is there again, or of what is missing of it, is stale.
-    pub(super) fn closures_shrink(&mut self, version: u32) {
+    pub(in crate::rewrite) fn closures_shrink(&mut self, version: u32) {
         let values = self.values;
         self.closure.clear();
         self.closure.push(version);
@@ -184,7 +184,7 @@ impl Walk<'_> {
     }
 
     /// What is made together with what is missing now is stale: it may be owed.
-    pub(super) fn siblings_are_owed(&mut self, version: u32) {
+    pub(in crate::rewrite) fn siblings_are_owed(&mut self, version: u32) {
         let values = self.values;
         let Some(maker) = values.maker(version) else { return };
         for &[block, made] in values.made(maker) {

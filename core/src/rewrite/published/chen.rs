@@ -69,7 +69,7 @@ pub const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
 }
 
 /// Length of the workspace of a [`Planner`].
-pub(super) const fn planner_workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
+pub(in crate::rewrite) const fn planner_workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
     Mirror::workspace(rows, blocks, mirror::clamp(depth) as usize).and(Planner::workspace(rows))
 }
 
@@ -87,7 +87,7 @@ pub const fn most_rows(rows: usize, depth: u32) -> usize {
 /// workspace is too short. Counts of a recursion that would be larger than `depth` are cut off there.
 ///
 /// ```
-/// use sublet_core::rewrite::recompute::chen::{self, Cuts, Plan};
+/// use sublet_core::rewrite::published::chen::{self, Cuts, Plan};
 /// use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
 /// use sublet_core::Workspace;
 /// let row = |event, block, op| {
@@ -191,7 +191,7 @@ fn budget(stored: u64, segment: u64, step: u8) -> u64 {
 }
 
 workspace! {
-    pub(super) struct Planner<'a>(rows; mirror: Mirror<'a>, depth: u32) {
+    pub(in crate::rewrite) struct Planner<'a>(rows; mirror: Mirror<'a>, depth: u32) {
         tables {
             /// By operator of the forward pass: bytes that live across the step after it, how many blocks of some size those are,
             /// and bytes that it makes for the backward pass.
@@ -204,14 +204,14 @@ workspace! {
             next_cut: u32[rows + 1],
         }
         state {
-            pub(super) mirror: Mirror<'a> = mirror,
+            pub(in crate::rewrite) mirror: Mirror<'a> = mirror,
             depth: u32 = depth,
         }
     }
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn new(
+    pub(in crate::rewrite) fn new(
         recorded: &Recorded<'a>,
         program: &'a Program<'a>,
         depth: u32,
@@ -257,7 +257,7 @@ impl<'a> Planner<'a> {
 
     /// Shows the runs of the plans of the paper: those of its search over the budget, and with it the recursion, over both
     /// kinds of cuts, and without cheap operators.
-    pub(super) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) {
+    pub(in crate::rewrite) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) {
         for cuts in [Cuts::Narrow, Cuts::One] {
             let finest = self.arrange(Plan::Budget(0, cuts));
             see(&self.mirror);

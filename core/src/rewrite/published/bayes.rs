@@ -11,7 +11,7 @@ use libm::{erf, exp, sqrt};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use super::score::Weights;
+use super::zhang::Weights;
 
 /// How many schedules are tried.
 const TRIALS: usize = 30;
@@ -22,7 +22,7 @@ const LENGTH: f64 = 0.7;
 const NOISE: f64 = 1e-4;
 
 /// The weights with the least overhead found; `overhead` makes the schedule and is none if there is none.
-pub(super) fn search(seed: u64, mut overhead: impl FnMut(Weights) -> Option<f64>) -> Weights {
+pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) -> Option<f64>) -> Weights {
     let mut random = SplitMix64::seed_from_u64(seed);
     let mut model = Process::new();
     let mut best = (f64::INFINITY, Weights::DOA);

@@ -10,7 +10,7 @@ const RUN: u32 = 32;
 
 workspace! {
     /// The load of so many segments, for which there is room, 0 at first.
-    pub(super) struct Load<'a>(room; segments: u32) {
+    pub(in crate::rewrite) struct Load<'a>(room; segments: u32) {
         tables {
             /// Of each segment, without what its run was given as a whole. Sums wrap: what is negative here is not with that.
             own: u64[room],
@@ -25,12 +25,12 @@ workspace! {
 }
 
 impl Load<'_> {
-    pub(super) fn get(&self, segment: u32) -> u64 {
+    pub(in crate::rewrite) fn get(&self, segment: u32) -> u64 {
         self.own[segment].wrapping_add(self.whole[segment / RUN])
     }
 
     /// Gives each segment what `to` makes of it.
-    pub(super) fn change(&mut self, mut to: impl FnMut(u32, u64) -> u64) {
+    pub(in crate::rewrite) fn change(&mut self, mut to: impl FnMut(u32, u64) -> u64) {
         for segment in 0..self.segments {
             self.own[segment] = to(segment, self.get(segment));
         }
@@ -41,7 +41,7 @@ impl Load<'_> {
     }
 
     /// Adds `bytes`, which wrap where they are taken away, to the segments from one to before another.
-    pub(super) fn add(&mut self, from: u32, to: u32, bytes: u64) {
+    pub(in crate::rewrite) fn add(&mut self, from: u32, to: u32, bytes: u64) {
         let mut segment = from;
         while segment < to {
             let run = segment / RUN;
@@ -68,7 +68,7 @@ impl Load<'_> {
     }
 
     /// The first of the segments from one to before another that has more than `most` bytes; the latter if none has.
-    pub(super) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
+    pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
         let mut segment = from;
         while segment < to {
             let run = segment / RUN;
@@ -86,7 +86,7 @@ impl Load<'_> {
     }
 
     /// The segment after the last of these; the first of them if none has.
-    pub(super) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
+    pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
         let mut end = to;
         while end > from {
             let run = (end - 1) / RUN;
@@ -104,7 +104,7 @@ impl Load<'_> {
     }
 
     /// The most bytes in a segment, and the first that has them.
-    pub(super) fn peak(&self) -> (u64, u32) {
+    pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
         let most = self.most.first(self.segments.div_ceil(RUN)).iter().copied().max().unwrap_or(0);
         let at = most.checked_sub(1).map_or(0, |less| self.first_above(less, 0, self.segments));
         (most, at)

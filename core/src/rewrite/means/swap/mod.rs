@@ -1,25 +1,22 @@
 //! Swapping: blocks leave the device for the host while they are idle.
 //!
 //! The pass holds the trace's candidates and makes, by the [`Policy`] that is asked for, a schedule whose load
-//! stays within a limit: which gaps, where memory is given back, where it is taken again. The steps are the files of
-//! this folder, in this order: `candidates`, `score`, `select`, `bayes`, `schedule` (over `load` and `agenda`), `direct`, `emit`.
+//! stays within a limit: which gaps, where memory is given back, where it is taken again. The gaps
+//! are those of `gaps`; `schedule` (over `load` and `agenda`) tells what follows from positions, and `search` improves them.
+//! It begins with the schedules of `published`, each of which can be asked for alone.
 
 mod agenda;
-mod bayes;
-pub mod bound;
-mod direct;
 mod load;
-mod schedule;
-mod score;
-mod select;
+pub(in crate::rewrite) mod schedule;
+mod search;
 
-use direct::Search;
+use crate::rewrite::published::zhang::{Scope, Selection, Weights};
+use crate::rewrite::published::{bayes, layrub};
 use schedule::{Action, Positions, Schedule};
-use score::Weights;
-use select::{Scope, Selection};
+use search::Search;
 
-use super::gaps::{Gap, Gaps, Kind};
-use super::writer::Writer;
+use crate::rewrite::gaps::{Gap, GapKind, Gaps};
+use crate::rewrite::writer::Writer;
 use crate::simulate::Device;
 use crate::trace::{Event, Op, Row};
 use crate::workspace::workspace;
@@ -50,7 +47,7 @@ impl Policy {
     pub const ALL: [Self; 7] = [Self::Auto, Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa, Self::Bayes, Self::Layer];
 
     /// The published scores.
-    pub(super) const SCORES: [Self; 4] = [Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa];
+    pub(in crate::rewrite) const SCORES: [Self; 4] = [Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa];
 
     /// What people call it.
     ///
@@ -87,7 +84,7 @@ enum Start {
 
 workspace! {
     /// The pass at work.
-    pub(super) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
+    pub(in crate::rewrite) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
         tables {
             remembered_held: u64[rows + 2],
             /// The row with which each segment begins in the rows last written, and their number.
@@ -113,37 +110,37 @@ workspace! {
 
 impl<'a> Swapper<'a> {
     /// Over the gaps of a program.
-    pub(super) fn new(gaps: &'a Gaps<'a>, device: &Device, seed: u64, scratch: &mut Workspace<'a>) -> Self {
+    pub(in crate::rewrite) fn new(gaps: &'a Gaps<'a>, device: &Device, seed: u64, scratch: &mut Workspace<'a>) -> Self {
         let program = gaps.program;
         Self::lend(program.rows.len(), program.size.len(), gaps, device, seed, scratch)
     }
 
     /// Makes the schedule of least load: every gap away for as long as it lasts, as far as the host can hold it.
-    pub(super) fn least_load(&mut self) {
+    pub(in crate::rewrite) fn least_load(&mut self) {
         self.hold_nothing();
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
     /// Zhang et al.'s `load_min`: the least load where only the gaps within the iteration and over the peak are away.
-    pub(super) fn load_min(&mut self) -> u64 {
+    pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
         let gaps = self.schedule.gaps();
         for gap in 0..gaps.len {
             let g = gaps.gap(gap);
-            if g.kind == Kind::Middle && g.begin <= peak && peak < g.end {
+            if g.kind == GapKind::Middle && g.begin <= peak && peak < g.end {
                 self.schedule.set(gap, [g.begin, g.end]);
             }
         }
         self.schedule.peak().0
     }
 
-    pub(super) fn peak(&self) -> u64 {
+    pub(in crate::rewrite) fn peak(&self) -> u64 {
         self.schedule.peak().0
     }
 
     /// Makes the schedule of a policy within a load; what it takes longer than the original in ns, or none.
-    pub(super) fn plan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
+    pub(in crate::rewrite) fn plan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         match policy {
             Policy::Auto => self.direct(limit, work),
             Policy::Doa => self.by_score(limit, Weights::DOA),
@@ -154,7 +151,7 @@ impl<'a> Swapper<'a> {
                 let weights = self.mixture(limit);
                 self.by_score(limit, weights)
             }
-            Policy::Layer => select::by_layer(&mut self.schedule, limit).then(|| self.overhead()),
+            Policy::Layer => layrub::by_layer(&mut self.schedule, limit).then(|| self.overhead()),
         }
     }
 
@@ -176,7 +173,7 @@ impl<'a> Swapper<'a> {
     }
 
     /// Makes the schedule within a load that swaps what is worth most, by block; what it takes longer than the original.
-    pub(super) fn plan_by(&mut self, limit: u64, worth: &dyn Fn(u32) -> f64) -> Option<f64> {
+    pub(in crate::rewrite) fn plan_by(&mut self, limit: u64, worth: &dyn Fn(u32) -> f64) -> Option<f64> {
         self.in_best_scope(|selection, schedule, scope| selection.by_block(schedule, limit, worth, scope))
     }
 
@@ -201,13 +198,13 @@ impl<'a> Swapper<'a> {
     }
 
     /// The gaps in use, with the segments before which their memory is given back and taken again.
-    pub(super) fn away(&self) -> impl Iterator<Item = (u32, [u32; 2])> + '_ {
+    pub(in crate::rewrite) fn away(&self) -> impl Iterator<Item = (u32, [u32; 2])> + '_ {
         self.schedule.used().iter().map(|&gap| (gap, self.schedule.at(gap)))
     }
 
     /// Makes a schedule of absences, block, give and take, that speak of another trace: `segment` tells which of its
     /// segments a row of this one stands in or before, and `block` which of its blocks a block is.
-    pub(super) fn start(
+    pub(in crate::rewrite) fn start(
         &mut self,
         absences: &[[u32; 3]],
         held: &dyn Fn(u32) -> u64,
@@ -241,7 +238,7 @@ impl<'a> Swapper<'a> {
     }
 
     /// The gaps, in the order of their numbers.
-    pub(super) fn gaps(&self) -> impl Iterator<Item = Gap> + 'a {
+    pub(in crate::rewrite) fn gaps(&self) -> impl Iterator<Item = Gap> + 'a {
         let gaps = self.schedule.gaps();
         (0..gaps.len).map(|gap| gaps.gap(gap))
     }
@@ -279,13 +276,13 @@ impl<'a> Swapper<'a> {
     }
 
     /// Holds no memory back.
-    pub(super) fn hold_nothing(&mut self) {
+    pub(in crate::rewrite) fn hold_nothing(&mut self) {
         self.schedule.hold_nothing();
     }
 
     /// Holds memory back in the segments where a placement of the rows last written is above the limit: of what is too
     /// much the part that `part` tells, as numerator and denominator.
-    pub(super) fn hold(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
+    pub(in crate::rewrite) fn hold(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
         for (block, offset) in blocks.iter().zip(offsets) {
             let excess = offset.saturating_add(block.size).saturating_sub(limit);
             if excess > 0 {
@@ -296,24 +293,24 @@ impl<'a> Swapper<'a> {
     }
 
     /// Remembers the schedule, and the memory that is held back.
-    pub(super) fn remember(&mut self) {
+    pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.keep(&self.schedule);
         self.schedule.copy_held(&mut self.remembered_held);
     }
 
     /// Goes back to what is remembered.
-    pub(super) fn recall(&mut self) {
+    pub(in crate::rewrite) fn recall(&mut self) {
         self.remembered.restore(&mut self.schedule);
         self.schedule.hold_as(&self.remembered_held);
     }
 
     /// Lets go of a quarter of the memory that is held back.
-    pub(super) fn let_go(&mut self) {
+    pub(in crate::rewrite) fn let_go(&mut self) {
         self.schedule.let_go();
     }
 
     /// Plans again after memory has been held back, or let go: the search goes on from its schedule, the mixture is kept.
-    pub(super) fn again(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
+    pub(in crate::rewrite) fn again(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         let (schedule, search) = (&mut self.schedule, &mut self.search);
         match policy {
             Policy::Auto => search.lower(schedule, limit).then(|| search.improve(schedule, limit, work)),
@@ -326,7 +323,7 @@ impl<'a> Swapper<'a> {
     }
 
     /// Away less together, at the same time.
-    pub(super) fn tighten(&mut self) {
+    pub(in crate::rewrite) fn tighten(&mut self) {
         let before = self.overhead();
         self.kept.keep(&self.schedule);
         self.schedule.tighten();
@@ -341,7 +338,7 @@ impl<'a> Swapper<'a> {
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if `out` is too short.
-    pub(super) fn rows(&mut self, out: &mut [Row]) -> Result<usize, Error> {
+    pub(in crate::rewrite) fn rows(&mut self, out: &mut [Row]) -> Result<usize, Error> {
         let Self { schedule, emitted, away_at_start, .. } = self;
         let gaps = schedule.gaps();
         away_at_start.fill(0);

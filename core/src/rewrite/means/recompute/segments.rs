@@ -8,9 +8,9 @@
 //! runs), and a walk for each.
 
 use super::Recomputer;
-use super::chen::{self, Planner};
 use super::walk::follow::Lists;
 use super::walk::{Taste, Walked};
+use crate::rewrite::published::chen::{self, Planner};
 use crate::table::Records;
 use crate::trace::Recorded;
 use crate::{Error, Workspace, WorkspaceLen};

@@ -6,7 +6,7 @@ use crate::workspace::workspace;
 
 workspace! {
     /// Boundaries, at none of which something happens at first.
-    pub(super) struct Agenda<'a>(boundaries) {
+    pub(in crate::rewrite) struct Agenda<'a>(boundaries) {
         tables {
             counts: u32[boundaries],
             bits: u64[boundaries / 64 + 1],
@@ -16,13 +16,13 @@ workspace! {
 
 impl Agenda<'_> {
     /// One thing more.
-    pub(super) fn add(&mut self, boundary: u32) {
+    pub(in crate::rewrite) fn add(&mut self, boundary: u32) {
         self.counts[boundary] += 1;
         self.bits[boundary / 64] |= 1 << (boundary % 64);
     }
 
     /// One thing less, which was added.
-    pub(super) fn remove(&mut self, boundary: u32) {
+    pub(in crate::rewrite) fn remove(&mut self, boundary: u32) {
         self.counts[boundary] -= 1;
         if self.counts[boundary] == 0 {
             self.bits[boundary / 64] &= !(1 << (boundary % 64));
@@ -30,7 +30,7 @@ impl Agenda<'_> {
     }
 
     /// The next boundary with anything from one on, or `end`, whichever comes first.
-    pub(super) fn next(&self, from: u32, end: u32) -> u32 {
+    pub(in crate::rewrite) fn next(&self, from: u32, end: u32) -> u32 {
         let mut word = from / 64;
         let mut bits = self.bits[word] >> (from % 64) << (from % 64);
         while bits == 0 && (word + 1) * 64 < end {

@@ -10,16 +10,14 @@
 //! All random choices come from one seeded generator. Work is counted in segments and gaps looked at. Scratch: a log of
 //! the positions before the move, and a copy of the best.
 
-use rand_xoshiro::SplitMix64;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
-
 use super::schedule::{Positions, Schedule};
-use crate::rewrite::gaps::{Gap, Kind, NONE};
+use crate::rewrite::anneal::{Cooling, Random};
+use crate::rewrite::gaps::{Gap, GapKind, NONE};
 use crate::workspace::workspace;
 
 workspace! {
     /// The tables of a search.
-    pub(super) struct Search<'a>(rows, blocks; seed: u64) {
+    pub(in crate::rewrite) struct Search<'a>(rows, blocks; seed: u64) {
         lists {
             /// Gaps with their positions before the move, in the order in which they were moved.
             log: [u32; 3][LOG],
@@ -28,7 +26,7 @@ workspace! {
             best: Positions(rows, blocks),
         }
         state {
-            random: SplitMix64 = SplitMix64::seed_from_u64(seed),
+            random: Random = Random::new(seed),
             work: u64 = 0,
         }
     }
@@ -46,7 +44,7 @@ const HEAT: f64 = 0.002;
 
 impl Search<'_> {
     /// Widens gaps until the load is within `limit`; false if that cannot be.
-    pub(super) fn lower(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
+    pub(in crate::rewrite) fn lower(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let segments = schedule.gaps().program.operators;
         for segment in 0..segments {
             while schedule.load(segment) > limit {
@@ -61,17 +59,15 @@ impl Search<'_> {
 
     /// Improves a schedule whose load is within `limit` by `work`; what it takes longer than the original is returned.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
-    pub(super) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
+    pub(in crate::rewrite) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
         let gaps = schedule.gaps();
         let mut present = schedule.run(f64::INFINITY, |_| ()).overhead;
         let mut least = present;
         self.best.keep(schedule);
         self.work = 0;
-        let heat = HEAT * gaps.program.end_time as f64;
+        let cooling = Cooling { heat: HEAT * gaps.program.end_time as f64, work };
         while self.work < work && least > 0.0 && gaps.len > 0 {
-            let left = 1.0 - self.work as f64 / work as f64;
-            let heat = heat * left * left * left;
-            let bound = present - heat * libm::log(self.unit().max(1e-12));
+            let cutoff = cooling.cutoff(present, self.work, &mut self.random);
             self.log.clear();
             let moved = self.disturb(schedule) && self.repair(schedule, limit);
             let mut taken = false;
@@ -79,8 +75,8 @@ impl Search<'_> {
                 self.trim(schedule, limit);
                 self.work +=
                     u64::from(gaps.program.operators) + u64::from(gaps.versions) + schedule.used().len() as u64;
-                let found = schedule.run(bound, |_| ()).overhead;
-                taken = found <= bound && self.log.len() < LOG_U32;
+                let found = schedule.run(cutoff, |_| ()).overhead;
+                taken = found <= cutoff && self.log.len() < LOG_U32;
                 if taken {
                     present = found;
                     if found < least {
@@ -138,7 +134,7 @@ impl Search<'_> {
     /// The move; false if there is none.
     fn disturb(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
-        let kind = self.below(16);
+        let kind = self.random.below(16);
         let used = u32::try_from(schedule.used().len()).unwrap_or(u32::MAX);
         if used == 0 || kind < 3 {
             return self.insert(schedule);
@@ -151,20 +147,20 @@ impl Search<'_> {
             return true;
         }
         // Its copy out goes behind the last write of the iteration before, where the link may be idle.
-        if g.kind.is_head() && give > 0 && self.below(12) == 0 {
+        if g.kind.is_head() && give > 0 && self.random.below(12) == 0 {
             self.set(schedule, gap, [0, take]);
             return true;
         }
         // A new position for one of the two ends: near for most moves, anywhere for some.
         // What is away at the start mostly stays so.
         let rarely = if schedule.is_away_at_start(gap, &g) { 16 } else { 2 };
-        let front = g.kind == Kind::Tail || self.below(rarely) == 0;
+        let front = g.kind == GapKind::Tail || self.random.below(rarely) == 0;
         let (low, high) = if front { (g.begin, take) } else { (give, g.end) };
         let old = if front { give } else { take };
-        let reach = if self.below(4) == 0 { high - low } else { 1 + (high - low) / 8 };
+        let reach = if self.random.below(4) == 0 { high - low } else { 1 + (high - low) / 8 };
         let low = low.max(old.saturating_sub(reach));
         let high = high.min(old.saturating_add(reach));
-        let new = low + self.below(high - low + 1);
+        let new = low + self.random.below(high - low + 1);
         let positions = if front { [new, take] } else { [give, new] };
         let [give, take] = schedule.clamp(gap, positions);
         if give == take {
@@ -179,13 +175,13 @@ impl Search<'_> {
     fn insert(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         for _ in 0..8 {
-            let gap = self.below(gaps.len);
+            let gap = self.random.below(gaps.len);
             let g = gaps.gap(gap);
             if schedule.may_use(gap, &g) {
                 let width = g.end - g.begin;
-                let from_start = g.kind.is_head() && self.below(4) > 0;
-                let give = if from_start { 0 } else { g.begin + self.below(1 + width / 2) };
-                let take = g.end - self.below(1 + width / 2);
+                let from_start = g.kind.is_head() && self.random.below(4) > 0;
+                let give = if from_start { 0 } else { g.begin + self.random.below(1 + width / 2) };
+                let take = g.end - self.random.below(1 + width / 2);
                 let [give, take] = schedule.clamp(gap, [give, take.max(give + 1)]);
                 self.set(schedule, gap, [give, take]);
                 return true;
@@ -199,12 +195,12 @@ impl Search<'_> {
         let used = schedule.used();
         let any = |random: u32| used.get(usize::try_from(random).unwrap_or(0)).copied().unwrap_or(0);
         let n = u32::try_from(used.len()).unwrap_or(u32::MAX);
-        let first = any(self.below(n));
+        let first = any(self.random.below(n));
         let stalls = schedule.stalls();
-        if stalls.is_empty() || self.below(2) == 0 {
+        if stalls.is_empty() || self.random.below(2) == 0 {
             return first;
         }
-        let stalled = u32::try_from(stalls.len()).map_or(0, |n| self.below(n));
+        let stalled = u32::try_from(stalls.len()).map_or(0, |n| self.random.below(n));
         let segment = stalls.get(usize::try_from(stalled).unwrap_or(0)).copied().unwrap_or(0);
         // Of a few, the one with an end nearest to the segment.
         let gaps = schedule.gaps();
@@ -213,7 +209,7 @@ impl Search<'_> {
             give.abs_diff(segment).min(gaps.gap(gap).end.abs_diff(segment))
         };
         (0..6)
-            .map(|_| any(self.below(n)))
+            .map(|_| any(self.random.below(n)))
             .fold(first, |near, gap| if distance(gap) < distance(near) { gap } else { near })
     }
 
@@ -255,7 +251,7 @@ impl Search<'_> {
         // Of very many gaps a run is looked at, and the others where none of it will do.
         let first = gaps.first_after(segment);
         let all = gaps.len - first;
-        let start = if all > RUN { self.below(all) } else { 0 };
+        let start = if all > RUN { self.random.below(all) } else { 0 };
         for i in 0..all {
             if i >= RUN && drawn.is_some() {
                 break;
@@ -276,7 +272,7 @@ impl Search<'_> {
             }
             let until = crowded.min(g.end);
             // A head may be away from the start on.
-            let from = if !used && g.kind.is_head() && self.below(4) > 0 { 0 } else { segment };
+            let from = if !used && g.kind.is_head() && self.random.below(4) > 0 { 0 } else { segment };
             let [new_give, new_take] =
                 schedule.clamp(gap, if used { [give.min(from), take.max(until)] } else { [from, until] });
             let size = gaps.program.size[g.block];
@@ -298,7 +294,7 @@ impl Search<'_> {
             }
             // What is smaller than the lack needs another gap beside it.
             let share = (size.min(missing) as f64 / missing as f64).max(1e-3);
-            let cost = (cost / share + 1000.0) * (0.05 + self.unit());
+            let cost = (cost / share + 1000.0) * (0.05 + self.random.unit());
             if cost < least {
                 least = cost;
                 drawn = Some(([new_give, new_take], gap));
@@ -332,7 +328,7 @@ impl Search<'_> {
             return;
         }
         self.work += u64::from(n);
-        let offset = self.below(n);
+        let offset = self.random.below(n);
         // Gaps that are dropped swap places with the last: some may be passed over, which the next move makes good.
         for i in 0..n {
             let i = usize::try_from((i + offset) % n).unwrap_or(0);
@@ -349,7 +345,7 @@ impl Search<'_> {
             if !away_at_start {
                 give = schedule.first_above(most, give, take);
             }
-            if g.kind != Kind::Tail {
+            if g.kind != GapKind::Tail {
                 take = schedule.after_last_above(most, give, take);
             }
             // A tail needs its head to be away for a segment at least.
@@ -362,17 +358,5 @@ impl Search<'_> {
                 self.set(schedule, gap, [give, take]);
             }
         }
-    }
-
-    /// A number below `n`; 0 if `n` is 0.
-    fn below(&mut self, n: u32) -> u32 {
-        let high = u64::from(n).wrapping_mul(self.random.next_u64() >> 32) >> 32;
-        u32::try_from(high).unwrap_or(0)
-    }
-
-    /// A number in [0, 1).
-    #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
-    fn unit(&mut self) -> f64 {
-        (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 }

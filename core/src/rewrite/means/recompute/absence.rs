@@ -5,14 +5,14 @@
 //! is taken again. Compute waits where memory is given back and where the block is read. That is what swapping will do, but
 //! for the order of copies that wait together: good enough to choose by, and what is chosen is simulated once more.
 
-use crate::rewrite::gaps::{Gap, Kind};
+use crate::rewrite::gaps::{Gap, GapKind};
 use crate::rewrite::members::Members;
 use crate::simulate::Device;
 use crate::workspace::workspace;
 
 workspace! {
     /// The gaps that may be absences, and where those in use begin and end.
-    pub(super) struct Absences<'a>(rows, blocks; device: &Device) {
+    pub(in crate::rewrite) struct Absences<'a>(rows, blocks; device: &Device) {
         tables {
             position: [u32; 2][rows + blocks],
             /// 1 + the first absence that is given and that is taken before each operator, and the next ones.
@@ -33,7 +33,7 @@ workspace! {
         }
         state {
             device: Device = *device,
-            pub(super) gaps: u32 = 0,
+            pub(in crate::rewrite) gaps: u32 = 0,
             walk: u32 = 0,
             out_free: f64 = 0.0,
             in_free: f64 = 0.0,
@@ -44,36 +44,36 @@ workspace! {
 
 impl<'a> Absences<'a> {
     /// One more gap.
-    pub(super) fn know(&mut self, gap: Gap) {
+    pub(in crate::rewrite) fn know(&mut self, gap: Gap) {
         self.gap.set(self.gaps, gap);
         self.gaps += 1;
     }
 
-    pub(super) fn gap(&self, gap: u32) -> Gap {
+    pub(in crate::rewrite) fn gap(&self, gap: u32) -> Gap {
         self.gap.get(gap)
     }
 
-    pub(super) fn at(&self, gap: u32) -> [u32; 2] {
+    pub(in crate::rewrite) fn at(&self, gap: u32) -> [u32; 2] {
         self.position[gap]
     }
 
     /// The gaps with positions.
-    pub(super) const fn used(&self) -> &Members<'a> {
+    pub(in crate::rewrite) const fn used(&self) -> &Members<'a> {
         &self.used
     }
 
-    pub(super) fn is_used(&self, gap: u32) -> bool {
+    pub(in crate::rewrite) fn is_used(&self, gap: u32) -> bool {
         self.used.has(gap)
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(in crate::rewrite) fn clear(&mut self) {
         while let Some(gap) = self.used.last() {
             self.set(gap, [0, 0]);
         }
     }
 
     /// Gives a gap positions; equal ones mean that the block stays.
-    pub(super) fn set(&mut self, gap: u32, [give, take]: [u32; 2]) {
+    pub(in crate::rewrite) fn set(&mut self, gap: u32, [give, take]: [u32; 2]) {
         self.position[gap] = [give, take];
         if give < take {
             self.used.insert(gap);
@@ -83,7 +83,7 @@ impl<'a> Absences<'a> {
     }
 
     /// Before the first segment of a walk.
-    pub(super) fn begin(&mut self) {
+    pub(in crate::rewrite) fn begin(&mut self) {
         self.walk += 1;
         (self.out_free, self.in_free, self.owed) = (0.0, 0.0, 0.0);
         if self.used.len() == 0 {
@@ -101,21 +101,21 @@ impl<'a> Absences<'a> {
     }
 
     /// 1 + the first gap whose memory is given back before a segment.
-    pub(super) fn given(&self, segment: u32) -> u32 {
+    pub(in crate::rewrite) fn given(&self, segment: u32) -> u32 {
         if self.used.len() == 0 { 0 } else { self.first[segment][0] }
     }
 
     /// 1 + the first gap whose memory is taken before a segment.
-    pub(super) fn taken(&self, segment: u32) -> u32 {
+    pub(in crate::rewrite) fn taken(&self, segment: u32) -> u32 {
         if self.used.len() == 0 { 0 } else { self.first[segment][1] }
     }
 
-    pub(super) fn next(&self, gap: u32) -> [u32; 2] {
+    pub(in crate::rewrite) fn next(&self, gap: u32) -> [u32; 2] {
         self.next[gap]
     }
 
     /// Memory is given back; when compute can go on, of which `released` tells when it was done with the block.
-    pub(super) fn give(&mut self, gap: u32, bytes: u64, released: f64, clock: f64) -> f64 {
+    pub(in crate::rewrite) fn give(&mut self, gap: u32, bytes: u64, released: f64, clock: f64) -> f64 {
         self.acted[gap] = self.walk;
         let g = self.gap(gap);
         let at_start = g.kind.is_head() && self.position[gap][0] == 0;
@@ -123,7 +123,7 @@ impl<'a> Absences<'a> {
             self.owed += if g.crosses_end() { self.device.out_ns(bytes) } else { 0.0 };
             return clock;
         }
-        if g.kind == Kind::Tail && g.crosses_end() {
+        if g.kind == GapKind::Tail && g.crosses_end() {
             self.owed -= self.device.out_ns(bytes);
         }
         if !g.is_copied_out() || self.copied[g.version] == self.walk {
@@ -135,7 +135,7 @@ impl<'a> Absences<'a> {
     }
 
     /// Memory is taken again.
-    pub(super) fn take(&mut self, gap: u32, bytes: u64, clock: f64) {
+    pub(in crate::rewrite) fn take(&mut self, gap: u32, bytes: u64, clock: f64) {
         let g = self.gap(gap);
         if g.kind.returns() {
             self.in_free = self.in_free.max(clock) + self.device.in_ns(bytes);
@@ -144,17 +144,17 @@ impl<'a> Absences<'a> {
     }
 
     /// Whether a gap was an absence in the last walk: the block was there to leave.
-    pub(super) fn acted(&self, gap: u32) -> bool {
+    pub(in crate::rewrite) fn acted(&self, gap: u32) -> bool {
         self.acted[gap] == self.walk
     }
 
     /// When a block is back.
-    pub(super) fn arrival(&self, block: u32) -> f64 {
+    pub(in crate::rewrite) fn arrival(&self, block: u32) -> f64 {
         if self.used.len() == 0 { 0.0 } else { self.arrival.get(block) }
     }
 
     /// When everything is done, of which compute is done at `clock`.
-    pub(super) fn end(&self, clock: f64) -> f64 {
+    pub(in crate::rewrite) fn end(&self, clock: f64) -> f64 {
         (self.out_free.max(if self.owed > 0.0 { clock } else { 0.0 }) + self.owed).max(self.in_free).max(clock)
     }
 }

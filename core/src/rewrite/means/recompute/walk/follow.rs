@@ -7,14 +7,14 @@
 //! O(references of the runs), and as much workspace.
 
 use super::{Step, Walk, Walked};
-use crate::rewrite::recompute::mirror::Mirror;
-use crate::rewrite::recompute::most_rows;
+use crate::rewrite::means::recompute::most_rows;
+use crate::rewrite::published::mirror::Mirror;
 use crate::rewrite::values::{Reference, Values};
 use crate::workspace::workspace;
 
 workspace! {
     /// What is known of the runs.
-    pub(in crate::rewrite::recompute) struct Lists<'a>(rows, blocks) {
+    pub(in crate::rewrite) struct Lists<'a>(rows, blocks) {
         tables {
             /// By block: 1 + the last run that touches what it holds; first backwards, then forwards.
             last: u32[blocks],
@@ -76,7 +76,7 @@ impl Walk<'_> {
         clippy::cast_sign_loss,
         reason = "times in ns"
     )]
-    pub(in crate::rewrite::recompute) fn follow(
+    pub(in crate::rewrite) fn follow(
         &mut self,
         mirror: &Mirror<'_>,
         limit: u64,

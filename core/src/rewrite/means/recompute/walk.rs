@@ -24,7 +24,7 @@
 //! and logarithms of the number of blocks. Linear workspace.
 
 mod evict;
-pub(super) mod follow;
+pub(in crate::rewrite) mod follow;
 
 use super::absence::Absences;
 use super::most_rows;
@@ -40,11 +40,11 @@ use crate::workspace::workspace;
 
 /// How the walk chooses.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in super::super) struct Taste {
+pub(in crate::rewrite) struct Taste {
     /// Twice the power of the distance.
-    pub(super) distance: u32,
+    pub(in crate::rewrite) distance: u32,
     /// What is owed anyway counts for this part.
-    pub(super) owed: f64,
+    pub(in crate::rewrite) owed: f64,
 }
 
 /// The weight of what should have stayed grows by this factor.
@@ -55,21 +55,21 @@ const CLOSURE: u32 = 256;
 
 /// What a walk comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(in super::super) struct Walked {
+pub(in crate::rewrite) struct Walked {
     /// By how much the load is above the limit where it is most.
-    pub(in super::super) excess: u64,
+    pub(in crate::rewrite) excess: u64,
     /// What it takes longer than the original, in ns: what runs again, and waits for copies.
-    pub(in super::super) delay: u64,
+    pub(in crate::rewrite) delay: u64,
 }
 
 impl Walked {
     /// More than any walk comes to.
-    pub(super) const ANY: Self = Self { excess: u64::MAX, delay: u64::MAX };
+    pub(in crate::rewrite) const ANY: Self = Self { excess: u64::MAX, delay: u64::MAX };
 }
 
 workspace! {
     /// The walk and what it is told.
-    pub(in super::super) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, device: &Device, least: u64) then begin {
+    pub(in crate::rewrite) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, device: &Device, least: u64) then begin {
         tables {
             /// What is held back from the limit in each segment.
             held: u64[rows + 2],
@@ -104,7 +104,7 @@ workspace! {
             script: Step[most_rows(rows)],
         }
         parts {
-            pub(super) absences: Absences(rows, blocks; device),
+            pub(in crate::rewrite) absences: Absences(rows, blocks; device),
             /// The blocks that may be evicted, by scores of before, and those whose score may be less now.
             queue: Tournament(blocks),
             stale: Members(blocks),
@@ -119,9 +119,9 @@ workspace! {
             clock: f64 = 0.0,
             /// What runs again takes, in ns, and whether waits for copies count too.
             recomputed: f64 = 0.0,
-            pub(super) waits: bool = false,
+            pub(in crate::rewrite) waits: bool = false,
             /// Whether operators work in place.
-            pub(super) in_place: bool = false,
+            pub(in crate::rewrite) in_place: bool = false,
             load: u64 = 0,
             /// No fewer than the script makes.
             rows: u32 = 0,
@@ -131,7 +131,7 @@ workspace! {
             walked: Walked = Walked::default(),
             /// A walk that comes to more than this, of one or the other, is given up.
             most: Walked = Walked::ANY,
-            pub(super) work: u64 = 0,
+            pub(in crate::rewrite) work: u64 = 0,
         }
     }
 }
@@ -142,22 +142,22 @@ impl<'a> Walk<'a> {
         self.forget();
     }
 
-    pub(super) fn script(&self) -> &List<'a, Step> {
+    pub(in crate::rewrite) fn script(&self) -> &List<'a, Step> {
         &self.script
     }
 
     /// Factors of the blocks' scores.
-    pub(super) fn weight(&mut self) -> &mut Records<'a, f64> {
+    pub(in crate::rewrite) fn weight(&mut self) -> &mut Records<'a, f64> {
         &mut self.weight
     }
 
     /// What is held back from the limit in a segment.
-    pub(super) fn held_back(&self, segment: u32) -> u64 {
+    pub(in crate::rewrite) fn held_back(&self, segment: u32) -> u64 {
         self.held[segment.min(self.values.program.operators)]
     }
 
     /// What should have stayed in the last walk has a larger weight in the next.
-    pub(super) fn raise(&mut self) {
+    pub(in crate::rewrite) fn raise(&mut self) {
         for b in 0..u32::try_from(self.weight.len()).unwrap_or(u32::MAX) {
             if self.blamed[b] > 0 {
                 self.weight.set(b, self.weight.get(b) * RAISE);
@@ -165,29 +165,29 @@ impl<'a> Walk<'a> {
         }
     }
 
-    pub(super) fn hold(&mut self) -> &mut Table<'a, u64> {
+    pub(in crate::rewrite) fn hold(&mut self) -> &mut Table<'a, u64> {
         &mut self.held
     }
 
     /// No virtual uses.
-    pub(super) fn forget(&mut self) {
+    pub(in crate::rewrite) fn forget(&mut self) {
         self.noted.clear();
         self.remember();
     }
 
     /// Makes what the last walk noted the virtual uses of the next.
-    pub(super) fn remember(&mut self) {
+    pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.copy_from(&self.noted);
         self.list_virtual();
     }
 
     /// Keeps the virtual uses aside.
-    pub(super) fn keep_memory(&mut self) {
+    pub(in crate::rewrite) fn keep_memory(&mut self) {
         self.kept.copy_from(&self.remembered);
     }
 
     /// Makes those that were kept aside the virtual uses.
-    pub(super) fn restore_memory(&mut self) {
+    pub(in crate::rewrite) fn restore_memory(&mut self) {
         self.remembered.copy_from(&self.kept);
         self.list_virtual();
     }
@@ -218,7 +218,7 @@ impl<'a> Walk<'a> {
         clippy::cast_sign_loss,
         reason = "times in ns"
     )]
-    pub(super) fn walk(&mut self, taste: Taste, limit: u64, most: Walked) -> Option<Walked> {
+    pub(in crate::rewrite) fn walk(&mut self, taste: Taste, limit: u64, most: Walked) -> Option<Walked> {
         let values = self.values;
         self.taste = taste;
         self.restart(limit, most);

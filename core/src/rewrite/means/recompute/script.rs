@@ -4,7 +4,7 @@ use crate::table::Field;
 
 /// What a step of a script does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(in crate::rewrite) enum Step {
     /// An operator runs as recorded.
     First(u32),
     /// An operator is recomputed.
