@@ -47,6 +47,9 @@ const fn weight(block: u32, bytes: u64) -> Row {
     Row { time_ns: 0, ..malloc(block, bytes) }
 }
 
+/// Rows, and the place before which they are put.
+type Added<'a> = (usize, &'a [Row]);
+
 /// What is said of a rewritten trace, without a plan.
 fn judge(recorded: &Recorded<'_>, rewritten: &[Row], cyclic: bool) -> Result<(), RowFault> {
     let len = values_workspace(recorded.rows.len(), recorded.blocks);
@@ -83,7 +86,7 @@ fn judge_plan(
 }
 
 /// `rows` with those in `without` left out and others put in before these places.
-fn changed(rows: &[Row], changes: &[(usize, &[Row])], without: &[usize]) -> Vec<Row> {
+fn changed(rows: &[Row], changes: &[Added], without: &[usize]) -> Vec<Row> {
     let mut rewritten = Vec::new();
     for i in 0..=rows.len() {
         rewritten.extend(changes.iter().filter(|c| c.0 == i).flat_map(|c| c.1));
@@ -96,7 +99,7 @@ fn changed(rows: &[Row], changes: &[(usize, &[Row])], without: &[usize]) -> Vec<
 const ORIGINAL: [Row; 8] =
     [weight(0, 8), malloc(1, 8), read(0, 0), write(1, 0), read(1, 1), read(0, 1), write(0, 1), free(1)];
 
-fn judged(cyclic: bool, changes: &[(usize, &[Row])], without: &[usize]) -> Result<(), RowFault> {
+fn judged(cyclic: bool, changes: &[Added], without: &[usize]) -> Result<(), RowFault> {
     judge(&Recorded::new(&ORIGINAL, 2), &changed(&ORIGINAL, changes, without), cyclic)
 }
 
@@ -135,7 +138,7 @@ fn a_block_without_a_size_is_unknown() {
 #[test]
 fn a_weight_may_use_its_initial_copy_if_its_final_value_is_on_the_host() {
     let [away, gone, anew, home] = [out(0), free(0), malloc(0, 8), back(0)];
-    let swapped: (usize, &[Row]) = (4, &[gone, anew, home]);
+    let swapped: Added = (4, &[gone, anew, home]);
     assert_eq!(judged(true, &[swapped, (7, &[away])], &[]), Ok(()));
     assert_eq!(judged(true, &[swapped], &[]), Err(RowFault::EndNotRestored));
     assert_eq!(judged(false, &[swapped, (7, &[away])], &[]), Err(RowFault::NotOnHost));
@@ -197,7 +200,7 @@ const WRITES: [Row; 10] = [
 #[test]
 fn values_follow_writes_and_copies() {
     let recorded = Recorded::new(&WRITES, 2);
-    let of = |changes: &[(usize, &[Row])]| judge(&recorded, &changed(&WRITES, changes, &[]), false);
+    let of = |changes: &[Added]| judge(&recorded, &changed(&WRITES, changes, &[]), false);
     assert_eq!(of(&[]), Ok(()));
     // An old copy of the host is not what the second operator has written.
     assert_eq!(of(&[(2, &[out(0)]), (8, &[back(0)])]), Err(RowFault::OtherValue));
@@ -297,8 +300,8 @@ fn in_place(operators: &[Operator], rows: &[Row], offsets: &[u64]) -> Result<Run
     judge_plan(&Recorded { rows: &IN_PLACE, operators, blocks: 4 }, rows, offsets, &Device::symmetric(12e9), false)
 }
 
-fn fault<T>(judged: Result<T, Error>) -> Option<RowFault> {
-    match judged {
+fn fault<T>(judged: &Result<T, Error>) -> Option<RowFault> {
+    match *judged {
         Err(Error::Row { fault, .. }) => Some(fault),
         Ok(_) => None,
         Err(e) => panic!("{e}"),
@@ -309,17 +312,17 @@ fn fault<T>(judged: Result<T, Error>) -> Option<RowFault> {
 fn an_output_over_an_input_has_its_address() {
     // Blocks 0, 2, 3, and 1 in the place of 0.
     let rows = changed(&IN_PLACE, &[(11, &[free(0), malloc(1, 64)])], &[4, 12]);
-    assert_eq!(fault(in_place(&MAY_BE_IN_PLACE, &rows, &[0, 64, 128, 0])), None);
+    assert_eq!(fault(&in_place(&MAY_BE_IN_PLACE, &rows, &[0, 64, 128, 0])), None);
     let elsewhere = in_place(&MAY_BE_IN_PLACE, &rows, &[0, 64, 192, 128]);
     assert_eq!(elsewhere, Err(Error::Row { row: 11, fault: RowFault::NotInPlace }));
-    assert_eq!(fault(in_place(&[], &rows, &[0, 64, 128, 0])), Some(RowFault::InsideOperator));
+    assert_eq!(fault(&in_place(&[], &rows, &[0, 64, 128, 0])), Some(RowFault::InsideOperator));
     // As recorded nothing is in place, and addresses are free.
-    assert_eq!(fault(in_place(&MAY_BE_IN_PLACE, &IN_PLACE, &[0, 64, 128, 192])), None);
+    assert_eq!(fault(&in_place(&MAY_BE_IN_PLACE, &IN_PLACE, &[0, 64, 128, 192])), None);
 }
 
 #[test]
 fn an_input_is_given_up_after_the_reads_and_for_the_first_output_alone() {
-    let judged = |changes: &[(usize, &[Row])], without: &[usize]| {
+    let judged = |changes: &[Added], without: &[usize]| {
         let rows = changed(&IN_PLACE, changes, without);
         judge(&Recorded { rows: &IN_PLACE, operators: &MAY_BE_IN_PLACE, blocks: 4 }, &rows, false)
     };
@@ -381,7 +384,7 @@ const fn of_kinds(kinds: [Kind; 3]) -> [Operator; 3] {
 
 const RELU: [Operator; 3] = of_kinds([Kind::Relu, Kind::Other, Kind::ReluBackward]);
 
-fn masked(operators: &[Operator], changes: &[(usize, &[Row])], without: &[usize]) -> Result<(), RowFault> {
+fn masked(operators: &[Operator], changes: &[Added], without: &[usize]) -> Result<(), RowFault> {
     let rows = changed(&RECTIFIER, changes, without);
     judge(&Recorded { rows: &RECTIFIER, operators, blocks: 3 }, &rows, true)
 }
@@ -390,8 +393,8 @@ fn masked(operators: &[Operator], changes: &[(usize, &[Row])], without: &[usize]
 fn a_mask_is_made_by_a_rectifier_and_read_by_its_gradient() {
     // The mask is made in row 2, block 0 is freed in row 5, and the gradient reads the mask.
     let made = [malloc(MASK, 200), write(MASK, 0)];
-    let (reads, frees): ((usize, &[Row]), (usize, &[Row])) = ((6, &[read(MASK, 2)]), (8, &[free(MASK)]));
-    let (early, left): ((usize, &[Row]), [usize; 2]) = ((5, &[free(0)]), [6, 8]);
+    let (reads, frees): (Added, Added) = ((6, &[read(MASK, 2)]), (8, &[free(MASK)]));
+    let (early, left): (Added, [usize; 2]) = ((5, &[free(0)]), [6, 8]);
     assert_eq!(masked(&RELU, &[(2, &made), early, reads, frees], &left), Ok(()));
     let small = [malloc(MASK, 199), write(MASK, 0)];
     assert_eq!(masked(&RELU, &[(2, &small), early, reads, frees], &left), Err(RowFault::MaskTooSmall));
@@ -428,7 +431,7 @@ fn a_mask_is_made_by_a_rectifier_and_read_by_its_gradient() {
 #[test]
 fn a_rectifier_that_runs_again_may_make_its_mask_then() {
     let rerun = [free(0), malloc(0, 6400), again(write(0, 0)), malloc(MASK, 200), again(write(MASK, 0)), free(0)];
-    let (reads, frees): ((usize, &[Row]), (usize, &[Row])) = ((6, &[read(MASK, 2)]), (8, &[free(MASK)]));
+    let (reads, frees): (Added, Added) = ((6, &[read(MASK, 2)]), (8, &[free(MASK)]));
     assert_eq!(masked(&RELU, &[(5, &rerun), reads, frees], &[6, 8]), Ok(()));
     // By the number of its first run, which is not the operator that has just run.
     let first = [rerun[0], rerun[1], rerun[2], rerun[3], write(MASK, 0), rerun[5]];
