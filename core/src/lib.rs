@@ -59,8 +59,13 @@
 //! # Ok::<(), sublet_core::Error>(())
 //! ```
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(feature = "alloc")]
 extern crate alloc;
+
 #[cfg(test)]
 #[macro_use]
 extern crate std;
@@ -79,6 +84,7 @@ mod sort;
 mod table;
 pub mod trace;
 pub mod verify;
+mod violation;
 mod workspace;
 
 pub use block::{Block, Constraints};
