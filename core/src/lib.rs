@@ -22,7 +22,8 @@
 //!   [`VerifiedPlan`], and it shares no code with the planners but the sorting of indices;
 //! - [`Planner`]: all of it for at most N blocks in memory of its own;
 //! - [`replay`]: a plan at run time. [`Allocator`] records what a framework asks for, finds the iteration that repeats,
-//!   plans it, answers each request from the plan, and serves what differs.
+//!   plans it, answers each request from the plan, and serves what differs;
+//! - `owned`, with the feature `alloc`: the same on vectors.
 //!
 //! # Words
 //!
@@ -58,6 +59,13 @@
 //! # Ok::<(), sublet_core::Error>(())
 //! ```
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+
 #[cfg(test)]
 #[macro_use]
 extern crate std;
@@ -66,6 +74,8 @@ pub mod block;
 pub mod error;
 mod heap;
 mod list;
+#[cfg(feature = "alloc")]
+pub mod owned;
 pub mod place;
 mod planner;
 pub mod replay;
@@ -75,6 +85,7 @@ mod sort;
 mod table;
 pub mod trace;
 pub mod verify;
+mod violation;
 mod workspace;
 
 pub use block::{Block, Constraints};

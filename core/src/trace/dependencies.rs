@@ -12,7 +12,7 @@
 //!
 //! O(operands + operators · log operators); scratch linear in tensors, operators and operands.
 
-use super::graph::{Graph, Storage};
+use super::network::{Graph, Storage};
 use crate::heap::Heap;
 use crate::table::{Table, count};
 use crate::{Error, Workspace, WorkspaceLen, block};
