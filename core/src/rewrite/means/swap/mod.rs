@@ -52,7 +52,7 @@ impl Policy {
     /// What people call it.
     ///
     /// ```
-    /// use sublet_core::rewrite::swap::Policy;
+    /// use sublet_core::rewrite::means::swap::Policy;
     /// assert!(Policy::ALL.iter().all(|&p| Policy::named(p.name()) == Some(p)));
     /// ```
     #[must_use]
