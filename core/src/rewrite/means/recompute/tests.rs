@@ -221,12 +221,15 @@ fn work_in_place_takes_no_memory_for_its_output() {
     let (rows, blocks) = network(&operators);
     let in_place = [crate::trace::Operator { in_place: true, ..Default::default() }; 4];
     let excess = |works_in_place: bool, limit| {
-        let len = super::super::graph::workspace(rows.len(), blocks).and(workspace(rows.len(), blocks));
+        let len = Program::workspace(rows.len(), blocks)
+            .and(Values::workspace(rows.len(), blocks))
+            .and(Recomputer::workspace(rows.len(), blocks));
         let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
         let mut scratch = Workspace::new(&mut words, &mut indices);
         let recorded = Recorded { rows: &rows, operators: &in_place, blocks };
-        let graph = Graph::new(&recorded, &rows, blocks, &mut scratch).unwrap();
-        let mut recomputer = Recomputer::new(&graph, &Device::symmetric(12e9), 1, 1, &mut scratch);
+        let program = Program::new(&rows, blocks, &mut scratch).unwrap();
+        let values = Values::new(&recorded, &program, &mut scratch);
+        let mut recomputer = Recomputer::new(&values, &Device::symmetric(12e9), 1, 1, &mut scratch);
         if works_in_place {
             recomputer.work_in_place();
         }
