@@ -77,3 +77,21 @@ def test_a_limit_that_cannot_be_met_names_the_operator() -> None:
     command = [sys.executable, "-W", "ignore", str(HERE / "train.py"), "gpt_small", "sublet=5%"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LD_PRELOAD": HEAP})
     assert done.returncode != 0 and "bytes persist, and the operator" in done.stderr
+
+
+@pytest.mark.parametrize("case", ["slow", "small"])
+def test_ranks_that_measure_different_things_decide_one_thing(case: str) -> None:
+    ranks = run("ranks.py", case)["ranks"]
+    assert len(ranks) == 4 and ranks[0]["again"]
+    for what in ("again", "planned", "gradients"):
+        assert len({str(rank[what]) for rank in ranks}) == 1, what
+
+
+def test_ranks_with_different_graphs_all_get_the_error() -> None:
+    ranks = run("ranks.py", "differ")["ranks"]
+    assert ["the ranks run different graphs" in str(rank.get("error")) for rank in ranks] == [True] * 4
+
+
+def test_ranks_that_decide_apart_decide_otherwise() -> None:
+    ranks = run("ranks.py", "apart")["ranks"]
+    assert len({str(rank["again"]) for rank in ranks}) > 1
