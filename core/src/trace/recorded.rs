@@ -27,9 +27,9 @@ pub enum Kind {
     /// Any.
     #[default]
     Other,
-    /// A rectifier: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+    /// A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
     Relu,
-    /// The gradient of a rectifier: it may read such a mask in place of the block.
+    /// The gradient of a ReLU: it may read such a mask in place of the block.
     ReluBackward,
 }
 
