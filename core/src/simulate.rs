@@ -286,7 +286,7 @@ struct Queues<'a> {
     compute: f64,
     out: f64,
     back: f64,
-    /// As bits; 0 before the first copy.
+    /// By block, when its last copy ends, in ns, as the bits of an `f64`; 0 before the first copy.
     copied_out: Table<'a, u64>,
     copied_in: Table<'a, u64>,
 }

@@ -20,7 +20,7 @@ pub struct AlexNet {
 }
 
 impl AlexNet {
-    /// One iteration.
+    /// Builds the graph of one iteration.
     ///
     /// # Errors
     /// An empty batch.

@@ -24,7 +24,7 @@ pub struct Operator {
 /// Kinds of operators that planning tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Kind {
-    /// Any.
+    /// An operator that planning knows nothing special of.
     #[default]
     Other,
     /// A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
@@ -54,7 +54,7 @@ pub struct Recorded<'a> {
 }
 
 impl<'a> Recorded<'a> {
-    /// An iteration of whose operators nothing is known.
+    /// A recording without knowledge of its operators.
     #[must_use]
     pub const fn new(rows: &'a [Row], blocks: usize) -> Self {
         Self { rows, operators: &[], blocks }
