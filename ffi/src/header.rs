@@ -147,8 +147,18 @@ const FOR_RUNTIME: [&str; 16] = [
 ];
 
 /// They have a header of their own: most libraries are built without them.
-const FOR_PYTORCH: [&str; 4] =
-    ["sublet_torch_malloc", "sublet_torch_free", "sublet_torch_iteration", "sublet_torch_stats"];
+const FOR_PYTORCH: [&str; 10] = [
+    "sublet_torch_malloc",
+    "sublet_torch_free",
+    "sublet_torch_record_stream",
+    "sublet_torch_begin_allocate_to_pool",
+    "sublet_torch_end_allocate_to_pool",
+    "sublet_torch_release_pool",
+    "sublet_torch_reset",
+    "sublet_torch_memory_fraction",
+    "sublet_torch_iteration",
+    "sublet_torch_stats",
+];
 
 fn torch() -> String {
     let config = Config {
