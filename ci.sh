@@ -272,12 +272,13 @@ tools() {
 }
 
 install_library() {
-    local prefix=$1 version so
+    local prefix=$1 version so series
     case "$prefix" in /*) ;; *) prefix=$from/$prefix ;; esac
     version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-    so=${version%%.*}
-    local series=$so
-    if [ "$so" = 0 ]; then series=${version%.*}; fi
+    # Programs need not be linked anew within a series: the major version, and the minor one as long as that is 0.
+    series=${version%%.*}
+    if [ "$series" = 0 ]; then series=${version%.*}; fi
+    so=$series
 
     cargo build --release --locked -p sublet-ffi ${SUBLET_FEATURES:+--features "$SUBLET_FEATURES"}
     local built=${CARGO_TARGET_DIR:-target}/release to=${DESTDIR:-}$prefix

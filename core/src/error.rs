@@ -159,6 +159,8 @@ pub enum Buffer {
     Live,
     /// The mallocs and frees of one iteration.
     Events,
+    /// The order of the operators of a graph.
+    Order,
 }
 
 /// What is wrong with a row of a trace.
@@ -280,6 +282,7 @@ impl fmt::Display for Buffer {
             Self::Rows => "the rows of the trace",
             Self::Live => "the live blocks",
             Self::Events => "the events of an iteration",
+            Self::Order => "the order of the operators",
         })
     }
 }

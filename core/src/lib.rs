@@ -22,7 +22,8 @@
 //!   [`VerifiedPlan`], and it shares no code with the planners but the sorting of indices;
 //! - [`Planner`]: all of it for at most N blocks in memory of its own;
 //! - [`replay`]: a plan at run time. [`Allocator`] records what a framework asks for, finds the iteration that repeats,
-//!   plans it, answers each request from the plan, and serves what differs.
+//!   plans it, answers each request from the plan, and serves what differs;
+//! - `owned`, with the feature `alloc`: the same on vectors.
 //!
 //! # Words
 //!
@@ -58,6 +59,8 @@
 //! # Ok::<(), sublet_core::Error>(())
 //! ```
 
+#[cfg(feature = "alloc")]
+extern crate alloc;
 #[cfg(test)]
 #[macro_use]
 extern crate std;
@@ -65,6 +68,8 @@ extern crate std;
 pub mod block;
 pub mod error;
 mod heap;
+#[cfg(feature = "alloc")]
+pub mod owned;
 pub mod place;
 mod planner;
 pub mod replay;

@@ -11,13 +11,13 @@ use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
 
 use crate::arguments::{Arguments, Params, counted, plain};
 use crate::block::sublet_block;
-use crate::boundary::boundary;
+use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
 use crate::operator::{self, sublet_operator};
 use crate::simulate::{sublet_device, sublet_run, sublet_timing};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, sublet_row, sublet_stay};
-use crate::workspace::{Needed, sublet_layout, tell};
+use crate::workspace::{Needed, sublet_layout};
 
 /// How it is decided what leaves the device, and when.
 #[repr(u32)]
@@ -168,8 +168,7 @@ pub unsafe extern "C" fn sublet_fit_lengths_of(
     lengths: *mut sublet_fit_lengths,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let rows = unsafe { arguments.input(rows, row_count)? };
         let block_count = arguments.count(block_count)?;
@@ -254,8 +253,7 @@ pub unsafe extern "C" fn sublet_fit(
     fitted: *mut sublet_fitted,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (given, operators, device, params, mut room) = unsafe {
             let given = arguments.input(rows, row_count)?;
@@ -355,8 +353,7 @@ pub unsafe extern "C" fn sublet_load_without_overhead(
     load: *mut u64,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (given, device, mut room, load) = unsafe {
             let given = arguments.input(rows, row_count)?;

@@ -11,6 +11,7 @@ use sublet_cuda::relu::{Activation, Error, Format, bf16, f16, mask_words};
 use crate::arguments::{Arguments, Params, Plain, plain};
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
+use crate::handle::{self, handles};
 use crate::status::{sublet_status, sublet_status as S};
 
 /// How elements are stored.
@@ -85,21 +86,29 @@ trait Work {
     ///
     /// # Safety
     /// As the header asks of the function that it stands for.
-    unsafe fn of<E: Element + Plain>(&self, activation: Activation) -> Result<(), Failure>;
+    unsafe fn of<E: Element + Plain>(
+        &self,
+        activation: Activation,
+        arguments: &mut Arguments<'_>,
+    ) -> Result<(), Failure>;
 }
 
 /// # Safety
 /// As `Work::of`; the parameters can be read.
-unsafe fn with_format(work: &impl Work, params: *const sublet_relu_params, position: u32) -> Result<(), Failure> {
-    let mut arguments = Arguments::new();
-    (0..position).for_each(|_| arguments.skip());
+unsafe fn with_format(
+    work: &impl Work,
+    arguments: &mut Arguments<'_>,
+    params: *const sublet_relu_params,
+    position: u32,
+) -> Result<(), Failure> {
     // SAFETY: as promised.
     unsafe {
-        let (activation, format) = arguments.params(params)?.meaning(position)?;
+        let params = arguments.at(position, |arguments| arguments.params(params))?;
+        let (activation, format) = params.meaning(position)?;
         match format {
-            Format::F32 => work.of::<f32>(activation),
-            Format::F16 => work.of::<f16>(activation),
-            Format::Bf16 => work.of::<bf16>(activation),
+            Format::F32 => work.of::<f32>(activation, arguments),
+            Format::F16 => work.of::<f16>(activation, arguments),
+            Format::Bf16 => work.of::<bf16>(activation, arguments),
         }
     }
 }
@@ -121,9 +130,12 @@ pub unsafe extern "C" fn sublet_relu_forward(
 ) -> sublet_status {
     struct Forward(*const c_void, usize, *mut c_void, *mut u32, usize);
     impl Work for Forward {
-        unsafe fn of<E: Element + Plain>(&self, activation: Activation) -> Result<(), Failure> {
+        unsafe fn of<E: Element + Plain>(
+            &self,
+            activation: Activation,
+            arguments: &mut Arguments<'_>,
+        ) -> Result<(), Failure> {
             let Self(x, elements, y, mask, words) = *self;
-            let mut arguments = Arguments::new();
             // SAFETY: the header asks for arrays of these lengths.
             unsafe {
                 let x = if x == y.cast_const() {
@@ -145,7 +157,9 @@ pub unsafe extern "C" fn sublet_relu_forward(
         }
     }
     // SAFETY: the header asks for arrays of these lengths, and for parameters that can be read.
-    boundary(error, || unsafe { with_format(&Forward(x, elements, y, mask, mask_words), params, 2) })
+    boundary(error, |arguments| unsafe {
+        with_format(&Forward(x, elements, y, mask, mask_words), arguments, params, 2)
+    })
 }
 
 /// On the processor: `dx`, the gradient of x, from `dy`, that of y, and the mask that sublet_relu_forward has written.
@@ -163,9 +177,12 @@ pub unsafe extern "C" fn sublet_relu_backward(
 ) -> sublet_status {
     struct Backward(*const c_void, usize, *const u32, usize, *mut c_void);
     impl Work for Backward {
-        unsafe fn of<E: Element + Plain>(&self, activation: Activation) -> Result<(), Failure> {
+        unsafe fn of<E: Element + Plain>(
+            &self,
+            activation: Activation,
+            arguments: &mut Arguments<'_>,
+        ) -> Result<(), Failure> {
             let Self(dy, elements, mask, words, dx) = *self;
-            let mut arguments = Arguments::new();
             // SAFETY: the header asks for arrays of these lengths.
             unsafe {
                 let dy = if dy == dx.cast_const() {
@@ -188,7 +205,9 @@ pub unsafe extern "C" fn sublet_relu_backward(
         }
     }
     // SAFETY: the header asks for arrays of these lengths, and for parameters that can be read.
-    boundary(error, || unsafe { with_format(&Backward(dy, elements, mask, mask_words, dx), params, 4) })
+    boundary(error, |arguments| unsafe {
+        with_format(&Backward(dy, elements, mask, mask_words, dx), arguments, params, 4)
+    })
 }
 
 /// The kernels on a GPU. All threads may launch them at once.
@@ -196,6 +215,8 @@ pub struct sublet_relu_kernels {
     kernels: Option<Kernels>,
     gpu: CudaBackend,
 }
+
+handles!(sublet_relu_kernels: b"kernels ");
 
 /// Loads the kernels for a GPU, into its primary context, which the CUDA runtime uses too.
 ///
@@ -208,14 +229,13 @@ pub unsafe extern "C" fn sublet_relu_kernels_create(
     kernels: *mut *mut sublet_relu_kernels,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         arguments.skip();
         // SAFETY: the header asks for a place for the handle.
         let to = unsafe { arguments.result(kernels)? };
         let gpu = CudaBackend::new(gpu)?;
         let loaded = gpu.in_context(Kernels::load)?.map_err(|error| failure(error, 0))?;
-        to.set(Box::into_raw(Box::new(sublet_relu_kernels { kernels: Some(loaded), gpu })));
+        to.set(handle::boxed(sublet_relu_kernels { kernels: Some(loaded), gpu }));
         Ok(())
     })
 }
@@ -223,10 +243,9 @@ pub unsafe extern "C" fn sublet_relu_kernels_create(
 /// Unloads the kernels; launches that are under way must be done. NULL is nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_kernels_destroy(kernels: *mut sublet_relu_kernels) {
-    let _ = boundary(ptr::null_mut(), || {
-        if !kernels.is_null() && kernels.is_aligned() {
-            // SAFETY: it was made by sublet_relu_kernels_create, and is not used any more.
-            let sublet_relu_kernels { kernels, gpu } = *unsafe { Box::from_raw(kernels) };
+    let _ = boundary(ptr::null_mut(), |_| {
+        // SAFETY: the header asks for kernels that are not used any more.
+        if let Some(sublet_relu_kernels { kernels, gpu }) = unsafe { handle::unboxed(kernels) } {
             gpu.in_context(|| drop(kernels))?;
         }
         Ok(())
@@ -259,6 +278,7 @@ unsafe impl Params for sublet_relu_operands {}
 
 /// Launches, with the addresses that only the caller can know.
 unsafe fn launch(
+    arguments: &mut Arguments<'_>,
     kernels: *mut sublet_relu_kernels,
     operands: *const sublet_relu_operands,
     params: *const sublet_relu_params,
@@ -267,7 +287,7 @@ unsafe fn launch(
 ) -> Result<(), Failure> {
     // SAFETY: the header asks for kernels that live, and for structs that can be read.
     let (sublet_relu_kernels { kernels, gpu }, given, (activation, format)) = unsafe {
-        let (kernels, mut arguments) = crate::handle::open(kernels)?;
+        let kernels = arguments.handle(kernels)?;
         let given = arguments.params(operands)?;
         (kernels, given, arguments.params(params)?.meaning(2)?)
     };
@@ -302,7 +322,7 @@ pub unsafe extern "C" fn sublet_relu_launch_forward(
     error: *mut sublet_error,
 ) -> sublet_status {
     // SAFETY: as the header asks.
-    boundary(error, || unsafe { launch(kernels, operands, params, stream, true) })
+    boundary(error, |arguments| unsafe { launch(arguments, kernels, operands, params, stream, true) })
 }
 
 /// On a GPU: gives `stream` the work of sublet_relu_backward. As sublet_relu_launch_forward.
@@ -316,5 +336,5 @@ pub unsafe extern "C" fn sublet_relu_launch_backward(
     error: *mut sublet_error,
 ) -> sublet_status {
     // SAFETY: as the header asks.
-    boundary(error, || unsafe { launch(kernels, operands, params, stream, false) })
+    boundary(error, |arguments| unsafe { launch(arguments, kernels, operands, params, stream, false) })
 }

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use sublet_cuda::torch::{Cuda, Device, Devices, Driver, PoolId};
 use sublet_cuda::{Error, Result};
 
-use crate::arguments::{Arguments, plain};
+use crate::arguments::plain;
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
@@ -138,7 +138,7 @@ pub extern "C" fn sublet_torch_memory_fraction(fraction: f64, device: c_int) {
 /// A failure tells why the iteration that ends has no plan; the next ones are served all the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_torch_iteration(device: c_int, error: *mut sublet_error) -> sublet_status {
-    boundary(error, || Ok(DEVICES.with(device, Device::iteration)?))
+    boundary(error, |_| Ok(DEVICES.with(device, Device::iteration)?))
 }
 
 /// What a device's memory has done so far.
@@ -153,8 +153,7 @@ pub unsafe extern "C" fn sublet_torch_stats(
     statistics: *mut sublet_torch_statistics,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         arguments.skip();
         // SAFETY: the header asks for a pointer that can be written.
         let to = unsafe { arguments.result(statistics)? };

@@ -293,3 +293,51 @@ fn end_of_operator(rows: &[Row], row: u32) -> u32 {
     let end = usize::try_from(row).map_or(usize::MAX, |row| recorded::operator(rows, row));
     u32::try_from(end).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Operator;
+    use std::vec::Vec;
+
+    const fn row(event: Event, block: u32, bytes: u64, op: u32) -> Row {
+        Row { time_ns: 1, bytes, block, op: Op::First(op), event }
+    }
+
+    /// A rectifier makes block 0, operator 1 reads it, operator 2 does `third` with it, and the gradient reads it.
+    fn masked(bytes: u64, third: Event) -> Vec<Row> {
+        let touch = |block, op, event| row(event, block, 0, op);
+        let made = |block, op, bytes| [row(Event::Malloc, block, bytes, op), touch(block, op, Event::Write)];
+        let mut rows = Vec::from(made(0, 0, bytes));
+        rows.extend([touch(0, 1, Event::Read), touch(0, 2, third)]);
+        rows.extend(made(1, 3, 8));
+        rows.extend(made(2, 4, 8));
+        rows.extend([touch(0, 5, Event::Read), row(Event::Free, 0, 0, 5)]);
+        let operators = [0, 1, 2, 3, 4, 5].map(|op| Operator {
+            kind: [Kind::Relu, Kind::Other, Kind::Other, Kind::Other, Kind::Other, Kind::ReluBackward][op],
+            ..Operator::default()
+        });
+        let recorded = Recorded { rows: &rows, operators: &operators, blocks: 3 };
+        let len = workspace(rows.len(), 3);
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        let mut out = vec![Row::default(); most_rows(&rows)];
+        let n = rewrite(&recorded, &rows, Workspace::new(&mut words, &mut indices), &mut out).unwrap();
+        out.truncate(n);
+        assert!(n > rows.len() || out == rows);
+        out.retain(|r| r.event == Event::Malloc && r.block == 3);
+        out
+    }
+
+    #[test]
+    fn a_mask_has_a_bit_for_the_last_element_too() {
+        for (bytes, mask) in [(6400, 200), (6404, 201), (6428, 201), (6432, 201), (6436, 202)] {
+            assert_eq!(masked(bytes, Event::Read).first().map(|r| r.bytes), Some(mask), "{bytes}");
+        }
+    }
+
+    /// Its signs are not those that the rectifier has left.
+    #[test]
+    fn what_is_written_after_the_rectifier_has_no_mask() {
+        assert_eq!(masked(6400, Event::Write), []);
+    }
+}

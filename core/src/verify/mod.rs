@@ -478,6 +478,15 @@ mod tests {
     }
 
     #[test]
+    fn there_is_one_offset_for_each_block() {
+        let block = [Block::new(0, 2, 8)];
+        for offsets in [&[][..], &[0, 8]] {
+            let refused = Error::BufferTooSmall { buffer: Buffer::Offsets, needed: 1, got: offsets.len() };
+            assert_eq!(run(&block, offsets, &Constraints::NONE), Err(refused));
+        }
+    }
+
+    #[test]
     fn nothing_is_a_valid_plan_of_ratio_one() {
         let plan = verify(&[], &[], &Constraints::NONE, Workspace::new(&mut [], &mut [])).unwrap();
         assert!(plan.is_optimal());

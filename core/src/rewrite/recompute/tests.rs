@@ -208,3 +208,27 @@ fn what_is_made_together_is_evicted_together() {
     // Without four of the pairs 20 bytes stay, and without five of the larger results alone.
     assert_eq!(planned_for(&rows, blocks, 25, 100_000), Some(400));
 }
+
+/// Every operator writes over what the one before it has made: the walk counts one block and not two.
+#[test]
+fn work_in_place_takes_no_memory_for_its_output() {
+    let mut operators: Vec<Made> =
+        (0..4).map(|k: u32| (1, k.checked_sub(1).into_iter().collect(), vec![(k, 8)])).collect();
+    operators.push((1, vec![3], vec![]));
+    let (rows, blocks) = network(&operators);
+    let in_place = [crate::trace::Operator { in_place: true, ..Default::default() }; 4];
+    let excess = |works_in_place: bool, limit| {
+        let len = super::super::graph::workspace(rows.len(), blocks).and(workspace(rows.len(), blocks));
+        let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+        let mut scratch = Workspace::new(&mut words, &mut indices);
+        let recorded = Recorded { rows: &rows, operators: &in_place, blocks };
+        let graph = Graph::new(&recorded, &rows, blocks, &mut scratch).unwrap();
+        let mut recomputer = Recomputer::new(&graph, &Device::symmetric(12e9), 1, 1, &mut scratch);
+        if works_in_place {
+            recomputer.work_in_place();
+        }
+        recomputer.plan(limit, 10_000, false).unwrap().excess
+    };
+    assert_eq!((excess(false, 16), excess(false, 8)), (0, 8));
+    assert_eq!((excess(true, 8), excess(true, 7)), (0, 1));
+}
