@@ -2,16 +2,14 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::io::BufRead;
 use std::path::Path;
 
 use sublet_core::error::RowFault;
 use sublet_core::place::interval::{self, Sweep};
-use sublet_core::trace::{Operator, Recorded, Row, liveness, liveness::Stay};
+use sublet_core::trace::{Event, Op, Operator, Recorded, Row, liveness, liveness::Stay};
 use sublet_core::verify::Violation;
 use sublet_core::{Block, Error, block};
 
-use crate::input;
 use crate::scratch::Scratch;
 
 /// Blocks to place, with the names that plans call them by.
@@ -49,6 +47,16 @@ impl Trace {
     pub(crate) fn recorded(&self) -> Recorded<'_> {
         Recorded { rows: &self.rows, operators: &self.operators, blocks: self.names.len() }
     }
+
+    /// The op that first allocates each block; none for what no operator allocates.
+    pub(crate) fn allocators(&self) -> Vec<Op> {
+        let mut ops = vec![Op::None; self.names.len()];
+        // From the last to the first, so that the first stays.
+        for row in self.rows.iter().rev().filter(|row| row.event == Event::Malloc) {
+            ops[row.block as usize] = row.op;
+        }
+        ops
+    }
 }
 
 /// A row of a trace that makes no problem.
@@ -71,26 +79,6 @@ impl Problem {
     pub(crate) fn max_load(&self) -> u64 {
         let mut scratch = Scratch::of(interval::workspace(self.blocks.len()));
         Sweep::new(&self.blocks, scratch.lend()).map_or(0, |sweep| sweep.max_load())
-    }
-
-    /// Reads a plan: the offset of each block, in bytes, in the order of the blocks. `name` is what messages call the
-    /// file. Whether the plan is valid is not asked here.
-    ///
-    /// # Errors
-    /// A sentence that says where the content is not a plan for these blocks.
-    pub fn read_plan(&self, name: &str, reader: impl BufRead) -> Result<Vec<u64>, String> {
-        input::plan::read_from(name, reader, self).map_err(|e| e.to_string())
-    }
-
-    /// Reads the operators of a trace: their names in the order of their numbers. `name` is what messages call the
-    /// file.
-    ///
-    /// # Errors
-    /// A sentence that says where the content is not as expected.
-    pub fn read_operators(&mut self, name: &str, reader: impl BufRead) -> Result<&[String], String> {
-        let trace = self.trace.as_mut().ok_or_else(|| format!("{}: only a trace has operators", self.name))?;
-        input::ops::read_from(name, reader).map_err(|e| e.to_string())?.give(trace);
-        Ok(&trace.op_names)
     }
 
     /// The blocks of a trace.

@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -396,9 +397,11 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     let index = |id: &str| plan["id"].as_array().unwrap().iter().position(|i| i == id).expect("a stay");
     let (first, second) = (index("a"), index("a#1"));
     assert_eq!(plan["next"][first], second);
-    let group = usize::try_from(plan["group"][first].as_u64().unwrap()).unwrap();
-    let color = plan["groups"][group]["color"].as_str().unwrap();
-    assert_eq!(plan["group"][first], plan["group"][second]);
+    let coloring = &plan["colorings"][0];
+    let group = usize::try_from(coloring["group"][first].as_u64().unwrap()).unwrap();
+    let color = coloring["groups"][group]["color"].as_str().unwrap();
+    assert_eq!(coloring["groups"][group]["label"], "swapped to the host and back");
+    assert_eq!(coloring["group"][first], coloring["group"][second]);
 
     // Five views of one width below each other.
     let boxes = browser.ask(
@@ -515,11 +518,65 @@ fn the_image_of_a_fit_has_the_same_lanes() {
     let (compute, stalls, out, back) = (bars("compute"), bars("stalls"), bars("out"), bars("in"));
     assert_eq!((compute.len(), stalls.len(), out.len(), back.len()), (5, 2, 1, 1));
     assert!((stalls[0][1] - out[0][1]).abs() < 0.02 && (stalls[1][1] - back[0][1]).abs() < 0.02);
-    // The tether goes from where the copy out ends to where the copy in begins.
-    let tether = class("tether")[0].attribute("d").unwrap();
-    let x: Vec<f64> = tether.split(['M', 'L']).skip(1).map(|p| p.split(' ').next().unwrap().parse().unwrap()).collect();
-    assert!((x[0] - out[0][1]).abs() < 0.02 && (x[1] - back[0][0]).abs() < 0.02, "{tether} {out:?} {back:?}");
     assert_eq!((class("limit").len(), class("before").len()), (2, 1));
+}
+
+/// The first of a column of a CSV file where another has a value.
+fn column_where(csv: &str, column: usize, is: impl Fn(&[&str]) -> bool) -> BTreeSet<String> {
+    let rows = csv.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
+    rows.filter(|row| is(row)).map(|row| row[column].to_owned()).collect()
+}
+
+#[test]
+fn a_fit_is_coloured_by_fate_or_by_op() {
+    let folder = Folder::new();
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/vgg16_cifar_train_b100.csv");
+    let (page, out) = (folder.path("fit.html"), folder.path("out"));
+    let args = ["fit", trace, "--limit", "30%", "--using", "swap,recompute,relu", "--report", &page, "--output", &out];
+    assert_eq!(sublet(&args).status, 0);
+    let text = fs::read_to_string(&page).unwrap();
+    let (_, data) = text.split_once(r#"id="plan">"#).unwrap();
+    let plan: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
+    let ids: Vec<&str> = plan["id"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+    // The blocks of the trace that a colouring puts into a group, masks apart.
+    let blocks = |coloring: usize, label: &str| -> BTreeSet<String> {
+        let coloring = &plan["colorings"][coloring];
+        let groups = coloring["groups"].as_array().unwrap();
+        let group = groups.iter().position(|g| g["label"] == label).unwrap_or(usize::MAX);
+        let of_group = |i: &usize| coloring["group"][*i] == group;
+        let block = |i: usize| ids[i].split('#').next().unwrap().to_owned();
+        (0..ids.len()).filter(of_group).map(block).filter(|id| !id.ends_with('~')).collect()
+    };
+
+    let rewritten = fs::read_to_string(Path::new(&out).join("rewritten.csv")).unwrap();
+    let copied = column_where(&rewritten, 2, |row| row[1].starts_with("swap_") && !row[2].ends_with('~'));
+    let recomputed = column_where(&rewritten, 2, |row| row[1] == "write" && row[4].ends_with('\''));
+    let masked = column_where(&rewritten, 2, |row| row[1] == "malloc" && row[2].ends_with('~'));
+    assert!(!copied.is_empty() && !recomputed.is_empty() && !masked.is_empty());
+    assert_eq!(plan["colorings"][0]["by"], "what becomes of the block");
+    assert_eq!(blocks(0, "recomputed"), recomputed);
+    assert_eq!(blocks(0, "swapped to the host and back"), copied.difference(&recomputed).cloned().collect());
+    let freed_early: BTreeSet<String> = masked.iter().map(|mask| mask.trim_end_matches('~').to_owned()).collect();
+    let freed_early: BTreeSet<String> = freed_early.difference(&recomputed).cloned().collect();
+    assert_eq!(blocks(0, "replaced by its mask"), freed_early.difference(&copied).cloned().collect());
+
+    // By op a block has the name that it has in the recording.
+    let recording = fs::read_to_string(trace).unwrap();
+    let no_op = column_where(&recording, 2, |row| row[1] == "malloc" && row[4].is_empty());
+    assert_eq!(plan["colorings"][1]["by"], "op that allocates the block");
+    assert_eq!(blocks(1, "no op: persistent or input"), no_op);
+    assert!(!blocks(1, "convolution").is_empty());
+
+    let Some(browser) = Browser::start() else { return };
+    browser.open(page.as_ref());
+    let legend = || browser.ask("return document.getElementById('legend').innerText").as_str().unwrap().to_owned();
+    assert!(legend().contains("recomputed") && !legend().contains("convolution"), "{}", legend());
+    let before = browser.colors();
+    browser.ask("document.querySelectorAll('#legend .by button')[1].click()");
+    browser.settle();
+    assert!(!legend().contains("recomputed") && legend().contains("convolution"), "{}", legend());
+    assert_ne!(browser.colors(), before);
+    assert_eq!(browser.errors(), [Value::Null; 0]);
 }
 
 /// A network of `layers` operators there and as many back, each of which reads what its partner wrote.
@@ -587,7 +644,8 @@ fn a_sweep_shows_every_means_and_the_bound() {
          return [first.left + first.width / 2, x(document.querySelector('#curve .bound')), x(document.querySelector('#curve .least-limit')), all('#curve .least').length]",
     );
     let [peak_x, bound_x, least_x] = [0, 1, 2].map(|i| lines[i].as_f64().unwrap());
-    let [peak, bound, least] = ["original_peak", "bound", "least_limit"].map(|name| swept[name].as_f64().unwrap());
+    let [peak, bound, least] =
+        ["original_peak", "swap_lower_bound", "least_limit"].map(|name| swept[name].as_f64().unwrap());
     let expected = peak_x + (least_x - peak_x) * (peak - bound) / (peak - least);
     assert!((bound_x - expected).abs() < 2.0, "{bound_x} {expected}");
     assert!((1..=3).contains(&lines[3].as_u64().unwrap()), "{lines}");

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::verify::Violation;
+use crate::violation::Violation;
 
 /// Why a function of this crate gave no result.
 ///

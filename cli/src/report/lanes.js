@@ -74,10 +74,10 @@ class ComputeLane extends LaneView {
   constructor(plan, time) {
     const { operators, stalls, copies } = plan.run;
     super(plan, time, "compute", new Bars(operators.begin, operators.end), {
-      color: i => plan.groups[operators.group[i]]?.color,
+      color: i => plan.groups[plan.operator[i]]?.color,
       label: i => plan.ops[operators.op[i]],
       tell: i => ({
-        title: `op ${plan.ops[operators.op[i]]}`, color: plan.groups[operators.group[i]]?.color,
+        title: `op ${plan.ops[operators.op[i]]}`, color: plan.groups[plan.operator[i]]?.color,
         facts: [[operators.again[i] ? "runs again" : "runs", interval(operators.begin[i], operators.end[i])]],
       }),
     });
@@ -94,7 +94,7 @@ class ComputeLane extends LaneView {
 
   draw(pen) {
     super.draw(pen);
-    // A second run has the tint of the page over its colour.
+    // An operator that runs again has the tint of the page over its colour.
     pen.g.fillStyle = "#ffffff90";
     this.bars.draw(pen, this.time, 1, (i, left, right) => {
       if (this.again(i)) pen.g.fillRect(left, pen.h / 2, right - left, pen.h / 2);
