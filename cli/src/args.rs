@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use sublet_core::Constraints;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::Means;
-use sublet_core::rewrite::swap::Policy;
+use sublet_core::rewrite::means::swap::Policy;
 
 use crate::commands::generate::GenerateArgs;
 use crate::text::size::Limit;

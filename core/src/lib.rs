@@ -73,6 +73,7 @@ extern crate std;
 pub mod block;
 pub mod error;
 mod heap;
+mod list;
 #[cfg(feature = "alloc")]
 pub mod owned;
 pub mod place;

@@ -8,7 +8,7 @@ use core::ops::ControlFlow;
 
 use crate::place::{self, Options, Solver, Summary};
 use crate::rewrite::fit::{self, Lengths, Output};
-use crate::rewrite::swap::Policy;
+use crate::rewrite::means::swap::Policy;
 use crate::simulate::{Run, Timing};
 use crate::trace::graph::{self, Graph};
 use crate::trace::liveness::{self, Stay};

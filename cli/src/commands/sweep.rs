@@ -6,7 +6,8 @@ use indicatif::ProgressBar;
 use serde::{Serialize, Serializer};
 use sublet_core::Error;
 use sublet_core::rewrite::fit::{Means, Options, Using};
-use sublet_core::rewrite::swap::{Policy, bound};
+use sublet_core::rewrite::lower_bound;
+use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::Device;
 
 use crate::args::SweepArgs;
@@ -147,8 +148,8 @@ impl Sweep<'_> {
         let unlimited =
             self.buffers.fit(trace, &Options { using: lines[0].using, ..Options::new(u64::MAX, device) })?;
         let (original_peak, load_min) = (unlimited.original_peak, unlimited.load_min);
-        let mut scratch = Scratch::of(bound::workspace(trace.rows.len(), trace.names.len()));
-        let swap_lower_bound = bound::least_load(&trace.rows, trace.names.len(), &device, 0, scratch.lend())?;
+        let mut scratch = Scratch::of(lower_bound::workspace(trace.rows.len(), trace.names.len()));
+        let swap_lower_bound = lower_bound::least_load(&trace.rows, trace.names.len(), &device, 0, scratch.lend())?;
 
         progress::count(self.bar, u64::from(points) * lines.len() as u64);
         let limits = (0..points).map(|i| {

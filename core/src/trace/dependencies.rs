@@ -158,7 +158,7 @@ impl<'a> Dependencies<'a> {
     /// Puts the nodes in topological order, by Kahn's algorithm.
     fn sort(&mut self, nodes: u32, scratch: &mut Workspace<'a>) -> Result<(), Error> {
         let n = self.order.len();
-        let mut heap = Heap::new(n, scratch);
+        let mut heap = Heap::lend(n, scratch);
         let (mut waiting, mut before) = (scratch.indices(n), scratch.indices(n));
         for node in 0..nodes {
             for &next in self.successors(node) {

@@ -223,14 +223,14 @@ pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
     end
 }
 
-/// The segment that begins with a row: the row of its first access, and the row after its last. It is the accesses of
-/// one operator, with the mallocs before and the frees after them; without an access, all that is left.
-pub(crate) fn segment(rows: &[Row], begin: usize) -> (usize, usize) {
+/// The operator that begins with a row: the row of its first access, the row after its last, and the row after its frees.
+/// The mallocs before its accesses and the frees after them belong to it; without an access, all that is left does.
+pub(crate) fn group(rows: &[Row], begin: usize) -> (usize, usize, usize) {
     let rest = rows.get(begin..).unwrap_or_default();
     let Some(access) = rest.iter().position(|r| r.event.is_access()).map(|i| begin + i) else {
-        return (rows.len(), rows.len());
+        return (rows.len(), rows.len(), rows.len());
     };
     let end = operator(rows, access);
     let frees = rows.get(end..).unwrap_or_default().iter().take_while(|r| r.event == Event::Free).count();
-    (access, end + frees)
+    (access, end, end + frees)
 }
