@@ -35,10 +35,10 @@
 #include <stdint.h>
 
 #define SUBLET_VERSION_MAJOR 0
-#define SUBLET_VERSION_MINOR 1
+#define SUBLET_VERSION_MINOR 2
 #define SUBLET_VERSION_PATCH 0
 #define SUBLET_VERSION_NUMBER (1000000 * SUBLET_VERSION_MAJOR + 1000 * SUBLET_VERSION_MINOR + SUBLET_VERSION_PATCH)
-#define SUBLET_VERSION_STRING "0.1.0"
+#define SUBLET_VERSION_STRING "0.2.0"
 
 /* A result that must be looked at. */
 #if defined(__cplusplus) && __cplusplus >= 201703L
@@ -122,7 +122,8 @@ enum sublet_status
    */
   SUBLET_STATUS_LENGTH_OVERFLOW = 12,
   /**
-   * Arguments `index` and `got` share memory, and one of them is written.
+   * Arguments `index` and `got` share memory, and one of them is written. UINT32_MAX stands for `error`, which is then not
+   * written.
    */
   SUBLET_STATUS_OVERLAPPING_BUFFERS = 13,
   /**
@@ -149,6 +150,18 @@ enum sublet_status
    * Argument `index` is none of the names that there are.
    */
   SUBLET_STATUS_UNKNOWN_NAME = 19,
+  /**
+   * Argument `index` is no handle of this type: it is of another one, or it was destroyed.
+   */
+  SUBLET_STATUS_NOT_A_HANDLE = 20,
+  /**
+   * Argument `index` lacks the field at byte `got`, which has no default here.
+   */
+  SUBLET_STATUS_MISSING_FIELD = 21,
+  /**
+   * Argument `index` has an address in the field at byte `got` that is not aligned to `needed` bytes.
+   */
+  SUBLET_STATUS_MISALIGNED_FIELD = 22,
   /**
    * `needed` blocks are more than the `got` that can be planned.
    */
@@ -374,6 +387,10 @@ enum sublet_status
    * A request of `got` bytes is not what the plan expects next, or its place is taken.
    */
   SUBLET_STATUS_NOT_PLANNED = 137,
+  /**
+   * The allocator is called from within one of its own callbacks.
+   */
+  SUBLET_STATUS_REENTRANT = 138,
   /**
    * Block `index` has no content of `got` bytes that outlives an iteration.
    */
@@ -933,7 +950,7 @@ typedef struct sublet_place_params {
  */
 typedef struct sublet_layout {
   /**
-   * Bytes.
+   * Length in bytes.
    */
   size_t size;
   /**

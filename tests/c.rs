@@ -163,12 +163,13 @@ fn the_example_builds_by_cmake() {
 fn the_library_has_its_name() {
     let lib = PREFIX.join("lib");
     let file = format!("libsublet.so.{}", env!("CARGO_PKG_VERSION"));
-    for link in ["libsublet.so", "libsublet.so.0"] {
+    let soname = concat!("libsublet.so.", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+    for link in ["libsublet.so", soname] {
         assert_eq!(std::fs::canonicalize(lib.join(link)).unwrap().file_name().unwrap(), file.as_str());
     }
     let Some(readelf) = tool(&["readelf", "llvm-readelf"], "the SONAME") else { return };
     let dynamic = run(Command::new(readelf).arg("-d").arg(lib.join("libsublet.so")));
-    assert!(dynamic.contains("[libsublet.so.0]"), "{dynamic}");
+    assert!(dynamic.contains(&format!("[{soname}]")), "{dynamic}");
 }
 
 /// Packagers install into a folder that is not the one where it will be.
@@ -180,7 +181,7 @@ fn destdir_is_in_front_of_the_prefix() {
     run(Command::new(format!("{ROOT}/ci.sh")).args(["install", "/opt/sublet"]).env("DESTDIR", &stage));
     let pc = std::fs::read_to_string(stage.join("opt/sublet/lib/pkgconfig/sublet.pc")).unwrap();
     assert!(pc.starts_with("prefix=/opt/sublet\n") && !pc.contains('@'), "{pc}");
-    for installed in ["include/sublet.h", "include/sublet.hpp", "lib/libsublet.a", "lib/libsublet.so.0"] {
+    for installed in ["include/sublet.h", "include/sublet.hpp", "lib/libsublet.a", "lib/libsublet.so.0.2"] {
         assert!(stage.join("opt/sublet").join(installed).exists(), "{installed}");
     }
 }

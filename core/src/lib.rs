@@ -23,7 +23,8 @@
 //! - [`Planner`]: all of it for at most N blocks in memory of its own;
 //! - [`replay`]: a plan at run time. [`Allocator`] records what a framework asks for, finds the iteration that repeats,
 //!   plans it, answers each request from the plan, and serves what differs;
-//! - [`network`]: the same for frameworks that keep their tensors: what to bind where before each operator.
+//! - [`network`]: the same for frameworks that keep their tensors: what to bind where before each operator;
+//! - `owned`, with the feature `alloc`: the same on vectors.
 //!
 //! # Words
 //!
@@ -59,6 +60,13 @@
 //! # Ok::<(), sublet_core::Error>(())
 //! ```
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+#[cfg(feature = "alloc")]
+extern crate alloc;
+
 #[cfg(test)]
 #[macro_use]
 extern crate std;
@@ -66,7 +74,10 @@ extern crate std;
 pub mod block;
 pub mod error;
 mod heap;
+mod list;
 pub mod network;
+#[cfg(feature = "alloc")]
+pub mod owned;
 pub mod place;
 mod planner;
 pub mod replay;
@@ -76,6 +87,7 @@ mod sort;
 mod table;
 pub mod trace;
 pub mod verify;
+mod violation;
 mod workspace;
 
 pub use block::{Block, Constraints};

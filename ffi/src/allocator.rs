@@ -11,13 +11,14 @@ use sublet_core::{Block, Constraints, Error, WorkspaceLen, verify};
 
 use crate::arguments::{Arguments, Params, counted, plain};
 use crate::block::{self, sublet_block};
-use crate::boundary::boundary;
+use crate::boundary::{boundary, short, tell};
 use crate::error::{Failure, Text, sublet_error};
+use crate::handle::{self, Marked, handles, marked, unmark};
 use crate::lock::Lock;
 use crate::place;
 use crate::profile::Profile;
 use crate::status::{sublet_status, sublet_status as S};
-use crate::workspace::{MOST_COUNTED, Needed, sublet_layout, tell};
+use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 
 /// Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it, and it
 /// may not call the allocator that it serves; nor may sublet_raw_free.
@@ -112,6 +113,8 @@ pub struct sublet_allocator {
     workspace: SystemMemory,
 }
 
+handles!(sublet_allocator: b"allocate");
+
 struct Inner {
     allocator: Allocator<'static, Raw>,
     profile: Profile,
@@ -148,7 +151,7 @@ impl sublet_allocator_params {
 fn needed(config: &Config) -> (Needed, WorkspaceLen) {
     let len = replay::memory(config);
     let kept = WorkspaceLen { words: len.words, indices: len.indices };
-    (Needed::workspace(kept).and::<sublet_allocator>(1).and::<Block>(len.blocks), kept)
+    (Needed::workspace(kept).and::<Marked<sublet_allocator>>(1).and::<Block>(len.blocks), kept)
 }
 
 /// The bookkeeping memory of an allocator with these parameters; about 300 bytes for each of its `events`.
@@ -176,8 +179,7 @@ pub unsafe extern "C" fn sublet_allocator_create(
     allocator: *mut *mut sublet_allocator,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what they are to hold.
         let params = unsafe { arguments.params(params)? };
         let config = params.config(0)?;
@@ -191,7 +193,7 @@ pub unsafe extern "C" fn sublet_allocator_create(
         // SAFETY: as above; the system's memory is as long as needed.
         let (mut room, to) = unsafe { (arguments.workspace(workspace, size, needed)?, arguments.result(allocator)?) };
         let source = Raw::new(&params, &config)?;
-        let place = room.uninit::<sublet_allocator>();
+        let place = room.uninit();
         let blocks = room.fill(replay::memory(&config).blocks, Block::default());
         let (words, indices) = room.parts(kept);
         let made = Allocator::over(&config, Memory { blocks, words, indices }, source);
@@ -199,11 +201,8 @@ pub unsafe extern "C" fn sublet_allocator_create(
             Error::OutOfMemory { needed, .. } => Failure::new(S::NoRawMemory, 0, needed, 0),
             other => other.into(),
         })?;
-        let place = place.ok_or(Failure::of(S::Unnamed))?;
         let inner = Lock::new(Inner { allocator, profile: Profile::default() });
-        let handle = place.write(sublet_allocator { inner, workspace: own });
-        to.set(ptr::from_mut(handle));
-        Ok(())
+        handle::put(place, sublet_allocator { inner, workspace: own }, to)
     })
 }
 
@@ -211,11 +210,13 @@ pub unsafe extern "C" fn sublet_allocator_create(
 /// has handed out are no longer. No other thread may be using it. NULL is nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocator) {
-    let _ = boundary(ptr::null_mut(), || {
-        if !allocator.is_null() && allocator.is_aligned() {
-            // SAFETY: the header asks for an allocator that nobody uses, so that it can be moved out of its memory,
-            // which goes back at the end of this block, after the ranges: what is bound first, last.
-            let sublet_allocator { workspace: _workspace, inner: _inner } = unsafe { allocator.read() };
+    let _ = short(ptr::null_mut(), || {
+        // SAFETY: the header asks for NULL, or an allocator that nobody uses, so that it can be moved out of its memory,
+        // which goes back at the end of this block, after the ranges: what is bound first, last.
+        unsafe {
+            let marked = marked(allocator, 0)?;
+            unmark(marked);
+            let sublet_allocator { workspace: _workspace, inner: _inner } = (&raw const (*marked).value).read();
         }
         Ok(())
     });
@@ -356,14 +357,11 @@ mod system {
 /// The allocator behind a pointer.
 ///
 /// # Safety
-/// If it is neither NULL nor misaligned, it is an allocator that lives.
+/// If it is neither NULL nor misaligned, it can be read; and if it has the mark, it is an allocator that lives.
 #[inline]
 unsafe fn handle<'a>(allocator: *const sublet_allocator) -> Result<&'a sublet_allocator, Failure> {
-    if !allocator.is_aligned() {
-        return Err(Failure::new(S::MisalignedPointer, 0, align_of::<sublet_allocator>() as u64, 0));
-    }
-    // SAFETY: aligned, and what it points to is promised.
-    unsafe { allocator.as_ref() }.ok_or(Failure::of(S::NullPointer))
+    // SAFETY: as promised; what has the mark lives.
+    Ok(unsafe { &(*marked(allocator.cast_mut(), 0)?).value })
 }
 
 /// Does something with the allocator behind a pointer.
@@ -375,7 +373,7 @@ unsafe fn within(
     error: *mut sublet_error,
     body: impl FnOnce(&mut Inner) -> Result<(), Failure>,
 ) -> sublet_status {
-    boundary(error, || {
+    short(error, || {
         // SAFETY: as promised.
         unsafe { handle(allocator)? }.inner.with(body)
     })
@@ -408,7 +406,7 @@ pub unsafe extern "C" fn sublet_malloc(
     pointer: *mut *mut c_void,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    short(error, || {
         // SAFETY: the header asks for an allocator that lives.
         let handle = unsafe { handle(allocator)? };
         if pointer.is_null() || !pointer.is_aligned() {
@@ -437,7 +435,7 @@ pub unsafe extern "C" fn sublet_free(
     pointer: *mut c_void,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    short(error, || {
         // SAFETY: the header asks for an allocator that lives.
         let handle = unsafe { handle(allocator)? };
         if pointer.is_null() {
@@ -515,10 +513,9 @@ pub unsafe extern "C" fn sublet_adopt(
     workspace_size: usize,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for an allocator that lives.
         let handle = unsafe { handle(allocator)? };
-        let mut arguments = Arguments::new();
         arguments.skip();
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (blocks, offsets, mut room) = unsafe {
@@ -542,10 +539,9 @@ pub unsafe extern "C" fn sublet_stats(
     statistics: *mut sublet_statistics,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for an allocator that lives, and for pointers that hold what they are to hold.
         let handle = unsafe { handle(allocator)? };
-        let mut arguments = Arguments::new();
         arguments.skip();
         // SAFETY: as above.
         let statistics = unsafe { arguments.result(statistics)? };
@@ -615,10 +611,9 @@ pub unsafe extern "C" fn sublet_export_trace(
     needed: *mut usize,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for an allocator that lives.
         let handle = unsafe { handle(allocator)? };
-        let mut arguments = Arguments::new();
         arguments.skip();
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (buffer, needed) = unsafe { (arguments.output(buffer, capacity)?, arguments.optional(needed)?) };

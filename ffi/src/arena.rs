@@ -7,9 +7,9 @@ use sublet_cuda::backend::Backend;
 use sublet_cuda::cuda::CudaBackend;
 use sublet_cuda::host::{HostBackend, Mode, Options, Order};
 
-use crate::arguments::Arguments;
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
+use crate::handle::{self, handles};
 use crate::runtime::sublet_runtime_params;
 use crate::status::{sublet_status, sublet_status as S};
 
@@ -18,6 +18,8 @@ use crate::status::{sublet_status, sublet_status as S};
 pub struct sublet_arena {
     on: On,
 }
+
+handles!(sublet_arena: b"arena   ");
 
 enum On {
     Gpu(CudaBackend, <CudaBackend as Backend>::Arena),
@@ -38,8 +40,7 @@ pub unsafe extern "C" fn sublet_arena_create(
     arena: *mut *mut sublet_arena,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         arguments.skip();
         arguments.skip();
         // SAFETY: the header asks for parameters that can be read, and for a place for the handle.
@@ -59,7 +60,7 @@ pub unsafe extern "C" fn sublet_arena_create(
             }
             other => return Err(Failure::new(S::UnknownValue, 2, 0, other.into())),
         };
-        to.set(Box::into_raw(Box::new(sublet_arena { on })));
+        to.set(handle::boxed(sublet_arena { on }));
         Ok(())
     })
 }
@@ -67,11 +68,9 @@ pub unsafe extern "C" fn sublet_arena_create(
 /// Gives back its memory; no work that uses it may be under way. NULL is nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_arena_destroy(arena: *mut sublet_arena) {
-    let _ = boundary(ptr::null_mut(), || {
-        if !arena.is_null() && arena.is_aligned() {
-            // SAFETY: it was made by sublet_arena_create, and is not used any more.
-            drop(unsafe { Box::from_raw(arena) });
-        }
+    let _ = boundary(ptr::null_mut(), |_| {
+        // SAFETY: the header asks for one that is not used any more.
+        drop(unsafe { handle::unboxed(arena) });
         Ok(())
     });
 }
@@ -87,9 +86,9 @@ pub unsafe extern "C" fn sublet_arena_grow(
     size: u64,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for an arena.
-        let (arena, _) = unsafe { crate::handle::open(arena)? };
+        let arena = unsafe { arguments.handle(arena)? };
         match &mut arena.on {
             On::Gpu(gpu, arena) => gpu.grow(arena, size)?,
             On::Host(host, arena) => host.grow(arena, size)?,
@@ -107,10 +106,10 @@ pub unsafe extern "C" fn sublet_arena_range(
     size: *mut u64,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for an arena, and for results that can be written.
         let (arena, address, size) = unsafe {
-            let (arena, mut arguments) = crate::handle::open(arena)?;
+            let arena = arguments.handle(arena)?;
             (arena, arguments.optional(address)?, arguments.optional(size)?)
         };
         let (begin, bytes) = match &arena.on {

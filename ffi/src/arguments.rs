@@ -9,30 +9,10 @@ use core::ffi::{c_char, c_void};
 use core::marker::PhantomData;
 use core::slice;
 
-use crate::error::Failure;
+use crate::failure::{Failure, sublet_error, wide};
+pub(crate) use crate::plain::{Plain, plain};
 use crate::status::sublet_status as S;
 use crate::workspace::Room;
-
-/// Types of which any bytes are a value: integers, reals, pointers, and `repr(C)` structs of them.
-///
-/// # Safety
-/// No bytes may be invalid; alignment is at most that of `u64`.
-pub(crate) unsafe trait Plain: Copy {}
-
-macro_rules! plain {
-    ($($t:ty),*) => { $(
-        // SAFETY: made of integers, reals and pointers alone.
-        unsafe impl $crate::arguments::Plain for $t {}
-    )* };
-}
-pub(crate) use plain;
-
-// SAFETY: a pointer may hold anything as long as nobody follows it.
-unsafe impl<T> Plain for *mut T {}
-// SAFETY: as above.
-unsafe impl<T> Plain for *const T {}
-
-plain!(u8, i8, u32, i32, u64, usize, crate::error::sublet_error);
 
 /// Plain structs that begin with their own size in bytes as the caller knows it; all zeros are the defaults.
 ///
@@ -50,8 +30,11 @@ pub(crate) struct Arguments<'a> {
     lent: PhantomData<&'a mut ()>,
 }
 
-/// The most pointers that a function takes.
-const MOST: usize = 16;
+/// The most pointers that a function takes, its error and what its handle has in memory among them.
+const MOST: usize = 20;
+
+/// Stands for the error, in place of the position of an argument.
+pub(crate) const ERROR: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Default)]
 struct Range {
@@ -78,9 +61,33 @@ impl<'a> Arguments<'a> {
         Self { position: 0, ranges: [none; MOST], len: 0, lent: PhantomData }
     }
 
+    /// Arguments beside an error that is written at the end of the call, unless it is NULL.
+    pub(crate) fn beside(error: *const sublet_error) -> Self {
+        let mut arguments = Self::new();
+        if !error.is_null() {
+            let end = error.addr().saturating_add(size_of::<sublet_error>());
+            arguments.note(Range { begin: error.addr(), end, position: ERROR, written: true });
+        }
+        arguments
+    }
+
     /// An argument that is neither a pointer nor a length that counts here.
     pub(crate) const fn skip(&mut self) {
         self.position += 1;
+    }
+
+    /// The position of the argument that is looked at now.
+    pub(crate) const fn next(&mut self) -> u32 {
+        self.position += 1;
+        self.position - 1
+    }
+
+    /// Looks at an argument elsewhere, and goes on where it was.
+    pub(crate) fn at<T>(&mut self, position: u32, look: impl FnOnce(&mut Self) -> T) -> T {
+        let here = core::mem::replace(&mut self.position, position);
+        let found = look(self);
+        self.position = here;
+        found
     }
 
     /// A number of things that the workspace grows with.
@@ -162,17 +169,6 @@ impl<'a> Arguments<'a> {
             expected.all(|(i, byte)| unsafe { pointer.add(i).read() }.to_ne_bytes() == [byte])
         };
         names.find(|(name, _)| is(name)).map(|(_, value)| value).ok_or(Failure::new(S::UnknownName, position, 0, 0))
-    }
-
-    /// An array that is read, which a struct holds: the last argument that was looked at.
-    ///
-    /// # Safety
-    /// As for `input`.
-    pub(crate) unsafe fn held<T: Plain>(&mut self, pointer: *const T, len: usize) -> Result<&'a [T], Failure> {
-        self.position -= 1;
-        counted(len, self.position)?;
-        // SAFETY: as promised.
-        unsafe { self.input_of(pointer, len) }
     }
 
     /// A value that is read.
@@ -258,9 +254,20 @@ impl<'a> Arguments<'a> {
     }
 
     /// What a handle, the argument at this position, has in memory: no other argument is written there.
-    pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) {
+    pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) -> Result<(), Failure> {
         let range = memory.as_ptr_range();
-        self.note(Range { begin: range.start.addr(), end: range.end.addr(), position, written: false });
+        self.take(Range { begin: range.start.addr(), end: range.end.addr(), position, written: false })
+    }
+
+    /// Notes what memory an argument is, if none before it has any of it that is written, or has any where it is written.
+    fn take(&mut self, range: Range) -> Result<(), Failure> {
+        let known = self.ranges.get(..self.len).unwrap_or_default();
+        let shared = |r: &&Range| (r.written || range.written) && r.begin < range.end && range.begin < r.end;
+        if let Some(other) = known.iter().find(shared) {
+            return Err(Failure::new(S::OverlappingBuffers, range.position, 0, other.position.into()));
+        }
+        self.note(range);
+        Ok(())
     }
 
     fn note(&mut self, range: Range) {
@@ -272,8 +279,7 @@ impl<'a> Arguments<'a> {
 
     /// Looks at one pointer to `len` values; whether there is anything.
     fn look<T>(&mut self, pointer: *const T, len: usize, written: bool) -> Result<bool, Failure> {
-        let position = self.position;
-        self.position += 1;
+        let position = self.next();
         if len == 0 {
             return Ok(false);
         }
@@ -288,13 +294,7 @@ impl<'a> Arguments<'a> {
         if len > most {
             return Err(Failure::new(S::LengthOverflow, position + 1, wide(most), wide(len)));
         }
-        let range = Range { begin, end: begin + len * size_of::<T>(), position, written };
-        let known = self.ranges.get(..self.len).unwrap_or_default();
-        let shared = |r: &&Range| (r.written || written) && r.begin < range.end && range.begin < r.end;
-        if let Some(other) = known.iter().find(shared) {
-            return Err(Failure::new(S::OverlappingBuffers, position, 0, other.position.into()));
-        }
-        self.note(range);
+        self.take(Range { begin, end: begin + len * size_of::<T>(), position, written })?;
         Ok(true)
     }
 }
@@ -308,6 +308,37 @@ pub(crate) fn counted(n: usize, position: u32) -> Result<usize, Failure> {
 /// Longer parameters are no parameters.
 const MOST_PARAMS: usize = 4096;
 
-fn wide(n: usize) -> u64 {
-    u64::try_from(n).unwrap_or(u64::MAX)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words from `begin` on, as an argument that is read or written.
+    fn look(arguments: &mut Arguments<'_>, begin: *mut u64, words: usize, written: bool) -> Result<(), Failure> {
+        // SAFETY: within the array of the test.
+        unsafe {
+            if written {
+                arguments.output_of(begin, words).map(drop)
+            } else {
+                arguments.input_of(begin, words).map(drop)
+            }
+        }
+    }
+
+    /// Every two ranges, read and written, one after the other: refused if and only if they share a word and one of them
+    /// is written. Those that touch are apart.
+    #[test]
+    fn what_is_written_is_no_other_arguments() {
+        let mut memory = [0u64; 8];
+        let begin = (&raw mut memory).cast::<u64>();
+        for code in 0..4 * 6 * 6 {
+            let (written, at) = ([code & 1 == 1, code & 2 == 2], [code / 4 % 6, code / 24]);
+            let mut arguments = Arguments::new();
+            arguments.skip();
+            look(&mut arguments, begin.wrapping_add(at[0]), 2, written[0]).unwrap();
+            let second = look(&mut arguments, begin.wrapping_add(at[1]), 2, written[1]);
+            let shared = at[0].abs_diff(at[1]) < 2 && (written[0] || written[1]);
+            let refused = Err(Failure::new(S::OverlappingBuffers, 2, 0, 1));
+            assert_eq!(second, if shared { refused } else { Ok(()) }, "{at:?} {written:?}");
+        }
+    }
 }

@@ -7,10 +7,10 @@ use sublet_core::place::bound;
 
 use crate::arguments::Arguments;
 use crate::block::{self, sublet_block, sublet_constraints};
-use crate::boundary::boundary;
+use crate::boundary::{boundary, tell};
 use crate::error::sublet_error;
 use crate::status::sublet_status;
-use crate::workspace::{Needed, sublet_layout, tell};
+use crate::workspace::{Needed, sublet_layout};
 
 fn needed(n: usize) -> Needed {
     Needed::workspace(bound::workspace(n)).and::<Block>(n)
@@ -45,8 +45,7 @@ pub unsafe extern "C" fn sublet_lower_bound(
     lower_bound: *mut u64,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (blocks, constraints, mut room, lower_bound) = unsafe {
             (

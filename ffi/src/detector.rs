@@ -6,18 +6,20 @@ use sublet_core::trace::Event;
 use sublet_core::trace::period::{self, Detector};
 
 use crate::arguments::Arguments;
-use crate::boundary::boundary;
+use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
-use crate::handle;
+use crate::handle::{self, Marked, handles};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::event;
-use crate::workspace::{Needed, sublet_layout, tell};
+use crate::workspace::{Needed, sublet_layout};
 
 /// Watches a stream of events for its period. One thread uses it at a time.
 pub struct sublet_detector(Detector<'static>);
 
+handles!(sublet_detector: b"detector");
+
 fn needed(longest: usize) -> Needed {
-    Needed::workspace(period::workspace(longest)).and::<sublet_detector>(1)
+    Needed::workspace(period::workspace(longest)).and::<Marked<sublet_detector>>(1)
 }
 
 /// The memory of a detector of periods of up to so many events.
@@ -47,8 +49,7 @@ pub unsafe extern "C" fn sublet_detector_create(
     detector: *mut *mut sublet_detector,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         let needed = needed(arguments.count(longest)?);
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (mut room, to) =
@@ -73,9 +74,9 @@ pub unsafe extern "C" fn sublet_detector_push(
     period: *mut u32,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a detector that lives, and for pointers that hold what they are to hold.
-        let (detector, mut arguments) = unsafe { handle::open(detector)? };
+        let detector = unsafe { arguments.handle(detector)? };
         for _ in 0..3 {
             arguments.skip();
         }

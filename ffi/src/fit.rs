@@ -4,20 +4,21 @@ use core::ffi::c_void;
 
 use sublet_core::Block;
 use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
-use sublet_core::rewrite::swap::{Policy, bound};
+use sublet_core::rewrite::lower_bound;
+use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::Stay;
 use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
 
 use crate::arguments::{Arguments, Params, counted, plain};
 use crate::block::sublet_block;
-use crate::boundary::boundary;
+use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
 use crate::operator::{self, sublet_operator};
 use crate::simulate::{sublet_device, sublet_run, sublet_timing};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, sublet_row, sublet_stay};
-use crate::workspace::{Needed, sublet_layout, tell};
+use crate::workspace::{Needed, sublet_layout};
 
 /// How it is decided what leaves the device, and when.
 #[repr(u32)]
@@ -168,8 +169,7 @@ pub unsafe extern "C" fn sublet_fit_lengths_of(
     lengths: *mut sublet_fit_lengths,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let rows = unsafe { arguments.input(rows, row_count)? };
         let block_count = arguments.count(block_count)?;
@@ -254,8 +254,7 @@ pub unsafe extern "C" fn sublet_fit(
     fitted: *mut sublet_fitted,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (given, operators, device, params, mut room) = unsafe {
             let given = arguments.input(rows, row_count)?;
@@ -322,7 +321,7 @@ pub unsafe extern "C" fn sublet_fit(
 }
 
 fn bound_needed(rows: usize, blocks: usize) -> Needed {
-    Needed::workspace(bound::workspace(rows, blocks)).and::<Row>(rows)
+    Needed::workspace(lower_bound::workspace(rows, blocks)).and::<Row>(rows)
 }
 
 /// The workspace that sublet_load_without_overhead needs for so many rows and block numbers. Linear.
@@ -355,8 +354,7 @@ pub unsafe extern "C" fn sublet_load_without_overhead(
     load: *mut u64,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (given, device, mut room, load) = unsafe {
             let given = arguments.input(rows, row_count)?;
@@ -369,8 +367,8 @@ pub unsafe extern "C" fn sublet_load_without_overhead(
             return Err(Failure::of(S::Device));
         }
         let rows = trace::rows(&mut room, given)?;
-        let scratch = room.workspace(bound::workspace(row_count, block_count));
-        load.set(bound::least_load(rows, block_count, &device, 0, scratch)?);
+        let scratch = room.workspace(lower_bound::workspace(row_count, block_count));
+        load.set(lower_bound::least_load(rows, block_count, &device, 0, scratch)?);
         Ok(())
     })
 }

@@ -6,11 +6,11 @@ use sublet_core::trace::Row;
 use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
 
 use crate::arguments::{Arguments, plain};
-use crate::boundary::boundary;
+use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{copy, sublet_row};
-use crate::workspace::{Needed, Room, sublet_layout, tell};
+use crate::workspace::{Needed, Room, sublet_layout};
 
 /// How long the memory of a tensor is needed.
 #[repr(u32)]
@@ -155,8 +155,7 @@ pub unsafe extern "C" fn sublet_graph_rows(
     block_count: *mut usize,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (tensors, nodes, operands, mut room, rows, row_count, block_count) = unsafe {
             let tensors = arguments.input(tensors, tensor_count)?;

@@ -1,34 +1,136 @@
-//! Values that live in memory that the caller lends, behind a pointer that C does not look into.
+//! Values behind a pointer that C does not look into, each with a mark before it.
 //!
-//! Such a handle owns nothing, so that there is nothing to destroy: it ends when the caller takes the memory back.
+//! Most handles live in memory that the caller lends: they own nothing, and end when the caller takes the memory back.
+//! Others are boxed, and are destroyed. The mark tells a handle from one of another kind, and from one that is gone, as
+//! long as its memory can still be read.
+
+use core::mem::MaybeUninit;
+use core::ptr;
 
 use crate::arguments::{Arguments, Out};
-use crate::error::Failure;
+use crate::failure::Failure;
 use crate::status::sublet_status as S;
 
+/// What C knows by a pointer.
+pub(crate) trait Handle {
+    /// What stands before the value, another number for each type.
+    const MARK: u64;
+}
+
+macro_rules! handles {
+    ($($t:ty: $mark:literal),* $(,)?) => { $(
+        impl $crate::handle::Handle for $t {
+            const MARK: u64 = u64::from_le_bytes(*$mark);
+        }
+    )* };
+}
+pub(crate) use handles;
+
+/// What a handle points to.
+#[repr(C)]
+pub(crate) struct Marked<T> {
+    mark: u64,
+    pub(crate) value: T,
+}
+
 /// Puts a handle into its room, cut for it from the workspace.
-pub(crate) fn put<T>(
-    place: Option<&mut core::mem::MaybeUninit<T>>,
+pub(crate) fn put<T: Handle>(
+    place: Option<&mut MaybeUninit<Marked<T>>>,
     value: T,
     to: Out<'_, *mut T>,
 ) -> Result<(), Failure> {
     let place = place.ok_or(Failure::of(S::Unnamed))?;
-    to.set(core::ptr::from_mut(place.write(value)));
+    to.set(ptr::from_mut(place.write(Marked { mark: T::MARK, value })).cast());
     Ok(())
 }
 
-/// The value behind a handle, which is argument 0; and the arguments after it.
+/// A handle in memory of its own.
+#[cfg(feature = "cuda")]
+pub(crate) fn boxed<T: Handle>(value: T) -> *mut T {
+    Box::into_raw(Box::new(Marked { mark: T::MARK, value })).cast()
+}
+
+/// The value of a boxed handle, whose memory goes back; none if this is no such handle.
 ///
 /// # Safety
-/// If it is neither NULL nor misaligned, it is a handle whose memory is still lent, and nobody else uses it.
-#[inline]
-pub(crate) unsafe fn open<'a, T>(handle: *mut T) -> Result<(&'a mut T, Arguments<'a>), Failure> {
-    if !handle.is_aligned() {
-        return Err(Failure::new(S::MisalignedPointer, 0, align_of::<T>() as u64, 0));
+/// If it can be read and has the mark, `boxed` has made it, and nobody else uses it.
+#[cfg(feature = "cuda")]
+pub(crate) unsafe fn unboxed<T: Handle>(handle: *mut T) -> Option<T> {
+    // SAFETY: as promised.
+    unsafe {
+        let marked = marked(handle, 0).ok()?;
+        (*marked).mark = 0;
+        Some(Box::from_raw(marked).value)
     }
-    // SAFETY: aligned, and what it points to is promised.
-    let value = unsafe { handle.as_mut() }.ok_or(Failure::of(S::NullPointer))?;
-    let mut arguments = Arguments::new();
-    arguments.skip();
-    Ok((value, arguments))
+}
+
+/// What is behind a handle that is argument `position`.
+///
+/// # Safety
+/// If it is neither NULL nor misaligned, it can be read.
+#[inline]
+pub(crate) unsafe fn marked<T: Handle>(handle: *mut T, position: u32) -> Result<*mut Marked<T>, Failure> {
+    let marked = handle.cast::<Marked<T>>();
+    if marked.is_null() {
+        return Err(Failure::new(S::NullPointer, position, 0, 0));
+    }
+    if !marked.is_aligned() {
+        return Err(Failure::new(S::MisalignedPointer, position, align_of::<Marked<T>>() as u64, 0));
+    }
+    // SAFETY: aligned, not NULL, and that it can be read is promised; it is a number, whatever it holds.
+    let found = unsafe { (&raw const (*marked).mark).read() };
+    if found == T::MARK { Ok(marked) } else { Err(Failure::new(S::NotAHandle, position, 0, 0)) }
+}
+
+/// Ends a handle: no call takes it for one any more.
+///
+/// # Safety
+/// As `marked` has given it, and nobody else uses it.
+pub(crate) unsafe fn unmark<T>(marked: *mut Marked<T>) {
+    // SAFETY: as promised; written even where nobody in this program looks at it again.
+    unsafe { (&raw mut (*marked).mark).write_volatile(0) };
+}
+
+impl<'a> Arguments<'a> {
+    /// The value behind a handle: one argument, which no other may share memory with.
+    ///
+    /// # Safety
+    /// If it is neither NULL nor misaligned, it can be read; and if it has the mark, it is such a handle, its memory is still
+    /// lent, and nobody else uses it.
+    #[inline]
+    pub(crate) unsafe fn handle<T: Handle>(&mut self, handle: *mut T) -> Result<&'a mut T, Failure> {
+        let position = self.next();
+        // SAFETY: as promised.
+        let marked = unsafe { &mut *marked(handle, position)? };
+        self.holds(position, core::slice::from_ref(marked))?;
+        Ok(&mut marked.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Kind(u8);
+    struct Other;
+    handles!(Kind: b"a kind  ", Other: b"another ");
+
+    #[test]
+    fn a_handle_is_known_by_its_mark_until_it_ends() {
+        let mut memory = MaybeUninit::uninit();
+        let mut handle = ptr::null_mut();
+        // SAFETY: a pointer of this function.
+        let result = unsafe { Arguments::new().result(&raw mut handle) }.unwrap();
+        put(Some(&mut memory), Kind(7), result).unwrap();
+        let mut arguments = Arguments::new();
+        arguments.skip();
+        // SAFETY: `memory` can be read, and holds what it was given.
+        unsafe {
+            assert_eq!(Arguments::new().handle(handle).map(|kind| kind.0), Ok(7));
+            let other = arguments.handle(handle.cast::<Other>());
+            assert_eq!(other.err(), Some(Failure::new(S::NotAHandle, 1, 0, 0)));
+            unmark(marked(handle, 0).unwrap());
+            assert_eq!(Arguments::new().handle(handle).err(), Some(Failure::of(S::NotAHandle)));
+        }
+    }
 }

@@ -18,10 +18,12 @@
 
 mod arguments;
 mod boundary;
+mod failure;
 mod handle;
 #[cfg(test)]
 mod header;
 mod lock;
+mod plain;
 mod profile;
 pub mod workspace;
 

@@ -10,7 +10,7 @@ use sublet_core::rewrite::fit::{Means, Using};
 use sublet_core::simulate::Timing;
 use sublet_core::trace::{self, Row, liveness::Stay};
 
-use crate::arguments::{Arguments, Params, plain};
+use crate::arguments::{Arguments, Params, counted, plain};
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::fit::sublet_means;
@@ -216,14 +216,15 @@ impl<'a> Given<'a> {
         let (count, device) = (network.operator_count, network.device);
         // SAFETY: as promised; each array is held by argument 0.
         let (memories, operators, accesses) = unsafe {
-            let memories = arguments.held(network.memories, network.memory_count)?;
-            let operators = arguments.held(network.operators, count)?;
-            (memories, operators, arguments.held(network.accesses, network.access_count)?)
+            let memories = arguments.at(0, |a| a.input_of(network.memories, counted(network.memory_count, 0)?))?;
+            let operators = arguments.at(0, |a| a.input_of(network.operators, counted(count, 0)?))?;
+            let accesses = arguments.at(0, |a| a.input_of(network.accesses, counted(network.access_count, 0)?))?;
+            (memories, operators, accesses)
         };
         let mut options = Options::new(u64::MAX);
         if !device.is_null() {
             // SAFETY: as promised.
-            options.device = unsafe { Arguments::new().params(device)? }.device(0)?;
+            options.device = unsafe { arguments.at(0, |a| a.params(device))? }.device(0)?;
         }
         // SAFETY: as promised.
         unsafe { arguments.params(params)? }.tell(&mut options)?;
@@ -334,11 +335,10 @@ pub unsafe extern "C" fn sublet_network_workspace(
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (given, steps, layout) = unsafe {
-            let given = Given::new(&mut arguments, network, params)?;
+            let given = Given::new(arguments, network, params)?;
             (given, arguments.result(step_capacity)?, arguments.result(layout)?)
         };
         steps.set(given.most().steps);
@@ -373,11 +373,10 @@ pub unsafe extern "C" fn sublet_network_plan(
     planned: *mut sublet_network_planned,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (given, mut room, steps, planned) = unsafe {
-            let given = Given::new(&mut arguments, network, params)?;
+            let given = Given::new(arguments, network, params)?;
             let room = arguments.workspace(workspace, workspace_size, given.memory())?;
             let steps = arguments.output(steps, step_capacity)?;
             (given, room, steps, arguments.optional(planned)?)

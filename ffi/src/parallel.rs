@@ -9,12 +9,12 @@ use sublet_core::trace::parallel;
 
 use crate::arguments::Arguments;
 use crate::block::sublet_block;
-use crate::boundary::boundary;
+use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
 use crate::graph::{nodes, sublet_node, sublet_tensor, tensors};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{copy, sublet_stay};
-use crate::workspace::{Needed, sublet_layout, tell};
+use crate::workspace::{Needed, sublet_layout};
 
 /// Enough for either function.
 fn needed(tensors: usize, nodes: usize, operands: usize) -> Needed {
@@ -72,8 +72,7 @@ pub unsafe extern "C" fn sublet_parallel_lifetimes(
     block_count: *mut usize,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (tensors, nodes, operands, streams, mut room, blocks, names, block_count) = unsafe {
             let tensors = arguments.input(tensors, tensor_count)?;
@@ -121,8 +120,7 @@ pub unsafe extern "C" fn sublet_longest_paths(
     streams: *mut u32,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (tensors, nodes, operands, mut room, streams) = unsafe {
             let tensors = arguments.input(tensors, tensor_count)?;

@@ -10,10 +10,10 @@ use sublet_core::place::{self, Fit, Options, Solver, Summary};
 
 use crate::arguments::{Arguments, Params, plain};
 use crate::block::{self, sublet_block};
-use crate::boundary::boundary;
+use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
-use crate::workspace::{MOST_COUNTED, Needed, sublet_layout, tell};
+use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 
 /// A method of placement.
 #[repr(u32)]
@@ -182,8 +182,7 @@ pub unsafe extern "C" fn sublet_solver_named(
     solver: *mut u32,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         let names = SOLVERS.iter().map(|&(number, solver, _)| (solver.name(), number as u32));
         // SAFETY: the header asks for a text that ends, and for pointers that hold what they are to hold.
         let (number, to) = unsafe { (arguments.name(name, names)?, arguments.result(solver)?) };
@@ -228,8 +227,7 @@ pub unsafe extern "C" fn sublet_place(
     placement: *mut sublet_placement,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (blocks, params) = unsafe { (arguments.input(blocks, block_count)?, arguments.params(params)?) };
         let solver = solver(params.solver, 2)?;

@@ -6,15 +6,17 @@ use sublet_core::Pool;
 use sublet_core::replay::pool;
 
 use crate::arguments::{Arguments, plain};
-use crate::boundary::boundary;
+use crate::boundary::{boundary, tell};
 use crate::error::sublet_error;
-use crate::handle;
+use crate::handle::{self, Marked, handles};
 use crate::status::sublet_status;
-use crate::workspace::{Needed, sublet_layout, tell};
+use crate::workspace::{Needed, sublet_layout};
 
 /// Best fit with coalescing over the addresses from 0 to a capacity; it never touches what is at an address. One thread
 /// uses it at a time.
 pub struct sublet_pool(Pool<'static>);
+
+handles!(sublet_pool: b"pool    ");
 
 /// How much of a pool is in use.
 #[repr(C)]
@@ -31,7 +33,7 @@ pub struct sublet_pool_usage {
 plain!(sublet_pool_usage);
 
 fn needed(live: usize) -> Needed {
-    Needed::workspace(pool::workspace(live)).and::<sublet_pool>(1)
+    Needed::workspace(pool::workspace(live)).and::<Marked<sublet_pool>>(1)
 }
 
 /// The memory of a pool for at most so many live blocks.
@@ -63,8 +65,7 @@ pub unsafe extern "C" fn sublet_pool_create(
     pool: *mut *mut sublet_pool,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         arguments.skip();
         arguments.skip();
         let needed = needed(arguments.count(live)?);
@@ -86,9 +87,9 @@ pub unsafe extern "C" fn sublet_pool_malloc(
     address: *mut u64,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a pool that lives, and for pointers that hold what they are to hold.
-        let (pool, mut arguments) = unsafe { handle::open(pool)? };
+        let pool = unsafe { arguments.handle(pool)? };
         arguments.skip();
         // SAFETY: as above.
         let to = unsafe { arguments.result(address)? };
@@ -105,9 +106,9 @@ pub unsafe extern "C" fn sublet_pool_free(
     address: u64,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a pool that lives.
-        let (pool, _) = unsafe { handle::open(pool)? };
+        let pool = unsafe { arguments.handle(pool)? };
         Ok(pool.0.free(address)?)
     })
 }
@@ -120,9 +121,9 @@ pub unsafe extern "C" fn sublet_pool_stats(
     usage: *mut sublet_pool_usage,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a pool that lives, and for pointers that hold what they are to hold.
-        let (pool, mut arguments) = unsafe { handle::open(pool)? };
+        let pool = unsafe { arguments.handle(pool)? };
         // SAFETY: as above.
         let to = unsafe { arguments.result(usage)? };
         to.set(sublet_pool_usage { live: pool.0.live(), peak: pool.0.peak(), footprint: pool.0.footprint() });

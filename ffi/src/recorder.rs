@@ -6,12 +6,12 @@ use sublet_core::trace::Row;
 use sublet_core::trace::record::{self, Recorder};
 
 use crate::arguments::Arguments;
-use crate::boundary::boundary;
+use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
-use crate::handle;
+use crate::handle::{self, Marked, handles};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{copy, sublet_row};
-use crate::workspace::{Needed, sublet_layout, tell};
+use crate::workspace::{Needed, sublet_layout};
 
 /// The number of a block that is not part of the plan: what is allocated between sublet_recorder_interrupt and
 /// sublet_recorder_resume. Events of such a block are ignored.
@@ -22,10 +22,12 @@ const _: () = assert!(SUBLET_OUTSIDE == record::OUTSIDE);
 /// Writes what happens in an iteration as rows of a trace. One thread uses it at a time.
 pub struct sublet_recorder(Rows);
 
+handles!(sublet_recorder: b"recorder");
+
 type Rows = Recorder<&'static mut [Row]>;
 
 fn needed(rows: usize) -> Needed {
-    Needed::NOTHING.and::<sublet_recorder>(1).and::<Row>(rows)
+    Needed::NOTHING.and::<Marked<sublet_recorder>>(1).and::<Row>(rows)
 }
 
 /// The memory of a recorder with room for so many rows.
@@ -54,8 +56,7 @@ pub unsafe extern "C" fn sublet_recorder_create(
     recorder: *mut *mut sublet_recorder,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         let needed = needed(arguments.count(row_capacity)?);
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (mut room, to) =
@@ -80,11 +81,10 @@ pub unsafe extern "C" fn sublet_recorder_hand_over(
     larger: *mut *mut sublet_recorder,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a recorder that lives, and for pointers that hold what their lengths say.
-        let (recorder, mut arguments) = unsafe { handle::open(recorder)? };
-        arguments.holds(0, core::slice::from_ref(recorder));
-        arguments.holds(0, recorder.0.rows());
+        let recorder = unsafe { arguments.handle(recorder)? };
+        arguments.holds(0, recorder.0.rows())?;
         let needed = needed(arguments.count(row_capacity)?);
         // SAFETY: as above.
         let (mut room, to) =
@@ -97,14 +97,14 @@ pub unsafe extern "C" fn sublet_recorder_hand_over(
 /// Does something with the recorder behind a pointer.
 ///
 /// # Safety
-/// As for `handle::open`.
+/// As for `Arguments::handle`.
 unsafe fn with(
     recorder: *mut sublet_recorder,
     error: *mut sublet_error,
     body: impl FnOnce(&mut Rows) -> Result<(), sublet_core::Error>,
 ) -> sublet_status {
     // SAFETY: as promised.
-    boundary(error, || Ok(body(&mut unsafe { handle::open(recorder)? }.0.0)?))
+    boundary(error, |arguments| Ok(body(&mut unsafe { arguments.handle(recorder)? }.0)?))
 }
 
 /// A block is allocated; `block` receives its number, from 0, or SUBLET_OUTSIDE. Times are in ns and never go backwards.
@@ -119,9 +119,9 @@ pub unsafe extern "C" fn sublet_recorder_malloc(
     block: *mut u32,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a recorder that lives, and for pointers that hold what they are to hold.
-        let (recorder, mut arguments) = unsafe { handle::open(recorder)? };
+        let recorder = unsafe { arguments.handle(recorder)? };
         arguments.skip();
         arguments.skip();
         // SAFETY: as above.
@@ -238,9 +238,9 @@ pub unsafe extern "C" fn sublet_recorder_rows(
     block_count: *mut usize,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a recorder that lives, and for pointers that hold what their lengths say.
-        let (recorder, mut arguments) = unsafe { handle::open(recorder)? };
+        let recorder = unsafe { arguments.handle(recorder)? };
         // SAFETY: as above.
         let (rows, row_count, block_count) = unsafe {
             let rows = arguments.output(rows, row_capacity)?;

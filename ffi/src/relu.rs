@@ -11,6 +11,7 @@ use sublet_cuda::relu::{Activation, Error, Format, bf16, f16, mask_words};
 use crate::arguments::{Arguments, Params, Plain, plain};
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
+use crate::handle::{self, handles};
 use crate::status::{sublet_status, sublet_status as S};
 
 /// How elements are stored.
@@ -85,21 +86,29 @@ trait Work {
     ///
     /// # Safety
     /// As the header asks of the function that it stands for.
-    unsafe fn of<E: Element + Plain>(&self, activation: Activation) -> Result<(), Failure>;
+    unsafe fn of<E: Element + Plain>(
+        &self,
+        activation: Activation,
+        arguments: &mut Arguments<'_>,
+    ) -> Result<(), Failure>;
 }
 
 /// # Safety
 /// As `Work::of`; the parameters can be read.
-unsafe fn with_format(work: &impl Work, params: *const sublet_relu_params, position: u32) -> Result<(), Failure> {
-    let mut arguments = Arguments::new();
-    (0..position).for_each(|_| arguments.skip());
+unsafe fn with_format(
+    work: &impl Work,
+    arguments: &mut Arguments<'_>,
+    params: *const sublet_relu_params,
+    position: u32,
+) -> Result<(), Failure> {
     // SAFETY: as promised.
     unsafe {
-        let (activation, format) = arguments.params(params)?.meaning(position)?;
+        let params = arguments.at(position, |arguments| arguments.params(params))?;
+        let (activation, format) = params.meaning(position)?;
         match format {
-            Format::F32 => work.of::<f32>(activation),
-            Format::F16 => work.of::<f16>(activation),
-            Format::Bf16 => work.of::<bf16>(activation),
+            Format::F32 => work.of::<f32>(activation, arguments),
+            Format::F16 => work.of::<f16>(activation, arguments),
+            Format::Bf16 => work.of::<bf16>(activation, arguments),
         }
     }
 }
@@ -121,9 +130,12 @@ pub unsafe extern "C" fn sublet_relu_forward(
 ) -> sublet_status {
     struct Forward(*const c_void, usize, *mut c_void, *mut u32, usize);
     impl Work for Forward {
-        unsafe fn of<E: Element + Plain>(&self, activation: Activation) -> Result<(), Failure> {
+        unsafe fn of<E: Element + Plain>(
+            &self,
+            activation: Activation,
+            arguments: &mut Arguments<'_>,
+        ) -> Result<(), Failure> {
             let Self(x, elements, y, mask, words) = *self;
-            let mut arguments = Arguments::new();
             // SAFETY: the header asks for arrays of these lengths.
             unsafe {
                 let x = if x == y.cast_const() {
@@ -145,7 +157,9 @@ pub unsafe extern "C" fn sublet_relu_forward(
         }
     }
     // SAFETY: the header asks for arrays of these lengths, and for parameters that can be read.
-    boundary(error, || unsafe { with_format(&Forward(x, elements, y, mask, mask_words), params, 2) })
+    boundary(error, |arguments| unsafe {
+        with_format(&Forward(x, elements, y, mask, mask_words), arguments, params, 2)
+    })
 }
 
 /// On the processor: `dx`, the gradient of x, from `dy`, that of y, and the mask that sublet_relu_forward has written.
@@ -163,9 +177,12 @@ pub unsafe extern "C" fn sublet_relu_backward(
 ) -> sublet_status {
     struct Backward(*const c_void, usize, *const u32, usize, *mut c_void);
     impl Work for Backward {
-        unsafe fn of<E: Element + Plain>(&self, activation: Activation) -> Result<(), Failure> {
+        unsafe fn of<E: Element + Plain>(
+            &self,
+            activation: Activation,
+            arguments: &mut Arguments<'_>,
+        ) -> Result<(), Failure> {
             let Self(dy, elements, mask, words, dx) = *self;
-            let mut arguments = Arguments::new();
             // SAFETY: the header asks for arrays of these lengths.
             unsafe {
                 let dy = if dy == dx.cast_const() {
@@ -188,7 +205,9 @@ pub unsafe extern "C" fn sublet_relu_backward(
         }
     }
     // SAFETY: the header asks for arrays of these lengths, and for parameters that can be read.
-    boundary(error, || unsafe { with_format(&Backward(dy, elements, mask, mask_words, dx), params, 4) })
+    boundary(error, |arguments| unsafe {
+        with_format(&Backward(dy, elements, mask, mask_words, dx), arguments, params, 4)
+    })
 }
 
 /// The kernels on a GPU. All threads may launch them at once.
@@ -196,6 +215,8 @@ pub struct sublet_relu_kernels {
     kernels: Option<Kernels>,
     gpu: CudaBackend,
 }
+
+handles!(sublet_relu_kernels: b"kernels ");
 
 /// Loads the kernels for a GPU, into its primary context, which the CUDA runtime uses too.
 ///
@@ -208,14 +229,13 @@ pub unsafe extern "C" fn sublet_relu_kernels_create(
     kernels: *mut *mut sublet_relu_kernels,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         arguments.skip();
         // SAFETY: the header asks for a place for the handle.
         let to = unsafe { arguments.result(kernels)? };
         let gpu = CudaBackend::new(gpu)?;
         let loaded = gpu.in_context(Kernels::load)?.map_err(|error| failure(error, 0))?;
-        to.set(Box::into_raw(Box::new(sublet_relu_kernels { kernels: Some(loaded), gpu })));
+        to.set(handle::boxed(sublet_relu_kernels { kernels: Some(loaded), gpu }));
         Ok(())
     })
 }
@@ -223,32 +243,57 @@ pub unsafe extern "C" fn sublet_relu_kernels_create(
 /// Unloads the kernels; launches that are under way must be done. NULL is nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_kernels_destroy(kernels: *mut sublet_relu_kernels) {
-    let _ = boundary(ptr::null_mut(), || {
-        if !kernels.is_null() && kernels.is_aligned() {
-            // SAFETY: it was made by sublet_relu_kernels_create, and is not used any more.
-            let sublet_relu_kernels { kernels, gpu } = *unsafe { Box::from_raw(kernels) };
+    let _ = boundary(ptr::null_mut(), |_| {
+        // SAFETY: the header asks for kernels that are not used any more.
+        if let Some(sublet_relu_kernels { kernels, gpu }) = unsafe { handle::unboxed(kernels) } {
             gpu.in_context(|| drop(kernels))?;
         }
         Ok(())
     });
 }
 
+/// What a launch works on: addresses on the device, such as those of sublet_operand.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_relu_operands {
+    /// sizeof(sublet_relu_operands).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// `x`, or on the way back `dy`.
+    pub from: u64,
+    /// `y`, or on the way back `dx`: `from`, or memory that shares nothing with it.
+    pub to: u64,
+    /// How many elements each of them has.
+    pub elements: u64,
+    /// The mask.
+    pub mask: u64,
+    /// How long the mask is, in bytes: `bytes` of its sublet_operand.
+    pub mask_bytes: u64,
+}
+
+plain!(sublet_relu_operands);
+// SAFETY: it begins with its size.
+unsafe impl Params for sublet_relu_operands {}
+
 /// Launches, with the addresses that only the caller can know.
 unsafe fn launch(
+    arguments: &mut Arguments<'_>,
     kernels: *mut sublet_relu_kernels,
-    params: (*const sublet_relu_params, u32),
-    (from, to, mask, elements): (u64, u64, u64, u64),
+    operands: *const sublet_relu_operands,
+    params: *const sublet_relu_params,
     stream: *mut c_void,
     forward: bool,
 ) -> Result<(), Failure> {
-    // SAFETY: the header asks for kernels that live, and for parameters that can be read.
-    let (sublet_relu_kernels { kernels, gpu }, (activation, format)) = unsafe {
-        let (kernels, mut arguments) = crate::handle::open(kernels)?;
-        (1..params.1).for_each(|_| arguments.skip());
-        (kernels, arguments.params(params.0)?.meaning(params.1)?)
+    // SAFETY: the header asks for kernels that live, and for structs that can be read.
+    let (sublet_relu_kernels { kernels, gpu }, given, (activation, format)) = unsafe {
+        let kernels = arguments.handle(kernels)?;
+        let given = arguments.params(operands)?;
+        (kernels, given, arguments.params(params)?.meaning(2)?)
     };
     let kernels = kernels.as_ref().ok_or(Failure::of(S::Unnamed))?;
-    let operands = Operands { from, to, mask, elements, format };
+    let sublet_relu_operands { from, to, elements, mask, mask_bytes, .. } = given;
+    let operands = Operands { from, to, mask, mask_bytes, elements, format };
     // SAFETY: the header asks for a stream of this GPU, and for operands that are memory of it until it is done.
     let launched = gpu.in_context(|| unsafe {
         let stream = stream.cast();
@@ -258,27 +303,26 @@ unsafe fn launch(
             kernels.backward(stream, activation, operands)
         }
     })?;
-    launched.map_err(|error| failure(error, 0))
+    launched.map_err(|error| failure(error, 1))
 }
 
-/// On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_forward. `x`, `y` and `mask` are addresses
-/// on the device, such as those of sublet_operand; elements and words are aligned to their size.
+/// On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_forward. Elements and the mask's words are
+/// aligned to their size.
 ///
 /// SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: with the address in `got`.
+/// SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as where it was planned for elements of
+/// another size.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_forward(
     kernels: *mut sublet_relu_kernels,
-    x: u64,
-    elements: u64,
+    operands: *const sublet_relu_operands,
     params: *const sublet_relu_params,
-    y: u64,
-    mask: u64,
     stream: *mut c_void,
     error: *mut sublet_error,
 ) -> sublet_status {
     // SAFETY: as the header asks.
-    boundary(error, || unsafe { launch(kernels, (params, 3), (x, y, mask, elements), stream, true) })
+    boundary(error, |arguments| unsafe { launch(arguments, kernels, operands, params, stream, true) })
 }
 
 /// On a GPU: gives `stream` the work of sublet_relu_backward. As sublet_relu_launch_forward.
@@ -286,14 +330,11 @@ pub unsafe extern "C" fn sublet_relu_launch_forward(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_backward(
     kernels: *mut sublet_relu_kernels,
-    dy: u64,
-    elements: u64,
-    mask: u64,
+    operands: *const sublet_relu_operands,
     params: *const sublet_relu_params,
-    dx: u64,
     stream: *mut c_void,
     error: *mut sublet_error,
 ) -> sublet_status {
     // SAFETY: as the header asks.
-    boundary(error, || unsafe { launch(kernels, (params, 4), (dy, dx, mask, elements), stream, false) })
+    boundary(error, |arguments| unsafe { launch(arguments, kernels, operands, params, stream, false) })
 }

@@ -7,20 +7,22 @@ use sublet_core::{Block, WorkspaceLen, verify};
 
 use crate::arguments::{Arguments, counted};
 use crate::block::{self, sublet_block, sublet_constraints};
-use crate::boundary::boundary;
+use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
-use crate::handle;
+use crate::handle::{self, Marked, handles};
 use crate::status::{sublet_status, sublet_status as S};
-use crate::workspace::{Needed, sublet_layout, tell};
+use crate::workspace::{Needed, sublet_layout};
 
 /// A plan and how far it has been followed in the current iteration. One thread uses it at a time.
 pub struct sublet_replay(Replay<'static>);
+
+handles!(sublet_replay: b"replay  ");
 
 /// The replay and what it keeps, and what is taken while the plan is verified and taken up.
 fn needed(n: usize) -> (Needed, WorkspaceLen) {
     let scratch = verify::workspace(n).max(replay::scratch(n));
     let kept = replay::workspace(n);
-    (Needed::workspace(scratch).and::<sublet_replay>(1).and::<u64>(kept.words).and::<Block>(n), scratch)
+    (Needed::workspace(scratch).and::<Marked<sublet_replay>>(1).and::<u64>(kept.words).and::<Block>(n), scratch)
 }
 
 /// The memory of a replay of a plan of so many blocks.
@@ -54,8 +56,7 @@ pub unsafe extern "C" fn sublet_replay_create(
     replay: *mut *mut sublet_replay,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         let (needed, scratch) = needed(counted(block_count, 1)?);
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (blocks, offsets, constraints, mut room, to) = unsafe {
@@ -90,9 +91,9 @@ pub unsafe extern "C" fn sublet_replay_malloc(
     offset: *mut u64,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a replay that lives, and for pointers that hold what they are to hold.
-        let (replay, mut arguments) = unsafe { handle::open(replay)? };
+        let replay = unsafe { arguments.handle(replay)? };
         arguments.skip();
         // SAFETY: as above.
         let to = unsafe { arguments.result(offset)? };
@@ -114,9 +115,9 @@ pub unsafe extern "C" fn sublet_replay_free(
     offset: u64,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a replay that lives.
-        let (replay, _) = unsafe { handle::open(replay)? };
+        let replay = unsafe { arguments.handle(replay)? };
         replay.0.free(offset)?;
         Ok(())
     })
@@ -130,9 +131,9 @@ pub unsafe extern "C" fn sublet_replay_restart(
     followed: *mut i32,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a replay that lives, and for pointers that hold what they are to hold.
-        let (replay, mut arguments) = unsafe { handle::open(replay)? };
+        let replay = unsafe { arguments.handle(replay)? };
         // SAFETY: as above.
         let to = unsafe { arguments.optional(followed)? };
         to.set(i32::from(replay.0.restart()));

@@ -17,10 +17,11 @@ use sublet_cuda::host::{HostBackend, Mode, Options};
 use sublet_cuda::storage::{Caching, Storage};
 use sublet_cuda::{ALIGNMENT, Operand, Pace, Part, Program, Runtime};
 
-use crate::arguments::{Arguments, Out, Params, plain};
+use crate::arguments::{Out, Params, plain};
 use crate::block;
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
+use crate::handle::{self, handles};
 use crate::operator::{self, sublet_operator};
 use crate::simulate::sublet_device;
 use crate::status::{sublet_status, sublet_status as S};
@@ -34,6 +35,8 @@ pub struct sublet_runtime {
     /// Those of the launch that the caller has been told last.
     operands: Vec<sublet_operand>,
 }
+
+handles!(sublet_runtime: b"runtime ");
 
 /// How programs are made for it.
 #[derive(Clone, Copy)]
@@ -74,7 +77,8 @@ pub struct sublet_runtime_params {
     /// Every offset must be a multiple of this, in bytes; 0 is 256.
     pub alignment: u64,
     /// The stream to compute on, a CUstream or cudaStream_t of the GPU's primary context, which lives as long as the
-    /// runtime; NULL is one of its own.
+    /// runtime; NULL is one of its own. The default stream, which is PyTorch's and has the handle NULL there, is given as
+    /// CU_STREAM_LEGACY, `(void *)0x1`.
     pub stream: *mut c_void,
     /// The folder of a file that copies go to in place of pinned memory, past the page cache; NULL is none.
     pub folder: *const c_char,
@@ -169,8 +173,7 @@ pub unsafe extern "C" fn sublet_runtime_create(
     runtime: *mut *mut sublet_runtime,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (original, operators, rewritten, offsets, device, params, to) = unsafe {
             let original = arguments.input(original, original_count)?;
@@ -214,7 +217,7 @@ pub unsafe extern "C" fn sublet_runtime_create(
             };
             On::Gpu(made(gpu, program, stream, folder)?)
         };
-        to.set(Box::into_raw(Box::new(sublet_runtime { on, how, operands: Vec::new() })));
+        to.set(handle::boxed(sublet_runtime { on, how, operands: Vec::new() }));
         Ok(())
     })
 }
@@ -298,10 +301,10 @@ pub unsafe extern "C" fn sublet_runtime_replan(
     was: *const u32,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a runtime, and for pointers that hold what their lengths say.
         let (runtime, original, operators, rewritten, offsets, device, was) = unsafe {
-            let (runtime, mut arguments) = open(runtime)?;
+            let runtime = arguments.handle(runtime)?;
             let original = arguments.input(original, original_count)?;
             let operators = arguments.input(operators, operator_count)?;
             let rewritten = arguments.input(rewritten, rewritten_count)?;
@@ -323,23 +326,12 @@ pub unsafe extern "C" fn sublet_runtime_replan(
     })
 }
 
-/// The runtime behind a handle, which is argument 0; and the arguments after it.
-///
-/// # Safety
-/// If it is neither NULL nor misaligned, it is a runtime that lives, and nobody else uses it.
-unsafe fn open<'a>(runtime: *mut sublet_runtime) -> Result<(&'a mut sublet_runtime, Arguments<'a>), Failure> {
-    // SAFETY: as promised.
-    unsafe { crate::handle::open(runtime) }
-}
-
 /// Waits for what is under way and gives back all that the runtime holds. NULL is nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_destroy(runtime: *mut sublet_runtime) {
-    let _ = boundary(ptr::null_mut(), || {
-        if !runtime.is_null() && runtime.is_aligned() {
-            // SAFETY: it was made by sublet_runtime_create, and is not used any more.
-            drop(unsafe { Box::from_raw(runtime) });
-        }
+    let _ = boundary(ptr::null_mut(), |_| {
+        // SAFETY: the header asks for one that is not used any more.
+        drop(unsafe { handle::unboxed(runtime) });
         Ok(())
     });
 }
@@ -356,10 +348,10 @@ pub unsafe extern "C" fn sublet_runtime_next(
     launch: *mut sublet_launch,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a runtime, and for a launch that can be written.
         let (sublet_runtime { on, operands, .. }, to) = unsafe {
-            let (runtime, mut arguments) = open(runtime)?;
+            let runtime = arguments.handle(runtime)?;
             (runtime, arguments.result(launch)?)
         };
         match on {
@@ -433,9 +425,9 @@ pub unsafe extern "C" fn sublet_runtime_call(
     struct Data(*mut c_void);
     // SAFETY: the header says that it is another thread that the function is called from.
     unsafe impl Send for Data {}
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a runtime.
-        let (runtime, _) = unsafe { open(runtime)? };
+        let runtime = unsafe { arguments.handle(runtime)? };
         let function = function.ok_or(Failure::new(S::NullPointer, 1, 0, 0))?;
         let data = Data(data);
         let call = Box::new(move || {
@@ -460,10 +452,10 @@ pub unsafe extern "C" fn sublet_runtime_write(
     size: usize,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a runtime, and for as many bytes as said.
         let (runtime, content) = unsafe {
-            let (runtime, mut arguments) = open(runtime)?;
+            let runtime = arguments.handle(runtime)?;
             arguments.skip();
             (runtime, arguments.input(content, size)?)
         };
@@ -482,10 +474,10 @@ pub unsafe extern "C" fn sublet_runtime_read(
     size: usize,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a runtime, and for room for as many bytes as said.
         let (runtime, content) = unsafe {
-            let (runtime, mut arguments) = open(runtime)?;
+            let runtime = arguments.handle(runtime)?;
             arguments.skip();
             (runtime, arguments.output(content, size)?)
         };
@@ -500,9 +492,9 @@ pub unsafe extern "C" fn sublet_runtime_finish(
     runtime: *mut sublet_runtime,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a runtime.
-        let (runtime, _) = unsafe { open(runtime)? };
+        let runtime = unsafe { arguments.handle(runtime)? };
         Ok(on!(&runtime.on, runtime => runtime.finish())?)
     })
 }
@@ -515,9 +507,9 @@ pub unsafe extern "C" fn sublet_runtime_restart(
     runtime: *mut sublet_runtime,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a runtime.
-        let (runtime, _) = unsafe { open(runtime)? };
+        let runtime = unsafe { arguments.handle(runtime)? };
         Ok(on!(&mut runtime.on, runtime => runtime.restart())?)
     })
 }
@@ -531,10 +523,10 @@ pub unsafe extern "C" fn sublet_runtime_arena(
     size: *mut u64,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a runtime, and for results that can be written.
         let (runtime, address, size) = unsafe {
-            let (runtime, mut arguments) = open(runtime)?;
+            let runtime = arguments.handle(runtime)?;
             (runtime, arguments.optional(address)?, arguments.optional(size)?)
         };
         let (begin, bytes) = on!(&runtime.on, runtime => runtime.arena());
@@ -551,9 +543,9 @@ pub unsafe extern "C" fn sublet_runtime_measure(
     runtime: *mut sublet_runtime,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a runtime.
-        let (runtime, _) = unsafe { open(runtime)? };
+        let runtime = unsafe { arguments.handle(runtime)? };
         Ok(on!(&mut runtime.on, runtime => runtime.measure())?)
     })
 }
@@ -567,10 +559,10 @@ pub unsafe extern "C" fn sublet_runtime_measured(
     measured: *mut sublet_measured,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a runtime, and for a result that can be written.
         let (runtime, to) = unsafe {
-            let (runtime, mut arguments) = open(runtime)?;
+            let runtime = arguments.handle(runtime)?;
             (runtime, arguments.result(measured)?)
         };
         let found = on!(&mut runtime.on, runtime => runtime.measured())?;

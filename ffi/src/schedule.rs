@@ -10,14 +10,14 @@ use sublet_core::verify::schedule::{self, Room};
 
 use crate::arguments::{Arguments, Params, plain};
 use crate::block;
-use crate::boundary::boundary;
+use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
 use crate::operator::{self, sublet_operator};
 use crate::simulate::{sublet_device, sublet_run, sublet_timing};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, sublet_row};
 use crate::verify::sublet_certificate;
-use crate::workspace::{Needed, sublet_layout, tell};
+use crate::workspace::{Needed, sublet_layout};
 
 /// What a rewritten trace and its plan have to respect. NULL, or all 0 but `struct_size`, is an iteration that repeats,
 /// without alignment and capacity.
@@ -104,8 +104,7 @@ pub unsafe extern "C" fn sublet_verify_schedule(
     certificate: *mut sublet_certificate,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (original, operators, rewritten, offsets, device, params, mut room, timings, run, certificate) = unsafe {
             let original = arguments.input(original, original_count)?;

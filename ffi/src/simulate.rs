@@ -6,12 +6,12 @@ use sublet_core::simulate::{self, Device, Run, Timing};
 use sublet_core::trace::{Operator, Recorded, Row};
 
 use crate::arguments::{Arguments, Params, plain};
-use crate::boundary::boundary;
+use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
 use crate::operator::{self, sublet_operator};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, sublet_row};
-use crate::workspace::{Needed, sublet_layout, tell};
+use crate::workspace::{Needed, sublet_layout};
 
 /// The flag of a device that has one memory with its host: there is nowhere that a block could leave for.
 pub const SUBLET_DEVICE_INTEGRATED: u32 = 1;
@@ -127,8 +127,7 @@ pub unsafe extern "C" fn sublet_device_named(
     device: *mut sublet_device,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for a text that ends, and for pointers that hold what they are to hold.
         let (found, to) = unsafe { (arguments.name(name, Device::PRESETS.into_iter())?, arguments.result(device)?) };
         to.set(found.into());
@@ -187,8 +186,7 @@ pub unsafe extern "C" fn sublet_simulate(
     run: *mut sublet_run,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (original, operators, rewritten, device, mut room, timings, run) = unsafe {
             let original = arguments.input(original, original_count)?;

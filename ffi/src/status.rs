@@ -22,7 +22,8 @@ pub enum sublet_status {
     MisalignedPointer = 11,
     /// The length in argument `index`, `got`, is more than can be addressed or counted; `needed` is the most.
     LengthOverflow = 12,
-    /// Arguments `index` and `got` share memory, and one of them is written.
+    /// Arguments `index` and `got` share memory, and one of them is written. UINT32_MAX stands for `error`, which is then not
+    /// written.
     OverlappingBuffers = 13,
     /// `struct_size` of argument `index` is `got`; it is at least 4 and at most `needed`.
     StructSize = 14,
@@ -36,6 +37,12 @@ pub enum sublet_status {
     BufferTooSmall = 18,
     /// Argument `index` is none of the names that there are.
     UnknownName = 19,
+    /// Argument `index` is no handle of this type: it is of another one, or it was destroyed.
+    NotAHandle = 20,
+    /// Argument `index` lacks the field at byte `got`, which has no default here.
+    MissingField = 21,
+    /// Argument `index` has an address in the field at byte `got` that is not aligned to `needed` bytes.
+    MisalignedField = 22,
 
     /// `needed` blocks are more than the `got` that can be planned.
     TooManyBlocks = 30,
@@ -157,6 +164,8 @@ pub enum sublet_status {
     Unavailable = 136,
     /// A request of `got` bytes is not what the plan expects next, or its place is taken.
     NotPlanned = 137,
+    /// The allocator is called from within one of its own callbacks.
+    Reentrant = 138,
 
     /// Block `index` has no content of `got` bytes that outlives an iteration.
     NotPersistent = 150,
@@ -189,7 +198,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status with its words.
-const WORDS: [(S, &CStr); 76] = [
+const WORDS: [(S, &CStr); 80] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -203,6 +212,9 @@ const WORDS: [(S, &CStr); 76] = [
     (S::WorkspaceTooSmall, c"the workspace is too small"),
     (S::BufferTooSmall, c"an output is too small"),
     (S::UnknownName, c"an argument is none of the names that there are"),
+    (S::NotAHandle, c"an argument is no handle of its type, or one that was destroyed"),
+    (S::MissingField, c"an argument lacks a field that has no default"),
+    (S::MisalignedField, c"an address in a field of an argument is not aligned"),
     (S::TooManyBlocks, c"more blocks than can be planned"),
     (S::ZeroSize, c"a block has size 0"),
     (S::EmptyLifetime, c"a block has an empty lifetime"),
@@ -259,6 +271,7 @@ const WORDS: [(S, &CStr); 76] = [
     (S::NoRawMemory, c"there is no memory for the range or the bookkeeping"),
     (S::Unavailable, c"not without the standard library"),
     (S::NotPlanned, c"the plan does not expect this request"),
+    (S::Reentrant, c"the allocator is called from within its own callback"),
     (S::NotPersistent, c"the block has no such content that outlives an iteration"),
     (S::Interrupted, c"an iteration is under way, or was ended by an error"),
     (S::HostIsDevice, c"host and device share one memory: copies free nothing"),

@@ -8,10 +8,10 @@ use sublet_core::trace::{Event, Op, Row};
 
 use crate::arguments::{Arguments, counted, plain};
 use crate::block::sublet_block;
-use crate::boundary::boundary;
+use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
-use crate::workspace::{Needed, Room, sublet_layout, tell};
+use crate::workspace::{Needed, Room, sublet_layout};
 
 /// What happens to a block in a row.
 #[repr(u32)]
@@ -146,8 +146,7 @@ pub unsafe extern "C" fn sublet_stays(
     stay_count: *mut usize,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (rows, stay_count) = unsafe { (arguments.input(rows, row_count)?, arguments.result(stay_count)?) };
         let mut stays = 0;
@@ -202,8 +201,7 @@ pub unsafe extern "C" fn sublet_lifetimes(
     stay_count: *mut usize,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (given, blocks, names, stay_count, mut room) = unsafe {
             let given = arguments.input(rows, row_count)?;

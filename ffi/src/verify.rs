@@ -6,10 +6,10 @@ use sublet_core::{Block, verify};
 
 use crate::arguments::{Arguments, plain};
 use crate::block::{self, sublet_block, sublet_constraints};
-use crate::boundary::boundary;
+use crate::boundary::{boundary, tell};
 use crate::error::sublet_error;
 use crate::status::sublet_status;
-use crate::workspace::{Needed, sublet_layout, tell};
+use crate::workspace::{Needed, sublet_layout};
 
 /// What is known of a plan that has been proved valid.
 #[repr(C)]
@@ -59,8 +59,7 @@ pub unsafe extern "C" fn sublet_verify(
     certificate: *mut sublet_certificate,
     error: *mut sublet_error,
 ) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
+    boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
         let (blocks, offsets, constraints, mut room, certificate) = unsafe {
             (

@@ -9,22 +9,17 @@ use core::slice;
 
 use sublet_core::{Workspace, WorkspaceLen};
 
-use crate::arguments::Arguments;
-use crate::boundary::boundary;
-use crate::error::{Failure, sublet_error};
-use crate::status::sublet_status;
-
 /// What to ask an allocator for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_layout {
-    /// Bytes.
+    /// Length in bytes.
     pub size: usize,
     /// Alignment in bytes, a power of two; what malloc returns is aligned so.
     pub alignment: usize,
 }
 
-crate::arguments::plain!(sublet_layout);
+crate::plain::plain!(sublet_layout);
 
 /// The most blocks or rows that a workspace is told for; where pointers have 32 bits, more would not fit anyway.
 pub(crate) const MOST_COUNTED: usize = if usize::BITS < 64 { 1 << 20 } else { sublet_core::block::MAX_BLOCKS };
@@ -63,24 +58,6 @@ impl Needed {
 
 const fn words_of<T>(n: usize) -> usize {
     (n * size_of::<T>()).div_ceil(size_of::<u64>())
-}
-
-/// Tells what a call needs, by the arguments before the layout.
-///
-/// # Safety
-/// If the layout is not NULL, it can be written.
-pub(crate) unsafe fn tell(
-    needed: impl FnOnce(&mut Arguments<'_>) -> Result<Needed, Failure>,
-    layout: *mut sublet_layout,
-    error: *mut sublet_error,
-) -> sublet_status {
-    boundary(error, || {
-        let mut arguments = Arguments::new();
-        let needed = needed(&mut arguments)?;
-        // SAFETY: as promised.
-        unsafe { arguments.result(layout)? }.set(needed.layout());
-        Ok(())
-    })
 }
 
 /// Memory that has been lent, and is being cut.

@@ -52,6 +52,7 @@ void *lend(sublet_layout layout);
 void test_version(void);
 void test_status(void);
 void test_error(void);
+void test_handle(void);
 void test_place(void);
 void test_bound(void);
 void test_verify(void);

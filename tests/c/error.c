@@ -10,7 +10,41 @@ static void misuse(sublet_error *e, char *text, size_t *needed) {
     CHECK(sublet_format_error(e, (char *)e, sizeof *e, needed) == SUBLET_STATUS_OVERLAPPING_BUFFERS);
 }
 
+/* An error in what a call reads or writes is found, nothing is written there, and beside it all is well. */
+static void an_error_over_other_arguments(void) {
+    sublet_block blocks[3] = {{.end = 4, .size = 100}, {.end = 4, .size = 200}, {.end = 4, .size = 300}};
+    sublet_block kept[3];
+    memcpy(kept, blocks, sizeof blocks);
+    sublet_layout layout;
+    WORKS(sublet_place_workspace(3, NULL, &layout, &error));
+    char *workspace = lend(layout);
+    uint64_t offsets[8] = {0};
+    for (size_t at = 0; at < sizeof blocks; at += 8) {
+        sublet_error *over = (void *)((char *)blocks + at);
+        CHECK(sublet_place(blocks, 3, NULL, workspace, layout.size, offsets, NULL, over) == SUBLET_STATUS_OVERLAPPING_BUFFERS);
+        CHECK(memcmp(blocks, kept, sizeof blocks) == 0);
+    }
+    for (size_t at = 0; at + sizeof error <= layout.size; at += 8) {
+        sublet_error *over = (void *)(workspace + at);
+        CHECK(sublet_place(blocks, 3, NULL, workspace, layout.size, offsets, NULL, over) == SUBLET_STATUS_OVERLAPPING_BUFFERS);
+    }
+    for (size_t at = 0; at < 3; ++at) {
+        sublet_error *over = (void *)(offsets + at);
+        CHECK(sublet_place(blocks, 3, NULL, workspace, layout.size, offsets, NULL, over) == SUBLET_STATUS_OVERLAPPING_BUFFERS);
+    }
+    CHECK(sublet_place(blocks, 3, NULL, workspace, layout.size, offsets, NULL, (void *)(offsets + 3)) == SUBLET_STATUS_OK);
+    sublet_layout verifying;
+    WORKS(sublet_verify_workspace(3, &verifying, &error));
+    CHECK(verifying.size <= layout.size);
+    WORKS(sublet_verify(blocks, 3, offsets, NULL, workspace, layout.size, NULL, &error));
+    sublet_layout *told = (void *)offsets;
+    CHECK(sublet_place_workspace(3, NULL, told, (void *)offsets) == SUBLET_STATUS_OVERLAPPING_BUFFERS);
+    free(workspace);
+}
+
 void test_error(void) {
+    an_error_over_other_arguments();
+
     const char *sentence = "blocks 3 and 7 are both alive at step 5 and share an address";
     sublet_error e = {SUBLET_STATUS_PLAN_OVERLAP, 3, 5, 7};
     char text[256];

@@ -14,6 +14,7 @@ int main(void) {
     test_version();
     test_status();
     test_error();
+    test_handle();
     test_place();
     test_bound();
     test_verify();

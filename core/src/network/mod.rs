@@ -24,7 +24,7 @@ mod steps;
 
 use crate::error::Buffer;
 use crate::rewrite::fit::{self, Lengths, Means, Using};
-use crate::rewrite::swap::Policy;
+use crate::rewrite::means::swap::Policy;
 use crate::simulate::{Device, Run, Timing};
 use crate::trace::{self, Recorded, Row, liveness, liveness::Stay};
 use crate::verify::Violation;

@@ -2,11 +2,14 @@
 //!
 //! A trace is a slice of [`Row`]s in the order in which things happened; the position of a row is its
 //! step. [`record`] writes one, [`liveness`] turns it into blocks with lifetimes. [`period`] finds the iteration in a
-//! stream of events that has no end. [`graph`] makes the trace of a framework whose operators are known before they run.
+//! stream of events that has no end. [`graph`] makes the trace of a framework whose operators are known before they run, and
+//! [`order`] puts those in an order that needs less.
 
 pub(crate) mod dependencies;
 pub mod graph;
 pub mod liveness;
+mod network;
+pub mod order;
 pub mod parallel;
 pub mod period;
 pub mod record;

@@ -1,0 +1,199 @@
+//! The same functions on vectors, for programs that have an allocator: the feature `alloc`.
+//!
+//! Each takes the workspace that the function beneath asks for and gives the result in vectors. Nothing is decided here.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::ControlFlow;
+
+use crate::place::{self, Options, Solver, Summary};
+use crate::rewrite::fit::{self, Lengths, Output};
+use crate::rewrite::means::swap::Policy;
+use crate::simulate::{Run, Timing};
+use crate::trace::graph::{self, Graph};
+use crate::trace::liveness::{self, Stay};
+use crate::trace::{Recorded, Row};
+use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, verify};
+
+/// A workspace that owns its memory.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    words: Vec<u64>,
+    indices: Vec<u32>,
+}
+
+impl Scratch {
+    /// As long as a `workspace` function says.
+    #[must_use]
+    pub fn of(len: WorkspaceLen) -> Self {
+        Self { words: vec![0; len.words], indices: vec![0; len.indices] }
+    }
+
+    /// Lends the memory to one call.
+    pub fn lend(&mut self) -> Workspace<'_> {
+        Workspace::new(&mut self.words, &mut self.indices)
+    }
+}
+
+/// A verified plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Where each block lies, in bytes from the start of the arena.
+    pub offsets: Vec<u64>,
+    /// The highest end of a block, in bytes.
+    pub peak: u64,
+    /// The most bytes that are alive at one step.
+    pub max_load: u64,
+    /// No plan has a lower peak than this, in bytes; at least `max_load`.
+    pub lower_bound: u64,
+    /// The method that made it.
+    pub solver: Solver,
+}
+
+impl Plan {
+    /// Whether no plan has a lower peak.
+    #[must_use]
+    pub const fn is_optimal(&self) -> bool {
+        self.peak == self.lower_bound
+    }
+}
+
+/// Places blocks and proves the plan. Cost and quality are those of the solver.
+///
+/// # Errors
+/// As [`place::place`].
+///
+/// ```
+/// use sublet_core::place::{Options, Solver};
+/// use sublet_core::{Block, owned};
+/// let blocks = [Block::new(0, 2, 4096), Block::new(1, 3, 8192), Block::new(2, 4, 4096)];
+/// let plan = owned::plan(&blocks, Solver::Auto, &Options::default())?;
+/// assert!(plan.is_optimal());
+/// assert_eq!(plan.peak, 12_288);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn plan(blocks: &[Block], solver: Solver, options: &Options) -> Result<Plan, Error> {
+    plan_watched(blocks, solver, options, &mut |_| ControlFlow::Continue(()))
+}
+
+/// As [`plan`], and tells `watch` of progress; it may end the work, which then returns the best so far.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_watched(
+    blocks: &[Block],
+    solver: Solver,
+    options: &Options,
+    watch: place::Watch<'_>,
+) -> Result<Plan, Error> {
+    let n = blocks.len();
+    let mut scratch = Scratch::of(place::workspace_of(solver, n).max(verify::workspace(n)));
+    let mut offsets = vec![0; n];
+    let Summary { lower_bound, solver, .. } =
+        place::place_watched(solver, blocks, options, scratch.lend(), &mut offsets, watch)?;
+    let (peak, max_load) = proved(blocks, &offsets, &options.constraints, scratch)?;
+    Ok(Plan { offsets, peak, max_load, lower_bound: lower_bound.max(max_load), solver })
+}
+
+/// Proves that offsets are a plan; returns its peak and the max load, in bytes. O(n log n).
+///
+/// # Errors
+/// As [`verify::verify`].
+pub fn verify(blocks: &[Block], offsets: &[u64], constraints: &Constraints) -> Result<(u64, u64), Error> {
+    proved(blocks, offsets, constraints, Scratch::of(verify::workspace(blocks.len())))
+}
+
+fn proved(
+    blocks: &[Block],
+    offsets: &[u64],
+    constraints: &Constraints,
+    mut scratch: Scratch,
+) -> Result<(u64, u64), Error> {
+    verify::verify(blocks, offsets, constraints, scratch.lend()).map(|plan| (plan.peak(), plan.max_load()))
+}
+
+/// The blocks of a trace with their lifetimes, and which residency of which block each is. O(rows).
+///
+/// # Errors
+/// As [`liveness::lifetimes`].
+pub fn lifetimes(rows: &[Row], block_count: usize) -> Result<(Vec<Block>, Vec<Stay>), Error> {
+    let n = liveness::stays(rows);
+    let (mut blocks, mut stays) = (vec![Block::default(); n], vec![Stay::default(); n]);
+    let mut scratch = Scratch::of(liveness::workspace(block_count));
+    liveness::lifetimes(rows, block_count, scratch.lend(), &mut blocks, &mut stays)?;
+    Ok((blocks, stays))
+}
+
+/// The trace of a static graph.
+///
+/// # Errors
+/// As [`graph::rows`].
+pub fn rows(graph: &Graph<'_>) -> Result<Vec<Row>, Error> {
+    let mut scratch = Scratch::of(graph::workspace(graph.tensors.len(), graph.nodes.len(), graph.operands()));
+    let mut rows = vec![Row::default(); graph.most_rows()];
+    let n = graph::rows(graph, scratch.lend(), &mut rows)?;
+    rows.truncate(n);
+    Ok(rows)
+}
+
+/// A network that fits: a verified schedule.
+#[derive(Clone, Debug)]
+pub struct Fit {
+    /// The rewritten trace.
+    pub rows: Vec<Row>,
+    /// When each of its rows happens, in ns.
+    pub timings: Vec<Timing>,
+    /// Its residencies as blocks, in the order of the mallocs.
+    pub blocks: Vec<Block>,
+    /// Which residency of which block each is.
+    pub stays: Vec<Stay>,
+    /// Where they lie, in bytes.
+    pub offsets: Vec<u64>,
+    /// The highest end of a residency, in bytes.
+    pub footprint: u64,
+    /// The most bytes on the device in the original.
+    pub original_peak: u64,
+    /// How it runs, as simulated.
+    pub run: Run,
+    /// What decided which blocks are swapped.
+    pub policy: Policy,
+}
+
+/// Rewrites a trace so that its footprint is within a limit.
+///
+/// # Errors
+/// As [`fit::fit`].
+///
+/// ```
+/// use sublet_core::owned;
+/// use sublet_core::rewrite::fit::Options;
+/// use sublet_core::simulate::Device;
+/// use sublet_core::trace::Recorded;
+/// let fitted = owned::fit(&Recorded::new(&[], 0), &Options::new(8 << 20, Device::symmetric(12e9)))?;
+/// assert_eq!(fitted.footprint, 0);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn fit(recorded: &Recorded<'_>, options: &fit::Options) -> Result<Fit, Error> {
+    let lengths = Lengths::of(recorded.rows, recorded.blocks);
+    let mut scratch = Scratch::of(fit::workspace(recorded.rows.len(), recorded.blocks, lengths));
+    let output = Output {
+        rows: &mut vec![Row::default(); lengths.rows],
+        timings: &mut vec![Timing::default(); lengths.timings],
+        blocks: &mut vec![Block::default(); lengths.stays],
+        names: &mut vec![Stay::default(); lengths.stays],
+        offsets: &mut vec![0; lengths.stays],
+    };
+    let fitted = fit::fit(recorded, options, scratch.lend(), output)?;
+    let plan = fitted.schedule.plan();
+    Ok(Fit {
+        rows: fitted.schedule.rows().to_vec(),
+        timings: fitted.schedule.timings().to_vec(),
+        blocks: plan.blocks().to_vec(),
+        stays: fitted.schedule.names().to_vec(),
+        offsets: plan.offsets().to_vec(),
+        footprint: plan.peak(),
+        original_peak: fitted.original_peak,
+        run: *fitted.schedule.run(),
+        policy: fitted.policy,
+    })
+}

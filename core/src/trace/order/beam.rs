@@ -1,0 +1,176 @@
+//! A beam over the sets of operators that have run: for each number of them the best few, by what had to be alive on the way
+//! and then by what is alive now.
+//!
+//! From each set the beam goes on by every operator that is ready, or by one alone where that is safe. Sets that are reached
+//! twice are kept once, with the lower key; they are told apart by a hash of 64 bits, where a collision costs a set and
+//! proves nothing wrong. O(operators · width · (operators that are ready + edges)).
+
+use super::Ordered;
+use super::model::{Model, Walk, walk_workspace};
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen, sort};
+
+/// So many candidates for each set that is kept are gathered before the worse half goes.
+const GATHERED: u32 = 8;
+
+/// Length of the workspace of [`search`], with that of the walk.
+pub(super) const fn workspace(operators: usize, width: u32) -> WorkspaceLen {
+    let (n, gathered) = (width as usize, (width as usize) * (GATHERED as usize));
+    walk_workspace(operators).and(WorkspaceLen {
+        words: 2 * n * Model::set_words(operators) + 6 * n + 3 * gathered,
+        indices: 2 * operators * n + 4 * gathered + 4 * n.next_power_of_two(),
+    })
+}
+
+/// The sets of one level.
+struct Level<'a> {
+    sets: Table<'a, u64>,
+    load: Table<'a, u64>,
+    key: Table<'a, u64>,
+    hash: Table<'a, u64>,
+}
+
+impl<'a> Level<'a> {
+    fn new(n: usize, words: usize, scratch: &mut Workspace<'a>) -> Self {
+        Self { sets: scratch.words(n * words), load: scratch.words(n), key: scratch.words(n), hash: scratch.words(n) }
+    }
+}
+
+/// What may be in the next level.
+struct Candidates<'a> {
+    load: Table<'a, u64>,
+    key: Table<'a, u64>,
+    hash: Table<'a, u64>,
+    /// The set that it comes from, and the operator.
+    from: Table<'a, [u32; 2]>,
+    order: Table<'a, u32>,
+    aside: Table<'a, u32>,
+    len: u32,
+}
+
+impl<'a> Candidates<'a> {
+    fn new(n: usize, scratch: &mut Workspace<'a>) -> Self {
+        Self {
+            load: scratch.words(n),
+            key: scratch.words(n),
+            hash: scratch.words(n),
+            from: scratch.index_records(n),
+            order: scratch.indices(n),
+            aside: scratch.indices(n),
+            len: 0,
+        }
+    }
+
+    fn capacity(&self) -> u32 {
+        u32::try_from(self.order.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Keeps the best `width`, each set once; `seen` is 1 + the candidate by hash.
+    fn keep(&mut self, width: u32, seen: &mut Table<'_, u32>) {
+        for i in 0..self.len {
+            self.order[i] = i;
+        }
+        sort::by_key(&mut self.order, self.len, &mut self.aside, |i| self.load[i]);
+        sort::by_key(&mut self.order, self.len, &mut self.aside, |i| self.key[i]);
+        seen.fill(0);
+        let mask = u32::try_from(seen.len()).unwrap_or(u32::MAX).saturating_sub(1);
+        let mut kept = 0;
+        for i in 0..self.len {
+            let candidate = self.order[i];
+            let hash = self.hash[candidate];
+            let mut slot = u32::try_from(hash >> 32).unwrap_or(0) & mask;
+            while seen[slot] > 0 && self.hash[seen[slot] - 1] != hash {
+                slot = (slot + 1) & mask;
+            }
+            if seen[slot] == 0 && kept < width {
+                seen[slot] = candidate + 1;
+                self.aside[kept] = candidate;
+                kept += 1;
+            }
+        }
+        // By their numbers, so that none is overwritten before it has moved.
+        sort::in_place(&mut self.aside, kept);
+        for i in 0..kept {
+            let candidate = self.aside[i];
+            (self.load[i], self.key[i]) = (self.load[candidate], self.key[candidate]);
+            (self.hash[i], self.from[i]) = (self.hash[candidate], self.from[candidate]);
+        }
+        self.len = kept;
+    }
+}
+
+/// Searches below the incumbent; what is better goes to `found` and `order`.
+pub(super) fn search(
+    walk: &mut Walk<'_, '_>,
+    width: u32,
+    found: &mut Ordered,
+    order: &mut Table<'_, u32>,
+    mut scratch: Workspace<'_>,
+) {
+    let (n, operators) = (usize::try_from(width).unwrap_or(0), walk.model.operators);
+    let count = usize::try_from(operators).unwrap_or(0);
+    let words = u32::try_from(Model::set_words(count)).unwrap_or(0);
+    let (mut here, mut there) =
+        (Level::new(n, Model::set_words(count), &mut scratch), Level::new(n, Model::set_words(count), &mut scratch));
+    let mut candidates = Candidates::new(n * GATHERED as usize, &mut scratch);
+    // By level and place: the place of the set before it, and the operator.
+    let mut path = scratch.index_records::<2>(n * count);
+    let mut seen = scratch.indices(4 * n.next_power_of_two());
+    walk.begin();
+    (here.load[0], here.key[0]) = (walk.load, found.lower_bound);
+    let mut len = 1;
+    for level in 0..operators {
+        candidates.len = 0;
+        for place in 0..len {
+            walk.set(here.sets.range(place * words, (place + 1) * words), here.load[place], here.key[place]);
+            let safe = walk.safe();
+            let safe = safe.as_ref().map(|(operator, _)| core::slice::from_ref(operator));
+            for &operator in safe.unwrap_or(walk.ready()) {
+                let (peak, load) = walk.step(operator);
+                if peak >= found.max_load {
+                    continue;
+                }
+                if candidates.len == candidates.capacity() {
+                    candidates.keep(width, &mut seen);
+                }
+                let i = candidates.len;
+                candidates.len += 1;
+                (candidates.load[i], candidates.key[i]) = (load, walk.key.max(peak));
+                candidates.hash[i] = here.hash[place].wrapping_add(mark(operator));
+                candidates.from[i] = [place, operator];
+            }
+        }
+        candidates.keep(width, &mut seen);
+        len = candidates.len;
+        for i in 0..len {
+            let [from, operator] = candidates.from[i];
+            for word in 0..words {
+                there.sets[i * words + word] = here.sets[from * words + word];
+            }
+            there.sets[i * words + operator / 64] |= 1 << (operator % 64);
+            (there.load[i], there.key[i]) = (candidates.load[i], candidates.key[i]);
+            there.hash[i] = candidates.hash[i];
+            path[level * width + i] = [from, operator];
+        }
+        core::mem::swap(&mut here, &mut there);
+    }
+    if len == 0 {
+        return;
+    }
+    // All have run: there is one set.
+    found.max_load = here.key[0];
+    let mut place = 0;
+    for level in (0..operators).rev() {
+        let [from, operator] = path[level * width + place];
+        order[level] = operator;
+        place = from;
+    }
+}
+
+/// What an operator adds to the hash of a set (the finaliser of `SplitMix64`).
+fn mark(operator: u32) -> u64 {
+    let mut z = u64::from(operator).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

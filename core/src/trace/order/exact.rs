@@ -1,0 +1,206 @@
+//! Best-first search over the sets of operators that have run.
+//!
+//! A set is reached by many orders; the key of a set is the least, over those that were found, of what had to be alive on
+//! the way. Sets are taken by their keys, of equal keys the one that was found last, so that the search goes deep where it
+//! is free to. As in Dijkstra's algorithm the key of a set is final when it is taken; all operators taken, it is the least
+//! max load. What reaches the incumbent is not kept. Where there is no room for another set, the least key that waits is a
+//! lower bound.
+
+use super::Ordered;
+use super::model::{Model, Walk, walk_workspace};
+use crate::heap::Heap;
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen};
+
+/// A set may wait with several keys, of which the least counts.
+const WAITING: usize = 4;
+
+/// Length of the workspace of [`search`], with that of the walk.
+pub(super) const fn workspace(operators: usize, states: u32) -> WorkspaceLen {
+    let n = states as usize;
+    walk_workspace(operators).and(WorkspaceLen {
+        words: n * Model::set_words(operators) + 2 * n + WAITING * n,
+        indices: 2 * n + 2 * n.next_power_of_two() + WAITING * n + 2 * operators + 1,
+    })
+}
+
+/// The sets that were found.
+struct States<'a> {
+    width: u32,
+    sets: Table<'a, u64>,
+    load: Table<'a, u64>,
+    key: Table<'a, u64>,
+    /// The set before it, and the operator that was chosen there.
+    parent: Table<'a, u32>,
+    by: Table<'a, u32>,
+    /// 1 + the set, by what it hashes to.
+    slots: Table<'a, u32>,
+    len: u32,
+    capacity: u32,
+}
+
+impl States<'_> {
+    fn set(&self, state: u32) -> &[u64] {
+        self.sets.range(state * self.width, (state + 1) * self.width)
+    }
+
+    /// The slot of a set: it is there, or it belongs there.
+    fn slot(&self, set: &[u64]) -> u32 {
+        let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
+        let mut hash = 0u64;
+        for &word in set {
+            hash = (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            hash ^= hash >> 29;
+        }
+        let mut slot = u32::try_from(hash >> 32).unwrap_or(0) & mask;
+        while self.slots[slot] > 0 && self.set(self.slots[slot] - 1) != set {
+            slot = (slot + 1) & mask;
+        }
+        slot
+    }
+
+    /// Notes where the walk stands; the set, if that is news, or none where there is no room.
+    fn note(&mut self, walk: &Walk<'_, '_>, parent: u32, by: u32) -> Result<Option<u32>, Full> {
+        let set = walk.done.first(self.width);
+        let slot = self.slot(set);
+        let state = match self.slots[slot] {
+            0 if self.len == self.capacity => return Err(Full),
+            0 => {
+                let state = self.len;
+                self.len += 1;
+                self.slots[slot] = state + 1;
+                for (cell, &word) in
+                    self.sets.range_mut(state * self.width, (state + 1) * self.width).iter_mut().zip(set)
+                {
+                    *cell = word;
+                }
+                state
+            }
+            known if self.key[known - 1] <= walk.key => return Ok(None),
+            known => known - 1,
+        };
+        self.load[state] = walk.load;
+        self.key[state] = walk.key;
+        self.parent[state] = parent;
+        self.by[state] = by;
+        Ok(Some(state))
+    }
+}
+
+/// There is no room for another set.
+struct Full;
+
+/// Searches below the incumbent; what is better goes to `found` and `order`, and what is proved to `found`.
+pub(super) fn search(
+    walk: &mut Walk<'_, '_>,
+    states: u32,
+    found: &mut Ordered,
+    order: &mut Table<'_, u32>,
+    mut scratch: Workspace<'_>,
+) {
+    let (n, operators) = (usize::try_from(states).unwrap_or(0), walk.model.operators);
+    let count = usize::try_from(operators).unwrap_or(0);
+    let width = Model::set_words(count);
+    let mut known = States {
+        width: u32::try_from(width).unwrap_or(0),
+        sets: scratch.words(n * width),
+        load: scratch.words(n),
+        key: scratch.words(n),
+        parent: scratch.indices(n),
+        by: scratch.indices(n),
+        slots: scratch.indices(2 * n.next_power_of_two()),
+        len: 0,
+        capacity: states,
+    };
+    let mut waiting = Heap::lend(WAITING * n, &mut scratch);
+    let (mut choices, mut ran) = (scratch.indices(count + 1), scratch.indices(count));
+    walk.begin();
+    walk.key = found.lower_bound;
+    close(walk, &mut ran, 0);
+    // A heap takes equal keys by number, the least first: the last set that was found has the least.
+    if let Ok(Some(first)) = known.note(walk, u32::MAX, 0) {
+        waiting.push(walk.key, u32::MAX - first);
+    }
+    while let Some((key, number)) = waiting.pop() {
+        let state = u32::MAX - number;
+        if key > known.key[state] {
+            continue;
+        }
+        found.lower_bound = key.min(found.max_load);
+        found.states += 1;
+        walk.set(known.sets.range(state * known.width, (state + 1) * known.width), known.load[state], key);
+        if walk.ready().is_empty() {
+            unroll(walk, &known, state, order, &mut choices);
+            found.max_load = key;
+            return;
+        }
+        let ready = u32::try_from(walk.ready().len()).unwrap_or(0);
+        for (i, &operator) in (0..).zip(walk.ready()) {
+            choices[i] = operator;
+        }
+        let (load, key) = (walk.load, walk.key);
+        for &operator in choices.first(ready) {
+            let step = walk.step(operator);
+            if step.0 >= found.max_load {
+                continue;
+            }
+            walk.run(operator, step);
+            ran[0] = operator;
+            let len = close(walk, &mut ran, 1);
+            let noted = known.note(walk, state, operator);
+            let child = walk.key;
+            for i in (0..len).rev() {
+                walk.take_back(ran[i], load, key);
+            }
+            match noted {
+                Ok(Some(new)) if usize::try_from(waiting.len()).is_ok_and(|len| len < WAITING * n) => {
+                    waiting.push(child, u32::MAX - new);
+                }
+                Ok(None) => {}
+                Ok(Some(_)) | Err(Full) => return,
+            }
+        }
+    }
+    // All that is below the incumbent has been looked at.
+    found.lower_bound = found.max_load;
+}
+
+/// Runs what is safe to run at once, and lists it after the first `len` of `ran`; how many there are then.
+fn close(walk: &mut Walk<'_, '_>, ran: &mut Table<'_, u32>, mut len: u32) -> u32 {
+    while let Some((operator, step)) = walk.safe() {
+        walk.run(operator, step);
+        ran[len] = operator;
+        len += 1;
+    }
+    len
+}
+
+/// Writes the order that leads to a set, by the choices on the way and what was run at once after each.
+fn unroll(
+    walk: &mut Walk<'_, '_>,
+    known: &States<'_>,
+    last: u32,
+    order: &mut Table<'_, u32>,
+    path: &mut Table<'_, u32>,
+) {
+    let (mut state, mut len) = (last, 0);
+    while state != u32::MAX && usize::try_from(len).is_ok_and(|len| len < path.len()) {
+        path[len] = state;
+        len += 1;
+        state = known.parent[state];
+    }
+    walk.begin();
+    let mut placed = 0;
+    for i in (0..len).rev() {
+        let state = path[i];
+        if i + 1 < len {
+            let operator = known.by[state];
+            let step = walk.step(operator);
+            walk.run(operator, step);
+            order[placed] = operator;
+            placed += 1;
+        }
+        walk.key = known.key[state];
+        placed = close(walk, order, placed);
+    }
+}

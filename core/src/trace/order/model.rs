@@ -1,0 +1,334 @@
+//! Operators and what is alive between them; a set of operators that have run, from which one goes on.
+//!
+//! Why an operator runs at once that is ready, needs no more than what was needed so far, and leaves no more alive than
+//! there was: take any order of what is left, and move it to the front. What it adds and frees changes by what others have
+//! done before: they can only have brought to life what it would bring, and left to it what they would have freed. So it
+//! leaves no more alive after each of them than they left without it, and none of them needs more.
+
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen};
+
+/// A tensor is alive before any operator that touches it, and after all of them.
+const GIVEN: u32 = 1;
+const KEPT: u32 = 2;
+
+/// Operators, the tensors that they touch, and which has to run before which.
+pub(crate) struct Model<'a> {
+    pub(crate) operators: u32,
+    /// By tensor: bytes, [`GIVEN`] and [`KEPT`].
+    bytes: Table<'a, u64>,
+    how: Table<'a, u32>,
+    /// By operator: what it needs beside tensors.
+    workspace: Table<'a, u64>,
+    /// By operator: 1 + the tensor that it may write over.
+    giver: Table<'a, u32>,
+    /// The tensors of each operator, each once; the operators of each tensor; those that wait for each operator, some of them
+    /// twice; and for how many it waits itself, counted alike.
+    first_touched: Table<'a, u32>,
+    touched: Table<'a, u32>,
+    first_user: Table<'a, u32>,
+    users: Table<'a, u32>,
+    first_next: Table<'a, u32>,
+    next: Table<'a, u32>,
+    waits: Table<'a, u32>,
+    tensors: u32,
+    operands: u32,
+    edges: u32,
+}
+
+/// Length of the workspace of a [`Model`].
+pub(crate) const fn workspace(tensors: usize, operators: usize, operands: usize, edges: usize) -> WorkspaceLen {
+    WorkspaceLen { words: tensors + operators, indices: 2 * tensors + 4 * operators + 2 * operands + edges + 3 }
+}
+
+impl<'a> Model<'a> {
+    /// Room for so many of each. Tensors come first, then each operator with what it touches, then the edges by their first
+    /// operator, and then [`Self::finish`].
+    pub(crate) fn new(
+        tensors: usize,
+        operators: usize,
+        operands: usize,
+        edges: usize,
+        scratch: &mut Workspace<'a>,
+    ) -> Self {
+        Self {
+            operators: 0,
+            bytes: scratch.words(tensors),
+            how: scratch.indices(tensors),
+            workspace: scratch.words(operators),
+            giver: scratch.indices(operators),
+            first_touched: scratch.indices(operators + 1),
+            touched: scratch.indices(operands),
+            first_user: scratch.indices(tensors + 1),
+            users: scratch.indices(operands),
+            first_next: scratch.indices(operators + 1),
+            next: scratch.indices(edges),
+            waits: scratch.indices(operators),
+            tensors: 0,
+            operands: 0,
+            edges: 0,
+        }
+    }
+
+    /// Adds the next tensor: whether it is alive from the start, and to the end.
+    pub(crate) fn tensor(&mut self, tensor: u32, bytes: u64, given: bool, kept: bool) {
+        self.bytes[tensor] = bytes;
+        self.how[tensor] = if given { GIVEN } else { 0 } | if kept { KEPT } else { 0 };
+        self.tensors = tensor + 1;
+    }
+
+    /// Adds the next operator, and what it needs while it runs beside what it touches.
+    pub(crate) fn operator(&mut self, operator: u32, workspace: u64) {
+        self.workspace[operator] = workspace;
+        self.operators = operator + 1;
+        self.first_touched[self.operators] = self.operands;
+    }
+
+    /// The operator that was added last touches a tensor.
+    pub(crate) fn touches(&mut self, tensor: u32) {
+        let operator = self.operators - 1;
+        if !self.touched(operator).contains(&tensor) {
+            self.touched[self.operands] = tensor;
+            self.operands += 1;
+            self.first_touched[self.operators] = self.operands;
+        }
+    }
+
+    /// An operator may write a new tensor over this one, of the same size, where it is the last to touch it.
+    pub(crate) fn works_in_place(&mut self, operator: u32, giver: u32) {
+        self.giver[operator] = giver + 1;
+    }
+
+    /// One operator has to run before another; those of each operator come together, in ascending order of the first.
+    pub(crate) fn before(&mut self, operator: u32, next: u32) {
+        self.next[self.edges] = next;
+        self.edges += 1;
+        self.first_next[operator + 1] = self.edges;
+        self.waits[next] += 1;
+    }
+
+    /// Lists who touches each tensor.
+    pub(crate) fn finish(&mut self) {
+        for operator in 0..self.operators {
+            self.first_next[operator + 1] = self.first_next[operator + 1].max(self.first_next[operator]);
+        }
+        for i in 0..self.operands {
+            self.first_user[self.touched[i]] += 1;
+        }
+        let mut sum = 0;
+        for tensor in 0..self.tensors {
+            sum += self.first_user[tensor];
+            self.first_user[tensor] = sum;
+        }
+        self.first_user[self.tensors] = sum;
+        for operator in (0..self.operators).rev() {
+            for i in self.first_touched[operator]..self.first_touched[operator + 1] {
+                let tensor = self.touched[i];
+                self.first_user[tensor] -= 1;
+                self.users[self.first_user[tensor]] = operator;
+            }
+        }
+    }
+
+    pub(crate) fn successors(&self, operator: u32) -> &[u32] {
+        self.next.range(self.first_next[operator], self.first_next[operator + 1])
+    }
+
+    fn touched(&self, operator: u32) -> &[u32] {
+        self.touched.range(self.first_touched[operator], self.first_touched[operator + 1])
+    }
+
+    fn users(&self, tensor: u32) -> &[u32] {
+        self.users.range(self.first_user[tensor], self.first_user[tensor + 1])
+    }
+
+    /// What no order is below: what is given, and what each operator touches.
+    pub(crate) fn lower_bound(&self) -> u64 {
+        let always = (0..self.tensors).filter(|&t| self.how[t] == GIVEN | KEPT && self.users(t).is_empty());
+        let always: u64 = always.map(|t| self.bytes[t]).sum();
+        let of_operator = |k: u32| {
+            let touched: u64 = self.touched(k).iter().map(|&t| self.bytes[t]).sum();
+            let giver = self.giver[k].checked_sub(1).map_or(0, |t| self.bytes[t]);
+            always + touched + self.workspace[k] - giver
+        };
+        (0..self.operators).map(of_operator).fold(self.given(), u64::max)
+    }
+
+    /// What is alive before anything runs.
+    fn given(&self) -> u64 {
+        (0..self.tensors).filter(|&t| self.how[t] & GIVEN > 0).map(|t| self.bytes[t]).sum()
+    }
+
+    /// How many words a set of operators takes.
+    pub(crate) const fn set_words(operators: usize) -> usize {
+        operators.div_ceil(64)
+    }
+}
+
+/// A set of operators that have run, and what can run next.
+pub(super) struct Walk<'m, 's> {
+    pub(super) model: &'m Model<'m>,
+    /// A bit for each operator that has run.
+    pub(super) done: Table<'s, u64>,
+    /// What is alive after them, and the most that had to be.
+    pub(super) load: u64,
+    pub(super) key: u64,
+    /// For how many operators each waits.
+    waits: Table<'s, u32>,
+    /// The operators that are ready, and 1 + the place of each among them.
+    ready: Table<'s, u32>,
+    place: Table<'s, u32>,
+    ready_count: u32,
+}
+
+/// Length of the workspace of a [`Walk`].
+pub(super) const fn walk_workspace(operators: usize) -> WorkspaceLen {
+    WorkspaceLen { words: Model::set_words(operators), indices: 3 * operators }
+}
+
+impl<'m, 's> Walk<'m, 's> {
+    pub(super) fn new(model: &'m Model<'m>, scratch: &mut Workspace<'s>) -> Self {
+        let n = model.waits.len();
+        let mut walk = Self {
+            model,
+            done: scratch.words(Model::set_words(n)),
+            load: 0,
+            key: 0,
+            waits: scratch.indices(n),
+            ready: scratch.indices(n),
+            place: scratch.indices(n),
+            ready_count: 0,
+        };
+        walk.begin();
+        walk
+    }
+
+    /// Before anything has run.
+    pub(super) fn begin(&mut self) {
+        self.done.fill(0);
+        self.load = self.model.given();
+        self.key = self.load;
+        self.waits.copy_from(&self.model.waits);
+        self.list_ready();
+    }
+
+    /// As if these had run, `load` being alive after them and `key` the most that had to be.
+    pub(super) fn set(&mut self, done: &[u64], load: u64, key: u64) {
+        for (word, &bits) in (0..).zip(done) {
+            self.done[word] = bits;
+        }
+        (self.load, self.key) = (load, key);
+        self.waits.copy_from(&self.model.waits);
+        for operator in 0..self.model.operators {
+            if !self.has_run(operator) {
+                continue;
+            }
+            for &next in self.model.successors(operator) {
+                self.waits[next] -= 1;
+            }
+        }
+        self.list_ready();
+    }
+
+    fn list_ready(&mut self) {
+        self.ready_count = 0;
+        self.place.fill(0);
+        for operator in 0..self.model.operators {
+            if self.waits[operator] == 0 && !self.has_run(operator) {
+                self.make_ready(operator);
+            }
+        }
+    }
+
+    fn make_ready(&mut self, operator: u32) {
+        self.ready[self.ready_count] = operator;
+        self.ready_count += 1;
+        self.place[operator] = self.ready_count;
+    }
+
+    fn unready(&mut self, operator: u32) {
+        let place = self.place[operator] - 1;
+        self.ready_count -= 1;
+        let moved = self.ready[self.ready_count];
+        self.ready[place] = moved;
+        self.place[moved] = place + 1;
+        self.place[operator] = 0;
+    }
+
+    pub(super) fn ready(&self) -> &[u32] {
+        self.ready.first(self.ready_count)
+    }
+
+    fn has_run(&self, operator: u32) -> bool {
+        self.done[operator / 64] >> (operator % 64) & 1 > 0
+    }
+
+    /// What has to be alive while an operator runs next, and what is after it.
+    pub(super) fn step(&self, operator: u32) -> (u64, u64) {
+        let (mut added, mut freed, mut saved) = (0, 0, 0);
+        for &tensor in self.model.touched(operator) {
+            let (bytes, how) = (self.model.bytes[tensor], self.model.how[tensor]);
+            let (mut alive, mut dies) = (how & GIVEN > 0, how & KEPT == 0);
+            for &user in self.model.users(tensor).iter().filter(|&&user| user != operator) {
+                let ran = self.has_run(user);
+                alive |= ran;
+                dies &= ran;
+            }
+            if !alive {
+                added += bytes;
+            }
+            if dies {
+                freed += bytes;
+                if self.model.giver[operator] == tensor + 1 {
+                    saved = bytes;
+                }
+            }
+        }
+        (self.load + added + self.model.workspace[operator] - saved, self.load + added - freed)
+    }
+
+    /// Runs an operator that is ready, `peak` and `load` being what [`Self::step`] says.
+    pub(super) fn run(&mut self, operator: u32, (peak, load): (u64, u64)) {
+        self.done[operator / 64] |= 1 << (operator % 64);
+        self.key = self.key.max(peak);
+        self.load = load;
+        self.unready(operator);
+        let model = self.model;
+        for &next in model.successors(operator) {
+            self.waits[next] -= 1;
+            if self.waits[next] == 0 {
+                self.make_ready(next);
+            }
+        }
+    }
+
+    /// Takes the run of an operator back, `load` and `key` being what was before.
+    pub(super) fn take_back(&mut self, operator: u32, load: u64, key: u64) {
+        self.done[operator / 64] &= !(1 << (operator % 64));
+        (self.load, self.key) = (load, key);
+        let model = self.model;
+        for &next in model.successors(operator) {
+            if self.waits[next] == 0 {
+                self.unready(next);
+            }
+            self.waits[next] += 1;
+        }
+        self.make_ready(operator);
+    }
+
+    /// An operator that may run at once without loss: see above.
+    pub(super) fn safe(&self) -> Option<(u32, (u64, u64))> {
+        let mut steps = self.ready().iter().map(|&operator| (operator, self.step(operator)));
+        steps.find(|&(_, (peak, load))| peak <= self.key && load <= self.load)
+    }
+
+    /// The most that has to be alive in an order.
+    pub(super) fn max_load(&mut self, order: &[u32]) -> u64 {
+        self.begin();
+        for &operator in order {
+            let step = self.step(operator);
+            self.run(operator, step);
+        }
+        self.key
+    }
+}

@@ -1,0 +1,22 @@
+//! Values that cross to C as the bytes that they are.
+
+/// Types of which any bytes are a value: integers, reals, pointers, and `repr(C)` structs of them.
+///
+/// # Safety
+/// No bytes may be invalid; alignment is at most that of `u64`.
+pub(crate) unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($t:ty),*) => { $(
+        // SAFETY: made of integers, reals and pointers alone.
+        unsafe impl $crate::plain::Plain for $t {}
+    )* };
+}
+pub(crate) use plain;
+
+// SAFETY: a pointer may hold anything as long as nobody follows it.
+unsafe impl<T> Plain for *mut T {}
+// SAFETY: as above.
+unsafe impl<T> Plain for *const T {}
+
+plain!(u8, i8, u32, i32, u64, usize);
