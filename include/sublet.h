@@ -2060,8 +2060,8 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
  * Without a limit each planned memory is bound once, and need not be bound again in later iterations.
  *
  * A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept. All
- * others stay where they are. An operator that touches a kept memory which it or a later operator writes never runs
- * again, whatever is told of it. The plan is proved like any other.
+ * others stay where they are. An operator that writes a kept memory never runs again, whatever is told of it; one that
+ * reads it does so only while the memory holds what it read. The plan is proved like any other.
  *
  * The steps are in the order in which they are done. Before operator k of each iteration a framework does those that have
  * `before` k, and no later one; a step that runs an operator again calls it as it was called before. Between iterations

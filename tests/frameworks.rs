@@ -73,14 +73,14 @@ fn libtorch_over_planned_tensors_trains_to_the_same_losses() {
     let of = |arguments: &[&str]| figures("tensors_that_stay", header, &flags, arguments);
     let Some(stock) = of(&["stock"]) else { return };
     let [planned, limited, spoiled] =
-        [&["plan"][..], &["plan", "30"], &["plan", "0", "overlap"]].map(|arguments| of(arguments).unwrap());
+        [&["plan"][..], &["plan", "24"], &["plan", "0", "overlap"]].map(|arguments| of(arguments).unwrap());
     for found in [&planned, &limited] {
         assert_eq!([found["losses_hash"], found["weights_hash"]], [stock["losses_hash"], stock["weights_hash"]]);
     }
     assert!(spoiled["losses_hash"].to_bits() != stock["losses_hash"].to_bits());
     assert!(limited["operators_again"] > 0.0);
     let taken = |found: &HashMap<String, f64>| found["taken_mib"];
-    assert!(taken(&planned) < 0.6 * taken(&stock) && taken(&limited) < 0.8 * taken(&planned));
+    assert!(taken(&planned) < 0.4 * taken(&stock) && taken(&limited) < 0.75 * taken(&planned));
 }
 
 #[test]

@@ -102,7 +102,8 @@ class SubletArena {
 class SubletMemories {
  public:
   enum { kOfNet = 1, kKeep = 2, kIgnore = 4 };  // what a memory is
-  enum { kTables = 1, kScratch = 2 };           // what a layer does with memories of its own
+  // What a layer does with memories of its own: those of a layer that is not known stay.
+  enum { kTables = 1, kScratch = 2, kKnown = 4 };
 
   SubletMemories() : network_(nullptr), recording_(false), stale_(false), kind_(0), op_(0) { All().insert(this); }
   SubletMemories(const SubletMemories&) = delete;
@@ -256,6 +257,7 @@ class SubletMemories {
     if (known.second) Meet(memory, gpu, fresh);
     Memory& m = memories_[known.first->second];
     if (m.gpu != gpu) m.flags |= kKeep;
+    if (op_ > 0 && !(kind_ & kKnown) && !(m.flags & kOfNet)) m.flags |= kKeep;
     const bool held = !m.pages && !(m.flags & kOfNet) && !was_bound_.count(memory);
     if (writes && held && !saved_.count(memory)) Save(memory);
     if (m.flags & kIgnore || op_ == 0) return;
@@ -373,6 +375,13 @@ class SubletPlan {
         "Scale", "Bias", "BatchNorm", "Softmax", "Flatten", "Reshape", "MVN", "Im2col", "Tile", "Embed", nullptr};
     return Is(type, types);
   }
+  // Other layers whose own memories are written as a whole before they are read.
+  static bool IsKnown(const char* type) {
+    static const char* const types[] = {
+        "Dropout", "SoftmaxWithLoss", "EuclideanLoss", "ContrastiveLoss", "HingeLoss", "SigmoidCrossEntropyLoss",
+        "MultinomialLogisticLoss", "InfogainLoss", "Accuracy", "Silence", "DummyData", nullptr};
+    return Repeats(type) || Is(type, types);
+  }
   // Layers that read data from elsewhere, or are given it: they do not run in the recorded pass.
   static bool Reads(const char* type) {
     static const char* const types[] = {"Data", "ImageData", "HDF5Data", "MemoryData", "WindowData", "Input", nullptr};
@@ -443,6 +452,12 @@ class SubletPlan {
     for (auto& s : shapes) s.first->Reshape(s.second);
     if (one) net_->Reshape();
     Fit();
+    for (int i = 0; i < layers_; ++i) {
+      if (!IsKnown(Type(i)) && !Reads(Type(i))) {
+        LOG(WARNING) << "sublet: layer " << net_->layer_names()[i] << " is a " << Type(i)
+                     << ", which is not known: it runs once, and memories of its own stay";
+      }
+    }
     std::ostringstream text;
     const sublet_network_planned& p = planned();
     text << "sublet: recorded " << (one ? "at batch 1" : "as it is") << "; " << memories_.count() << " memories, "
@@ -478,23 +493,23 @@ class SubletPlan {
     for (Blob<Dtype>* blob : net_->output_blobs()) memories_.Mark(blob->data().get(), M::kKeep);
   }
 
+  static int Kind(const char* type) {
+    const bool convolves = std::strcmp(type, "Convolution") == 0 || std::strcmp(type, "Deconvolution") == 0;
+    return (Repeats(type) ? SubletMemories::kTables : 0) | (convolves ? SubletMemories::kScratch : 0) |
+           (IsKnown(type) ? SubletMemories::kKnown : 0);
+  }
+
   // One pass over all layers; the first is recorded, the second is timed.
   void Pass(bool records) {
     for (int i = 0; i < layers_; ++i) {
       const char* type = Type(i);
       const bool runs = !IsSource(i) || std::strcmp(type, "DummyData") == 0;
-      int kind = 0;
-      if (Repeats(type)) kind |= SubletMemories::kTables;
-      if (std::strcmp(type, "Convolution") == 0 || std::strcmp(type, "Deconvolution") == 0) kind |= SubletMemories::kScratch;
-      Operator(i, !Repeats(type), kind, records, [&] {
+      Operator(i, !Repeats(type), Kind(type), records, [&] {
         if (runs) net_->layers()[i]->Forward(net_->bottom_vecs()[i], net_->top_vecs()[i]);
       });
     }
     for (int i = layers_ - 1; trains_ && i >= 0; --i) {
-      const char* type = Type(i);
-      const bool convolves = std::strcmp(type, "Convolution") == 0 || std::strcmp(type, "Deconvolution") == 0;
-      const int kind = (Repeats(type) ? SubletMemories::kTables : 0) | (convolves ? SubletMemories::kScratch : 0);
-      Operator(2 * layers_ - 1 - i, true, kind, records, [&] {
+      Operator(2 * layers_ - 1 - i, true, Kind(Type(i)), records, [&] {
         if (!net_->layer_need_backward()[i]) return;
         net_->layers()[i]->Backward(net_->top_vecs()[i], net_->bottom_need_backward()[i], net_->bottom_vecs()[i]);
       });
