@@ -2,7 +2,7 @@
 # Every figure that needs a GPU, in one command on a machine that has one; it takes a few minutes.
 #
 #   cuda-runtime/measure.sh build     builds what is measured into target/gpu; needs Rust, no CUDA, no GPU
-#   cuda-runtime/measure.sh run       runs it and prints the rows for BENCHMARKS.md; needs nothing but target/gpu and a driver,
+#   cuda-runtime/measure.sh run       runs it and prints its tables as Markdown; needs nothing but target/gpu and a driver,
 #                                     and for the rows of PyTorch a python3 with torch and torchvision (SUBLET_PYTHON)
 #
 # A part that fails or is skipped says so, and the others run all the same. The exit status is 0 where all that could run has

@@ -167,7 +167,7 @@ impl HostBackend {
         lock(&self.shared.state).until_fault = Some(work);
     }
 
-    /// Gives a stream a copy.
+    /// Puts a copy into the queue of a stream; it takes `ns` of simulated time.
     fn copy(&self, stream: &Stream, from: Range, to: Range, ns: f64) -> Result<()> {
         let used = [(span(&from), false), (span(&to), true)];
         let run = move || {
