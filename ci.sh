@@ -2,7 +2,7 @@
 # What is checked before a change lands, in parts that run alone.
 #
 #   ./ci.sh check      formatting, lints, documentation
-#   ./ci.sh test       all tests; counts what ran and what was skipped
+#   ./ci.sh test       all tests, those too that the README's command leaves out; counts what ran and what was skipped
 #   ./ci.sh readme     the commands of README.md, exactly as printed there, but for the tests, which are the above
 #   ./ci.sh embedded   firmware on an emulated Cortex-M prints the host's plan; core's tests on 64-bit Arm
 #   ./ci.sh no_panic   no function of the C library for firmware reaches a panic; their code sizes
@@ -52,6 +52,9 @@ test_all() {
     local status=0
     $tests -- --show-output 2>&1 | tee "$log" || status=$?
     cargo test -p sublet-ffi --lib --features cuda --locked -- torch runtime relu arena --show-output 2>&1 | tee -a "$log" || status=$?
+    # What the README's command leaves out, for it builds the C library anew: as installed, from C and C++, in frameworks.
+    cargo test -p sublet-tests --test c --test c_runtime --test frameworks --locked -- --show-output 2>&1 |
+        tee -a "$log" || status=$?
     echo
     echo "Skipped:"
     grep -hi '^skipped:' "$log" || echo "nothing"
