@@ -81,7 +81,7 @@ pub mod trace;
 pub mod verify;
 mod workspace;
 
-pub use block::{Block, Constraints};
+pub use block::{Block, Constraints, Overlap};
 pub use error::Error;
 pub use planner::Planner;
 pub use replay::{Allocator, Pool, Replay};
