@@ -12,6 +12,7 @@ use sublet_core::rewrite::fit::Means;
 use sublet_core::rewrite::swap::Policy;
 
 use crate::commands::generate::GenerateArgs;
+use crate::commands::model::ModelArgs;
 use crate::solve;
 use crate::text::size;
 use crate::text::size::Limit;
@@ -24,6 +25,7 @@ INPUT is recognised by its content, whatever it is called; - is standard input:
              NAME.tensors.csv: tensor,bytes[,storage]
   RMM log    Thread,Time,Action,Pointer,Size,Stream     as RAPIDS RMM writes it
   snapshot   a pickle of torch.cuda.memory._dump_snapshot; nothing in it is run
+  model      a .tflite of TensorFlow Lite (Micro), or an .onnx whose shapes are all told
 
 SIZE is in bytes, or with a unit: 4096, 512MiB, 8G, 1.5GiB. K, M, G and KiB, MiB, GiB are powers of 1024;
 kB, MB, GB are powers of 1000.
@@ -168,13 +170,15 @@ pub(crate) enum Effort {
 #[derive(Debug, Args)]
 #[command(after_help = PLAN_EXAMPLES)]
 pub(crate) struct PlanArgs {
-    /// An instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
+    /// An instance, a trace, a graph, an RMM log, a PyTorch memory snapshot or a model; - is standard input
     pub(crate) input: String,
     #[command(flatten)]
     pub(crate) constraints: ConstraintArgs,
     #[command(flatten)]
     pub(crate) solve: SolveArgs,
-    /// Writes the plan to this file; - is standard output
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output
     #[arg(long, short, value_name = "PLAN")]
     pub(crate) output: Option<String>,
     /// Draws the memory map: a page for the browser, or the picture alone if the name ends in .svg

@@ -9,6 +9,7 @@ mod device;
 mod failure;
 mod input;
 mod marks;
+mod model;
 mod outcome;
 mod output;
 mod pools;

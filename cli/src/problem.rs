@@ -9,9 +9,12 @@ use sublet_core::error::RowFault;
 use sublet_core::place::interval::{self, Sweep};
 use sublet_core::trace::{Operator, Recorded, Row, liveness, liveness::Stay};
 use sublet_core::verify::Violation;
-use sublet_core::{Block, Error, block};
+use sublet_core::{Block, Error, Overlap, block};
 
+use crate::failure::InputError;
 use crate::input;
+use crate::model::Model;
+use crate::model::schedule::{Schedule, Sharing, trace};
 use crate::scratch::Scratch;
 
 /// Blocks to place, with the names that plans call them by.
@@ -27,6 +30,10 @@ pub struct Problem {
     pub(crate) times: Vec<u64>,
     /// The trace that the blocks come from; none for an instance.
     pub(crate) trace: Option<Trace>,
+    /// The outputs that may reach into inputs that die meanwhile, in a plan that allows it.
+    pub(crate) overlaps: Vec<Overlap>,
+    /// The model that the blocks come from, and its file.
+    pub(crate) model: Option<Box<(Model, Vec<u8>)>>,
 }
 
 /// One recorded iteration.
@@ -122,7 +129,7 @@ impl Problem {
             }
         }
         let trace = Some(Trace { rows, names, ..Trace::default() });
-        let problem = Self { name: name.into(), blocks, ids, times: Vec::new(), trace };
+        let problem = Self { name: name.into(), blocks, ids, trace, ..Self::default() };
         match block::check(&problem.blocks, 1) {
             Ok(_) => Ok(problem),
             Err(e @ Error::SizeOverflow { block }) => {
@@ -131,6 +138,26 @@ impl Problem {
             }
             Err(e) => Err(BadRow { row: 0, message: problem.explain(&e) }),
         }
+    }
+
+    /// The blocks of a model with its operators in the order of the file.
+    ///
+    /// # Errors
+    /// A model that cannot run, or that has nothing to plan.
+    pub(crate) fn of_model(name: &str, model: Model, bytes: Vec<u8>) -> Result<Self, InputError> {
+        let own = model.graphs[0].operators.clone().filter_map(|i| u32::try_from(i).ok()).collect::<Vec<_>>();
+        let schedule = Schedule::new(&model, &own, &[]).map_err(|message| InputError::file(name, message))?;
+        let traced = trace(&model, &schedule, &Sharing::none(&model));
+        let mut problem =
+            Self::of_trace(name, traced.rows, traced.names).map_err(|e| InputError::file(name, e.message))?;
+        if problem.blocks.is_empty() {
+            return Err(InputError::file(name, "no tensor of the model takes memory of the arena"));
+        }
+        if let Some(trace) = &mut problem.trace {
+            trace.op_names = schedule.steps.iter().map(|&k| model.operators[k as usize].kind.clone()).collect();
+        }
+        problem.model = Some(Box::new((model, bytes)));
+        Ok(problem)
     }
 
     /// The file's name without its folder.
@@ -191,6 +218,11 @@ impl Problem {
                 self.id(first),
                 self.id(second),
                 self.time(step)
+            ),
+            Violation::OverlapTooFar { output, input, distance } => format!(
+                "block {} is written over block {} and begins less than {distance} bytes below it",
+                self.id(output),
+                self.id(input)
             ),
             Violation::Misaligned { block, offset, alignment } => {
                 format!("block {} has the offset {offset}, which is not a multiple of {alignment}", self.id(block))
