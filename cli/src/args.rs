@@ -12,7 +12,7 @@ use sublet_core::rewrite::fit::Means;
 use sublet_core::rewrite::swap::Policy;
 
 use crate::commands::generate::GenerateArgs;
-use crate::commands::model::ModelArgs;
+use crate::commands::model::{Kernels, ModelArgs};
 use crate::solve;
 use crate::text::size;
 use crate::text::size::Limit;
@@ -254,8 +254,11 @@ pub(crate) struct SweepArgs {
 pub(crate) struct VerifyArgs {
     /// What the plan is for: an instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
     pub(crate) input: String,
-    /// A plan: id,offset and, where they are told, lower,upper,size
-    pub(crate) plan: String,
+    /// A plan: id,offset and, where they are told, lower,upper,size; without it the one that a .tflite holds
+    pub(crate) plan: Option<String>,
+    /// Of a plan in a model: outputs may reach into inputs as far as these kernels have read them
+    #[arg(long, value_name = "KERNELS", conflicts_with = "plan")]
+    pub(crate) overlap: Option<Kernels>,
     /// The plan is for this trace, which computes what INPUT computes with copies to the host and back
     #[arg(long, value_name = "TRACE")]
     pub(crate) rewritten: Option<String>,

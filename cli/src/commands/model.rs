@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::io::{self, Write};
+use sublet_core::Constraints;
 
 use crate::args::PlanArgs;
 use crate::failure::{Failure, InputError};
@@ -103,11 +104,17 @@ pub(crate) fn plan(
     scratch: &[(u32, u64)],
     bar: &ProgressBar,
 ) -> Result<Planned, PlanError> {
-    plan::plan(model, &request(args, args.model.means(), scratch), bar)
+    plan::plan(model, &request(args, model, args.model.means(), scratch), bar)
 }
 
-fn request<'a>(args: &'a PlanArgs, means: Means, scratch: &'a [(u32, u64)]) -> Request<'a> {
-    Request { name: &args.input, means, scratch, constraints: args.constraints.get(), solve: &args.solve }
+fn request<'a>(args: &'a PlanArgs, model: &Model, means: Means, scratch: &'a [(u32, u64)]) -> Request<'a> {
+    Request { name: &args.input, means, scratch, constraints: constraints(args, model), solve: &args.solve }
+}
+
+/// What the arguments ask, and the alignment of the runtime.
+pub(super) fn constraints(args: &PlanArgs, model: &Model) -> Constraints {
+    let given = args.constraints.get();
+    Constraints { alignment: given.alignment.max(model.alignment), ..given }
 }
 
 /// What kernels ask for, as the arguments tell it.
@@ -125,7 +132,7 @@ impl ModelOutcome {
         let own = Means { ..args.model.means() };
         let mut means = Vec::new();
         for (options, choice) in CHOICES.into_iter().filter(|&(_, choice)| choice != own) {
-            let mut request = request(args, choice, scratch);
+            let mut request = request(args, model, choice, scratch);
             request.constraints.capacity = None;
             if let Ok(planned) = plan::plan(model, &request, &ProgressBar::hidden()) {
                 let summary = planned.solved.summary;

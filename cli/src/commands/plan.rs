@@ -27,8 +27,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         return Err(Failure::Usage("--json and --output - both want standard output".into()));
     }
     let mut problem = input::read(&args.input)?;
-    let constraints = args.constraints.get();
     let model = problem.model.take();
+    let constraints = model.as_deref().map_or(args.constraints.get(), |(model, _)| model::constraints(args, model));
     if model.is_none() && (args.model.any() || args.output.as_deref().is_some_and(model::is_model)) {
         return Err(Failure::Usage(format!(
             "{} is no model: it has no operators to reorder and no place for a plan",
@@ -82,7 +82,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let known = known.map(|((model, _), planned)| ModelOutcome::of(args, model, &scratch, planned));
     let outcome = Outcome {
         model: known.as_ref(),
-        solver: Some(summary.solver.name()),
+        // Where outputs reach into inputs, one method places.
+        solver: Some(if problem.overlaps.is_empty() { summary.solver.name() } else { "overlapping" }),
         seconds,
         optimal,
         lower_bound: searched.map(|s| s.lower_bound),
@@ -107,14 +108,23 @@ fn verified<'a>(
     offsets: &'a [u64],
     constraints: &Constraints,
 ) -> Result<VerifiedPlan<'a>, Failure> {
-    let len = verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len()));
-    let mut scratch = Scratch::of(len);
-    let plan = if problem.overlaps.is_empty() {
+    let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
+    verified_by(problem, offsets, constraints, &mut scratch)
+        .map_err(|e| Failure::No(format!("the solver made an invalid plan, please report it: {}", problem.explain(&e))))
+}
+
+/// The verdict on a plan, whose outputs may reach into inputs where the problem says so.
+pub(super) fn verified_by<'a>(
+    problem: &'a Problem,
+    offsets: &'a [u64],
+    constraints: &Constraints,
+    scratch: &mut Scratch,
+) -> Result<VerifiedPlan<'a>, Error> {
+    if problem.overlaps.is_empty() {
         verify::verify(&problem.blocks, offsets, constraints, scratch.lend())
     } else {
         verify::verify_overlapping(&problem.blocks, &problem.overlaps, offsets, constraints, scratch.lend())
-    };
-    plan.map_err(|e| Failure::No(format!("the solver made an invalid plan, please report it: {}", problem.explain(&e))))
+    }
 }
 
 /// The best plan found does not fit.

@@ -1,6 +1,6 @@
 //! A plan for a model: the operators in an order, tensors that share blocks, and an offset for each block.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use indicatif::ProgressBar;
 use sublet_core::place::{Options, Summary, overlap};
@@ -71,6 +71,36 @@ pub(crate) fn in_file_order(model: &Model, scratch: &[(u32, u64)]) -> Result<Sch
     Schedule::new(model, &own.collect::<Vec<_>>(), scratch)
 }
 
+/// The blocks of a plan that a model holds, and their offsets: an output at the offset of the input that it may write
+/// over shares its block, and what the runtime decides is left out.
+///
+/// # Errors
+/// A trace that is none.
+pub(crate) fn told(
+    name: &str,
+    model: &Model,
+    schedule: &Schedule,
+    plan: &[i32],
+    overlap: bool,
+) -> Result<(Problem, Vec<u64>), String> {
+    let offset = |tensor: u32| plan.get(tensor as usize).and_then(|&offset| u64::try_from(offset).ok());
+    let told: Vec<_> = (0..).zip(&schedule.lives).map(|(t, life)| life.filter(|_| offset(t).is_some())).collect();
+    let schedule = Schedule { steps: schedule.steps.clone(), lives: told, scratch: Vec::new() };
+    let sharing = Sharing::where_allowed(model, &schedule, |input, output| offset(input) == offset(output));
+    let traced = trace(model, &schedule, &sharing);
+    let mut problem = Problem::of_trace(name, traced.rows, traced.names).map_err(|e| e.message)?;
+    if overlap {
+        problem.overlaps = overlaps(model, &schedule, &sharing, &traced.stays);
+    }
+    let mut offsets = vec![0; problem.blocks.len()];
+    for (tensor, stay) in (0..).zip(&traced.stays) {
+        if let (Some(stay), Some(offset)) = (*stay, offset(tensor)) {
+            offsets[stay as usize] = offset;
+        }
+    }
+    Ok((problem, offsets))
+}
+
 /// Plans a model.
 ///
 /// # Errors
@@ -87,10 +117,18 @@ pub(crate) fn plan(model: &Model, request: &Request<'_>, bar: &ProgressBar) -> R
     }
     // A block for each tensor, and where it is allowed one for an output and its input; the better plan.
     let Means { in_place, overlap, .. } = request.means;
+    let elementwise: HashSet<u32> =
+        model.operators.iter().filter(|o| kernels::is_elementwise(o)).flat_map(|o| o.outputs.iter().copied()).collect();
     let mut best: Option<Planned> = None;
     for share in if in_place || overlap { &[true, false][..] } else { &[false] } {
         let schedule = Schedule::new(model, &order, request.scratch).map_err(fault)?;
-        let sharing = if *share { Sharing::in_place(model, &schedule, !overlap) } else { Sharing::none(model) };
+        let sharing = if *share {
+            // Of elementwise operators overlaps say more.
+            let outputs_of_views = |_, output| !overlap || !elementwise.contains(&output);
+            Sharing::where_allowed(model, &schedule, outputs_of_views)
+        } else {
+            Sharing::none(model)
+        };
         let traced = trace(model, &schedule, &sharing);
         let mut problem = Problem::of_trace(request.name, traced.rows, traced.names).map_err(|e| fault(e.message))?;
         if let Some(trace) = &mut problem.trace {

@@ -115,17 +115,14 @@ impl Sharing {
         Self((0..).zip(&model.tensors).map(|(i, _)| i).collect())
     }
 
-    /// Outputs are written over the first dying input that the operator may write over; those of elementwise operators where
-    /// that is wanted, since overlaps say more of them.
-    pub(crate) fn in_place(model: &Model, schedule: &Schedule, elementwise: bool) -> Self {
+    /// Outputs are written over the first dying input that the operator may write over, where `allowed` takes input and
+    /// output.
+    pub(crate) fn where_allowed(model: &Model, schedule: &Schedule, allowed: impl Fn(u32, u32) -> bool) -> Self {
         let mut sharing = Self::none(model);
         // The last time of each block, at its first tensor.
         let mut until: Vec<u32> = schedule.lives.iter().map(|life| life.map_or(0, |[_, last]| last)).collect();
         for (&number, time) in schedule.steps.iter().zip(1u32..) {
             let operator = &model.operators[number as usize];
-            if !elementwise && kernels::is_elementwise(operator) {
-                continue;
-            }
             for (input, output) in kernels::in_place(model, operator) {
                 let (Some([_, last]), Some([first, end])) =
                     (schedule.lives[input as usize], schedule.lives[output as usize])
@@ -133,7 +130,7 @@ impl Sharing {
                     continue;
                 };
                 let block = sharing.0[input as usize];
-                if last == time && first == time && until[block as usize] == time {
+                if last == time && first == time && until[block as usize] == time && allowed(input, output) {
                     sharing.0[output as usize] = block;
                     until[block as usize] = end;
                     break;
