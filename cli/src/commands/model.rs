@@ -61,9 +61,11 @@ impl ModelArgs {
 #[derive(Debug, Serialize)]
 pub(crate) struct ModelOutcome {
     /// What TFLM's own planner takes in the order of the file.
-    tflm_greedy: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tflm_greedy: Option<u64>,
     /// What TFLM takes with this plan, what kernels ask for placed around it.
-    tflm_head: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tflm_head: Option<u64>,
     /// What the search for the order has found, where one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     order: Option<OrderOutcome>,
@@ -111,6 +113,16 @@ fn request<'a>(args: &'a PlanArgs, model: &Model, means: Means, scratch: &'a [(u
     Request { name: &args.input, means, scratch, constraints: constraints(args, model), solve: &args.solve }
 }
 
+/// Refuses what only a model for TFLM can have.
+pub(super) fn check(args: &PlanArgs, model: &Model) -> Result<(), Failure> {
+    let into_model = args.output.as_deref().is_some_and(is_model);
+    if !model.for_tflm && (into_model || args.model.overlap.is_some() || args.model.tflm_log.is_some()) {
+        let message = "only a .tflite holds a plan, and only kernels of TFLM are known for --overlap and --tflm-log";
+        return Err(Failure::Usage(format!("{}: {message}", args.input)));
+    }
+    Ok(())
+}
+
 /// What the arguments ask, and the alignment of the runtime.
 pub(super) fn constraints(args: &PlanArgs, model: &Model) -> Constraints {
     let given = args.constraints.get();
@@ -131,7 +143,9 @@ impl ModelOutcome {
     pub(crate) fn of(args: &PlanArgs, model: &Model, scratch: &[(u32, u64)], planned: &Planned) -> Self {
         let own = Means { ..args.model.means() };
         let mut means = Vec::new();
-        for (options, choice) in CHOICES.into_iter().filter(|&(_, choice)| choice != own) {
+        for (options, choice) in
+            CHOICES.into_iter().filter(|&(_, choice)| choice != own && (model.for_tflm || !choice.overlap))
+        {
             let mut request = request(args, model, choice, scratch);
             request.constraints.capacity = None;
             if let Ok(planned) = plan::plan(model, &request, &ProgressBar::hidden()) {
@@ -149,14 +163,14 @@ impl ModelOutcome {
             states: o.states,
         });
         let mut may_ask: Vec<String> = Vec::new();
-        if args.model.tflm_log.is_none() && args.model.workspace.is_none() {
+        if model.for_tflm && args.model.tflm_log.is_none() && args.model.workspace.is_none() {
             may_ask.extend(model.operators.iter().map(|o| o.kind.clone()).filter(|kind| kernels::may_ask(kind)));
             may_ask.sort_unstable();
             may_ask.dedup();
         }
         Self {
-            tflm_greedy: tflm::head(&unplanned),
-            tflm_head: tflm::head(&buffers(model, &planned.schedule, Some(&offsets))),
+            tflm_greedy: model.for_tflm.then(|| tflm::head(&unplanned)),
+            tflm_head: model.for_tflm.then(|| tflm::head(&buffers(model, &planned.schedule, Some(&offsets)))),
             order,
             means,
             may_ask,
@@ -165,14 +179,12 @@ impl ModelOutcome {
 
     /// Aligned lines.
     pub(crate) fn text(&self, out: &mut impl Write) -> io::Result<()> {
-        let unit = Unit::for_largest(self.tflm_greedy);
+        let unit = Unit::for_largest(self.means.iter().map(|row| row.peak).max().unwrap_or(0));
         let size = |bytes: u64| format!("{} ({bytes} bytes)", unit.size(bytes));
-        writeln!(
-            out,
-            "\nTFLM      {} by its own planner, {} with this plan",
-            size(self.tflm_greedy),
-            size(self.tflm_head)
-        )?;
+        writeln!(out)?;
+        if let (Some(greedy), Some(head)) = (self.tflm_greedy, self.tflm_head) {
+            writeln!(out, "TFLM      {} by its own planner, {} with this plan", size(greedy), size(head))?;
+        }
         if let Some(order) = &self.order {
             let proved = if order.found == order.lower_bound {
                 "proved least".into()

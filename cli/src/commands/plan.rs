@@ -35,6 +35,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
             args.input
         )));
     }
+    if let Some((model, _)) = model.as_deref() {
+        model::check(args, model)?;
+    }
     let scratch = model.as_deref().map(|(model, _)| model::scratch(args, model)).transpose()?.unwrap_or_default();
     let begin = Instant::now();
     let mut planned = None;

@@ -2,6 +2,7 @@
 
 pub(crate) mod graph;
 mod instance;
+mod onnx;
 pub(crate) mod ops;
 mod pickle;
 pub(crate) mod plan;
@@ -47,6 +48,9 @@ pub(crate) fn read_from(file: &str, mut reader: impl BufRead) -> Result<Problem,
     let begin = reader.fill_buf().map_err(|e| unreadable(file, &e))?;
     if begin.get(4..8) == Some(tflite::IDENTIFIER) {
         return tflite::read(file, reader);
+    }
+    if begin.first() == Some(&onnx::BEGIN) {
+        return onnx::read(file, reader);
     }
     if begin.first() == Some(&pickle::PROTO) {
         return snapshot::read(file, reader);

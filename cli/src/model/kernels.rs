@@ -71,7 +71,9 @@ pub(crate) fn may_ask(kind: &str) -> bool {
 
 /// The pairs of an input and an output that may be one memory, in the order of preference.
 pub(crate) fn in_place(model: &Model, operator: &Operator) -> Vec<(u32, u32)> {
-    let (&[output], kind) = (operator.outputs.as_slice(), operator.kind.as_str()) else { return Vec::new() };
+    // ONNX has the same names in other letters.
+    let kind = operator.kind.to_ascii_uppercase();
+    let (&[output], kind) = (operator.outputs.as_slice(), kind.as_str()) else { return Vec::new() };
     let most = match kind {
         _ if VIEWS.contains(&kind) || UNARY.contains(&kind) || kind == "SOFTMAX" => 1,
         _ if BINARY.contains(&kind) => 2,

@@ -16,6 +16,8 @@ pub(crate) struct Model {
     pub(crate) graphs: Vec<Graph>,
     /// Every offset of the runtime is a multiple of this, in bytes; sizes are rounded up to it.
     pub(crate) alignment: u64,
+    /// Whether TFLM runs it: the format holds a plan, and its kernels are known.
+    pub(crate) for_tflm: bool,
     /// The plan that the file holds, an offset for each tensor, negative where the runtime decides.
     pub(crate) plan: Option<Vec<i32>>,
 }

@@ -43,6 +43,7 @@ fn parse(file: &str, bytes: &[u8]) -> Result<Model, InputError> {
     let mut reader =
         Reader { flat, buffers: root.vector(BUFFERS, 4)?, codes: Vec::new(), operands: 0, model: Model::default() };
     reader.model.alignment = ALIGNMENT;
+    reader.model.for_tflm = true;
     for code in root.vector(OPERATOR_CODES, 4)?.tables() {
         reader.codes.push(operators::name(code?)?);
     }
