@@ -122,7 +122,8 @@ fn image(tensor: &Tensor) -> Option<[u64; 3]> {
 fn windowed(kind: &str, window: Window, from: &Tensor, to: &Tensor, weights: Option<&Tensor>) -> Option<u64> {
     let ([height, width, depth], [rows, columns, channels]) = (image(from)?, image(to)?);
     let element = from.bytes / (height.checked_mul(width)?.checked_mul(depth)?).max(1);
-    if element == 0 || to.bytes / (rows * columns * channels) != element || rows * columns > MOST_PIXELS {
+    let elements = rows.checked_mul(columns)?.checked_mul(channels)?;
+    if element == 0 || to.bytes / elements != element || rows * columns > MOST_PIXELS {
         return None;
     }
     let [tall, wide] = match (window.size, weights.map(|w| w.shape.as_slice())) {
@@ -139,9 +140,9 @@ fn windowed(kind: &str, window: Window, from: &Tensor, to: &Tensor, weights: Opt
     let (above, left) = (padding(rows, 0, tall, height)?, padding(columns, 1, wide, width)?);
     // The first element that a pixel of the output reads.
     let base = |y: u64, x: u64| {
-        ((y * window.stride[0]).saturating_sub(above) * width + (x * window.stride[1]).saturating_sub(left)) * depth
+        let row = (y * window.stride[0]).saturating_sub(above).saturating_mul(width);
+        row.saturating_add((x * window.stride[1]).saturating_sub(left)).saturating_mul(depth)
     };
-    let whole = rows * columns * channels;
     let mut most = 0;
     for (y, x) in (0..rows).flat_map(|y| (0..columns).map(move |x| (y, x))) {
         // The first element that a later pixel reads: further right, or at the begin of the next row.
@@ -150,7 +151,7 @@ fn windowed(kind: &str, window: Window, from: &Tensor, to: &Tensor, weights: Opt
         let later = right.into_iter().chain(below).min();
         let written = (y * columns + x) * channels;
         let last = written + channels;
-        most = most.max(last.saturating_sub(later.unwrap_or(whole)));
+        most = most.max(last.saturating_sub(later.unwrap_or(elements)));
         // The one before last: its pixel is read once more, by a depthwise kernel from its own channel on.
         let own = match kind {
             "DEPTHWISE_CONV_2D" => base(y, x) + (channels - 1) / (channels / depth).max(1),

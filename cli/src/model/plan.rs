@@ -282,17 +282,18 @@ fn workspaces(model: &Model, request: &Request<'_>) -> Result<Vec<u64>, Error> {
     });
     let scratch = schedule.scratch.iter().map(|&([first, last], bytes)| Block::new(first, last + 1, bytes));
     let blocks: Vec<Block> = blocks.chain(scratch).collect();
-    let mut at = vec![0u64; schedule.steps.len() + 2];
+    // What begins and ends at each time.
+    let mut changes = vec![[0u64; 2]; schedule.steps.len() + 2];
     for b in &blocks {
-        for time in b.start..b.end {
-            at[time as usize] += b.size;
-        }
+        changes[b.start as usize][0] += b.size;
+        changes[b.end as usize][1] += b.size;
     }
-    let mut current = 0;
-    for (&number, &load) in schedule.steps.iter().zip(&at[1..]) {
+    let (mut current, mut load) = (0, changes[0][0]);
+    for (&number, [begins, ends]) in schedule.steps.iter().zip(&changes[1..]) {
         if own.contains(&(number as usize)) {
             current = number as usize - own.start;
         }
+        load = load + begins - ends;
         asked[current] = load.max(asked[current]);
     }
     Ok(asked)
