@@ -10,9 +10,12 @@
 #   ./ci.sh kernels    the committed PTX is what clang 14 makes of the kernels, and assembles for the GPUs from 2017 on
 #   ./ci.sh threads    the runtime's threads under ThreadSanitizer, with the nightly toolchain and its sources
 #   ./ci.sh fuzz       each fuzz target on its committed inputs and on changes of them, the same ones each time
+#   ./ci.sh package    every crate that is published, packed as it would be and built from that
+#   ./ci.sh msrv       the workspace with the oldest Rust that Cargo.toml promises; by hand
+#   ./ci.sh semver REV what the published crates have changed since the revision REV, as semver sees it; by hand
 #   ./ci.sh explore    each fuzz target under libFuzzer for SUBLET_FUZZ_SECONDS (60), with the nightly toolchain
 #   ./ci.sh tools      installs what the tests use beside Rust: Chromium, solvers, C tools, emulators, frameworks
-#   ./ci.sh all        everything above but explore, threads and tools, in two lanes
+#   ./ci.sh all        everything above but msrv, semver, explore, threads and tools, in two lanes
 #
 #   ./ci.sh install PREFIX    builds the C library and installs it with its headers, for pkg-config and CMake,
 #                             on Linux; DESTDIR is put in front of PREFIX; SUBLET_FEATURES=cuda for PyTorch's memory
@@ -75,6 +78,7 @@ debian_cargo() {
 }
 
 embedded() {
+    needs /usr/bin/rustc qemu-system-arm arm-none-eabi-size qemu-aarch64-static aarch64-linux-gnu-gcc
     local out=$PWD/target/embedded
     mkdir -p "$out"
     (cd firmware && debian_cargo run --release --locked -Zbuild-std=core) > "$out/firmware.plan.csv"
@@ -92,6 +96,7 @@ embedded() {
 # Every function of the C library for firmware is linked alone, into a program that has no panic handler: it links where
 # no panic is reachable. The sizes are those of a Cortex-M4.
 no_panic() {
+    needs /usr/bin/rustc ld.lld-14 arm-none-eabi-size
     local target=thumbv7em-none-eabihf out=$PWD/target/no_panic
     mkdir -p "$out"
     RUSTFLAGS="--cfg prove_no_panic" debian_cargo rustc --locked --quiet -p sublet-ffi --no-default-features \
@@ -124,6 +129,7 @@ no_panic() {
 # Every kernel is compiled anew and compared; the assembler of CUDA then takes it for Volta, Orin and Hopper, and tells
 # what it needs: a spill would be traffic that the kernels do not count with.
 kernels() {
+    needs clang++-14
     local out=$PWD/target/kernels ptxas name arch
     mkdir -p "$out"
     ptxas=$(echo "$oracles"/lib/python*/site-packages/nvidia/cuda_nvcc/bin/ptxas)
@@ -232,6 +238,39 @@ explore() {
     cargo +nightly fuzz list | xargs -P 2 -I '{}' bash -euo pipefail -c 'fuzz_explore {}'
 }
 
+# The crates that are published, in the order in which they need each other.
+published=(sublet-core sublet-models sublet-cuda sublet-cli)
+
+# Each is packed, unpacked and built beside the others that it needs; each brings its licences.
+package() {
+    local crate file
+    cargo package --locked "${published[@]/#/-p}"
+    for crate in "${published[@]}"; do
+        for file in LICENSE-MIT LICENSE-APACHE README.md; do
+            cargo package --locked --list -p "$crate" | grep -x "$file" > /dev/null || {
+                echo "$crate: no $file in the package" >&2
+                return 1
+            }
+        done
+    done
+}
+
+msrv() {
+    local version
+    version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    rustup toolchain list | grep -q "^$version" || rustup toolchain install "$version" --profile minimal
+    cargo "+$version" check --workspace --locked --target-dir target/msrv
+}
+
+semver() {
+    local crate
+    command -v cargo-semver-checks > /dev/null || cargo install --debug --quiet --locked cargo-semver-checks
+    for crate in "${published[@]}"; do
+        # A program has no interface for semver to compare.
+        [ "$crate" = sublet-cli ] || cargo semver-checks --package "$crate" --baseline-rev "$1"
+    done
+}
+
 # Two lanes, each about half of the work, so that no core waits where the other has only one thing to do. What the second
 # prints comes at the end.
 all() {
@@ -248,6 +287,7 @@ all() {
         embedded
         kernels
         tflm
+        package
         fuzz 1
     ) > "$log" 2>&1 &
     second=$!
@@ -259,30 +299,52 @@ all() {
     return "$status"
 }
 
-# What is needed, a program or a file, and the packages of Debian that bring it.
-packages() {
-    local wanted=(
-        chromium:chromium chromedriver:chromium-driver
-        clang++-14:clang-14
-        c++:gcc,g++,libc6-dev make:make cmake:cmake pkg-config:pkg-config valgrind:valgrind
-        /usr/include/torch/csrc/api/include/torch/torch.h:libtorch-dev
-        /usr/include/opencv4/opencv2/dnn.hpp:libopencv-dnn-dev
-        qemu-system-arm:qemu-system-arm ld.lld-14:lld-14 arm-none-eabi-size:binutils-arm-none-eabi
-        qemu-aarch64-static:qemu-user-static aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu,libc6-dev-arm64-cross
-        /usr/bin/rustc:rustc-web,cargo-web,rust-web-src,libstd-rust-web-dev,libstd-rust-web-dev:arm64
-    )
+# What the tests look for, a program or a file, and the packages of Debian that bring it.
+wanted=(
+    chromium:chromium chromedriver:chromium-driver
+    python3:python3 /usr/share/doc/python3-venv:python3-venv
+    clang++-14:clang-14
+    c++:gcc,g++,libc6-dev make:make cmake:cmake pkg-config:pkg-config valgrind:valgrind
+    /usr/include/torch/csrc/api/include/torch/torch.h:libtorch-dev
+    /usr/include/opencv4/opencv2/dnn.hpp:libopencv-dnn-dev
+    qemu-system-arm:qemu-system-arm ld.lld-14:lld-14 arm-none-eabi-size:binutils-arm-none-eabi
+    qemu-aarch64-static:qemu-user-static aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu,libc6-dev-arm64-cross
+    /usr/bin/rustc:rustc-web,cargo-web,rust-web-src,libstd-rust-web-dev,libstd-rust-web-dev:arm64
+)
+
+# Those of them that are not here, with their packages.
+missing_tools() {
+    local entry what
     for entry in "${wanted[@]}"; do
-        local what=${entry%%:*}
+        what=${entry%%:*}
         if ! command -v "$what" > /dev/null && [ ! -e "$what" ]; then
-            tr ',' '\n' <<< "${entry#*:}"
+            echo "$what: ${entry#*:}"
         fi
     done
 }
 
+# Ends a stage that lacks one of these, with the packages that bring it.
+needs() {
+    local what missing
+    for what in "$@"; do
+        if missing=$(missing_tools | grep -F "$what: "); then
+            echo "missing $missing. These are packages of Debian; ./ci.sh tools installs what all stages need." >&2
+            exit 1
+        fi
+    done
+}
+
+# As root on Debian it installs what is missing; elsewhere it says what that is.
 tools() {
     local missing
-    mapfile -t missing < <(packages)
+    mapfile -t missing < <(missing_tools | sed 's/^[^:]*: //' | tr ',' '\n')
     if [ "${#missing[@]}" -gt 0 ]; then
+        if ! command -v apt-get > /dev/null || [ "$(id -u)" != 0 ]; then
+            echo "Only root on Debian can install what is missing here: a program or a file, and Debian's packages for it." >&2
+            missing_tools | sed 's/^/    /' >&2
+            echo "Without them tests print that they are skipped, and the stages that need them end." >&2
+            exit 1
+        fi
         dpkg --add-architecture arm64
         apt-get update -qq
         DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
@@ -331,6 +393,9 @@ case "${1:-all}" in
     tflm) tflm ;;
     threads) threads ;;
     fuzz) fuzz ;;
+    package) package ;;
+    msrv) msrv ;;
+    semver) semver "${2:?semver needs the revision to compare with}" ;;
     explore) explore ;;
     tools) tools ;;
     install) install_library "${2:?install needs a PREFIX}" ;;

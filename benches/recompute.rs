@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use sublet_core::place::Solver;
-use sublet_core::rewrite::recompute::chen::{Cuts, Plan};
+use sublet_core::rewrite::published::chen::{Cuts, Plan};
 use sublet_core::simulate::Device;
 use sublet_core::trace::Row;
 use sublet_models::{Lstm, Network, Phase, ResNet, Roofline, Setting, Stages};

@@ -11,8 +11,9 @@ use rand::RngExt;
 use serde_json::Value;
 use sublet_core::error::Buffer;
 use sublet_core::place::Solver;
-use sublet_core::rewrite::recompute::chen::{self, Cuts, Mirrored, Plan};
-use sublet_core::rewrite::{in_place, layer, relu};
+use sublet_core::rewrite::means::{in_place, mask};
+use sublet_core::rewrite::published::chen::{self, Cuts, Mirrored, Plan};
+use sublet_core::rewrite::published::layrub;
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
 use sublet_core::{Error, Workspace, WorkspaceLen};
@@ -34,7 +35,7 @@ fn mirrored(recorded: &Recorded<'_>, plan: Plan, depth: u32) -> (Vec<Row>, Mirro
     passes::mirrored(recorded, plan, depth).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn by_layers(recorded: &Recorded<'_>, least_bytes: u64) -> (Vec<Row>, layer::Bytes) {
+fn by_layers(recorded: &Recorded<'_>, least_bytes: u64) -> (Vec<Row>, layrub::Bytes) {
     passes::by_layers(recorded, &DEVICE, least_bytes).unwrap_or_else(|e| panic!("{e}"))
 }
 
@@ -397,7 +398,7 @@ fn on_small_traces_segments_are_accepted_by_the_verifier_whatever_the_counts() {
         let (rows, bytes) = by_layers(&recorded, 1);
         let accepted = prove(&recorded, &rows, Solver::BestFit, &DEVICE, true);
         accepted.unwrap_or_else(|e| panic!("{e}: layers of\n{}\nare\n{}", shown(&network.rows), shown(&rows)));
-        let layer::Bytes { separate, intra, inter, hybrid } = bytes;
+        let layrub::Bytes { separate, intra, inter, hybrid } = bytes;
         assert!(hybrid <= inter && intra <= separate, "{bytes:?} of\n{}", shown(&network.rows));
         left += usize::from(rows.iter().any(|r| r.event == Event::SwapOut));
     }
@@ -414,7 +415,7 @@ fn layers_are_accepted_on_every_training_trace() {
         let (rows, bytes) = by_layers(&recorded, 1 << 20);
         let proved = prove(&recorded, &rows, Solver::BestFit, &DEVICE, true);
         let proved = proved.unwrap_or_else(|e| panic!("{}: {e}", network.name));
-        let layer::Bytes { separate, intra, inter, hybrid } = bytes;
+        let layrub::Bytes { separate, intra, inter, hybrid } = bytes;
         println!(
             "| {} | {separate} | {intra} | {inter} | {hybrid} | {:.1} % |",
             network.name,
@@ -432,7 +433,7 @@ fn layers_are_accepted_on_every_training_trace() {
 }
 
 /// A layer with a parameter, another one, and a loss; `parameter` says whether the second has one too.
-fn two_layers(parameter: bool) -> layer::Bytes {
+fn two_layers(parameter: bool) -> layrub::Bytes {
     let row = |time_ns, event, block, op| Row { time_ns, bytes: 0, block, op, event };
     let sizes = [8u64, 8, 100, 64, 64, 4, 64, 64, 8, 8];
     // Parameters, the input, activations, gradients.
@@ -477,9 +478,9 @@ fn two_layers(parameter: bool) -> layer::Bytes {
 #[test]
 fn a_gradient_is_written_over_an_activation_that_only_the_parameter_needed() {
     // Activations a, b of 64 bytes and the loss of 4, with the gradient of a beside it, or over it; x has 100.
-    let excluded = layer::Bytes { separate: 264, intra: 196, inter: 292, hybrid: 292 };
+    let excluded = layrub::Bytes { separate: 264, intra: 196, inter: 292, hybrid: 292 };
     assert_eq!(two_layers(false), excluded);
-    let coordinated = layer::Bytes { intra: 132, hybrid: 232, ..excluded };
+    let coordinated = layrub::Bytes { intra: 132, hybrid: 232, ..excluded };
     assert_eq!(two_layers(true), coordinated);
 }
 
@@ -496,15 +497,15 @@ fn what_is_too_short_is_refused_with_what_is_needed() {
     let recorded = Recorded { rows: &rows, operators: &operators, blocks };
     let n = rows.len();
     let passes: [(WorkspaceLen, usize, Call<'_>); 4] = [
-        (relu::workspace(n, blocks), relu::most_rows(&rows), &|s, out| relu::rewrite(&recorded, &rows, s, out)),
+        (mask::workspace(n, blocks), mask::most_rows(&rows), &|s, out| mask::rewrite(&recorded, &rows, s, out)),
         (in_place::workspace(n, n, blocks), in_place::most_rows(&rows), &|s, out| {
             in_place::rewrite(&recorded, &rows, s, out)
         }),
         (chen::workspace(n, blocks, 2), chen::most_rows(n, 2), &|s, out| {
             chen::rewrite(&recorded, Plan::Recursive(1, Cuts::One), 2, s, out).map(|m| m.rows)
         }),
-        (layer::workspace(n, blocks), layer::most_rows(&rows), &|s, out| {
-            layer::reuse(&recorded, &DEVICE, 0, s, out).map(|(n, _)| n)
+        (layrub::workspace(n, blocks), layrub::most_rows(&rows), &|s, out| {
+            layrub::reuse(&recorded, &DEVICE, 0, s, out).map(|(n, _)| n)
         }),
     ];
     for (len, most, pass) in passes {

@@ -3,7 +3,7 @@
 use sublet_core::Error;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::{Means, Options, Using};
-use sublet_core::rewrite::recompute::chen::{Cuts, Plan};
+use sublet_core::rewrite::published::chen::{Cuts, Plan};
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Recorded, Row};
 use sublet_models::{Lstm, Roofline, Setting};

@@ -9,13 +9,12 @@ use clap_complete::Shell;
 use sublet_core::Constraints;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::Means;
-use sublet_core::rewrite::swap::Policy;
+use sublet_core::rewrite::means::swap::Policy;
 
 use crate::commands::generate::GenerateArgs;
-use crate::commands::model::{Kernels, ModelArgs};
-use crate::solve;
-use crate::text::size;
+use crate::commands::model::args::{Kernels, ModelArgs};
 use crate::text::size::Limit;
+use crate::text::{seconds, size};
 
 const INPUTS: &str = "\
 INPUT is recognised by its content, whatever it is called; - is standard input:
@@ -51,11 +50,11 @@ const FIT_EXAMPLES: &str = "\
 DEVICE is gtx1080ti (12 GB/s each way), h200 (55 GB/s), k40 (10 GB/s), jetson-orin (one memory for host and device),
 or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes].
 
-MEANS are swap (to the host and back), recompute (values are made again by their operators), in-place (outputs over
-inputs), relu (a bit for each element that only a rectifier's gradient reads) and, to compare with, layer (Layrub's rule).
+MEANS are swap (to the host and back), recompute (values are freed, and their operators run again), in-place (outputs over
+inputs), relu (one bit for each element that only a ReLU's gradient reads) and, to compare with, layer (Layrub's rule).
 What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun.
 
-DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, where every stay lies; and
+DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, where every block lies each time it is there; and
 timeline.json, which opens in Perfetto.
 
 Examples:
@@ -66,8 +65,8 @@ Examples:
 
 const SWEEP_EXAMPLES: &str = "\
 All means together and each alone at every limit, down to the least that works, or with --policy the policies of
-swapping; the least footprints that the first curve has at 0 %, 5 % and 15 % of overhead; and the bound below which no
-schedule of swaps is without overhead.
+swapping; the least footprints that the first curve has at 0 %, 5 % and 15 % of overhead; and the footprint
+below which no schedule of swaps alone is without overhead.
 
 Examples:
   sublet sweep traces/vgg16_cifar_train_b100.csv
@@ -149,7 +148,7 @@ pub(crate) struct SolveArgs {
     #[arg(long, value_enum, default_value = "default")]
     pub(crate) effort: Effort,
     /// Ends with the best plan so far after this time; so does Ctrl-C
-    #[arg(long, value_name = "SECONDS", value_parser = solve::parse_seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
     pub(crate) time_limit: Option<Duration>,
     /// Searches that run at once with --effort max; the plan does not depend on it
     #[arg(long, value_name = "N", default_value = "1")]
@@ -210,9 +209,9 @@ pub(crate) struct FitArgs {
     /// The most memory that the iteration may take on the device, fragmentation included; 80% is a part of the peak
     #[arg(long, value_name = "SIZE|%", value_parser = Limit::parse)]
     pub(crate) limit: Limit,
-    /// Who decides what leaves the device, and when
-    #[arg(long, value_name = "NAME", value_parser = policies(), default_value = Policy::Auto.name())]
-    pub(crate) policy: Policy,
+    /// Who decides what is swapped, and when; auto if not given
+    #[arg(long, value_name = "NAME", value_parser = policies())]
+    pub(crate) policy: Option<Policy>,
     /// Blocks that are smaller stay on the device; if not given, those whose copy takes less than twice its latency
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) least: Option<u64>,

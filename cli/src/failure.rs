@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::process::ExitCode;
 
 /// What ends a command.
 #[derive(Debug)]
@@ -41,10 +40,10 @@ pub(crate) enum Place {
 
 impl Failure {
     /// The status that the process ends with.
-    pub(crate) fn status(&self) -> ExitCode {
+    pub(crate) const fn status(&self) -> u8 {
         match self {
-            Self::No(_) => ExitCode::from(1),
-            Self::Input(_) | Self::Usage(_) | Self::NobodyListens => ExitCode::from(2),
+            Self::No(_) => 1,
+            Self::Input(_) | Self::Usage(_) | Self::NobodyListens => 2,
         }
     }
 

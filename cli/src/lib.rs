@@ -8,6 +8,7 @@ mod commands;
 mod device;
 mod failure;
 mod input;
+mod library;
 mod marks;
 mod model;
 mod outcome;
@@ -20,6 +21,7 @@ mod solve;
 mod text;
 mod timeline;
 
+use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 
@@ -33,7 +35,21 @@ pub use problem::Problem;
 /// Does what the arguments of the process ask for; the status that it ends with.
 #[must_use]
 pub fn run() -> ExitCode {
-    let done = match CommandLine::parse().command {
+    ExitCode::from(run_with(std::env::args_os()))
+}
+
+/// Does what these arguments ask for, the first of which is the program's name; the status that a process would end with.
+#[must_use]
+pub fn run_with<A: Into<OsString> + Clone>(args: impl IntoIterator<Item = A>) -> u8 {
+    let command = match CommandLine::try_parse_from(args) {
+        Ok(line) => line.command,
+        Err(e) => {
+            // Where nobody listens, the status has to do.
+            let _ = e.print();
+            return u8::try_from(e.exit_code()).unwrap_or(2);
+        }
+    };
+    let done = match command {
         Command::Plan(args) => plan::run(&args),
         Command::Fit(args) => fit::run(&args),
         Command::Sweep(args) => sweep::run(&args),
@@ -49,7 +65,7 @@ pub fn run() -> ExitCode {
         }
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(failure) => {
             if !matches!(failure, Failure::NobodyListens) {
                 // Where standard error is closed too, the status has to do.

@@ -1,24 +1,24 @@
-//! What the means have done to the stays of a rewritten trace.
+//! What the means have done to the blocks of a rewritten trace, and to each of their residencies.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use sublet_core::VerifiedSchedule;
 use sublet_core::trace::{Event, Op, Row};
 
 use crate::problem::Trace;
 
-/// What is special about a stay.
+/// How a residency was made, where that is not as recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// Its value is made again by an operator that runs again.
-    Again = 1,
-    /// It is a mask of a rectifier, a bit for each element of its block.
+    /// Its value is recomputed.
+    Recomputed = 1,
+    /// It is the mask of a ReLU, one bit for each element of its block.
     Mask = 2,
-    /// It takes over the memory of another in place.
+    /// It is written over its dying input, in place.
     InPlace = 4,
 }
 
-/// The marks of each stay, in the order of the mallocs, as bits.
+/// The marks of each residency, in the order of the mallocs, as bits.
 #[derive(Debug, Default)]
 pub(crate) struct Marks(Vec<u8>);
 
@@ -27,14 +27,40 @@ impl Marks {
     pub(crate) fn of(schedule: &VerifiedSchedule<'_>, trace: &Trace) -> Self {
         let workspaces: HashSet<u32> = Self::inside(&trace.rows).map(|(_, r)| r.block).collect();
         let rows = schedule.rows();
-        // What is freed inside an operator that has no such row is handed over to what is allocated next.
+        // What is freed inside an operator that has no workspace of its own is the input that the next malloc is written over.
         let takers: HashSet<usize> = Self::inside(rows)
             .filter(|(_, r)| r.event == Event::Free && !workspaces.contains(&r.block))
             .map(|(i, _)| i + 1)
             .collect();
-        let mallocs = rows.iter().enumerate().filter(|(_, r)| r.event == Event::Malloc);
-        let in_place = |i| if takers.contains(&i) { Mark::InPlace as u8 } else { 0 };
-        Self(mallocs.map(|(i, r)| Self::by_row(r, trace.names.len()) | in_place(i)).collect())
+        let recomputed = Self::recomputed(rows);
+        let mut marks = Vec::new();
+        for (i, row) in rows.iter().enumerate().filter(|(_, r)| r.event == Event::Malloc) {
+            let bit = |is: bool, mark: Mark| if is { mark as u8 } else { 0 };
+            let mask = row.block as usize >= trace.names.len();
+            marks.push(
+                bit(recomputed.contains(&i), Mark::Recomputed)
+                    | bit(mask, Mark::Mask)
+                    | bit(takers.contains(&i), Mark::InPlace),
+            );
+        }
+        Self(marks)
+    }
+
+    /// The mallocs of residencies that an operator that runs again is the first to write.
+    fn recomputed(rows: &[Row]) -> HashSet<usize> {
+        let mut begun: HashMap<u32, usize> = HashMap::new();
+        let mut recomputed = HashSet::new();
+        for (i, row) in rows.iter().enumerate() {
+            if row.event == Event::Malloc {
+                begun.insert(row.block, i);
+            } else if let Some(malloc) = begun.remove(&row.block)
+                && row.event == Event::Write
+                && matches!(row.op, Op::Again(_))
+            {
+                recomputed.insert(malloc);
+            }
+        }
+        recomputed
     }
 
     /// The mallocs and frees between the accesses of an operator, and which rows they are.
@@ -52,18 +78,50 @@ impl Marks {
         })
     }
 
-    fn by_row(malloc: &Row, blocks: usize) -> u8 {
-        let again = if matches!(malloc.op, Op::Again(_)) { Mark::Again as u8 } else { 0 };
-        again | if malloc.block as usize >= blocks { Mark::Mask as u8 } else { 0 }
-    }
-
-    /// The bits of each stay.
+    /// The bits of each residency.
     pub(crate) fn bits(&self) -> &[u8] {
         &self.0
     }
 
-    /// How many stays have a mark.
+    /// How many residencies have a mark.
     pub(crate) fn count(&self, mark: Mark) -> usize {
         self.0.iter().filter(|&&bits| bits & mark as u8 > 0).count()
+    }
+}
+
+/// What becomes of a block; where several are true, the first in the order that [`Fate::of`] asks them in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It stays on the device, as recorded.
+    Kept,
+    /// It is copied to the host and back.
+    Swapped,
+    /// It is freed, and recomputed before its next use.
+    Recomputed,
+    /// It is freed early, and its mask kept; or it is that mask.
+    Masked,
+    /// It is written over its dying input.
+    InPlace,
+}
+
+impl Fate {
+    /// The fate of the block of each residency, in the order of the mallocs, in a schedule made from this trace.
+    pub(crate) fn of(schedule: &VerifiedSchedule<'_>, marks: &Marks, trace: &Trace) -> Vec<Self> {
+        let (rows, blocks) = (schedule.rows(), trace.names.len());
+        let mallocs = || rows.iter().filter(|r| r.event == Event::Malloc).map(|r| r.block as usize);
+        let marked = |mark: Mark| -> HashSet<usize> {
+            mallocs().zip(&marks.0).filter(|&(_, bits)| bits & mark as u8 > 0).map(|(block, _)| block).collect()
+        };
+        let [recomputed, masked, in_place] = [Mark::Recomputed, Mark::Mask, Mark::InPlace].map(marked);
+        let is_copy = |r: &&Row| matches!(r.event, Event::SwapOut | Event::SwapIn);
+        let swapped: HashSet<usize> = rows.iter().filter(is_copy).map(|r| r.block as usize).collect();
+        let fate = |block| match block {
+            _ if recomputed.contains(&block) => Self::Recomputed,
+            _ if swapped.contains(&block) => Self::Swapped,
+            _ if masked.contains(&(block % blocks + blocks)) => Self::Masked,
+            _ if in_place.contains(&block) => Self::InPlace,
+            _ => Self::Kept,
+        };
+        mallocs().map(fate).collect()
     }
 }

@@ -2,19 +2,15 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::io::BufRead;
 use std::path::Path;
 
 use sublet_core::error::RowFault;
 use sublet_core::place::interval::{self, Sweep};
-use sublet_core::trace::{Operator, Recorded, Row, liveness, liveness::Stay};
+use sublet_core::trace::{Event, Op, Operator, Recorded, Row, liveness, liveness::Stay};
 use sublet_core::verify::Violation;
 use sublet_core::{Block, Error, Overlap, block};
 
-use crate::failure::InputError;
-use crate::input;
 use crate::model::Model;
-use crate::model::schedule::{Schedule, Sharing, trace};
 use crate::scratch::Scratch;
 
 /// Blocks to place, with the names that plans call them by.
@@ -24,7 +20,7 @@ pub struct Problem {
     pub(crate) name: String,
     /// What placement sees.
     pub(crate) blocks: Vec<Block>,
-    /// The id of each block in a plan: the instance's id, the block of the trace, or `B#k` for its k-th later stay.
+    /// The id of each block in a plan: the instance's id, the block of the trace, or `B#k` for its k-th later residency.
     pub(crate) ids: Vec<String>,
     /// What each step is called in the file, ascending; empty where the steps are the file's own times.
     pub(crate) times: Vec<u64>,
@@ -56,6 +52,16 @@ impl Trace {
     pub(crate) fn recorded(&self) -> Recorded<'_> {
         Recorded { rows: &self.rows, operators: &self.operators, blocks: self.names.len() }
     }
+
+    /// The op that first allocates each block; none for what no operator allocates.
+    pub(crate) fn allocators(&self) -> Vec<Op> {
+        let mut ops = vec![Op::None; self.names.len()];
+        // From the last to the first, so that the first stays.
+        for row in self.rows.iter().rev().filter(|row| row.event == Event::Malloc) {
+            ops[row.block as usize] = row.op;
+        }
+        ops
+    }
 }
 
 /// A row of a trace that makes no problem.
@@ -80,26 +86,6 @@ impl Problem {
         Sweep::new(&self.blocks, scratch.lend()).map_or(0, |sweep| sweep.max_load())
     }
 
-    /// Reads a plan: the offset of each block, in bytes, in the order of the blocks. `name` is what messages call the
-    /// file. Whether the plan is valid is not asked here.
-    ///
-    /// # Errors
-    /// A sentence that says where the content is not a plan for these blocks.
-    pub fn read_plan(&self, name: &str, reader: impl BufRead) -> Result<Vec<u64>, String> {
-        input::plan::read_from(name, reader, self).map_err(|e| e.to_string())
-    }
-
-    /// Reads the operators of a trace: their names in the order of their numbers. `name` is what messages call the
-    /// file.
-    ///
-    /// # Errors
-    /// A sentence that says where the content is not as expected.
-    pub fn read_operators(&mut self, name: &str, reader: impl BufRead) -> Result<&[String], String> {
-        let trace = self.trace.as_mut().ok_or_else(|| format!("{}: only a trace has operators", self.name))?;
-        input::ops::read_from(name, reader).map_err(|e| e.to_string())?.give(trace);
-        Ok(&trace.op_names)
-    }
-
     /// The blocks of a trace.
     ///
     /// # Errors
@@ -120,11 +106,11 @@ impl Problem {
             (name, k) => format!("{name}#{k}"),
         };
         let ids: Vec<String> = stays.iter().map(id).collect();
-        // `B#1` may be a block of that name, or the first later stay of B, but not both.
+        // `B#1` may be a block of that name, or the first later residency of B, but not both.
         if names.iter().any(|name| name.contains('#')) {
             let mut seen = HashSet::new();
             if let Some(i) = ids.iter().position(|id| !seen.insert(id)) {
-                let message = format!("a block and a later stay of another are both called {}", ids[i]);
+                let message = format!("a block and a later residency of another are both called {}", ids[i]);
                 return Err(BadRow { row: blocks[i].start, message });
             }
         }
@@ -138,26 +124,6 @@ impl Problem {
             }
             Err(e) => Err(BadRow { row: 0, message: problem.explain(&e) }),
         }
-    }
-
-    /// The blocks of a model with its operators in the order of the file.
-    ///
-    /// # Errors
-    /// A model that cannot run, or that has nothing to plan.
-    pub(crate) fn of_model(name: &str, model: Model, bytes: Vec<u8>) -> Result<Self, InputError> {
-        let own = model.graphs[0].operators.clone().filter_map(|i| u32::try_from(i).ok()).collect::<Vec<_>>();
-        let schedule = Schedule::new(&model, &own, &[]).map_err(|message| InputError::file(name, message))?;
-        let traced = trace(&model, &schedule, &Sharing::none(&model));
-        let mut problem =
-            Self::of_trace(name, traced.rows, traced.names).map_err(|e| InputError::file(name, e.message))?;
-        if problem.blocks.is_empty() {
-            return Err(InputError::file(name, "no tensor of the model takes memory of the arena"));
-        }
-        if let Some(trace) = &mut problem.trace {
-            trace.op_names = schedule.steps.iter().map(|&k| model.operators[k as usize].kind.clone()).collect();
-        }
-        problem.model = Some(Box::new((model, bytes)));
-        Ok(problem)
     }
 
     /// The file's name without its folder.

@@ -171,7 +171,7 @@ fn ids() {
     refused(instance("7,0,1,1\n7,1,2,1\n"), ":3", "expected a new id, found \"7\", which line 2 has already");
     refused(instance(",0,1,1\n"), ":2:1", "expected a name in the column \"id\"");
     refused(instance("\"a\",0,1,1\n"), ":2:1", "expected a name without quotes");
-    // The later stay of block 1 and block "1#1" would be called the same.
+    // The later residency of block 1 and block "1#1" would be called the same.
     refused(trace("0,malloc,1,8,\n0,free,1,,\n0,malloc,1,8,\n0,malloc,1#1,8,\n"), ":5", "are both called 1#1");
 }
 
@@ -201,6 +201,19 @@ fn operators_that_cannot_be() {
     let ran = sublet(&["plan", &file]);
     assert_eq!(ran.status, 2);
     assert!(ran.err.starts_with(&format!("error: {ops}:3:1: expected the op 1")), "{ran:?}");
+}
+
+#[test]
+fn a_phase_that_is_none() {
+    let folder = Folder::new();
+    let file = folder.file("t.csv", trace("0,malloc,a,8,0\n0,write,a,,0\n5,read,a,,1\n9,free,a,,\n"));
+    for (phase, status) in [("fwd", 0), ("bwd", 0), ("upd", 0), ("", 0), ("xyz", 2)] {
+        let operators = folder.file("t.ops.csv", format!("op,name,phase\n0,relu,{phase}\n"));
+        let ran = sublet(&["plan", &file]);
+        assert_eq!(ran.status, status, "{ran:?}");
+        let told = format!("error: {operators}:2:8: expected the phase fwd, bwd or upd");
+        assert!(status == 0 || ran.err.starts_with(&told), "{ran:?}");
+    }
 }
 
 #[test]
@@ -391,4 +404,32 @@ fn wrong_usage() {
         assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{ran:?}");
         assert!(ran.err.starts_with("error: ") || ran.err.starts_with("Usage: "), "{ran:?}");
     }
+}
+
+#[test]
+fn a_policy_for_what_is_not_swapped() {
+    let folder = Folder::new();
+    let file = folder.file("t.csv", trace("0,malloc,a,8,0\n0,write,a,,0\n5,read,a,,1\n9,free,a,,\n"));
+    let ran = sublet(&["fit", &file, "--limit", "8", "--using", "recompute", "--policy", "doa"]);
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{ran:?}");
+    assert!(ran.err.contains("--policy says what is swapped, and nothing is: the means are recompute"), "{ran:?}");
+    let [swapped, recomputed] = [&["--policy", "doa"][..], &[]].map(|policy| {
+        let using = if policy.is_empty() { "recompute" } else { "swap" };
+        sublet(&[&["fit", &file, "--limit", "8", "--using", using][..], policy].concat())
+    });
+    assert_eq!((swapped.status, recomputed.status), (0, 0), "{swapped:?} {recomputed:?}");
+    // Nothing is swapped where the limit is the peak, and so nobody decided it.
+    assert!(!recomputed.out.contains("policy"), "{recomputed:?}");
+}
+
+#[test]
+fn a_trace_that_frees_nothing_is_not_fitted() {
+    let folder = Folder::new();
+    let file = folder.file("t.csv", trace("0,malloc,a,8,0\n0,write,a,,0\n5,malloc,b,8,1\n5,read,a,,1\n9,write,b,,1\n"));
+    for args in [&["fit", &file, "--limit", "8"][..], &["sweep", &file]] {
+        let ran = sublet(args);
+        assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{ran:?}");
+        assert!(ran.err.contains("expected rows of the event free"), "{ran:?}");
+    }
+    assert_eq!(sublet(&["plan", &file]).status, 0);
 }

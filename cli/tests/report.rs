@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -393,12 +394,14 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     browser.open(&page);
     let plan = browser.ask("return JSON.parse(document.getElementById('plan').textContent)");
     let run = &plan["run"];
-    let index = |id: &str| plan["id"].as_array().unwrap().iter().position(|i| i == id).expect("a stay");
+    let index = |id: &str| plan["id"].as_array().unwrap().iter().position(|i| i == id).expect("a residency");
     let (first, second) = (index("a"), index("a#1"));
     assert_eq!(plan["next"][first], second);
-    let group = usize::try_from(plan["group"][first].as_u64().unwrap()).unwrap();
-    let color = plan["groups"][group]["color"].as_str().unwrap();
-    assert_eq!(plan["group"][first], plan["group"][second]);
+    let coloring = &plan["colorings"][0];
+    let group = usize::try_from(coloring["group"][first].as_u64().unwrap()).unwrap();
+    let color = coloring["groups"][group]["color"].as_str().unwrap();
+    assert_eq!(coloring["groups"][group]["label"], "swapped to the host and back");
+    assert_eq!(coloring["group"][first], coloring["group"][second]);
 
     // Five views of one width below each other.
     let boxes = browser.ask(
@@ -409,15 +412,20 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     assert_eq!(kinds, ["plot map", "plot load", "plot lane compute", "plot lane out", "plot lane in"]);
     assert!(boxes.iter().all(|b| (&b[0], &b[1]) == (&boxes[0][0], &boxes[0][1])), "{boxes:?}");
 
-    // The copy out ends where the first stay ends, as its free waits for it; the copy in begins with the second stay.
-    let up = |stay: usize| {
+    // The copy out ends where the first residency ends, as its free waits for it; the copy in begins with the second residency.
+    let up = |residency: usize| {
         let most = plan["run"]["limit"].as_f64().unwrap() * 1.07;
-        (plan["offset"][stay].as_f64().unwrap() + 0.25 * plan["size"][stay].as_f64().unwrap()) / most
+        (plan["offset"][residency].as_f64().unwrap() + 0.25 * plan["size"][residency].as_f64().unwrap()) / most
     };
     let edges = || {
-        let [left, right] = [first, second].map(|stay| browser.extents("map", up(stay), color));
+        let [left, right] = [first, second].map(|residency| browser.extents("map", up(residency), color));
         let (out, back) = (browser.extents("out", 0.9, color), browser.extents("in", 0.9, color));
-        (left.first().expect("a stay").1, out.last().expect("a copy").1, right.last().expect("a stay").0, back[0].0)
+        (
+            left.first().expect("a residency").1,
+            out.last().expect("a copy").1,
+            right.last().expect("a residency").0,
+            back[0].0,
+        )
     };
     let (stay_end, copy_end, stay_begin, copy_begin) = edges();
     assert!((stay_end - copy_end).abs() <= 1, "{stay_end} {copy_end}");
@@ -433,10 +441,10 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     let tip = browser.tip().expect("a stall is told");
     assert!(tip.starts_with("stall\n") && tip.contains("copy in of block a"), "{tip}");
 
-    // To point at a copy tells it, and marks both stays of its block, and what joins them.
+    // To point at a copy tells it, and marks both residencies of its block, and what joins them.
     let between = {
-        let middle = |stay: usize| {
-            up(stay) + 0.25 * plan["size"][stay].as_f64().unwrap() / (1.07 * run["limit"].as_f64().unwrap())
+        let middle = |residency: usize| {
+            up(residency) + 0.25 * plan["size"][residency].as_f64().unwrap() / (1.07 * run["limit"].as_f64().unwrap())
         };
         browser.pixel("map", i64::midpoint(stay_end, stay_begin), f64::midpoint(middle(first), middle(second)))
     };
@@ -449,11 +457,11 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     }
     assert!(browser.marked(between) > 0, "no tether");
     let edge = browser.pixel("map", stay_begin, up(second));
-    assert!(browser.marked(edge) > 0, "the other stay is not marked");
+    assert!(browser.marked(edge) > 0, "the other residency is not marked");
 
-    // A stay tells which it is, and of the copies at its ends.
+    // A residency tells which it is, and of the copies at its ends.
     browser.hover(browser.pixel("map", stay_end - 8, up(first)));
-    let tip = browser.tip().expect("a stay is told");
+    let tip = browser.tip().expect("a residency is told");
     for part in ["block a\n", "1 of 2", "8 MiB (8,388,608 B)", "copied out", "waits"] {
         assert!(tip.contains(part), "{part:?} is not in {tip:?}");
     }
@@ -515,11 +523,65 @@ fn the_image_of_a_fit_has_the_same_lanes() {
     let (compute, stalls, out, back) = (bars("compute"), bars("stalls"), bars("out"), bars("in"));
     assert_eq!((compute.len(), stalls.len(), out.len(), back.len()), (5, 2, 1, 1));
     assert!((stalls[0][1] - out[0][1]).abs() < 0.02 && (stalls[1][1] - back[0][1]).abs() < 0.02);
-    // The tether goes from where the copy out ends to where the copy in begins.
-    let tether = class("tether")[0].attribute("d").unwrap();
-    let x: Vec<f64> = tether.split(['M', 'L']).skip(1).map(|p| p.split(' ').next().unwrap().parse().unwrap()).collect();
-    assert!((x[0] - out[0][1]).abs() < 0.02 && (x[1] - back[0][0]).abs() < 0.02, "{tether} {out:?} {back:?}");
     assert_eq!((class("limit").len(), class("before").len()), (2, 1));
+}
+
+/// The first of a column of a CSV file where another has a value.
+fn column_where(csv: &str, column: usize, is: impl Fn(&[&str]) -> bool) -> BTreeSet<String> {
+    let rows = csv.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
+    rows.filter(|row| is(row)).map(|row| row[column].to_owned()).collect()
+}
+
+#[test]
+fn a_fit_is_coloured_by_fate_or_by_op() {
+    let folder = Folder::new();
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/vgg16_cifar_train_b100.csv");
+    let (page, out) = (folder.path("fit.html"), folder.path("out"));
+    let args = ["fit", trace, "--limit", "30%", "--using", "swap,recompute,relu", "--report", &page, "--output", &out];
+    assert_eq!(sublet(&args).status, 0);
+    let text = fs::read_to_string(&page).unwrap();
+    let (_, data) = text.split_once(r#"id="plan">"#).unwrap();
+    let plan: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
+    let ids: Vec<&str> = plan["id"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+    // The blocks of the trace that a colouring puts into a group, masks apart.
+    let blocks = |coloring: usize, label: &str| -> BTreeSet<String> {
+        let coloring = &plan["colorings"][coloring];
+        let groups = coloring["groups"].as_array().unwrap();
+        let group = groups.iter().position(|g| g["label"] == label).unwrap_or(usize::MAX);
+        let of_group = |i: &usize| coloring["group"][*i] == group;
+        let block = |i: usize| ids[i].split('#').next().unwrap().to_owned();
+        (0..ids.len()).filter(of_group).map(block).filter(|id| !id.ends_with('~')).collect()
+    };
+
+    let rewritten = fs::read_to_string(Path::new(&out).join("rewritten.csv")).unwrap();
+    let copied = column_where(&rewritten, 2, |row| row[1].starts_with("swap_") && !row[2].ends_with('~'));
+    let recomputed = column_where(&rewritten, 2, |row| row[1] == "write" && row[4].ends_with('\''));
+    let masked = column_where(&rewritten, 2, |row| row[1] == "malloc" && row[2].ends_with('~'));
+    assert!(!copied.is_empty() && !recomputed.is_empty() && !masked.is_empty());
+    assert_eq!(plan["colorings"][0]["by"], "what becomes of the block");
+    assert_eq!(blocks(0, "recomputed"), recomputed);
+    assert_eq!(blocks(0, "swapped to the host and back"), copied.difference(&recomputed).cloned().collect());
+    let freed_early: BTreeSet<String> = masked.iter().map(|mask| mask.trim_end_matches('~').to_owned()).collect();
+    let freed_early: BTreeSet<String> = freed_early.difference(&recomputed).cloned().collect();
+    assert_eq!(blocks(0, "replaced by its mask"), freed_early.difference(&copied).cloned().collect());
+
+    // By op a block has the name that it has in the recording.
+    let recording = fs::read_to_string(trace).unwrap();
+    let no_op = column_where(&recording, 2, |row| row[1] == "malloc" && row[4].is_empty());
+    assert_eq!(plan["colorings"][1]["by"], "op that allocates the block");
+    assert_eq!(blocks(1, "no op: persistent or input"), no_op);
+    assert!(!blocks(1, "convolution").is_empty());
+
+    let Some(browser) = Browser::start() else { return };
+    browser.open(page.as_ref());
+    let legend = || browser.ask("return document.getElementById('legend').innerText").as_str().unwrap().to_owned();
+    assert!(legend().contains("recomputed") && !legend().contains("convolution"), "{}", legend());
+    let before = browser.colors();
+    browser.ask("document.querySelectorAll('#legend .by button')[1].click()");
+    browser.settle();
+    assert!(!legend().contains("recomputed") && legend().contains("convolution"), "{}", legend());
+    assert_ne!(browser.colors(), before);
+    assert_eq!(browser.errors(), [Value::Null; 0]);
 }
 
 /// A network of `layers` operators there and as many back, each of which reads what its partner wrote.
@@ -587,7 +649,8 @@ fn a_sweep_shows_every_means_and_the_bound() {
          return [first.left + first.width / 2, x(document.querySelector('#curve .bound')), x(document.querySelector('#curve .least-limit')), all('#curve .least').length]",
     );
     let [peak_x, bound_x, least_x] = [0, 1, 2].map(|i| lines[i].as_f64().unwrap());
-    let [peak, bound, least] = ["original_peak", "bound", "least_limit"].map(|name| swept[name].as_f64().unwrap());
+    let [peak, bound, least] =
+        ["original_peak", "swap_lower_bound", "least_limit"].map(|name| swept[name].as_f64().unwrap());
     let expected = peak_x + (least_x - peak_x) * (peak - bound) / (peak - least);
     assert!((bound_x - expected).abs() < 2.0, "{bound_x} {expected}");
     assert!((1..=3).contains(&lines[3].as_u64().unwrap()), "{lines}");

@@ -25,7 +25,7 @@ fn the_least_footprints_are_what_fit_makes_of_their_limits() {
         let fitted = sublet(&["fit", &trace, "--using", "swap", "--limit", &l["limit"].to_string(), "--json"]).json();
         assert_eq!((&fitted["footprint"], &fitted["overhead"]), (&l["footprint"], &l["overhead"]));
     }
-    assert!(least[0]["footprint"].as_u64().unwrap() >= bytes("bound"), "{swept}");
+    assert!(least[0]["footprint"].as_u64().unwrap() >= bytes("swap_lower_bound"), "{swept}");
     // Two activations fit beside each other only while the third is away.
     assert!(bytes("least_limit") < least[0]["footprint"].as_u64().unwrap());
 }

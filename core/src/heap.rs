@@ -1,21 +1,21 @@
 //! A binary heap in slices.
 
-use crate::Workspace;
-use crate::table::Table;
+use crate::workspace::workspace;
 
-/// Numbers by a key, the least first; equal keys by number.
-pub(crate) struct Heap<'a> {
-    keys: Table<'a, u64>,
-    numbers: Table<'a, u32>,
-    len: u32,
+workspace! {
+    /// Numbers by a key, the least first; equal keys by number. There is room for n of them.
+    pub(crate) struct Heap<'a>(n) {
+        tables {
+            keys: u64[n],
+            numbers: u32[n],
+        }
+        state {
+            len: u32 = 0,
+        }
+    }
 }
 
-impl<'a> Heap<'a> {
-    /// Room for `n` numbers: `n` words and `n` indices.
-    pub(crate) fn new(n: usize, scratch: &mut Workspace<'a>) -> Self {
-        Self { keys: scratch.words(n), numbers: scratch.indices(n), len: 0 }
-    }
-
+impl Heap<'_> {
     pub(crate) fn clear(&mut self) {
         self.len = 0;
     }

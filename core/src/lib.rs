@@ -59,8 +59,13 @@
 //! # Ok::<(), sublet_core::Error>(())
 //! ```
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(feature = "alloc")]
 extern crate alloc;
+
 #[cfg(test)]
 #[macro_use]
 extern crate std;
@@ -68,6 +73,7 @@ extern crate std;
 pub mod block;
 pub mod error;
 mod heap;
+mod list;
 #[cfg(feature = "alloc")]
 pub mod owned;
 pub mod place;
@@ -79,6 +85,7 @@ mod sort;
 mod table;
 pub mod trace;
 pub mod verify;
+mod violation;
 mod workspace;
 
 pub use block::{Block, Constraints, Overlap};

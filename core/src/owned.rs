@@ -8,7 +8,7 @@ use core::ops::ControlFlow;
 
 use crate::place::{self, Options, Solver, Summary};
 use crate::rewrite::fit::{self, Lengths, Output};
-use crate::rewrite::swap::Policy;
+use crate::rewrite::means::swap::Policy;
 use crate::simulate::{Run, Timing};
 use crate::trace::graph::{self, Graph};
 use crate::trace::liveness::{self, Stay};
@@ -29,7 +29,7 @@ impl Scratch {
         Self { words: vec![0; len.words], indices: vec![0; len.indices] }
     }
 
-    /// Lends it.
+    /// Lends the memory to one call.
     pub fn lend(&mut self) -> Workspace<'_> {
         Workspace::new(&mut self.words, &mut self.indices)
     }

@@ -4,7 +4,7 @@
 //! of all that it touches and the copies out of all that it writes are done. A copy starts when compute has
 //! come to its row, its queue is free and earlier copies of the block are done; it takes the latency and
 //! bytes over bandwidth. A free waits for the block's copies. The run ends when all queues are empty. An operator
-//! that runs again takes its time again; the mask of a rectifier is made in no time, and who reads it waits for it.
+//! that runs again takes its time again; the mask of a ReLU is made in no time, and who reads it waits for it.
 //!
 //! One pass over the rows, a few words of scratch for each row and block. Only sums, quotients and maxima of real numbers
 //! are taken, in a fixed order, so that the times are the same everywhere.
@@ -286,7 +286,7 @@ struct Queues<'a> {
     compute: f64,
     out: f64,
     back: f64,
-    /// As bits; 0 before the first copy.
+    /// By block, when its last copy ends, in ns, as the bits of an `f64`; 0 before the first copy.
     copied_out: Table<'a, u64>,
     copied_in: Table<'a, u64>,
 }
@@ -323,5 +323,73 @@ impl Queues<'_> {
         let copied = if event == Event::SwapOut { &mut self.copied_out } else { &mut self.copied_in };
         copied[block] = queue.to_bits();
         (begin, *queue)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::float_cmp, reason = "sums of whole numbers")]
+mod tests {
+    use super::*;
+    use crate::trace::Op;
+    use std::vec::Vec;
+
+    const fn row(time_ns: u64, event: Event, block: u32, bytes: u64, op: Op) -> Row {
+        Row { time_ns, bytes, block, op, event }
+    }
+
+    /// 1,000 bytes each way in 1 µs out and 2 µs in, beside latencies of 10 and 30 µs.
+    const UNLIKE: Device = Device {
+        out_bandwidth: 1e9,
+        in_bandwidth: 5e8,
+        out_latency: 10_000.0,
+        in_latency: 30_000.0,
+        host_capacity: None,
+        integrated: false,
+    };
+
+    fn timed(recorded: &[Row], rewritten: &[Row]) -> (Run, Vec<Timing>) {
+        let len = workspace(recorded.len(), 2);
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        let mut timings = vec![Timing::default(); rewritten.len()];
+        let scratch = Workspace::new(&mut words, &mut indices);
+        let run = simulate(&Recorded::new(recorded, 2), rewritten, &UNLIKE, scratch, &mut timings).unwrap();
+        (run, timings)
+    }
+
+    /// Block 0 is made, read 1 µs later, and written 1 µs after that.
+    const RECORDED: [Row; 5] = [
+        row(0, Event::Malloc, 0, 1000, Op::None),
+        row(0, Event::Write, 0, 0, Op::First(0)),
+        row(1000, Event::Read, 0, 0, Op::First(1)),
+        row(2000, Event::Write, 0, 0, Op::First(2)),
+        row(3000, Event::Free, 0, 0, Op::None),
+    ];
+    const OUT: Row = row(0, Event::SwapOut, 0, 0, Op::None);
+    const IN: Row = row(0, Event::SwapIn, 0, 0, Op::None);
+
+    #[test]
+    fn reads_go_on_beside_a_copy_out_and_writes_wait_for_it() {
+        let [malloc, write, read, update, free] = RECORDED;
+        let (run, timings) = timed(&RECORDED, &[malloc, write, OUT, read, update, free]);
+        assert_eq!((timings[2].begin, timings[2].end), (0.0, 11_000.0));
+        assert_eq!((timings[3].begin, timings[4].reached, timings[4].begin), (1000.0, 2000.0, 11_000.0));
+        assert_eq!((run.time_ns, run.original_ns), (12_000.0, 3000));
+    }
+
+    #[test]
+    fn each_way_has_its_own_latency_and_bandwidth() {
+        let [malloc, write, read, update, free] = RECORDED;
+        let (run, timings) = timed(&RECORDED, &[malloc, write, OUT, free, malloc, IN, read, update, free]);
+        assert_eq!((timings[2].begin, timings[2].end), (0.0, 11_000.0));
+        assert_eq!((timings[5].begin, timings[5].end), (11_000.0, 43_000.0));
+        assert_eq!(run.time_ns, 45_000.0);
+        assert_eq!((UNLIKE.out_ns(1000), UNLIKE.in_ns(1000)), (11_000.0, 32_000.0));
+    }
+
+    #[test]
+    fn the_host_holds_a_block_once_however_often_it_is_copied() {
+        let [malloc, write, read, update, free] = RECORDED;
+        let (run, _) = timed(&RECORDED, &[malloc, write, OUT, free, malloc, IN, read, OUT, update, OUT, free]);
+        assert_eq!((run.host_bytes, run.swapped_bytes), (1000, 4000));
     }
 }

@@ -7,6 +7,9 @@
 
 use core::ops::{Index, IndexMut};
 
+use crate::workspace::Cell;
+use crate::{Workspace, WorkspaceLen};
+
 pub(crate) struct Table<'a, T> {
     cells: &'a mut [T],
     /// What stands outside the bounds.
@@ -76,6 +79,151 @@ impl<T: Copy + Default> IndexMut<u32> for Table<'_, T> {
         self.cells.get_mut(position(i)).unwrap_or(&mut self.outside)
     }
 }
+
+/// What is kept in a table as something else: a structure as its numbers, a real number as its bits.
+pub(crate) trait Record: Copy {
+    /// As what it is kept.
+    type Kept: Cell;
+    fn keep(self) -> Self::Kept;
+    fn kept(kept: Self::Kept) -> Self;
+}
+
+impl<F: Field> Record for F {
+    type Kept = u32;
+    fn keep(self) -> u32 {
+        Field::keep(self)
+    }
+    fn kept(kept: u32) -> Self {
+        Field::kept(kept)
+    }
+}
+
+impl<const K: usize> Record for [u32; K]
+where
+    [u32; K]: Default,
+{
+    type Kept = Self;
+    fn keep(self) -> Self {
+        self
+    }
+    fn kept(kept: Self) -> Self {
+        kept
+    }
+}
+
+impl Record for f64 {
+    type Kept = u64;
+    fn keep(self) -> u64 {
+        self.to_bits()
+    }
+    fn kept(kept: u64) -> Self {
+        Self::from_bits(kept)
+    }
+}
+
+/// A table of records.
+pub(crate) struct Records<'a, R: Record> {
+    table: Table<'a, R::Kept>,
+}
+
+impl<'a, R: Record> Records<'a, R> {
+    /// What one of them takes.
+    pub(crate) const LEN: WorkspaceLen = R::Kept::LEN;
+
+    /// So many of them, all 0 as they are kept, out of what is left of a workspace.
+    pub(crate) fn lend(n: usize, scratch: &mut Workspace<'a>) -> Self {
+        Self { table: R::Kept::lend(n, scratch) }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, i: u32) -> R {
+        R::kept(self.table[i])
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, i: u32, record: R) {
+        self.table[i] = record.keep();
+    }
+
+    pub(crate) fn fill(&mut self, record: R) {
+        self.table.fill(record.keep());
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Takes the records of another table, as far as both reach.
+    pub(crate) fn copy_from(&mut self, other: &Records<'_, R>) {
+        self.table.copy_from(&other.table);
+    }
+
+    /// The records from one to before another; none where there are none.
+    pub(crate) fn range(&self, from: u32, to: u32) -> impl Iterator<Item = R> + '_ {
+        self.table.range(from, to).iter().map(|&kept| R::kept(kept))
+    }
+}
+
+/// What fits into 32 bits of a record.
+pub(crate) trait Field: Copy {
+    fn keep(self) -> u32;
+    fn kept(kept: u32) -> Self;
+}
+
+impl Field for u32 {
+    fn keep(self) -> u32 {
+        self
+    }
+    fn kept(kept: u32) -> Self {
+        kept
+    }
+}
+
+impl Field for bool {
+    fn keep(self) -> u32 {
+        u32::from(self)
+    }
+    fn kept(kept: u32) -> Self {
+        kept > 0
+    }
+}
+
+/// A number, or none: 0 is none.
+impl Field for Option<u32> {
+    fn keep(self) -> u32 {
+        self.map_or(0, |number| number.wrapping_add(1))
+    }
+    fn kept(kept: u32) -> Self {
+        kept.checked_sub(1)
+    }
+}
+
+/// Declares a structure whose fields are numbers below 2³², flags or numbers that may be missing, to be kept in
+/// [`Records`]. A table of them is all zeros at first: 0, false and none.
+macro_rules! record {
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $name:ident {
+            $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $type:ty,)*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug)]
+        $vis struct $name {
+            $($(#[$field_meta])* $field_vis $field: $type,)*
+        }
+
+        impl $crate::table::Record for $name {
+            type Kept = [u32; [$(stringify!($field)),*].len()];
+            fn keep(self) -> Self::Kept {
+                [$($crate::table::Field::keep(self.$field)),*]
+            }
+            fn kept([$($field),*]: Self::Kept) -> Self {
+                Self { $($field: $crate::table::Field::kept($field)),* }
+            }
+        }    };
+}
+pub(crate) use record;
 
 /// `slice[i]`, or the default outside its bounds.
 #[inline]

@@ -40,11 +40,143 @@ impl WorkspaceLen {
         }
     }
 
+    /// Nothing at all.
+    pub(crate) const NONE: Self = Self { words: 0, indices: 0 };
+
     /// Both together: enough for two uses at once.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self { words: self.words + other.words, indices: self.indices + other.indices }
     }
+
+    /// So many times as much.
+    pub(crate) const fn times(self, n: usize) -> Self {
+        Self { words: self.words * n, indices: self.indices * n }
+    }
 }
+
+/// What a table over lent memory holds.
+pub(crate) trait Cell: Copy + Default {
+    /// What one of them takes.
+    const LEN: WorkspaceLen;
+    /// So many of them, all 0, out of what is left of a workspace.
+    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> Table<'a, Self>;
+}
+
+impl Cell for u32 {
+    const LEN: WorkspaceLen = WorkspaceLen { words: 0, indices: 1 };
+    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> Table<'a, Self> {
+        scratch.indices(n)
+    }
+}
+
+impl Cell for u64 {
+    const LEN: WorkspaceLen = WorkspaceLen { words: 1, indices: 0 };
+    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> Table<'a, Self> {
+        scratch.words(n)
+    }
+}
+
+impl<const K: usize> Cell for [u32; K]
+where
+    [u32; K]: Default,
+{
+    const LEN: WorkspaceLen = WorkspaceLen { words: 0, indices: K };
+    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> Table<'a, Self> {
+        scratch.index_records(n)
+    }
+}
+
+impl<const K: usize> Cell for [u64; K]
+where
+    [u64; K]: Default,
+{
+    const LEN: WorkspaceLen = WorkspaceLen { words: K, indices: 0 };
+    fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> Table<'a, Self> {
+        scratch.word_records(n)
+    }
+}
+
+/// Declares a structure over lent memory once: its fields, the length of its workspace, and its constructor.
+///
+/// ```ignore
+/// workspace! {
+///     /// What is said of the structure.
+///     pub(super) struct Example<'a>(blocks: usize; size: u64) {
+///         tables {
+///             /// A table of as many cells as stand in the brackets, all 0 at first.
+///             owner: u32[blocks + 1],
+///         }
+///         records {
+///             /// The same of what is kept as something else.
+///             time: f64[blocks],
+///         }
+///         lists {
+///             /// A list of at most so many records, empty at first.
+///             waiting: u32[blocks],
+///         }
+///         parts {
+///             /// Another structure that was declared like this: its lengths; and what else it is given.
+///             queue: Queue(blocks; size),
+///         }
+///         state {
+///             /// What is not lent, and what it is at first.
+///             size: u64 = size,
+///         }
+///     }
+/// }
+/// ```
+///
+/// The lengths stand before the semicolon, what else the constructor is given after it; `then begin` after these has the
+/// constructor call `self.begin()` in the end. This makes
+/// `const fn workspace(blocks: usize) -> WorkspaceLen` and
+/// `fn lend(blocks: usize, size: u64, scratch: &mut Workspace<'a>) -> Self`, both visible as the structure is.
+macro_rules! workspace {
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $name:ident<'a>($($dim:ident),* $(; $($given:ident: $given_type:ty),+)?) $(then $begin:ident)? {
+            $(tables { $($(#[$table_meta:meta])* $table_vis:vis $table:ident: $cell:ty[$n:expr],)* })?
+            $(records { $($(#[$record_meta:meta])* $record_vis:vis $records:ident: $record:ty[$m:expr],)* })?
+            $(lists { $($(#[$list_meta:meta])* $list_vis:vis $list:ident: $item:ty[$most:expr],)* })?
+            $(parts { $($(#[$part_meta:meta])* $part_vis:vis $part:ident: $part_type:ident($($of:expr),* $(; $($with:expr),+)?),)* })?
+            $(state { $($(#[$state_meta:meta])* $state_vis:vis $state:ident: $state_type:ty = $first:expr,)* })?
+        }
+    ) => {
+        $(#[$meta])*
+        $vis struct $name<'a> {
+            $($($(#[$table_meta])* $table_vis $table: $crate::table::Table<'a, $cell>,)*)?
+            $($($(#[$record_meta])* $record_vis $records: $crate::table::Records<'a, $record>,)*)?
+            $($($(#[$list_meta])* $list_vis $list: $crate::list::List<'a, $item>,)*)?
+            $($($(#[$part_meta])* $part_vis $part: $part_type<'a>,)*)?
+            $($($(#[$state_meta])* $state_vis $state: $state_type,)*)?
+        }
+
+        impl<'a> $name<'a> {
+            /// Length of the workspace.
+            $vis const fn workspace($($dim: usize),*) -> $crate::WorkspaceLen {
+                $crate::WorkspaceLen::NONE
+                    $($(.and(<$cell as $crate::workspace::Cell>::LEN.times($n)))*)?
+                    $($(.and($crate::table::Records::<'a, $record>::LEN.times($m)))*)?
+                    $($(.and($crate::list::List::<'a, $item>::LEN.times($most)))*)?
+                    $($(.and($part_type::workspace($($of),*)))*)?
+            }
+
+            /// Over what is left of a workspace.
+            $vis fn lend($($dim: usize,)* $($($given: $given_type,)+)? scratch: &mut $crate::Workspace<'a>) -> Self {
+                #[allow(unused_mut, reason = "not every structure has something to begin with")]
+                let mut lent = Self {
+                    $($($table: <$cell as $crate::workspace::Cell>::lend($n, scratch),)*)?
+                    $($($records: $crate::table::Records::lend($m, scratch),)*)?
+                    $($($list: $crate::list::List::lend($most, scratch),)*)?
+                    $($($part: $part_type::lend($($of,)* $($($with,)+)? scratch),)*)?
+                    $($($state: $first,)*)?
+                };
+                $(lent.$begin();)?
+                lent
+            }
+        }
+    };
+}
+pub(crate) use workspace;
 
 impl<'a> Workspace<'a> {
     /// Scratch memory over two slices.

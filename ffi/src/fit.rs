@@ -4,7 +4,8 @@ use core::ffi::c_void;
 
 use sublet_core::Block;
 use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
-use sublet_core::rewrite::swap::{Policy, bound};
+use sublet_core::rewrite::lower_bound;
+use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::Stay;
 use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
@@ -320,7 +321,7 @@ pub unsafe extern "C" fn sublet_fit(
 }
 
 fn bound_needed(rows: usize, blocks: usize) -> Needed {
-    Needed::workspace(bound::workspace(rows, blocks)).and::<Row>(rows)
+    Needed::workspace(lower_bound::workspace(rows, blocks)).and::<Row>(rows)
 }
 
 /// The workspace that sublet_load_without_overhead needs for so many rows and block numbers. Linear.
@@ -366,8 +367,8 @@ pub unsafe extern "C" fn sublet_load_without_overhead(
             return Err(Failure::of(S::Device));
         }
         let rows = trace::rows(&mut room, given)?;
-        let scratch = room.workspace(bound::workspace(row_count, block_count));
-        load.set(bound::least_load(rows, block_count, &device, 0, scratch)?);
+        let scratch = room.workspace(lower_bound::workspace(row_count, block_count));
+        load.set(lower_bound::least_load(rows, block_count, &device, 0, scratch)?);
         Ok(())
     })
 }

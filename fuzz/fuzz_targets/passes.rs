@@ -3,8 +3,9 @@
 #![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use sublet_core::rewrite::recompute::chen::{self, Cuts, Plan};
-use sublet_core::rewrite::{in_place, layer, relu};
+use sublet_core::rewrite::published::chen::{self, Cuts, Plan};
+use sublet_core::rewrite::means::{in_place, mask};
+use sublet_core::rewrite::published::layrub;
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Operator, Recorded, Row};
 use sublet_core::{Constraints, Error, WorkspaceLen};
@@ -55,8 +56,8 @@ sublet_fuzz::target!(|input: Input| {
         run(chen::workspace(rows.len(), blocks, depth.max(1)), chen::most_rows(rows.len(), depth.max(1)), |s, out| {
             chen::rewrite(&recorded, plan, depth, s.lend(), out).map(|mirrored| mirrored.rows)
         });
-    let layers = run(layer::workspace(rows.len(), blocks), layer::most_rows(&rows), |s, out| {
-        layer::reuse(&recorded, &device, least_bytes, s.lend(), out).map(|(n, bytes)| {
+    let layers = run(layrub::workspace(rows.len(), blocks), layrub::most_rows(&rows), |s, out| {
+        layrub::reuse(&recorded, &device, least_bytes, s.lend(), out).map(|(n, bytes)| {
             assert!(!sound || bytes.hybrid <= bytes.inter && bytes.intra <= bytes.separate, "{bytes:?}");
             n
         })
@@ -79,8 +80,8 @@ sublet_fuzz::target!(|input: Input| {
 });
 
 fn masks(recorded: &Recorded<'_>, rows: &[Row]) -> core::result::Result<Vec<Row>, Error> {
-    run(relu::workspace(rows.len(), recorded.blocks), relu::most_rows(rows), |s, out| {
-        relu::rewrite(recorded, rows, s.lend(), out)
+    run(mask::workspace(rows.len(), recorded.blocks), mask::most_rows(rows), |s, out| {
+        mask::rewrite(recorded, rows, s.lend(), out)
     })
 }
 

@@ -9,7 +9,8 @@ use sublet_core::error::Buffer;
 use sublet_core::place::interval::{self, Sweep};
 use sublet_core::place::{self, bound as place_bound};
 use sublet_core::rewrite::fit::{self, Lengths, Output};
-use sublet_core::rewrite::swap::{Policy, bound as swap_bound};
+use sublet_core::rewrite::lower_bound;
+use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::{self, Device, Timing};
 use sublet_core::trace::liveness::{self, Stay};
 use sublet_core::trace::{Recorded, Row};
@@ -130,8 +131,8 @@ sublet_fuzz::target!(|input: Input| {
                 },
             );
         }
-        Call::SwapBound => lend(lent, swap_bound::workspace(rows.len(), numbers), &[], |scratch, _, _| {
-            swap_bound::least_load(rows, numbers, device, 0, scratch)
+        Call::SwapBound => lend(lent, lower_bound::workspace(rows.len(), numbers), &[], |scratch, _, _| {
+            lower_bound::least_load(rows, numbers, device, 0, scratch)
         }),
         Call::Schedule => {
             let outputs = [

@@ -1,7 +1,8 @@
 //! The published passes with memory of their own, for tests and benches. What the memory holds before means nothing.
 
-use sublet_core::rewrite::recompute::chen::{self, Mirrored, Plan};
-use sublet_core::rewrite::{in_place, layer, relu};
+use sublet_core::rewrite::means::{in_place, mask};
+use sublet_core::rewrite::published::chen::{self, Mirrored, Plan};
+use sublet_core::rewrite::published::layrub;
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Recorded, Row};
 use sublet_core::{Error, Workspace, WorkspaceLen};
@@ -22,11 +23,11 @@ fn lend<T>(
 /// Masks in place of what rectifiers read and write, in rows of a rewritten trace.
 ///
 /// # Errors
-/// As [`relu::rewrite`].
+/// As [`mask::rewrite`].
 pub fn masks(recorded: &Recorded<'_>, rows: &[Row]) -> Result<Vec<Row>, Error> {
-    let len = relu::workspace(rows.len(), recorded.blocks);
+    let len = mask::workspace(rows.len(), recorded.blocks);
     let made =
-        lend(len, relu::most_rows(rows), |scratch, out| relu::rewrite(recorded, rows, scratch, out).map(|n| (n, ())));
+        lend(len, mask::most_rows(rows), |scratch, out| mask::rewrite(recorded, rows, scratch, out).map(|n| (n, ())));
     made.map(|(rows, ())| rows)
 }
 
@@ -70,12 +71,14 @@ pub fn searched(
 /// Layrub's rule: blocks below `least_bytes` stay on the device.
 ///
 /// # Errors
-/// As [`layer::reuse`].
+/// As [`layrub::reuse`].
 pub fn by_layers(
     recorded: &Recorded<'_>,
     device: &Device,
     least_bytes: u64,
-) -> Result<(Vec<Row>, layer::Bytes), Error> {
-    let len = layer::workspace(recorded.rows.len(), recorded.blocks);
-    lend(len, layer::most_rows(recorded.rows), |scratch, out| layer::reuse(recorded, device, least_bytes, scratch, out))
+) -> Result<(Vec<Row>, layrub::Bytes), Error> {
+    let len = layrub::workspace(recorded.rows.len(), recorded.blocks);
+    lend(len, layrub::most_rows(recorded.rows), |scratch, out| {
+        layrub::reuse(recorded, device, least_bytes, scratch, out)
+    })
 }

@@ -8,12 +8,12 @@ use std::time::Instant;
 use serde::Serialize;
 use sublet_core::rewrite::fit::{self, Fitted, Lengths, Means, Options, Output, Using};
 use sublet_core::simulate::{Device, Timing};
-use sublet_core::trace::{Kind, Operator, Row, liveness::Stay};
+use sublet_core::trace::{Event, Kind, Operator, Row, liveness::Stay};
 use sublet_core::{Block, Error};
 
 use crate::args::FitArgs;
 use crate::failure::{Failure, InputError};
-use crate::marks::{Mark, Marks};
+use crate::marks::{Fate, Mark, Marks};
 use crate::problem::{BadRow, Problem, Trace};
 use crate::report::{FittedRun, Picture};
 use crate::scratch::Scratch;
@@ -85,13 +85,14 @@ struct Outcome<'a> {
     /// How long the operators that run again take.
     #[serde(skip_serializing_if = "Option::is_none")]
     recomputed_ns: Option<u64>,
-    /// Masks of rectifiers, and stays that take over the memory of others in place.
+    /// Masks of ReLUs, and blocks that are written over their dying inputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     masks: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     in_place: Option<usize>,
-    /// Who made the schedule.
-    policy: &'a str,
+    /// Who made the schedule of swaps; none where nothing is swapped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<&'a str>,
     verified: bool,
     seconds: f64,
     /// The means that were used.
@@ -118,7 +119,12 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     asked.say();
     let (using, notes) = (asked.using, asked.note.into_iter().collect::<Vec<_>>());
     let limit = args.limit.of(problem.max_load());
-    let mut options = Options { using, policy: args.policy, ..Options::new(limit, device) };
+    if args.policy.is_some() && !using.has(Means::Swap) {
+        let using = names(using).join(", ");
+        return Err(Failure::Usage(format!("--policy says what is swapped, and nothing is: the means are {using}")));
+    }
+    let mut options = Options { using, ..Options::new(limit, device) };
+    options.policy = args.policy.unwrap_or(options.policy);
     options.least_bytes = args.least.unwrap_or(options.least_bytes);
     let mut buffers = Buffers::of(trace);
     let begin = Instant::now();
@@ -140,7 +146,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         recomputed_ns: Some(run.recomputed_ns),
         masks: Some(marks.count(Mark::Mask)),
         in_place: Some(marks.count(Mark::InPlace)),
-        policy: fitted.policy.name(),
+        policy: (run.swapped_bytes > 0).then(|| fitted.policy.name()),
         verified: true,
         seconds,
         using: names(using),
@@ -160,9 +166,11 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
                 limit,
                 original_peak: fitted.original_peak,
                 load_min: fitted.load_min,
+                recorded: trace,
                 marks: &marks,
+                fates: &Fate::of(&fitted.schedule, &marks, trace),
             };
-            let solver = fitted.policy.name();
+            let solver = outcome.policy.unwrap_or_default();
             let picture = Picture { problem: &rewritten, plan, solver, rows: Vec::new(), run: Some(run) };
             output::write(file, |out| report::write(file, &picture, out))?;
         }
@@ -236,7 +244,12 @@ fn names(using: Using) -> Vec<&'static str> {
 /// The trace of a problem.
 pub(crate) fn recorded(problem: &Problem) -> Result<&Trace, Failure> {
     let missing = "expected a trace with reads, writes and times; lifetimes alone do not tell when a block is idle";
-    problem.trace.as_ref().ok_or_else(|| InputError::file(&problem.name, missing).into())
+    let trace = problem.trace.as_ref().ok_or_else(|| InputError::file(&problem.name, missing))?;
+    if !trace.rows.iter().any(|row| row.event == Event::Free) {
+        let missing = "expected rows of the event free; without one, every block stays to the end of the iteration";
+        return Err(InputError::file(&problem.name, missing).into());
+    }
+    Ok(trace)
 }
 
 /// The rewritten trace as a problem of its own.
@@ -278,7 +291,7 @@ fn refuse(
         let outcome = Outcome {
             input: &args.common.input,
             limit: options.limit,
-            policy: args.policy.name(),
+            policy: options.using.has(Means::Swap).then(|| options.policy.name()),
             seconds,
             using: names(options.using),
             notes: notes.to_vec(),
@@ -318,7 +331,10 @@ impl Outcome<'_> {
         if let Some(overhead) = self.overhead {
             writeln!(out, "overhead       {:.3} %", 100.0 * overhead)?;
         }
-        writeln!(out, "policy         {}, {:.3} s", self.policy, self.seconds)?;
+        if let Some(policy) = self.policy {
+            writeln!(out, "policy         {policy}")?;
+        }
+        writeln!(out, "fitted in      {:.3} s", self.seconds)?;
         writeln!(out, "verified       {}", if self.verified { "yes" } else { "no" })
     }
 }

@@ -6,7 +6,8 @@ use indicatif::ProgressBar;
 use serde::{Serialize, Serializer};
 use sublet_core::Error;
 use sublet_core::rewrite::fit::{Means, Options, Using};
-use sublet_core::rewrite::swap::{Policy, bound};
+use sublet_core::rewrite::lower_bound;
+use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::Device;
 
 use crate::args::SweepArgs;
@@ -18,7 +19,7 @@ use crate::text::unit::Unit;
 use crate::text::{progress, table};
 use crate::{device, input, output, report};
 
-/// One curve.
+/// One curve: the means or the policy that it is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Line {
     using: Using,
@@ -72,8 +73,8 @@ struct Curve<'a> {
     load_min: u64,
     /// The least limit that is known to work.
     least_limit: u64,
-    /// No schedule without overhead is below this load.
-    bound: u64,
+    /// No schedule of swaps alone is both below this load and without overhead.
+    swap_lower_bound: u64,
     policies: Vec<&'static str>,
     least: Vec<Least>,
     /// By falling limits.
@@ -124,7 +125,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     .map_err(|e| Failure::printing(&e))
 }
 
-/// The fits of one trace.
+/// A sweep under way: one trace is fitted again and again, and the results are kept.
 struct Sweep<'a> {
     trace: &'a Trace,
     device: Device,
@@ -147,8 +148,8 @@ impl Sweep<'_> {
         let unlimited =
             self.buffers.fit(trace, &Options { using: lines[0].using, ..Options::new(u64::MAX, device) })?;
         let (original_peak, load_min) = (unlimited.original_peak, unlimited.load_min);
-        let mut scratch = Scratch::of(bound::workspace(trace.rows.len(), trace.names.len()));
-        let bound = bound::least_load(&trace.rows, trace.names.len(), &device, 0, scratch.lend())?;
+        let mut scratch = Scratch::of(lower_bound::workspace(trace.rows.len(), trace.names.len()));
+        let swap_lower_bound = lower_bound::least_load(&trace.rows, trace.names.len(), &device, 0, scratch.lend())?;
 
         progress::count(self.bar, u64::from(points) * lines.len() as u64);
         let limits = (0..points).map(|i| {
@@ -165,9 +166,8 @@ impl Sweep<'_> {
         let mut least = Vec::new();
         for within in WITHIN {
             self.bar.set_message(format!("least footprint at {} % of overhead", 100.0 * within));
-            // The bound is that of swapping.
             let swaps_alone = lines[0].using == Using::NONE.with(Means::Swap);
-            let floor = if within > 0.0 || !swaps_alone { 0 } else { bound };
+            let floor = if within > 0.0 || !swaps_alone { 0 } else { swap_lower_bound };
             let point = self.least(lines[0], within, floor, (original_peak / NEAR).max(1))?;
             least.extend(point.map(|point| Least { within, point }));
         }
@@ -176,7 +176,7 @@ impl Sweep<'_> {
         let points = all.filter_map(|(limit, line)| self.quickest(limit, line)).collect();
         let policies = lines.iter().map(|line| line.name).collect();
         let (input, device) = (args.common.input.as_str(), args.common.device.as_str());
-        Ok(Curve { input, device, original_peak, load_min, least_limit, bound, policies, least, points })
+        Ok(Curve { input, device, original_peak, load_min, least_limit, swap_lower_bound, policies, least, points })
     }
 
     /// What a curve has at a limit; none if that cannot be kept.
@@ -282,9 +282,9 @@ impl Curve<'_> {
         writeln!(out, "{}\n", least.trim_fmt())?;
         writeln!(
             out,
-            "no schedule of swaps without overhead can go below {} ({:.1} % of the peak)",
-            unit.size(self.bound),
-            self.percent(self.bound)
+            "by swaps alone, none without overhead can go below {} ({:.1} % of the peak)",
+            unit.size(self.swap_lower_bound),
+            self.percent(self.swap_lower_bound)
         )
     }
 

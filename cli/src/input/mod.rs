@@ -70,6 +70,28 @@ pub(crate) fn read_from(file: &str, mut reader: impl BufRead) -> Result<Problem,
     }
 }
 
+impl Problem {
+    /// Reads a plan: the offset of each block, in bytes, in the order of the blocks. `name` is what messages call the
+    /// file. Whether the plan is valid is not asked here.
+    ///
+    /// # Errors
+    /// A sentence that says where the content is not a plan for these blocks.
+    pub fn read_plan(&self, name: &str, reader: impl BufRead) -> Result<Vec<u64>, String> {
+        plan::read_from(name, reader, self).map_err(|e| e.to_string())
+    }
+
+    /// Reads the operators of a trace: their names in the order of their numbers. `name` is what messages call the
+    /// file.
+    ///
+    /// # Errors
+    /// A sentence that says where the content is not as expected.
+    pub fn read_operators(&mut self, name: &str, reader: impl BufRead) -> Result<&[String], String> {
+        let trace = self.trace.as_mut().ok_or_else(|| format!("{}: only a trace has operators", self.name))?;
+        ops::read_from(name, reader).map_err(|e| e.to_string())?.give(trace);
+        Ok(&trace.op_names)
+    }
+}
+
 /// The figures of a device: bytes per second out and in, latency in ns, and the host's bytes if they are told.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! The operators of a trace: `op,name,phase,inplace,rerun`, in a file beside it.
 //!
-//! `inplace` and `rerun` are 0 or 1; where a column is missing, no operator works in place and all may run again.
+//! `phase` is fwd, bwd, upd or empty. `inplace` and `rerun` are 0 or 1; where a column is missing, no operator works in
+//! place and all may run again.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -59,14 +60,15 @@ pub(crate) fn read_from(file: &str, reader: impl BufRead) -> Result<Told, InputE
 pub(super) struct Columns {
     op: usize,
     name: usize,
+    phase: Option<usize>,
     in_place: Option<usize>,
     again: Option<usize>,
 }
 
 impl Columns {
     pub(super) fn of<R: BufRead>(table: &Table<R>) -> Result<Self, InputError> {
-        let [in_place, again] = ["inplace", "rerun"].map(|column| table.optional(column));
-        Ok(Self { op: table.column("op")?, name: table.column("name")?, in_place, again })
+        let [phase, in_place, again] = ["phase", "inplace", "rerun"].map(|column| table.optional(column));
+        Ok(Self { op: table.column("op")?, name: table.column("name")?, phase, in_place, again })
     }
 
     /// Whether it says which operators may run again.
@@ -78,6 +80,11 @@ impl Columns {
     pub(super) fn read<R: BufRead>(&self, table: &Table<R>, number: usize) -> Result<(String, Operator), InputError> {
         if table.number(self.op, "ops")? != number as u64 {
             return Err(table.fault(self.op, format!("the op {number}: they are numbered from 0")));
+        }
+        if let Some(column) = self.phase
+            && !matches!(table.bytes(column).trim_ascii(), b"fwd" | b"bwd" | b"upd" | b"")
+        {
+            return Err(table.fault(column, "the phase fwd, bwd or upd"));
         }
         let flag = |column: Option<usize>, otherwise| match column.map(|c| (c, table.bytes(c).trim_ascii())) {
             None => Ok(otherwise),

@@ -6,7 +6,7 @@ use super::table::Table;
 use super::{open, unreadable};
 use crate::failure::InputError;
 use crate::model::Model;
-use crate::model::plan::in_file_order;
+use crate::model::schedule::in_file_order;
 
 /// What TFLM prints of its plan when it is built with `TF_LITE_SHOW_MEMORY_USE`: a line for each buffer,
 /// `0 (id=0): size=64, offset=0, first_used=0 last_used=1`. The model's tensors come first; what follows is scratch, by

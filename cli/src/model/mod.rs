@@ -68,6 +68,17 @@ pub(crate) struct Window {
     pub(crate) size: Option<[u64; 2]>,
 }
 
+/// What may be done to need less than the file's order with a block for each tensor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Means {
+    /// Operators run in the order that needs least.
+    pub(crate) reorder: bool,
+    /// Elementwise operators and views write over their input.
+    pub(crate) in_place: bool,
+    /// Outputs reach into inputs, as far as TFLM's reference kernels have read.
+    pub(crate) overlap: bool,
+}
+
 impl Model {
     /// The bytes that a tensor takes in the arena.
     pub(crate) fn bytes(&self, tensor: u32) -> u64 {

@@ -9,23 +9,12 @@ use sublet_core::trace::order::{self, Ordered, Reuse};
 use sublet_core::{Block, Constraints, Error, Overlap};
 
 use super::schedule::{Schedule, Sharing, trace};
-use super::{Model, kernels};
+use super::{Means, Model, kernels};
 use crate::args::SolveArgs;
 use crate::failure::InputError;
 use crate::problem::Problem;
 use crate::scratch::Scratch;
 use crate::solve::{self, Solved};
-
-/// What may be done to need less than the file's order with a block for each tensor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Means {
-    /// Operators run in the order that needs least.
-    pub(crate) reorder: bool,
-    /// Elementwise operators and views write over their input.
-    pub(crate) in_place: bool,
-    /// Outputs reach into inputs, as far as TFLM's reference kernels have read.
-    pub(crate) overlap: bool,
-}
 
 /// A model with a place for each tensor.
 #[derive(Debug)]
@@ -62,15 +51,6 @@ pub(crate) struct Request<'a> {
     pub(crate) solve: &'a SolveArgs,
 }
 
-/// The schedule with the operators in the order of the file.
-///
-/// # Errors
-/// As [`Schedule::new`].
-pub(crate) fn in_file_order(model: &Model, scratch: &[(u32, u64)]) -> Result<Schedule, String> {
-    let own = model.graphs[0].operators.clone().filter_map(|i| u32::try_from(i).ok());
-    Schedule::new(model, &own.collect::<Vec<_>>(), scratch)
-}
-
 /// The blocks of a plan that a model holds, and their offsets: an output at the offset of the input that it may write
 /// over shares its block, and what the runtime decides is left out.
 ///
@@ -82,13 +62,13 @@ pub(crate) fn told(
     schedule: &Schedule,
     plan: &[i32],
     overlap: bool,
-) -> Result<(Problem, Vec<u64>), String> {
+) -> Result<(Problem, Vec<u64>), InputError> {
     let offset = |tensor: u32| plan.get(tensor as usize).and_then(|&offset| u64::try_from(offset).ok());
     let told: Vec<_> = (0..).zip(&schedule.lives).map(|(t, life)| life.filter(|_| offset(t).is_some())).collect();
     let schedule = Schedule { steps: schedule.steps.clone(), lives: told, scratch: Vec::new() };
     let sharing = Sharing::where_allowed(model, &schedule, |input, output| offset(input) == offset(output));
     let traced = trace(model, &schedule, &sharing);
-    let mut problem = Problem::of_trace(name, traced.rows, traced.names).map_err(|e| e.message)?;
+    let mut problem = traced.problem(name, model, &schedule)?;
     if overlap {
         problem.overlaps = overlaps(model, &schedule, &sharing, &traced.stays);
     }
@@ -130,10 +110,7 @@ pub(crate) fn plan(model: &Model, request: &Request<'_>, bar: &ProgressBar) -> R
             Sharing::none(model)
         };
         let traced = trace(model, &schedule, &sharing);
-        let mut problem = Problem::of_trace(request.name, traced.rows, traced.names).map_err(|e| fault(e.message))?;
-        if let Some(trace) = &mut problem.trace {
-            trace.op_names = schedule.steps.iter().map(|&k| model.operators[k as usize].kind.clone()).collect();
-        }
+        let mut problem = traced.problem(request.name, model, &schedule).map_err(PlanError::Input)?;
         if overlap {
             problem.overlaps = overlaps(model, &schedule, &sharing, &traced.stays);
         }

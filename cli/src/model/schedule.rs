@@ -10,6 +10,8 @@ use std::collections::HashMap;
 use sublet_core::trace::{Event, Op, Row};
 
 use super::{Model, kernels};
+use crate::failure::InputError;
+use crate::problem::Problem;
 
 /// Graphs that call graphs, no deeper than this.
 const DEEPEST: usize = 16;
@@ -151,6 +153,18 @@ pub(crate) struct Traced {
     pub(crate) stays: Vec<Option<u32>>,
 }
 
+impl Traced {
+    /// The blocks of the trace, with the names of operators.
+    pub(crate) fn problem(&self, name: &str, model: &Model, schedule: &Schedule) -> Result<Problem, InputError> {
+        let problem = Problem::of_trace(name, self.rows.clone(), self.names.clone());
+        let mut problem = problem.map_err(|e| InputError::file(name, e.message))?;
+        if let Some(trace) = &mut problem.trace {
+            trace.op_names = schedule.steps.iter().map(|&k| model.operators[k as usize].kind.clone()).collect();
+        }
+        Ok(problem)
+    }
+}
+
 /// A block of a trace while it is made: a tensor and what shares its memory, or scratch.
 struct Made {
     name: String,
@@ -211,4 +225,29 @@ fn blocks(model: &Model, schedule: &Schedule, sharing: &Sharing) -> (Vec<Made>, 
     let scratch = schedule.scratch.iter().zip(0..);
     made.extend(scratch.map(|(&(life, bytes), i)| Made { name: format!("scratch {i}"), bytes, life }));
     (made, of_tensor)
+}
+
+/// The blocks of a model with its operators in the order of the file.
+///
+/// # Errors
+/// A model that cannot run, or that has nothing to plan.
+pub(crate) fn problem(name: &str, model: Model, bytes: Vec<u8>) -> Result<Problem, InputError> {
+    let fault = |message: String| InputError::file(name, message);
+    let schedule = in_file_order(&model, &[]).map_err(fault)?;
+    let traced = trace(&model, &schedule, &Sharing::none(&model));
+    let mut problem = traced.problem(name, &model, &schedule)?;
+    if problem.blocks.is_empty() {
+        return Err(fault("no tensor of the model takes memory of the arena".into()));
+    }
+    problem.model = Some(Box::new((model, bytes)));
+    Ok(problem)
+}
+
+/// The schedule with the operators in the order of the file.
+///
+/// # Errors
+/// As [`Schedule::new`].
+pub(crate) fn in_file_order(model: &Model, scratch: &[(u32, u64)]) -> Result<Schedule, String> {
+    let own = model.graphs[0].operators.clone().filter_map(|i| u32::try_from(i).ok());
+    Schedule::new(model, &own.collect::<Vec<_>>(), scratch)
 }

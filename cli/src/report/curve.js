@@ -8,9 +8,9 @@ const ofPeak = size => size / Math.max(curve.original_peak, 1);
 const STYLES = {
   joint: ["#d1383d", "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "all means together"],
   swap: ["#3f78d0", "M-3.5-3.5h7v7h-7z", "blocks leave for the host while they are idle"],
-  recompute: ["#d08a14", "M0-4.5L4.5 3.5h-9z", "values are freed, and made again"],
+  recompute: ["#d08a14", "M0-4.5L4.5 3.5h-9z", "values are freed, and their operators run again"],
   "in-place": ["#1d9a8a", "M0 4.5L4.5-3.5h-9z", "outputs are written over inputs"],
-  relu: ["#9259cf", "M0-5L5 0 0 5-5 0z", "a bit for each element that only a rectifier's gradient reads"],
+  relu: ["#9259cf", "M0-5L5 0 0 5-5 0z", "one bit for each element that only a ReLU's gradient reads"],
   auto: ["#d1383d", "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "search over positions, and every other policy but layer"],
   doa: ["#3f78d0", "M-3.5-3.5h7v7h-7z", "duration of absence"],
   aoa: ["#d08a14", "M0-4.5L4.5 3.5h-9z", "area of absence"],
@@ -28,7 +28,7 @@ const limits = [...new Set(curve.points.map(p => p.limit))];
 // ---- scales ----
 
 const margin = { left: 64, right: 36, top: 16, bottom: 64 };
-const right = Math.max(0, Math.floor(20 * ofPeak(Math.min(curve.bound, curve.least_limit)) - .5) / 20);
+const right = Math.max(0, Math.floor(20 * ofPeak(Math.min(curve.swap_lower_bound, curve.least_limit)) - .5) / 20);
 /** Limits as parts of the peak; the axis is drawn from its high end to its low end. */
 const across = new Axis(right, Math.max(1, ...limits.map(ofPeak)) + .01, .01);
 /** Where the overhead axis may end, as fractions. */
@@ -63,7 +63,7 @@ function drawChart() {
   chart.setAttribute("viewBox", `0 0 ${w} ${h}`);
   chart.replaceChildren();
 
-  const bound = x(curve.bound);
+  const bound = x(curve.swap_lower_bound);
   chart.append(svg("rect", { class: "beyond", x: bound, y: margin.top, width: Math.max(end - bound, 0), height: inner.h }));
   for (let i = 0; i <= 5; i++) {
     const value = ceiling * i / 5;
@@ -102,7 +102,7 @@ function drawChart() {
     const left = at > end - 250;
     return svg("text", { class: "beside", x: at + (left ? -6 : 6), y: margin.top + down, "text-anchor": left ? "end" : "start" }, text);
   };
-  chart.append(beside(bound, `no schedule without overhead is below ${bytes(curve.bound)}`, 14),
+  chart.append(beside(bound, `swaps alone: none without overhead below ${bytes(curve.swap_lower_bound)}`, 14),
     beside(x(curve.least_limit), `least limit that works: ${bytes(curve.least_limit)}`, 34));
   for (const least of curve.least) {
     if (least.overhead > ceiling) continue;
@@ -161,7 +161,7 @@ byId("figures").append(
   figure("peak", bytes(curve.original_peak)),
   ...curve.least.map(least => figure(least.within ? `at ${Math.round(100 * least.within)} % overhead` : "without overhead",
     bytes(least.footprint), note(`${percent(ofPeak(least.footprint))} of the peak`))),
-  figure("bound without overhead", bytes(curve.bound), note(percent(ofPeak(curve.bound)))),
+  figure("swaps alone, lower bound without overhead", bytes(curve.swap_lower_bound), note(percent(ofPeak(curve.swap_lower_bound)))),
   figure("least limit that works", bytes(curve.least_limit), note(percent(ofPeak(curve.least_limit)))),
   figure("load_min", bytes(curve.load_min), note(percent(ofPeak(curve.load_min)))),
   figure("device", curve.device));

@@ -1,10 +1,13 @@
 //! The picture of a plan: what lies where, and when; of a fitted trace also what is computed and copied meanwhile.
 //!
-//! A [`scene::Scene`] is what both forms draw: a colour for every block, the load curve, the step of the max
+//! A [`scene::Scene`] is what both forms draw: the colours of the blocks, the load curve, the step of the max
 //! load. [`html()`] writes it as one page with nothing outside it, to be explored; [`svg()`] as one image, to be printed.
 //! The time axis counts steps; where the trace is fitted, simulated time. [`curve()`] is the page of a sweep.
 
+mod coloring;
 mod json;
+mod numbers;
+mod ops;
 mod run;
 mod scene;
 mod svg;
@@ -15,8 +18,8 @@ use std::path::Path;
 use serde::Serialize;
 use sublet_core::{VerifiedPlan, VerifiedSchedule};
 
-use crate::marks::Marks;
-use crate::problem::Problem;
+use crate::marks::{Fate, Marks};
+use crate::problem::{Problem, Trace};
 use scene::Scene;
 
 /// What a report shows.
@@ -26,11 +29,11 @@ pub(crate) struct Picture<'a> {
     pub(crate) problem: &'a Problem,
     /// Where they are.
     pub(crate) plan: &'a VerifiedPlan<'a>,
-    /// Who placed them.
+    /// Who placed them; of a fit the policy of swapping, empty where nothing is swapped.
     pub(crate) solver: &'a str,
     /// What each solver that was asked has reached; nothing is shown of it when there are none.
     pub(crate) rows: Vec<SolverRow>,
-    /// How the trace runs, where it is one that was fitted.
+    /// How the trace runs; only of a fitted one.
     pub(crate) run: Option<FittedRun<'a>>,
 }
 
@@ -47,8 +50,12 @@ pub(crate) struct FittedRun<'a> {
     pub(crate) original_peak: u64,
     /// The load with every gap over the peak away.
     pub(crate) load_min: u64,
-    /// What the means have done to its stays.
+    /// The trace before it was fitted.
+    pub(crate) recorded: &'a Trace,
+    /// How its residencies were made.
     pub(crate) marks: &'a Marks,
+    /// What becomes of their blocks.
+    pub(crate) fates: &'a [Fate],
 }
 
 /// What one solver has reached.

@@ -180,17 +180,17 @@ const ratio = figure("peak / max load", plan.ratio.toFixed(6),
 if (plan.run) {
   const { run } = plan, percent = part => `${(100 * part).toFixed(1)} %`;
   const stalled = run.stalls.end.reduce((sum, end, i) => sum + end - run.stalls.begin[i], 0);
-  const leaving = plan.first.filter((first, i) => first === i && (plan.stays[i] > 1 || plan.leaves.has(i))).length;
+  const leaving = plan.first.filter((first, i) => first === i && (plan.residencies[i] > 1 || plan.leaves.has(i))).length;
   byId("figures").append(
     figure("footprint", bytes(plan.peak), note(`${percent(plan.peak / run.original_peak)} of what it was`)),
     figure("limit", bytes(run.limit)),
     figure("peak before", bytes(run.original_peak)),
     figure("overhead", `${(100 * run.overhead).toFixed(2)} %`, note(stalled ? `${duration(stalled)} of stalls` : "no stall")),
     figure("iteration", duration(run.time_ns)),
-    figure("copied", bytes(run.swapped_bytes), note(`${whole(run.copies.stay.length)} copies`)),
+    figure("copied", bytes(run.swapped_bytes), note(`${whole(run.copies.residency.length)} copies`)),
     figure("blocks", whole(plan.first.filter((first, i) => first === i).length), note(`${whole(leaving)} leave`)),
     ratio,
-    figure("policy", plan.solver),
+    ...(plan.solver ? [figure("policy", plan.solver)] : []),
     figure("device", run.device));
 } else {
   byId("figures").append(
@@ -203,26 +203,34 @@ if (plan.run) {
     figure("solver", plan.solver));
 }
 
-byId("legend").append(element("li", { className: "by" }, `Colour: ${plan.colored_by}`),
-  ...plan.groups.map((group, i) => {
+/** Says what the colours mean. Pointing at a colour brings it forward; where there are several colourings, one is chosen. */
+function fillLegend() {
+  const chosen = coloring => coloring.by === plan.colored_by;
+  const choice = plan.colorings.length < 2 ? [` ${plan.colored_by}`] : plan.colorings.map(coloring => element("button", {
+    type: "button", ariaPressed: chosen(coloring), onclick: () => {
+      choose(plan, coloring);
+      map.recolor();
+      fillLegend();
+      fillAlive();
+      redraw();
+    },
+  }, coloring.by));
+  byId("legend").replaceChildren(element("li", { className: "by" }, "Colour:", ...choice), ...plan.groups.map((group, i) => {
     const light = on => () => { map.spotlight = on ? i : -1; redraw(); };
     return element("li", {}, element("button", {
       type: "button", title: group.label, onmouseenter: light(true), onmouseleave: light(false), onfocus: light(true), onblur: light(false),
     }, swatch(group.color), element("span", {}, group.label), element("small", {}, whole(group.blocks))));
   }));
-byId("legend").hidden = !plan.groups.length;
+  byId("legend").hidden = !plan.groups.length;
+}
+fillLegend();
 byId("lines").textContent = plan.optimal
   ? "The line is the peak, which is the max load: no plan can need less. Dotted: the step of the max load."
   : "Solid line: the peak, what this plan needs. Dashed: the max load, which no plan can be below. Dotted: its step.";
-if (plan.next.length) byId("stays").textContent = " A dashed tether joins the stays of a block that leaves the device and returns.";
-const marked = MARKS.map(([bit, told]) => [told, plan.mark.filter(mark => mark & bit).length]).filter(([, n]) => n);
-if (marked.length) {
-  byId("marks").textContent = ` Stripes: made again. A frame: the mask of a rectifier. A bar at its left end: over another, in place. Here ${
-    marked.map(([told, n]) => `${whole(n)} ${told}`).join(", ")}.`;
-}
+if (plan.next.length) byId("residencies").textContent = " Point at a block that leaves the device to see where it returns.";
 if (plan.run) {
   byId("lanes").textContent = " In the load, grey is what it was before. The lanes are what is computed, copied out and copied in, in" +
-    " simulated time; a copy has the colour of its block, and where compute waits for one, it is red.";
+    " simulated time; a copy has the colour of its block, an operator that runs again is half pale, and where compute waits for a copy, it is red.";
 }
 
 // ---- tables ----
@@ -245,7 +253,7 @@ function fillAlive() {
     .sort((a, b) => plan.size[b] - plan.size[a] || a - b);
   section.hidden = !alive.length;
   if (!alive.length) return;
-  section.querySelector("h2").append("Alive at the max load",
+  section.querySelector("h2").replaceChildren("Alive at the max load",
     element("small", {}, `step ${whole(plan.peak_step)}, ${whole(alive.length)} blocks, ${exactBytes(plan.max_load)}`));
   const share = i => plan.size[i] / plan.max_load;
   const bar = i => {
@@ -274,6 +282,7 @@ function fillAlive() {
   };
   const table = section.querySelector("table");
   fillTable(table, columns, alive.slice(0, most), rowOf);
+  section.querySelector(".more")?.remove();
   if (alive.length > most) {
     const more = element("button", { type: "button", className: "more" }, `Show all ${whole(alive.length)}`);
     more.onclick = () => { more.remove(); fillTable(table, columns, alive, rowOf); };

@@ -1,11 +1,9 @@
 //! What a fitted trace computes and copies, as the picture shows it: in columns, and in whole nanoseconds.
 
-use std::collections::HashMap;
-
 use serde::Serialize;
 
 use super::FittedRun;
-use super::scene::Ops;
+use super::ops::Ops;
 use sublet_core::trace::Op;
 
 use crate::timeline::{Copy, Span, Timeline};
@@ -39,8 +37,6 @@ pub(super) struct Operators {
     pub(super) end: Vec<u64>,
     /// Which of the scene's ops.
     pub(super) op: Vec<Option<usize>>,
-    /// The group that has the operator's colour; none for one that allocates nothing.
-    pub(super) group: Vec<Option<usize>>,
     /// Whether it runs again.
     pub(super) again: Vec<bool>,
 }
@@ -62,18 +58,16 @@ pub(super) struct Copies {
     /// To the host; else from it.
     pub(super) out: Vec<bool>,
     /// The block of the scene that leaves or arrives.
-    pub(super) stay: Vec<usize>,
+    pub(super) residency: Vec<usize>,
     /// How long compute waits for it; 0 for a copy that is hidden behind compute.
     pub(super) waited: Vec<u64>,
 }
 
 impl<'a> Run<'a> {
-    /// The run, with its operators told to `ops`; `colors` are the groups by the ops' names, `before`
-    /// is the load curve without the copies.
-    pub(super) fn of<'o>(
+    /// The run, with its operators told to `ops`; `before` is the load curve without the copies.
+    pub(super) fn of(
         fitted: &FittedRun<'a>,
-        ops: &mut Ops<'o>,
-        colors: &HashMap<&'o str, usize>,
+        ops: &mut Ops<'_>,
         before: impl FnOnce(&[Copy]) -> Vec<(u32, u64)>,
     ) -> Self {
         let timeline = Timeline::of(fitted.schedule);
@@ -81,11 +75,9 @@ impl<'a> Run<'a> {
         let time_ns = nearest(run.time_ns);
         let mut operators = Operators::default();
         for operator in &timeline.operators {
-            let op = ops.index(operator.op);
             push(operator.span, &mut operators.begin, &mut operators.end);
-            operators.op.push(op);
+            operators.op.push(ops.index(operator.op));
             operators.again.push(matches!(operator.op, Op::Again(_)));
-            operators.group.push(op.and_then(|op| colors.get(ops.name(op)).copied()));
         }
         let mut stalls = Stalls::default();
         for stall in &timeline.stalls {
@@ -96,7 +88,7 @@ impl<'a> Run<'a> {
         for copy in &timeline.copies {
             push(copy.span, &mut copies.begin, &mut copies.end);
             copies.out.push(copy.out);
-            copies.stay.push(copy.stay);
+            copies.residency.push(copy.residency);
             copies.waited.push(nearest(copy.waited));
         }
         let (before_step, before_load) = before(&timeline.copies).into_iter().unzip();

@@ -8,10 +8,11 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
+use super::coloring::Coloring;
 use super::markup;
+use super::numbers::{byte_tick, bytes, round_tick, time, whole};
 use super::run::{Copies, Operators, Run};
-use super::scene::{Scene, byte_tick, bytes, round_tick, time, whole};
-use crate::marks::Mark;
+use super::scene::Scene;
 
 /// Up to this many blocks each is drawn, however small.
 const EXACT: usize = 4000;
@@ -32,22 +33,16 @@ const LANE_PITCH: f64 = 20.0;
 /// From the lower end of the time axis to the legend.
 const LEGEND_GAP: f64 = 56.0;
 const LEGEND_COLUMNS: usize = 4;
-/// What the line about marks takes.
-const MARKS_ROW: f64 = 14.0;
 const LEGEND_ROW: f64 = 22.0;
 
 /// Light is written into the elements, for readers that know no style sheets; dark is a style.
 const STYLE: &str = "text{font-family:system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;font-size:11px}\
 @media(prefers-color-scheme:dark){.paper{fill:#14161a}.ink{fill:#e8eaed}.soft{fill:#9aa1ab}.grid{stroke:#2a2e35}\
-.frame{stroke:#3a3f48}.bound{stroke:#e8eaed}.halo{stroke:#14161a}.load{fill:#33415c;stroke:#7ea6e8}.lane{fill:#1d2126}.before{stroke:#9aa1ab}.tether{stroke:#e8eaed}}";
+.frame{stroke:#3a3f48}.bound{stroke:#e8eaed}.halo{stroke:#14161a}.load{fill:#33415c;stroke:#7ea6e8}.lane{fill:#1d2126}.before{stroke:#9aa1ab}}";
 /// Compute waits.
 const STALL: &str = "#d4202e";
 /// The limit of a fitted trace.
 const LIMIT: &str = "#b3261e";
-/// The tint that lies over an operator that runs again.
-const AGAIN: &str = "#ffffff90";
-/// From one stripe of a block that is made again to the next.
-const STRIPES: f64 = 6.0;
 /// Operators that allocate nothing have no colour of their own.
 const PLAIN: &str = "#9ea5b0";
 
@@ -93,10 +88,9 @@ impl Scale {
 
 #[expect(clippy::cast_precision_loss, reason = "pixels")]
 pub(super) fn write(scene: &Scene<'_>, out: &mut impl Write) -> io::Result<()> {
-    let rows = scene.groups.len().div_ceil(LEGEND_COLUMNS);
+    let rows = scene.coloring().groups.len().div_ceil(LEGEND_COLUMNS);
     let axis = scene.run.as_ref().map_or(LOAD[1], |_| LANE[1] + LANE_PITCH * (LANES.len() - 1) as f64);
-    let marked = scene.mark.iter().any(|&bits| bits > 0);
-    let legend_top = axis + LEGEND_GAP + if marked { MARKS_ROW } else { 0.0 };
+    let legend_top = axis + LEGEND_GAP;
     let height = legend_top + LEGEND_ROW * rows as f64 + 8.0;
     let scale = Scale::new(scene);
     writeln!(
@@ -122,14 +116,12 @@ fn head(scene: &Scene<'_>, out: &mut impl Write) -> io::Result<()> {
     let (blocks, ratio) = (whole(scene.blocks()), scene.ratio);
     let line = match &scene.run {
         Some(run) => format!(
-            "footprint {} within {} · before {} · overhead {:.2} % · {} copied · {} blocks · {} on {}",
+            "footprint {} within {} · before {} · overhead {:.2} % · {} copied · {blocks} blocks · on {}",
             bytes(scene.peak),
             bytes(run.limit),
             bytes(run.original_peak),
             100.0 * run.overhead,
             bytes(run.swapped_bytes),
-            blocks,
-            scene.solver,
             run.device
         ),
         None => format!(
@@ -206,72 +198,19 @@ fn map(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()>
         })
         .filter(|d| !rounded || (d.w > 0.0 && d.h > 0.0))
         .collect();
-    drawn.sort_by_key(|d| scene.group[d.block]);
-    for same in drawn.chunk_by(|a, b| scene.group[a.block] == scene.group[b.block]) {
+    let coloring = scene.coloring();
+    drawn.sort_by_key(|d| coloring.group[d.block]);
+    for same in drawn.chunk_by(|a, b| coloring.group[a.block] == coloring.group[b.block]) {
         // Half covered pixels would show as stripes where blocks tile.
         let crisp = if rounded { r#" shape-rendering="crispEdges""# } else { "" };
-        writeln!(out, r#"<g class="blocks" fill="{}"{crisp}>"#, scene.groups[scene.group[same[0].block]].color)?;
+        writeln!(out, r#"<g class="blocks" fill="{}"{crisp}>"#, coloring.groups[coloring.group[same[0].block]].color)?;
         for d in same {
             let (x, y, w, h) = (Pixels(d.x), Pixels(d.y), Pixels(d.w), Pixels(d.h));
             writeln!(out, r#"<rect x="{x}" y="{y}" width="{w}" height="{h}"/>"#)?;
         }
         writeln!(out, "</g>")?;
     }
-    marks(scene, &drawn, out)?;
-    tethers(scene, scale, out)?;
     labels(scene, drawn, out)
-}
-
-/// How blocks were made, where there is room to show it: stripes where they are made again, a bar at the left end of what
-/// lies over another in place, a frame around masks.
-fn marks(scene: &Scene<'_>, drawn: &[Drawn], out: &mut impl Write) -> io::Result<()> {
-    let has = |d: &&Drawn, mark: Mark| scene.mark.get(d.block).is_some_and(|bits| bits & mark as u8 > 0);
-    let room = |d: &&Drawn| d.w >= 3.0 && d.h >= 3.0;
-    if drawn.iter().filter(room).all(|d| scene.mark.get(d.block).is_none_or(|&bits| bits == 0)) {
-        return Ok(());
-    }
-    writeln!(out, r##"<g class="marks" fill="none" stroke="#10131a" stroke-opacity=".45">"##)?;
-    for d in drawn.iter().filter(room) {
-        let (x, y, w, h) = (Pixels(d.x), Pixels(d.y), Pixels(d.w), Pixels(d.h));
-        if has(&d, Mark::InPlace) {
-            writeln!(out, r#"<path d="M{} {y}v{h}" stroke-width="2"/>"#, Pixels(d.x + 1.0))?;
-        }
-        if has(&d, Mark::Mask) {
-            writeln!(out, r#"<rect x="{x}" y="{y}" width="{w}" height="{h}"/>"#)?;
-        }
-        if has(&d, Mark::Again) {
-            // From the upper left to the lower right.
-            write!(out, r#"<path stroke-width=".7" d=""#)?;
-            let mut at = STRIPES;
-            while at < d.w + d.h {
-                let (from, to) = ((at - d.h).max(0.0), at.min(d.w));
-                let (low, high) = (d.y + d.h - (at - from).min(d.h), d.y + d.h - (at - to).max(0.0));
-                write!(out, "M{} {}L{} {}", Pixels(d.x + from), Pixels(low), Pixels(d.x + to), Pixels(high))?;
-                at += STRIPES;
-            }
-            writeln!(out, r#""/>"#)?;
-        }
-    }
-    writeln!(out, "</g>")
-}
-
-/// From the end of each stay to the start of the next of the same block.
-#[expect(clippy::cast_precision_loss, reason = "pixels")]
-fn tethers(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
-    let middle =
-        |i: usize| scale.map.y(scene.offset[i]) - (MAP[1] - MAP[0]) * scene.size[i] as f64 / scale.map.bytes / 2.0;
-    if scene.next.is_empty() {
-        return Ok(());
-    }
-    // Many together would hide the map.
-    let opacity = (30.0 / scene.next.iter().flatten().count() as f64).clamp(0.12, 0.4);
-    write!(out, r##"<path class="tether" fill="none" stroke="#14161a" stroke-opacity="{opacity:.2}" "##)?;
-    write!(out, r#"stroke-dasharray="3 2" d=""#)?;
-    for (i, next) in scene.next.iter().enumerate().filter_map(|(i, next)| Some((i, (*next)?))) {
-        let (from, to) = (scale.x(scene.moment(scene.end[i])), scale.x(scene.moment(scene.start[next])));
-        write!(out, "M{} {}L{} {}", Pixels(from), Pixels(middle(i)), Pixels(to), Pixels(middle(next)))?;
-    }
-    writeln!(out, r#""/>"#)
 }
 
 /// The names of the largest blocks, where they fit: the op's, or the block's where there are no ops.
@@ -368,6 +307,7 @@ fn bounds(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<
 /// What is computed, where compute waits, and what is copied, on the time axis of the map.
 #[expect(clippy::cast_precision_loss, reason = "pixels")]
 fn lanes(scene: &Scene<'_>, run: &Run<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
+    let coloring = scene.coloring();
     for (name, lane) in LANES.into_iter().zip(0..) {
         let top = LANE[0] + LANE_PITCH * f64::from(lane);
         let (width, height) = (RIGHT - LEFT, LANE[1] - LANE[0]);
@@ -376,21 +316,18 @@ fn lanes(scene: &Scene<'_>, run: &Run<'_>, scale: &Scale, out: &mut impl Write) 
             r##"<rect class="lane" x="{LEFT}" y="{top}" width="{width}" height="{height}" fill="#f0f1f3"/>"##
         )?;
         text(out, "soft", (LEFT - 8.0, top + 12.0), r#"text-anchor="end""#, name)?;
-        let color = |group: Option<usize>| group.map_or(PLAIN, |group| scene.groups[group].color);
+        let color = |group: Option<usize>| group.map_or(PLAIN, |group| coloring.groups[group].color);
         let bars: Vec<_> = if lane == 0 {
-            let Operators { begin, end, group, .. } = &run.operators;
-            (0..begin.len()).map(|i| (begin[i], end[i], color(group[i]))).collect()
+            let Operators { begin, end, .. } = &run.operators;
+            (0..begin.len()).map(|i| (begin[i], end[i], color(coloring.operator[i]))).collect()
         } else {
-            let Copies { begin, end, out, stay, .. } = &run.copies;
+            let Copies { begin, end, out, residency, .. } = &run.copies;
             let here = (0..begin.len()).filter(|&i| out[i] == (lane == 1));
-            here.map(|i| (begin[i], end[i], color(scene.group.get(stay[i]).copied()))).collect()
+            here.map(|i| (begin[i], end[i], color(coloring.group.get(residency[i]).copied()))).collect()
         };
         let x = |ns: u64| scale.x(ns as f64);
         rects(name, bars.into_iter().map(|(begin, end, color)| (x(begin), x(end), color)), top, out)?;
         if lane == 0 {
-            let Operators { begin, end, again, .. } = &run.operators;
-            let second = (0..begin.len()).filter(|&i| again[i]).map(|i| (x(begin[i]), x(end[i]), AGAIN));
-            rects("again", second, top, out)?;
             let stalls = run.stalls.begin.iter().zip(&run.stalls.end);
             rects("stalls", stalls.map(|(&begin, &end)| (x(begin), x(end), STALL)), top, out)?;
         }
@@ -421,27 +358,15 @@ fn rects(
 
 #[expect(clippy::cast_precision_loss, reason = "pixels")]
 fn legend(scene: &Scene<'_>, top: f64, out: &mut impl Write) -> io::Result<()> {
-    let mut told = format!("Colour: {}. Dotted: the step of the max load.", scene.colored_by);
+    let Coloring { by, groups, .. } = scene.coloring();
+    let mut told = format!("Colour: {by}. Dotted: the step of the max load.");
     if scene.run.is_some() {
-        told += " Dashed: from where a block leaves the device to where it returns. Grey: the load before. Red: compute waits for a copy.";
+        told += " Grey line: the load before. Red: compute waits for a copy.";
     }
-    let marked: Vec<&str> = [
-        (Mark::Again, " Stripes: made again."),
-        (Mark::InPlace, " Bar at the left: over another, in place."),
-        (Mark::Mask, " Frame: a mask."),
-    ]
-    .into_iter()
-    .filter(|&(mark, _)| scene.mark.iter().any(|bits| bits & mark as u8 > 0))
-    .map(|(_, told)| told)
-    .collect();
-    let line = if marked.is_empty() { top - 16.0 } else { top - 16.0 - MARKS_ROW };
-    text(out, "soft", (LEFT, line), "", &told)?;
-    if !marked.is_empty() {
-        text(out, "soft", (LEFT, top - 16.0), "", marked.concat().trim_start())?;
-    }
-    let rows = scene.groups.len().div_ceil(LEGEND_COLUMNS);
+    text(out, "soft", (LEFT, top - 16.0), "", &told)?;
+    let rows = groups.len().div_ceil(LEGEND_COLUMNS);
     let column = (RIGHT - LEFT) / LEGEND_COLUMNS as f64;
-    for (i, g) in scene.groups.iter().enumerate() {
+    for (i, g) in groups.iter().enumerate() {
         let (x, y) = (LEFT + column * (i / rows) as f64, top + LEGEND_ROW * (i % rows) as f64);
         writeln!(out, r#"<path d="M{} {}h11v11h-11z" fill="{}"/>"#, Pixels(x), Pixels(y), g.color)?;
         text(out, "ink", (x + 18.0, y + 10.0), "", &shorten(&g.label, 38))?;

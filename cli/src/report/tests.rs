@@ -152,14 +152,16 @@ fn ops_have_colours_by_the_area_that_they_fill() {
     problem.trace = Some(Trace { rows, op_names: names, ..Trace::default() });
     let data = data(&written(&problem, &[0; 15], html));
 
-    let labels: Vec<_> = data["groups"].as_array().unwrap().iter().map(|g| g["label"].as_str().unwrap()).collect();
+    let labels: Vec<_> =
+        data["colorings"][0]["groups"].as_array().unwrap().iter().map(|g| g["label"].as_str().unwrap()).collect();
     let expected = ["0", "11", "10", "9", "8", "7", "6", "5", "4", "3", "2 other ops", "no op: persistent or input"];
     assert_eq!(labels, expected);
-    assert_eq!(data["groups"][0]["blocks"], 3);
-    assert_eq!(data["group"], serde_json::json!([0, 10, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 11]));
+    assert_eq!(data["colorings"][0]["groups"][0]["blocks"], 3);
+    assert_eq!(data["colorings"][0]["group"], serde_json::json!([0, 10, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 11]));
     assert_eq!(data["ops"][13], "13' 0");
     assert_eq!((&data["op"][13], &data["op"][14]), (&13.into(), &serde_json::Value::Null));
-    let mut colors: Vec<_> = data["groups"].as_array().unwrap().iter().map(|g| g["color"].to_string()).collect();
+    let mut colors: Vec<_> =
+        data["colorings"][0]["groups"].as_array().unwrap().iter().map(|g| g["color"].to_string()).collect();
     colors.sort();
     colors.dedup();
     assert_eq!(colors.len(), 12);
@@ -170,7 +172,7 @@ fn without_ops_sizes_have_colours() {
     let sizes = [1, 3, 1 << 20, (1 << 20) + 1, (1 << 21) - 1, 1 << 21, 1 << 28];
     let blocks = (0..).zip(sizes).map(|(i, size)| Block::new(i, i + 1, size)).collect();
     let data = data(&written(&instance(blocks, "b"), &[0; 7], html));
-    let groups: Vec<_> = data["groups"]
+    let groups: Vec<_> = data["colorings"][0]["groups"]
         .as_array()
         .unwrap()
         .iter()
@@ -178,7 +180,7 @@ fn without_ops_sizes_have_colours() {
         .collect();
     let expected = [("below 2 MiB", 5.into()), ("2 MiB to 4 MiB", 1.into()), ("256 MiB to 512 MiB", 1.into())];
     assert_eq!(groups, expected);
-    assert_eq!(data["group"], serde_json::json!([0, 0, 0, 0, 0, 1, 2]));
+    assert_eq!(data["colorings"][0]["group"], serde_json::json!([0, 0, 0, 0, 0, 1, 2]));
 }
 
 #[test]
@@ -195,18 +197,18 @@ fn the_load_curve_and_its_peak() {
 fn numbers_for_people() {
     let bytes: Vec<_> = [0, 1, 1023, 1024, 1536, 1_048_064, 1 << 20, 10_066_330, 105_906_176, 3 << 30, u64::MAX]
         .into_iter()
-        .map(scene::bytes)
+        .map(numbers::bytes)
         .collect();
     let expected =
         ["0 B", "1 B", "1023 B", "1 KiB", "1.5 KiB", "1 MiB", "1 MiB", "9.6 MiB", "101 MiB", "3 GiB", "16 EiB"];
     assert_eq!(bytes, expected);
-    assert_eq!([0, 999, 1000, 1_234_567].map(scene::whole), ["0", "999", "1,000", "1,234,567"]);
+    assert_eq!([0, 999, 1000, 1_234_567].map(numbers::whole), ["0", "999", "1,000", "1,234,567"]);
     assert_eq!(
-        [(0, 8), (1, 8), (9, 8), (64, 8), (65, 8), (u64::MAX, 1)].map(|(n, m)| scene::byte_tick(n, m)),
+        [(0, 8), (1, 8), (9, 8), (64, 8), (65, 8), (u64::MAX, 1)].map(|(n, m)| numbers::byte_tick(n, m)),
         [1, 1, 2, 8, 16, 1 << 63]
     );
     assert_eq!(
-        [(1, 10), (11, 10), (21, 10), (51, 10), (4946, 10), (u64::MAX, 1)].map(|(n, m)| scene::round_tick(n, m)),
+        [(1, 10), (11, 10), (21, 10), (51, 10), (4946, 10), (u64::MAX, 1)].map(|(n, m)| numbers::round_tick(n, m)),
         [1, 2, 5, 10, 500, u64::MAX]
     );
 }

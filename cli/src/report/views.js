@@ -9,8 +9,15 @@
 //
 // A moment is a point of the time axis: a step of the plan or, where a trace is fitted, a nanosecond of its run.
 
-/** Adds to a plan what the views read often: moments for steps, and how the stays of a block hang together. */
+/** Colours blocks and operators in another way: sets the plan's `groups`, the `group` of each block and of each operator. */
+function choose(plan, coloring) {
+  const { by, groups, group, operator } = coloring;
+  Object.assign(plan, { colored_by: by, groups, group, operator });
+}
+
+/** Adds to a plan what the views read often: colours, moments for steps, and how the residencies of a block hang together. */
 function prepare(plan) {
+  choose(plan, plan.colorings[0]);
   const clock = plan.run?.clock, moments = steps => clock ? steps.map(step => clock[step]) : steps;
   plan.span = clock ? [0, Math.max(plan.run.time_ns, 1)] : plan.steps;
   plan.from = moments(plan.start);
@@ -21,22 +28,21 @@ function prepare(plan) {
   // A limit far above the peak would leave nothing else to be seen.
   plan.limit = plan.run?.limit <= 1.25 * plan.peak ? plan.run.limit : null;
   plan.top = Math.max(plan.peak, plan.limit ?? 0, 1);
-  // Of each stay the first of the same block, which one it is, and the copies that bring it and take it.
+  // Of each residency the first of the same block, which one it is, and the copies that bring it and take it.
   plan.first = plan.id.map((_, i) => i);
   plan.ordinal = plan.id.map(() => 1);
   plan.next.forEach((next, i) => {
     if (next !== null) [plan.first[next], plan.ordinal[next]] = [plan.first[i], plan.ordinal[i] + 1];
   });
-  plan.joined = plan.next.filter(next => next !== null).length;
-  plan.stays = plan.id.map(() => 0);
-  for (const first of plan.first) plan.stays[first]++;
+  plan.residencies = plan.id.map(() => 0);
+  for (const first of plan.first) plan.residencies[first]++;
   plan.arrives = new Map();
   plan.leaves = new Map();
-  plan.run?.copies.stay.forEach((stay, i) => (plan.run.copies.out[i] ? plan.leaves : plan.arrives).set(stay, i));
+  plan.run?.copies.residency.forEach((residency, i) => (plan.run.copies.out[i] ? plan.leaves : plan.arrives).set(residency, i));
   return plan;
 }
 
-/** What the block of a stay is called. */
+/** What the block of a residency is called. */
 function nameOf(plan, i) { return plan.id[plan.first[i]]; }
 
 /** A moment for people. */
@@ -75,7 +81,7 @@ class BlockIndex {
 function opOf(plan, i) { return plan.ops[plan.op[i]]; }
 
 /** What the bits of a block's mark mean. */
-const MARKS = [[1, "made again"], [2, "mask of a rectifier"], [4, "over another, in place"]];
+const MARKS = [[1, "recomputed"], [2, "mask of a ReLU"], [4, "written over its input, in place"]];
 
 /** How a block was made, where that is not as recorded. */
 function madeBy(plan, i) {
@@ -87,8 +93,8 @@ function describeBlock(plan, i) {
   const facts = plan.op.length ? [["op", opOf(plan, i) ?? "none: persistent or input"]] : [];
   facts.push(["size", exactBytes(plan.size[i])]);
   if (plan.mark[i]) facts.push(["made", madeBy(plan, i)]);
-  const stays = plan.stays[plan.first[i]];
-  if (stays > 1) facts.push(["stay", `${plan.ordinal[i]} of ${stays}`]);
+  const residencies = plan.residencies[plan.first[i]];
+  if (residencies > 1) facts.push(["residency", `${plan.ordinal[i]} of ${residencies}`]);
   if (plan.run) facts.push(["on device", interval(plan.from[i], plan.until[i])]);
   for (const [name, copies] of [["copied in", plan.arrives], ["copied out", plan.leaves]]) {
     if (!copies.has(i)) continue;
@@ -151,11 +157,17 @@ function drawGrid(pen, time, vertical, verticalMark) {
 
 class MapView {
   constructor(plan, time) {
-    Object.assign(this, { plan, time, name: "address", kind: "map", marks: 9, zooms: true, spotlight: -1 });
+    Object.assign(this, { plan, time, name: "address", kind: "map", marks: 9, zooms: true });
     this.vertical = new Axis(0, plan.top * 1.07, 16);
     this.index = new BlockIndex(plan);
-    this.byGroup = plan.groups.map(() => []);
-    plan.group.forEach((group, i) => this.byGroup[group].push(i));
+    this.recolor();
+  }
+
+  /** Sorts the blocks by their colours, after another colouring was chosen. */
+  recolor() {
+    this.spotlight = -1;
+    this.byGroup = this.plan.groups.map(() => []);
+    this.plan.group.forEach((group, i) => this.byGroup[group].push(i));
   }
 
   draw(pen) {
@@ -171,13 +183,10 @@ class MapView {
         // A hair of paper parts neighbours, where they are large enough to spare it.
         const hair = x1 - x0 > 3 && y1 - y0 > 3 ? 1 : 0;
         g.fillRect(x0, y0 + hair, x1 - x0 - hair, y1 - y0 - hair);
-        if (plan.mark[i]) this.hatch(pen, plan.mark[i], [x0, y0 + hair, x1 - hair, y1]);
         if (x1 - x0 > 40 * ratio && y1 - y0 > 15 * ratio) labels.push(i);
       }
     });
     g.globalAlpha = 1;
-    // Many together would hide the map.
-    this.tethers(pen, Math.min(.45, Math.max(.12, 30 / plan.joined)), plan.next.keys());
     g.fillStyle = "#10131acc";
     g.font = pen.font(11);
     g.textAlign = "center";
@@ -198,36 +207,6 @@ class MapView {
     }
   }
 
-  /** Says how a block was made: stripes where it is made again, a bar at its left end where it lies over another in place,
-      and a frame around a mask. What has no room for it stays as it is. */
-  hatch({ g, ratio, w, h }, mark, [x0, y0, x1, y1]) {
-    if (x1 - x0 < 4 || y1 - y0 < 4) return;
-    const before = g.fillStyle;
-    g.fillStyle = g.strokeStyle = "#10131a70";
-    if (mark & 4) g.fillRect(x0, y0, Math.min(3 * ratio, (x1 - x0) / 2), y1 - y0);
-    if (mark & 2) {
-      g.lineWidth = ratio;
-      g.strokeRect(x0 + ratio / 2, y0 + ratio / 2, x1 - x0 - ratio, y1 - y0 - ratio);
-    }
-    if (mark & 1) {
-      const [left, top, right, bottom] = [Math.max(x0, 0), Math.max(y0, 0), Math.min(x1, w), Math.min(y1, h)];
-      g.save();
-      g.beginPath();
-      g.rect(left, top, right - left, bottom - top);
-      g.clip();
-      g.beginPath();
-      const pitch = 7 * ratio, height = bottom - top;
-      for (let x = Math.floor((left - height) / pitch) * pitch; x < right; x += pitch) {
-        g.moveTo(x, bottom);
-        g.lineTo(x + height, top);
-      }
-      g.lineWidth = ratio;
-      g.stroke();
-      g.restore();
-    }
-    g.fillStyle = before;
-  }
-
   /** The edges of a block, rounded to device pixels: blocks that are smaller tile without seams, and the block under
       the middle of a pixel is the one that is drawn there. */
   box(pen, i) {
@@ -235,30 +214,28 @@ class MapView {
     return [pen.x(from[i]), pen.y(offset[i] + size[i]), pen.x(until[i]), pen.y(offset[i])].map(Math.round);
   }
 
-  /** Lines from where each of `stays` ends to where the next stay of the same block begins. */
-  tethers({ g, ratio, w, x, y, color }, alpha, stays) {
+  /** Lines from where each of `residencies` ends to where the next residency of the same block begins. */
+  tethers({ g, ratio, w, x, y, color }, residencies) {
     const { next, until, from, offset, size } = this.plan;
     g.beginPath();
-    for (const i of stays) {
+    for (const i of residencies) {
       if (next[i] == null) continue;
       const [left, right] = [x(until[i]), x(from[next[i]])];
       if (right < 0 || left > w || right - left < 1) continue;
       g.moveTo(left, y(offset[i] + size[i] / 2));
       g.lineTo(right, y(offset[next[i]] + size[i] / 2));
     }
-    g.globalAlpha = alpha;
     g.strokeStyle = color("ink");
-    g.lineWidth = ratio * (alpha < 1 ? 1 : 2);
+    g.lineWidth = 2 * ratio;
     g.setLineDash([4 * ratio, 3 * ratio]);
     g.stroke();
     g.setLineDash([]);
-    g.globalAlpha = 1;
   }
 
-  /** A stay and all others of the same block. */
+  /** A residency and all others of the same block. */
   chain(i) {
     const chain = [];
-    for (let stay = this.plan.first[i]; stay != null; stay = this.plan.next[stay]) chain.push(stay);
+    for (let residency = this.plan.first[i]; residency != null; residency = this.plan.next[residency]) chain.push(residency);
     return chain;
   }
 
@@ -272,7 +249,7 @@ class MapView {
   mark(pen, pointer, block) {
     if (block < 0) return;
     const { g, ratio } = pen, chain = this.chain(block);
-    this.tethers(pen, 1, chain);
+    this.tethers(pen, chain);
     g.strokeStyle = pen.color("ink");
     for (const i of chain) {
       const [x0, y0, x1, y1] = this.box(pen, i);

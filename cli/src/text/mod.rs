@@ -1,7 +1,8 @@
-//! What a terminal shows, and sizes as people write them.
+//! What a terminal shows, and sizes and times as people write them.
 
 pub(crate) mod load_chart;
 pub(crate) mod progress;
+pub(crate) mod seconds;
 pub(crate) mod size;
 pub(crate) mod table;
 pub(crate) mod unit;

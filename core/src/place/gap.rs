@@ -19,9 +19,9 @@ use crate::{Block, Workspace, WorkspaceLen, sort};
 /// Which of the holes that are large enough a block takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fit {
-    /// The lowest.
+    /// The lowest hole.
     First,
-    /// The smallest; of equal ones the lowest.
+    /// The smallest hole; of equally small ones, the lowest.
     Best,
 }
 
@@ -181,6 +181,20 @@ mod tests {
         let mut offsets = vec![0; blocks.len()];
         let peak = gaps.build(&order, fit, &mut Table::new(&mut offsets));
         (peak, offsets)
+    }
+
+    /// Below 32 bytes there are holes of 20 and of 10, and none above.
+    #[test]
+    fn best_fit_takes_the_smallest_hole_and_first_fit_the_lowest() {
+        let pinned = |offset, size| Block { pin: Some(offset), ..Block::new(0, 2, size) };
+        let blocks = |size| [pinned(20, 2), pinned(32, 8), Block::new(1, 3, size)];
+        for dense in [true, false] {
+            assert_eq!(build(&blocks(8), Fit::First, dense).1[2], 0);
+            assert_eq!(build(&blocks(8), Fit::Best, dense).1[2], 22);
+            assert_eq!(build(&blocks(10), Fit::Best, dense).1[2], 22);
+            assert_eq!(build(&blocks(11), Fit::Best, dense).1[2], 0);
+            assert_eq!(build(&blocks(21), Fit::Best, dense).1[2], 40);
+        }
     }
 
     proptest! {

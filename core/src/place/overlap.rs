@@ -23,7 +23,7 @@ use crate::table::{Table, at, count};
 use crate::{Block, Error, Overlap, Workspace, WorkspaceLen, block, sort};
 
 /// Pairs that are looked at for each unit of `work`.
-const PAIRS_PER_WORK: u64 = 100;
+const PAIRS_PER_WORK: u64 = 20;
 /// Of so many tries that are worse one stays.
 const KEEP_WORSE: u64 = 500;
 

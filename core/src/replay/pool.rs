@@ -377,6 +377,22 @@ mod tests {
         holes
     }
 
+    #[test]
+    fn what_is_reserved_lies_in_one_hole() {
+        let mut pool = pool(64, 8, 8);
+        let refused = |needed, largest| Err(Error::OutOfMemory { needed, largest });
+        assert_eq!(pool.reserve(0, 72, 0), refused(72, 64));
+        assert_eq!(pool.reserve(32, 40, 0), refused(40, 64));
+        assert_eq!(pool.reserve(56, u64::MAX - 7, 0), refused(u64::MAX - 7, 64));
+        assert_eq!(pool.reserve(24, 16, 0), Ok(()));
+        // Over its end, over its begin, within it.
+        assert_eq!(pool.reserve(32, 16, 0), refused(16, 24));
+        assert_eq!(pool.reserve(16, 16, 0), refused(16, 24));
+        assert_eq!(pool.reserve(24, 8, 0), refused(8, 24));
+        assert_eq!(pool.reserve(40, 24, 0), Ok(()));
+        assert_eq!(pool.live(), 40);
+    }
+
     proptest! {
         #[test]
         fn is_best_fit_with_coalescing(

@@ -4,25 +4,24 @@
 //! begin; tables lead back. Rows have the times of a run that waits for no copy. O(rows).
 
 use crate::simulate::{self, Device, Timing};
-use crate::table::Table;
 use crate::trace::{Event, Op, Recorded, Row};
+use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// The way back from a flat trace.
-pub(super) struct Flat<'a> {
-    /// The block of each stay.
-    block: Table<'a, u32>,
-    blocks: u32,
-    /// The operator of each run: 2 · its number, and 1 if it ran again.
-    op: Table<'a, u32>,
-    ops: u32,
-    /// The segment of the trace before anything ran again, in or before which each row stands.
-    segment: Table<'a, u32>,
-}
-
-/// Length of the workspace of a [`Flat`] of so many rows.
-pub(super) const fn workspace(rows: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 0, indices: 3 * rows }
+workspace! {
+    /// The way back from a flat trace of at most so many rows.
+    pub(super) struct Flat<'a>(rows) {
+        tables {
+            /// The operator of the trace before anything was recomputed, in or before which each row stands.
+            operator: u32[rows],
+        }
+        lists {
+            /// The block of each live range.
+            block: u32[rows],
+            /// The operator of each run: 2 · its number, and 1 if it was recomputed.
+            op: u32[rows],
+        }
+    }
 }
 
 /// Length of the workspace that making one needs beside, for block numbers below `numbers`.
@@ -45,13 +44,7 @@ impl<'a> Flat<'a> {
         mut scratch: Workspace<'_>,
     ) -> Result<Self, Error> {
         let run = simulate::simulate(recorded, rows, device, scratch.reborrow(), timings)?;
-        let mut flat = Self {
-            block: tables.indices(rows.len()),
-            blocks: 0,
-            op: tables.indices(rows.len()),
-            ops: 0,
-            segment: tables.indices(rows.len()),
-        };
+        let mut flat = Self::lend(rows.len(), tables);
         // 1 + the stay that each block has.
         let mut stay = scratch.indices(2 * recorded.blocks);
         let (mut previous, mut begun) = (Op::None, 0u32);
@@ -61,9 +54,8 @@ impl<'a> Flat<'a> {
             // What is not there from the start must not look as if it were.
             let time_ns = (end as u64).max(u64::from(r.time_ns > 0));
             if r.event == Event::Malloc {
-                flat.block[flat.blocks] = r.block;
-                flat.blocks += 1;
-                stay[r.block] = flat.blocks;
+                flat.block.push(r.block);
+                stay[r.block] = flat.block.len();
             }
             let mut op = Op::None;
             if r.event.is_access() {
@@ -71,16 +63,15 @@ impl<'a> Flat<'a> {
                 let begins = r.op != previous || r.op == Op::None;
                 begun += u32::from(begins && !again);
                 if let (true, Op::First(k) | Op::Again(k)) = (begins, r.op) {
-                    flat.op[flat.ops] = 2 * k + u32::from(again);
-                    flat.ops += 1;
+                    flat.op.push(2 * k + u32::from(again));
                 }
                 previous = r.op;
                 if r.op != Op::None {
-                    op = Op::First(flat.ops - 1);
+                    op = Op::First(flat.op.len() - 1);
                 }
             }
             // What runs again runs for the segment that comes.
-            flat.segment[i] = begun - u32::from(begun > 0 && !matches!(r.op, Op::Again(_)) && r.event.is_access());
+            flat.operator[i] = begun - u32::from(begun > 0 && !matches!(r.op, Op::Again(_)) && r.event.is_access());
             *r = Row { time_ns, bytes: r.bytes, block: stay[r.block].saturating_sub(1), op, event: r.event };
         }
         Ok(flat)
@@ -88,25 +79,25 @@ impl<'a> Flat<'a> {
 
     /// How many blocks the flat trace has.
     pub(super) fn blocks(&self) -> usize {
-        usize::try_from(self.blocks).unwrap_or(usize::MAX)
+        usize::try_from(self.block.len()).unwrap_or(usize::MAX)
     }
 
     /// The block of the recording that a block is a stay of.
     pub(super) fn block(&self, block: u32) -> u32 {
-        self.block[block]
+        self.block.at(block).unwrap_or(0)
     }
 
-    /// The segment of the trace before anything ran again, in or before which a row stands.
-    pub(super) fn segment(&self, row: u32) -> u32 {
-        self.segment[row]
+    /// The operator of the trace before anything was recomputed, in or before which a row stands.
+    pub(super) fn operator(&self, row: u32) -> u32 {
+        self.operator[row]
     }
 
     /// Gives rows that were made from the flat ones the numbers of the recording.
     pub(super) fn restore(&self, rows: &mut [Row]) {
         for r in rows {
-            r.block = self.block[r.block];
+            r.block = self.block(r.block);
             if let Op::First(run) = r.op {
-                let op = self.op[run];
+                let op = self.op.at(run).unwrap_or(0);
                 r.op = if op.is_multiple_of(2) { Op::First(op / 2) } else { Op::Again(op / 2) };
             }
         }

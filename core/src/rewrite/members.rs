@@ -1,22 +1,23 @@
 //! A set of numbers below n that can be gone through: which are in it, in no order that means anything, and where each of
 //! them stands there (sparse sets: Briggs and Torczon 1993). All but clearing is O(1).
 
-use crate::Workspace;
-use crate::table::Table;
+use crate::workspace::workspace;
 
-pub(super) struct Members<'a> {
-    list: Table<'a, u32>,
-    len: u32,
-    /// 1 + where each number stands, 0 if it is not in the set.
-    place: Table<'a, u32>,
+workspace! {
+    /// A set of numbers, empty at first.
+    pub(super) struct Members<'a>(n) {
+        tables {
+            list: u32[n],
+            /// 1 + where each number stands, 0 if it is not in the set.
+            place: u32[n],
+        }
+        state {
+            len: u32 = 0,
+        }
+    }
 }
 
-impl<'a> Members<'a> {
-    /// The empty set: 2 n indices of scratch.
-    pub(super) fn new(n: usize, scratch: &mut Workspace<'a>) -> Self {
-        Self { list: scratch.indices(n), len: 0, place: scratch.indices(n) }
-    }
-
+impl Members<'_> {
     pub(super) fn has(&self, number: u32) -> bool {
         self.place[number] > 0
     }
@@ -67,6 +68,7 @@ impl<'a> Members<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Workspace;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -74,7 +76,7 @@ mod tests {
         #[test]
         fn is_a_set(steps in prop::collection::vec((0u32..9, 0u32..20), 0..60)) {
             let mut indices = [0; 40];
-            let mut members = Members::new(20, &mut Workspace::new(&mut [], &mut indices));
+            let mut members = Members::lend(20, &mut Workspace::new(&mut [], &mut indices));
             let mut expected = BTreeSet::new();
             for (kind, number) in steps {
                 match kind {

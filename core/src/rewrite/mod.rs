@@ -4,14 +4,15 @@
 //! [`verify::schedule`](crate::verify::schedule::schedule) has accepted it. [`fit`] puts the passes and the
 //! placement together.
 
+mod anneal;
 pub mod fit;
 mod flat;
-mod graph;
-pub mod in_place;
-pub mod layer;
+mod gaps;
+pub mod lower_bound;
+pub mod means;
 mod members;
-pub mod recompute;
-pub mod relu;
-pub mod swap;
+mod program;
+pub mod published;
 mod tournament;
+mod values;
 mod writer;

@@ -3,36 +3,34 @@
 //!
 //! Equal keys: the least number.
 
-use crate::table::Table;
-use crate::{Workspace, WorkspaceLen};
+use crate::workspace::workspace;
 
 /// The key of what does not take part.
 const ABSENT: u64 = u64::MAX;
 
-pub(super) struct Tournament<'a> {
-    /// By number.
-    key: Table<'a, u64>,
-    /// By inner node, the root is 1: who wins below it. The children of a node k are 2 k and 2 k + 1; the numbers are the
-    /// leaves from n on.
-    winner: Table<'a, u32>,
-    n: u32,
-}
-
-/// Length of the workspace of a [`Tournament`] of so many numbers.
-pub(super) const fn workspace(n: usize) -> WorkspaceLen {
-    WorkspaceLen { words: n, indices: n }
-}
-
-impl<'a> Tournament<'a> {
-    /// Of the numbers below `n`, of which none takes part.
-    pub(super) fn new(n: usize, scratch: &mut Workspace<'a>) -> Self {
-        let (key, winner) = (scratch.words(n), scratch.indices(n));
-        let mut tournament = Self { key, winner, n: u32::try_from(n).unwrap_or(u32::MAX) };
-        tournament.clear();
-        for node in (1..tournament.n).rev() {
-            tournament.winner[node] = tournament.at(2 * node);
+workspace! {
+    /// Numbers below n with keys, of which none takes part at first.
+    pub(super) struct Tournament<'a>(n) then begin {
+        tables {
+            /// By number.
+            key: u64[n],
+            /// By inner node, the root is 1: who wins below it. The children of a node k are 2 k and 2 k + 1; the numbers
+            /// are the leaves from n on.
+            winner: u32[n],
         }
-        tournament
+        state {
+            n: u32 = u32::try_from(n).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl Tournament<'_> {
+    /// None takes part, and each node names one below it.
+    fn begin(&mut self) {
+        self.clear();
+        for node in (1..self.n).rev() {
+            self.winner[node] = self.at(2 * node);
+        }
     }
 
     /// None takes part. Who wins among them does not matter, as long as each node names one below it.
@@ -78,15 +76,16 @@ impl<'a> Tournament<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Workspace;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
     proptest! {
         #[test]
         fn the_least_is_first(n in 0u32..20, steps in prop::collection::vec((0u32..9, 0u32..20, 0u64..30), 0..200)) {
-            let len = workspace(n as usize);
+            let len = Tournament::workspace(n as usize);
             let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
-            let mut tournament = Tournament::new(n as usize, &mut Workspace::new(&mut words, &mut indices));
+            let mut tournament = Tournament::lend(n as usize, &mut Workspace::new(&mut words, &mut indices));
             let mut expected = BTreeMap::new();
             for (kind, number, key) in steps.into_iter().filter(|&(_, number, _)| number < n) {
                 match kind {

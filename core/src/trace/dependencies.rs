@@ -12,7 +12,7 @@
 //!
 //! O(operands + operators · log operators); scratch linear in tensors, operators and operands.
 
-use super::graph::{Graph, Storage};
+use super::network::{Graph, Storage};
 use crate::heap::Heap;
 use crate::table::{Table, count};
 use crate::{Error, Workspace, WorkspaceLen, block};
@@ -155,10 +155,10 @@ impl<'a> Dependencies<'a> {
         }
     }
 
-    /// Kahn's algorithm.
+    /// Puts the nodes in topological order, by Kahn's algorithm.
     fn sort(&mut self, nodes: u32, scratch: &mut Workspace<'a>) -> Result<(), Error> {
         let n = self.order.len();
-        let mut heap = Heap::new(n, scratch);
+        let mut heap = Heap::lend(n, scratch);
         let (mut waiting, mut before) = (scratch.indices(n), scratch.indices(n));
         for node in 0..nodes {
             for &next in self.successors(node) {

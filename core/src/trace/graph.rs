@@ -17,74 +17,11 @@
 //! O(operands + operators · log operators), scratch linear in tensors, operators and operands.
 
 use super::dependencies::{self, Dependencies};
+pub use super::network::{Graph, Node, Storage, Tensor};
 use super::{Event, Op, Row};
 use crate::error::{Buffer, RowFault};
 use crate::table::{Table, at, count};
 use crate::{Error, Workspace, WorkspaceLen};
-
-/// What an iteration computes: operators that read and write tensors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Graph<'a> {
-    /// The tensors; operators call them by their index.
-    pub tensors: &'a [Tensor],
-    /// The operators, by their numbers.
-    pub nodes: &'a [Node<'a>],
-}
-
-/// One value, which takes one block of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Tensor {
-    /// Size in bytes; at least 1.
-    pub bytes: u64,
-    /// How long its memory is needed.
-    pub storage: Storage,
-}
-
-/// How long the memory of a tensor is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Storage {
-    /// From the operator that produces it to its last reader; from the beginning if no operator produces it.
-    #[default]
-    Transient,
-    /// From the operator that produces it, or the beginning, to the end of the iteration: inputs and results.
-    Iteration,
-    /// Always: parameters and their state, whose values pass from one iteration to the next.
-    Persistent,
-}
-
-/// One operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Node<'a> {
-    /// The tensors that it reads; one that is named twice is read once.
-    pub inputs: &'a [u32],
-    /// The tensors that it writes, each once.
-    pub outputs: &'a [u32],
-    /// Bytes that it needs while it runs, and nobody afterwards; 0 is none.
-    pub workspace: u64,
-    /// How long it takes, in ns.
-    pub time_ns: u64,
-}
-
-impl Graph<'_> {
-    /// How many inputs and outputs all operators have together.
-    #[must_use]
-    pub fn operands(&self) -> usize {
-        self.nodes.iter().map(|n| n.inputs.len() + n.outputs.len()).sum()
-    }
-
-    /// Number of blocks of the trace: the tensors, by their indices, and then a block for the workspace of each
-    /// operator that has one, in the order of the operators.
-    #[must_use]
-    pub fn blocks(&self) -> usize {
-        self.tensors.len() + self.nodes.iter().filter(|n| n.workspace > 0).count()
-    }
-
-    /// No trace of the graph has more rows: what [`rows`] wants to be lent.
-    #[must_use]
-    pub fn most_rows(&self) -> usize {
-        3 * self.tensors.len() + 3 * self.nodes.len() + self.operands()
-    }
-}
 
 /// Length of the workspace that [`rows`] needs.
 #[must_use]

@@ -8,6 +8,7 @@
 pub(crate) mod dependencies;
 pub mod graph;
 pub mod liveness;
+mod network;
 pub mod order;
 pub mod parallel;
 pub mod period;

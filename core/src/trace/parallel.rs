@@ -24,8 +24,8 @@
 //! that two chains run beside each other and each reuses its own memory; there the blocks of one chain are all kept.
 
 use super::dependencies::{self, Dependencies};
-use super::graph::{Graph, Storage};
 use super::liveness::Stay;
+use super::network::{Graph, Storage};
 use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, block};

@@ -24,12 +24,12 @@ pub struct Operator {
 /// Kinds of operators that planning tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Kind {
-    /// Any.
+    /// An operator that planning knows nothing special of.
     #[default]
     Other,
-    /// A rectifier: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+    /// A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
     Relu,
-    /// The gradient of a rectifier: it may read such a mask in place of the block.
+    /// The gradient of a ReLU: it may read such a mask in place of the block.
     ReluBackward,
 }
 
@@ -54,7 +54,7 @@ pub struct Recorded<'a> {
 }
 
 impl<'a> Recorded<'a> {
-    /// An iteration of whose operators nothing is known.
+    /// A recording without knowledge of its operators.
     #[must_use]
     pub const fn new(rows: &'a [Row], blocks: usize) -> Self {
         Self { rows, operators: &[], blocks }
@@ -223,14 +223,14 @@ pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
     end
 }
 
-/// The segment that begins with a row: the row of its first access, and the row after its last. It is the accesses of
-/// one operator, with the mallocs before and the frees after them; without an access, all that is left.
-pub(crate) fn segment(rows: &[Row], begin: usize) -> (usize, usize) {
+/// The operator that begins with a row: the row of its first access, the row after its last, and the row after its frees.
+/// The mallocs before its accesses and the frees after them belong to it; without an access, all that is left does.
+pub(crate) fn group(rows: &[Row], begin: usize) -> (usize, usize, usize) {
     let rest = rows.get(begin..).unwrap_or_default();
     let Some(access) = rest.iter().position(|r| r.event.is_access()).map(|i| begin + i) else {
-        return (rows.len(), rows.len());
+        return (rows.len(), rows.len(), rows.len());
     };
     let end = operator(rows, access);
     let frees = rows.get(end..).unwrap_or_default().iter().take_while(|r| r.event == Event::Free).count();
-    (access, end + frees)
+    (access, end, end + frees)
 }

@@ -15,10 +15,10 @@
 mod overlap;
 pub mod schedule;
 
-use core::fmt;
-
 pub use overlap::{overlap_workspace, verify_overlapping};
 pub use schedule::VerifiedSchedule;
+
+pub use crate::violation::Violation;
 
 use crate::table::{Table, at, count};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block, error::Buffer, sort};
@@ -70,105 +70,6 @@ impl<'a> VerifiedPlan<'a> {
     #[must_use]
     pub const fn is_optimal(&self) -> bool {
         self.peak == self.max_load
-    }
-}
-
-/// The first constraint that a plan breaks: first the blocks one by one, then pairs in the order of steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Violation {
-    /// (2): no u holds the end of the block.
-    EndOverflow {
-        /// The block.
-        block: u32,
-        /// Its offset.
-        offset: u64,
-    },
-    /// (2) and (5): the block ends above the capacity.
-    OverCapacity {
-        /// The block.
-        block: u32,
-        /// Where it ends, in bytes.
-        end: u64,
-        /// W, in bytes.
-        capacity: u64,
-    },
-    /// (3) and (4): both blocks are alive at `step` and share an address; neither order holds.
-    Overlap {
-        /// The block with the lower index.
-        first: u32,
-        /// The other.
-        second: u32,
-        /// The first step at which both are alive.
-        step: u32,
-    },
-    /// The output reaches further into the input than the kernel has read, or begins inside of it.
-    OverlapTooFar {
-        /// The block that is written.
-        output: u32,
-        /// The block that is read.
-        input: u32,
-        /// How far below the input the output has to begin at least, in bytes.
-        distance: u64,
-    },
-    /// The offset is not a multiple of the alignment.
-    Misaligned {
-        /// The block.
-        block: u32,
-        /// Its offset.
-        offset: u64,
-        /// The larger of its own and the global alignment.
-        alignment: u64,
-    },
-    /// The block is not where it is pinned.
-    Moved {
-        /// The block.
-        block: u32,
-        /// Its offset.
-        offset: u64,
-        /// Where it must be.
-        pin: u64,
-    },
-}
-
-impl Violation {
-    /// The number that the broken constraint has in the paper, or the name of one that the paper lacks.
-    #[must_use]
-    pub const fn constraint(&self) -> &'static str {
-        match self {
-            Self::EndOverflow { .. } => "(2)",
-            Self::OverCapacity { .. } => "(2), (5)",
-            Self::Overlap { .. } => "(3), (4)",
-            Self::OverlapTooFar { .. } => "overlap",
-            Self::Misaligned { .. } => "alignment",
-            Self::Moved { .. } => "pin",
-        }
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "constraint {}: ", self.constraint())?;
-        match *self {
-            Self::EndOverflow { block, offset } => {
-                write!(f, "block {block} at offset {offset} ends beyond what 64 bits hold")
-            }
-            Self::OverCapacity { block, end, capacity } => {
-                write!(f, "block {block} ends at {end}, above the capacity {capacity}")
-            }
-            Self::Overlap { first, second, step } => {
-                write!(f, "blocks {first} and {second} are both alive at step {step} and share an address")
-            }
-            Self::OverlapTooFar { output, input, distance } => {
-                write!(f, "block {output} is written over block {input} and begins less than {distance} bytes below it")
-            }
-            Self::Misaligned { block, offset, alignment } => {
-                write!(f, "block {block} has the offset {offset}, which is not a multiple of {alignment}")
-            }
-            Self::Moved { block, offset, pin } => {
-                write!(f, "block {block} has the offset {offset}, but is pinned at {pin}")
-            }
-        }
     }
 }
 
@@ -489,6 +390,15 @@ mod tests {
                     other => panic!("{other:?}"),
                 }
             }
+        }
+    }
+
+    #[test]
+    fn there_is_one_offset_for_each_block() {
+        let block = [Block::new(0, 2, 8)];
+        for offsets in [&[][..], &[0, 8]] {
+            let refused = Error::BufferTooSmall { buffer: Buffer::Offsets, needed: 1, got: offsets.len() };
+            assert_eq!(run(&block, offsets, &Constraints::NONE), Err(refused));
         }
     }
 

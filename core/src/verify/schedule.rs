@@ -76,8 +76,7 @@ impl<'a> VerifiedSchedule<'a> {
     }
 }
 
-/// The room for what a rewritten trace is judged by: one timing for each of its rows, one block and one name for each
-/// of its mallocs.
+/// Lent memory for a verified schedule: a timing for each of its rows, a block and a name for each of its mallocs.
 #[derive(Debug)]
 pub struct Room<'a> {
     /// When each row happens.
@@ -519,79 +518,4 @@ fn row_mark(row: usize) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::vec::Vec;
-
-    const fn row(event: Event, block: u32, op: Op) -> Row {
-        Row { time_ns: 0, bytes: if matches!(event, Event::Malloc) { 8 } else { 0 }, block, op, event }
-    }
-
-    /// A weight that is read and updated, and an activation of which two operators know.
-    const ORIGINAL: [Row; 8] = [
-        row(Event::Malloc, 0, Op::None),
-        Row { time_ns: 1, ..row(Event::Malloc, 1, Op::First(0)) },
-        Row { time_ns: 1, ..row(Event::Read, 0, Op::First(0)) },
-        Row { time_ns: 1, ..row(Event::Write, 1, Op::First(0)) },
-        Row { time_ns: 1, ..row(Event::Read, 1, Op::First(1)) },
-        Row { time_ns: 1, ..row(Event::Read, 0, Op::First(1)) },
-        Row { time_ns: 1, ..row(Event::Write, 0, Op::First(1)) },
-        Row { time_ns: 1, ..row(Event::Free, 1, Op::None) },
-    ];
-
-    /// What is said of the original with these rows put in at these places, the last first.
-    fn judged(cyclic: bool, changes: &[(usize, &[Row])], without: &[usize]) -> Result<(), RowFault> {
-        let mut rows: Vec<Option<Row>> = ORIGINAL.into_iter().map(Some).collect();
-        for &i in without {
-            rows[i] = None;
-        }
-        let mut rewritten = Vec::new();
-        for (i, r) in rows.into_iter().chain([None]).enumerate() {
-            rewritten.extend(changes.iter().filter(|c| c.0 == i).flat_map(|c| c.1));
-            rewritten.extend(r);
-        }
-        judge(&Recorded::new(&ORIGINAL, 2), &rewritten, cyclic)
-    }
-
-    fn judge(recorded: &Recorded<'_>, rewritten: &[Row], cyclic: bool) -> Result<(), RowFault> {
-        let len = values_workspace(recorded.rows.len(), recorded.blocks);
-        let (mut words, mut indices) = (vec![3; len.words], vec![3; len.indices]);
-        let mut taken_over = vec![0; rewritten.len()];
-        let scratch = Workspace::new(&mut words, &mut indices);
-        match values(recorded, rewritten, cyclic, &mut Table::new(&mut taken_over), scratch) {
-            Ok(()) => Ok(()),
-            Err(Error::Row { fault, .. }) => Err(fault),
-            Err(e) => panic!("{e}"),
-        }
-    }
-
-    #[test]
-    fn every_rule_has_a_trace_that_breaks_it() {
-        let [out, free, malloc, back] =
-            [Event::SwapOut, Event::Free, Event::Malloc, Event::SwapIn].map(|event| row(event, 1, Op::None));
-        assert_eq!(judged(false, &[], &[]), Ok(()));
-        assert_eq!(judged(false, &[(4, &[out, free, malloc, back])], &[]), Ok(()));
-        assert_eq!(judged(false, &[(4, &[free, malloc])], &[]), Err(RowFault::OtherValue));
-        assert_eq!(judged(false, &[(4, &[free, malloc, back])], &[]), Err(RowFault::NotOnHost));
-        assert_eq!(judged(false, &[(4, &[out, free])], &[]), Err(RowFault::AccessWithoutMalloc));
-        assert_eq!(judged(false, &[(3, &[free])], &[]), Err(RowFault::InsideOperator));
-        assert_eq!(judged(false, &[(3, &[out])], &[]), Err(RowFault::InsideOperator));
-        assert_eq!(judged(false, &[], &[4]), Err(RowFault::OtherAccess));
-        assert_eq!(judged(false, &[], &[4, 5, 6]), Err(RowFault::AccessesMissing));
-        assert_eq!(judged(false, &[(4, &[malloc])], &[]), Err(RowFault::AllocatedTwice));
-        let larger = Row { bytes: 9, ..malloc };
-        assert_eq!(judged(false, &[(4, &[free, larger])], &[]), Err(RowFault::SizeChanged));
-    }
-
-    #[test]
-    fn a_weight_may_use_its_initial_copy_if_its_final_value_is_on_the_host() {
-        let [out, free, malloc, back] =
-            [Event::SwapOut, Event::Free, Event::Malloc, Event::SwapIn].map(|event| row(event, 0, Op::None));
-        let away: (usize, &[Row]) = (4, &[free, malloc, back]);
-        assert_eq!(judged(true, &[away, (7, &[out])], &[]), Ok(()));
-        assert_eq!(judged(true, &[away], &[]), Err(RowFault::EndNotRestored));
-        assert_eq!(judged(false, &[away, (7, &[out])], &[]), Err(RowFault::NotOnHost));
-        // On the device at the start, it must be there at the end.
-        assert_eq!(judged(true, &[(7, &[out, free])], &[]), Err(RowFault::EndNotRestored));
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 //! Traces that are made to fit, and programs from them.
 
 use sublet_core::rewrite::fit::{Means, Options, Using};
-use sublet_core::rewrite::swap::Policy;
+use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::{self, Stay};
 use sublet_core::trace::{Operator, Recorded, Row};

@@ -8,7 +8,8 @@ use crate::args::VerifyArgs;
 use crate::commands::plan::verified_by;
 use crate::failure::{Failure, InputError};
 use crate::model::Model;
-use crate::model::plan::{in_file_order, told};
+use crate::model::plan::told;
+use crate::model::schedule::in_file_order;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::scratch::Scratch;
@@ -23,7 +24,7 @@ pub(super) fn run(args: &VerifyArgs, model: &Model) -> Result<(), Failure> {
         input("there is no plan in the file; name one, or write one with sublet plan --output".into())
     })?;
     let schedule = in_file_order(model, &[]).map_err(input)?;
-    let (problem, offsets) = told(&args.input, model, &schedule, plan, args.overlap.is_some()).map_err(input)?;
+    let (problem, offsets) = told(&args.input, model, &schedule, plan, args.overlap.is_some())?;
     let given = args.constraints.get();
     let constraints = Constraints { alignment: given.alignment.max(model.alignment), ..given };
     let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));

@@ -11,6 +11,7 @@ use std::io::BufRead;
 
 use super::unreadable;
 use crate::failure::InputError;
+use crate::model::schedule;
 use crate::model::{Graph, Model, Operator, Tensor, Window, cell_name};
 use crate::problem::Problem;
 use flat::{Flat, FlatTable, FlatVector};
@@ -34,7 +35,7 @@ pub(super) fn read(file: &str, mut reader: impl BufRead) -> Result<Problem, Inpu
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes).map_err(|e| unreadable(file, &e))?;
     let model = parse(file, &bytes)?;
-    Problem::of_model(file, model, bytes)
+    schedule::problem(file, model, bytes)
 }
 
 fn parse(file: &str, bytes: &[u8]) -> Result<Model, InputError> {

@@ -161,7 +161,7 @@ impl<'a> State<'a> {
             trail_len: number(trail),
             full: false,
             raises: 0,
-            heap: Heap::new(n, scratch),
+            heap: Heap::lend(n, scratch),
             settling: scratch.words(n),
             jobs: scratch.word_records(n),
             job_of: scratch.indices(n),

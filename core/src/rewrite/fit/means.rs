@@ -10,9 +10,9 @@ pub enum Means {
     Swap,
     /// Values are freed, and made again by the operators that made them.
     Recompute,
-    /// Outputs are written over inputs that nobody needs any more, where the operator can ([`in_place`](super::super::in_place)).
+    /// Outputs are written over inputs that nobody needs any more, where the operator can ([`in_place`](super::super::means::in_place)).
     InPlace,
-    /// Of what a rectifier reads or writes a bit for each element is kept ([`relu`](super::super::relu)).
+    /// Of what a rectifier reads or writes a bit for each element is kept ([`relu`](super::super::means::mask)).
     Relu,
     /// Activations leave after their last forward reader and are back one operator ahead: the layers' rule of Jin et al.
     /// 2018, to compare with.

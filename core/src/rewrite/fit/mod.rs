@@ -8,7 +8,7 @@
 //! 2. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, its positions tightened at unchanged
 //!    time. [`Policy::Auto`] and [`Policy::Bayes`] try the other policies too, each as it would be tried alone, and take what
 //!    takes least time: neither is ever worse than those it contains. Of equal times the first wins. The search then goes
-//!    on from there. Where it is slow it comes last, and not at all where the [`bound`](swap::bound) proves that it takes
+//!    on from there. Where it is slow it comes last, and not at all where the [`bound`](super::lower_bound) proves that it takes
 //!    longer than what was found.
 //! 3. Second runs alone.
 //! 4. Both: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
@@ -30,10 +30,12 @@ mod pass;
 mod stage;
 mod trial;
 
-use super::graph::{self, Graph};
-use super::recompute::{self, Recomputer};
-use super::swap::{self, Policy, Swapper};
-use super::{in_place, relu};
+use super::gaps::Gaps;
+use super::means::recompute::{self, Recomputer};
+use super::means::swap::{Policy, Swapper};
+use super::means::{in_place, mask};
+use super::program::Program;
+use super::values::Values;
 use crate::error::{Buffer, RowFault};
 use crate::simulate::{Device, Timing};
 use crate::table::at;
@@ -156,14 +158,16 @@ pub struct Fitted<'a> {
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
     let base = masked_rows(rows);
-    swap::trace_workspace(rows, blocks)
-        .and(swap::workspace(rows, blocks))
+    Program::workspace(rows, blocks)
+        .and(Gaps::workspace(rows, blocks))
+        .and(Swapper::workspace(rows, blocks))
         .max(liveness::workspace(blocks))
-        .max(relu::workspace(rows, blocks))
+        .max(mask::workspace(rows, blocks))
         .max(in_place::workspace(rows, base, blocks))
         .max(
-            graph::workspace(base, 2 * blocks)
-                .and(recompute::workspace(base, 2 * blocks))
+            Program::workspace(base, 2 * blocks)
+                .and(Values::workspace(base, 2 * blocks))
+                .and(Recomputer::workspace(base, 2 * blocks))
                 .and(pass::workspace(rows, blocks, lengths)),
         )
         .and(stage::workspace(lengths))
@@ -240,8 +244,11 @@ pub fn fit<'a>(
     persistent_first(rows, output.blocks.get(..stays).unwrap_or_default())?;
     let (original_peak, load_min) = {
         let mut scratch = scratch.reborrow();
-        let trace = swap::Trace::new(rows, blocks, options.least_bytes, &mut scratch)?;
-        let mut swapper = Swapper::new(&trace, &options.device, options.seed, &mut scratch);
+        let program = Program::new(rows, blocks, &mut scratch)?;
+        let mut scratch = scratch.reborrow();
+        let gaps = Gaps::new(&program, options.least_bytes, &mut scratch);
+        let mut scratch = scratch.reborrow();
+        let mut swapper = Swapper::new(&gaps, &options.device, options.seed, &mut scratch);
         (swapper.peak(), swapper.load_min())
     };
     let using = options.using.on(&options.device);
@@ -257,9 +264,12 @@ pub fn fit<'a>(
     'all: for lowest in [false, true] {
         for base in bases.into_iter().flatten() {
             let mut scratch = scratch.reborrow();
-            let graph = Graph::new(recorded, base.rows, 2 * blocks, &mut scratch)?;
+            let program = Program::new(base.rows, 2 * blocks, &mut scratch)?;
+            let mut scratch = scratch.reborrow();
+            let values = Values::new(recorded, &program, &mut scratch);
+            let mut scratch = scratch.reborrow();
             let mut recomputer =
-                Recomputer::new(&graph, &options.device, original_peak >> LEAST, options.seed, &mut scratch);
+                Recomputer::new(&values, &options.device, original_peak >> LEAST, options.seed, &mut scratch);
             if base.in_place {
                 recomputer.work_in_place();
             }
@@ -312,7 +322,7 @@ fn bases<'s>(
 ) -> Result<[Option<Base<'s>>; 2], Error> {
     let mut rich = plain;
     if using.has(Means::Relu) {
-        match relu::rewrite(recorded, plain.rows, scratch.reborrow(), masked) {
+        match mask::rewrite(recorded, plain.rows, scratch.reborrow(), masked) {
             Ok(n) if n > plain.rows.len() => rich.rows = masked.get(..n).unwrap_or_default(),
             Ok(_) | Err(Error::BufferTooSmall { buffer: Buffer::Rows, .. }) => {}
             Err(e) => return Err(e),

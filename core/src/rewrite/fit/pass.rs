@@ -5,9 +5,14 @@ use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, from_absences, part};
 use super::{Lengths, Options, interim_rows, masked_rows};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
-use crate::rewrite::in_place;
-use crate::rewrite::recompute::{self, Recomputer, Walked};
-use crate::rewrite::swap::{self, Policy, Swapper, bound};
+use crate::rewrite::gaps::Gaps;
+use crate::rewrite::lower_bound;
+use crate::rewrite::means::in_place;
+use crate::rewrite::means::recompute::emit::Emitter;
+use crate::rewrite::means::recompute::{self, Recomputer, Walked};
+use crate::rewrite::means::swap::{Policy, Swapper};
+use crate::rewrite::program::Program;
+use crate::table::Records;
 use crate::trace::{Op, Recorded, Row, liveness};
 use crate::verify::schedule as verify;
 use crate::{Error, Workspace, WorkspaceLen};
@@ -50,20 +55,22 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
     let judge = verify::workspace(rows, blocks, stays)
         .max(place::workspace_of(Solver::Auto, stays))
         .max(place::workspace_of(Solver::Auto, searched))
-        .max(swap::rows_workspace(most))
         .max(liveness::workspace(2 * blocks))
         .max(liveness::merge_workspace(2 * blocks))
         .max(flat::making_workspace(rows, blocks));
-    let trial =
-        flat::workspace(most).and(swap::trace_workspace(most, most)).and(swap::workspace(most, most)).and(judge);
-    let absent = WorkspaceLen { words: 2 * blocks, indices: 0 }
-        .and(swap::trace_workspace(2 * base, 2 * blocks))
-        .and(swap::workspace(2 * base, 2 * blocks));
+    let trial = Flat::workspace(most).and(swapping(most, most)).and(judge);
+    let absent = WorkspaceLen { words: 2 * blocks, indices: 0 }.and(swapping(2 * base, 2 * blocks));
     let held = WorkspaceLen { words: base + 1, indices: base + 2 };
     let handed = in_place::workspace(rows, recompute::most_rows(base), blocks);
     let segments = recompute::segments::workspace(base, 2 * blocks);
-    let bound = bound::workspace(rows, blocks);
-    trial.max(recompute::rows_workspace(base, 2 * blocks)).max(handed).max(held).max(absent).max(segments).max(bound)
+    let bound = lower_bound::workspace(rows, blocks);
+    let script = Emitter::workspace(base, 2 * blocks);
+    trial.max(script).max(handed).max(held).max(absent).max(segments).max(bound)
+}
+
+/// Length of the workspace of a [`Swapper`] over a program of its own.
+const fn swapping(rows: usize, blocks: usize) -> WorkspaceLen {
+    Program::workspace(rows, blocks).and(Gaps::workspace(rows, blocks)).and(Swapper::workspace(rows, blocks))
 }
 
 impl<'a, 'w, 's> Pass<'a, 'w, 's> {
@@ -200,10 +207,10 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     pub(super) fn absent(&mut self, limit: u64) -> Result<Option<f64>, Error> {
         let blocks = 2 * self.recorded.blocks;
         self.before_anything_runs_again(|swapper, recomputer, mut scratch| {
-            let mut dear = scratch.words(blocks);
-            recomputer.dearness(&mut dear);
+            let mut costs = Records::lend(blocks, &mut scratch);
+            recomputer.recompute_costs(&mut costs);
             recomputer.clear_absences();
-            let overhead = swapper.plan_by(limit, &|block| f64::from_bits(dear[block]));
+            let overhead = swapper.plan_by(limit, &|block| costs.get(block));
             if overhead.is_some() {
                 for (gap, positions) in swapper.away() {
                     recomputer.add_absence(gap, positions);
@@ -236,7 +243,13 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         if !self.is_as_recorded() || best > (1u64 << f64::MANTISSA_DIGITS) as f64 {
             return Ok(false);
         }
-        bound::takes_longer(recorded, &options.device, libm::ceil(best) as u64, options.limit, self.scratch.reborrow())
+        lower_bound::takes_longer(
+            recorded,
+            &options.device,
+            libm::ceil(best) as u64,
+            options.limit,
+            self.scratch.reborrow(),
+        )
     }
 
     /// Learns which gaps may be swapped.
@@ -251,8 +264,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     ) -> Result<R, Error> {
         let Self { recorded, options, base, recomputer, scratch, .. } = self;
         let mut scratch = scratch.reborrow();
-        let trace = swap::Trace::new(base.handed, 2 * recorded.blocks, options.least_bytes, &mut scratch)?;
-        let mut swapper = Swapper::new(&trace, &options.device, options.seed, &mut scratch);
+        let program = Program::new(base.handed, 2 * recorded.blocks, &mut scratch)?;
+        let mut scratch = scratch.reborrow();
+        let gaps = Gaps::new(&program, options.least_bytes, &mut scratch);
+        let mut scratch = scratch.reborrow();
+        let mut swapper = Swapper::new(&gaps, &options.device, options.seed, &mut scratch);
         Ok(then(&mut swapper, recomputer, scratch))
     }
 
@@ -268,14 +284,17 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let rows = stage.between(recorded, *base, recomputer, arrangement.again, scratch.reborrow())?;
         let Stage { interim, made, kept } = stage;
         let rows = interim.get_mut(..rows).unwrap_or_default();
-        let mut tables = scratch.split(flat::workspace(rows.len()));
+        let mut tables = scratch.split(Flat::workspace(rows.len()));
         let timings = made.timings(rows.len());
         let flat = Flat::new(recorded, rows, &options.device, timings, &mut tables, scratch.reborrow())?;
         let end = |rows: &[Row]| rows.last().map_or(0, |r| r.time_ns);
         let added = end(rows).saturating_sub(end(recorded.rows)) as f64;
         let least = if arrangement.swaps == Swaps::None { u64::MAX } else { options.least_bytes };
-        let trace = swap::Trace::new(rows, flat.blocks(), least, &mut scratch)?;
-        let mut swapper = Swapper::new(&trace, &options.device, options.seed, &mut scratch);
+        let program = Program::new(rows, flat.blocks(), &mut scratch)?;
+        let mut scratch = scratch.reborrow();
+        let gaps = Gaps::new(&program, least, &mut scratch);
+        let mut scratch = scratch.reborrow();
+        let mut swapper = Swapper::new(&gaps, &options.device, options.seed, &mut scratch);
         let mut trial = Trial {
             recorded,
             options,

@@ -5,9 +5,9 @@ use core::ops::ControlFlow;
 use super::{Lengths, Options, Output, interim_rows};
 use crate::place::{self, Solver};
 use crate::rewrite::flat::Flat;
-use crate::rewrite::in_place;
-use crate::rewrite::recompute::Recomputer;
-use crate::rewrite::swap::{Policy, Swapper};
+use crate::rewrite::means::in_place;
+use crate::rewrite::means::recompute::Recomputer;
+use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::simulate::{self, Timing};
 use crate::table::Table;
 use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Stay};
@@ -264,7 +264,7 @@ impl Placed<'_, '_> {
         mut scratch: Workspace<'_>,
     ) -> Result<Option<u64>, Error> {
         let Self { rows, blocks, names, offsets, part_of, in_place, .. } = self;
-        let written = swapper.rows(scratch.reborrow(), rows);
+        let written = swapper.rows(rows);
         let stays = written.and_then(|len| {
             let rows = rows.get_mut(..len).unwrap_or_default();
             flat.restore(rows);

@@ -1,6 +1,7 @@
 use super::*;
 use crate::Constraints;
 use crate::error::RowFault;
+use crate::rewrite::lower_bound;
 use crate::simulate;
 use crate::trace::{Event, Kind, Op, Operator};
 use crate::verify::schedule::{self as verify, Room};
@@ -119,12 +120,13 @@ proptest! {
         let (mut words, mut indices) = (vec![9; len.words], vec![9; len.indices]);
         let mut scratch = Workspace::new(&mut words, &mut indices);
         let device = Device { in_bandwidth: 7e9, ..Device::symmetric(12e9) };
-        let trace = swap::Trace::new(&rows, blocks, MIB, &mut scratch).unwrap();
-        let mut swapper = Swapper::new(&trace, &device, 1, &mut scratch);
+        let program = Program::new(&rows, blocks, &mut scratch).unwrap();
+        let gaps = Gaps::new(&program, MIB, &mut scratch);
+        let mut swapper = Swapper::new(&gaps, &device, 1, &mut scratch);
         let limit = swapper.peak() * percent / 100;
         if let Some(overhead) = swapper.plan(Policy::ALL[policy], limit, 20_000) {
             let mut rewritten = vec![Row::default(); lengths.rows];
-            let n = swapper.rows(scratch.reborrow(), &mut rewritten).unwrap();
+            let n = swapper.rows(&mut rewritten).unwrap();
             let mut timings = vec![Timing::default(); n];
             let recorded = Recorded::new(&rows, blocks);
             let run = simulate::simulate(&recorded, &rewritten[..n], &device, scratch.reborrow(), &mut timings).unwrap();
@@ -135,9 +137,9 @@ proptest! {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
             let overhead_ns = overhead.ceil() as u64;
             let mut scratch = Workspace::new(&mut words, &mut indices);
-            let least_load = swap::bound::least_load(&rows, blocks, &device, overhead_ns, scratch.reborrow());
+            let least_load = lower_bound::least_load(&rows, blocks, &device, overhead_ns, scratch.reborrow());
             prop_assert!(least_load.unwrap() <= run.peak_load);
-            let beyond = swap::bound::takes_longer(&recorded, &device, overhead_ns, run.peak_load, scratch);
+            let beyond = lower_bound::takes_longer(&recorded, &device, overhead_ns, run.peak_load, scratch);
             prop_assert!(!beyond.unwrap());
         }
     }
@@ -242,8 +244,8 @@ fn more_block_numbers_than_can_be_counted_are_refused() {
     assert!(matches!(lived, Err(Error::TooManyBlocks { .. })));
     let run = simulate::simulate(&recorded, &[], &options.device, none(), &mut []);
     assert!(matches!(run, Err(Error::TooManyBlocks { .. })));
-    let bound = swap::bound::least_load(&[], usize::MAX, &options.device, 0, none());
-    assert!(matches!(bound, Err(Error::TooManyBlocks { .. })));
+    let least = lower_bound::least_load(&[], usize::MAX, &options.device, 0, none());
+    assert!(matches!(least, Err(Error::TooManyBlocks { .. })));
     let room = Room { timings: &mut [], blocks: &mut [], names: &mut [] };
     let device = (&options.device, true);
     let judged = verify::schedule(&recorded, &[], &[], device, &Constraints::NONE, none(), room);

@@ -10,8 +10,8 @@ use core::num::NonZeroU64;
 use super::Options;
 use super::stage::{Kept, Placed, WORK_AGAIN, Within};
 use crate::rewrite::flat::Flat;
-use crate::rewrite::recompute::Recomputer;
-use crate::rewrite::swap::{Policy, Swapper};
+use crate::rewrite::means::recompute::Recomputer;
+use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::trace::Recorded;
 use crate::{Error, Workspace};
 
@@ -278,7 +278,7 @@ pub(super) fn from_absences(
     work: u64,
 ) -> Option<f64> {
     let held = |segment| recomputer.held_back(segment);
-    swapper.start(recomputer.absences(), &held, &|row| flat.segment(row), &|block| flat.block(block));
+    swapper.start(recomputer.absences(), &held, &|row| flat.operator(row), &|block| flat.block(block));
     swapper.again(Policy::Auto, limit, work)
 }
 

@@ -112,7 +112,7 @@ pub(super) fn search(
         len: 0,
         capacity: states,
     };
-    let mut waiting = Heap::new(WAITING * n, &mut scratch);
+    let mut waiting = Heap::lend(WAITING * n, &mut scratch);
     let (mut choices, mut ran) = (scratch.indices(count + 1), scratch.indices(count));
     walk.begin();
     walk.key = found.lower_bound;

@@ -1,0 +1,126 @@
+//! For programs that embed the readers, writers and pages of the command line, such as the Python package.
+
+use std::path::Path;
+
+use sublet_core::trace::{Operator, Recorded, Row};
+use sublet_core::{Block, Constraints, Error, block, verify};
+
+use crate::commands::compare::Comparison;
+use crate::problem::{BadRow, Problem};
+use crate::report::{self, Picture};
+use crate::scratch::Scratch;
+use crate::{input, output};
+
+impl Problem {
+    /// Reads a file of any format, and the operators beside it; `-` is standard input.
+    ///
+    /// # Errors
+    /// A sentence that says where the file is not as expected.
+    pub fn open(file: &str) -> Result<Self, String> {
+        input::read(file).map_err(|e| e.to_string())
+    }
+
+    /// Blocks that are known at once. `ids` are what plans and messages call them, one for each.
+    ///
+    /// # Errors
+    /// A sentence that names the block that cannot be planned.
+    pub fn of_blocks(name: &str, blocks: Vec<Block>, ids: Vec<String>) -> Result<Self, String> {
+        if ids.len() != blocks.len() {
+            return Err(format!("{} blocks have {} ids", blocks.len(), ids.len()));
+        }
+        let problem = Self { name: name.into(), blocks, ids, ..Self::default() };
+        block::check(&problem.blocks, 1).map_err(|e| problem.explain(&e))?;
+        Ok(problem)
+    }
+
+    /// One recorded iteration. `names` are those of the blocks by their numbers, `operators` what is known of the
+    /// operators by their numbers, each with its name.
+    ///
+    /// # Errors
+    /// A sentence that names the row that cannot follow the rows before it.
+    pub fn of_rows(
+        name: &str,
+        rows: Vec<Row>,
+        names: Vec<String>,
+        operators: Vec<(String, Operator)>,
+    ) -> Result<Self, String> {
+        let bad = |BadRow { row, message }| format!("row {row}: {message}");
+        let mut problem = Self::of_trace(name, rows, names).map_err(bad)?;
+        if let Some(trace) = &mut problem.trace {
+            trace.tells_rerun = !operators.is_empty();
+            (trace.op_names, trace.operators) = operators.into_iter().unzip();
+        }
+        Ok(problem)
+    }
+
+    /// What plans and messages call the blocks.
+    #[must_use]
+    pub fn ids(&self) -> &[String] {
+        &self.ids
+    }
+
+    /// The iteration as it was recorded; none where only lifetimes are known.
+    #[must_use]
+    pub fn recorded(&self) -> Option<Recorded<'_>> {
+        self.trace.as_ref().map(|trace| trace.recorded())
+    }
+
+    /// The blocks of the trace by their numbers; empty where there is none.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        self.trace.as_ref().map_or(&[], |trace| &trace.names)
+    }
+
+    /// An error of core, with the blocks' ids in place of their numbers.
+    #[must_use]
+    pub fn message(&self, error: &Error) -> String {
+        self.explain(error)
+    }
+
+    /// Every solver, and what users have today, as a JSON object: what `sublet compare --json` prints.
+    ///
+    /// # Errors
+    /// A sentence that names the block that cannot be planned.
+    pub fn compare(&self) -> Result<String, String> {
+        let comparison = Comparison::of(self).map_err(|e| self.explain(&e))?;
+        serde_json::to_string(&comparison).map_err(|e| e.to_string())
+    }
+
+    /// The memory map of a plan as a page of HTML. `offsets` are bytes, one for each block; `solver` is who made them.
+    ///
+    /// # Errors
+    /// The constraint that the plan breaks.
+    pub fn page(&self, offsets: &[u64], solver: &str) -> Result<String, String> {
+        let mut page = Vec::new();
+        self.with_plan(offsets, solver, |picture| report::html(picture, &mut page).map_err(|e| e.to_string()))?;
+        String::from_utf8(page).map_err(|e| e.to_string())
+    }
+
+    /// Writes a plan: `.html` and `.svg` are pictures of it, other names its rows.
+    ///
+    /// # Errors
+    /// The constraint that the plan breaks, or why the file cannot be written.
+    pub fn save(&self, file: &str, offsets: &[u64], solver: &str) -> Result<(), String> {
+        let is_picture = Path::new(file).extension().is_some_and(|e| e == "html" || e == "svg");
+        self.with_plan(offsets, solver, |picture| {
+            if is_picture {
+                output::write(file, |out| report::write(file, picture, out))
+            } else {
+                output::write(file, |out| output::plan(self, picture.plan, out))
+            }
+            .map_err(|e| e.to_string())
+        })
+    }
+
+    fn with_plan(
+        &self,
+        offsets: &[u64],
+        solver: &str,
+        then: impl FnOnce(&Picture<'_>) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut scratch = Scratch::of(verify::workspace(self.blocks.len()));
+        let plan =
+            verify::verify(&self.blocks, offsets, &Constraints::NONE, scratch.lend()).map_err(|e| self.explain(&e))?;
+        then(&Picture { problem: self, plan: &plan, solver, rows: Vec::new(), run: None })
+    }
+}

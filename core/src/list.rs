@@ -1,0 +1,75 @@
+//! A list over lent memory: a table and how many of its cells are in use. What does not fit is not taken.
+
+use crate::table::{Record, Table};
+use crate::workspace::Cell;
+use crate::{Workspace, WorkspaceLen};
+
+pub(crate) struct List<'a, T: Record> {
+    cells: Table<'a, T::Kept>,
+    len: u32,
+}
+
+impl<'a, T: Record> List<'a, T> {
+    /// What one of them takes.
+    pub(crate) const LEN: WorkspaceLen = T::Kept::LEN;
+
+    /// An empty list of at most so many, out of what is left of a workspace.
+    pub(crate) fn lend(n: usize, scratch: &mut Workspace<'a>) -> Self {
+        Self { cells: T::Kept::lend(n, scratch), len: 0 }
+    }
+
+    pub(crate) const fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds one at the end; false if there is no room for it.
+    pub(crate) fn push(&mut self, value: T) -> bool {
+        let room = usize::try_from(self.len).is_ok_and(|len| len < self.cells.len());
+        if room {
+            self.cells[self.len] = value.keep();
+            self.len += 1;
+        }
+        room
+    }
+
+    /// Takes the one at the end.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        self.len = self.len.checked_sub(1)?;
+        Some(T::kept(self.cells[self.len]))
+    }
+
+    /// The one at this place, if there are so many.
+    pub(crate) fn at(&self, i: u32) -> Option<T> {
+        (i < self.len).then(|| T::kept(self.cells[i]))
+    }
+
+    /// As they are kept.
+    pub(crate) fn as_slice(&self) -> &[T::Kept] {
+        self.cells.first(self.len)
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = T> + ExactSizeIterator + '_ {
+        self.as_slice().iter().map(|&kept| T::kept(kept))
+    }
+
+    /// Keeps the first so many.
+    pub(crate) fn truncate(&mut self, len: u32) {
+        self.len = self.len.min(len);
+    }
+
+    pub(crate) const fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Holds what another list does, as far as there is room.
+    pub(crate) fn copy_from(&mut self, other: &List<'_, T>) {
+        self.clear();
+        for value in other.iter() {
+            self.push(value);
+        }
+    }
+}

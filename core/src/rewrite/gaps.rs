@@ -1,0 +1,277 @@
+//! What may leave the device, and when.
+//!
+//! A *gap* is a run of operators in which a block is not accessed; while it is away its bytes are free in all of them.
+//! Copies happen at the boundaries between operators. A *version* is what a block holds from one write to the next: one
+//! copy on the host serves all gaps of a version.
+//!
+//! A persistent block has a gap before its first access (head) and, where iterations repeat, one after its last (tail).
+//! It may leave in its head as in any other gap. It may be away from the start on if its final version is on the host
+//! at the end; the host then has its initial version from the start, for all gaps of it. It may be away at the tail if
+//! it is away at the start too.
+//!
+//! Blocks below the least size are left alone. No gap ends in a free. O(rows).
+
+use super::program::Program;
+use crate::Workspace;
+use crate::table::{Field, record};
+use crate::trace::{Event, Row};
+use crate::workspace::workspace;
+
+/// No version, no gap, no operator.
+pub(super) const NONE: u32 = u32::MAX;
+
+record! {
+    /// Operators in which a block is idle.
+    pub(super) struct Gap {
+        pub(super) block: u32,
+        /// The first idle operator.
+        pub(super) begin: u32,
+        /// The operator that accesses the block again; the number of operators for a tail.
+        pub(super) end: u32,
+        pub(super) version: u32,
+        /// The gap of the same version before it.
+        pub(super) previous: Option<u32>,
+        /// For a tail: the head of the same block. For a head: its tail.
+        pub(super) other_end: Option<u32>,
+        pub(super) kind: GapKind,
+        /// It is of a persistent block that nobody writes: the host has it from the start.
+        pub(super) clean: bool,
+    }
+}
+
+impl Gap {
+    /// Whether the block is copied out for it, unless it is away at the start.
+    pub(super) fn is_copied_out(&self) -> bool {
+        self.kind.is_read() && !self.clean
+    }
+
+    /// Whether a block that is away at the start or the end holds something else at the end than in the gap.
+    pub(super) fn crosses_end(&self) -> bool {
+        (self.kind.is_head() || self.kind == GapKind::Tail) && !self.clean
+    }
+}
+
+/// What has to happen around a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GapKind {
+    /// Out before, in after.
+    Middle,
+    /// What the block holds is never read again: nothing is copied.
+    Dead,
+    /// Before the first access of a persistent block; in after, and out before unless it is away at the start.
+    Head,
+    /// A head that is written before it is read: nothing is copied but the final version, if it is away at the start.
+    DeadHead,
+    /// Out before; away at the end.
+    Tail,
+}
+
+impl GapKind {
+    const ALL: [Self; 5] = [Self::Middle, Self::Dead, Self::Head, Self::DeadHead, Self::Tail];
+
+    pub(super) fn is_head(self) -> bool {
+        matches!(self, Self::Head | Self::DeadHead)
+    }
+
+    /// Whether what the block holds is read again.
+    pub(super) fn is_read(self) -> bool {
+        matches!(self, Self::Middle | Self::Head | Self::Tail)
+    }
+
+    /// Whether the block comes back by a copy.
+    pub(super) fn returns(self) -> bool {
+        matches!(self, Self::Middle | Self::Head)
+    }
+}
+
+impl Field for GapKind {
+    fn keep(self) -> u32 {
+        self as u32
+    }
+    fn kept(kept: u32) -> Self {
+        usize::try_from(kept).ok().and_then(|kind| Self::ALL.get(kind)).copied().unwrap_or(Self::Middle)
+    }
+}
+
+record! {
+    /// What a block holds from one write to the next.
+    pub(super) struct Version {
+        pub(super) block: u32,
+        /// The boundary from which it can be copied; none if it holds nothing.
+        pub(super) release: Option<u32>,
+        /// Its last gap, from which the others follow.
+        last_gap: Option<u32>,
+        /// For the initial version of a persistent block: the final one, which may be the same.
+        pub(super) last: Option<u32>,
+    }
+}
+
+record! {
+    /// What is known of a block while the gaps are found.
+    struct Seen {
+        /// The operator that accessed it last.
+        access: Option<u32>,
+        version: Option<u32>,
+        /// Its version at the start.
+        initial: Option<u32>,
+        head: Option<u32>,
+    }
+}
+
+workspace! {
+    /// The gaps of a program, and the versions that its blocks hold in them.
+    pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
+        tables {
+            /// The first of the versions that can be copied from each boundary on.
+            first_version: u32[rows + 2],
+        }
+        records {
+            gap: Gap[rows + blocks],
+            version: Version[rows + blocks],
+            seen: Seen[blocks],
+        }
+        state {
+            pub(super) program: &'a Program<'a> = program,
+            /// How many gaps and versions there are.
+            pub(super) len: u32 = 0,
+            pub(super) versions: u32 = 0,
+        }
+    }
+}
+
+impl<'a> Gaps<'a> {
+    /// Finds them among the blocks of at least `least` bytes.
+    pub(super) fn new(program: &'a Program<'a>, least: u64, scratch: &mut Workspace<'a>) -> Self {
+        let mut gaps = Self::lend(program.rows.len(), program.size.len(), program, scratch);
+        // Versions are numbered in the order in which they can be copied; persistent blocks have theirs from the start.
+        for b in (0..program.blocks()).filter(|&b| program.is_persistent(b) && program.size[b] >= least) {
+            let version = Some(gaps.add_version(b, Some(1)));
+            gaps.seen.set(b, Seen { version, initial: version, ..gaps.seen.get(b) });
+        }
+        for o in 0..program.operators {
+            for r in program.accesses(o).filter(|r| program.size[r.block] >= least) {
+                gaps.access(o, &r);
+            }
+        }
+        (0..program.blocks()).filter(|&b| program.is_persistent(b)).for_each(|b| gaps.close(b));
+        gaps.list_releases();
+        gaps
+    }
+
+    pub(super) fn gap(&self, gap: u32) -> Gap {
+        self.gap.get(gap)
+    }
+
+    pub(super) fn version(&self, version: u32) -> Version {
+        self.version.get(version)
+    }
+
+    /// The first of the gaps that end after an operator: gaps are numbered in the order of their ends.
+    pub(super) fn first_after(&self, operator: u32) -> u32 {
+        let (mut low, mut high) = (0, self.len);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.gap(middle).end <= operator { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
+
+    /// The versions that can be copied from a boundary on and not before.
+    pub(super) fn released(&self, boundary: u32) -> impl Iterator<Item = u32> + '_ {
+        let versions = self.first_version[boundary]..self.first_version[boundary + 1];
+        versions.filter(move |&version| self.version(version).release == Some(boundary))
+    }
+
+    /// The gaps of a version, the last first.
+    pub(super) fn of_version(&self, version: u32) -> impl Iterator<Item = (u32, Gap)> + '_ {
+        let mut next = self.version(version).last_gap;
+        core::iter::from_fn(move || {
+            let gap = next?;
+            let found = self.gap(gap);
+            next = found.previous;
+            Some((gap, found))
+        })
+    }
+
+    fn access(&mut self, operator: u32, r: &Row) {
+        let reads = r.event == Event::Read;
+        let mut seen = self.seen.get(r.block);
+        if seen.version.is_none() && reads {
+            seen.version = Some(self.add_version(r.block, None));
+            seen.initial = seen.version;
+        }
+        let holds = |gaps: &Self| seen.version.is_some_and(|version| gaps.version(version).release.is_some());
+        match seen.access {
+            None if self.program.is_persistent(r.block) && operator > 0 => {
+                seen.head = Some(self.add(
+                    &seen,
+                    r.block,
+                    (0, operator),
+                    if reads { GapKind::Head } else { GapKind::DeadHead },
+                ));
+            }
+            Some(last) if last + 1 < operator && (!reads || holds(self)) => {
+                self.add(&seen, r.block, (last + 1, operator), if reads { GapKind::Middle } else { GapKind::Dead });
+            }
+            _ => {}
+        }
+        seen.access = Some(operator);
+        let release = Some(operator + 1);
+        let same = |version: u32| seen.initial != Some(version) && self.version(version).release == release;
+        if r.event == Event::Write && !seen.version.is_some_and(same) {
+            seen.version = Some(self.add_version(r.block, release));
+        }
+        self.seen.set(r.block, seen);
+    }
+
+    /// The final version of a persistent block, and the gap after its last access.
+    fn close(&mut self, block: u32) {
+        let seen = self.seen.get(block);
+        let (Some(last), Some(initial)) = (seen.access, seen.initial) else { return };
+        self.version.set(initial, Version { last: seen.version, ..self.version(initial) });
+        let operators = self.program.operators;
+        if let Some(head) = seen.head
+            && last + 1 < operators
+        {
+            let tail = self.add(&seen, block, (last + 1, operators), GapKind::Tail);
+            self.gap.set(tail, Gap { other_end: Some(head), ..self.gap(tail) });
+            self.gap.set(head, Gap { other_end: Some(tail), ..self.gap(head) });
+        }
+        let mut next = self.version(initial).last_gap.filter(|_| seen.version == Some(initial));
+        while let Some(gap) = next {
+            self.gap.set(gap, Gap { clean: true, ..self.gap(gap) });
+            next = self.gap(gap).previous;
+        }
+    }
+
+    /// Those that hold nothing stand among the others.
+    fn list_releases(&mut self) {
+        let mut version = 0;
+        for boundary in 0..=self.program.operators {
+            self.first_version[boundary] = version;
+            while version < self.versions && self.version(version).release.is_none_or(|release| release == boundary) {
+                version += 1;
+            }
+        }
+        self.first_version[self.program.operators + 1] = version;
+    }
+
+    fn add_version(&mut self, block: u32, release: Option<u32>) -> u32 {
+        let version = self.versions;
+        self.version.set(version, Version { block, release, last_gap: None, last: None });
+        self.versions += 1;
+        version
+    }
+
+    fn add(&mut self, seen: &Seen, block: u32, (begin, end): (u32, u32), kind: GapKind) -> u32 {
+        let gap = self.len;
+        let version = seen.version.unwrap_or(NONE);
+        let of_version = self.version(version);
+        let previous = of_version.last_gap;
+        let kept = Gap { block, begin, end, version, previous, other_end: None, kind, clean: false };
+        self.gap.set(gap, kept);
+        self.version.set(version, Version { last_gap: Some(gap), ..of_version });
+        self.len += 1;
+        gap
+    }
+}

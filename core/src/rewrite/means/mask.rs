@@ -1,0 +1,343 @@
+//! The sign of a rectifier's output in place of the output.
+//!
+//! Problem: the gradient of a rectifier asks of what the rectifier read or wrote only whether it is above 0. Where nobody
+//! else reads the block so late, a bit for each element of 4 bytes can be kept in place of the block.
+//!
+//! Papers: Jin et al. 2018 (section 4.2, a byte for each element); Jain et al. 2018 (Gist, a bit).
+//!
+//! Steps: in one pass over the rows, for each stay of a block, note the last rectifier that touches it with no write after
+//! it, the last row of the last operator that needs the block otherwise (a copy to the host does too), and whether
+//! gradients of rectifiers read it after that. A second pass writes: directly after the rectifier's last row the malloc of
+//! the mask and its write; the block's free as soon as nobody else needs it; the mask in those gradients' reads; and where
+//! the block was freed, the free of the mask.
+//!
+//! A stay is left as it is if the block is persistent, is written between the rectifier and the gradient, is handed over
+//! in place, has masks already, or if the mask does not pay. A mask lives from the rectifier on, but the block's memory
+//! comes free only when its last other reader has run: that has to be in the forward pass, which ends with the last
+//! operator that may run again and before the first gradient of a rectifier, and the bytes times rows that the mask takes
+//! have to be fewer than those that it saves.
+//!
+//! Ties: where several rectifiers touch the block the last one makes the mask; masks of one rectifier come in the order of
+//! its accesses. Cost: O(rows), linear workspace.
+
+use crate::error::RowFault;
+use crate::rewrite::writer::Writer;
+use crate::table::Table;
+use crate::trace::{Event, Kind, Op, Recorded, Row, liveness, recorded};
+use crate::{Error, Workspace, WorkspaceLen, block};
+
+/// A mask has a bit for each element of 4 bytes.
+const MASKED: u64 = 32;
+
+/// Length of the workspace that [`rewrite`] needs for a trace of `rows` rows with `blocks` block numbers.
+#[must_use]
+pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    WorkspaceLen { words: blocks, indices: 5 * rows + 3 * blocks }
+}
+
+/// The most rows that [`rewrite`] writes: for each stay the malloc and the write of a mask, and an early free.
+#[must_use]
+pub fn most_rows(rows: &[Row]) -> usize {
+    rows.len() + 3 * liveness::stays(rows)
+}
+
+/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that rectifiers leave masks; writes the
+/// new rows to `out` and returns how many they are. Added rows have the time of the row above them.
+///
+/// # Errors
+/// [`Error::Row`] for a row that cannot follow the rows before it; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if
+/// `out` or the workspace is too short.
+///
+/// ```
+/// use sublet_core::rewrite::means::mask;
+/// use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
+/// use sublet_core::Workspace;
+/// let row = |event, block, op| {
+///     Row { time_ns: 1, bytes: if event == Event::Malloc { 6400 } else { 0 }, block, op: Op::First(op), event }
+/// };
+/// let free = |block| Row { op: sublet_core::trace::Op::None, ..row(Event::Free, block, 0) };
+/// let kind = |kind| Operator { kind, ..Operator::default() };
+/// let rows = [
+///     row(Event::Malloc, 0, 0), row(Event::Write, 0, 0), // a rectifier
+///     row(Event::Malloc, 1, 1), row(Event::Read, 0, 1), row(Event::Write, 1, 1), // who needs its output
+///     row(Event::Malloc, 2, 2), row(Event::Read, 1, 2), row(Event::Write, 2, 2), free(1),
+///     row(Event::Malloc, 3, 3), row(Event::Read, 2, 3), row(Event::Read, 0, 3), row(Event::Write, 3, 3), free(0), free(2),
+/// ];
+/// let operators = [kind(Kind::Relu), kind(Kind::Other), kind(Kind::Other), kind(Kind::ReluBackward)];
+/// let recorded = Recorded { rows: &rows, operators: &operators, blocks: 4 };
+/// let len = mask::workspace(rows.len(), 4);
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut out = vec![Row::default(); mask::most_rows(&rows)];
+/// let n = mask::rewrite(&recorded, &rows, Workspace::new(&mut words, &mut indices), &mut out)?;
+/// assert_eq!((n, out[2].block, out[2].bytes), (rows.len() + 3, 4, 200)); // the mask of block 0
+/// assert_eq!((out[7].event, out[7].block), (Event::Free, 0)); // after the operator that reads block 0
+/// assert_eq!((out[14].block, out[16].block), (4, 4)); // the gradient reads the mask, and it is freed
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn rewrite(
+    recorded: &Recorded<'_>,
+    rows: &[Row],
+    mut scratch: Workspace<'_>,
+    out: &mut [Row],
+) -> Result<usize, Error> {
+    block::check_count(recorded.blocks)?;
+    scratch.check(workspace(rows.len(), recorded.blocks))?;
+    let mut stays = Stays {
+        recorded: *recorded,
+        size: scratch.words(recorded.blocks),
+        stay: scratch.index_records(rows.len()),
+        open: scratch.indices(recorded.blocks),
+        excluded: scratch.indices(recorded.blocks),
+        count: 0,
+        turn: u32::MAX,
+    };
+    stays.exclude_persistent()?;
+    stays.collect(rows)?;
+    let mut writer = Writer::new(out);
+    stays.write(rows, &mut writer);
+    writer.end()
+}
+
+/// What is known of a stay. Rows are counted from 1, 0 is none.
+#[derive(Clone, Copy)]
+struct Stay {
+    /// The last row of the rectifier that can make the mask.
+    relu: u32,
+    /// The last row up to which the block itself is needed.
+    needed: u32,
+    /// How many reads of gradients come after that.
+    reads: u32,
+    /// The row of its free, or the number of rows.
+    end: u32,
+    /// Whether its mask and its free have been written: 1, 2.
+    written: u32,
+}
+
+struct Stays<'a> {
+    recorded: Recorded<'a>,
+    /// By block.
+    size: Table<'a, u64>,
+    stay: Table<'a, [u32; 5]>,
+    /// By block: 1 + the stay that is open.
+    open: Table<'a, u32>,
+    /// By block: persistent, or with masks already.
+    excluded: Table<'a, u32>,
+    count: u32,
+    /// 1 + the last row of the forward pass.
+    turn: u32,
+}
+
+impl Stays<'_> {
+    fn exclude_persistent(&mut self) -> Result<(), Error> {
+        for (row, r) in (0u32..).zip(self.recorded.rows) {
+            if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
+                return Err(Error::Row { row, fault: RowFault::NotRecorded });
+            }
+            match r.event {
+                Event::Malloc => {
+                    self.size[r.block] = r.bytes;
+                    self.excluded[r.block] = u32::from(r.time_ns == 0);
+                }
+                Event::Free => self.excluded[r.block] = 0,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn get(&self, stay: u32) -> Stay {
+        let [relu, needed, reads, end, written] = self.stay[stay];
+        Stay { relu, needed, reads, end, written }
+    }
+
+    fn set(&mut self, stay: u32, Stay { relu, needed, reads, end, written }: Stay) {
+        self.stay[stay] = [relu, needed, reads, end, written];
+    }
+
+    fn collect(&mut self, rows: &[Row]) -> Result<(), Error> {
+        let end_of_trace = u32::try_from(rows.len());
+        let end_of_trace = end_of_trace.map_err(|_| Error::Row { row: u32::MAX, fault: RowFault::TooManyRows })?;
+        // The operator that is under way: 1 + its last row.
+        let mut operator = 0;
+        // 1 + the last row of an operator that may run again, and the first of a gradient of a rectifier.
+        let (mut again, mut gradient) = (0, end_of_trace);
+        for (row, r) in (0u32..).zip(rows) {
+            let refuse = |fault| Err(Error::Row { row, fault });
+            if let Some(block) = self.recorded.masked(r.block) {
+                self.excluded[block] = 1;
+                continue;
+            }
+            if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
+                return refuse(RowFault::UnknownBlock);
+            }
+            if r.event.is_access() && row >= operator {
+                operator = end_of_operator(rows, row);
+                let known = self.recorded.operator(r.op);
+                if matches!(r.op, Op::First(_)) && known.again {
+                    again = operator;
+                }
+                if known.kind == Kind::ReluBackward {
+                    gradient = gradient.min(row);
+                }
+            }
+            let open = self.open[r.block];
+            if r.event == Event::Malloc {
+                if open > 0 {
+                    return refuse(RowFault::AllocatedTwice);
+                }
+                self.set(self.count, Stay { relu: 0, needed: 0, reads: 0, end: end_of_trace, written: 0 });
+                self.count += 1;
+                self.open[r.block] = self.count;
+                continue;
+            }
+            let Some(stay) = open.checked_sub(1) else {
+                let free = r.event == Event::Free;
+                return refuse(if free { RowFault::FreeWithoutMalloc } else { RowFault::AccessWithoutMalloc });
+            };
+            let kind = self.recorded.operator(r.op).kind;
+            let mut s = self.get(stay);
+            match r.event {
+                Event::Free => {
+                    // Inside an operator, its memory goes to another block: it has to be freed there.
+                    s = Stay { end: row, relu: if row < operator { 0 } else { s.relu }, ..s };
+                    self.open[r.block] = 0;
+                }
+                Event::Read if kind == Kind::ReluBackward => s.reads += 1,
+                Event::SwapOut => s = Stay { needed: row + 1, reads: 0, ..s },
+                Event::SwapIn => s = Stay { relu: 0, needed: row + 1, reads: 0, ..s },
+                _ => {
+                    let written = if r.event == Event::Write { 0 } else { s.relu };
+                    let relu = if kind == Kind::Relu { operator } else { written };
+                    s = Stay { relu, needed: operator, reads: 0, ..s };
+                }
+            }
+            self.set(stay, s);
+        }
+        self.turn = again.min(gradient);
+        Ok(())
+    }
+
+    /// The stay of this block that is open, if a mask takes its place.
+    fn masked(&self, block: u32) -> Option<(u32, Stay)> {
+        let stay = self.open[block].checked_sub(1)?;
+        let s = self.get(stay);
+        let (size, mask) = (self.size[block], self.size[block].div_ceil(MASKED));
+        let rows = |from: u32, to: u32| u64::from(to.saturating_sub(from));
+        let saved = size.saturating_sub(mask).saturating_mul(rows(s.needed, s.end));
+        let taken = mask.saturating_mul(rows(s.relu, s.needed));
+        let may = self.excluded[block] == 0 && s.relu > 0 && s.reads > 0;
+        (may && s.needed <= self.turn && saved > taken).then_some((stay, s))
+    }
+
+    fn write(&mut self, rows: &[Row], writer: &mut Writer<'_>) {
+        let blocks = u32::try_from(self.recorded.blocks).unwrap_or(u32::MAX);
+        self.count = 0;
+        self.open.fill(0);
+        let mut operator = 0;
+        let mut first = 0;
+        for (row, &r) in (0u32..).zip(rows) {
+            if r.event.is_access() && row >= operator {
+                (first, operator) = (row, end_of_operator(rows, row));
+            }
+            if self.recorded.masked(r.block).is_some() {
+                writer.push(r);
+            } else if r.event == Event::Malloc {
+                self.count += 1;
+                self.open[r.block] = self.count;
+                writer.push(r);
+            } else {
+                let masked = self.masked(r.block);
+                let late = masked.is_some_and(|(_, s)| row >= s.needed && matches!(r.event, Event::Read | Event::Free));
+                writer.push(if late { Row { block: blocks + r.block, ..r } } else { r });
+                match r.event {
+                    Event::Free => self.open[r.block] = 0,
+                    Event::SwapOut | Event::SwapIn if masked.is_some_and(|(_, s)| s.needed == row + 1) => {
+                        writer.event(Event::Free, r.block, 0, Op::None);
+                    }
+                    _ => {}
+                }
+            }
+            if row + 1 == operator {
+                let of_operator = usize::try_from(first).ok().zip(usize::try_from(operator).ok());
+                let of_operator = of_operator.and_then(|(first, end)| rows.get(first..end)).unwrap_or_default();
+                self.after_operator(of_operator, operator, writer);
+            }
+        }
+    }
+
+    /// Writes the masks that an operator leaves, and the frees of the blocks that it is the last to need.
+    fn after_operator(&mut self, rows: &[Row], operator: u32, writer: &mut Writer<'_>) {
+        let recorded = self.recorded;
+        let blocks = u32::try_from(recorded.blocks).unwrap_or(u32::MAX);
+        for written in [1, 2] {
+            for r in rows.iter().filter(|r| r.event.is_access() && recorded.masked(r.block).is_none()) {
+                let Some((stay, s)) = self.masked(r.block) else { continue };
+                let here = if written == 1 { s.relu } else { s.needed };
+                if here != operator || s.written >= written {
+                    continue;
+                }
+                self.set(stay, Stay { written, ..s });
+                if written == 1 {
+                    writer.event(Event::Malloc, blocks + r.block, self.size[r.block].div_ceil(MASKED), Op::None);
+                    writer.event(Event::Write, blocks + r.block, 0, r.op);
+                } else {
+                    writer.event(Event::Free, r.block, 0, Op::None);
+                }
+            }
+        }
+    }
+}
+
+/// 1 + the last row of the operator whose first access is this row.
+fn end_of_operator(rows: &[Row], row: u32) -> u32 {
+    let end = usize::try_from(row).map_or(usize::MAX, |row| recorded::operator(rows, row));
+    u32::try_from(end).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Operator;
+    use std::vec::Vec;
+
+    const fn row(event: Event, block: u32, bytes: u64, op: u32) -> Row {
+        Row { time_ns: 1, bytes, block, op: Op::First(op), event }
+    }
+
+    /// A rectifier makes block 0, operator 1 reads it, operator 2 does `third` with it, and the gradient reads it.
+    fn masked(bytes: u64, third: Event) -> Vec<Row> {
+        let touch = |block, op, event| row(event, block, 0, op);
+        let made = |block, op, bytes| [row(Event::Malloc, block, bytes, op), touch(block, op, Event::Write)];
+        let mut rows = Vec::from(made(0, 0, bytes));
+        rows.extend([touch(0, 1, Event::Read), touch(0, 2, third)]);
+        rows.extend(made(1, 3, 8));
+        rows.extend(made(2, 4, 8));
+        rows.extend([touch(0, 5, Event::Read), row(Event::Free, 0, 0, 5)]);
+        let operators = [0, 1, 2, 3, 4, 5].map(|op| Operator {
+            kind: [Kind::Relu, Kind::Other, Kind::Other, Kind::Other, Kind::Other, Kind::ReluBackward][op],
+            ..Operator::default()
+        });
+        let recorded = Recorded { rows: &rows, operators: &operators, blocks: 3 };
+        let len = workspace(rows.len(), 3);
+        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+        let mut out = vec![Row::default(); most_rows(&rows)];
+        let n = rewrite(&recorded, &rows, Workspace::new(&mut words, &mut indices), &mut out).unwrap();
+        out.truncate(n);
+        assert!(n > rows.len() || out == rows);
+        out.retain(|r| r.event == Event::Malloc && r.block == 3);
+        out
+    }
+
+    #[test]
+    fn a_mask_has_a_bit_for_the_last_element_too() {
+        for (bytes, mask) in [(6400, 200), (6404, 201), (6428, 201), (6432, 201), (6436, 202)] {
+            assert_eq!(masked(bytes, Event::Read).first().map(|r| r.bytes), Some(mask), "{bytes}");
+        }
+    }
+
+    /// Its signs are not those that the rectifier has left.
+    #[test]
+    fn what_is_written_after_the_rectifier_has_no_mask() {
+        assert_eq!(masked(6400, Event::Write), []);
+    }
+}

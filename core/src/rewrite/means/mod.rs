@@ -1,0 +1,6 @@
+//! The means of saving memory, a file or a folder for each.
+
+pub mod in_place;
+pub mod mask;
+pub mod recompute;
+pub mod swap;

@@ -1,0 +1,160 @@
+//! What is on the host while operators are recomputed, and what the copies cost.
+//!
+//! A gap in use is an *absence*: from before one operator to before another the block takes no memory. The copies of a walk
+//! go through two serial links: out in the order in which memory is given back, from when the value is there; in when memory
+//! is taken again. Compute waits where memory is given back and where the block is read. That is what swapping will do, but
+//! for the order of copies that wait together: good enough to choose by, and what is chosen is simulated once more.
+
+use crate::rewrite::gaps::{Gap, GapKind};
+use crate::rewrite::members::Members;
+use crate::simulate::Device;
+use crate::workspace::workspace;
+
+workspace! {
+    /// The gaps that may be absences, and where those in use begin and end.
+    pub(in crate::rewrite) struct Absences<'a>(rows, blocks; device: &Device) {
+        tables {
+            position: [u32; 2][rows + blocks],
+            /// 1 + the first absence that is given and that is taken before each operator, and the next ones.
+            first: [u32; 2][rows + 2],
+            next: [u32; 2][rows + blocks],
+            /// The walk in which each version was copied out last.
+            copied: u32[rows + blocks],
+            /// The walk in which each gap was an absence last.
+            acted: u32[rows + blocks],
+        }
+        records {
+            gap: Gap[rows + blocks],
+            /// When each block is back.
+            arrival: f64[blocks],
+        }
+        parts {
+            used: Members(rows + blocks),
+        }
+        state {
+            device: Device = *device,
+            pub(in crate::rewrite) gaps: u32 = 0,
+            walk: u32 = 0,
+            out_free: f64 = 0.0,
+            in_free: f64 = 0.0,
+            owed: f64 = 0.0,
+        }
+    }
+}
+
+impl<'a> Absences<'a> {
+    /// One more gap.
+    pub(in crate::rewrite) fn know(&mut self, gap: Gap) {
+        self.gap.set(self.gaps, gap);
+        self.gaps += 1;
+    }
+
+    pub(in crate::rewrite) fn gap(&self, gap: u32) -> Gap {
+        self.gap.get(gap)
+    }
+
+    pub(in crate::rewrite) fn at(&self, gap: u32) -> [u32; 2] {
+        self.position[gap]
+    }
+
+    /// The gaps with positions.
+    pub(in crate::rewrite) const fn used(&self) -> &Members<'a> {
+        &self.used
+    }
+
+    pub(in crate::rewrite) fn is_used(&self, gap: u32) -> bool {
+        self.used.has(gap)
+    }
+
+    pub(in crate::rewrite) fn clear(&mut self) {
+        while let Some(gap) = self.used.last() {
+            self.set(gap, [0, 0]);
+        }
+    }
+
+    /// Gives a gap positions; equal ones mean that the block stays.
+    pub(in crate::rewrite) fn set(&mut self, gap: u32, [give, take]: [u32; 2]) {
+        self.position[gap] = [give, take];
+        if give < take {
+            self.used.insert(gap);
+        } else {
+            self.used.remove(gap);
+        }
+    }
+
+    /// Before the first segment of a walk.
+    pub(in crate::rewrite) fn begin(&mut self) {
+        self.walk += 1;
+        (self.out_free, self.in_free, self.owed) = (0.0, 0.0, 0.0);
+        if self.used.len() == 0 {
+            return;
+        }
+        self.first.fill([0; 2]);
+        self.arrival.fill(0.0);
+        for i in 0..self.used.len() {
+            let gap = self.used.get(i);
+            let [give, take] = self.position[gap];
+            self.next[gap] = [self.first[give][0], self.first[take][1]];
+            self.first[give][0] = gap + 1;
+            self.first[take][1] = gap + 1;
+        }
+    }
+
+    /// 1 + the first gap whose memory is given back before a segment.
+    pub(in crate::rewrite) fn given(&self, segment: u32) -> u32 {
+        if self.used.len() == 0 { 0 } else { self.first[segment][0] }
+    }
+
+    /// 1 + the first gap whose memory is taken before a segment.
+    pub(in crate::rewrite) fn taken(&self, segment: u32) -> u32 {
+        if self.used.len() == 0 { 0 } else { self.first[segment][1] }
+    }
+
+    pub(in crate::rewrite) fn next(&self, gap: u32) -> [u32; 2] {
+        self.next[gap]
+    }
+
+    /// Memory is given back; when compute can go on, of which `released` tells when it was done with the block.
+    pub(in crate::rewrite) fn give(&mut self, gap: u32, bytes: u64, released: f64, clock: f64) -> f64 {
+        self.acted[gap] = self.walk;
+        let g = self.gap(gap);
+        let at_start = g.kind.is_head() && self.position[gap][0] == 0;
+        if at_start {
+            self.owed += if g.crosses_end() { self.device.out_ns(bytes) } else { 0.0 };
+            return clock;
+        }
+        if g.kind == GapKind::Tail && g.crosses_end() {
+            self.owed -= self.device.out_ns(bytes);
+        }
+        if !g.is_copied_out() || self.copied[g.version] == self.walk {
+            return clock;
+        }
+        self.copied[g.version] = self.walk;
+        self.out_free = self.out_free.max(released) + self.device.out_ns(bytes);
+        clock.max(self.out_free)
+    }
+
+    /// Memory is taken again.
+    pub(in crate::rewrite) fn take(&mut self, gap: u32, bytes: u64, clock: f64) {
+        let g = self.gap(gap);
+        if g.kind.returns() {
+            self.in_free = self.in_free.max(clock) + self.device.in_ns(bytes);
+            self.arrival.set(g.block, self.in_free);
+        }
+    }
+
+    /// Whether a gap was an absence in the last walk: the block was there to leave.
+    pub(in crate::rewrite) fn acted(&self, gap: u32) -> bool {
+        self.acted[gap] == self.walk
+    }
+
+    /// When a block is back.
+    pub(in crate::rewrite) fn arrival(&self, block: u32) -> f64 {
+        if self.used.len() == 0 { 0.0 } else { self.arrival.get(block) }
+    }
+
+    /// When everything is done, of which compute is done at `clock`.
+    pub(in crate::rewrite) fn end(&self, clock: f64) -> f64 {
+        (self.out_free.max(if self.owed > 0.0 { clock } else { 0.0 }) + self.owed).max(self.in_free).max(clock)
+    }
+}

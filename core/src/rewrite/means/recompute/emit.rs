@@ -1,0 +1,91 @@
+//! From a script to rows.
+
+use super::script::Step;
+use super::{Recomputer, most_rows};
+use crate::rewrite::values::Owner;
+use crate::rewrite::writer::Writer;
+use crate::trace::{Event, Op, Row};
+use crate::workspace::workspace;
+use crate::{Error, Workspace};
+
+workspace! {
+    pub(in crate::rewrite) struct Emitter<'a>(rows, blocks) {
+        tables {
+            /// By step of the script: 1 + the first of the frees that come right after it, and 1 + the one after a free.
+            freed: [u32; 2][most_rows(rows)],
+            /// By block: 1 + the step that touched it last, whether it is there, and whether an operator leaves it out.
+            touched: u32[blocks],
+            there: u32[blocks],
+            left_out: u32[blocks],
+        }
+    }
+}
+
+impl Recomputer<'_> {
+    /// Writes the rows of the best script and returns how many they are; what runs again has the time of the row above
+    /// it. A value that was evicted goes as soon as it was touched for the last time before: the walk evicts where it must,
+    /// but in between nobody wants the value, and the less lies about, the better it is placed.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] if `out` is too short.
+    pub(in crate::rewrite) fn rows(&self, mut scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
+        let values = self.values;
+        let program = values.program;
+        let mut writer = Writer::new(out);
+        let mut emitter = Emitter::lend(program.rows.len(), program.size.len(), &mut scratch);
+        self.list_frees(&mut emitter);
+        let Emitter { freed, touched: _, there, left_out } = &mut emitter;
+        for (i, step) in (0..).zip(self.best.iter()) {
+            let (g, again) = match step {
+                Step::First(g) => (g, false),
+                Step::Again(g) => (g, true),
+                Step::Free(_) => continue,
+            };
+            let op = program.op(g);
+            let op = if let (true, Op::First(k)) = (again, op) { Op::Again(k) } else { op };
+            for r in values.references(g) {
+                if r.writes && r.is_managed() && there[r.block] == 0 {
+                    there[r.block] = 1;
+                    writer.event(Event::Malloc, r.block, program.size[r.block], op);
+                }
+                left_out[r.block] = u32::from(again && r.updated);
+            }
+            for r in program.rows_of(g) {
+                let stays = match (r.event, values.owner(r.block)) {
+                    (Event::Malloc | Event::Free, Owner::Managed | Owner::Lasting) => false,
+                    (Event::Malloc | Event::Free, Owner::Recorded) => !again,
+                    (Event::Malloc | Event::Free, Owner::Local) => true,
+                    _ => left_out[r.block] == 0,
+                };
+                if stays && again {
+                    let op = if r.op == Op::None { Op::None } else { op };
+                    writer.event(r.event, r.block, r.bytes, op);
+                } else if stays {
+                    writer.push(r);
+                }
+            }
+            let mut next = freed[i][0];
+            while next > 0 {
+                if let Some(Step::Free(block)) = self.best.at(next - 1) {
+                    there[block] = 0;
+                    writer.event(Event::Free, block, 0, Op::None);
+                }
+                next = freed[next - 1][1];
+            }
+        }
+        writer.end()
+    }
+
+    fn list_frees(&self, Emitter { freed, touched, .. }: &mut Emitter<'_>) {
+        for (i, step) in (0..).zip(self.best.iter()) {
+            match step {
+                Step::First(g) | Step::Again(g) => self.values.references(g).for_each(|r| touched[r.block] = i + 1),
+                Step::Free(block) => {
+                    let after = touched[block].saturating_sub(1);
+                    freed[i][1] = freed[after][0];
+                    freed[after][0] = i + 1;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! Recomputation: values are freed and made again by the operators that made them.
+
+mod absence;
+pub(in crate::rewrite) mod emit;
+mod script;
+pub(in crate::rewrite) mod segments;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use core::num::NonZeroU64;
+
+use crate::Workspace;
+use crate::rewrite::anneal::{Cooling, Random};
+use crate::rewrite::gaps::{Gap, GapKind};
+use crate::rewrite::values::Values;
+use crate::simulate::Device;
+use crate::table::{Record, Records, Table};
+use crate::workspace::workspace;
+use script::Step;
+pub(in crate::rewrite) use walk::Walked;
+use walk::{Taste, Walk};
+
+/// The most rows that a rewritten trace has.
+pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
+    4 * rows
+}
+
+/// Powers of the distance, and parts of what is owed, that are tried.
+const TASTES: [Taste; 9] = {
+    const fn taste(distance: u32, owed: f64) -> Taste {
+        Taste { distance, owed }
+    }
+    [
+        taste(2, 0.5),
+        taste(1, 0.1),
+        taste(0, 1.0),
+        taste(2, 1.0),
+        taste(1, 0.5),
+        taste(0, 0.1),
+        taste(2, 0.1),
+        taste(1, 1.0),
+        taste(0, 0.5),
+    ]
+};
+
+/// The most weights that are disturbed at once.
+const DISTURBED: usize = 4;
+
+/// The annealing begins by taking what is longer by this part of the original's time.
+const HEAT: f64 = 0.0005;
+
+/// The annealing ends where one part in `PATIENCE` of its work has not saved one part in `PROGRESS` of what is too long. In a
+/// large network it is one part for each `PATIENCE_ROWS` rows: a few blocks make hardly a difference there.
+const PATIENCE: u64 = 6;
+const PATIENCE_ROWS: usize = 2500;
+const PROGRESS: u64 = 300;
+
+/// The most gaps that are moved at once.
+const MOVED: usize = 8;
+
+/// One of so many moves takes other virtual uses; the others take other weights, up to e to the power of this.
+const REMEMBERS: u64 = 16;
+const STEP: f64 = 3.0;
+
+/// How often a walk is repeated with the virtual uses of the one before.
+const ROUNDS: u32 = 6;
+
+/// The least limit is told up to the original peak over 2 to the power of this.
+const NEAR: u32 = 9;
+
+/// The weight of a block.
+#[derive(Clone, Copy)]
+struct Weight {
+    block: u32,
+    weight: f64,
+}
+
+impl Record for Weight {
+    type Kept = [u64; 2];
+    fn keep(self) -> [u64; 2] {
+        [self.block.into(), self.weight.to_bits()]
+    }
+    fn kept([block, weight]: [u64; 2]) -> Self {
+        Self { block: u32::try_from(block).unwrap_or(0), weight: f64::from_bits(weight) }
+    }
+}
+
+workspace! {
+    /// The pass at work.
+    pub(in crate::rewrite) struct Recomputer<'a>(rows, blocks; values: &'a Values<'a>, device: &Device, least: u64, seed: u64) {
+        lists {
+            /// The best script for the last limit.
+            best: Step[most_rows(rows)],
+            /// Its absences: block, give, take.
+            absent: [u32; 3][rows + blocks],
+            /// The blocks that may be evicted.
+            movable: u32[blocks],
+            /// The blocks whose weights were disturbed last, and what they were.
+            disturbed: Weight[DISTURBED],
+            /// The gaps that were moved last, and where they were.
+            moved: [u32; 3][MOVED],
+        }
+        parts {
+            walk: Walk(rows, blocks; values, device, least),
+        }
+        state {
+            values: &'a Values<'a> = values,
+            device: Device = *device,
+            /// Whether absences are chosen too.
+            swaps: bool = false,
+            /// Whether nothing else takes care of what is above the limit.
+            alone: bool = true,
+            /// By how much the best script is above the limit.
+            excess: u64 = 0,
+            /// What the last script follows.
+            taste: Taste = TASTES[0],
+            random: Random = Random::new(seed),
+        }
+    }
+}
+
+impl<'a> Recomputer<'a> {
+    /// Blocks below `least` bytes stay where they are.
+    pub(in crate::rewrite) fn new(
+        values: &'a Values<'a>,
+        device: &Device,
+        least: u64,
+        seed: u64,
+        scratch: &mut Workspace<'a>,
+    ) -> Self {
+        let program = values.program;
+        let mut recomputer = Self::lend(program.rows.len(), program.size.len(), values, device, least, seed, scratch);
+        for block in (0..program.blocks()).filter(|&b| values.can_recompute(b) && program.size[b] >= least) {
+            recomputer.movable.push(block);
+        }
+        recomputer
+    }
+
+    /// Operators work in place in what follows.
+    pub(in crate::rewrite) const fn work_in_place(&mut self) {
+        self.walk.in_place = true;
+    }
+
+    /// The recompute cost of what each block holds, in ns per byte.
+    pub(in crate::rewrite) fn recompute_costs(&self, costs: &mut Records<'_, f64>) {
+        self.values.recompute_costs(costs);
+    }
+
+    /// By how much the best script is above the limit.
+    pub(in crate::rewrite) const fn excess(&self) -> u64 {
+        self.excess
+    }
+
+    /// What is held back from the limit in a segment.
+    pub(in crate::rewrite) fn held_back(&self, segment: u32) -> u64 {
+        self.walk.held_back(segment)
+    }
+
+    /// What is held back from the limit, by segment.
+    pub(in crate::rewrite) fn held(&mut self) -> &mut Table<'a, u64> {
+        self.walk.hold()
+    }
+
+    /// In what follows, whether nothing else takes care of what is above the limit.
+    pub(in crate::rewrite) const fn set_alone(&mut self, alone: bool) {
+        self.alone = alone;
+    }
+
+    /// A gap that swapping may use, in its numbering.
+    pub(in crate::rewrite) fn know(&mut self, gap: Gap) {
+        self.walk.absences.know(gap);
+    }
+
+    /// Nothing is away.
+    pub(in crate::rewrite) fn clear_absences(&mut self) {
+        self.walk.absences.clear();
+    }
+
+    /// A gap is an absence from before one segment to before another.
+    pub(in crate::rewrite) fn add_absence(&mut self, gap: u32, positions: [u32; 2]) {
+        self.walk.absences.set(gap, positions);
+    }
+
+    /// The absences that the best script goes by: block, give, take.
+    pub(in crate::rewrite) fn absences(&self) -> &[[u32; 3]] {
+        self.absent.as_slice()
+    }
+
+    /// Makes the best script found for a limit by about `work`: by every taste, and then by other weights.
+    /// Absences are chosen too if `swaps`, from those that there are.
+    pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, swaps: bool) -> Option<Walked> {
+        (self.swaps, self.walk.waits) = (swaps, swaps);
+        let mut least: Option<Walked> = None;
+        let mut rounds = 0;
+        self.walk.work = 0;
+        'tastes: for taste in TASTES {
+            self.begin();
+            let mut before = None;
+            for round in 0..ROUNDS {
+                // What is learnt from what takes twice as long is of no use.
+                let most = match least {
+                    Some(Walked { excess: 0, delay }) => Walked { delay: delay.saturating_mul(2), ..Walked::ANY },
+                    _ => Walked::ANY,
+                };
+                let found = self.walk.walk(taste, limit, most);
+                if let Some(found) = found
+                    && least.is_none_or(|least| found < least)
+                {
+                    least = Some(found);
+                    (self.taste, rounds) = (taste, round);
+                    self.keep();
+                }
+                if least == Some(Walked::default()) || self.walk.work > work {
+                    break 'tastes;
+                }
+                if found.is_none() || found == before {
+                    break;
+                }
+                before = found;
+                self.learn(found);
+            }
+        }
+        // Back to where the best was found.
+        self.begin();
+        for _ in 0..rounds {
+            let found = self.walk.walk(self.taste, limit, Walked::ANY);
+            self.learn(found);
+        }
+        Some(self.improve(least?, limit, work))
+    }
+
+    /// No weights, no virtual uses.
+    fn begin(&mut self) {
+        self.walk.weight().fill(1.0);
+        self.walk.forget();
+    }
+
+    /// What a walk teaches for the next: where it kept the limit, what was read virtually, and otherwise what must stay.
+    fn learn(&mut self, found: Option<Walked>) {
+        if found.is_some_and(|found| found.excess > 0) {
+            self.walk.raise();
+        } else {
+            self.walk.remember();
+        }
+    }
+
+    /// Goes on from the last script, after the limit or what is held back has changed.
+    pub(in crate::rewrite) fn again(&mut self, limit: u64, work: u64) -> Option<Walked> {
+        self.walk.work = 0;
+        let mut found = self.walk.walk(self.taste, limit, Walked::ANY)?;
+        for _ in 1..ROUNDS {
+            if found.excess == 0 {
+                break;
+            }
+            self.walk.raise();
+            found = self.walk.walk(self.taste, limit, Walked::ANY)?;
+        }
+        self.keep();
+        Some(self.improve(found, limit, work))
+    }
+
+    /// Disturbs what the script follows from, and keeps it where that takes no longer, or by the rule of simulated
+    /// annealing a little longer.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "times in ns, and a temperature"
+    )]
+    fn improve(&mut self, mut least: Walked, limit: u64, work: u64) -> Walked {
+        let values = self.values;
+        let end = values.program.access_time[values.program.operators.saturating_sub(1)] as f64;
+        let parts = u64::try_from(values.program.rows.len() / PATIENCE_ROWS).unwrap_or(u64::MAX).max(PATIENCE);
+        let patience = NonZeroU64::new(work / parts).unwrap_or(NonZeroU64::MIN);
+        let cooling = Cooling { heat: HEAT * end, work };
+        let mut present = least;
+        // What was the least, and when that was looked at last.
+        let (mut before, mut since) = (least, self.walk.work);
+        while self.walk.work < work && least > Walked::default() && (!self.movable.is_empty() || self.swaps) {
+            if self.walk.work - since > patience.get() {
+                let stands = least.excess == before.excess && least.delay > before.delay - before.delay / PROGRESS;
+                // At this pace it will not be within the limit.
+                let left = (work - self.walk.work) / patience;
+                let late = self.alone && least.excess > (before.excess - least.excess).saturating_mul(left);
+                if stands || late {
+                    break;
+                }
+                (before, since) = (least, self.walk.work);
+            }
+            let remembers = self.random.once_in(REMEMBERS);
+            if remembers {
+                self.walk.keep_memory();
+                self.walk.walk(self.taste, limit, Walked::ANY);
+                self.walk.remember();
+            } else if self.swaps && self.random.once_in(2) {
+                self.disturb_absence();
+            } else {
+                self.disturb();
+            }
+            let cutoff = cooling.cutoff(present.delay as f64, self.walk.work, &mut self.random);
+            let most = if present.excess > 0 { u64::MAX } else { libm::floor(cutoff) as u64 };
+            let most = Walked { excess: present.excess, delay: most };
+            let found = self
+                .walk
+                .walk(self.taste, limit, most)
+                .filter(|found| found.excess < present.excess || found.delay as f64 <= cutoff);
+            match found {
+                Some(found) => {
+                    present = found;
+                    if found < least {
+                        least = found;
+                        self.keep();
+                    }
+                }
+                None if remembers => self.walk.restore_memory(),
+                None => self.restore(),
+            }
+        }
+        self.excess = least.excess;
+        least
+    }
+
+    /// Makes the script of the least limit below `most` that one taste reaches: halves what lies between, down to a byte.
+    pub(in crate::rewrite) fn least(&mut self, most: u64) -> Option<u64> {
+        let (mut low, mut high) = (0, most);
+        let mut least = None;
+        self.walk.weight().fill(1.0);
+        while high - low > (most >> NEAR).max(1) {
+            let limit = low + (high - low) / 2;
+            self.begin();
+            let mut found = false;
+            for _ in 0..ROUNDS {
+                let walked = self.walk.walk(TASTES[0], limit, Walked::ANY);
+                found = walked.is_some_and(|walked| walked.excess == 0);
+                if found {
+                    break;
+                }
+                self.learn(walked);
+            }
+            if found {
+                (high, least) = (limit, Some(limit));
+                self.keep();
+            } else {
+                low = limit;
+            }
+        }
+        least
+    }
+
+    /// Keeps the last script as the best.
+    fn keep(&mut self) {
+        self.best.copy_from(self.walk.script());
+        let absences = &self.walk.absences;
+        self.absent.clear();
+        for &gap in absences.used().as_slice() {
+            if absences.acted(gap) {
+                let [give, take] = absences.at(gap);
+                self.absent.push([absences.gap(gap).block, give, take]);
+            }
+        }
+    }
+
+    /// Other weights for a few blocks.
+    fn disturb(&mut self) {
+        self.disturbed.clear();
+        self.moved.clear();
+        let n = 1 + self.random.number() % 3;
+        for _ in 0..n {
+            let movable = self.random.below(self.movable.len());
+            let Some(block) = self.movable.at(movable) else { return };
+            let factor = libm::exp(STEP * (2.0 * self.random.unit() - 1.0));
+            let weight = self.walk.weight();
+            self.disturbed.push(Weight { block, weight: weight.get(block) });
+            weight.set(block, factor);
+        }
+    }
+
+    /// One absence more or less, or other positions for one.
+    fn disturb_absence(&mut self) {
+        self.disturbed.clear();
+        self.moved.clear();
+        let absences = &self.walk.absences;
+        let (used, gaps) = (absences.used().len(), absences.gaps);
+        let kind = self.random.below(16);
+        if used == 0 || kind < 4 {
+            for _ in 0..8 {
+                let gap = self.random.below(gaps);
+                if gaps > 0 && !self.walk.absences.is_used(gap) {
+                    self.insert(gap);
+                    return;
+                }
+            }
+            return;
+        }
+        let gap = self.random.below(used);
+        let gap = self.walk.absences.used().get(gap);
+        let g = self.walk.absences.gap(gap);
+        let [give, take] = self.walk.absences.at(gap);
+        if kind < 7 {
+            self.remove(gap, g);
+            // Something else instead, every other time.
+            let instead = self.random.below(gaps);
+            if kind < 5 && instead != gap && !self.walk.absences.is_used(instead) {
+                self.insert(instead);
+            }
+            return;
+        }
+        let from_start = g.kind.is_head() && give == 0;
+        let front = g.kind == GapKind::Tail || !from_start && self.random.below(2) == 0;
+        let (low, high) = if front { (g.begin.max(1), take) } else { (give, g.end) };
+        let reach = if self.random.below(4) == 0 { high - low.min(high) } else { 1 + high.saturating_sub(low) / 8 };
+        let old = if front { give } else { take };
+        let low = low.max(old.saturating_sub(reach));
+        let high = high.min(old.saturating_add(reach)).max(low);
+        let new = low + self.random.below(high - low + 1);
+        let positions = if front { [new, take] } else { [give, new] };
+        if positions[0] < positions[1] { self.place(gap, positions) } else { self.remove(gap, g) }
+    }
+
+    /// A gap is an absence from where its copy out can be done to where its copy in has to begin.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    fn insert(&mut self, gap: u32) {
+        let values = self.values;
+        let g = self.walk.absences.gap(gap);
+        let size = values.program.size[g.block];
+        let device = &self.device;
+        let time =
+            |segment: u32| values.program.access_time[segment.min(values.program.operators.saturating_sub(1))] as f64;
+        let (out_ns, in_ns) = (device.out_ns(size), device.in_ns(size));
+        let mut give = g.begin;
+        if g.kind.is_head() {
+            give = 0;
+        } else {
+            while give < g.end && g.is_copied_out() && time(give) < time(g.begin) + out_ns {
+                give += 1;
+            }
+            give = give.max(1);
+        }
+        let mut take = g.end;
+        while take > give && g.kind.returns() && time(take) > time(g.end) - in_ns {
+            take -= 1;
+        }
+        if g.kind == GapKind::Tail {
+            let Some(head) = g.other_end else { return };
+            take = values.program.operators;
+            let away = self.walk.absences.is_used(head) && self.walk.absences.at(head)[0] == 0;
+            if !away {
+                self.insert_head(head);
+            }
+        }
+        if give < take {
+            self.place(gap, [give, take]);
+        }
+    }
+
+    /// The gap at the start that one at the end needs.
+    fn insert_head(&mut self, gap: u32) {
+        let g = self.walk.absences.gap(gap);
+        let [_, take] = self.walk.absences.at(gap);
+        self.place(gap, [0, if take > 0 { take } else { g.end }]);
+    }
+
+    fn remove(&mut self, gap: u32, g: Gap) {
+        if let (true, Some(tail)) = (g.kind.is_head(), g.other_end)
+            && self.walk.absences.is_used(tail)
+        {
+            self.place(tail, [0, 0]);
+        }
+        self.place(gap, [0, 0]);
+    }
+
+    fn place(&mut self, gap: u32, positions: [u32; 2]) {
+        let [give, take] = self.walk.absences.at(gap);
+        if self.moved.push([gap, give, take]) {
+            self.walk.absences.set(gap, positions);
+        }
+    }
+
+    /// Undoes what was disturbed last.
+    fn restore(&mut self) {
+        while let Some(Weight { block, weight }) = self.disturbed.pop() {
+            self.walk.weight().set(block, weight);
+        }
+        while let Some([gap, give, take]) = self.moved.pop() {
+            self.walk.absences.set(gap, [give, take]);
+        }
+    }
+}

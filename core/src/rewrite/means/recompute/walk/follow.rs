@@ -1,0 +1,133 @@
+//! Scripts of runs whose order is given.
+//!
+//! Steps. Backwards over the runs, each value's last reader is found: what an operator writes without reading it begins
+//! there. Then forwards, as the walk does, but that nothing is chosen: a value is freed directly after its last reader, and
+//! what is not made again stays for as long as the walk would let it. Runs that read what is not there are no script.
+//!
+//! O(references of the runs), and as much workspace.
+
+use super::{Step, Walk, Walked};
+use crate::rewrite::means::recompute::most_rows;
+use crate::rewrite::published::mirror::Mirror;
+use crate::rewrite::values::{Reference, Values};
+use crate::workspace::workspace;
+
+workspace! {
+    /// What is known of the runs.
+    pub(in crate::rewrite) struct Lists<'a>(rows, blocks) {
+        tables {
+            /// By block: 1 + the last run that touches what it holds; first backwards, then forwards.
+            last: u32[blocks],
+        }
+        lists {
+            /// 1 + the last run that touches what begins; what begins last comes first.
+            until: u32[most_rows(rows)],
+        }
+    }
+}
+
+impl Lists<'_> {
+    /// Finds for each value that begins the last run that touches it; none if there is no room for them.
+    fn find_last_uses(&mut self, values: &Values<'_>, mirror: &Mirror<'_>) -> Option<()> {
+        self.last.fill(0);
+        self.until.clear();
+        for i in (0..mirror.run_count()).rev() {
+            let (g, _) = mirror.run(i);
+            for r in values.references(g).filter(Reference::is_managed) {
+                let last = self.last[r.block];
+                self.last[r.block] = if last > 0 { last } else { i + 1 };
+            }
+            for r in values.references(g).filter(|r| begins(values, g, r)) {
+                if !self.until.push(self.last[r.block]) {
+                    return None;
+                }
+                self.last[r.block] = 0;
+            }
+        }
+        self.last.fill(0);
+        Some(())
+    }
+
+    /// What begins with a segment has its last uses; how many bytes that is.
+    fn begin(&mut self, values: &Values<'_>, g: u32) -> u64 {
+        // Those of one operator stand in the order of its references.
+        let beginning = || values.references(g).filter(|r| begins(values, g, r));
+        let first = beginning().fold(self.until.len(), |first, _| first.saturating_sub(1));
+        let mut bytes = 0u64;
+        for (r, place) in beginning().zip(first..) {
+            self.last[r.block] = self.until.at(place).unwrap_or(0);
+            bytes = bytes.saturating_add(values.program.size[r.block]);
+        }
+        self.until.truncate(first);
+        bytes
+    }
+}
+
+/// Whether a segment writes a managed block that it does not read.
+fn begins(values: &Values<'_>, g: u32, r: &Reference) -> bool {
+    r.writes && r.is_managed() && values.references(g).all(|other| other.writes || other.block != r.block)
+}
+
+impl Walk<'_> {
+    /// Makes the script of the runs of a mirror; none if one reads what is not there, or there is no room for them.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "times in ns"
+    )]
+    pub(in crate::rewrite) fn follow(
+        &mut self,
+        mirror: &Mirror<'_>,
+        limit: u64,
+        lists: &mut Lists<'_>,
+    ) -> Option<Walked> {
+        let values = self.values;
+        lists.find_last_uses(values, mirror)?;
+        self.restart(limit, Walked::ANY);
+        for i in 0..mirror.run_count() {
+            let (g, again) = mirror.run(i);
+            let managed = Reference::is_managed;
+            let missing = |r: Reference| managed(&r) && !r.writes && self.holds[r.block] != r.version + 1;
+            if values.references(g).any(missing) || again && !self.may_recompute(g) {
+                return None;
+            }
+            let in_place = values.in_place(g).filter(|_| self.in_place && !again);
+            let new = lists.begin(values, g);
+            let reused = in_place.filter(|&(input, _)| lists.last[input] == i + 1);
+            let reused = reused.map_or(0, |(_, reused)| values.program.size[reused.output]);
+            let beside = if again { values.local[g] } else { values.most[g] };
+            let load = self.load.wrapping_add(new.saturating_sub(reused)).wrapping_add(beside);
+            let limit = self.limit.saturating_sub(self.held[self.now.min(values.program.operators)]);
+            if load.cast_signed() > limit.cast_signed() {
+                self.walked.excess = self.walked.excess.max(load - limit);
+            }
+            for r in values.references(g).filter(|r| managed(r) && r.writes) {
+                self.put(r.block, r.version);
+            }
+            if again {
+                self.recomputed += values.program.duration(g) as f64;
+                self.push(Step::Again(g))?;
+            } else {
+                self.load = self.load.wrapping_add(values.left[g]);
+                self.push(Step::First(g))?;
+                self.now = g + 1;
+            }
+            for r in values.references(g).filter(managed) {
+                if lists.last[r.block] == i + 1 {
+                    lists.last[r.block] = 0;
+                    self.drop_block(r.block)?;
+                }
+            }
+        }
+        self.walked.delay = self.recomputed as u64;
+        // Without accesses there are no runs, but rows all the same.
+        (self.now == values.program.operators).then_some(self.walked)
+    }
+
+    /// Whether a segment may run again, and what lives as recorded is still there for it.
+    fn may_recompute(&self, g: u32) -> bool {
+        let values = self.values;
+        values.is_recomputable(g) && !values.references(g).any(|r| !r.updated && values.is_gone(&r, self.now))
+    }
+}

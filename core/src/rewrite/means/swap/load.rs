@@ -1,0 +1,154 @@
+//! Bytes on the device in each segment, which many gaps are given and taken from.
+//!
+//! The segments stand in runs. What is added to a whole run is noted beside it, together with its most, so that a change
+//! over n segments costs O(n / RUN + RUN), and so does the search for a segment with more than so many bytes.
+
+use crate::workspace::workspace;
+
+/// Segments of a run.
+const RUN: u32 = 32;
+
+workspace! {
+    /// The load of so many segments, for which there is room, 0 at first.
+    pub(in crate::rewrite) struct Load<'a>(room; segments: u32) {
+        tables {
+            /// Of each segment, without what its run was given as a whole. Sums wrap: what is negative here is not with that.
+            own: u64[room],
+            /// What each run was given as a whole, and the most of its segments with that.
+            whole: u64[room / RUN as usize + 1],
+            most: u64[room / RUN as usize + 1],
+        }
+        state {
+            segments: u32 = segments,
+        }
+    }
+}
+
+impl Load<'_> {
+    pub(in crate::rewrite) fn get(&self, segment: u32) -> u64 {
+        self.own[segment].wrapping_add(self.whole[segment / RUN])
+    }
+
+    /// Gives each segment what `to` makes of it.
+    pub(in crate::rewrite) fn change(&mut self, mut to: impl FnMut(u32, u64) -> u64) {
+        for segment in 0..self.segments {
+            self.own[segment] = to(segment, self.get(segment));
+        }
+        for run in 0..self.segments.div_ceil(RUN) {
+            self.whole[run] = 0;
+            self.look(run);
+        }
+    }
+
+    /// Adds `bytes`, which wrap where they are taken away, to the segments from one to before another.
+    pub(in crate::rewrite) fn add(&mut self, from: u32, to: u32, bytes: u64) {
+        let mut segment = from;
+        while segment < to {
+            let run = segment / RUN;
+            let end = (run + 1) * RUN;
+            if segment + RUN == end && end <= to {
+                self.whole[run] = self.whole[run].wrapping_add(bytes);
+                self.most[run] = self.most[run].wrapping_add(bytes);
+            } else {
+                for own in self.own.range_mut(segment, end.min(to)) {
+                    *own = own.wrapping_add(bytes);
+                }
+                self.look(run);
+            }
+            segment = end;
+        }
+    }
+
+    /// Finds the most of a run anew.
+    fn look(&mut self, run: u32) {
+        let first = run * RUN;
+        let whole = self.whole[run];
+        let loads = self.own.range(first, (first + RUN).min(self.segments)).iter();
+        self.most[run] = loads.map(|own| own.wrapping_add(whole)).max().unwrap_or(0);
+    }
+
+    /// The first of the segments from one to before another that has more than `most` bytes; the latter if none has.
+    pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
+        let mut segment = from;
+        while segment < to {
+            let run = segment / RUN;
+            let end = ((run + 1) * RUN).min(to);
+            if self.most[run] > most {
+                let whole = self.whole[run];
+                let found = self.own.range(segment, end).iter().position(|own| own.wrapping_add(whole) > most);
+                if let Some(i) = found.and_then(|i| u32::try_from(i).ok()) {
+                    return segment + i;
+                }
+            }
+            segment = end;
+        }
+        to.max(from)
+    }
+
+    /// The segment after the last of these; the first of them if none has.
+    pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
+        let mut end = to;
+        while end > from {
+            let run = (end - 1) / RUN;
+            let segment = (run * RUN).max(from);
+            if self.most[run] > most {
+                let whole = self.whole[run];
+                let found = self.own.range(segment, end).iter().rposition(|own| own.wrapping_add(whole) > most);
+                if let Some(i) = found.and_then(|i| u32::try_from(i).ok()) {
+                    return segment + i + 1;
+                }
+            }
+            end = segment;
+        }
+        from
+    }
+
+    /// The most bytes in a segment, and the first that has them.
+    pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
+        let most = self.most.first(self.segments.div_ceil(RUN)).iter().copied().max().unwrap_or(0);
+        let at = most.checked_sub(1).map_or(0, |less| self.first_above(less, 0, self.segments));
+        (most, at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Workspace;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn answers_as_a_scan_does(
+            loads in prop::collection::vec(1000u64..1100, 1..200),
+            steps in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0u64..20), 0..40),
+            above in 950u64..1150,
+        ) {
+            let mut expected = loads;
+            let n = expected.len();
+            let len = Load::workspace(n + 3);
+            let mut words = vec![0; len.words];
+            let mut load = Load::lend(n + 3, n as u32, &mut Workspace::new(&mut words, &mut []));
+            load.change(|segment, _| expected[segment as usize]);
+            for (a, b, bytes) in steps {
+                let (a, b) = (a.index(n), b.index(n + 1));
+                let (from, to) = (a.min(b), a.max(b));
+                let bytes = bytes.wrapping_sub(10);
+                load.add(from as u32, to as u32, bytes);
+                expected[from..to].iter_mut().for_each(|l| *l = l.wrapping_add(bytes));
+                let part = &expected[from..to];
+                let first = part.iter().position(|&l| l > above).map_or(to, |i| from + i);
+                let after = part.iter().rposition(|&l| l > above).map_or(from, |i| from + i + 1);
+                prop_assert_eq!(load.first_above(above, from as u32, to as u32), first as u32);
+                prop_assert_eq!(load.after_last_above(above, from as u32, to as u32), after as u32);
+                let peak = *expected.iter().max().unwrap();
+                let at = expected.iter().position(|&l| l == peak).unwrap();
+                prop_assert_eq!(load.peak(), (peak, at as u32));
+            }
+            load.change(|segment, bytes| bytes + u64::from(segment));
+            for (i, &l) in expected.iter().enumerate() {
+                prop_assert_eq!(load.get(i as u32), l + i as u64);
+            }
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Swapping: blocks leave the device for the host while they are idle.
+//!
+//! The pass holds the trace's candidates and makes, by the [`Policy`] that is asked for, a schedule whose load
+//! stays within a limit: which gaps, where memory is given back, where it is taken again. The gaps
+//! are those of `gaps`; `schedule` (over `load` and `agenda`) tells what follows from positions, and `search` improves them.
+//! It begins with the schedules of `published`, each of which can be asked for alone.
+
+mod agenda;
+mod load;
+pub(in crate::rewrite) mod schedule;
+mod search;
+
+use crate::rewrite::published::zhang::{Scope, Selection, Weights};
+use crate::rewrite::published::{bayes, layrub};
+use schedule::{Action, Positions, Schedule};
+use search::Search;
+
+use crate::rewrite::gaps::{Gap, GapKind, Gaps};
+use crate::rewrite::writer::Writer;
+use crate::simulate::Device;
+use crate::trace::{Event, Op, Row};
+use crate::workspace::workspace;
+use crate::{Block, Error, Workspace};
+
+/// How it is decided what leaves, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Policy {
+    /// Search over positions, and every other policy: the best of all.
+    Auto,
+    /// Duration of absence (Zhang et al. 2019).
+    Doa,
+    /// Area of absence.
+    Aoa,
+    /// Weighted duration of absence.
+    Wdoa,
+    /// Submodular weighted duration of absence.
+    Swdoa,
+    /// A mixture of the four, found by Bayesian optimisation.
+    Bayes,
+    /// Out after the last forward reader, in one operator ahead (Jin et al. 2018).
+    Layer,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Self; 7] = [Self::Auto, Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa, Self::Bayes, Self::Layer];
+
+    /// The published scores.
+    pub(in crate::rewrite) const SCORES: [Self; 4] = [Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa];
+
+    /// What people call it.
+    ///
+    /// ```
+    /// use sublet_core::rewrite::means::swap::Policy;
+    /// assert!(Policy::ALL.iter().all(|&p| Policy::named(p.name()) == Some(p)));
+    /// ```
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Doa => "doa",
+            Self::Aoa => "aoa",
+            Self::Wdoa => "wdoa",
+            Self::Swdoa => "swdoa",
+            Self::Bayes => "bayes",
+            Self::Layer => "layer",
+        }
+    }
+
+    /// The policy of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|p| p.name() == name)
+    }
+}
+
+/// Where the search may begin.
+#[derive(Clone, Copy)]
+enum Start {
+    All(Scope),
+    Score(Weights),
+}
+
+workspace! {
+    /// The pass at work.
+    pub(in crate::rewrite) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
+        tables {
+            remembered_held: u64[rows + 2],
+            /// The row with which each segment begins in the rows last written, and their number.
+            emitted: u32[rows + 2],
+            /// By block.
+            away_at_start: u32[blocks],
+        }
+        parts {
+            schedule: Schedule(rows, blocks; gaps, device),
+            selection: Selection(rows, blocks),
+            search: Search(rows, blocks; seed),
+            kept: Positions(rows, blocks),
+            /// A schedule that is to be gone on from, and the memory held back for it.
+            remembered: Positions(rows, blocks),
+        }
+        state {
+            /// The mixture, once it has been looked for, and for which limit.
+            mixture: Option<(u64, Weights)> = None,
+            seed: u64 = seed,
+        }
+    }
+}
+
+impl<'a> Swapper<'a> {
+    /// Over the gaps of a program.
+    pub(in crate::rewrite) fn new(gaps: &'a Gaps<'a>, device: &Device, seed: u64, scratch: &mut Workspace<'a>) -> Self {
+        let program = gaps.program;
+        Self::lend(program.rows.len(), program.size.len(), gaps, device, seed, scratch)
+    }
+
+    /// Makes the schedule of least load: every gap away for as long as it lasts, as far as the host can hold it.
+    pub(in crate::rewrite) fn least_load(&mut self) {
+        self.hold_nothing();
+        self.selection.all(&mut self.schedule, 0, Scope::Across);
+    }
+
+    /// Zhang et al.'s `load_min`: the least load where only the gaps within the iteration and over the peak are away.
+    pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
+        self.schedule.clear();
+        let (_, peak) = self.schedule.peak();
+        let gaps = self.schedule.gaps();
+        for gap in 0..gaps.len {
+            let g = gaps.gap(gap);
+            if g.kind == GapKind::Middle && g.begin <= peak && peak < g.end {
+                self.schedule.set(gap, [g.begin, g.end]);
+            }
+        }
+        self.schedule.peak().0
+    }
+
+    pub(in crate::rewrite) fn peak(&self) -> u64 {
+        self.schedule.peak().0
+    }
+
+    /// Makes the schedule of a policy within a load; what it takes longer than the original in ns, or none.
+    pub(in crate::rewrite) fn plan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
+        match policy {
+            Policy::Auto => self.direct(limit, work),
+            Policy::Doa => self.by_score(limit, Weights::DOA),
+            Policy::Aoa => self.by_score(limit, Weights::AOA),
+            Policy::Wdoa => self.by_score(limit, Weights::WDOA),
+            Policy::Swdoa => self.by_score(limit, Weights::SWDOA),
+            Policy::Bayes => {
+                let weights = self.mixture(limit);
+                self.by_score(limit, weights)
+            }
+            Policy::Layer => layrub::by_layer(&mut self.schedule, limit).then(|| self.overhead()),
+        }
+    }
+
+    /// The mixture of scores for a limit.
+    fn mixture(&mut self, limit: u64) -> Weights {
+        match self.mixture {
+            Some((known, weights)) if known == limit => weights,
+            _ => {
+                let weights = bayes::search(self.seed, |weights| self.by_score(limit, weights));
+                self.mixture = Some((limit, weights));
+                weights
+            }
+        }
+    }
+
+    /// The published schedule, within the iteration or across its end, whichever takes less time.
+    fn by_score(&mut self, limit: u64, weights: Weights) -> Option<f64> {
+        self.in_best_scope(|selection, schedule, scope| selection.by_score(schedule, limit, weights, scope))
+    }
+
+    /// Makes the schedule within a load that swaps what is worth most, by block; what it takes longer than the original.
+    pub(in crate::rewrite) fn plan_by(&mut self, limit: u64, worth: &dyn Fn(u32) -> f64) -> Option<f64> {
+        self.in_best_scope(|selection, schedule, scope| selection.by_block(schedule, limit, worth, scope))
+    }
+
+    fn in_best_scope(
+        &mut self,
+        mut select: impl FnMut(&mut Selection<'a>, &mut Schedule<'a>, Scope) -> bool,
+    ) -> Option<f64> {
+        let mut least = None;
+        for scope in [Scope::Inside, Scope::Across] {
+            if select(&mut self.selection, &mut self.schedule, scope) {
+                let overhead = self.overhead();
+                if least.is_none_or(|least| overhead < least) {
+                    least = Some(overhead);
+                    self.kept.keep(&self.schedule);
+                }
+            }
+        }
+        if least.is_some() {
+            self.kept.restore(&mut self.schedule);
+        }
+        least
+    }
+
+    /// The gaps in use, with the segments before which their memory is given back and taken again.
+    pub(in crate::rewrite) fn away(&self) -> impl Iterator<Item = (u32, [u32; 2])> + '_ {
+        self.schedule.used().iter().map(|&gap| (gap, self.schedule.at(gap)))
+    }
+
+    /// Makes a schedule of absences, block, give and take, that speak of another trace: `segment` tells which of its
+    /// segments a row of this one stands in or before, and `block` which of its blocks a block is.
+    pub(in crate::rewrite) fn start(
+        &mut self,
+        absences: &[[u32; 3]],
+        held: &dyn Fn(u32) -> u64,
+        segment: &dyn Fn(u32) -> u32,
+        block: &dyn Fn(u32) -> u32,
+    ) {
+        self.schedule.clear();
+        let gaps = self.schedule.gaps();
+        let mut other = 0;
+        for g in 0..gaps.program.operators {
+            let [first, end] = gaps.program.span(g);
+            other = if first < end { segment(end - 1) } else { other };
+            self.emitted[g] = other;
+            self.remembered_held[g] = held(other);
+        }
+        self.schedule.hold_as(&self.remembered_held);
+        let first = |segment: u32| {
+            let others = self.emitted.first(gaps.program.operators);
+            u32::try_from(others.partition_point(|&other| other < segment)).unwrap_or(gaps.program.operators)
+        };
+        for &[absent, give, take] in absences {
+            let (give, take) = (first(give), first(take));
+            for gap in gaps.first_after(give)..gaps.len {
+                let g = gaps.gap(gap);
+                if g.begin < take && block(g.block) == absent && self.schedule.may_use(gap, &g) {
+                    let positions = self.schedule.clamp(gap, [give, take]);
+                    self.schedule.set(gap, positions);
+                }
+            }
+        }
+    }
+
+    /// The gaps, in the order of their numbers.
+    pub(in crate::rewrite) fn gaps(&self) -> impl Iterator<Item = Gap> + 'a {
+        let gaps = self.schedule.gaps();
+        (0..gaps.len).map(|gap| gaps.gap(gap))
+    }
+
+    fn overhead(&mut self) -> f64 {
+        self.schedule.run(f64::INFINITY, |_| ()).overhead
+    }
+
+    /// The best of the other policies' schedules and of those with all gaps, improved.
+    fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
+        let mut least = None;
+        let mut best = Start::All(Scope::Inside);
+        let all = [Start::All(Scope::Inside), Start::All(Scope::Across)];
+        for start in all.into_iter().chain(Weights::SINGLE.map(Start::Score)) {
+            if let Some(overhead) = self.begin(start, limit).filter(|&found| least.is_none_or(|least| found < least)) {
+                (least, best) = (Some(overhead), start);
+            }
+        }
+        // Nobody does better than not to wait at all.
+        if least? > 0.0 {
+            let mixture = Start::Score(self.mixture(limit));
+            if self.begin(mixture, limit).is_some_and(|found| least.is_some_and(|least| found < least)) {
+                best = mixture;
+            }
+        }
+        self.begin(best, limit)?;
+        Some(self.search.improve(&mut self.schedule, limit, work))
+    }
+
+    fn begin(&mut self, start: Start, limit: u64) -> Option<f64> {
+        match start {
+            Start::All(scope) => self.selection.all(&mut self.schedule, limit, scope).then(|| self.overhead()),
+            Start::Score(weights) => self.by_score(limit, weights),
+        }
+    }
+
+    /// Holds no memory back.
+    pub(in crate::rewrite) fn hold_nothing(&mut self) {
+        self.schedule.hold_nothing();
+    }
+
+    /// Holds memory back in the segments where a placement of the rows last written is above the limit: of what is too
+    /// much the part that `part` tells, as numerator and denominator.
+    pub(in crate::rewrite) fn hold(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
+        for (block, offset) in blocks.iter().zip(offsets) {
+            let excess = offset.saturating_add(block.size).saturating_sub(limit);
+            if excess > 0 {
+                self.schedule.exceed(&self.emitted, (block.start, block.end), excess);
+            }
+        }
+        self.schedule.hold(limit / 512, part);
+    }
+
+    /// Remembers the schedule, and the memory that is held back.
+    pub(in crate::rewrite) fn remember(&mut self) {
+        self.remembered.keep(&self.schedule);
+        self.schedule.copy_held(&mut self.remembered_held);
+    }
+
+    /// Goes back to what is remembered.
+    pub(in crate::rewrite) fn recall(&mut self) {
+        self.remembered.restore(&mut self.schedule);
+        self.schedule.hold_as(&self.remembered_held);
+    }
+
+    /// Lets go of a quarter of the memory that is held back.
+    pub(in crate::rewrite) fn let_go(&mut self) {
+        self.schedule.let_go();
+    }
+
+    /// Plans again after memory has been held back, or let go: the search goes on from its schedule, the mixture is kept.
+    pub(in crate::rewrite) fn again(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
+        let (schedule, search) = (&mut self.schedule, &mut self.search);
+        match policy {
+            Policy::Auto => search.lower(schedule, limit).then(|| search.improve(schedule, limit, work)),
+            Policy::Bayes => {
+                let weights = self.mixture(limit);
+                self.by_score(limit, weights)
+            }
+            _ => self.plan(policy, limit, work),
+        }
+    }
+
+    /// Away less together, at the same time.
+    pub(in crate::rewrite) fn tighten(&mut self) {
+        let before = self.overhead();
+        self.kept.keep(&self.schedule);
+        self.schedule.tighten();
+        if self.overhead() > before {
+            self.kept.restore(&mut self.schedule);
+        }
+    }
+
+    /// Writes the rewritten trace to `out` and returns how many rows it has: the rows of the original stay, in their order;
+    /// copies, frees and mallocs come at the boundaries, with the time of the row above them until the trace is simulated.
+    /// A block that is away at the start is not allocated there.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] if `out` is too short.
+    pub(in crate::rewrite) fn rows(&mut self, out: &mut [Row]) -> Result<usize, Error> {
+        let Self { schedule, emitted, away_at_start, .. } = self;
+        let gaps = schedule.gaps();
+        away_at_start.fill(0);
+        for (gap, g) in schedule.used().iter().map(|&gap| (gap, gaps.gap(gap))) {
+            away_at_start[g.block] |= u32::from(schedule.is_away_at_start(gap, &g));
+        }
+        let mut writer = Writer::new(out);
+        schedule.run(f64::INFINITY, |action| match action {
+            Action::Operators(from, to) => {
+                for o in from..to {
+                    emitted[o] = u32::try_from(writer.len()).unwrap_or(u32::MAX);
+                    let stays = |r: &Row| r.event != Event::Malloc || away_at_start[r.block] == 0;
+                    gaps.program.rows_of(o).filter(stays).for_each(|r| writer.push(r));
+                }
+            }
+            Action::Out(version) => writer.event(Event::SwapOut, gaps.version(version).block, 0, Op::None),
+            Action::Free(gap) => writer.event(Event::Free, gaps.gap(gap).block, 0, Op::None),
+            Action::In(gap) => {
+                let g = gaps.gap(gap);
+                writer.event(Event::Malloc, g.block, gaps.program.size[g.block], Op::None);
+                if g.kind.returns() {
+                    writer.event(Event::SwapIn, g.block, 0, Op::None);
+                }
+            }
+        });
+        emitted[gaps.program.operators] = u32::try_from(writer.len()).unwrap_or(u32::MAX);
+        writer.end()
+    }
+}

@@ -1,0 +1,623 @@
+//! Positions, and the time that follows from them.
+//!
+//! A schedule says for each gap at which boundary the block's memory is given back and at which it is taken again;
+//! equal boundaries mean that the block stays. How much memory is free in a segment depends on these positions alone,
+//! and so does the time, by one pass over the segments:
+//!
+//! Copies wait beside the two links and go in the order in which they are due: out, when the memory is given back;
+//! in, when the operator reads. A link is handed the next copy only where it would fall idle before the next
+//! boundary, so that an urgent copy never stands behind a patient one for long. A copy that is due is handed over at
+//! once. Ties go by the gap's number.
+//!
+//! A pass stops only where something happens: where a gap in use gives, takes or ends, where a version becomes ready for
+//! its copy, and where a link falls idle while copies wait for it. Between two stops compute just goes on. Cost: O(gaps in
+//! use · log(segments)) a pass, with heaps for what waits.
+
+use super::agenda::Agenda;
+use super::load::Load;
+use crate::heap::Heap;
+use crate::rewrite::gaps::{Gap, GapKind, Gaps, NONE, Version};
+use crate::rewrite::members::Members;
+use crate::simulate::Device;
+use crate::table::{Records, Table};
+use crate::trace::Event;
+use crate::workspace::workspace;
+
+/// What a pass over the segments does, in the order of the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rewrite) enum Action {
+    /// The rows of the operators from one to before another.
+    Operators(u32, u32),
+    /// A copy out of a version.
+    Out(u32),
+    /// The memory of a gap's block is given back.
+    Free(u32),
+    /// It is taken again, with a copy in if the gap returns.
+    In(u32),
+}
+
+/// How a pass ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in crate::rewrite) struct Outcome {
+    /// What the run takes longer than the original, in ns; infinite where the pass was given up.
+    pub(in crate::rewrite) overhead: f64,
+    /// Bytes copied.
+    pub(in crate::rewrite) bytes: u64,
+}
+
+workspace! {
+    /// The positions of all gaps, and what follows from them.
+    pub(in crate::rewrite) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
+        tables {
+            /// Where the memory of each gap is given back, and where it is taken again.
+            positions: [u32; 2][rows + blocks],
+            /// The gaps in use by the boundary where they give, and by that where they take: 1 + the first of each boundary's
+            /// list, 1 + the one before and 1 + the one after each gap.
+            first: [u32; 2][rows + 2],
+            before: [u32; 2][rows + blocks],
+            after: [u32; 2][rows + blocks],
+            /// Of each version: the boundary where its copy out is due, [`NONE`] if it is not wanted.
+            due: u32[rows + blocks],
+            /// Of a final version: whether the host must have it at the end, because the block is away at the start.
+            owed: u32[rows + blocks],
+            held: u64[rows + 2],
+            excess: u64[rows + 2],
+            /// How many gaps of each block are in use for which the host holds it, and the bytes of these blocks.
+            on_host: u32[blocks],
+        }
+        records {
+            /// Of each version: when its copy out is done; 0 before it is handed over.
+            copied: f64[rows + blocks],
+            /// Of each segment: when the last copy in is done that it waits for.
+            arrival: f64[rows + 2],
+            clock: f64[rows + 2],
+            ready: f64[rows + 2],
+        }
+        lists {
+            /// The versions in the order of their copies out.
+            sent: u32[rows + blocks],
+            /// Where the last pass stopped; when compute came there, and when it was ready for the first access after it.
+            stops: u32[rows + 2],
+            /// The gaps in the order of their copies in.
+            returned: u32[rows + blocks],
+            /// The segments that had to wait, in the last pass.
+            stalls: u32[rows + 2],
+        }
+        parts {
+            /// The gaps in use.
+            used: Members(rows + blocks),
+            /// Where something may happen: gaps in use give, take and end, and versions that are due can be copied.
+            agenda: Agenda(rows + 2),
+            /// Bytes on the device in each segment, with those that are held back from it; the latter; and by how much a placement
+            /// exceeds it.
+            load: Load(rows + 2; gaps.program.operators),
+            /// The versions and the gaps that wait beside the links, by when they are due.
+            waiting_out: Heap(rows + blocks),
+            waiting_in: Heap(rows + blocks),
+        }
+        state {
+            gaps: &'a Gaps<'a> = gaps,
+            device: Device = *device,
+            host_bytes: u64 = 0,
+        }
+    }
+}
+
+workspace! {
+    /// The positions of a schedule, remembered.
+    pub(in crate::rewrite) struct Positions<'a>(rows, blocks) {
+        lists {
+            gaps: [u32; 3][rows + blocks],
+        }
+    }
+}
+
+impl Positions<'_> {
+    pub(in crate::rewrite) fn keep(&mut self, schedule: &Schedule<'_>) {
+        self.gaps.clear();
+        for &gap in schedule.used() {
+            let [give, take] = schedule.at(gap);
+            self.gaps.push([gap, give, take]);
+        }
+    }
+
+    pub(in crate::rewrite) fn restore(&self, schedule: &mut Schedule<'_>) {
+        schedule.clear();
+        for [gap, give, take] in self.gaps.iter() {
+            schedule.set(gap, [give, take]);
+        }
+    }
+}
+
+/// The two links while a pass runs.
+struct Links {
+    out_free: f64,
+    in_free: f64,
+    bytes: u64,
+}
+
+impl<'a> Schedule<'a> {
+    /// Nothing leaves the device.
+    fn begin(&mut self) {
+        let program = self.gaps.program;
+        let mut present = 0u64;
+        self.load.change(|operator, _| {
+            let mut most = present;
+            for r in program.rows_of(operator) {
+                match r.event {
+                    Event::Malloc => present = present.saturating_add(r.bytes),
+                    Event::Free => present = present.saturating_sub(program.size[r.block]),
+                    _ => {}
+                }
+                most = most.max(present);
+            }
+            most
+        });
+        self.due.fill(NONE);
+    }
+
+    pub(in crate::rewrite) fn gaps(&self) -> &'a Gaps<'a> {
+        self.gaps
+    }
+
+    pub(in crate::rewrite) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Where the memory of a gap is given back and taken again; equal where the block stays.
+    pub(in crate::rewrite) fn at(&self, gap: u32) -> [u32; 2] {
+        self.positions[gap]
+    }
+
+    pub(in crate::rewrite) fn is_used(&self, gap: u32) -> bool {
+        self.used.has(gap)
+    }
+
+    /// The gaps in use, in no order that means anything.
+    pub(in crate::rewrite) fn used(&self) -> &[u32] {
+        self.used.as_slice()
+    }
+
+    /// The segments that had to wait in the last pass, ascending.
+    pub(in crate::rewrite) fn stalls(&self) -> &[u32] {
+        self.stalls.as_slice()
+    }
+
+    /// Bytes on the device in a segment, and those that are held back.
+    pub(in crate::rewrite) fn load(&self, segment: u32) -> u64 {
+        self.load.get(segment)
+    }
+
+    /// The first of the segments from one to before another that has more than `most` bytes; the latter if none has.
+    pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
+        self.load.first_above(most, from, to)
+    }
+
+    /// The segment after the last of these; the first of them if none has.
+    pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
+        self.load.after_last_above(most, from, to)
+    }
+
+    /// Holds no memory back.
+    pub(in crate::rewrite) fn hold_nothing(&mut self) {
+        self.load.change(|segment, load| load.wrapping_sub(self.held[segment]));
+        self.held.fill(0);
+        self.excess.fill(0);
+    }
+
+    /// Writes down how much is held back from each segment.
+    pub(in crate::rewrite) fn copy_held(&self, to: &mut Table<'_, u64>) {
+        to.copy_from(&self.held);
+    }
+
+    /// Holds back from each segment what was written down.
+    pub(in crate::rewrite) fn hold_as(&mut self, held: &Table<'_, u64>) {
+        self.hold_nothing();
+        self.load.change(|segment, load| {
+            self.held[segment] = load.saturating_add(held[segment]) - load;
+            load + self.held[segment]
+        });
+    }
+
+    /// Notes that a placement exceeds its limit by `excess` bytes from one row to before another, of the rows that begin
+    /// their segments with those in `begin`.
+    pub(in crate::rewrite) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
+        let segments = self.gaps.program.operators;
+        let rows = begin.first(segments + 1);
+        let first = rows.partition_point(|&row| row <= from).saturating_sub(1);
+        for segment in u32::try_from(first).unwrap_or(segments)..segments {
+            if begin[segment] >= to {
+                break;
+            }
+            self.excess[segment] = self.excess[segment].max(excess);
+        }
+    }
+
+    /// Holds back a part of what was exceeded, at least `least` bytes.
+    pub(in crate::rewrite) fn hold(&mut self, least: u64, (part, whole): (u32, u32)) {
+        self.load.change(|segment, load| {
+            let excess = self.excess[segment];
+            let bytes = if excess > 0 { (excess / u64::from(whole) * u64::from(part)).max(least) } else { 0 };
+            let held = load.saturating_add(bytes) - load;
+            self.held[segment] = self.held[segment].wrapping_add(held);
+            load + held
+        });
+        self.excess.fill(0);
+    }
+
+    /// Lets go of a quarter of what is held back.
+    pub(in crate::rewrite) fn let_go(&mut self) {
+        self.load.change(|segment, load| {
+            let less = self.held[segment].div_ceil(4);
+            self.held[segment] -= less;
+            load.wrapping_sub(less)
+        });
+    }
+
+    /// Whether the gap may be used: a tail needs a head that is away at the start, and the host room.
+    pub(in crate::rewrite) fn may_use(&self, gap: u32, g: &Gap) -> bool {
+        let gaps = self.gaps;
+        let head =
+            g.kind != GapKind::Tail || g.other_end.is_some_and(|head| self.is_away_at_start(head, &gaps.gap(head)));
+        let room = g.kind == GapKind::Dead || self.on_host[g.block] > 0 || {
+            let bytes = self.host_bytes.saturating_add(self.gaps.program.size[g.block]);
+            self.device.host_capacity.is_none_or(|capacity| bytes <= capacity)
+        };
+        head && room && !self.is_used(gap)
+    }
+
+    /// The most bytes on the device at once, and the first segment in which they are.
+    pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
+        self.load.peak()
+    }
+
+    /// Brings every block back.
+    pub(in crate::rewrite) fn clear(&mut self) {
+        while let Some(gap) = self.used.last() {
+            self.set(gap, [0, 0]);
+        }
+    }
+
+    /// Whether the gap's block is away at the start.
+    pub(in crate::rewrite) fn is_away_at_start(&self, gap: u32, g: &Gap) -> bool {
+        g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
+    }
+
+    /// The positions that a gap may have, nearest to these: a tail is away to the end.
+    pub(in crate::rewrite) fn clamp(&self, gap: u32, [give, take]: [u32; 2]) -> [u32; 2] {
+        let g = self.gaps.gap(gap);
+        let give = give.max(g.begin);
+        let take = if g.kind == GapKind::Tail { g.end } else { take.min(g.end) };
+        if give < take { [give, take] } else { [0, 0] }
+    }
+
+    /// Moves a gap's positions, which must be within its segments.
+    pub(in crate::rewrite) fn set(&mut self, gap: u32, [give, take]: [u32; 2]) {
+        let g = self.gaps.gap(gap);
+        let size = self.gaps.program.size[g.block];
+        let [old_give, old_take] = self.positions[gap];
+        if [old_give, old_take] == [give, take] {
+            return;
+        }
+        // The bytes are away from `give` on, less those from `take` on.
+        for (from, to, less) in [(give, old_give, give < old_give), (take, old_take, take > old_take)] {
+            let bytes = if less { size.wrapping_neg() } else { size };
+            self.load.add(from.min(to), from.max(to), bytes);
+        }
+        let (was_used, is_used) = (old_give < old_take, give < take);
+        for (list, old, new) in [(0, old_give, give), (1, old_take, take)] {
+            // What is away at the start is not given back, and what is away at the end not taken.
+            let outside = |boundary: u32| if list == 0 { boundary == 0 } else { g.kind == GapKind::Tail };
+            if was_used && is_used && old == new {
+                continue;
+            }
+            if was_used && !outside(old) {
+                self.unlink(list, old, gap);
+            }
+            if is_used && !outside(new) {
+                self.link(list, new, gap);
+            }
+        }
+        self.positions[gap] = [give, take];
+        if g.kind != GapKind::Dead && was_used != is_used {
+            let gaps = self.on_host[g.block];
+            self.on_host[g.block] = if is_used { gaps + 1 } else { gaps - 1 };
+            if is_used && gaps == 0 {
+                self.host_bytes = self.host_bytes.saturating_add(size);
+            } else if was_used && gaps == 1 {
+                self.host_bytes = self.host_bytes.saturating_sub(size);
+            }
+        }
+        if was_used != is_used {
+            if is_used {
+                self.used.insert(gap);
+                self.agenda.add(g.end);
+            } else {
+                self.used.remove(gap);
+                self.agenda.remove(g.end);
+            }
+        }
+        let last = self.gaps.version(g.version).last;
+        let (was_away, is_away) = (was_used && old_give == 0, is_used && give == 0);
+        if let Some(last) = last.filter(|&last| g.kind.is_head() && last != g.version && was_away != is_away) {
+            self.owed[last] = u32::from(is_away);
+            self.set_due(last);
+        }
+        self.set_due(g.version);
+    }
+
+    /// Whether the host has the version from the start.
+    pub(in crate::rewrite) fn is_clean(&self, version: u32) -> bool {
+        let last = self.gaps.version(version).last;
+        last.is_some_and(|last| last == version || self.owed[last] > 0)
+    }
+
+    fn set_due(&mut self, version: u32) {
+        let at_end = if self.owed[version] > 0 { self.gaps.program.operators } else { NONE };
+        let due = if self.is_clean(version) {
+            NONE
+        } else {
+            let copied = self.gaps.of_version(version).filter(|&(gap, g)| g.kind.is_read() && self.is_used(gap));
+            copied.fold(at_end, |due, (gap, _)| due.min(self.positions[gap][0]))
+        };
+        let was_due = core::mem::replace(&mut self.due[version], due) != NONE;
+        if let Some(release) = self.gaps.version(version).release
+            && was_due != (due != NONE)
+        {
+            if was_due { self.agenda.remove(release) } else { self.agenda.add(release) }
+        }
+    }
+
+    /// Lists ascend, so that the rows depend on the positions alone and not on how they were found.
+    fn link(&mut self, list: usize, boundary: u32, gap: u32) {
+        // There are two lists; a third would be a panic.
+        let list = list & 1;
+        self.agenda.add(boundary);
+        let (mut before, mut next) = (0, self.first[boundary][list]);
+        while next > 0 && next < gap + 1 {
+            (before, next) = (next, self.after[next - 1][list]);
+        }
+        self.before[gap][list] = before;
+        self.after[gap][list] = next;
+        if next > 0 {
+            self.before[next - 1][list] = gap + 1;
+        }
+        if before > 0 {
+            self.after[before - 1][list] = gap + 1;
+        } else {
+            self.first[boundary][list] = gap + 1;
+        }
+    }
+
+    fn unlink(&mut self, list: usize, boundary: u32, gap: u32) {
+        let list = list & 1;
+        self.agenda.remove(boundary);
+        let (before, after) = (self.before[gap][list], self.after[gap][list]);
+        if before > 0 {
+            self.after[before - 1][list] = after;
+        } else {
+            self.first[boundary][list] = after;
+        }
+        if after > 0 {
+            self.before[after - 1][list] = before;
+        }
+    }
+
+    /// Runs the schedule, and gives up as soon as it is known to take more than `bound` ns longer than the original.
+    #[expect(clippy::cast_precision_loss, reason = "times")]
+    pub(in crate::rewrite) fn run(&mut self, bound: f64, mut emit: impl FnMut(Action)) -> Outcome {
+        let gaps = self.gaps;
+        let segments = gaps.program.operators;
+        self.forget_last();
+        let mut links = Links { out_free: 0.0, in_free: 0.0, bytes: 0 };
+        let mut clock = 0.0;
+        let mut g = 0;
+        loop {
+            self.clock.set(g, clock);
+            self.stops.push(g);
+            for version in gaps.released(g).filter(|&version| self.due[version] != NONE) {
+                self.waiting_out.push(self.due[version].into(), version);
+            }
+            let reached = clock;
+            self.give(&mut links, &mut clock, g, &mut emit);
+            if g == segments {
+                while self.waiting_out.len() > 0 {
+                    self.hand_out(&mut links, clock, &mut emit);
+                }
+                clock += (gaps.program.end_time - gaps.program.time[g]) as f64;
+                break;
+            }
+            self.take(g, &mut emit);
+            // What this segment needs goes first: how long it waits tells when the next boundary comes.
+            self.hand_in(&mut links, clock, f64::NEG_INFINITY, g, &mut emit);
+            let begin = (clock + (gaps.program.access_time[g] - gaps.program.time[g]) as f64).max(self.arrival.get(g));
+            let next = begin + (gaps.program.time[g + 1] - gaps.program.access_time[g]) as f64;
+            while self.waiting_out.len() > 0 && links.out_free < next {
+                self.hand_out(&mut links, clock, &mut emit);
+            }
+            self.hand_in(&mut links, clock, next, g, &mut emit);
+            let mut stalled = clock > reached;
+            clock += (gaps.program.access_time[g] - gaps.program.time[g]) as f64;
+            self.ready.set(g, clock);
+            let arrival = self.arrival.get(g);
+            if arrival > clock {
+                clock = arrival;
+                stalled = true;
+            }
+            if stalled {
+                self.stalls.push(g);
+            }
+            clock += (gaps.program.time[g + 1] - gaps.program.access_time[g]) as f64;
+            if clock - gaps.program.time[g + 1] as f64 > bound {
+                return Outcome { overhead: f64::INFINITY, bytes: links.bytes };
+            }
+            let stop = self.next_stop(&links, clock, g + 1);
+            emit(Action::Operators(g, stop));
+            clock += (gaps.program.time[stop] - gaps.program.time[g + 1]) as f64;
+            g = stop;
+        }
+        let end = clock.max(links.out_free).max(links.in_free);
+        Outcome { overhead: end - gaps.program.end_time as f64, bytes: links.bytes }
+    }
+
+    /// Nothing has been copied, and nothing waits.
+    fn forget_last(&mut self) {
+        while let Some(version) = self.sent.pop() {
+            self.copied.set(version, 0.0);
+        }
+        while let Some(gap) = self.returned.pop() {
+            self.arrival.set(self.gaps.gap(gap).end, 0.0);
+        }
+        self.stalls.clear();
+        self.stops.clear();
+        self.waiting_out.clear();
+        self.waiting_in.clear();
+    }
+
+    /// The next boundary, from `boundary` on, to which compute comes at `clock`, at which something happens: what is on the
+    /// agenda, or a link falls idle before the boundary after it while copies wait.
+    #[expect(clippy::cast_precision_loss, reason = "times")]
+    fn next_stop(&self, links: &Links, clock: f64, boundary: u32) -> u32 {
+        let gaps = self.gaps;
+        let mut stop = self.agenda.next(boundary, gaps.program.operators);
+        for (waiting, free) in [(self.waiting_out.len(), links.out_free), (self.waiting_in.len(), links.in_free)] {
+            if waiting > 0 {
+                // As long as compute never waits, it comes to each boundary so much later than it was recorded.
+                let late = clock - gaps.program.time[boundary] as f64;
+                let (mut low, mut high) = (boundary, stop);
+                while low < high {
+                    let middle = low + (high - low) / 2;
+                    if gaps.program.time[middle + 1] as f64 + late > free { high = middle } else { low = middle + 1 }
+                }
+                stop = low;
+            }
+        }
+        stop
+    }
+
+    /// Gives back the memory that is due at a boundary; compute waits for the copies, and the link in works on.
+    fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
+        let gaps = self.gaps;
+        let mut done = *clock;
+        let mut next = self.first[boundary][0];
+        while next > 0 {
+            let gap = next - 1;
+            next = self.after[gap][0];
+            let g = gaps.gap(gap);
+            if g.kind.is_read() && !self.is_clean(g.version) {
+                while self.copied.get(g.version) == 0.0 && self.waiting_out.len() > 0 {
+                    self.hand_out(links, *clock, emit);
+                }
+                done = done.max(self.copied.get(g.version));
+            }
+        }
+        if done > *clock {
+            self.hand_in(links, *clock, done, boundary, emit);
+            *clock = done;
+        }
+        let mut next = self.first[boundary][0];
+        while next > 0 {
+            let gap = next - 1;
+            next = self.after[gap][0];
+            emit(Action::Free(gap));
+        }
+    }
+
+    /// Takes the memory that is due at a boundary.
+    fn take(&mut self, boundary: u32, emit: &mut impl FnMut(Action)) {
+        let mut next = self.first[boundary][1];
+        while next > 0 {
+            let gap = next - 1;
+            next = self.after[gap][1];
+            let g = self.gaps.gap(gap);
+            if g.kind.returns() {
+                self.waiting_in.push(g.end.into(), gap);
+            } else {
+                emit(Action::In(gap));
+            }
+        }
+    }
+
+    /// The most urgent copy out goes to its link.
+    fn hand_out(&mut self, links: &mut Links, clock: f64, emit: &mut impl FnMut(Action)) {
+        let Some((_, version)) = self.waiting_out.pop() else { return };
+        let Version { block, .. } = self.gaps.version(version);
+        let bytes = self.gaps.program.size[block];
+        links.out_free = clock.max(links.out_free) + self.device.out_ns(bytes);
+        links.bytes += bytes;
+        self.copied.set(version, links.out_free);
+        self.sent.push(version);
+        emit(Action::Out(version));
+    }
+
+    /// The most urgent copies in go to their link while it would be idle before `until`, or the segment needs them.
+    fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, segment: u32, emit: &mut impl FnMut(Action)) {
+        let gaps = self.gaps;
+        while let Some((_, gap)) = self.waiting_in.first() {
+            let g = gaps.gap(gap);
+            if links.in_free >= until && g.end > segment {
+                break;
+            }
+            self.waiting_in.pop();
+            let bytes = gaps.program.size[g.block];
+            links.in_free = clock.max(links.in_free) + self.device.in_ns(bytes);
+            links.bytes += bytes;
+            self.arrival.set(g.end, self.arrival.get(g.end).max(links.in_free));
+            self.returned.push(gap);
+            emit(Action::In(gap));
+        }
+    }
+
+    /// When compute comes to each boundary between the stops of the last pass.
+    #[expect(clippy::cast_precision_loss, reason = "times")]
+    fn time_all_boundaries(&mut self) {
+        let gaps = self.gaps;
+        for stops in self.stops.as_slice().windows(2) {
+            let &[before, stop] = stops else { continue };
+            for g in before + 1..stop {
+                self.clock.set(g, self.clock.get(stop) - (gaps.program.time[stop] - gaps.program.time[g]) as f64);
+            }
+        }
+    }
+
+    /// Moves every position as far inwards in time as the last pass allows without taking longer: memory is given back
+    /// where the copy out is done, and taken again as late as the link allows. What is in memory together becomes less,
+    /// and places better. To be called after a [`run`](Self::run) that was not given up.
+    pub(in crate::rewrite) fn tighten(&mut self) {
+        let gaps = self.gaps;
+        self.time_all_boundaries();
+        let boundary = |time: f64, clock: &Records<'_, f64>| {
+            // The last boundary that compute has come to at this time.
+            let (mut low, mut high) = (0, gaps.program.operators);
+            while low < high {
+                let middle = (low + high).div_ceil(2);
+                if clock.get(middle) <= time { low = middle } else { high = middle - 1 }
+            }
+            low
+        };
+        let mut next_begin = f64::INFINITY;
+        for i in (0..self.returned.len()).rev() {
+            let Some(gap) = self.returned.at(i) else { continue };
+            let g = gaps.gap(gap);
+            let due = self.ready.get(g.end).max(self.arrival.get(g.end));
+            next_begin = next_begin.min(due) - self.device.in_ns(gaps.program.size[g.block]);
+            let [give, take] = self.positions[gap];
+            let late = boundary(next_begin, &self.clock).min(g.end);
+            if late > take {
+                self.set(gap, [give, late]);
+            }
+        }
+        for i in 0..self.used.len() {
+            let gap = self.used.get(i);
+            let g = gaps.gap(gap);
+            let [give, take] = self.positions[gap];
+            if self.is_away_at_start(gap, &g) {
+                continue;
+            }
+            let done = if g.kind.is_read() { self.copied.get(g.version) } else { 0.0 };
+            let known = boundary(done, &self.clock);
+            let known = if self.clock.get(known) < done { known + 1 } else { known };
+            self.set(gap, [give.min(known.max(g.begin).max(1)), take]);
+        }
+    }
+}

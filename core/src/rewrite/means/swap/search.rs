@@ -1,0 +1,362 @@
+//! The direct way: search over the positions, with the simulated time as judge.
+//!
+//! A state is a schedule whose load is within the limit. A move disturbs it: a gap gives later or takes earlier, is
+//! widened, dropped or newly used. *Repair* widens or uses other gaps until every segment fits again, each drawn with a
+//! chance that falls with the copies and the delay it is likely to cost; *trim* then narrows the gaps around wherever
+//! memory allows, in random order, so that copies get more time. The result is kept if it takes no longer, or by the
+//! rule of simulated annealing if it takes a little longer, and undone if not. Half of the moves start at gaps around a
+//! segment that had to wait. The best state seen is the result; the search ends early when nothing waits any more.
+//!
+//! All random choices come from one seeded generator. Work is counted in segments and gaps looked at. Scratch: a log of
+//! the positions before the move, and a copy of the best.
+
+use super::schedule::{Positions, Schedule};
+use crate::rewrite::anneal::{Cooling, Random};
+use crate::rewrite::gaps::{Gap, GapKind, NONE};
+use crate::workspace::workspace;
+
+workspace! {
+    /// The tables of a search.
+    pub(in crate::rewrite) struct Search<'a>(rows, blocks; seed: u64) {
+        lists {
+            /// Gaps with their positions before the move, in the order in which they were moved.
+            log: [u32; 3][LOG],
+        }
+        parts {
+            best: Positions(rows, blocks),
+        }
+        state {
+            random: Random = Random::new(seed),
+            work: u64 = 0,
+        }
+    }
+}
+
+/// The most positions that one move may change; a move that would change more is undone.
+const LOG: usize = 512;
+const LOG_U32: u32 = 512;
+
+/// The most gaps that are looked at for one to be widened, as long as there is one.
+const RUN: u32 = 1024;
+
+/// The annealing begins by taking what is longer by this part of the original's time.
+const HEAT: f64 = 0.002;
+
+impl Search<'_> {
+    /// Widens gaps until the load is within `limit`; false if that cannot be.
+    pub(in crate::rewrite) fn lower(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
+        let segments = schedule.gaps().program.operators;
+        for segment in 0..segments {
+            while schedule.load(segment) > limit {
+                self.log.clear();
+                if !self.free_memory(schedule, segment, segments, NONE, limit) {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Improves a schedule whose load is within `limit` by `work`; what it takes longer than the original is returned.
+    #[expect(clippy::cast_precision_loss, reason = "a temperature")]
+    pub(in crate::rewrite) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
+        let gaps = schedule.gaps();
+        let mut present = schedule.run(f64::INFINITY, |_| ()).overhead;
+        let mut least = present;
+        self.best.keep(schedule);
+        self.work = 0;
+        let cooling = Cooling { heat: HEAT * gaps.program.end_time as f64, work };
+        while self.work < work && least > 0.0 && gaps.len > 0 {
+            let cutoff = cooling.cutoff(present, self.work, &mut self.random);
+            self.log.clear();
+            let moved = self.disturb(schedule) && self.repair(schedule, limit);
+            let mut taken = false;
+            if moved {
+                self.trim(schedule, limit);
+                self.work +=
+                    u64::from(gaps.program.operators) + u64::from(gaps.versions) + schedule.used().len() as u64;
+                let found = schedule.run(cutoff, |_| ()).overhead;
+                taken = found <= cutoff && self.log.len() < LOG_U32;
+                if taken {
+                    present = found;
+                    if found < least {
+                        least = found;
+                        self.best.keep(schedule);
+                    }
+                }
+            }
+            self.work += 50;
+            if !taken {
+                self.undo(schedule);
+            }
+        }
+        self.best.restore(schedule);
+        schedule.run(f64::INFINITY, |_| ()).overhead
+    }
+
+    fn set(&mut self, schedule: &mut Schedule<'_>, gap: u32, positions: [u32; 2]) {
+        let [give, take] = schedule.at(gap);
+        if [give, take] == positions {
+            return;
+        }
+        let g = schedule.gaps().gap(gap);
+        // Without a head that is away at the start there is no tail.
+        if positions[0] > 0 {
+            self.drop_tail(schedule, &g);
+        }
+        if self.log.len() < LOG_U32 {
+            self.log.push([gap, give, take]);
+            schedule.set(gap, positions);
+        }
+    }
+
+    fn undo(&mut self, schedule: &mut Schedule<'_>) {
+        while let Some([gap, give, take]) = self.log.pop() {
+            schedule.set(gap, [give, take]);
+        }
+    }
+
+    /// Drops a gap, and with a head its tail.
+    fn drop_gap(&mut self, schedule: &mut Schedule<'_>, gap: u32, g: &Gap) {
+        self.drop_tail(schedule, g);
+        self.set(schedule, gap, [0, 0]);
+    }
+
+    /// Drops the tail of a head.
+    fn drop_tail(&mut self, schedule: &mut Schedule<'_>, g: &Gap) {
+        if let (true, Some(tail)) = (g.kind.is_head(), g.other_end)
+            && schedule.is_used(tail)
+        {
+            self.set(schedule, tail, [0, 0]);
+        }
+    }
+
+    /// The move; false if there is none.
+    fn disturb(&mut self, schedule: &mut Schedule<'_>) -> bool {
+        let gaps = schedule.gaps();
+        let kind = self.random.below(16);
+        let used = u32::try_from(schedule.used().len()).unwrap_or(u32::MAX);
+        if used == 0 || kind < 3 {
+            return self.insert(schedule);
+        }
+        let gap = self.pick(schedule);
+        let g = gaps.gap(gap);
+        let [give, take] = schedule.at(gap);
+        if kind < 5 {
+            self.drop_gap(schedule, gap, &g);
+            return true;
+        }
+        // Its copy out goes behind the last write of the iteration before, where the link may be idle.
+        if g.kind.is_head() && give > 0 && self.random.below(12) == 0 {
+            self.set(schedule, gap, [0, take]);
+            return true;
+        }
+        // A new position for one of the two ends: near for most moves, anywhere for some.
+        // What is away at the start mostly stays so.
+        let rarely = if schedule.is_away_at_start(gap, &g) { 16 } else { 2 };
+        let front = g.kind == GapKind::Tail || self.random.below(rarely) == 0;
+        let (low, high) = if front { (g.begin, take) } else { (give, g.end) };
+        let old = if front { give } else { take };
+        let reach = if self.random.below(4) == 0 { high - low } else { 1 + (high - low) / 8 };
+        let low = low.max(old.saturating_sub(reach));
+        let high = high.min(old.saturating_add(reach));
+        let new = low + self.random.below(high - low + 1);
+        let positions = if front { [new, take] } else { [give, new] };
+        let [give, take] = schedule.clamp(gap, positions);
+        if give == take {
+            self.drop_gap(schedule, gap, &g);
+        } else {
+            self.set(schedule, gap, [give, take]);
+        }
+        true
+    }
+
+    /// Uses a gap that is not in use, wherever it may be.
+    fn insert(&mut self, schedule: &mut Schedule<'_>) -> bool {
+        let gaps = schedule.gaps();
+        for _ in 0..8 {
+            let gap = self.random.below(gaps.len);
+            let g = gaps.gap(gap);
+            if schedule.may_use(gap, &g) {
+                let width = g.end - g.begin;
+                let from_start = g.kind.is_head() && self.random.below(4) > 0;
+                let give = if from_start { 0 } else { g.begin + self.random.below(1 + width / 2) };
+                let take = g.end - self.random.below(1 + width / 2);
+                let [give, take] = schedule.clamp(gap, [give, take.max(give + 1)]);
+                self.set(schedule, gap, [give, take]);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A gap in use; every other time one with an end before a segment that had to wait.
+    fn pick(&mut self, schedule: &Schedule<'_>) -> u32 {
+        let used = schedule.used();
+        let any = |random: u32| used.get(usize::try_from(random).unwrap_or(0)).copied().unwrap_or(0);
+        let n = u32::try_from(used.len()).unwrap_or(u32::MAX);
+        let first = any(self.random.below(n));
+        let stalls = schedule.stalls();
+        if stalls.is_empty() || self.random.below(2) == 0 {
+            return first;
+        }
+        let stalled = u32::try_from(stalls.len()).map_or(0, |n| self.random.below(n));
+        let segment = stalls.get(usize::try_from(stalled).unwrap_or(0)).copied().unwrap_or(0);
+        // Of a few, the one with an end nearest to the segment.
+        let gaps = schedule.gaps();
+        let distance = |gap: u32| {
+            let [give, _] = schedule.at(gap);
+            give.abs_diff(segment).min(gaps.gap(gap).end.abs_diff(segment))
+        };
+        (0..6)
+            .map(|_| any(self.random.below(n)))
+            .fold(first, |near, gap| if distance(gap) < distance(near) { gap } else { near })
+    }
+
+    /// Widens and uses gaps until every segment that the move touched fits; false if that cannot be.
+    fn repair(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
+        let mut i = 0;
+        // The log grows while segments are repaired; what is widened never needs repair.
+        while let Some([gap, old_give, old_take]) = self.log.at(i) {
+            let [give, take] = schedule.at(gap);
+            i += 1;
+            let vacated = if give < take {
+                [(old_give, give.min(old_take)), (take.max(old_give), old_take)]
+            } else {
+                [(old_give, old_take), (0, 0)]
+            };
+            for (from, to) in vacated {
+                let mut segment = schedule.first_above(limit, from, to);
+                while segment < to {
+                    if !self.free_memory(schedule, segment, to, gap, limit) {
+                        return false;
+                    }
+                    segment = schedule.first_above(limit, segment, to);
+                }
+            }
+        }
+        true
+    }
+
+    /// Widens one gap, or uses one, so that its bytes are away in `segment` and as far towards `to` as is needed.
+    #[expect(clippy::cast_precision_loss, reason = "a chance")]
+    fn free_memory(&mut self, schedule: &mut Schedule<'_>, segment: u32, to: u32, not: u32, limit: u64) -> bool {
+        let gaps = schedule.gaps();
+        let time = |boundary: u32| gaps.program.time[boundary] as f64;
+        let mut drawn: Option<([u32; 2], u32)> = None;
+        let mut least = f64::INFINITY;
+        let missing = schedule.load(segment).saturating_sub(limit);
+        // How far the lack is known to reach: the same for every gap that lasts so long.
+        let mut crowded = segment + 1;
+        // Of very many gaps a run is looked at, and the others where none of it will do.
+        let first = gaps.first_after(segment);
+        let all = gaps.len - first;
+        let start = if all > RUN { self.random.below(all) } else { 0 };
+        for i in 0..all {
+            if i >= RUN && drawn.is_some() {
+                break;
+            }
+            self.work += 1;
+            let gap = if start + i < all { first + start + i } else { first + start + i - all };
+            let g = gaps.gap(gap);
+            if g.begin > segment || gap == not {
+                continue;
+            }
+            let [give, take] = schedule.at(gap);
+            let used = give < take;
+            if used && give <= segment && segment < take || !used && !schedule.may_use(gap, &g) {
+                continue;
+            }
+            while crowded < to.min(g.end) && schedule.load(crowded) > limit {
+                crowded += 1;
+            }
+            let until = crowded.min(g.end);
+            // A head may be away from the start on.
+            let from = if !used && g.kind.is_head() && self.random.below(4) > 0 { 0 } else { segment };
+            let [new_give, new_take] =
+                schedule.clamp(gap, if used { [give.min(from), take.max(until)] } else { [from, until] });
+            let size = gaps.program.size[g.block];
+            let (out_ns, in_ns) = (schedule.device().out_ns(size), schedule.device().in_ns(size));
+            let mut cost = 0.0;
+            if g.kind.is_read() || new_give == 0 {
+                let clean = schedule.is_clean(g.version);
+                // The less time beside the copies, the likelier a delay.
+                if !clean && (!used || new_give < give) {
+                    cost += out_ns * out_ns / (out_ns + (time(new_give) - time(g.begin)).max(0.0));
+                }
+                if g.kind.returns() && (!used || new_take > take) {
+                    cost +=
+                        in_ns * in_ns / (in_ns + (gaps.program.access_time[g.end] as f64 - time(new_take)).max(0.0));
+                }
+                if !used {
+                    cost += if clean { in_ns } else { out_ns + in_ns } / 2.0;
+                }
+            }
+            // What is smaller than the lack needs another gap beside it.
+            let share = (size.min(missing) as f64 / missing as f64).max(1e-3);
+            let cost = (cost / share + 1000.0) * (0.05 + self.random.unit());
+            if cost < least {
+                least = cost;
+                drawn = Some(([new_give, new_take], gap));
+            }
+        }
+        let Some((positions, gap)) = drawn else {
+            return false;
+        };
+        if self.log.len() >= LOG_U32 {
+            return false;
+        }
+        self.set(schedule, gap, positions);
+        true
+    }
+
+    /// Narrows gaps that meet what was moved wherever memory allows, in random order.
+    fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
+        let gaps = schedule.gaps();
+        let (mut low, mut high) = (NONE, 0);
+        for [gap, old_give, old_take] in self.log.iter() {
+            let [give, take] = schedule.at(gap);
+            low = low.min(if old_give < old_take { old_give } else { give }).min(if give < take {
+                give
+            } else {
+                old_give
+            });
+            high = high.max(old_take).max(take);
+        }
+        let n = u32::try_from(schedule.used().len()).unwrap_or(u32::MAX);
+        if n == 0 {
+            return;
+        }
+        self.work += u64::from(n);
+        let offset = self.random.below(n);
+        // Gaps that are dropped swap places with the last: some may be passed over, which the next move makes good.
+        for i in 0..n {
+            let i = usize::try_from((i + offset) % n).unwrap_or(0);
+            let Some(&gap) = schedule.used().get(i) else { continue };
+            let g = gaps.gap(gap);
+            let [mut give, mut take] = schedule.at(gap);
+            if give >= high || take <= low {
+                continue;
+            }
+            let size = gaps.program.size[g.block];
+            let Some(most) = limit.checked_sub(size) else { continue };
+            let (old_give, old_take) = (give, take);
+            let away_at_start = schedule.is_away_at_start(gap, &g);
+            if !away_at_start {
+                give = schedule.first_above(most, give, take);
+            }
+            if g.kind != GapKind::Tail {
+                take = schedule.after_last_above(most, give, take);
+            }
+            // A tail needs its head to be away for a segment at least.
+            if away_at_start && take == 0 && g.other_end.is_some_and(|tail| schedule.is_used(tail)) {
+                take = 1;
+            }
+            if give >= take {
+                self.drop_gap(schedule, gap, &g);
+            } else if [give, take] != [old_give, old_take] {
+                self.set(schedule, gap, [give, take]);
+            }
+        }
+    }
+}

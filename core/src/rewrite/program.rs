@@ -1,0 +1,143 @@
+//! The program: operators one after the other, the blocks that they touch, and when.
+//!
+//! An *operator* is its accesses, with the mallocs before and the frees after them; the last of them may have no accesses.
+//! Between two operators lies a *boundary*: boundary o is before operator o. All means start from this: what may be swapped
+//! is in [`Gaps`](super::gaps::Gaps), who makes and who reads which value in [`Values`](super::values::Values). O(rows).
+
+use crate::error::RowFault;
+use crate::table::at;
+use crate::trace::{Event, Op, Row, recorded};
+use crate::workspace::workspace;
+use crate::{Error, Workspace};
+
+workspace! {
+    /// A trace in which nothing is copied or recomputed and every block has one live range.
+    pub(super) struct Program<'a>(rows, blocks; trace: &'a [Row]) {
+        tables {
+            /// The first row of each operator, and the number of rows.
+            pub(super) first_row: u32[rows + 2],
+            /// The row of each operator's first access, and the row after its last.
+            accesses: [u32; 2][rows + 1],
+            /// When compute comes to each boundary if it never waits, in ns; one more than operators.
+            pub(super) time: u64[rows + 2],
+            /// When the first access of each operator begins if it never waits, in ns.
+            pub(super) access_time: u64[rows + 1],
+            /// By block: bytes, and whether it is there from the start to the end.
+            pub(super) size: u64[blocks],
+            persistent: u32[blocks],
+        }
+        state {
+            pub(super) rows: &'a [Row] = trace,
+            /// How many operators there are, and how many of them have accesses: all, or all but the last.
+            pub(super) operators: u32 = 0,
+            pub(super) accessing: u32 = 0,
+            /// When the trace ends, in ns.
+            pub(super) end_time: u64 = trace.last().map_or(0, |r| r.time_ns),
+        }
+    }
+}
+
+impl<'a> Program<'a> {
+    /// Reads rows whose blocks are numbered below `blocks`.
+    ///
+    /// # Errors
+    /// A row with another block number, a copy, an operator that is recomputed, or a second malloc of a block.
+    pub(super) fn new(rows: &'a [Row], blocks: usize, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
+        let mut program = Self::lend(rows.len(), blocks, rows, scratch);
+        program.find_blocks()?;
+        program.find_operators();
+        Ok(program)
+    }
+
+    fn find_blocks(&mut self) -> Result<(), Error> {
+        for (row, r) in (0u32..).zip(self.rows) {
+            let refuse = |fault| Err(Error::Row { row, fault });
+            if usize::try_from(r.block).map_or(true, |b| b >= self.size.len()) {
+                return refuse(RowFault::UnknownBlock);
+            }
+            match r.event {
+                Event::SwapIn | Event::SwapOut => return refuse(RowFault::NotRecorded),
+                Event::Malloc if self.size[r.block] > 0 => return refuse(RowFault::NotRecorded),
+                Event::Malloc => {
+                    self.size[r.block] = r.bytes;
+                    self.persistent[r.block] = u32::from(r.time_ns == 0);
+                }
+                Event::Free => self.persistent[r.block] = 0,
+                _ if matches!(r.op, Op::Again(_)) => return refuse(RowFault::NotRecorded),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn find_operators(&mut self) {
+        let number = |row: usize| u32::try_from(row).unwrap_or(u32::MAX);
+        let mut row = 0;
+        while row < self.rows.len() {
+            let o = self.operators;
+            let (first, last, end) = recorded::group(self.rows, row);
+            self.first_row[o] = number(row);
+            self.accesses[o] = [number(first), number(last)];
+            let accesses = self.rows.get(first..last).unwrap_or_default();
+            // Where nothing is accessed any more, what is allocated and freed takes no time.
+            self.access_time[o] = accesses.first().map_or(self.time[o], |r| r.time_ns);
+            self.time[o + 1] = accesses.last().map_or(self.time[o], |r| r.time_ns);
+            self.operators += 1;
+            self.accessing += u32::from(first < last);
+            row = end;
+        }
+        self.first_row[self.operators] = number(self.rows.len());
+    }
+
+    /// How many block numbers there are.
+    pub(super) fn blocks(&self) -> u32 {
+        u32::try_from(self.size.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a block is allocated at time 0 and never freed.
+    pub(super) fn is_persistent(&self, block: u32) -> bool {
+        self.persistent[block] > 0
+    }
+
+    /// How long an operator takes from its first access to its last, in ns.
+    pub(super) fn duration(&self, operator: u32) -> u64 {
+        self.time[operator + 1].saturating_sub(self.access_time[operator])
+    }
+
+    /// What the recording calls an operator.
+    pub(super) fn op(&self, operator: u32) -> Op {
+        let [first, end] = self.accesses[operator];
+        if first < end { at(self.rows, first).op } else { Op::None }
+    }
+
+    /// The row of an operator's first access, and the row after its last.
+    pub(super) fn span(&self, operator: u32) -> [u32; 2] {
+        self.accesses[operator]
+    }
+
+    /// All rows of an operator.
+    pub(super) fn rows_of(&self, operator: u32) -> impl Iterator<Item = Row> + use<'a> {
+        let rows = self.rows;
+        (self.first_row[operator]..self.first_row[operator + 1]).map(move |row| at(rows, row))
+    }
+
+    /// The rows from an operator's first access to its last.
+    pub(super) fn rows_in(&self, operator: u32) -> impl Iterator<Item = Row> + use<'a> {
+        let [first, end] = self.accesses[operator];
+        let rows = self.rows;
+        (first..end).map(move |row| at(rows, row))
+    }
+
+    /// The rows of an operator's accesses, by their numbers.
+    pub(super) fn access_rows(&self, operator: u32) -> impl DoubleEndedIterator<Item = u32> + use<'a> {
+        let [first, end] = self.accesses[operator];
+        let rows = self.rows;
+        (first..end).filter(move |&row| at(rows, row).event.is_access())
+    }
+
+    /// An operator's accesses.
+    pub(super) fn accesses(&self, operator: u32) -> impl DoubleEndedIterator<Item = Row> + use<'a> {
+        let rows = self.rows;
+        self.access_rows(operator).map(move |row| at(rows, row))
+    }
+}

@@ -1,0 +1,186 @@
+//! Weights for the four scores by Bayesian optimisation (Zhang et al. 2019, section 4.3).
+//!
+//! A Gaussian process over the weights in [−1, 1]⁴, with a squared exponential kernel, models the overhead; the next
+//! weights are, of a number drawn at random, those with the largest expected improvement over the least overhead so
+//! far. The four single scores are the first weights, so that the result is never worse than the best of them.
+//! Overheads are standardised before each fit; weights that give no schedule count as the worst seen.
+//!
+//! Cost: 30 schedules, a Cholesky factor of at most 30 × 30 for each; 12 KiB of stack.
+
+use libm::{erf, exp, sqrt};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use super::zhang::Weights;
+
+/// How many schedules are tried.
+const TRIALS: usize = 30;
+/// How many weights are drawn for each.
+const DRAWS: usize = 128;
+/// The kernel's length, and the noise on its diagonal.
+const LENGTH: f64 = 0.7;
+const NOISE: f64 = 1e-4;
+
+/// The weights with the least overhead found; `overhead` makes the schedule and is none if there is none.
+pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) -> Option<f64>) -> Weights {
+    let mut random = SplitMix64::seed_from_u64(seed);
+    let mut model = Process::new();
+    let mut best = (f64::INFINITY, Weights::DOA);
+    let mut worst = 0.0f64;
+    for trial in 0..TRIALS {
+        let weights = match Weights::SINGLE.get(trial) {
+            Some(&single) => single,
+            None => model.propose(&mut random),
+        };
+        let found = overhead(weights);
+        worst = worst.max(found.unwrap_or(0.0));
+        if let Some(found) = found.filter(|&found| found < best.0) {
+            best = (found, weights);
+        }
+        if best.0 <= 0.0 {
+            break;
+        }
+        model.add(weights, found.unwrap_or(2.0 * worst + 1.0));
+    }
+    best.1
+}
+
+/// What has been tried, and the posterior over what has not.
+struct Process {
+    weights: [[f64; 4]; TRIALS],
+    overheads: [f64; TRIALS],
+    len: usize,
+    /// The lower Cholesky factor of the kernel, and the kernel's inverse times the standardised overheads.
+    factor: [[f64; TRIALS]; TRIALS],
+    inverse: [f64; TRIALS],
+}
+
+impl Process {
+    fn new() -> Self {
+        Self {
+            weights: [[0.0; 4]; TRIALS],
+            overheads: [0.0; TRIALS],
+            len: 0,
+            factor: [[0.0; TRIALS]; TRIALS],
+            inverse: [0.0; TRIALS],
+        }
+    }
+
+    fn add(&mut self, Weights(weights): Weights, overhead: f64) {
+        if let (Some(w), Some(o)) = (self.weights.get_mut(self.len), self.overheads.get_mut(self.len)) {
+            *w = weights;
+            *o = overhead;
+            self.len += 1;
+            self.factorise();
+        }
+    }
+
+    /// One more row of the factor.
+    fn factorise(&mut self) {
+        let i = self.len - 1;
+        let mut row = [0.0; TRIALS];
+        let Some(own) = self.weights.get(i) else { return };
+        for j in 0..=i {
+            let Some(other) = self.weights.get(j) else { continue };
+            let above: &[f64] = if j < i { self.factor.get(j).map_or(&[], |r| r) } else { &row };
+            let dot: f64 = row.iter().zip(above).take(j).map(|(a, b)| a * b).sum();
+            let value = if j == i {
+                sqrt((1.0 + NOISE - dot).max(NOISE))
+            } else {
+                (kernel(own, other) - dot) / above.get(j).copied().unwrap_or(1.0)
+            };
+            if let Some(cell) = row.get_mut(j) {
+                *cell = value;
+            }
+        }
+        if let Some(last) = self.factor.get_mut(i) {
+            *last = row;
+        }
+    }
+
+    /// The product of the inverse of the factor and a vector.
+    fn solve(&self, mut vector: [f64; TRIALS]) -> [f64; TRIALS] {
+        for (i, row) in self.factor.iter().enumerate().take(self.len) {
+            let dot: f64 = row.iter().zip(&vector).take(i).map(|(a, b)| a * b).sum();
+            if let (Some(v), Some(d)) = (vector.get_mut(i), row.get(i)) {
+                *v = (*v - dot) / d;
+            }
+        }
+        vector
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a small count")]
+    fn propose(&mut self, random: &mut SplitMix64) -> Weights {
+        let known = self.overheads.get(..self.len).unwrap_or_default();
+        let n = known.len().max(1) as f64;
+        let mean = known.iter().sum::<f64>() / n;
+        let deviation = sqrt(known.iter().map(|o| (o - mean) * (o - mean)).sum::<f64>() / n).max(1e-9);
+        let mut standard = [0.0; TRIALS];
+        for (s, o) in standard.iter_mut().zip(known) {
+            *s = (o - mean) / deviation;
+        }
+        let least = standard.iter().take(self.len).fold(f64::INFINITY, |a, &b| a.min(b));
+        self.inverse = self.solve(standard);
+        let mut best = (f64::NEG_INFINITY, [0.0; 4]);
+        for _ in 0..DRAWS {
+            let weights = [(); 4].map(|()| 2.0 * unit(random) - 1.0);
+            let mut near = [0.0; TRIALS];
+            for (k, w) in near.iter_mut().zip(&self.weights).take(self.len) {
+                *k = kernel(&weights, w);
+            }
+            let near = self.solve(near);
+            let mean: f64 = near.iter().zip(&self.inverse).take(self.len).map(|(a, b)| a * b).sum();
+            let variance = 1.0 - near.iter().take(self.len).map(|a| a * a).sum::<f64>();
+            let gain = expected_improvement(least - mean, sqrt(variance.max(1e-12)));
+            if gain > best.0 {
+                best = (gain, weights);
+            }
+        }
+        Weights(best.1)
+    }
+}
+
+fn kernel(a: &[f64; 4], b: &[f64; 4]) -> f64 {
+    let squares: f64 = a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum();
+    exp(-squares / (2.0 * LENGTH * LENGTH))
+}
+
+fn expected_improvement(gain: f64, deviation: f64) -> f64 {
+    let z = gain / deviation;
+    let density = exp(-z * z / 2.0) / sqrt(2.0 * core::f64::consts::PI);
+    let below = 0.5 * (1.0 + erf(z / core::f64::consts::SQRT_2));
+    gain * below + deviation * density
+}
+
+/// A number in [0, 1).
+#[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
+fn unit(random: &mut SplitMix64) -> f64 {
+    (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_a_minimum_that_no_single_score_has() {
+        let mut trials = 0;
+        let bowl = |Weights(w): Weights| {
+            let best = [0.6, -0.3, 0.2, 0.5];
+            w.iter().zip(best).map(|(a, b)| (a - b) * (a - b)).sum::<f64>() + 1.0
+        };
+        let found = search(1, |w| {
+            trials += 1;
+            Some(bowl(w))
+        });
+        let single = Weights::SINGLE.into_iter().map(bowl).fold(f64::INFINITY, f64::min);
+        assert_eq!(trials, TRIALS);
+        assert!(bowl(found) < 1.0 + (single - 1.0) / 2.0, "{} of {single}", bowl(found));
+    }
+
+    #[test]
+    fn what_gives_no_schedule_is_not_chosen() {
+        let found = search(1, |w| (w == Weights::WDOA).then_some(3.0));
+        assert_eq!(found, Weights::WDOA);
+    }
+}

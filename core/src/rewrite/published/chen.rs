@@ -1,0 +1,433 @@
+//! Recomputation in segments.
+//!
+//! Problem: which results of the forward pass to keep, so that the backward pass can compute the others again.
+//!
+//! Paper: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
+//!
+//! Steps. The forward pass is cut into segments; what lives across a cut is kept, everything else is dropped and runs
+//! again, a segment at a time, when the backward pass comes to it. [`Plan::Budget`] is the paper's Algorithm 3: a segment
+//! ends at the first candidate after it has gathered more than the budget. [`search`] is its search over the budget: with
+//! B = 0 the kept bytes x and the largest segment y; then six points in geometric progression from √(xy)/√2 to √2·√(xy),
+//! each costed by what the caller says: a placement, or the load. [`Plan::Cheap`] drops the results of cheap operators
+//! alone (section 4.2). [`Plan::Recursive`] cuts each segment again (section 4.4), g(n) = k + g(n / (k + 1)), down to
+//! O(log n) memory for O(n log n) time. How the runs are ordered, and what never runs again, is said in `mirror`.
+//!
+//! Two faults of the paper and of its code are put right. The last segment, which no candidate ends, counts in y too. And
+//! it is not dropped: the backward pass begins with it.
+//!
+//! The paper leaves open what the candidates are. On a trace, a cut is a step of the forward pass: [`Cuts::One`] has those
+//! after which one block alone is read again by the forward pass, blocks below 1/256 of the largest set aside;
+//! [`Cuts::Narrow`] has in addition the valleys of the bytes that live across a step, as they occur in recurrent networks:
+//! from one to the next the bytes rise by a quarter at least. A valley's first step counts.
+//!
+//! Ties: of plans with equal cost the first. Cost: as `mirror`, for each plan.
+
+use super::mirror::{self, Mirror};
+use crate::rewrite::program::Program;
+use crate::trace::{Op, Recorded, Row};
+use crate::workspace::workspace;
+use crate::{Error, Workspace, WorkspaceLen, block};
+
+/// What is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Plan {
+    /// Everything but what lives across cuts, in segments that each gather little more than these bytes.
+    Budget(u64, Cuts),
+    /// The results of operators that take less time for each byte than the forward pass does on average.
+    Cheap,
+    /// Everything but what lives across cuts, of which there are so many at each level of the recursion, at least 1.
+    Recursive(u32, Cuts),
+}
+
+/// Where the forward pass may be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cuts {
+    /// Where one block lives.
+    One,
+    /// Where few bytes live.
+    Narrow,
+}
+
+/// A trace that computes again what it has dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mirrored {
+    /// How many rows it has.
+    pub rows: usize,
+    /// The paper's x: bytes that live across cuts.
+    pub stored: u64,
+    /// The paper's y: bytes of the largest segment.
+    pub segment: u64,
+    /// How many cuts there are.
+    pub cuts: u32,
+}
+
+/// Length of the workspace that [`rewrite`] and [`search`] need for a recording of `rows` rows with `blocks` block
+/// numbers, if no operator runs again more than `depth` times: 1 but for [`Plan::Recursive`], and at most 31.
+#[must_use]
+pub const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
+    Program::workspace(rows, blocks).and(planner_workspace(rows, blocks, depth))
+}
+
+/// Length of the workspace of a [`Planner`].
+pub(in crate::rewrite) const fn planner_workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
+    Mirror::workspace(rows, blocks, mirror::clamp(depth) as usize).and(Planner::workspace(rows))
+}
+
+/// The most rows that come out of a recording of `rows` rows if no operator runs again more than `depth` times: for each
+/// access of a run again, itself, its workspaces, a malloc and a free.
+#[must_use]
+pub const fn most_rows(rows: usize, depth: u32) -> usize {
+    rows + 3 * mirror::clamp(depth) as usize * rows
+}
+
+/// Rewrites a recording by a plan; writes the rows to `out`. Added rows have the time of the row above them.
+///
+/// # Errors
+/// [`Error::Row`] for a trace that is not as recorded; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the
+/// workspace is too short. Counts of a recursion that would be larger than `depth` are cut off there.
+///
+/// ```
+/// use sublet_core::rewrite::published::chen::{self, Cuts, Plan};
+/// use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
+/// use sublet_core::Workspace;
+/// let row = |event, block, op| {
+///     let bytes = if event == Event::Malloc { 64 } else { 0 };
+///     Row { time_ns: 1, bytes, block, op: Op::First(op), event }
+/// };
+/// let mut rows = Vec::new();
+/// let mut operator = |op: u32, reads: &[u32], freed: &[u32]| {
+///     rows.push(row(Event::Malloc, op, op));
+///     rows.extend(reads.iter().map(|&b| row(Event::Read, b, op)));
+///     rows.push(row(Event::Write, op, op));
+///     rows.extend(freed.iter().map(|&b| Row { op: Op::None, ..row(Event::Free, b, op) }));
+/// };
+/// // Four operators in a chain, and the gradients, each of which reads what its operator read.
+/// operator(0, &[], &[]);
+/// (1..4).for_each(|k| operator(k, &[k - 1], &[]));
+/// operator(4, &[3], &[3]);
+/// (5..8).for_each(|k| operator(k, &[k - 1, 7 - k], &[k - 1, 7 - k]));
+/// let operators: Vec<_> = (0..8).map(|k| Operator { again: k < 4, ..Operator::default() }).collect();
+/// let recorded = Recorded { rows: &rows, operators: &operators, blocks: 8 };
+/// let len = chen::workspace(rows.len(), 8, 1);
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut out = vec![Row::default(); chen::most_rows(rows.len(), 1)];
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let made = chen::rewrite(&recorded, Plan::Budget(64, Cuts::One), 1, scratch, &mut out)?;
+/// // One cut, after two operators: the first runs again, the second is kept, as the last segment is.
+/// assert_eq!((made.cuts, made.stored, made.segment), (1, 64, 128));
+/// let again: Vec<_> = out[..made.rows].iter().filter(|r| matches!(r.op, Op::Again(_))).map(|r| r.op).collect();
+/// assert_eq!(again, [Op::Again(0), Op::Again(0)]); // its malloc and its write
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn rewrite(
+    recorded: &Recorded<'_>,
+    plan: Plan,
+    depth: u32,
+    mut scratch: Workspace<'_>,
+    out: &mut [Row],
+) -> Result<Mirrored, Error> {
+    let depth = mirror::clamp(depth);
+    let mut scratch = scratch.reborrow();
+    let program = program(recorded, depth, &mut scratch)?;
+    let mut scratch = scratch.reborrow();
+    let mut planner = Planner::new(recorded, &program, depth, &mut scratch)?;
+    planner.apply(plan, out)
+}
+
+/// The least of the paper's search over the budget, over both kinds of cuts, by a cost that `cost` tells for the rows of a
+/// plan; writes its rows to `out`.
+///
+/// # Errors
+/// As [`rewrite`], and whatever `cost` returns.
+pub fn search(
+    recorded: &Recorded<'_>,
+    mut scratch: Workspace<'_>,
+    out: &mut [Row],
+    mut cost: impl FnMut(&[Row]) -> Result<u64, Error>,
+) -> Result<(Plan, Mirrored), Error> {
+    let mut scratch = scratch.reborrow();
+    let program = program(recorded, 1, &mut scratch)?;
+    let mut scratch = scratch.reborrow();
+    let mut planner = Planner::new(recorded, &program, 1, &mut scratch)?;
+    let mut best: Option<(u64, Plan)> = None;
+    for cuts in [Cuts::One, Cuts::Narrow] {
+        let mut attempt = |planner: &mut Planner<'_>, budget| {
+            let mirrored = planner.apply(Plan::Budget(budget, cuts), out)?;
+            let found = cost(out.get(..mirrored.rows).unwrap_or_default())?;
+            if best.is_none_or(|(least, _)| found < least) {
+                best = Some((found, Plan::Budget(budget, cuts)));
+            }
+            Ok::<_, Error>(mirrored)
+        };
+        let finest = attempt(&mut planner, 0)?;
+        for step in 0..6u8 {
+            attempt(&mut planner, budget(finest.stored, finest.segment, step))?;
+        }
+    }
+    let (_, plan) = best.unwrap_or((0, Plan::Budget(0, Cuts::One)));
+    Ok((plan, planner.apply(plan, out)?))
+}
+
+/// The program of a recording, in a workspace that is long enough.
+fn program<'a>(recorded: &Recorded<'a>, depth: u32, scratch: &mut Workspace<'a>) -> Result<Program<'a>, Error> {
+    block::check_count(recorded.blocks)?;
+    scratch.check(workspace(recorded.rows.len(), recorded.blocks, depth))?;
+    Program::new(recorded.rows, recorded.blocks, scratch)
+}
+
+/// How many cuts each level of the recursion makes, where all plans are tried.
+const AT_ONCE: [u32; 3] = [1, 2, 4];
+
+/// √(xy) · 2^(step/5 − 1/2).
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes, rounded down; a float as an integer never overflows"
+)]
+fn budget(stored: u64, segment: u64, step: u8) -> u64 {
+    let middle = libm::sqrt(stored as f64) * libm::sqrt(segment as f64);
+    (middle * libm::exp2(f64::from(step) / 5.0 - 0.5)) as u64
+}
+
+workspace! {
+    pub(in crate::rewrite) struct Planner<'a>(rows; mirror: Mirror<'a>, depth: u32) {
+        tables {
+            /// By operator of the forward pass: bytes that live across the step after it, how many blocks of some size those are,
+            /// and bytes that it makes for the backward pass.
+            across: u64[rows],
+            blocks_across: u32[rows],
+            made: u64[rows],
+            /// By operator: 1 + the level of the cut after it, or 0.
+            cut: u32[rows],
+            /// By operator: 1 + the next operator from it on with a cut after it, or 0.
+            next_cut: u32[rows + 1],
+        }
+        state {
+            pub(in crate::rewrite) mirror: Mirror<'a> = mirror,
+            depth: u32 = depth,
+        }
+    }
+}
+
+impl<'a> Planner<'a> {
+    pub(in crate::rewrite) fn new(
+        recorded: &Recorded<'a>,
+        program: &'a Program<'a>,
+        depth: u32,
+        scratch: &mut Workspace<'a>,
+    ) -> Result<Self, Error> {
+        let depth = mirror::clamp(depth);
+        let mirror = Mirror::new(recorded, program, depth, scratch)?;
+        let mut planner = Self::lend(program.rows.len(), mirror, depth, scratch);
+        planner.measure(program.blocks());
+        Ok(planner)
+    }
+
+    /// The bytes and blocks that live across each step of the forward pass.
+    fn measure(&mut self, blocks: u32) {
+        let mirror = &self.mirror;
+        let values = || (0..blocks).map(|b| (mirror.program.size[b], mirror.value(b))).filter(|(_, v)| v.managed);
+        let largest = values().map(|(size, _)| size).max().unwrap_or(0);
+        // First what begins and ends in each step, as sums that may be negative in two's complement.
+        for (size, v) in values() {
+            let maker = v.maker - 1;
+            if v.kept {
+                self.made[maker] = self.made[maker].saturating_add(size);
+            }
+            if v.last_forward > v.maker && mirror.program.op(maker) != Op::None {
+                let large = u32::from(size > largest / 256);
+                let last = v.last_forward - 1;
+                self.across[maker] = self.across[maker].wrapping_add(size);
+                self.across[last] = self.across[last].wrapping_sub(size);
+                self.blocks_across[maker] = self.blocks_across[maker].wrapping_add(large);
+                self.blocks_across[last] = self.blocks_across[last].wrapping_sub(large);
+            }
+        }
+        for operator in 1..mirror.forward {
+            self.across[operator] = self.across[operator].wrapping_add(self.across[operator - 1]);
+            self.blocks_across[operator] = self.blocks_across[operator].wrapping_add(self.blocks_across[operator - 1]);
+        }
+    }
+
+    fn apply(&mut self, plan: Plan, out: &mut [Row]) -> Result<Mirrored, Error> {
+        let mirrored = self.arrange(plan);
+        Ok(Mirrored { rows: self.mirror.write(out)?, ..mirrored })
+    }
+
+    /// Shows the runs of the plans of the paper: those of its search over the budget, and with it the recursion, over both
+    /// kinds of cuts, and without cheap operators.
+    pub(in crate::rewrite) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) {
+        for cuts in [Cuts::Narrow, Cuts::One] {
+            let finest = self.arrange(Plan::Budget(0, cuts));
+            see(&self.mirror);
+            for step in 0..6 {
+                self.arrange(Plan::Budget(budget(finest.stored, finest.segment, step), cuts));
+                see(&self.mirror);
+            }
+            for at_once in AT_ONCE {
+                self.arrange(Plan::Recursive(at_once, cuts));
+                see(&self.mirror);
+            }
+        }
+        self.arrange(Plan::Cheap);
+        see(&self.mirror);
+    }
+
+    /// Puts the runs of a plan into their order.
+    fn arrange(&mut self, plan: Plan) -> Mirrored {
+        let mut mirrored = Mirrored { rows: 0, stored: 0, segment: 0, cuts: 0 };
+        match plan {
+            Plan::Budget(budget, cuts) => {
+                self.candidates(cuts);
+                self.gather(budget, &mut mirrored);
+            }
+            Plan::Recursive(at_once, cuts) => {
+                let candidates = self.candidates(cuts);
+                self.nest(at_once.max(1), candidates, &mut mirrored);
+            }
+            Plan::Cheap => self.cut.fill(0),
+        }
+        if plan == Plan::Cheap {
+            self.drop_cheap();
+        } else {
+            self.count_by_cuts();
+        }
+        self.mirror.settle();
+        self.mirror.order();
+        mirrored
+    }
+
+    /// Marks the candidates; how many there are.
+    fn candidates(&mut self, cuts: Cuts) -> u32 {
+        let forward = self.mirror.forward;
+        self.cut.fill(0);
+        for operator in 0..forward {
+            self.cut[operator] = u32::from(self.blocks_across[operator] == 1);
+        }
+        if cuts == Cuts::Narrow {
+            self.valleys();
+        }
+        (0..forward).map(|operator| self.cut[operator]).sum()
+    }
+
+    /// Marks the valleys of the bytes that live across steps.
+    fn valleys(&mut self) {
+        let mut falling = true;
+        let mut extreme = 0;
+        for operator in 1..self.mirror.forward {
+            let (now, then) = (self.across[operator], self.across[extreme]);
+            let (low, high) = if falling { (then, now) } else { (now, then) };
+            if high >= low.saturating_add(low / 4).max(1) && high > low {
+                if falling {
+                    self.cut[extreme] = 1;
+                }
+                falling = !falling;
+                extreme = operator;
+            } else if falling && now < then || !falling && now > then {
+                extreme = operator;
+            }
+        }
+    }
+
+    /// Algorithm 3: of the candidates, those at which a segment has gathered more than the budget.
+    fn gather(&mut self, budget: u64, mirrored: &mut Mirrored) {
+        let mut gathered = 0u64;
+        for operator in 0..self.mirror.forward {
+            gathered = gathered.saturating_add(self.made[operator]);
+            if self.cut[operator] > 0 && gathered > budget {
+                mirrored.stored = mirrored.stored.saturating_add(self.across[operator]);
+                mirrored.segment = mirrored.segment.max(gathered);
+                mirrored.cuts += 1;
+                gathered = 0;
+            } else {
+                self.cut[operator] = 0;
+            }
+        }
+        mirrored.segment = mirrored.segment.max(gathered);
+    }
+
+    /// The recursion: every candidate is a cut, the k of the first level at the ends of equal parts, and so on in each part.
+    fn nest(&mut self, at_once: u32, candidates: u32, mirrored: &mut Mirrored) {
+        let (mut candidate, mut gathered) = (0, 0u64);
+        for operator in 0..self.mirror.forward {
+            gathered = gathered.saturating_add(self.made[operator]);
+            if self.cut[operator] > 0 {
+                let level = level(candidate, candidates, at_once).min(self.depth - 1);
+                self.cut[operator] = 1 + level;
+                candidate += 1;
+                mirrored.segment = mirrored.segment.max(gathered);
+                gathered = 0;
+                if level == 0 {
+                    mirrored.stored = mirrored.stored.saturating_add(self.across[operator]);
+                    mirrored.cuts += 1;
+                }
+            }
+        }
+        mirrored.segment = mirrored.segment.max(gathered);
+    }
+
+    /// Between two cuts, operators run again once more than what lives across the deeper of them.
+    fn count_by_cuts(&mut self) {
+        let forward = self.mirror.forward;
+        self.next_cut[forward] = 0;
+        for operator in (0..forward).rev() {
+            self.next_cut[operator] = if self.cut[operator] > 0 { operator + 1 } else { self.next_cut[operator + 1] };
+        }
+        let mut before = 0;
+        for operator in 0..forward {
+            let next = self.next_cut[operator];
+            let after = if next > 0 { self.cut[next - 1] } else { 0 };
+            let last = next == 0;
+            self.mirror.set_count(operator, if last { 0 } else { before.max(after).min(self.depth).max(1) });
+            before = if self.cut[operator] > 0 { self.cut[operator] } else { before };
+        }
+        for maker in 0..forward {
+            for row in self.mirror.program.access_rows(maker) {
+                let Some(block) = self.mirror.made_in(row) else { continue };
+                // The cuts from its maker on and before its last forward reader.
+                let last = self.mirror.value(block).last_forward;
+                let mut cut = self.next_cut[maker];
+                while cut > 0 && cut < last {
+                    self.mirror.lower_count(block, self.cut[cut - 1] - 1);
+                    cut = self.next_cut[cut];
+                }
+            }
+        }
+    }
+
+    fn drop_cheap(&mut self) {
+        let forward = self.mirror.forward;
+        let sum = |of: &dyn Fn(u32) -> u64| (0..forward).fold(0u64, |sum, o| sum.saturating_add(of(o)));
+        let (time, bytes) = (sum(&|o| self.mirror.program.duration(o)), sum(&|o| self.made[o]));
+        for operator in 0..forward {
+            let (own_time, own_bytes) = (self.mirror.program.duration(operator), self.made[operator]);
+            let cheap = u128::from(own_time) * u128::from(bytes) < u128::from(time) * u128::from(own_bytes);
+            self.mirror.set_count(operator, u32::from(cheap));
+        }
+    }
+}
+
+/// The level of the recursion at which a candidate of `n` is cut, if each level makes `at_once` cuts in each part.
+fn level(candidate: u32, n: u32, at_once: u32) -> u32 {
+    let (mut low, mut high) = (0, n);
+    let mut level = 0;
+    // Each round leaves a part that is smaller by what was cut.
+    while high - low > at_once {
+        let cut = |k: u32| {
+            let part = u64::from(high - low - at_once) * u64::from(k) / (u64::from(at_once) + 1);
+            low + u32::try_from(part).unwrap_or(u32::MAX) + k - 1
+        };
+        let Some(next) = (1..=at_once).find(|&k| cut(k) >= candidate) else {
+            low = cut(at_once) + 1;
+            level += 1;
+            continue;
+        };
+        if cut(next) == candidate {
+            return level;
+        }
+        (low, high) = (if next > 1 { cut(next - 1) + 1 } else { low }, cut(next));
+        level += 1;
+    }
+    level
+}

@@ -1,0 +1,311 @@
+//! Memory by layers.
+//!
+//! Problem: what a network's activations and their gradients take if memory is managed by whole layers, as in Caffe.
+//!
+//! Paper: Jin et al. 2018, Layrub. Its means, on a recorded trace:
+//!
+//! - the *Tracer* counts how many layers still have to read an activation; here a reference is a forward operator that
+//!   reads it, and the count is 0 after the last one.
+//! - *intra-layer*: the gradient of an activation is written over it. A layer computes the gradient of its parameters
+//!   first, then that of its data (the coordinated order), after which nobody needs the activation. Excluded is who needs
+//!   it while the gradient is written: local response normalization, batch norm, scale, product, maximum. That shows in
+//!   the trace: the backward operator reads the activation and writes a block of its size. It is not excluded if it makes
+//!   the gradient of a parameter too, which is why it reads the activation, or if it is the gradient of a rectifier, for
+//!   which a mask is kept.
+//! - *inter-layer*: out after the last forward reader, in one operator ahead: [`Policy::Layer`].
+//! - *hybrid*: both.
+//!
+//! The rows of the inter-layer means are a trace that can run. The intra-layer one is arithmetic: a recorded operator
+//! computes both gradients at once, so no row stands between them; where an operator may write over its input,
+//! [`in_place`](crate::rewrite::means::in_place) has it do so.
+//!
+//! Blocks are counted that are made by one operator and read by another, without parameters and their gradients. Masks
+//! have a bit for each element of 4 bytes; the paper keeps a byte. Cost: that of the policy, and O(rows).
+
+use super::mirror::Mirror;
+use crate::rewrite::gaps::{GapKind, Gaps};
+use crate::rewrite::means::swap::schedule::Schedule;
+use crate::rewrite::means::swap::{Policy, Swapper};
+use crate::rewrite::program::Program;
+use crate::simulate::Device;
+use crate::trace::{Event, Kind, Op, Recorded, Row, liveness};
+use crate::workspace::workspace;
+use crate::{Error, Workspace, WorkspaceLen, block};
+
+/// A mask has a bit for each element of 4 bytes.
+const MASKED: u64 = 32;
+
+/// What activations and their gradients take, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes {
+    /// Every activation and every gradient has memory of its own, as in Caffe; a rectifier works in place.
+    pub separate: u64,
+    /// Gradients over activations.
+    pub intra: u64,
+    /// Activations leave for the host.
+    pub inter: u64,
+    /// Both.
+    pub hybrid: u64,
+}
+
+/// Length of the workspace that [`reuse`] needs for a recording of `rows` rows with `blocks` block numbers.
+#[must_use]
+pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    let policy = Gaps::workspace(rows, blocks).and(Swapper::workspace(rows, blocks));
+    let means = Mirror::workspace(rows, blocks, 1).and(Layers::workspace(blocks));
+    Program::workspace(rows, blocks).and(policy.max(means)).max(liveness::workspace(blocks))
+}
+
+/// The most rows that [`reuse`] writes: for each gap between accesses a copy out, a free, a malloc and a copy in.
+#[must_use]
+pub fn most_rows(rows: &[Row]) -> usize {
+    rows.len() + 4 * rows.iter().filter(|r| r.event.is_access()).count()
+}
+
+/// Writes the rows of the inter-layer means to `out`; how many they are, and what each of the means takes. Blocks below
+/// `least_bytes` stay where they are.
+///
+/// # Errors
+/// [`Error::Row`] for a trace that is not as recorded; [`Error::Device`]; [`Error::TooManyBlocks`];
+/// [`Error::BufferTooSmall`] if `out` or the workspace is too short.
+///
+/// ```
+/// use sublet_core::rewrite::published::layrub::{self, Bytes};
+/// use sublet_core::simulate::Device;
+/// use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
+/// use sublet_core::Workspace;
+/// let row = |event, block, op| {
+///     let bytes = if event == Event::Malloc { 64 } else { 0 };
+///     Row { time_ns: 1, bytes, block, op: Op::First(op), event }
+/// };
+/// // An activation that only its gradient's operator needs again, which then is as large.
+/// let rows = [
+///     row(Event::Malloc, 0, 0), row(Event::Write, 0, 0),
+///     row(Event::Malloc, 1, 1), row(Event::Read, 0, 1), row(Event::Write, 1, 1), row(Event::Free, 0, 1),
+///     row(Event::Malloc, 2, 2), row(Event::Read, 1, 2), row(Event::Write, 2, 2), row(Event::Free, 1, 2),
+/// ];
+/// let operators = [true, false, false].map(|again| Operator { again, ..Operator::default() });
+/// let recorded = Recorded { rows: &rows, operators: &operators, blocks: 3 };
+/// let len = layrub::workspace(rows.len(), 3);
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut out = vec![Row::default(); layrub::most_rows(&rows)];
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let (n, bytes) = layrub::reuse(&recorded, &Device::symmetric(12e9), 1, scratch, &mut out)?;
+/// // It is needed while its gradient is written: no memory is shared, and nothing is idle that could leave.
+/// assert_eq!((n, bytes), (rows.len(), Bytes { separate: 128, intra: 128, inter: 128, hybrid: 128 }));
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn reuse(
+    recorded: &Recorded<'_>,
+    device: &Device,
+    least_bytes: u64,
+    mut scratch: Workspace<'_>,
+    out: &mut [Row],
+) -> Result<(usize, Bytes), Error> {
+    block::check_count(recorded.blocks)?;
+    scratch.check(workspace(recorded.rows.len(), recorded.blocks))?;
+    if !device.is_sound() {
+        return Err(Error::Device);
+    }
+    // The policy takes it for granted that the rows can follow each other.
+    liveness::check(recorded.rows, recorded.blocks, scratch.reborrow())?;
+    let mut scratch = scratch.reborrow();
+    let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
+    let n = inter(&program, device, least_bytes, scratch.reborrow(), out)?;
+    let rows = out.get(..n).unwrap_or_default();
+    let mut scratch = scratch.reborrow();
+    let mirror = Mirror::new(recorded, &program, 1, &mut scratch)?;
+    let mut layers = Layers::lend(recorded.blocks, mirror, &mut scratch);
+    layers.classify();
+    layers.pair();
+    let [separate, intra] = layers.sums();
+    Ok((n, Bytes { separate, intra, inter: layers.peak(rows, false), hybrid: layers.peak(rows, true) }))
+}
+
+/// The rows of [`Policy::Layer`] with all gaps over the peak.
+fn inter(
+    program: &Program<'_>,
+    device: &Device,
+    least_bytes: u64,
+    mut scratch: Workspace<'_>,
+    out: &mut [Row],
+) -> Result<usize, Error> {
+    let mut scratch = scratch.reborrow();
+    let gaps = Gaps::new(program, least_bytes, &mut scratch);
+    let mut scratch = scratch.reborrow();
+    let mut swapper = Swapper::new(&gaps, device, 1, &mut scratch);
+    swapper.plan(Policy::Layer, u64::MAX, 0);
+    swapper.rows(out)
+}
+
+/// Layrub's rule (Jin et al. 2018): every block leaves after the last reader before its longest gap and is back one
+/// operator ahead of the next; compute waits for each copy out. The limit is not asked for; false if it is missed.
+pub(in crate::rewrite) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
+    schedule.clear();
+    let gaps = schedule.gaps();
+    let (_, peak) = schedule.peak();
+    for gap in 0..gaps.len {
+        let g = gaps.gap(gap);
+        let over = g.kind == GapKind::Middle && g.begin <= peak && peak < g.end && g.begin + 1 < g.end;
+        if over && schedule.may_use(gap, &g) {
+            schedule.set(gap, [g.begin, g.end - 1]);
+        }
+    }
+    schedule.peak().0 <= limit
+}
+
+/// What is known of a block, as bits. An activation or a gradient is touched by more than one operator.
+const SHARED: u32 = 1;
+/// It is a parameter, or belongs to its update.
+const PARAMETER: u32 = 2;
+/// Somebody needs it while its gradient is written.
+const NEEDED: u32 = 4;
+/// The gradient of a rectifier reads its sign.
+const SIGNED: u32 = 8;
+
+workspace! {
+    /// What is known of the blocks.
+    struct Layers<'a>(blocks; mirror: Mirror<'a>) {
+        tables {
+            known: u32[blocks],
+            /// As bits: 1 a gradient is written over it, 2 its first live range, over an activation, has ended.
+            over: u32[blocks],
+            /// 1 + the activation that it is written over.
+            taken: u32[blocks],
+            /// 1 + the row of its last free.
+            last_free: u32[blocks],
+            /// The first operator that touches it and the last but for gradients of rectifiers, counted from 1.
+            touched: [u32; 2][blocks],
+        }
+        state {
+            mirror: Mirror<'a> = mirror,
+        }
+    }
+}
+
+impl Layers<'_> {
+    /// Finds what activations, gradients, parameters and rectified blocks are.
+    fn classify(&mut self) {
+        let mirror = &self.mirror;
+        for operator in 0..mirror.operators {
+            let signs = mirror.kind(operator) == Kind::ReluBackward;
+            let writes =
+                |block: u32| mirror.program.accesses(operator).any(|r| (r.event, r.block) == (Event::Write, block));
+            let persistent =
+                |r: &Row| r.event == Event::Read && mirror.program.is_persistent(r.block) && writes(r.block);
+            let updates = operator >= mirror.forward && mirror.program.accesses(operator).any(|r| persistent(&r));
+            for r in mirror.program.accesses(operator) {
+                let [first, last] = self.touched[r.block];
+                let first = if first == 0 { operator + 1 } else { first };
+                self.touched[r.block] = [first, if signs { last } else { operator + 1 }];
+                self.known[r.block] |= if first == operator + 1 { 0 } else { SHARED }
+                    | if updates || mirror.program.is_persistent(r.block) { PARAMETER } else { 0 }
+                    | if signs { SIGNED } else { 0 };
+            }
+        }
+        for operator in mirror.forward..mirror.operators {
+            if mirror.kind(operator) == Kind::ReluBackward || self.makes_gradient_of_parameter(operator) {
+                continue;
+            }
+            for r in mirror.program.accesses(operator).filter(|r| r.event == Event::Read) {
+                let same =
+                    |w: Row| w.event == Event::Write && mirror.program.size[w.block] == mirror.program.size[r.block];
+                if mirror.program.accesses(operator).any(same) {
+                    self.known[r.block] |= NEEDED;
+                }
+            }
+        }
+    }
+
+    fn makes_gradient_of_parameter(&self, operator: u32) -> bool {
+        let gradient = |r: Row| r.event == Event::Write && self.known[r.block] & PARAMETER > 0;
+        self.mirror.program.accesses(operator).any(gradient)
+    }
+
+    /// Pairs each gradient with the activation that it can be written over.
+    fn pair(&mut self) {
+        let mirror = &self.mirror;
+        for operator in mirror.forward..mirror.operators {
+            if mirror.kind(operator) != Kind::ReluBackward && !self.makes_gradient_of_parameter(operator) {
+                continue;
+            }
+            for gradient in mirror.program.accesses(operator).filter(|r| r.event == Event::Write).map(|r| r.block) {
+                if self.touched[gradient][0] != operator + 1 || !self.counts(gradient) || self.taken[gradient] > 0 {
+                    continue;
+                }
+                let can = |r: &Row| {
+                    r.event == Event::Read
+                        && self.over[r.block] == 0
+                        && mirror.value(r.block).managed
+                        && mirror.program.size[r.block] == mirror.program.size[gradient]
+                        && self.touched[r.block][1] <= operator + 1
+                };
+                let activation = mirror.program.accesses(operator).find(can).map(|r| r.block);
+                if let Some(activation) = activation {
+                    self.over[activation] = 1;
+                    self.taken[gradient] = 1 + activation;
+                }
+            }
+        }
+    }
+
+    /// Whether a block is an activation or a gradient.
+    fn counts(&self, block: u32) -> bool {
+        self.known[block] & (SHARED | PARAMETER) == SHARED
+    }
+
+    /// The bytes of the mask that its gradient needs if the block is written over.
+    fn mask(&self, block: u32) -> u64 {
+        if self.known[block] & SIGNED > 0 { self.mirror.program.size[block].div_ceil(MASKED) } else { 0 }
+    }
+
+    /// Caffe's sum, and that with gradients over activations.
+    fn sums(&self) -> [u64; 2] {
+        let mirror = &self.mirror;
+        let [mut separate, mut intra] = [0u64; 2];
+        for block in (0..).take(self.known.len()).filter(|&b| mirror.value(b).managed && self.counts(b)) {
+            let v = mirror.value(block);
+            let in_place = !v.kept && v.last_forward > 0 && mirror.kind(v.last_forward - 1) == Kind::Relu;
+            if in_place || mirror.program.op(v.maker - 1) == Op::None {
+                continue;
+            }
+            let size = mirror.program.size[block];
+            let gradient = if self.known[block] & NEEDED > 0 { size } else { self.mask(block) };
+            separate = separate.saturating_add(size.saturating_mul(2));
+            intra = intra.saturating_add(size).saturating_add(gradient);
+        }
+        [separate, intra]
+    }
+
+    /// The most bytes of activations and gradients at once, with gradients over activations or beside them.
+    fn peak(&mut self, rows: &[Row], over: bool) -> u64 {
+        for (row, r) in (0u32..).zip(rows).filter(|(_, r)| r.event == Event::Free) {
+            self.last_free[r.block] = row + 1;
+        }
+        let (mut load, mut most) = (0u64, 0u64);
+        for (row, r) in (0u32..).zip(rows) {
+            if !self.counts(r.block) {
+                continue;
+            }
+            let size = self.mirror.program.size[r.block];
+            let first = over && self.over[r.block] & 2 == 0;
+            let under = self.taken[r.block].checked_sub(1).filter(|_| first);
+            let mask = under.map_or(0, |activation| self.mask(activation));
+            match r.event {
+                // The activation is there, and goes with the gradient.
+                Event::Malloc => load = load.saturating_add(if under.is_some() { mask } else { size }),
+                // What is left to go of an activation that was written over is its mask.
+                Event::Free if over && self.over[r.block] & 1 > 0 && self.last_free[r.block] == row + 1 => {
+                    load = load.saturating_sub(self.mask(r.block));
+                }
+                Event::Free => {
+                    load = load.saturating_sub(size);
+                    self.over[r.block] |= if under.is_some() { 2 } else { 0 };
+                }
+                _ => {}
+            }
+            most = most.max(load);
+        }
+        most
+    }
+}

@@ -1,0 +1,453 @@
+//! Operators that run again so often as their mirror counts say.
+//!
+//! Problem: given for each operator of the forward pass how often it may run again, a trace in which the backward pass
+//! finds what it reads.
+//!
+//! Paper: Chen et al. 2016, Algorithm 2. The paper builds a graph; here the graph is the recorded trace: the k-th run of an
+//! operator reads the k-th runs of those before it, or their last ones where they have fewer, and a gradient reads the last
+//! run of each.
+//!
+//! Steps: the forward pass runs as recorded. Before each operator of the backward pass come those runs that its inputs ask
+//! for and that have not been made, lower runs first, and in the order of the recording among themselves. Then, backwards
+//! over the runs, each value's last reader is found: a block is allocated directly before the run that makes it and freed
+//! directly after its last reader, if that reads before the value is made once more.
+//!
+//! Never run again: operators that may not (random ones); accesses without an operator; those that change a block that
+//! stays, but for persistent blocks that they update, which the second run leaves out; those that read what has been
+//! changed or freed before the last backward reader, or what another operator then overwrites in place. Operators that
+//! write to the same block run again together. What cannot run again keeps its results.
+//!
+//! The forward pass ends with the last operator that may run again. Blocks that it makes and that are freed in the end are
+//! managed here; all other rows stay as they are.
+//!
+//! Cost: O((depth + 1) · rows log rows), and as much workspace without the logarithm; depth is the largest mirror count.
+
+use crate::error::RowFault;
+use crate::rewrite::program::Program;
+use crate::rewrite::writer::Writer;
+use crate::table::{at, count, record};
+use crate::trace::{Event, Kind, Op, Recorded, Row};
+use crate::workspace::workspace;
+use crate::{Error, Workspace, sort};
+
+/// The largest mirror count.
+pub(in crate::rewrite) const DEEPEST: u32 = 31;
+
+/// A run is numbered in this many bits, after the operator.
+const RUN_BITS: u32 = 5;
+
+/// The largest mirror count that is asked for, within what there is.
+pub(in crate::rewrite) const fn clamp(depth: u32) -> u32 {
+    if depth == 0 {
+        1
+    } else if depth > DEEPEST {
+        DEEPEST
+    } else {
+        depth
+    }
+}
+
+record! {
+    /// What is known of a block. Rows and operators are counted from 1, 0 is none.
+    pub(in crate::rewrite) struct Value {
+        /// It is made by the forward pass and freed in the end.
+        pub(in crate::rewrite) managed: bool,
+        /// The operator that makes it.
+        pub(in crate::rewrite) maker: u32,
+        /// The last operator of the forward pass that touches it.
+        pub(in crate::rewrite) last_forward: u32,
+        /// The backward pass reads it.
+        pub(in crate::rewrite) kept: bool,
+        first_write: u32,
+        last_write: u32,
+    }
+}
+
+workspace! {
+    pub(in crate::rewrite) struct Mirror<'a>(rows, blocks, depth; recorded: &Recorded<'a>, program: &'a Program<'a>) {
+        tables {
+            /// By operator: it cannot run again.
+            fixed: u32[rows],
+            /// By operator: how often it runs again.
+            count: u32[rows],
+            /// By row of an access: its operator, and the next row that writes the same block, or 0.
+            access: [u32; 2][rows],
+            /// By operator: a bit for each run that is made.
+            made: u64[rows],
+            /// The runs before an operator of the backward pass.
+            batch: u32[(1 + depth) * rows],
+            aside: u32[(1 + depth) * rows],
+            /// By block: 1 + the last run that uses what it holds.
+            current: u32[blocks],
+            change: u32[blocks],
+        }
+        records {
+            /// By block.
+            value: Value[blocks],
+        }
+        lists {
+            /// The runs in their order: twice the operator, and 1 if it is not the first.
+            run: u32[(1 + depth) * rows],
+            /// The last run that uses what is made, the last made first.
+            until: u32[(1 + depth) * rows],
+        }
+        state {
+            recorded: Recorded<'a> = *recorded,
+            pub(in crate::rewrite) program: &'a Program<'a> = program,
+            /// How many operators there are, and how many of them are in the forward pass.
+            pub(in crate::rewrite) operators: u32 = 0,
+            pub(in crate::rewrite) forward: u32 = 0,
+        }
+    }
+}
+
+impl<'a> Mirror<'a> {
+    /// Over a program that was made of these rows.
+    pub(in crate::rewrite) fn new(
+        recorded: &Recorded<'a>,
+        program: &'a Program<'a>,
+        depth: u32,
+        scratch: &mut Workspace<'a>,
+    ) -> Result<Self, Error> {
+        let (rows, blocks) = (program.rows.len(), program.size.len());
+        if u32::try_from(rows).map_or(true, |n| n >= 1 << (u32::BITS - RUN_BITS)) {
+            return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
+        }
+        let mut mirror = Self::lend(rows, blocks, usize::try_from(depth).unwrap_or(0), recorded, program, scratch);
+        mirror.find_operators();
+        mirror.find_values();
+        mirror.find_fixed();
+        Ok(mirror)
+    }
+
+    pub(in crate::rewrite) fn value(&self, block: u32) -> Value {
+        self.value.get(block)
+    }
+
+    /// How many runs there are.
+    pub(in crate::rewrite) const fn run_count(&self) -> u32 {
+        self.run.len()
+    }
+
+    /// The operator of a run, and whether it is not its first.
+    pub(in crate::rewrite) fn run(&self, i: u32) -> (u32, bool) {
+        let run = self.run.at(i).unwrap_or(0);
+        (run / 2, !run.is_multiple_of(2))
+    }
+
+    /// What an operator computes.
+    pub(in crate::rewrite) fn kind(&self, operator: u32) -> Kind {
+        self.recorded.operator(self.program.op(operator)).kind
+    }
+
+    /// Sets how often an operator may run again.
+    pub(in crate::rewrite) fn set_count(&mut self, operator: u32, count: u32) {
+        self.count[operator] = if self.fixed[operator] > 0 { 0 } else { count.min(DEEPEST) };
+    }
+
+    /// Whether a block that the forward pass makes is not made again.
+    pub(in crate::rewrite) fn is_kept(&self, block: u32) -> bool {
+        let value = self.value(block);
+        value.managed && self.count[value.maker - 1] == 0
+    }
+
+    /// Lowers how often what makes a block may run again.
+    pub(in crate::rewrite) fn lower_count(&mut self, block: u32, most: u32) {
+        let mut row = self.value(block).first_write;
+        while row > 0 {
+            let [operator, next] = self.access[row - 1];
+            self.count[operator] = self.count[operator].min(most);
+            row = next;
+        }
+    }
+
+    /// The block that this row makes, if it is managed.
+    pub(in crate::rewrite) fn made_in(&self, row: u32) -> Option<u32> {
+        let block = at(self.program.rows, row).block;
+        let value = self.value(block);
+        (value.managed && value.first_write == row + 1).then_some(block)
+    }
+
+    /// The forward pass, and to which operator each access belongs.
+    fn find_operators(&mut self) {
+        self.operators = self.program.accessing;
+        for operator in 0..self.operators {
+            let op = self.program.op(operator);
+            if matches!(op, Op::First(_)) && self.recorded.operator(op).again {
+                self.forward = operator + 1;
+            }
+            for row in self.program.access_rows(operator) {
+                self.access[row][0] = operator;
+            }
+        }
+    }
+
+    fn find_values(&mut self) {
+        let rows = self.program.rows;
+        for operator in 0..self.operators {
+            let forward = operator < self.forward;
+            for row in self.program.access_rows(operator) {
+                let r = at(rows, row);
+                let mut v = self.value(r.block);
+                let touched = self.current[r.block] > 0;
+                self.current[r.block] = 1;
+                match r.event {
+                    Event::Write if forward => {
+                        if v.last_write > 0 {
+                            self.access[v.last_write - 1][1] = row + 1;
+                        } else {
+                            (v.first_write, v.maker) = (row + 1, operator + 1);
+                        }
+                        v.managed |= !touched;
+                        (v.last_write, v.last_forward) = (row + 1, operator + 1);
+                    }
+                    // What the backward pass changes, or who does not begin with a write, stays as it is.
+                    Event::Write => self.change[r.block] = 1,
+                    _ if forward => v.last_forward = operator + 1,
+                    _ => v.kept = true,
+                }
+                self.value.set(r.block, v);
+            }
+        }
+        // Of those that are left, the ones that are freed, and not by the operator that makes them.
+        for (row, r) in (0u32..).zip(rows).filter(|(_, r)| r.event == Event::Free) {
+            let v = self.value(r.block);
+            let workspace = v.maker > 0 && row < self.program.span(v.maker - 1)[1];
+            self.change[r.block] |= if workspace { 1 } else { 2 };
+        }
+        for block in (0u32..).take(self.program.size.len()) {
+            let v = self.value(block);
+            self.value.set(block, Value { managed: v.managed && self.change[block] == 2, ..v });
+        }
+    }
+
+    fn find_fixed(&mut self) {
+        let rows = self.program.rows;
+        let mut quiet = 0;
+        for (row, r) in (0u32..).zip(rows) {
+            if r.event == Event::Read && self.value(r.block).managed {
+                quiet = row;
+            }
+        }
+        // The next row that writes or frees each block, counted from 1.
+        self.change.fill(0);
+        let mut operator = self.operators;
+        for row in (0..count(rows)).rev() {
+            let r = at(rows, row);
+            if operator > 0 && self.program.span(operator - 1)[1] == row + 1 {
+                operator -= 1;
+                self.fixed[operator] = u32::from(!self.can_run_again(operator, quiet));
+            }
+            if matches!(r.event, Event::Write | Event::Free) {
+                self.change[r.block] = row + 1;
+            }
+        }
+    }
+
+    /// Whether an operator gives the same at any time up to the row `quiet`, and changes nothing else.
+    fn can_run_again(&self, operator: u32, quiet: u32) -> bool {
+        let rows = self.program.rows;
+        let [first, end] = self.program.span(operator);
+        let op = self.program.op(operator);
+        let may = matches!(op, Op::First(_)) && self.recorded.operator(op).again;
+        let touches = |event: Event, block: u32| {
+            self.program.access_rows(operator).any(|row| (at(rows, row).event, at(rows, row).block) == (event, block))
+        };
+        let own = |block: u32| {
+            let has = |event| (first..end).any(|row| (at(rows, row).event, at(rows, row).block) == (event, block));
+            has(Event::Malloc) && has(Event::Free)
+        };
+        may && self.program.access_rows(operator).all(|row| {
+            let r = at(rows, row);
+            let v = self.value(r.block);
+            let changes = self.change[r.block] > 0 && self.change[r.block] <= quiet + 1;
+            if v.managed {
+                // The writers of a block run together, but nobody else sees what it held in between.
+                touches(Event::Write, r.block) || v.last_write <= end
+            } else if own(r.block) {
+                true
+            } else if touches(Event::Write, r.block) {
+                self.program.is_persistent(r.block) && touches(Event::Read, r.block)
+            } else {
+                !changes
+            }
+        })
+    }
+
+    /// Makes the counts agree: those who write to the same block run equally often.
+    pub(in crate::rewrite) fn settle(&mut self) {
+        loop {
+            let mut lowered = false;
+            for operator in 0..self.forward {
+                let count = self.count[operator];
+                for row in self.program.access_rows(operator) {
+                    let r = at(self.program.rows, row);
+                    let v = self.value(r.block);
+                    if r.event != Event::Write || !v.managed || v.first_write == v.last_write {
+                        continue;
+                    }
+                    let mut write = v.first_write;
+                    while write > 0 {
+                        let [other, next] = self.access[write - 1];
+                        if self.count[other] > count {
+                            self.count[other] = count;
+                            lowered = true;
+                        }
+                        write = next;
+                    }
+                }
+            }
+            if !lowered {
+                break;
+            }
+        }
+    }
+
+    /// Puts the runs into their order.
+    pub(in crate::rewrite) fn order(&mut self) {
+        self.made.fill(0);
+        self.run.clear();
+        for operator in 0..self.operators {
+            if operator >= self.forward {
+                self.runs_before(operator);
+            }
+            self.run.push(2 * operator);
+        }
+    }
+
+    /// The runs that an operator of the backward pass asks for.
+    fn runs_before(&mut self, operator: u32) {
+        let mut batch = self.ask(operator, u32::MAX, 0);
+        let mut asked = 0;
+        while asked < batch {
+            let run = self.batch[asked];
+            batch = self.ask(run >> RUN_BITS, run & DEEPEST, batch);
+            asked += 1;
+        }
+        let key = |run: u32| u64::from(run & DEEPEST) << u32::BITS | u64::from(run >> RUN_BITS);
+        sort::by_key(&mut self.batch, batch, &mut self.aside, key);
+        for k in 0..batch {
+            let operator = self.batch[k] >> RUN_BITS;
+            self.run.push(2 * operator + 1);
+        }
+    }
+
+    /// Adds to the batch what makes the blocks that an operator touches, for its run of this number.
+    fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
+        for row in self.program.access_rows(operator) {
+            let v = self.value(at(self.program.rows, row).block);
+            let mut write = if v.managed { v.first_write } else { 0 };
+            while write > 0 {
+                let [maker, next] = self.access[write - 1];
+                let of_maker = run.min(self.count[maker]);
+                if of_maker > 0 && self.made[maker] >> of_maker == 0 {
+                    self.made[maker] |= 1 << of_maker;
+                    self.batch[batch] = maker << RUN_BITS | of_maker;
+                    batch += 1;
+                }
+                write = next;
+            }
+        }
+        batch
+    }
+
+    /// Writes the rows of the runs.
+    pub(in crate::rewrite) fn write(&mut self, out: &mut [Row]) -> Result<usize, Error> {
+        self.find_last_uses();
+        let rows = self.program.rows;
+        let mut writer = Writer::new(out);
+        // The rows of the recording are written up to here.
+        let mut next = 0;
+        for i in 0..self.run.len() {
+            let (operator, again) = self.run(i);
+            let [first, end] = self.program.span(operator);
+            // What runs again comes after the frees of the operator before, but before the mallocs of the next.
+            while next < (if again { u32::MAX } else { first }) && next < count(rows) {
+                let r = at(rows, next);
+                let managed = self.value(r.block).managed;
+                if again && (r.event.is_access() || r.event == Event::Malloc && !managed) {
+                    break;
+                }
+                if !managed {
+                    writer.push(r);
+                }
+                next += 1;
+            }
+            let op = match self.program.op(operator) {
+                Op::First(k) if again => Op::Again(k),
+                op => op,
+            };
+            for row in self.program.access_rows(operator) {
+                if let Some(block) = self.made_in(row) {
+                    self.current[block] = self.until.pop().unwrap_or(0);
+                    writer.event(Event::Malloc, block, self.program.size[block], op);
+                }
+            }
+            if again {
+                self.write_again(operator, op, &mut writer);
+            } else {
+                for row in first..end {
+                    let r = at(rows, row);
+                    if r.event.is_access() || !self.value(r.block).managed {
+                        writer.push(r);
+                    }
+                }
+                next = end;
+            }
+            for row in self.program.access_rows(operator) {
+                let block = at(rows, row).block;
+                if self.current[block] == i + 1 {
+                    self.current[block] = 0;
+                    writer.event(Event::Free, block, 0, Op::None);
+                }
+            }
+        }
+        for row in next..count(rows) {
+            let r = at(rows, row);
+            if !self.value(r.block).managed {
+                writer.push(r);
+            }
+        }
+        writer.end()
+    }
+
+    fn write_again(&self, operator: u32, op: Op, writer: &mut Writer<'_>) {
+        let rows = self.program.rows;
+        let [first, end] = self.program.span(operator);
+        for row in first..end {
+            let r = at(rows, row);
+            let of_block = |event| {
+                let same = move |row| (at(rows, row).event, at(rows, row).block) == (event, r.block);
+                (first..end).any(same)
+            };
+            let access = r.event.is_access();
+            let updated =
+                access && self.program.is_persistent(r.block) && of_block(Event::Read) && of_block(Event::Write);
+            if !updated && (access || !self.value(r.block).managed) {
+                writer.event(r.event, r.block, r.bytes, op);
+            }
+        }
+    }
+
+    /// Finds for each block that a run makes the last run that uses it.
+    fn find_last_uses(&mut self) {
+        self.current.fill(0);
+        self.until.clear();
+        for i in (0..self.run.len()).rev() {
+            for row in self.program.access_rows(self.run(i).0).rev() {
+                let block = at(self.program.rows, row).block;
+                let v = self.value(block);
+                if !v.managed {
+                    continue;
+                }
+                if self.current[block] == 0 {
+                    self.current[block] = i + 1;
+                }
+                if v.first_write == row + 1 {
+                    self.until.push(self.current[block]);
+                    self.current[block] = 0;
+                }
+            }
+        }
+    }
+}

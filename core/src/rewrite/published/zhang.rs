@@ -1,0 +1,335 @@
+//! AutoSwap: gaps by priority scores.
+//!
+//! Problem: which gaps to swap so that the load stays within a limit.
+//!
+//! Paper: Zhang et al. 2019, "Efficient Memory Management for GPU-based Deep Learning Systems", section 4.
+//!
+//! Steps: the gap with the highest score among those over the load's peak goes first, until the peak is within the limit.
+//! Where the published candidates, those over the first peak, are used up, the peak has moved and the gaps over it follow:
+//! blocks leave more than once below `load_min`. The scores:
+//!
+//! - DOA, duration of absence: the gap's time less the copies out and in. Negative where they do not fit.
+//! - AOA, area of absence: DOA times the size; divided by the size where DOA is negative, so that the small ones, which
+//!   delay least, come first.
+//! - WDOA, weighted: the area under the load curve over the gap.
+//! - SWDOA, submodular: WDOA over the load that is left after the gaps already chosen.
+//!
+//! A mixture weighs all four, each divided by its standard deviation over the gaps.
+//!
+//! Positions: from the front, memory is given back only where an operator would not fit, the gaps that begin first first;
+//! from the back, every copy in is scheduled as late as the link allows without delay and is moved later where memory
+//! is not free so early. Ties go by the gap's number. O(picks · (operators + gaps)).
+
+use crate::rewrite::gaps::{Gap, GapKind};
+use crate::rewrite::means::swap::schedule::Schedule;
+use crate::sort;
+use crate::table::Records;
+use crate::workspace::workspace;
+
+/// Which gaps may be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rewrite) enum Scope {
+    /// Those that are paid for within the iteration.
+    Inside,
+    /// Those too that need the final value of a persistent block on the host at the end.
+    Across,
+}
+
+workspace! {
+    /// The tables of a selection.
+    pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
+        tables {
+            /// The gaps' scores as bits, and the gaps by their score.
+            worth: u64[rows + blocks],
+            ranked: u32[rows + blocks],
+            /// The gaps to be positioned.
+            chosen: u32[rows + blocks],
+        }
+        records {
+            /// The area under the load curve up to each boundary, as it was at first and as it is, as bits.
+            area: f64[rows + 2],
+            area_left: f64[rows + 2],
+        }
+    }
+}
+
+impl Selection<'_> {
+    /// Makes the published schedule; false if the chosen gaps do not bring the load within the limit.
+    pub(in crate::rewrite) fn by_score(
+        &mut self,
+        schedule: &mut Schedule<'_>,
+        limit: u64,
+        weights: Weights,
+        scope: Scope,
+    ) -> bool {
+        schedule.clear();
+        let scale = self.scale(schedule, weights);
+        // The other scores do not change while gaps are chosen.
+        let submodular = scale[3] != 0.0;
+        if !submodular {
+            for gap in 0..schedule.gaps().len {
+                let scores = scores(schedule, &schedule.gaps().gap(gap), &self.area, &self.area_left);
+                self.worth[gap] = worth(scores, scale).to_bits();
+            }
+            self.rank(schedule.gaps().len);
+        }
+        self.choose(schedule, limit, submodular.then_some(scale), scope)
+    }
+
+    /// The same by what the gaps' blocks are worth.
+    pub(in crate::rewrite) fn by_block(
+        &mut self,
+        schedule: &mut Schedule<'_>,
+        limit: u64,
+        worth: &dyn Fn(u32) -> f64,
+        scope: Scope,
+    ) -> bool {
+        schedule.clear();
+        let gaps = schedule.gaps();
+        for gap in 0..gaps.len {
+            self.worth[gap] = worth(gaps.gap(gap).block).to_bits();
+        }
+        self.rank(gaps.len);
+        self.choose(schedule, limit, None, scope)
+    }
+
+    /// Chooses gaps until the limit holds: as they are ranked, or by the submodular score of this scale.
+    fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, scale: Option<[f64; 4]>, scope: Scope) -> bool {
+        let gaps = schedule.gaps();
+        if let Some(scale) = scale {
+            // What does not change while gaps are chosen.
+            for gap in 0..gaps.len {
+                let [doa, aoa, wdoa, _] = scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
+                self.worth[gap] = worth([doa, aoa, wdoa, 0.0], scale).to_bits();
+            }
+        } else {
+            // Where to look on from each rank.
+            sort::identity(&mut self.chosen, gaps.len);
+        }
+        loop {
+            let (peak, segment) = schedule.peak();
+            if peak <= limit {
+                break;
+            }
+            let over = |gap: u32, g: &Gap| {
+                whole(g, scope)[0] <= segment && segment < g.end && allowed(schedule, gap, g, scope)
+            };
+            let best = if let Some([.., scale]) = scale {
+                areas(schedule, &mut self.area_left);
+                let mut best: Option<(f64, u32)> = None;
+                for gap in gaps.first_after(segment)..gaps.len {
+                    let g = gaps.gap(gap);
+                    if over(gap, &g) {
+                        let worth = f64::from_bits(self.worth[gap]) + under(&g, &self.area_left) * scale;
+                        if best.is_none_or(|(most, _)| worth > most) {
+                            best = Some((worth, gap));
+                        }
+                    }
+                }
+                best.map(|(_, gap)| gap)
+            } else {
+                self.first_ranked(gaps.len, |gap| over(gap, &gaps.gap(gap)))
+            };
+            let Some(gap) = best else {
+                return false;
+            };
+            schedule.set(gap, whole(&gaps.gap(gap), scope));
+        }
+        self.position(schedule, limit);
+        true
+    }
+
+    /// The first by rank that may be chosen. It is passed over from then on: `chosen` leads from each rank to the next that
+    /// is left, by a union of disjoint sets.
+    fn first_ranked(&mut self, gaps: u32, over: impl Fn(u32) -> bool) -> Option<u32> {
+        let mut rank = 0;
+        loop {
+            while rank < gaps && self.chosen[rank] != rank {
+                let next = self.chosen[rank];
+                if next < gaps {
+                    self.chosen[rank] = self.chosen[next];
+                }
+                rank = next;
+            }
+            if rank >= gaps {
+                return None;
+            }
+            let gap = self.ranked[rank];
+            if over(gap) {
+                self.chosen[rank] = rank + 1;
+                return Some(gap);
+            }
+            rank += 1;
+        }
+    }
+
+    /// All gaps, those that are worth most first.
+    fn rank(&mut self, gaps: u32) {
+        for gap in 0..gaps {
+            let worth = f64::from_bits(self.worth[gap]);
+            // Bits that are ordered as the numbers are, the highest first.
+            let bits = worth.to_bits();
+            self.worth[gap] = if worth < 0.0 { bits } else { !(bits | 1 << 63) };
+        }
+        sort::identity(&mut self.ranked, gaps);
+        sort::by_key(&mut self.ranked, gaps, &mut self.chosen, |gap| self.worth[gap]);
+    }
+
+    /// Chooses every gap; false if even that does not bring the load within the limit.
+    pub(in crate::rewrite) fn all(&mut self, schedule: &mut Schedule<'_>, limit: u64, scope: Scope) -> bool {
+        let gaps = schedule.gaps();
+        schedule.clear();
+        for gap in 0..gaps.len {
+            let g = gaps.gap(gap);
+            if allowed(schedule, gap, &g, scope) {
+                schedule.set(gap, whole(&g, scope));
+            }
+        }
+        let fits = schedule.peak().0 <= limit;
+        if fits {
+            self.position(schedule, limit);
+        }
+        fits
+    }
+
+    /// The weights over the scores' standard deviations.
+    fn scale(&mut self, schedule: &Schedule<'_>, Weights(weights): Weights) -> [f64; 4] {
+        let gaps = schedule.gaps();
+        areas(schedule, &mut self.area);
+        areas(schedule, &mut self.area_left);
+        let (mut sum, mut squares) = ([0.0; 4], [0.0; 4]);
+        for gap in 0..gaps.len {
+            let scores = scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
+            for ((s, q), x) in sum.iter_mut().zip(&mut squares).zip(scores) {
+                *s += x;
+                *q += x * x;
+            }
+        }
+        let n = f64::from(gaps.len.max(1));
+        let mut scale = weights;
+        for ((w, s), q) in scale.iter_mut().zip(sum).zip(squares) {
+            let deviation = libm::sqrt((q / n - (s / n) * (s / n)).max(0.0));
+            *w = if deviation > 0.0 { *w / deviation } else { *w };
+        }
+        scale
+    }
+
+    /// Gives back late and takes early, among the gaps in use.
+    pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
+        let gaps = schedule.gaps();
+        let mut n = 0;
+        for gap in 0..gaps.len {
+            if schedule.is_used(gap) {
+                self.chosen[n] = gap;
+                n += 1;
+                if !schedule.is_away_at_start(gap, &gaps.gap(gap)) {
+                    schedule.set(gap, [0, 0]);
+                }
+            }
+        }
+        for segment in 0..gaps.program.operators {
+            while schedule.load(segment) > limit {
+                let waiting = (0..n).map(|i| self.chosen[i]).filter(|&gap| {
+                    let g = gaps.gap(gap);
+                    !schedule.is_used(gap) && g.begin.max(1) <= segment && segment < g.end
+                });
+                let Some(gap) = waiting.min_by_key(|&gap| (gaps.gap(gap).begin, gap)) else {
+                    break;
+                };
+                schedule.set(gap, [segment, gaps.gap(gap).end]);
+            }
+        }
+        let mut link = f64::INFINITY;
+        for i in (0..n).rev() {
+            let gap = self.chosen[i];
+            if schedule.is_used(gap) && gaps.gap(gap).kind.returns() {
+                link = take_early(schedule, gap, limit, link);
+            }
+        }
+    }
+}
+
+/// Moves the take of a gap back to where its copy in can end in time and before `link`, as far as memory is free;
+/// returns when the copy begins.
+#[expect(clippy::cast_precision_loss, reason = "times")]
+fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f64 {
+    let gaps = schedule.gaps();
+    let g = gaps.gap(gap);
+    let size = gaps.program.size[g.block];
+    let begin = link.min(gaps.program.access_time[g.end] as f64) - schedule.device().in_ns(size);
+    let [give, mut take] = schedule.at(gap);
+    while take > give + 1
+        && gaps.program.time[take] as f64 > begin
+        && schedule.load(take - 1).saturating_add(size) <= limit
+    {
+        take -= 1;
+    }
+    schedule.set(gap, [give, take]);
+    begin
+}
+
+/// The sum of the scores by their weights.
+fn worth(scores: [f64; 4], scale: [f64; 4]) -> f64 {
+    scores.iter().zip(scale).map(|(score, weight)| score * weight).sum()
+}
+
+/// The positions of a gap that is used for as long as the scope allows.
+fn whole(gap: &Gap, scope: Scope) -> [u32; 2] {
+    let begin = if scope == Scope::Inside && gap.crosses_end() { gap.begin.max(1) } else { gap.begin };
+    [begin, gap.end]
+}
+
+/// Whether the gap may be used, within the scope.
+fn allowed(schedule: &Schedule<'_>, gap: u32, g: &Gap, scope: Scope) -> bool {
+    let [give, take] = whole(g, scope);
+    let ends = g.kind != GapKind::Tail || scope == Scope::Across || !g.crosses_end();
+    give < take && ends && schedule.may_use(gap, g)
+}
+
+/// The weights of DOA, AOA, WDOA and SWDOA.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::rewrite) struct Weights(pub(in crate::rewrite) [f64; 4]);
+
+impl Weights {
+    pub(in crate::rewrite) const DOA: Self = Self([1.0, 0.0, 0.0, 0.0]);
+    pub(in crate::rewrite) const AOA: Self = Self([0.0, 1.0, 0.0, 0.0]);
+    pub(in crate::rewrite) const WDOA: Self = Self([0.0, 0.0, 1.0, 0.0]);
+    pub(in crate::rewrite) const SWDOA: Self = Self([0.0, 0.0, 0.0, 1.0]);
+    pub(in crate::rewrite) const SINGLE: [Self; 4] = [Self::DOA, Self::AOA, Self::WDOA, Self::SWDOA];
+}
+
+/// The four scores of a gap. `area` holds the area under the load curve up to each boundary as it was at first, and
+/// `area_left` as it is.
+#[expect(clippy::cast_precision_loss, reason = "scores")]
+pub(in crate::rewrite) fn scores(
+    schedule: &Schedule<'_>,
+    gap: &Gap,
+    area: &Records<'_, f64>,
+    area_left: &Records<'_, f64>,
+) -> [f64; 4] {
+    let gaps = schedule.gaps();
+    let size = gaps.program.size[gap.block];
+    let device = schedule.device();
+    let from = gaps.program.time[gap.begin];
+    let to = if gap.end < gaps.program.operators { gaps.program.access_time[gap.end] } else { gaps.program.end_time };
+    let doa = to.saturating_sub(from) as f64 - device.out_ns(size) - device.in_ns(size);
+    let aoa = if doa < 0.0 { doa / size as f64 } else { doa * size as f64 };
+    [doa, aoa, under(gap, area), under(gap, area_left)]
+}
+
+/// The area under a load curve over a gap.
+pub(in crate::rewrite) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
+    area.get(gap.end) - area.get(gap.begin)
+}
+
+/// Writes the area under the present load curve up to each boundary, in byte nanoseconds.
+#[expect(clippy::cast_precision_loss, reason = "scores")]
+pub(in crate::rewrite) fn areas(schedule: &Schedule<'_>, area: &mut Records<'_, f64>) {
+    let gaps = schedule.gaps();
+    let mut sum = 0.0;
+    for g in 0..gaps.program.operators {
+        area.set(g, sum);
+        sum += schedule.load(g) as f64 * (gaps.program.time[g + 1] - gaps.program.time[g]) as f64;
+    }
+    area.set(gaps.program.operators, sum);
+}

@@ -1,0 +1,417 @@
+//! Values: which operator makes each, who reads it, and what can be recomputed.
+//!
+//! A *version* is what a block holds from one write to the next. A block is *local* if it is allocated and freed by one
+//! operator: its workspace. It is *managed* if it is freed within the trace and each of its versions can be recomputed: it
+//! may then be freed and made at will. It is managed too, but stays from its first write to its last access, if it cannot
+//! be recomputed: recordings often free such blocks late. All other blocks live as recorded.
+//!
+//! An operator may be recomputed if that is said of it and if all that it reads is defined. It then leaves out the
+//! persistent blocks that it updates. O(rows), but for sorting nothing.
+
+use super::program::Program;
+use crate::Workspace;
+use crate::table::{Field, Record, Records, record};
+use crate::trace::{Event, Op, Recorded};
+use crate::workspace::workspace;
+
+/// No operator, no use.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Who owns the memory of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// It lives as recorded.
+    Recorded,
+    /// It is allocated and freed with one operator.
+    Local,
+    /// It is allocated where it is written and freed where it is not wanted any more.
+    Managed,
+    /// The same, but never recomputed.
+    Lasting,
+}
+
+impl Owner {
+    const ALL: [Self; 4] = [Self::Recorded, Self::Local, Self::Managed, Self::Lasting];
+
+    const fn is_managed(self) -> bool {
+        matches!(self, Self::Managed | Self::Lasting)
+    }
+}
+
+impl Field for Owner {
+    fn keep(self) -> u32 {
+        self as u32
+    }
+    fn kept(kept: u32) -> Self {
+        usize::try_from(kept).ok().and_then(|owner| Self::ALL.get(owner)).copied().unwrap_or(Self::Recorded)
+    }
+}
+
+/// A block that an operator touches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reference {
+    pub(super) block: u32,
+    /// What it reads, or what it makes.
+    pub(super) version: u32,
+    pub(super) writes: bool,
+    /// A persistent block that the operator updates: left out when it is recomputed.
+    pub(super) updated: bool,
+    owner: Owner,
+}
+
+impl Reference {
+    pub(super) const fn is_managed(&self) -> bool {
+        self.owner.is_managed()
+    }
+}
+
+/// The owner, the flags and the version share two numbers: references are read more than anything else.
+impl Record for Reference {
+    type Kept = [u32; 3];
+    fn keep(self) -> [u32; 3] {
+        [self.block, self.version, Field::keep(self.owner) << 2 | u32::from(self.updated) << 1 | u32::from(self.writes)]
+    }
+    fn kept([block, version, how]: [u32; 3]) -> Self {
+        Self { block, version, writes: how & 1 > 0, updated: how & 2 > 0, owner: Field::kept(how >> 2) }
+    }
+}
+
+record! {
+    /// What a block holds from one write to the next.
+    pub(super) struct Version {
+        pub(super) block: u32,
+        /// The operator that makes it; none if it is there from the start or undefined.
+        pub(super) writer: Option<u32>,
+        /// The first operator that overwrites or frees it, or [`NONE`].
+        until: u32,
+    }
+}
+
+record! {
+    /// Where an operator may write its output over its input.
+    pub(super) struct InPlace {
+        /// The managed block that it reads, if there is one, and the version that it reads.
+        input: Option<u32>,
+        pub(super) version: u32,
+        /// The managed block of the same size that it writes.
+        pub(super) output: u32,
+    }
+}
+
+record! {
+    /// What is known of a block while the values are found.
+    struct Seen {
+        version: Option<u32>,
+        /// The operator that read it last, and the one that wrote it last.
+        read: Option<u32>,
+        written: Option<u32>,
+        /// The operators at its malloc and its free.
+        allocated: Option<u32>,
+        freed: Option<u32>,
+    }
+}
+
+workspace! {
+    /// The values of a program.
+    pub(super) struct Values<'a>(rows, blocks; program: &'a Program<'a>) {
+        tables {
+            /// Bytes of blocks that are not managed: the most that an operator adds to what is there before it and what it
+            /// leaves there (as two's complement); and the most bytes of its local blocks.
+            pub(super) most: u64[rows + 1],
+            pub(super) left: u64[rows + 1],
+            pub(super) local: u64[rows + 1],
+            /// By operator: whether it may be recomputed, the first of its references, and of what it makes that can be
+            /// recomputed.
+            recomputable: u32[rows + 1],
+            first_reference: u32[rows + 2],
+            first_made: u32[rows + 2],
+            /// Block and version.
+            made: [u32; 2][rows],
+            /// The operators that read each version, ascending, and by version the first of them.
+            first_use: u32[rows + blocks + 1],
+            uses: u32[rows],
+            inside: u32[blocks],
+        }
+        records {
+            owner: Owner[blocks],
+            reference: Reference[rows],
+            version: Version[rows + blocks],
+            in_place: InPlace[rows + 1],
+            /// By block, while the values are found.
+            seen: Seen[blocks],
+        }
+        state {
+            pub(super) program: &'a Program<'a> = program,
+            /// How many versions there are.
+            pub(super) versions: u32 = 0,
+        }
+    }
+}
+
+impl<'a> Values<'a> {
+    /// Finds the values of a program, which is made from `recorded` without copies and recomputation.
+    pub(super) fn new(recorded: &Recorded<'_>, program: &'a Program<'a>, scratch: &mut Workspace<'a>) -> Self {
+        let mut values = Self::lend(program.rows.len(), program.size.len(), program, scratch);
+        values.find_references(recorded);
+        values.find_owners();
+        values.tell_owners();
+        values.find_in_place(recorded);
+        values.weigh();
+        values.list_uses();
+        values
+    }
+
+    /// What an operator touches, in the order of its rows, each block once for reading and once for writing.
+    pub(super) fn references(&self, operator: u32) -> impl Iterator<Item = Reference> + '_ {
+        let (first, end) = self.range(operator);
+        self.reference.range(first, end)
+    }
+
+    /// What an operator makes that can be recomputed, in the order of its rows: block and version.
+    pub(super) fn made(&self, operator: u32) -> &[[u32; 2]] {
+        self.made.range(self.first_made[operator], self.first_made[operator + 1])
+    }
+
+    /// The numbers of the references of an operator.
+    pub(super) fn range(&self, operator: u32) -> (u32, u32) {
+        (self.first_reference[operator], self.first_reference[operator + 1])
+    }
+
+    pub(super) fn reference(&self, i: u32) -> Reference {
+        self.reference.get(i)
+    }
+
+    /// The block of a version.
+    pub(super) fn block(&self, version: u32) -> u32 {
+        self.version.get(version).block
+    }
+
+    /// The operator that is to be recomputed for a version, if it may be.
+    pub(super) fn maker(&self, version: u32) -> Option<u32> {
+        self.version.get(version).writer.filter(|&operator| self.is_recomputable(operator))
+    }
+
+    /// The operators that read a version, ascending.
+    pub(super) fn uses(&self, version: u32) -> (u32, u32) {
+        (self.first_use[version], self.first_use[version + 1])
+    }
+
+    pub(super) fn user(&self, i: u32) -> u32 {
+        self.uses[i]
+    }
+
+    pub(super) fn is_recomputable(&self, operator: u32) -> bool {
+        self.recomputable[operator] > 0
+    }
+
+    /// Whether a block's memory is lent and taken at will; whether it lives and dies with one operator.
+    pub(super) fn owner(&self, block: u32) -> Owner {
+        self.owner.get(block)
+    }
+
+    pub(super) fn is_managed(&self, block: u32) -> bool {
+        self.owner(block).is_managed()
+    }
+
+    /// Whether what a block holds can be recomputed.
+    pub(super) fn can_recompute(&self, block: u32) -> bool {
+        self.owner(block) == Owner::Managed
+    }
+
+    /// Whether a block that lives as recorded does not hold this version any more before an operator.
+    pub(super) fn is_gone(&self, r: &Reference, before: u32) -> bool {
+        r.owner == Owner::Recorded && self.version.get(r.version).until < before
+    }
+
+    /// By block, the recompute cost of what it holds if all is there that is read, in ns per byte: infinite where it cannot
+    /// be recomputed.
+    #[expect(clippy::cast_precision_loss, reason = "a score")]
+    pub(super) fn recompute_costs(&self, costs: &mut Records<'_, f64>) {
+        for b in 0..self.program.blocks() {
+            costs.set(b, if self.can_recompute(b) { 0.0 } else { f64::INFINITY });
+        }
+        for v in 0..self.versions {
+            let Version { block, writer, .. } = self.version.get(v);
+            if let Some(writer) = writer.filter(|_| self.can_recompute(block)) {
+                let cost = self.program.duration(writer) as f64 / self.program.size[block] as f64;
+                costs.set(block, costs.get(block) + cost);
+            }
+        }
+    }
+
+    /// Where an operator may write over what it reads: the block that it reads, and the rest.
+    pub(super) fn in_place(&self, operator: u32) -> Option<(u32, InPlace)> {
+        let found = self.in_place.get(operator);
+        Some((found.input?, found))
+    }
+
+    /// Versions and references.
+    fn find_references(&mut self, recorded: &Recorded<'_>) {
+        let program = self.program;
+        let mut references = 0;
+        for o in 0..program.operators {
+            self.first_reference[o] = references;
+            let mut defined = true;
+            for r in program.rows_of(o) {
+                let mut seen = self.seen.get(r.block);
+                let reads = r.event == Event::Read;
+                match r.event {
+                    Event::Malloc => seen.allocated = Some(o),
+                    Event::Free => {
+                        seen.freed = Some(o);
+                        self.end(seen.version, o);
+                    }
+                    // What the operator itself has written, or read before.
+                    _ if seen.written == Some(o) || reads && seen.read == Some(o) => continue,
+                    _ => {
+                        let version = seen.version.filter(|_| reads).unwrap_or_else(|| {
+                            self.end(seen.version, o);
+                            let writer = (!reads).then_some(o);
+                            self.version.set(self.versions, Version { block: r.block, writer, until: NONE });
+                            self.versions += 1;
+                            self.versions - 1
+                        });
+                        seen.version = Some(version);
+                        *(if reads { &mut seen.read } else { &mut seen.written }) = Some(o);
+                        let (block, owner) = (r.block, Owner::Recorded);
+                        self.reference
+                            .set(references, Reference { block, version, writes: !reads, updated: false, owner });
+                        references += 1;
+                        let from_start = program.is_persistent(r.block);
+                        defined &= !reads || from_start || self.version.get(version).writer.is_some();
+                    }
+                }
+                self.seen.set(r.block, seen);
+            }
+            let op = program.op(o);
+            let allowed = matches!(op, Op::First(_)) && recorded.operator(op).again;
+            self.recomputable[o] = u32::from(allowed && defined);
+            for i in self.first_reference[o]..references {
+                let r = self.reference(i);
+                let seen = self.seen.get(r.block);
+                let updated = seen.read == Some(o) && seen.written == Some(o) && program.is_persistent(r.block);
+                self.reference.set(i, Reference { updated, ..r });
+            }
+        }
+        self.first_reference[program.operators] = references;
+    }
+
+    /// The block of a version is overwritten or freed by an operator.
+    fn end(&mut self, version: Option<u32>, operator: u32) {
+        if let Some(v) = version {
+            let version = self.version.get(v);
+            self.version.set(v, Version { until: version.until.min(operator), ..version });
+        }
+    }
+
+    fn find_owners(&mut self) {
+        for b in (0..self.program.blocks()).filter(|&b| !self.program.is_persistent(b)) {
+            let seen = self.seen.get(b);
+            if seen.allocated.is_some() && seen.freed.is_some() {
+                let owner = if seen.version.is_some() { Owner::Managed } else { Owner::Recorded };
+                self.owner.set(b, if seen.allocated == seen.freed { Owner::Local } else { owner });
+            }
+        }
+        // Some version cannot be recomputed; then it stays while it is read, if all that is read is defined.
+        for v in 0..self.versions {
+            let block = self.block(v);
+            if self.owner(block) == Owner::Managed && self.maker(v).is_none() {
+                self.owner.set(block, Owner::Lasting);
+            }
+        }
+        for i in 0..self.first_reference[self.program.operators] {
+            let r = self.reference(i);
+            if self.owner(r.block) == Owner::Lasting && self.version.get(r.version).writer.is_none() {
+                self.owner.set(r.block, Owner::Recorded);
+            }
+        }
+    }
+
+    /// Tells the references who owns their blocks, and lists what can be recomputed.
+    fn tell_owners(&mut self) {
+        let mut made = 0;
+        for o in 0..self.program.operators {
+            self.first_made[o] = made;
+            for i in self.first_reference[o]..self.first_reference[o + 1] {
+                let r = self.reference(i);
+                self.reference.set(i, Reference { owner: self.owner(r.block), ..r });
+                if self.can_recompute(r.block) && r.writes {
+                    self.made[made] = [r.block, r.version];
+                    made += 1;
+                }
+            }
+        }
+        self.first_made[self.program.operators] = made;
+    }
+
+    /// Finds the first input and the first output of operators that work in place, but for what they allocate or free
+    /// between their accesses.
+    fn find_in_place(&mut self, recorded: &Recorded<'_>) {
+        let program = self.program;
+        for o in (0..program.operators).filter(|&o| recorded.operator(program.op(o)).in_place) {
+            for own in program.rows_in(o).filter(|r| !r.event.is_access()) {
+                self.inside[own.block] = o + 1;
+            }
+            let first = |event| {
+                let mut accesses = program.rows_in(o).filter(|r| r.event == event);
+                accesses.find(|r| self.inside[r.block] != o + 1).map(|r| r.block)
+            };
+            let (Some(input), Some(output)) = (first(Event::Read), first(Event::Write)) else { continue };
+            let touches = |block, writes| self.references(o).find(|r| r.block == block && r.writes == writes);
+            let apart = input != output && touches(input, true).is_none() && touches(output, false).is_none();
+            let alike = program.size[input] == program.size[output];
+            let version = touches(input, false).map_or(NONE, |read| read.version);
+            if apart && alike && self.is_managed(input) && self.is_managed(output) {
+                self.in_place.set(o, InPlace { input: Some(input), version, output });
+            }
+        }
+    }
+
+    fn weigh(&mut self) {
+        let program = self.program;
+        for o in 0..program.operators {
+            let (mut present, mut most, mut local, mut most_local) = (0u64, 0u64, 0u64, 0u64);
+            for r in program.rows_of(o) {
+                let size = match r.event {
+                    Event::Malloc => program.size[r.block],
+                    Event::Free => program.size[r.block].wrapping_neg(),
+                    _ => continue,
+                };
+                match self.owner(r.block) {
+                    Owner::Managed | Owner::Lasting => continue,
+                    Owner::Local => local = local.wrapping_add(size),
+                    Owner::Recorded => {}
+                }
+                present = present.wrapping_add(size);
+                // Frees of what was there before make it less than nothing.
+                if present.cast_signed() > most.cast_signed() {
+                    most = present;
+                }
+                most_local = most_local.max(local);
+            }
+            (self.most[o], self.left[o], self.local[o]) = (most, present, most_local);
+        }
+    }
+
+    fn list_uses(&mut self) {
+        let reads = |values: &Self, i: u32| Some(values.reference(i).version).filter(|_| !values.reference(i).writes);
+        for i in 0..self.first_reference[self.program.operators] {
+            if let Some(version) = reads(self, i) {
+                self.first_use[version] += 1;
+            }
+        }
+        let mut sum = 0;
+        for v in 0..=self.versions {
+            sum += self.first_use[v];
+            self.first_use[v] = sum;
+        }
+        for o in (0..self.program.operators).rev() {
+            for i in self.first_reference[o]..self.first_reference[o + 1] {
+                if let Some(version) = reads(self, i) {
+                    self.first_use[version] -= 1;
+                    self.uses[self.first_use[version]] = o;
+                }
+            }
+        }
+    }
+}

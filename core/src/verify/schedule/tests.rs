@@ -1,0 +1,530 @@
+//! Every rule of the schedule verifier: a trace that keeps it and is accepted, and one that breaks it alone and is refused.
+
+use super::*;
+use crate::trace::Operator;
+use std::vec::Vec;
+
+const ONCE: Op = Op::None;
+
+const fn row(event: Event, block: u32, bytes: u64, op: Op) -> Row {
+    Row { time_ns: 1, bytes, block, op, event }
+}
+
+const fn malloc(block: u32, bytes: u64) -> Row {
+    row(Event::Malloc, block, bytes, ONCE)
+}
+
+const fn free(block: u32) -> Row {
+    row(Event::Free, block, 0, ONCE)
+}
+
+const fn out(block: u32) -> Row {
+    row(Event::SwapOut, block, 0, ONCE)
+}
+
+const fn back(block: u32) -> Row {
+    row(Event::SwapIn, block, 0, ONCE)
+}
+
+const fn read(block: u32, op: u32) -> Row {
+    row(Event::Read, block, 0, Op::First(op))
+}
+
+const fn write(block: u32, op: u32) -> Row {
+    row(Event::Write, block, 0, Op::First(op))
+}
+
+/// The same access when its operator runs again.
+const fn again(r: Row) -> Row {
+    match r.op {
+        Op::First(k) => Row { op: Op::Again(k), ..r },
+        _ => r,
+    }
+}
+
+/// A malloc at the start: the block persists if nobody frees it.
+const fn weight(block: u32, bytes: u64) -> Row {
+    Row { time_ns: 0, ..malloc(block, bytes) }
+}
+
+/// Rows, and the place before which they are put.
+type Added<'a> = (usize, &'a [Row]);
+
+/// What is said of a rewritten trace, without a plan.
+fn judge(recorded: &Recorded<'_>, rewritten: &[Row], cyclic: bool) -> Result<(), RowFault> {
+    let len = values_workspace(recorded.rows.len(), recorded.blocks);
+    let (mut words, mut indices) = (vec![3; len.words], vec![3; len.indices]);
+    let mut taken_over = vec![0; rewritten.len()];
+    let scratch = Workspace::new(&mut words, &mut indices);
+    match values(recorded, rewritten, cyclic, &mut Table::new(&mut taken_over), scratch) {
+        Ok(()) => Ok(()),
+        Err(Error::Row { fault, .. }) => Err(fault),
+        Err(e) => panic!("{e}"),
+    }
+}
+
+/// What is said of a rewritten trace with a plan, by the function that users call.
+fn judge_plan(
+    recorded: &Recorded<'_>,
+    rewritten: &[Row],
+    offsets: &[u64],
+    device: &Device,
+    cyclic: bool,
+) -> Result<Run, Error> {
+    let stays = liveness::stays(rewritten);
+    let len = workspace(recorded.rows.len(), recorded.blocks, stays);
+    let (mut words, mut indices) = (vec![3; len.words], vec![3; len.indices]);
+    let mut blocks = vec![Block::default(); stays];
+    let mut names = vec![Stay::default(); stays];
+    let mut timings = vec![Timing::default(); rewritten.len()];
+    let scratch = Workspace::new(&mut words, &mut indices);
+    let room = Room { timings: &mut timings, blocks: &mut blocks, names: &mut names };
+    let verified = schedule(recorded, rewritten, offsets, (device, cyclic), &Constraints::NONE, scratch, room)?;
+    assert_eq!((verified.rows(), verified.names().len()), (rewritten, stays));
+    assert_eq!((verified.timings().len(), verified.plan().offsets()), (rewritten.len(), offsets));
+    Ok(*verified.run())
+}
+
+/// `rows` with those in `without` left out and others put in before these places.
+fn changed(rows: &[Row], changes: &[Added], without: &[usize]) -> Vec<Row> {
+    let mut rewritten = Vec::new();
+    for i in 0..=rows.len() {
+        rewritten.extend(changes.iter().filter(|c| c.0 == i).flat_map(|c| c.1));
+        rewritten.extend(rows.get(i).filter(|_| !without.contains(&i)));
+    }
+    rewritten
+}
+
+/// A weight that is read and updated, and an activation of which two operators know.
+const ORIGINAL: [Row; 8] =
+    [weight(0, 8), malloc(1, 8), read(0, 0), write(1, 0), read(1, 1), read(0, 1), write(0, 1), free(1)];
+
+fn judged(cyclic: bool, changes: &[Added], without: &[usize]) -> Result<(), RowFault> {
+    judge(&Recorded::new(&ORIGINAL, 2), &changed(&ORIGINAL, changes, without), cyclic)
+}
+
+#[test]
+fn residency_and_the_order_of_accesses() {
+    let [away, gone, anew, home] = [out(1), free(1), malloc(1, 8), back(1)];
+    assert_eq!(judged(false, &[], &[]), Ok(()));
+    assert_eq!(judged(false, &[(4, &[away, gone, anew, home])], &[]), Ok(()));
+    assert_eq!(judged(false, &[(4, &[gone, anew])], &[]), Err(RowFault::OtherValue));
+    assert_eq!(judged(false, &[(4, &[gone, anew, home])], &[]), Err(RowFault::NotOnHost));
+    assert_eq!(judged(false, &[(4, &[away, gone])], &[]), Err(RowFault::AccessWithoutMalloc));
+    assert_eq!(judged(false, &[(4, &[away, gone, home])], &[]), Err(RowFault::AccessWithoutMalloc));
+    assert_eq!(judged(false, &[(4, &[gone, gone])], &[]), Err(RowFault::FreeWithoutMalloc));
+    assert_eq!(judged(false, &[(3, &[gone])], &[]), Err(RowFault::InsideOperator));
+    assert_eq!(judged(false, &[(3, &[away])], &[]), Err(RowFault::InsideOperator));
+    assert_eq!(judged(false, &[], &[4]), Err(RowFault::OtherAccess));
+    assert_eq!(judged(false, &[], &[4, 5, 6]), Err(RowFault::AccessesMissing));
+    assert_eq!(judged(false, &[], &[6, 7]), Err(RowFault::AccessesMissing));
+    assert_eq!(judged(false, &[(8, &[read(0, 1)])], &[]), Err(RowFault::OtherAccess));
+    assert_eq!(judged(false, &[(4, &[anew])], &[]), Err(RowFault::AllocatedTwice));
+    assert_eq!(judged(false, &[(4, &[gone, malloc(1, 9)])], &[]), Err(RowFault::SizeChanged));
+    assert_eq!(judged(false, &[(8, &[malloc(4, 8)])], &[]), Err(RowFault::UnknownBlock));
+    assert_eq!(judged(false, &[(8, &[malloc(7, 8)])], &[]), Err(RowFault::UnknownBlock));
+}
+
+/// A block number that no row of the recording uses is no block, though it is below the number of blocks.
+#[test]
+fn a_block_without_a_size_is_unknown() {
+    let recorded = Recorded::new(&ORIGINAL, 3);
+    assert_eq!(judge(&recorded, &ORIGINAL, false), Ok(()));
+    let with = |r| judge(&recorded, &changed(&ORIGINAL, &[(8, &[r])], &[]), false);
+    assert_eq!(with(malloc(2, 0)), Err(RowFault::UnknownBlock));
+    assert_eq!(with(malloc(5, 0)), Err(RowFault::UnknownBlock));
+}
+
+#[test]
+fn a_weight_may_use_its_initial_copy_if_its_final_value_is_on_the_host() {
+    let [away, gone, anew, home] = [out(0), free(0), malloc(0, 8), back(0)];
+    let swapped: Added = (4, &[gone, anew, home]);
+    assert_eq!(judged(true, &[swapped, (7, &[away])], &[]), Ok(()));
+    assert_eq!(judged(true, &[swapped], &[]), Err(RowFault::EndNotRestored));
+    assert_eq!(judged(false, &[swapped, (7, &[away])], &[]), Err(RowFault::NotOnHost));
+    // On the device at the start, it must be there at the end.
+    assert_eq!(judged(true, &[(7, &[away, gone])], &[]), Err(RowFault::EndNotRestored));
+    // A copy that the iteration has made itself is nobody's initial copy.
+    assert_eq!(judged(true, &[(2, &[away]), swapped], &[]), Ok(()));
+}
+
+/// The weight begins on the host: allocated after an access or a copy, it has no value of its own.
+#[test]
+fn a_weight_that_begins_on_the_host_has_to_end_there() {
+    let [gone, anew] = [free(0), malloc(0, 8)];
+    // After a copy of another block it does not begin on the device.
+    let second = [weight(0, 8), weight(1, 8), read(0, 0), read(1, 1)];
+    let recorded = Recorded::new(&second, 2);
+    let with_copies = [anew, out(0), malloc(1, 8), second[2], second[3]];
+    assert_eq!(judge(&recorded, &with_copies, true), Err(RowFault::OtherValue));
+    let brought_too = [anew, out(0), malloc(1, 8), back(1), second[2], second[3]];
+    assert_eq!(judge(&recorded, &brought_too, true), Ok(()));
+    assert_eq!(judge(&recorded, &brought_too, false), Err(RowFault::NotOnHost));
+    // Allocated after an access, it has no value either.
+    let after_access = [anew, second[2], malloc(1, 8), second[3]];
+    assert_eq!(judge(&recorded, &after_access, true), Err(RowFault::OtherValue));
+    // On the host at the start, it has to be there with its final value at the end.
+    let updated = [weight(0, 8), weight(1, 8), read(0, 0), read(1, 1), write(1, 1)];
+    let with = |end: &[Row]| {
+        let mut rows = vec![anew, updated[2], malloc(1, 8), back(1), updated[3], updated[4]];
+        rows.extend(end);
+        judge(&Recorded::new(&updated, 2), &rows, true)
+    };
+    assert_eq!(with(&[]), Err(RowFault::EndNotRestored));
+    assert_eq!(with(&[out(1)]), Ok(()));
+    // Never on the device at all: its final value is the initial one, which the host has, if iterations repeat.
+    let unused = [weight(0, 8), weight(1, 8), read(0, 0)];
+    let recorded = Recorded::new(&unused, 2);
+    assert_eq!(judge(&recorded, &[unused[0], unused[2]], true), Ok(()));
+    assert_eq!(judge(&recorded, &[unused[0], unused[2]], false), Err(RowFault::EndNotRestored));
+    // Lost on the device, it is not restored.
+    assert_eq!(judge(&recorded, &[unused[0], unused[1], unused[2], gone], true), Err(RowFault::EndNotRestored));
+    let undefined = [unused[0], unused[1], unused[2], gone, anew];
+    assert_eq!(judge(&recorded, &undefined, true), Err(RowFault::EndNotRestored));
+}
+
+/// Block 0 is written by two operators, block 1 by one operator twice.
+const WRITES: [Row; 10] = [
+    malloc(0, 8),
+    write(0, 0),
+    malloc(1, 8),
+    write(1, 1),
+    write(1, 1),
+    read(1, 2),
+    read(0, 2),
+    write(0, 2),
+    read(0, 3),
+    read(1, 3),
+];
+
+#[test]
+fn values_follow_writes_and_copies() {
+    let recorded = Recorded::new(&WRITES, 2);
+    let of = |changes: &[Added]| judge(&recorded, &changed(&WRITES, changes, &[]), false);
+    assert_eq!(of(&[]), Ok(()));
+    // An old copy of the host is not what the second operator has written.
+    assert_eq!(of(&[(2, &[out(0)]), (8, &[back(0)])]), Err(RowFault::OtherValue));
+    // The last copy counts.
+    assert_eq!(of(&[(2, &[out(0)]), (8, &[out(0), back(0)])]), Ok(()));
+    // Running the first operator again gives the first value.
+    let rerun = [again(write(0, 0))];
+    assert_eq!(of(&[(5, &rerun)]), Ok(()));
+    assert_eq!(of(&[(8, &rerun)]), Err(RowFault::OtherValue));
+    // Both writes of one operator make one value; with one of them it is not complete.
+    assert_eq!(of(&[(8, &[again(write(1, 1)), again(write(1, 1))])]), Ok(()));
+    assert_eq!(of(&[(8, &[again(write(1, 1))])]), Err(RowFault::OtherAccess));
+    // An operator that runs again on other inputs makes undefined values.
+    let third = [again(read(1, 2)), again(read(0, 2)), again(write(0, 2))];
+    assert_eq!(of(&[(8, &third)]), Err(RowFault::OtherValue));
+    let restored = [rerun[0], third[0], third[1], third[2]];
+    assert_eq!(of(&[(8, &restored)]), Ok(()));
+    // One that is open at the end is not complete.
+    assert_eq!(of(&[(10, &third[..1])]), Err(RowFault::AccessesMissing));
+    // No operator has this number.
+    assert_eq!(of(&[(8, &[again(read(0, 9))])]), Err(RowFault::OtherAccess));
+}
+
+/// What is undefined in the recording may not be made from anything: reading it again leaves undefined values.
+#[test]
+fn an_operator_that_read_undefined_memory_yields_nothing_when_it_runs_again() {
+    let rows = [malloc(0, 8), malloc(1, 8), read(0, 0), write(1, 0), read(1, 1)];
+    let recorded = Recorded::new(&rows, 2);
+    assert_eq!(judge(&recorded, &rows, false), Ok(()));
+    let twice = changed(&rows, &[(4, &[again(rows[2]), again(rows[3])])], &[]);
+    assert_eq!(judge(&recorded, &twice, false), Err(RowFault::OtherValue));
+}
+
+/// Accesses without an operator may read anything, but stand where they stand.
+#[test]
+fn accesses_without_an_operator() {
+    let loose = |event| row(event, 0, 0, ONCE);
+    let rows = [malloc(0, 8), loose(Event::Write), loose(Event::Read), read(0, 0)];
+    let recorded = Recorded::new(&rows, 1);
+    assert_eq!(judge(&recorded, &rows, false), Ok(()));
+    // It reads undefined memory; the operator after it may not.
+    let lost = changed(&rows, &[(2, &[free(0), malloc(0, 8)])], &[]);
+    assert_eq!(judge(&recorded, &lost, false), Err(RowFault::OtherValue));
+    let kept = changed(&rows, &[(2, &[out(0), free(0), malloc(0, 8)]), (3, &[back(0)])], &[]);
+    assert_eq!(judge(&recorded, &kept, false), Ok(()));
+}
+
+#[test]
+fn an_operator_may_run_again_only_where_it_is_said() {
+    let operators = [Operator { again: false, ..Operator::default() }];
+    let twice = changed(&WRITES, &[(5, &[again(write(0, 0))])], &[]);
+    let recorded = Recorded::new(&WRITES, 2);
+    assert_eq!(judge(&recorded, &twice, false), Ok(()));
+    assert_eq!(judge(&Recorded { operators: &operators, ..recorded }, &twice, false), Err(RowFault::MayNotRunAgain));
+}
+
+/// Statistics that an operator updates are left out when it runs again; weights that it only reads are not.
+#[test]
+fn what_an_operator_updates_is_left_out_when_it_runs_again() {
+    let rows = [weight(0, 8), weight(1, 8), malloc(2, 8), read(1, 0), read(0, 0), write(0, 0), write(2, 0), read(2, 1)];
+    let recorded = Recorded::new(&rows, 3);
+    let with = |more: &[Row]| judge(&recorded, &changed(&rows, &[(7, more)], &[]), false);
+    assert_eq!(with(&[again(read(1, 0)), again(write(2, 0))]), Ok(()));
+    let all: Vec<Row> = rows[3..7].iter().copied().map(again).collect();
+    assert_eq!(with(&all), Err(RowFault::OtherAccess));
+    assert_eq!(with(&[again(write(2, 0))]), Err(RowFault::OtherAccess));
+}
+
+/// Operator 2 reads 0 and 2, has block 3 for itself, and writes 1 over 0.
+const IN_PLACE: [Row; 17] = [
+    malloc(0, 64),
+    write(0, 0),
+    malloc(2, 64),
+    write(2, 1),
+    malloc(1, 64),
+    read(0, 2),
+    malloc(3, 8),
+    write(3, 2),
+    read(3, 2),
+    free(3),
+    read(2, 2),
+    write(1, 2),
+    free(0),
+    free(2),
+    read(1, 3),
+    write(1, 3),
+    free(1),
+];
+
+const MAY_BE_IN_PLACE: [Operator; 4] = {
+    let other = Operator { in_place: false, again: true, kind: Kind::Other };
+    let in_place = Operator { in_place: true, ..other };
+    [other, other, in_place, in_place]
+};
+
+fn in_place(operators: &[Operator], rows: &[Row], offsets: &[u64]) -> Result<Run, Error> {
+    judge_plan(&Recorded { rows: &IN_PLACE, operators, blocks: 4 }, rows, offsets, &Device::symmetric(12e9), false)
+}
+
+fn fault<T>(judged: &Result<T, Error>) -> Option<RowFault> {
+    match *judged {
+        Err(Error::Row { fault, .. }) => Some(fault),
+        Ok(_) => None,
+        Err(e) => panic!("{e}"),
+    }
+}
+
+#[test]
+fn an_output_over_an_input_has_its_address() {
+    // Blocks 0, 2, 3, and 1 in the place of 0.
+    let rows = changed(&IN_PLACE, &[(11, &[free(0), malloc(1, 64)])], &[4, 12]);
+    assert_eq!(fault(&in_place(&MAY_BE_IN_PLACE, &rows, &[0, 64, 128, 0])), None);
+    let elsewhere = in_place(&MAY_BE_IN_PLACE, &rows, &[0, 64, 192, 128]);
+    assert_eq!(elsewhere, Err(Error::Row { row: 11, fault: RowFault::NotInPlace }));
+    assert_eq!(fault(&in_place(&[], &rows, &[0, 64, 128, 0])), Some(RowFault::InsideOperator));
+    // As recorded nothing is in place, and addresses are free.
+    assert_eq!(fault(&in_place(&MAY_BE_IN_PLACE, &IN_PLACE, &[0, 64, 128, 192])), None);
+}
+
+#[test]
+fn an_input_is_given_up_after_the_reads_and_for_the_first_output_alone() {
+    let judged = |changes: &[Added], without: &[usize]| {
+        let rows = changed(&IN_PLACE, changes, without);
+        judge(&Recorded { rows: &IN_PLACE, operators: &MAY_BE_IN_PLACE, blocks: 4 }, &rows, false)
+    };
+    let over = [free(0), malloc(1, 64)];
+    assert_eq!(judged(&[(11, &over)], &[4, 12]), Ok(()));
+    // The operator has still to read block 2.
+    assert_eq!(judged(&[(10, &over)], &[4, 12]), Err(RowFault::InsideOperator));
+    // Block 2 is not the first that it reads.
+    assert_eq!(judged(&[(11, &[free(2), malloc(1, 64)])], &[4, 13]), Err(RowFault::InsideOperator));
+    // Nothing is given up for block 1, or not directly.
+    assert_eq!(judged(&[(11, &[malloc(1, 64)])], &[4]), Err(RowFault::InsideOperator));
+    assert_eq!(judged(&[(11, &[free(0)])], &[12]), Err(RowFault::InsideOperator));
+    assert_eq!(judged(&[(11, &[free(0), free(2), malloc(1, 64)])], &[4, 12, 13]), Err(RowFault::InsideOperator));
+    assert_eq!(judged(&[(11, &[free(0), malloc(3, 8), malloc(1, 64)])], &[4, 12]), Err(RowFault::InsideOperator));
+    // A mask is nobody's workspace.
+    assert_eq!(judged(&[(11, &[malloc(7, 8)])], &[]), Err(RowFault::InsideOperator));
+    // Its own block is not copied there.
+    assert_eq!(judged(&[(8, &[out(3)])], &[]), Err(RowFault::InsideOperator));
+    // Operator 3 writes what it reads: that is not another block.
+    assert_eq!(judged(&[(15, &[free(1), malloc(1, 64)])], &[]), Err(RowFault::InsideOperator));
+}
+
+#[test]
+fn an_output_of_another_size_is_not_in_place() {
+    let sized = |bytes| {
+        let rows: Vec<Row> = IN_PLACE
+            .iter()
+            .map(|r| Row { bytes: if r.block == 1 && r.bytes > 0 { bytes } else { r.bytes }, ..*r })
+            .collect();
+        let rewritten = changed(&rows, &[(11, &[free(0), malloc(1, bytes)])], &[4, 12]);
+        judge(&Recorded { rows: &rows, operators: &MAY_BE_IN_PLACE, blocks: 4 }, &rewritten, false)
+    };
+    assert_eq!(sized(64), Ok(()));
+    assert_eq!(sized(56), Err(RowFault::InsideOperator));
+    assert_eq!(sized(72), Err(RowFault::InsideOperator));
+}
+
+/// A rectifier makes 0; an operator makes 1 of it; the gradient reads 0, makes 2, and writes 0 too.
+const RECTIFIER: [Row; 11] = [
+    malloc(0, 6400),
+    write(0, 0),
+    malloc(1, 64),
+    read(0, 1),
+    write(1, 1),
+    malloc(2, 64),
+    read(0, 2),
+    write(2, 2),
+    free(0),
+    free(1),
+    free(2),
+];
+const MASK: u32 = 3;
+
+const fn of_kinds(kinds: [Kind; 3]) -> [Operator; 3] {
+    let [a, b, c] = kinds;
+    let other = Operator { in_place: false, again: true, kind: Kind::Other };
+    [Operator { kind: a, ..other }, Operator { kind: b, ..other }, Operator { kind: c, ..other }]
+}
+
+const RELU: [Operator; 3] = of_kinds([Kind::Relu, Kind::Other, Kind::ReluBackward]);
+
+fn masked(operators: &[Operator], changes: &[Added], without: &[usize]) -> Result<(), RowFault> {
+    let rows = changed(&RECTIFIER, changes, without);
+    judge(&Recorded { rows: &RECTIFIER, operators, blocks: 3 }, &rows, true)
+}
+
+#[test]
+fn a_mask_is_made_by_a_rectifier_and_read_by_its_gradient() {
+    // The mask is made in row 2, block 0 is freed in row 5, and the gradient reads the mask.
+    let made = [malloc(MASK, 200), write(MASK, 0)];
+    let (reads, frees): (Added, Added) = ((6, &[read(MASK, 2)]), (8, &[free(MASK)]));
+    let (early, left): (Added, [usize; 2]) = ((5, &[free(0)]), [6, 8]);
+    assert_eq!(masked(&RELU, &[(2, &made), early, reads, frees], &left), Ok(()));
+    let small = [malloc(MASK, 199), write(MASK, 0)];
+    assert_eq!(masked(&RELU, &[(2, &small), early, reads, frees], &left), Err(RowFault::MaskTooSmall));
+    let other = of_kinds([Kind::Relu, Kind::Other, Kind::Other]);
+    assert_eq!(masked(&other, &[(2, &made), early, reads, frees], &left), Err(RowFault::OtherAccess));
+    let other = of_kinds([Kind::Other, Kind::Other, Kind::ReluBackward]);
+    assert_eq!(masked(&other, &[(2, &made), early, reads, frees], &left), Err(RowFault::MaskElsewhere));
+    // One operator later, or before the rectifier.
+    assert_eq!(masked(&RELU, &[(5, &made), early, reads, frees], &left), Err(RowFault::MaskElsewhere));
+    assert_eq!(masked(&RELU, &[(1, &made), early, reads, frees], &left), Err(RowFault::MaskElsewhere));
+    // The next operator's number is not that of the operator that has just run.
+    let by_other = [malloc(MASK, 200), write(MASK, 1)];
+    assert_eq!(masked(&RELU, &[(2, &by_other), early, reads, frees], &left), Err(RowFault::MaskElsewhere));
+    // The mask of a block that the rectifier does not touch.
+    let of_other = [malloc(MASK + 1, 200), write(MASK + 1, 0)];
+    assert_eq!(masked(&RELU, &[(2, &of_other)], &[]), Err(RowFault::MaskElsewhere));
+    // In the place of another block; in the place of one that is written.
+    assert_eq!(masked(&RELU, &[(2, &made), (3, &[read(MASK, 1)])], &[3]), Err(RowFault::OtherAccess));
+    assert_eq!(masked(&RELU, &[(2, &made), (7, &[write(MASK, 2)])], &[7]), Err(RowFault::OtherAccess));
+    let of_output = [malloc(MASK + 2, 200), read(MASK + 2, 2)];
+    assert_eq!(masked(&RELU, &[(6, &of_output[..1]), (6, &of_output[1..])], &[6]), Err(RowFault::OtherAccess));
+    // Nothing was written to it.
+    assert_eq!(masked(&RELU, &[(2, &made[..1]), early, reads, frees], &left), Err(RowFault::OtherValue));
+    // It is lost on the way; it goes to the host and comes back.
+    let lost = [free(MASK), malloc(MASK, 200)];
+    assert_eq!(masked(&RELU, &[(2, &made), (5, &lost), reads, frees], &[6]), Err(RowFault::OtherValue));
+    let swapped = [out(MASK), free(MASK), malloc(MASK, 200), back(MASK)];
+    assert_eq!(masked(&RELU, &[(2, &made), (5, &swapped), reads, frees], &[6]), Ok(()));
+    assert_eq!(masked(&RELU, &[(2, &made), (5, &swapped[1..]), reads, frees], &[6]), Err(RowFault::NotOnHost));
+    // The mask does not bring the block back.
+    assert_eq!(masked(&RELU, &[(2, &made), early, (6, &[malloc(0, 6400)])], &[]), Err(RowFault::OtherValue));
+}
+
+#[test]
+fn a_rectifier_that_runs_again_may_make_its_mask_then() {
+    let rerun = [free(0), malloc(0, 6400), again(write(0, 0)), malloc(MASK, 200), again(write(MASK, 0)), free(0)];
+    let (reads, frees): (Added, Added) = ((6, &[read(MASK, 2)]), (8, &[free(MASK)]));
+    assert_eq!(masked(&RELU, &[(5, &rerun), reads, frees], &[6, 8]), Ok(()));
+    // By the number of its first run, which is not the operator that has just run.
+    let first = [rerun[0], rerun[1], rerun[2], rerun[3], write(MASK, 0), rerun[5]];
+    assert_eq!(masked(&RELU, &[(5, &first), reads, frees], &[6, 8]), Err(RowFault::MaskElsewhere));
+}
+
+/// The rectifier's output is overwritten: a mask holds the signs of the value of its time.
+#[test]
+fn a_mask_is_of_one_value() {
+    let rows = [malloc(0, 6400), write(0, 0), write(0, 1), malloc(1, 64), read(0, 2), write(1, 2)];
+    let recorded = Recorded { rows: &rows, operators: &RELU, blocks: 2 };
+    let mask = [malloc(2, 200), write(2, 0)];
+    let early = changed(&rows, &[(2, &mask), (4, &[read(2, 2)])], &[4]);
+    assert_eq!(judge(&recorded, &early, false), Err(RowFault::OtherValue));
+}
+
+/// What nobody has written has no signs.
+#[test]
+fn a_mask_of_an_undefined_value_is_none() {
+    let rows = [malloc(0, 6400), malloc(1, 64), read(0, 0), write(1, 0), malloc(2, 64), read(0, 2), write(2, 2)];
+    let recorded = Recorded { rows: &rows, operators: &RELU, blocks: 3 };
+    assert_eq!(judge(&recorded, &rows, false), Ok(()));
+    let mask = [malloc(MASK, 200), write(MASK, 0)];
+    let rewritten = changed(&rows, &[(4, &mask), (5, &[read(MASK, 2)])], &[5]);
+    assert_eq!(judge(&recorded, &rewritten, false), Err(RowFault::OtherValue));
+}
+
+/// A mask is not persistent, and the host has no copy of it at the start, though its block is.
+#[test]
+fn a_mask_of_a_weight_is_not_on_the_host_at_the_start() {
+    let rows = [weight(0, 6400), read(0, 0), malloc(1, 64), read(0, 2), write(1, 2)];
+    let recorded = Recorded { rows: &rows, operators: &RELU, blocks: 2 };
+    let with = |mask: &[Row]| judge(&recorded, &changed(&rows, &[(2, mask), (3, &[read(2, 2)])], &[3]), true);
+    assert_eq!(with(&[malloc(2, 200), write(2, 0)]), Ok(()));
+    assert_eq!(with(&[malloc(2, 200), back(2)]), Err(RowFault::NotOnHost));
+}
+
+#[test]
+fn a_recording_has_each_malloc_once_no_copies_and_whole_operators() {
+    let judged = |rows: &[Row]| judge(&Recorded::new(rows, 2), rows, false);
+    assert_eq!(judged(&[malloc(0, 8), write(0, 0), free(0), malloc(0, 8)]), Err(RowFault::NotRecorded));
+    assert_eq!(judged(&[malloc(0, 8), write(0, 0), out(0)]), Err(RowFault::NotRecorded));
+    assert_eq!(judged(&[malloc(0, 8), write(0, 0), back(0)]), Err(RowFault::NotRecorded));
+    assert_eq!(judged(&[malloc(0, 8), write(0, 0), write(0, 1), write(0, 0)]), Err(RowFault::NotRecorded));
+    assert_eq!(judged(&[malloc(0, 8), again(write(0, 0))]), Err(RowFault::NotRecorded));
+    assert_eq!(judged(&[malloc(2, 8)]), Err(RowFault::UnknownBlock));
+}
+
+#[test]
+fn the_host_holds_what_is_copied() {
+    let rows = changed(&ORIGINAL, &[(4, &[out(1), free(1), malloc(1, 8), back(1)])], &[]);
+    let recorded = Recorded::new(&ORIGINAL, 2);
+    let on = |host_capacity| {
+        let device = Device { host_capacity, ..Device::symmetric(12e9) };
+        judge_plan(&recorded, &rows, &[0, 8, 8], &device, false).map(|run| run.host_bytes)
+    };
+    assert_eq!(on(None), Ok(8));
+    assert_eq!(on(Some(8)), Ok(8));
+    assert_eq!(on(Some(7)), Err(Error::HostTooSmall { needed: 8, capacity: 7 }));
+}
+
+#[test]
+fn what_is_no_device_and_what_is_too_short_is_refused() {
+    let recorded = Recorded::new(&ORIGINAL, 2);
+    let device = Device::symmetric(12e9);
+    let broken = Device { in_bandwidth: 0.0, ..device };
+    assert_eq!(judge_plan(&recorded, &ORIGINAL, &[0, 8], &broken, false), Err(Error::Device));
+    let many = Recorded::new(&ORIGINAL, block::MAX_BLOCKS + 1);
+    let len = workspace(ORIGINAL.len(), 2, 2);
+    let ask = |recorded: &Recorded<'_>, [words, indices, timings, blocks, names]: [usize; 5]| {
+        let (mut words, mut indices) = (vec![0; words], vec![0; indices]);
+        let mut timings = vec![Timing::default(); timings];
+        let (mut blocks, mut names) = (vec![Block::default(); blocks], vec![Stay::default(); names]);
+        let room = Room { timings: &mut timings, blocks: &mut blocks, names: &mut names };
+        let scratch = Workspace::new(&mut words, &mut indices);
+        schedule(recorded, &ORIGINAL, &[0, 8], (&device, false), &Constraints::NONE, scratch, room).map(|_| ())
+    };
+    let enough = [len.words, len.indices, 8, 2, 2];
+    assert_eq!(ask(&recorded, enough), Ok(()));
+    assert!(matches!(ask(&many, enough), Err(Error::TooManyBlocks { .. })));
+    let short = |buffer, needed, got| Err(Error::BufferTooSmall { buffer, needed, got });
+    assert_eq!(ask(&recorded, [len.words - 1, len.indices, 8, 2, 2]), short(Buffer::Words, len.words, len.words - 1));
+    let got = len.indices - 1;
+    assert_eq!(ask(&recorded, [len.words, got, 8, 2, 2]), short(Buffer::Indices, len.indices, got));
+    assert_eq!(ask(&recorded, [len.words, len.indices, 7, 2, 2]), short(Buffer::Timings, 8, 7));
+    assert_eq!(ask(&recorded, [len.words, len.indices, 8, 1, 2]), short(Buffer::Blocks, 2, 1));
+    assert_eq!(ask(&recorded, [len.words, len.indices, 8, 2, 3]), short(Buffer::Blocks, 2, 3));
+}
+
+/// Two blocks that are alive together need two addresses, whatever the trace computes.
+#[test]
+fn the_plan_is_judged_too() {
+    let recorded = Recorded::new(&ORIGINAL, 2);
+    let judged = judge_plan(&recorded, &ORIGINAL, &[0, 4], &Device::symmetric(12e9), false);
+    assert!(matches!(judged, Err(Error::Invalid(super::super::Violation::Overlap { .. }))));
+}

@@ -1,0 +1,86 @@
+//! Placement and its proof.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::prelude::*;
+use sublet_core::place::{Options, Solver, Summary};
+use sublet_core::{Constraints, owned};
+
+use crate::arrays::{Column, column};
+use crate::problem::Problem;
+use crate::refused;
+
+/// Offsets, peak, max load, lower bound, solver.
+type Placed<'py> = (Bound<'py, PyArray1<u64>>, u64, u64, u64, &'static str);
+
+/// Places the blocks of a problem and proves the plan. `effort` multiplies the work; `time_limit` is in seconds. Ctrl-C
+/// raises `KeyboardInterrupt`.
+#[pyfunction]
+#[pyo3(signature = (problem, *, capacity, alignment, solver, effort, time_limit))]
+pub fn place<'py>(
+    py: Python<'py>,
+    problem: &Problem,
+    capacity: Option<u64>,
+    alignment: u64,
+    solver: &str,
+    effort: u64,
+    time_limit: Option<f64>,
+) -> PyResult<Placed<'py>> {
+    let solver = Solver::named(solver).ok_or_else(|| {
+        let known: Vec<&str> = Solver::all().map(Solver::name).collect();
+        refused(format!("there is no solver {solver}; there are {}", known.join(", ")))
+    })?;
+    let deadline = match time_limit {
+        None => None,
+        Some(seconds) => {
+            let limit = Duration::try_from_secs_f64(seconds).map_err(|_| refused("a time limit is in seconds"))?;
+            Instant::now().checked_add(limit)
+        }
+    };
+    let options = Options {
+        constraints: Constraints { capacity, alignment },
+        work: Options::DEFAULT_WORK.saturating_mul(effort),
+        nodes: Options::DEFAULT_NODES.saturating_mul(effort),
+        ..Options::default()
+    };
+    let mut signal = None;
+    let mut asked = Instant::now();
+    let mut watch = |_: &Summary| {
+        // Asking Python takes its lock: ten times a second is enough for a person.
+        if asked.elapsed() > Duration::from_millis(100) {
+            asked = Instant::now();
+            signal = Python::attach(Python::check_signals).err();
+        }
+        if signal.is_some() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let blocks = problem.inner.blocks();
+    let planned = py.detach(|| owned::plan_watched(blocks, solver, &options, &mut watch));
+    if let Some(signal) = signal {
+        return Err(signal);
+    }
+    let plan = planned.map_err(|e| refused(problem.inner.message(&e)))?;
+    let offsets = plan.offsets.into_pyarray(py);
+    Ok((offsets, plan.peak, plan.max_load, plan.lower_bound, plan.solver.name()))
+}
+
+/// Proves that offsets are a plan for the blocks of a problem: peak and max load in bytes.
+#[pyfunction]
+#[pyo3(signature = (problem, offsets, *, capacity, alignment))]
+pub fn verify(
+    py: Python<'_>,
+    problem: &Problem,
+    offsets: Column<'_, u64>,
+    capacity: Option<u64>,
+    alignment: u64,
+) -> PyResult<(u64, u64)> {
+    let blocks = problem.inner.blocks();
+    let offsets = column("offsets", &offsets, blocks.len())?;
+    let constraints = Constraints { capacity, alignment };
+    py.detach(|| owned::verify(blocks, &offsets, &constraints)).map_err(|e| refused(problem.inner.message(&e)))
+}

@@ -1,0 +1,232 @@
+//! What is planned: blocks, a recorded iteration, or a static graph.
+
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::prelude::*;
+use sublet_core::trace::graph::{Graph, Node, Storage, Tensor};
+use sublet_core::trace::{Event, Op, Operator, Row};
+use sublet_core::{Block, owned};
+
+use crate::arrays::{Column, column};
+use crate::refused;
+
+/// Columns of blocks: starts and ends in steps, sizes and alignments in bytes.
+type Blocks<'py> =
+    (Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u32>>, Bound<'py, PyArray1<u64>>, Bound<'py, PyArray1<u64>>);
+
+/// What is planned.
+#[pyclass(frozen, module = "sublet._sublet")]
+pub struct Problem {
+    /// With names for messages and pages.
+    pub inner: sublet_cli::Problem,
+}
+
+/// What is known of each operator.
+#[derive(FromPyObject)]
+pub struct Operators<'py> {
+    names: Vec<String>,
+    rerun: Column<'py, u8>,
+    in_place: Column<'py, u8>,
+}
+
+impl Operators<'_> {
+    fn get(self) -> PyResult<Vec<(String, Operator)>> {
+        let n = self.names.len();
+        let (rerun, in_place) = (column("rerun", &self.rerun, n)?, column("in_place", &self.in_place, n)?);
+        let flags = rerun.into_iter().zip(in_place);
+        let operator =
+            |(rerun, in_place)| Operator { in_place: in_place != 0, again: rerun != 0, ..Operator::default() };
+        Ok(self.names.into_iter().zip(flags.map(operator)).collect())
+    }
+}
+
+#[pymethods]
+impl Problem {
+    /// Reads a file of any format that the command line knows.
+    #[staticmethod]
+    fn read(py: Python<'_>, file: &str) -> PyResult<Self> {
+        py.detach(|| sublet_cli::Problem::open(file)).map(|inner| Self { inner }).map_err(refused)
+    }
+
+    /// Blocks: alive in `[start, end)`; sizes and alignments in bytes; `pin` is an offset in bytes, or negative for none.
+    #[staticmethod]
+    fn from_blocks(
+        start: Column<'_, u32>,
+        end: Column<'_, u32>,
+        size: Column<'_, u64>,
+        alignment: Option<Column<'_, u64>>,
+        pin: Option<Column<'_, i64>>,
+        ids: Option<Vec<String>>,
+    ) -> PyResult<Self> {
+        let n = start.as_array().len();
+        let (start, end) = (column("start", &start, n)?, column("end", &end, n)?);
+        let size = column("size", &size, n)?;
+        let alignment = alignment.map_or(Ok(vec![1; n]), |a| column("alignment", &a, n))?;
+        let pin = pin.map_or(Ok(vec![-1; n]), |p| column("pin", &p, n))?;
+        let block = |i: usize| Block {
+            start: start[i],
+            end: end[i],
+            size: size[i],
+            alignment: alignment[i],
+            pin: u64::try_from(pin[i]).ok(),
+        };
+        let ids = ids.unwrap_or_else(|| numbers(n));
+        let inner = sublet_cli::Problem::of_blocks("blocks", (0..n).map(block).collect(), ids).map_err(refused)?;
+        Ok(Self { inner })
+    }
+
+    /// A recorded iteration, a row at a time: when (ns), what (0 malloc, 1 free, 2 read, 3 write), of which block, bytes of
+    /// a malloc, and the operator, or a negative number for none.
+    #[staticmethod]
+    fn from_trace(
+        time_ns: Column<'_, u64>,
+        event: Column<'_, u8>,
+        block: Column<'_, u32>,
+        bytes: Column<'_, u64>,
+        op: Column<'_, i64>,
+        names: Option<Vec<String>>,
+        operators: Option<Operators<'_>>,
+    ) -> PyResult<Self> {
+        let n = time_ns.as_array().len();
+        let (time_ns, event) = (column("time_ns", &time_ns, n)?, column("event", &event, n)?);
+        let (block, bytes) = (column("block", &block, n)?, column("bytes", &bytes, n)?);
+        let op = column("op", &op, n)?;
+        let row = |i: usize| {
+            let event = match event[i] {
+                0 => Event::Malloc,
+                1 => Event::Free,
+                2 => Event::Read,
+                3 => Event::Write,
+                other => return Err(refused(format!("row {i}: there is no event {other}"))),
+            };
+            let op = u32::try_from(op[i]).map_or(Op::None, Op::First);
+            Ok(Row { time_ns: time_ns[i], bytes: bytes[i], block: block[i], op, event })
+        };
+        let rows = (0..n).map(row).collect::<PyResult<Vec<Row>>>()?;
+        let most = rows.iter().map(|r| r.block as usize + 1).max().unwrap_or(0);
+        let names = names.unwrap_or_else(|| numbers(most));
+        if names.len() < most {
+            return Err(refused(format!("block {} has no name: there are {}", most - 1, names.len())));
+        }
+        let operators = operators.map_or(Ok(Vec::new()), Operators::get)?;
+        let inner = sublet_cli::Problem::of_rows("trace", rows, names, operators).map_err(refused)?;
+        Ok(Self { inner })
+    }
+
+    /// A static graph. The inputs of operator k are `inputs[input_starts[k]..input_starts[k + 1]]`, tensors by their
+    /// numbers, and so for outputs. `storage`: 0 transient, 1 kept to the end of the iteration, 2 persistent. Bytes and ns.
+    #[staticmethod]
+    #[expect(clippy::too_many_arguments, reason = "columns of two tables, called by name from Python")]
+    fn from_graph(
+        bytes: Column<'_, u64>,
+        storage: Column<'_, u8>,
+        input_starts: Column<'_, u32>,
+        inputs: Column<'_, u32>,
+        output_starts: Column<'_, u32>,
+        outputs: Column<'_, u32>,
+        workspace: Column<'_, u64>,
+        time_ns: Column<'_, u64>,
+        names: Option<Vec<String>>,
+        operators: Operators<'_>,
+    ) -> PyResult<Self> {
+        let n = bytes.as_array().len();
+        let (bytes, storage) = (column("bytes", &bytes, n)?, column("storage", &storage, n)?);
+        let operators = operators.get()?;
+        let ops = operators.len();
+        let inputs = Operands::of("inputs", &input_starts, &inputs, ops)?;
+        let outputs = Operands::of("outputs", &output_starts, &outputs, ops)?;
+        let (workspace, time_ns) = (column("workspace", &workspace, ops)?, column("time_ns", &time_ns, ops)?);
+        let tensor = |i: usize| {
+            let storage = match storage[i] {
+                0 => Storage::Transient,
+                1 => Storage::Iteration,
+                2 => Storage::Persistent,
+                other => return Err(refused(format!("tensor {i}: there is no storage {other}"))),
+            };
+            Ok(Tensor { bytes: bytes[i], storage })
+        };
+        let tensors = (0..n).map(tensor).collect::<PyResult<Vec<Tensor>>>()?;
+        let node = |k: usize| {
+            Ok(Node {
+                inputs: inputs.of_op(k)?,
+                outputs: outputs.of_op(k)?,
+                workspace: workspace[k],
+                time_ns: time_ns[k],
+            })
+        };
+        let nodes = (0..ops).map(node).collect::<PyResult<Vec<Node<'_>>>>()?;
+        let graph = Graph { tensors: &tensors, nodes: &nodes };
+        let rows = owned::rows(&graph).map_err(refused)?;
+        let mut names = names.unwrap_or_else(|| numbers(n));
+        if names.len() != n {
+            return Err(refused(format!("{n} tensors have {} names", names.len())));
+        }
+        let scratch = workspace.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
+        names.extend(scratch.map(|(op, _)| format!("workspace {op}")));
+        let inner = sublet_cli::Problem::of_rows("graph", rows, names, operators).map_err(refused)?;
+        Ok(Self { inner })
+    }
+
+    /// What plans call the blocks.
+    #[getter]
+    fn ids(&self) -> Vec<String> {
+        self.inner.ids().to_vec()
+    }
+
+    /// The blocks of the trace by their numbers.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        self.inner.names().to_vec()
+    }
+
+    /// Start, end, size and alignment of the blocks.
+    #[getter]
+    fn blocks<'py>(&self, py: Python<'py>) -> Blocks<'py> {
+        let blocks = self.inner.blocks();
+        let step = |of: fn(&Block) -> u32| blocks.iter().map(of).collect::<Vec<u32>>().into_pyarray(py);
+        let bytes = |of: fn(&Block) -> u64| blocks.iter().map(of).collect::<Vec<u64>>().into_pyarray(py);
+        (step(|b| b.start), step(|b| b.end), bytes(|b| b.size), bytes(|b| b.alignment))
+    }
+
+    /// Every solver and every allocator of today, as a JSON object.
+    fn compare(&self, py: Python<'_>) -> PyResult<String> {
+        py.detach(|| self.inner.compare()).map_err(refused)
+    }
+
+    /// The memory map of a plan as a page of HTML.
+    fn page(&self, offsets: Column<'_, u64>, solver: &str) -> PyResult<String> {
+        let offsets = column("offsets", &offsets, self.inner.blocks().len())?;
+        self.inner.page(&offsets, solver).map_err(refused)
+    }
+
+    /// Writes a plan; `.html` and `.svg` are pictures of it.
+    fn save(&self, file: &str, offsets: Column<'_, u64>, solver: &str) -> PyResult<()> {
+        let offsets = column("offsets", &offsets, self.inner.blocks().len())?;
+        self.inner.save(file, &offsets, solver).map_err(refused)
+    }
+}
+
+/// The numbers of `n` blocks as names.
+fn numbers(n: usize) -> Vec<String> {
+    (0..n).map(|i| i.to_string()).collect()
+}
+
+/// Lists of tensors, one for each operator, in one array.
+struct Operands {
+    name: &'static str,
+    starts: Vec<u32>,
+    tensors: Vec<u32>,
+}
+
+impl Operands {
+    fn of(name: &'static str, starts: &Column<'_, u32>, tensors: &Column<'_, u32>, ops: usize) -> PyResult<Self> {
+        let starts = column(name, starts, ops + 1)?;
+        let tensors = tensors.as_array().iter().copied().collect();
+        Ok(Self { name, starts, tensors })
+    }
+
+    fn of_op(&self, op: usize) -> PyResult<&[u32]> {
+        let range = self.starts[op] as usize..self.starts[op + 1] as usize;
+        let wrong = || refused(format!("{} of operator {op}: {range:?} of {}", self.name, self.tensors.len()));
+        self.tensors.get(range.clone()).ok_or_else(wrong)
+    }
+}

@@ -1,0 +1,90 @@
+"""The compiled part."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+class PlanError(ValueError): ...
+
+class _Operators(Protocol):
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def rerun(self) -> ArrayLike: ...
+    @property
+    def in_place(self) -> ArrayLike: ...
+
+class Problem:
+    ids: list[str]
+    names: list[str]
+    blocks: tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint64]]
+    @staticmethod
+    def read(file: str) -> Problem: ...
+    @staticmethod
+    def from_blocks(
+        start: ArrayLike,
+        end: ArrayLike,
+        size: ArrayLike,
+        alignment: ArrayLike | None,
+        pin: ArrayLike | None,
+        ids: list[str] | None,
+    ) -> Problem: ...
+    @staticmethod
+    def from_trace(
+        time_ns: ArrayLike,
+        event: ArrayLike,
+        block: ArrayLike,
+        bytes: ArrayLike,
+        op: ArrayLike,
+        names: list[str] | None,
+        operators: _Operators | None,
+    ) -> Problem: ...
+    @staticmethod
+    def from_graph(
+        bytes: ArrayLike,
+        storage: ArrayLike,
+        input_starts: ArrayLike,
+        inputs: ArrayLike,
+        output_starts: ArrayLike,
+        outputs: ArrayLike,
+        workspace: ArrayLike,
+        time_ns: ArrayLike,
+        names: list[str] | None,
+        operators: _Operators,
+    ) -> Problem: ...
+    def compare(self) -> str: ...
+    def page(self, offsets: ArrayLike, solver: str) -> str: ...
+    def save(self, file: str, offsets: ArrayLike, solver: str) -> None: ...
+
+class Fitted:
+    event: NDArray[np.uint8]
+    block: NDArray[np.uint32]
+    op: NDArray[np.int64]
+    again: NDArray[np.bool_]
+    end_ns: NDArray[np.float64]
+    offsets: NDArray[np.uint64]
+    footprint: int
+    peak_load: int
+    original_peak: int
+    overhead: float
+    swapped_bytes: int
+    recomputed_ns: int
+
+def place(
+    problem: Problem,
+    *,
+    capacity: int | None,
+    alignment: int,
+    solver: str,
+    effort: int,
+    time_limit: float | None,
+) -> tuple[NDArray[np.uint64], int, int, int, str]: ...
+def verify(
+    problem: Problem, offsets: ArrayLike, *, capacity: int | None, alignment: int
+) -> tuple[int, int]: ...
+def fit(
+    problem: Problem, *, limit: int, using: Sequence[str], device: str, alignment: int
+) -> Fitted: ...
+def run(args: list[str]) -> int: ...

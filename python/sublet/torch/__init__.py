@@ -1,0 +1,31 @@
+"""PyTorch within a limit.
+
+    model = torch.compile(model, backend="sublet", options={"limit": "8GiB"})
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+from torch._dynamo import register_backend
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import boxed_nop
+
+from ._partition import Partitioner, Report
+
+__all__ = ["Partitioner", "Report", "backend"]
+
+
+@register_backend(name="sublet")
+def backend(module: fx.GraphModule, inputs: list[Any], *, options: dict[str, Any] | None = None) -> Any:
+    """The backend `sublet` of torch.compile. `options` are those of `Partitioner`: `limit`, `using`, `device`; or
+    `partitioner`, to read its reports afterwards."""
+    chosen = dict(options or {})
+    partitioner = chosen.pop("partitioner", None)
+    if partitioner is None:
+        if "limit" not in chosen:
+            raise ValueError('torch.compile(…, backend="sublet") needs options={"limit": "8GiB"}')
+        partitioner = Partitioner(**chosen)
+    compiled = aot_autograd(fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partitioner)
+    return compiled(module, inputs)

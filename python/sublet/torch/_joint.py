@@ -1,0 +1,156 @@
+"""The joint graph of forward and backward as operators over blocks.
+
+AOTAutograd traces both into one functional graph. A block is the storage of a tensor; views are no operators, and have the
+block of what they look at. Two operators are added that compute nothing: the loss, between forward and backward, reads what
+the forward pass returns and gives the tangents; the end reads the gradients.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch import partitioners
+
+from .. import Graph
+from .._problem import PERSISTENT, TRANSIENT
+from ._measure import cost_of
+
+aten = torch.ops.aten
+BATCH_NORM = aten._native_batch_norm_legit_functional.default
+FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
+
+ALIASES = {aten._unsafe_view.default, aten._reshape_alias.default, aten.lift_fresh.default}
+"""Operators that return their input's storage and do not say so."""
+
+COLLECTIVES = ("_c10d_functional", "c10d_functional", "_dtensor")
+LOSS = END = None
+
+
+def is_item(node: fx.Node) -> bool:
+    """Whether it takes one output of an operator that has several."""
+    return node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem"
+
+
+def is_view(node: fx.Node) -> bool:
+    """Whether its storage is that of its first argument."""
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    returns = node.target._schema.returns
+    return node.target in ALIASES or any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+
+
+def root(node: fx.Node) -> fx.Node:
+    """The node whose storage this one has."""
+    while True:
+        source = node.args[0] if is_item(node) and node.args else node
+        if not isinstance(source, fx.Node) or not is_view(source):
+            return node
+        base = source.args[0]
+        assert isinstance(base, fx.Node)
+        node = base
+
+
+def bytes_of(node: fx.Node) -> int:
+    """The bytes of its storage; 0 where it is no tensor."""
+    value = node.meta.get("val")
+    return value.untyped_storage().nbytes() if isinstance(value, torch.Tensor) else 0
+
+
+def may_run_again(node: fx.Node) -> bool:
+    """Whether it gives the same bits again and changes nothing: no random numbers, no collectives, nothing in place."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace in COLLECTIVES:
+        return False
+    if torch.Tag.nondeterministic_seeded in target.tags:
+        # Attention has the tag even where nothing is dropped.
+        return target is FLASH and node.args[3:4] in ((), (0.0,))
+    return not target._schema.is_mutable
+
+
+class Joint:
+    """Operators, the blocks that they read and make, and where forward ends."""
+
+    def __init__(self, module: fx.GraphModule, num_fwd_outputs: int) -> None:
+        self.module = module
+        nodes = list(module.graph.nodes)
+        fwd, bwd, self.fwd_desc, self.bwd_desc = partitioners._extract_fwd_bwd_outputs(
+            module, num_fwd_outputs=num_fwd_outputs
+        )
+        self.fwd_outputs, self.bwd_outputs = fwd, bwd
+        self.primals = [n for n in nodes if n.op == "placeholder" and not partitioners._is_tangent(n)]
+        self.tangents = [n for n in nodes if n.op == "placeholder" and partitioners._is_tangent(n)]
+        body = [n for n in nodes if n.op == "call_function" and not is_view(n) and not is_item(n)]
+        needed = _closure(n for n in fwd if isinstance(n, fx.Node))
+        last = max((i for i, n in enumerate(body) if n in needed), default=-1)
+        self.loss = last + 1
+        self.ops: list[fx.Node | None] = [*body[: self.loss], LOSS, *body[self.loss :], END]
+        self.graph = Graph()
+        self.blocks: list[fx.Node | None] = []
+        """What each tensor of `graph` is; None for what only keeps an operator alive."""
+        self._build()
+
+    def reads(self, nodes: list[Any]) -> list[fx.Node]:
+        """The blocks of these nodes, each once."""
+        return list(dict.fromkeys(r for r in (root(n) for n in nodes if isinstance(n, fx.Node)) if bytes_of(r)))
+
+    def makes(self, node: fx.Node) -> list[fx.Node]:
+        """The blocks that an operator makes and somebody reads."""
+        if isinstance(node.meta.get("val"), (tuple, list)):
+            items = sorted((u for u in node.users if is_item(u)), key=lambda u: int(u.args[1]))
+            return [u for u in items if bytes_of(u)]
+        return [node] if bytes_of(node) else []
+
+    def _unread(self, node: fx.Node) -> int:
+        """Bytes of outputs that nobody reads: they live as long as the operator runs."""
+        value = node.meta.get("val")
+        if not isinstance(value, (tuple, list)):
+            return 0
+        read = {u.args[1] for u in node.users if is_item(u)}
+        return sum(v.untyped_storage().nbytes() for i, v in enumerate(value) if isinstance(v, torch.Tensor) and i not in read)
+
+    def _build(self) -> None:
+        number: dict[fx.Node, int] = {}
+
+        def tensor(node: fx.Node, storage: int = TRANSIENT) -> int:
+            number[node] = self.graph.tensor(node.name, bytes_of(node), storage)
+            self.blocks.append(node)
+            return number[node]
+
+        for node in self.primals:
+            if bytes_of(node):
+                tensor(node, PERSISTENT)
+        for k, op in enumerate(self.ops):
+            time_ns = scratch = 0
+            again = False
+            if op is not None:
+                reads, makes = self.reads(op.all_input_nodes), self.makes(op)
+                cost = cost_of(op)
+                time_ns, scratch = cost.time_ns, cost.scratch + self._unread(op)
+                again = k < self.loss and may_run_again(op)
+            elif k == self.loss:
+                reads, makes = self.reads(self.fwd_outputs), [t for t in self.tangents if bytes_of(t)]
+            else:
+                # Who calls the network holds its results until the iteration ends.
+                reads, makes = self.reads([*self.bwd_outputs, *self.fwd_outputs]), []
+            outputs = [tensor(n) for n in makes]
+            if not outputs:
+                # An operator without an output leaves a mark of one byte.
+                outputs = [self.graph.tensor(f"done {k}", 1)]
+                self.blocks.append(None)
+            name = "loss" if k == self.loss else "end" if op is None else str(op.target)
+            inputs = [number[n] for n in reads if n in number]
+            self.graph.op(name, inputs, outputs, workspace=scratch, time_ns=time_ns, rerun=again)
+
+
+def _closure(nodes: Any) -> set[fx.Node]:
+    """These nodes and all that they need."""
+    needed: set[fx.Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in needed:
+            needed.add(node)
+            stack += node.all_input_nodes
+    return needed

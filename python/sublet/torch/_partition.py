@@ -1,0 +1,296 @@
+"""A fit becomes the graphs that PyTorch runs: what its partitioner decides, decided by `sublet.fit`.
+
+The rows of the schedule are followed: an operator runs when its first row comes, again when it runs again, and a block that
+is freed is no longer named. What the backward pass names and the forward pass made is saved between them. A block that
+is swapped leaves by a copy to the host and comes back by a copy to the device.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import fx
+from torch._functorch import partitioners
+
+from .. import Fit, PlanError, fit
+from .._problem import FREE, READ, SWAP_IN, SWAP_OUT, WRITE
+from ._host import BACK, OUT
+from ._joint import BATCH_NORM, Joint, bytes_of, is_item, is_view, root
+
+aten = torch.ops.aten
+STATISTICS = (3, 4)
+"""The arguments and outputs of batch norm that it updates: running mean and variance."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that happens in the order of the schedule."""
+
+    what: Literal["run", "free", "out", "in"]
+    at: int
+    """The operator that runs, or the block."""
+    again: bool = False
+
+
+@dataclass
+class Report:
+    """What was planned for one graph. Bytes count parameters, inputs, gradients, activations and scratch."""
+
+    planned_peak: int
+    original_peak: int
+    persistent: int
+    """Parameters, buffers and inputs, in bytes."""
+    overhead: float
+    """Operators that run again and copies, as a fraction of the time of the operators."""
+    again: list[str] = field(default_factory=list)
+    """The operators that run again."""
+    swapped: list[str] = field(default_factory=list)
+
+
+def steps_of(fitted: Fit) -> list[Step]:
+    """The schedule as operators, frees and copies."""
+    s = fitted.schedule
+    steps: list[Step] = []
+    running: tuple[int, bool] | None = None
+    rows = zip(s.event.tolist(), s.block.tolist(), s.op.tolist(), s.again.tolist())
+    for event, block, op, again in rows:
+        if event in (READ, WRITE) and op >= 0 and (op, again) != running:
+            running = (op, again)
+            steps.append(Step("run", op, again))
+        elif event == FREE:
+            steps.append(Step("free", block))
+        elif event == SWAP_OUT:
+            steps.append(Step("out", block))
+        elif event == SWAP_IN:
+            steps.append(Step("in", block))
+    return steps
+
+
+class Writer:
+    """Writes one of the two graphs, step by step."""
+
+    def __init__(self, joint: Joint, placeholders: Iterable[fx.Node], on_host: set[fx.Node]) -> None:
+        self.joint = joint
+        self.graph = fx.Graph()
+        self.device: dict[fx.Node, fx.Node] = {}
+        """Blocks on the device."""
+        self.host: dict[fx.Node, fx.Node] = {}
+        self._views: dict[fx.Node, fx.Node] = {}
+        for old in placeholders:
+            new = self.graph.placeholder(old.name)
+            new.meta = dict(old.meta)
+            (self.host if old in on_host else self.device)[old] = new
+
+    def get(self, node: fx.Node) -> fx.Node:
+        """This value in the new graph."""
+        if root(node) is node and not (is_item(node) and node not in self.device):
+            return self.device[node]
+        if node not in self._views:
+            source = node.args[0]
+            whole = is_item(node) and isinstance(source, fx.Node) and not is_view(source)
+            self._views[node] = self.graph.node_copy(node, (lambda a: self._views[a]) if whole else self.get)
+        return self._views[node]
+
+    def play(self, steps: Iterable[Step]) -> None:
+        """Writes what happens."""
+        for step in steps:
+            if step.what == "run":
+                op = self.joint.ops[step.at]
+                if op is not None:
+                    self._run(op, step.again)
+                continue
+            block = self.joint.blocks[step.at] if step.at < len(self.joint.blocks) else None
+            if block is None:
+                continue
+            if step.what == "free":
+                self._drop(block)
+            elif step.what == "out" and block in self.device:
+                self.host[block] = self._copy(OUT, block, (self.device[block],))
+            elif step.what == "in" and block in self.host:
+                self._put(block, self._copy(BACK, block, (self.host[block], block.meta["val"].device)))
+
+    def _run(self, op: fx.Node, again: bool) -> None:
+        if again and op.target is BATCH_NORM:
+            # The running statistics are updated once.
+            args = [a for i, a in enumerate(op.args) if i not in STATISTICS]
+            new = self.graph.call_function(aten._native_batch_norm_legit.no_stats, fx.node.map_arg(tuple(args), self.get))
+            new.meta = {**op.meta, "val": op.meta["val"][:3]}
+        else:
+            new = self.graph.node_copy(op, self.get)
+        if not isinstance(op.meta.get("val"), (tuple, list)):
+            self._put(op, new)
+            return
+        for item in sorted((u for u in op.users if is_item(u)), key=lambda u: int(u.args[1])):
+            if int(item.args[1]) < len(new.meta["val"]):
+                self._put(item, self.graph.node_copy(item, lambda _: new))
+
+    def _put(self, block: fx.Node, new: fx.Node) -> None:
+        self._drop(block)
+        self.device[block] = new
+
+    def _drop(self, block: fx.Node) -> None:
+        self.device.pop(block, None)
+        for view in [v for v in self._views if root(v) is block]:
+            del self._views[view]
+
+    def _copy(self, target: Callable[..., Any], block: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+        new = self.graph.call_function(target, args)
+        new.meta = {"val": block.meta["val"]}
+        return new
+
+
+class Partitioner:
+    """Cuts a joint graph into forward and backward so that both stay within a limit.
+
+    `limit` is bytes, `8GiB`, or `60%` of what the graph takes at most; it counts parameters, inputs, gradients, activations
+    and scratch. `using` names the means: recompute, swap. PlanError names the least limit that is known to work.
+    `reports` tells what was planned, a graph each.
+    """
+
+    def __init__(self, limit: int | str, using: Iterable[str] = ("recompute",), device: str = "gtx1080ti") -> None:
+        self.limit = limit
+        self.using = tuple(using)
+        self.device = device
+        self.reports: list[Report] = []
+
+    def __call__(
+        self,
+        joint_module: fx.GraphModule,
+        inputs: Any,
+        *,
+        num_fwd_outputs: int,
+        static_lifetime_input_indices: list[int] | None = None,
+        **options: Any,
+    ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        """What AOTAutograd calls."""
+        if any(isinstance(n.meta.get("val"), torch.SymInt) for n in joint_module.graph.nodes):
+            warnings.warn("sublet: shapes that are not fixed cannot be planned; PyTorch's own partition runs", stacklevel=2)
+            return partitioners.min_cut_rematerialization_partition(
+                joint_module,
+                inputs,
+                num_fwd_outputs=num_fwd_outputs,
+                static_lifetime_input_indices=static_lifetime_input_indices,
+                **options,
+            )
+        joint_module.graph.eliminate_dead_code()
+        # Marks what may be saved without a check of its version.
+        partitioners.classify_nodes(joint_module, static_lifetime_input_indices or [], num_fwd_outputs)
+        joint = Joint(joint_module, num_fwd_outputs)
+        fitted = self._fit(joint)
+        steps = steps_of(fitted)
+        s = fitted.schedule
+        names = [step for step in steps if step.what == "run" and step.again]
+        self.reports.append(
+            Report(
+                planned_peak=s.peak_load,
+                original_peak=s.original_peak,
+                persistent=sum(bytes_of(n) for n in joint.primals),
+                overhead=s.overhead,
+                again=[str(op.target) for op in (joint.ops[step.at] for step in names) if op is not None],
+                swapped=[joint.graph.names[step.at] for step in steps if step.what == "out"],
+            )
+        )
+        return cut(joint, steps)
+
+    def _fit(self, joint: Joint) -> Fit:
+        try:
+            return fit(joint.graph, self.limit, using=self.using, device=self.device, alignment=1)
+        except PlanError as e:
+            raise PlanError(f"{e} ({_largest(joint)})") from None
+
+
+def _largest(joint: Joint) -> str:
+    """The operator that takes most, with what it reads and makes: no limit is below it."""
+    def bytes_at(k: int, op: fx.Node) -> int:
+        own = {*joint.reads(op.all_input_nodes), *joint.makes(op)} - set(joint.primals)
+        return joint.graph.workspace[k] + sum(map(bytes_of, own))
+
+    persistent = sum(bytes_of(n) for n in joint.primals)
+    most, name = max(((bytes_at(k, op), op.name) for k, op in enumerate(joint.ops) if op is not None), default=(0, "none"))
+    return f"{persistent} bytes persist, and the operator {name} needs {most} beside them"
+
+
+def cut(joint: Joint, steps: list[Step]) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """Forward up to the loss, backward after it."""
+    end = 1 + next(i for i, step in enumerate(steps) if step == Step("run", joint.loss))
+    before, after = steps[:end], steps[end:]
+    left = {step.at for step in before if step.what == "out"}
+    saved, on_host = _saved(joint, after, left)
+    order = {node: i for i, node in enumerate(joint.module.graph.nodes)}
+    values = sorted(saved | on_host, key=lambda n: (bool(n.meta.get("saved_tensor_with_no_vc_check")), order[n]))
+    checked = sum(not n.meta.get("saved_tensor_with_no_vc_check") for n in values)
+    # What the passes return is freed by who called them.
+    kept = {*joint.reads(joint.fwd_outputs), *joint.primals, *saved}
+    forward = Writer(joint, joint.primals, set())
+    forward.play(step for step in before if not (step.what == "free" and _block(joint, step) in kept))
+    saves = [forward.host[n] if n in on_host else forward.get(n) for n in values]
+    outputs = [forward.get(n) if isinstance(n, fx.Node) else n for n in joint.fwd_outputs]
+    forward.graph.output((*outputs, *saves))
+    save = (partitioners.SavedForBackwardsAOTOutput, partitioners.SavedForBackwardsNoVcCheckAOTOutput)
+    saved_desc = [save[i >= checked](i) for i in range(len(values))]
+    forward.graph.output_node().meta["desc"] = [*joint.fwd_desc, *saved_desc]
+    backward = Writer(joint, [*values, *joint.tangents], on_host)
+    backward.play(_without_last_frees(joint, after))
+    backward.graph.output(tuple(backward.get(n) if isinstance(n, fx.Node) else n for n in joint.bwd_outputs))
+    backward.graph.output_node().meta["desc"] = list(joint.bwd_desc)
+    return _module(joint, forward.graph), _module(joint, backward.graph)
+
+
+def _module(joint: Joint, graph: fx.Graph) -> fx.GraphModule:
+    graph.eliminate_dead_code()
+    graph.lint()
+    return fx._lazy_graph_module._make_graph_module(joint.module, graph)
+
+
+def _block(joint: Joint, step: Step) -> fx.Node | None:
+    return joint.blocks[step.at] if step.at < len(joint.blocks) else None
+
+
+def _saved(joint: Joint, after: list[Step], left: set[int]) -> tuple[set[fx.Node], set[fx.Node]]:
+    """What the backward pass needs of what was before it: on the device, and on the host."""
+    made: set[fx.Node] = set(joint.tangents)
+    saved: set[fx.Node] = set()
+    on_host: set[fx.Node] = set()
+
+    def need(nodes: Iterable[Any]) -> None:
+        saved.update(r for r in joint.reads(list(nodes)) if r not in made)
+
+    for step in after:
+        op = joint.ops[step.at] if step.what == "run" else None
+        if op is not None:
+            norm = step.again and op.target is BATCH_NORM
+            need(a for i, a in enumerate(op.args) if not (norm and i in STATISTICS)) if norm else need(op.all_input_nodes)
+            made |= {n for n in joint.makes(op) if not (norm and int(n.args[1]) >= 3)}
+        block = None if step.what == "run" else _block(joint, step)
+        if block is not None and step.what == "in" and block not in made:
+            if step.at in left:
+                on_host.add(block)
+            else:
+                saved.add(block)
+            made.add(block)
+        elif block is not None and step.what == "out" and block not in made:
+            saved.add(block)
+    need(joint.bwd_outputs)
+    return saved, on_host
+
+
+def _without_last_frees(joint: Joint, steps: list[Step]) -> list[Step]:
+    """The steps without the last free of each gradient: the pass returns them."""
+    results = set(joint.reads(joint.bwd_outputs))
+    kept: list[Step] = []
+    comes_back: set[int] = set()
+    for step in reversed(steps):
+        if step.what == "run":
+            op = joint.ops[step.at]
+            made = set() if op is None else set(joint.makes(op))
+            comes_back |= {i for i, b in enumerate(joint.blocks) if b in made and b in results} if made & results else set()
+        elif step.what == "in":
+            comes_back.add(step.at)
+        elif step.what == "free" and _block(joint, step) in results and step.at not in comes_back:
+            continue
+        kept.append(step)
+    return kept[::-1]

@@ -1,0 +1,126 @@
+"""Trains a network and prints what it took, as JSON.
+
+    LD_PRELOAD=libheap.so python train.py NETWORK HOW [sgd|adam] [STEPS]
+
+HOW: `eager`; `sublet=60%`, a part of the peak above what persists; `torch=0.5`, PyTorch's activation memory budget, in the
+same executor; `spoiled=60%`, where batch norm that runs again updates its running statistics again, which must be seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import boxed_nop
+from torch._functorch import config, partitioners
+
+import networks
+from sublet.torch import Partitioner
+from sublet.torch._joint import Joint, bytes_of, is_item, is_view
+from sublet.torch._measure import HEAP, cost_of
+
+CPU = torch.device("cpu")
+
+
+def digest(tensors: Iterable[Tensor]) -> str:
+    """The bits of tensors, as a short text."""
+    total = hashlib.sha256()
+    for tensor in tensors:
+        total.update(tensor.detach().contiguous().numpy().tobytes())
+    return total.hexdigest()[:16]
+
+
+class Part(Partitioner):
+    """A limit as a part of what is above parameters and inputs."""
+
+    def _fit(self, joint: Joint) -> Any:
+        import sublet
+
+        part = float(str(self.limit).rstrip("%")) / 100
+        persistent = sum(map(bytes_of, joint.primals))
+        most = sublet.plan(joint.graph, solver="best-fit").max_load
+        self.limit = int(persistent + (most - persistent) * part)
+        return super()._fit(joint)
+
+
+class Peer:
+    """PyTorch's own partitioner; its time is what its operators take, each measured alone."""
+
+    def __init__(self) -> None:
+        self.overhead = 0.0
+
+    def __call__(self, joint: fx.GraphModule, inputs: Any, **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+        joint.graph.eliminate_dead_code()
+        before = total_ns(joint)
+        parts = partitioners.min_cut_rematerialization_partition(joint, inputs, **options)
+        self.overhead = sum(map(total_ns, parts)) / before - 1
+        return parts
+
+
+def total_ns(graph: fx.GraphModule) -> int:
+    """What the operators of a graph take, one after the other."""
+    ops = [n for n in graph.graph.nodes if n.op == "call_function" and not is_view(n) and not is_item(n)]
+    return sum(cost_of(n).time_ns for n in ops)
+
+
+def main(name: str, how: str, kind: str = "sgd", steps: int = 3) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    network, inputs = networks.build(name)
+    network.train()
+    params = list(network.parameters())
+    optimizer: Any = torch.optim.SGD(params, lr=0.01, momentum=0.9)
+    if kind == "adam":
+        optimizer = torch.optim.Adam(params, fused=True)
+    run: Any = network
+    what, _, value = how.partition("=")
+    partitioner: Any = None
+    if what in ("sublet", "spoiled"):
+        partitioner = Part(value)
+        if what == "spoiled":
+            import sublet.torch._partition as module
+
+            module.BATCH_NORM = None
+        run = torch.compile(network, backend="sublet", options={"partitioner": partitioner}, fullgraph=True)
+    elif what == "torch":
+        config.activation_memory_budget = float(value)
+        partitioner = Peer()
+        run = torch.compile(network, backend=aot_autograd(fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partitioner), fullgraph=True)
+    torch.manual_seed(1)
+    peaks, losses, gradients = [], [], ""
+    for i in range(steps):
+        base = HEAP.now(CPU)
+        HEAP.reset(CPU)
+        loss = run(*inputs)
+        loss.backward()
+        peaks.append(HEAP.peak(CPU) - base)
+        losses.append(loss.item())
+        if i == 0:
+            gradients = digest(p.grad for p in params if p.grad is not None)
+        optimizer.step()
+        optimizer.zero_grad()
+        del loss
+    result: dict[str, Any] = {
+        "network": name,
+        "how": how,
+        "peak": peaks[-1],
+        "losses": losses,
+        "gradients": gradients,
+        "weights": digest([*params, *network.buffers()]),
+    }
+    if isinstance(partitioner, Partitioner):
+        report = partitioner.reports[-1]
+        result |= {"planned": report.planned_peak - report.persistent, "overhead": report.overhead, "again": len(report.again)}
+    elif partitioner is not None:
+        result["overhead"] = partitioner.overhead
+    return result
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:4], *map(int, sys.argv[4:5]))))

@@ -1,0 +1,170 @@
+//! No two files of a crate import each other, directly or by way of others.
+//!
+//! A folder's `mod.rs` and the files in that folder are one room, and may know each other; so may `lib.rs` and all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+const ROOTS: [&str; 5] = ["core", "cli", "ffi", "models", "tests"];
+
+/// A module by the names that lead to it from the crate's root.
+type Module = Vec<String>;
+type Edges = BTreeMap<Module, BTreeSet<Module>>;
+
+#[test]
+fn no_file_imports_what_imports_it() {
+    for root in ROOTS {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(root).join("src");
+        let mut sources = BTreeMap::new();
+        collect(&folder, &[], &mut sources);
+        assert!(sources.len() > 3, "{root}: {sources:?}");
+        if let Some(circle) = circle(&imports(&sources)) {
+            let names: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
+            panic!("files of {root} import each other: {}", names.join(" -> "));
+        }
+    }
+}
+
+#[test]
+fn a_circle_is_found() {
+    let module = |path: &str| path.split("::").map(str::to_owned).collect::<Module>();
+    let source = |path: &str, text: &str| (module(path), text.to_owned());
+    let by_a_third = [
+        source("a", "use crate::{table, b::{self, X as Y}};"),
+        source("b", "fn f() { super::other::c::g(); }"),
+        source("other::c", "use super::super::a::Z;"),
+    ];
+    assert!(circle(&imports(&BTreeMap::from(by_a_third.clone()))).is_some());
+    for spared in 0..3 {
+        let mut without = by_a_third.clone();
+        without[spared].1 = "// use crate::a; use crate::b;\nconst A: &str = \"crate::b::X\";".into();
+        assert_eq!(circle(&imports(&BTreeMap::from(without))), None);
+    }
+    let one_room = [source("a", "use crate::a::b::X;"), source("a::b", "use super::Y;")];
+    assert_eq!(circle(&imports(&BTreeMap::from(one_room))), None);
+}
+
+/// Reads every file below `folder`, but for files of unit tests.
+fn collect(folder: &Path, parents: &[String], sources: &mut BTreeMap<Module, String>) {
+    for entry in fs::read_dir(folder).expect("a folder of sources") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a name").to_owned();
+        let inside = |name: &str| [parents, &[name.to_owned()]].concat();
+        if path.is_dir() {
+            collect(&path, &inside(&name), sources);
+        } else if path.extension().is_some_and(|e| e == "rs") && name != "tests" {
+            let module = if ["mod", "lib", "main"].contains(&name.as_str()) { parents.to_vec() } else { inside(&name) };
+            sources.insert(module, fs::read_to_string(&path).expect("a source"));
+        }
+    }
+}
+
+/// Which file imports which.
+fn imports(sources: &BTreeMap<Module, String>) -> Edges {
+    let one_room = |a: &[String], b: &[String]| a.starts_with(b) || b.starts_with(a);
+    let of = |module: &Module, text: &str| -> BTreeSet<Module> {
+        let paths = paths(&code(text)).into_iter().filter_map(|path| resolve(module, &path, sources));
+        paths.filter(|other| !one_room(module, other)).collect()
+    };
+    sources.iter().map(|(module, text)| (module.clone(), of(module, text))).collect()
+}
+
+/// The source without comments, text in quotes, and the unit tests at its end.
+fn code(text: &str) -> String {
+    let text = text.split_once("#[cfg(test)]\nmod ").map_or(text, |(code, _)| code);
+    let without_comments = text.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code));
+    // Every second part lies between quotes; an escaped one does not end it.
+    let text = without_comments.collect::<Vec<_>>().join("\n").replace("\\\"", "").replace("'\"'", "");
+    text.split('"').step_by(2).collect()
+}
+
+/// The paths that begin at `crate`, `super` or `self`, with the braces of imports written out.
+fn paths(code: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    for begin in ["crate::", "super::", "self::"] {
+        for (at, _) in code.match_indices(begin) {
+            if !code[..at].ends_with(|c: char| is_word(c) || c == ':' || c == '$') {
+                expand(&code[at..], &[], &mut found);
+            }
+        }
+    }
+    found
+}
+
+/// Reads one path, or the braces that end it, and returns what follows.
+fn expand<'a>(mut code: &'a str, prefix: &[String], found: &mut Vec<Vec<String>>) -> &'a str {
+    let mut path = prefix.to_vec();
+    loop {
+        code = code.trim_start();
+        if let Some(mut inside) = code.strip_prefix('{') {
+            loop {
+                inside = expand(inside, &path, found).trim_start();
+                // `as NAME` and the commas between.
+                let end = inside.find([',', '}', ';']).unwrap_or(inside.len());
+                inside = &inside[end..];
+                match inside.strip_prefix(',') {
+                    Some(rest) if !rest.trim_start().starts_with('}') => inside = rest,
+                    Some(rest) => return rest.trim_start().strip_prefix('}').unwrap_or(rest),
+                    None => return inside.strip_prefix('}').unwrap_or(inside),
+                }
+            }
+        }
+        let end = code.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(code.len());
+        if end > 0 {
+            path.push(code[..end].to_owned());
+        }
+        code = &code[end..];
+        match code.strip_prefix("::") {
+            Some(rest) if end > 0 => code = rest,
+            _ => {
+                found.push(path);
+                return code;
+            }
+        }
+    }
+}
+
+/// The file that holds what a path names, as seen from `module`.
+fn resolve(module: &Module, path: &[String], sources: &BTreeMap<Module, String>) -> Option<Module> {
+    let mut at = module.clone();
+    for name in path {
+        match name.as_str() {
+            "crate" => at.clear(),
+            "super" => drop(at.pop()),
+            "self" => {}
+            name => at.push(name.to_owned()),
+        }
+    }
+    while !sources.contains_key(&at) {
+        at.pop()?;
+    }
+    Some(at)
+}
+
+/// A way from a file back to itself.
+fn circle(edges: &Edges) -> Option<Vec<Module>> {
+    let mut done = BTreeSet::new();
+    edges.keys().find_map(|start| follow(start, edges, &mut Vec::new(), &mut done))
+}
+
+/// Goes on from a file along its imports; `way` is how it was reached, `done` what leads into no circle.
+fn follow<'a>(
+    module: &'a Module,
+    edges: &'a Edges,
+    way: &mut Vec<&'a Module>,
+    done: &mut BTreeSet<&'a Module>,
+) -> Option<Vec<Module>> {
+    if let Some(at) = way.iter().position(|&other| other == module) {
+        return Some(way[at..].iter().copied().chain([module]).cloned().collect());
+    }
+    if done.contains(module) {
+        return None;
+    }
+    way.push(module);
+    let found = edges.get(module).into_iter().flatten().find_map(|next| follow(next, edges, way, done));
+    way.pop();
+    done.insert(module);
+    found
+}
