@@ -150,6 +150,13 @@ impl Problem {
             Error::Alignment { block: Some(block), alignment } => {
                 format!("block {} has the alignment {alignment}, which is not a power of two", self.id(block))
             }
+            Error::ZeroSize { block } => format!("block {} has size 0; a block has at least one byte", self.id(block)),
+            Error::EmptyLifetime { block, start, end } => format!(
+                "block {} is alive from {} to {}, which is no time at all",
+                self.id(block),
+                self.time(start),
+                self.time(end)
+            ),
             Error::PinMisaligned { block, offset, alignment } => format!(
                 "block {} is pinned at {offset}, which is not a multiple of its alignment {alignment}",
                 self.id(block)

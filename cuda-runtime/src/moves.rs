@@ -118,6 +118,13 @@ mod tests {
             let expected = [copy(second, 4096, bytes), copy(0, first_to, bytes)];
             assert_eq!(moves(&[(0, first_to), (second, 4096)], bytes, 8192), expected, "{overlap}");
         }
+        // As few of its first bytes.
+        for overlap in [1, 255, 256, 257, 511] {
+            let (bytes, second) = (512, 1024);
+            let first_to = second - bytes + overlap;
+            let expected = [copy(second, 4096, bytes), copy(0, first_to, bytes)];
+            assert_eq!(moves(&[(0, first_to), (second, 4096)], bytes, 8192), expected, "{overlap}");
+        }
         // Blocks that touch are in nobody's way.
         let expected = [copy(0, 1536, 512), copy(1024, 4096, 512)];
         assert_eq!(moves(&[(0, 1536), (1024, 4096)], 512, 8192), expected);
