@@ -6,9 +6,13 @@
 #   ./ci.sh readme     the commands of README.md, exactly as printed there, but for the tests, which are the above
 #   ./ci.sh embedded   firmware on an emulated Cortex-M prints the host's plan; core's tests on 64-bit Arm
 #   ./ci.sh no_panic   no function of the C library for firmware reaches a panic; their code sizes
+#   ./ci.sh tflm       plans of models, run by TensorFlow Lite Micro: outputs bit by bit, and controls that must fail
 #   ./ci.sh kernels    the committed PTX is what clang 14 makes of the kernels, and assembles for the GPUs from 2017 on
 #   ./ci.sh threads    the runtime's threads under ThreadSanitizer, with the nightly toolchain and its sources
 #   ./ci.sh fuzz       each fuzz target on its committed inputs and on changes of them, the same ones each time
+#   ./ci.sh python     the Python package as a wheel: types, examples, tests; and PyTorch trained within a limit (by hand
+#                      without PyTorch: SUBLET_TORCH=0)
+#   ./ci.sh wheel DIR  the wheel of the Python package
 #   ./ci.sh package    every crate that is published, packed as it would be and built from that
 #   ./ci.sh msrv       the workspace with the oldest Rust that Cargo.toml promises; by hand
 #   ./ci.sh semver REV what the published crates have changed since the revision REV, as semver sees it; by hand
@@ -157,12 +161,33 @@ threads() {
         --target-dir target/threads -p sublet-cuda --test data --test failures --test storage --test replan
 }
 
+# TFLM's interpreter runs models as they are and with plans; LiteRT loads the same files. Models of this project's own
+# making, and where there are some those of others.
+tflm() {
+    local python=target/tflm/bin/python models=()
+    if ! "$python" -c 'import tflite_micro, ai_edge_litert, numpy' 2> /dev/null; then
+        python3 -m venv target/tflm
+        "$python" -m pip install --quiet --disable-pip-version-check --pre tflite-micro
+        "$python" -m pip install --quiet --disable-pip-version-check ai-edge-litert numpy
+    fi
+    for name in mlperf_vww_int8 mlperf_resnet8_int8 mlperf_kws_int8 hand_recrop; do
+        if [ -f "${SUBLET_DATA:-}/edge/$name.tflite" ]; then
+            models+=("$SUBLET_DATA/edge/$name.tflite")
+        else
+            echo "skipped: $name.tflite is not in SUBLET_DATA/edge"
+        fi
+    done
+    cargo build --locked --quiet -p sublet-cli
+    mkdir -p target/tflm/out
+    "$python" tests/tflm/check.py target/debug/sublet target/tflm/out "${models[@]}"
+}
+
 # How many changes of its committed inputs each fuzz target tries: about 10 seconds each on one core. It was to be 60, and
 # is not, so that a cold run of everything ends within 17 minutes. Without libFuzzer and its sanitizer that is still more
 # inputs than in 60 seconds with them. They do not depend on the code, so that a change fails for what it does itself,
 # and not because it led a fuzzer to what was there before; what looks for that is `explore`.
 changes=(
-    read:3000000 place:15000 spoiled:1500000 workspace:8000 graph:700000 fit:13000 passes:25000
+    model:300000 read:3000000 place:15000 spoiled:1500000 workspace:8000 graph:700000 fit:13000 passes:25000
     pool:2000000 period:2500000 replay:100000 c_abi:500000
 )
 
@@ -252,6 +277,41 @@ semver() {
     done
 }
 
+# The wheel, for every Python from 3.10 on.
+wheel() {
+    CARGO_TARGET_DIR=$PWD/target/python-build "$python/bin/maturin" build --quiet --release --locked \
+        --manifest-path python/Cargo.toml --out "$1"
+}
+
+python=$PWD/target/python
+python_environment() {
+    [ -x "$python/bin/python" ] || python3 -m venv "$python"
+    "$python/bin/pip" install --quiet --disable-pip-version-check 'maturin>=1.9,<2' mypy numpy pytest
+}
+
+# The package as users install it, away from its sources.
+python_package() {
+    python_environment
+    rm -rf "$python/wheels"
+    wheel "$python/wheels"
+    "$python/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$python"/wheels/sublet-*.whl
+    (cd python && "$python/bin/mypy" --strict -p sublet)
+    local run=("$python/bin/pytest" --quiet --import-mode=importlib)
+    "${run[@]}" python/tests/test_sublet.py
+    "${run[@]}" --doctest-modules --doctest-ignore-import-errors --pyargs sublet
+    if [ "${SUBLET_TORCH:-1}" = 0 ]; then
+        echo "skipped: PyTorch, for SUBLET_TORCH is 0"
+        return
+    fi
+    # PyTorch's build for CUDA runs on the processor without NVIDIA's libraries, once somebody has their names.
+    "$python/bin/pip" install --quiet --disable-pip-version-check --no-deps torch==2.15.0
+    "$python/bin/pip" install --quiet --disable-pip-version-check typing_extensions sympy networkx jinja2 fsspec filelock \
+        'setuptools>=77,<82'
+    "$python/bin/python" python/tests/stub_libraries.py
+    cc -O2 -shared -fPIC python/tests/heap.c -o "$python/libheap.so"
+    SUBLET_HEAP=$python/libheap.so "${run[@]}" -s python/tests/test_torch.py
+}
+
 # Two lanes, each about half of the work, so that no core waits where the other has only one thing to do. What the second
 # prints comes at the end.
 all() {
@@ -267,6 +327,7 @@ all() {
         no_panic
         embedded
         kernels
+        tflm
         package
         fuzz 1
     ) > "$log" 2>&1 &
@@ -370,8 +431,14 @@ case "${1:-all}" in
     embedded) embedded ;;
     no_panic) no_panic ;;
     kernels) kernels ;;
+    tflm) tflm ;;
     threads) threads ;;
     fuzz) fuzz ;;
+    python) python_package ;;
+    wheel)
+        python_environment
+        wheel "${2:?wheel needs a DIR}"
+        ;;
     package) package ;;
     msrv) msrv ;;
     semver) semver "${2:?semver needs the revision to compare with}" ;;
