@@ -151,6 +151,10 @@ pub struct sublet_step {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_network_planned {
+    /// sizeof(sublet_network_planned).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
     /// How many steps were written.
     pub step_count: usize,
     /// The bytes of the arena.
@@ -176,10 +180,12 @@ plain!(
     sublet_step,
     sublet_network_planned
 );
-// SAFETY: both begin with their size.
+// SAFETY: they begin with their size.
 unsafe impl Params for sublet_network {}
 // SAFETY: as above.
 unsafe impl Params for sublet_network_params {}
+// SAFETY: as above.
+unsafe impl Params for sublet_network_planned {}
 
 const USES: [(sublet_use, Use); 3] =
     [(sublet_use::Read, Use::Read), (sublet_use::Write, Use::Write), (sublet_use::Overwrite, Use::Overwrite)];
@@ -320,7 +326,17 @@ impl From<Step> for sublet_step {
 impl From<Planned> for sublet_network_planned {
     fn from(planned: Planned) -> Self {
         let Planned { steps, peak, max_load, original_load, planned_bytes, kept_bytes, run } = planned;
-        Self { step_count: steps, peak, max_load, original_load, planned_bytes, kept_bytes, run: run.into() }
+        Self {
+            struct_size: 0,
+            reserved: 0,
+            step_count: steps,
+            peak,
+            max_load,
+            original_load,
+            planned_bytes,
+            kept_bytes,
+            run: run.into(),
+        }
     }
 }
 
@@ -379,7 +395,7 @@ pub unsafe extern "C" fn sublet_network_plan(
             let given = Given::new(arguments, network, params)?;
             let room = arguments.workspace(workspace, workspace_size, given.memory())?;
             let steps = arguments.output(steps, step_capacity)?;
-            (given, room, steps, arguments.optional(planned)?)
+            (given, room, steps, arguments.report_if_wanted(planned)?)
         };
         let most = given.most().steps;
         if step_capacity < most {

@@ -54,7 +54,7 @@ static size_t count(const sublet_network_planned *planned, uint32_t action) {
 
 static void without_a_limit(void) {
     const sublet_network told = network();
-    sublet_network_planned planned;
+    sublet_network_planned planned = {.struct_size = sizeof planned};
     make_room(&told, NULL);
     WORKS(plan(&told, NULL, &planned));
     CHECK(planned.planned_bytes == 193 * KIB && planned.kept_bytes == 64);
@@ -67,7 +67,7 @@ static void without_a_limit(void) {
 static void within_a_limit(void) {
     const sublet_network told = network();
     sublet_network_params asked = {.struct_size = sizeof asked, .limit = 130 * KIB, .alignment = 256};
-    sublet_network_planned planned;
+    sublet_network_planned planned = {.struct_size = sizeof planned};
     make_room(&told, &asked);
     WORKS(plan(&told, &asked, &planned));
     CHECK(planned.peak <= 130 * KIB && planned.original_load == 193 * KIB && planned.run.recomputed_ns == 1000);
@@ -95,7 +95,7 @@ static void within_a_limit(void) {
 static void what_is_wrong(void) {
     sublet_network told = network();
     sublet_network_params asked = {.struct_size = sizeof asked};
-    sublet_network_planned planned;
+    sublet_network_planned planned = {.struct_size = sizeof planned};
     make_room(&told, NULL);
     FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, plan(NULL, NULL, &planned));
     FAILS(SUBLET_STATUS_NULL_POINTER, 2, 0, 0, sublet_network_workspace(&told, NULL, NULL, &layout, &error));
