@@ -197,7 +197,7 @@ pub fn simulate(
     if timings.len() != rewritten.len() {
         return Err(Error::BufferTooSmall { buffer: Buffer::Timings, needed: rewritten.len(), got: timings.len() });
     }
-    let numbers = 2 * blocks;
+    let numbers = recorded.numbers();
     let mut queues = Queues {
         device: *device,
         compute: 0.0,

@@ -22,8 +22,9 @@
 
 use crate::error::RowFault;
 use crate::rewrite::writer::Writer;
-use crate::table::Table;
+use crate::table::record;
 use crate::trace::{Event, Kind, Op, Recorded, Row, liveness, recorded};
+use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
 /// A mask has a bit for each element of 4 bytes.
@@ -32,7 +33,7 @@ const MASKED: u64 = 32;
 /// Length of the workspace that [`rewrite`] needs for a trace of `rows` rows with `blocks` block numbers.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    WorkspaceLen { words: blocks, indices: 5 * rows + 3 * blocks }
+    Ranges::workspace(rows, blocks)
 }
 
 /// The most rows that [`rewrite`] writes: for each stay the malloc and the write of a mask, and an early free.
@@ -82,52 +83,53 @@ pub fn rewrite(
 ) -> Result<usize, Error> {
     block::check_count(recorded.blocks)?;
     scratch.check(workspace(rows.len(), recorded.blocks))?;
-    let mut stays = Stays {
-        recorded: *recorded,
-        size: scratch.words(recorded.blocks),
-        stay: scratch.index_records(rows.len()),
-        open: scratch.indices(recorded.blocks),
-        excluded: scratch.indices(recorded.blocks),
-        count: 0,
-        turn: u32::MAX,
-    };
-    stays.exclude_persistent()?;
-    stays.collect(rows)?;
+    let mut scratch = scratch.reborrow();
+    let mut ranges = Ranges::lend(rows.len(), recorded.blocks, *recorded, &mut scratch);
+    ranges.exclude_persistent()?;
+    ranges.collect(rows)?;
     let mut writer = Writer::new(out);
-    stays.write(rows, &mut writer);
+    ranges.write(rows, &mut writer);
     writer.end()
 }
 
-/// What is known of a stay. Rows are counted from 1, 0 is none.
-#[derive(Clone, Copy)]
-struct Stay {
-    /// The last row of the rectifier that can make the mask.
-    relu: u32,
-    /// The last row up to which the block itself is needed.
-    needed: u32,
-    /// How many reads of gradients come after that.
-    reads: u32,
-    /// The row of its free, or the number of rows.
-    end: u32,
-    /// Whether its mask and its free have been written: 1, 2.
-    written: u32,
+record! {
+    /// What is known of a live range. Rows are counted from 1, 0 is none.
+    struct Range {
+        /// The last row of the ReLU that can make the mask.
+        relu: u32,
+        /// The last row up to which the block itself is needed.
+        needed: u32,
+        /// How many reads of gradients come after that.
+        reads: u32,
+        /// The row of its free, or the number of rows.
+        end: u32,
+        /// How much of this has been written: its mask, its free.
+        written: u32,
+    }
 }
 
-struct Stays<'a> {
-    recorded: Recorded<'a>,
-    /// By block.
-    size: Table<'a, u64>,
-    stay: Table<'a, [u32; 5]>,
-    /// By block: 1 + the stay that is open.
-    open: Table<'a, u32>,
-    /// By block: persistent, or with masks already.
-    excluded: Table<'a, u32>,
-    count: u32,
-    /// 1 + the last row of the forward pass.
-    turn: u32,
+workspace! {
+    struct Ranges<'a>(rows, blocks; recorded: Recorded<'a>) {
+        tables {
+            /// By block.
+            size: u64[blocks],
+        }
+        records {
+            range: Range[rows],
+            /// By block: the live range that is open, and whether it has no mask: it is persistent, or has one already.
+            open: Option<u32>[blocks],
+            excluded: bool[blocks],
+        }
+        state {
+            recorded: Recorded<'a> = recorded,
+            count: u32 = 0,
+            /// 1 + the last row of the forward pass.
+            turn: u32 = u32::MAX,
+        }
+    }
 }
 
-impl Stays<'_> {
+impl Ranges<'_> {
     fn exclude_persistent(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.recorded.rows) {
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
@@ -136,22 +138,13 @@ impl Stays<'_> {
             match r.event {
                 Event::Malloc => {
                     self.size[r.block] = r.bytes;
-                    self.excluded[r.block] = u32::from(r.time_ns == 0);
+                    self.excluded.set(r.block, r.time_ns == 0);
                 }
-                Event::Free => self.excluded[r.block] = 0,
+                Event::Free => self.excluded.set(r.block, false),
                 _ => {}
             }
         }
         Ok(())
-    }
-
-    fn get(&self, stay: u32) -> Stay {
-        let [relu, needed, reads, end, written] = self.stay[stay];
-        Stay { relu, needed, reads, end, written }
-    }
-
-    fn set(&mut self, stay: u32, Stay { relu, needed, reads, end, written }: Stay) {
-        self.stay[stay] = [relu, needed, reads, end, written];
     }
 
     fn collect(&mut self, rows: &[Row]) -> Result<(), Error> {
@@ -164,7 +157,7 @@ impl Stays<'_> {
         for (row, r) in (0u32..).zip(rows) {
             let refuse = |fault| Err(Error::Row { row, fault });
             if let Some(block) = self.recorded.masked(r.block) {
-                self.excluded[block] = 1;
+                self.excluded.set(block, true);
                 continue;
             }
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
@@ -180,59 +173,58 @@ impl Stays<'_> {
                     gradient = gradient.min(row);
                 }
             }
-            let open = self.open[r.block];
+            let open = self.open.get(r.block);
             if r.event == Event::Malloc {
-                if open > 0 {
+                if open.is_some() {
                     return refuse(RowFault::AllocatedTwice);
                 }
-                self.set(self.count, Stay { relu: 0, needed: 0, reads: 0, end: end_of_trace, written: 0 });
+                self.range.set(self.count, Range { relu: 0, needed: 0, reads: 0, end: end_of_trace, written: 0 });
+                self.open.set(r.block, Some(self.count));
                 self.count += 1;
-                self.open[r.block] = self.count;
                 continue;
             }
-            let Some(stay) = open.checked_sub(1) else {
+            let Some(range) = open else {
                 let free = r.event == Event::Free;
                 return refuse(if free { RowFault::FreeWithoutMalloc } else { RowFault::AccessWithoutMalloc });
             };
             let kind = self.recorded.operator(r.op).kind;
-            let mut s = self.get(stay);
+            let mut s = self.range.get(range);
             match r.event {
                 Event::Free => {
                     // Inside an operator, its memory goes to another block: it has to be freed there.
-                    s = Stay { end: row, relu: if row < operator { 0 } else { s.relu }, ..s };
-                    self.open[r.block] = 0;
+                    s = Range { end: row, relu: if row < operator { 0 } else { s.relu }, ..s };
+                    self.open.set(r.block, None);
                 }
                 Event::Read if kind == Kind::ReluBackward => s.reads += 1,
-                Event::SwapOut => s = Stay { needed: row + 1, reads: 0, ..s },
-                Event::SwapIn => s = Stay { relu: 0, needed: row + 1, reads: 0, ..s },
+                Event::SwapOut => s = Range { needed: row + 1, reads: 0, ..s },
+                Event::SwapIn => s = Range { relu: 0, needed: row + 1, reads: 0, ..s },
                 _ => {
                     let written = if r.event == Event::Write { 0 } else { s.relu };
                     let relu = if kind == Kind::Relu { operator } else { written };
-                    s = Stay { relu, needed: operator, reads: 0, ..s };
+                    s = Range { relu, needed: operator, reads: 0, ..s };
                 }
             }
-            self.set(stay, s);
+            self.range.set(range, s);
         }
         self.turn = again.min(gradient);
         Ok(())
     }
 
-    /// The stay of this block that is open, if a mask takes its place.
-    fn masked(&self, block: u32) -> Option<(u32, Stay)> {
-        let stay = self.open[block].checked_sub(1)?;
-        let s = self.get(stay);
+    /// The range of this block that is open, if a mask takes its place.
+    fn masked(&self, block: u32) -> Option<(u32, Range)> {
+        let range = self.open.get(block)?;
+        let s = self.range.get(range);
         let (size, mask) = (self.size[block], self.size[block].div_ceil(MASKED));
         let rows = |from: u32, to: u32| u64::from(to.saturating_sub(from));
         let saved = size.saturating_sub(mask).saturating_mul(rows(s.needed, s.end));
         let taken = mask.saturating_mul(rows(s.relu, s.needed));
-        let may = self.excluded[block] == 0 && s.relu > 0 && s.reads > 0;
-        (may && s.needed <= self.turn && saved > taken).then_some((stay, s))
+        let may = !self.excluded.get(block) && s.relu > 0 && s.reads > 0;
+        (may && s.needed <= self.turn && saved > taken).then_some((range, s))
     }
 
     fn write(&mut self, rows: &[Row], writer: &mut Writer<'_>) {
-        let blocks = u32::try_from(self.recorded.blocks).unwrap_or(u32::MAX);
         self.count = 0;
-        self.open.fill(0);
+        self.open.fill(None);
         let mut operator = 0;
         let mut first = 0;
         for (row, &r) in (0u32..).zip(rows) {
@@ -242,15 +234,15 @@ impl Stays<'_> {
             if self.recorded.masked(r.block).is_some() {
                 writer.push(r);
             } else if r.event == Event::Malloc {
+                self.open.set(r.block, Some(self.count));
                 self.count += 1;
-                self.open[r.block] = self.count;
                 writer.push(r);
             } else {
                 let masked = self.masked(r.block);
                 let late = masked.is_some_and(|(_, s)| row >= s.needed && matches!(r.event, Event::Read | Event::Free));
-                writer.push(if late { Row { block: blocks + r.block, ..r } } else { r });
+                writer.push(if late { Row { block: self.recorded.mask(r.block), ..r } } else { r });
                 match r.event {
-                    Event::Free => self.open[r.block] = 0,
+                    Event::Free => self.open.set(r.block, None),
                     Event::SwapOut | Event::SwapIn if masked.is_some_and(|(_, s)| s.needed == row + 1) => {
                         writer.event(Event::Free, r.block, 0, Op::None);
                     }
@@ -268,18 +260,17 @@ impl Stays<'_> {
     /// Writes the masks that an operator leaves, and the frees of the blocks that it is the last to need.
     fn after_operator(&mut self, rows: &[Row], operator: u32, writer: &mut Writer<'_>) {
         let recorded = self.recorded;
-        let blocks = u32::try_from(recorded.blocks).unwrap_or(u32::MAX);
         for written in [1, 2] {
             for r in rows.iter().filter(|r| r.event.is_access() && recorded.masked(r.block).is_none()) {
-                let Some((stay, s)) = self.masked(r.block) else { continue };
+                let Some((range, s)) = self.masked(r.block) else { continue };
                 let here = if written == 1 { s.relu } else { s.needed };
                 if here != operator || s.written >= written {
                     continue;
                 }
-                self.set(stay, Stay { written, ..s });
+                self.range.set(range, Range { written, ..s });
                 if written == 1 {
-                    writer.event(Event::Malloc, blocks + r.block, self.size[r.block].div_ceil(MASKED), Op::None);
-                    writer.event(Event::Write, blocks + r.block, 0, r.op);
+                    writer.event(Event::Malloc, recorded.mask(r.block), self.size[r.block].div_ceil(MASKED), Op::None);
+                    writer.event(Event::Write, recorded.mask(r.block), 0, r.op);
                 } else {
                     writer.event(Event::Free, r.block, 0, Op::None);
                 }
