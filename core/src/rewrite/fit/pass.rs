@@ -102,7 +102,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
         let limit = self.options.limit;
         if !matches!(arrangement.swaps, Swaps::Absences | Swaps::Together) {
-            self.recomputer.clear_absences();
+            self.recomputer.clear_offloads();
         }
         let mut walked = self.plan(arrangement);
         if arrangement.swaps == Swaps::None {
@@ -209,11 +209,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.before_anything_runs_again(|swapper, recomputer, mut scratch| {
             let mut costs = Records::lend(blocks, &mut scratch);
             recomputer.recompute_costs(&mut costs);
-            recomputer.clear_absences();
+            recomputer.clear_offloads();
             let overhead = swapper.plan_by(limit, &|block| costs.get(block));
             if overhead.is_some() {
                 for (gap, positions) in swapper.away() {
-                    recomputer.add_absence(gap, positions);
+                    recomputer.add_offload(gap, positions);
                 }
             }
             overhead

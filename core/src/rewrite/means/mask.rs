@@ -1,23 +1,23 @@
-//! The sign of a rectifier's output in place of the output.
+//! The sign of a ReLU's output in place of the output.
 //!
-//! Problem: the gradient of a rectifier asks of what the rectifier read or wrote only whether it is above 0. Where nobody
+//! Problem: the gradient of a ReLU asks of what the ReLU read or wrote only whether it is above 0. Where nobody
 //! else reads the block so late, a bit for each element of 4 bytes can be kept in place of the block.
 //!
 //! Papers: Jin et al. 2018 (section 4.2, a byte for each element); Jain et al. 2018 (Gist, a bit).
 //!
-//! Steps: in one pass over the rows, for each stay of a block, note the last rectifier that touches it with no write after
+//! Steps: in one pass over the rows, for each live range of a block, note the last ReLU that touches it with no write after
 //! it, the last row of the last operator that needs the block otherwise (a copy to the host does too), and whether
-//! gradients of rectifiers read it after that. A second pass writes: directly after the rectifier's last row the malloc of
+//! gradients of ReLU operators read it after that. A second pass writes: directly after the ReLU's last row the malloc of
 //! the mask and its write; the block's free as soon as nobody else needs it; the mask in those gradients' reads; and where
 //! the block was freed, the free of the mask.
 //!
-//! A stay is left as it is if the block is persistent, is written between the rectifier and the gradient, is handed over
-//! in place, has masks already, or if the mask does not pay. A mask lives from the rectifier on, but the block's memory
+//! A live range is left as it is if the block is persistent, is written between the ReLU and the gradient, is written over
+//! in place, has masks already, or if the mask does not pay. A mask lives from the ReLU on, but the block's memory
 //! comes free only when its last other reader has run: that has to be in the forward pass, which ends with the last
-//! operator that may run again and before the first gradient of a rectifier, and the bytes times rows that the mask takes
+//! operator that may be recomputed and before the first gradient of a ReLU, and the bytes times rows that the mask takes
 //! have to be fewer than those that it saves.
 //!
-//! Ties: where several rectifiers touch the block the last one makes the mask; masks of one rectifier come in the order of
+//! Ties: where several ReLU operators touch the block the last one makes the mask; masks of one ReLU come in the order of
 //! its accesses. Cost: O(rows), linear workspace.
 
 use crate::error::RowFault;
@@ -36,13 +36,13 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Ranges::workspace(rows, blocks)
 }
 
-/// The most rows that [`rewrite`] writes: for each stay the malloc and the write of a mask, and an early free.
+/// The most rows that [`rewrite`] writes: for each live range the malloc and the write of a mask, and an early free.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + 3 * liveness::stays(rows)
 }
 
-/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that rectifiers leave masks; writes the
+/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that ReLU operators leave masks; writes the
 /// new rows to `out` and returns how many they are. Added rows have the time of the row above them.
 ///
 /// # Errors
@@ -59,7 +59,7 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// let free = |block| Row { op: sublet_core::trace::Op::None, ..row(Event::Free, block, 0) };
 /// let kind = |kind| Operator { kind, ..Operator::default() };
 /// let rows = [
-///     row(Event::Malloc, 0, 0), row(Event::Write, 0, 0), // a rectifier
+///     row(Event::Malloc, 0, 0), row(Event::Write, 0, 0), // a ReLU
 ///     row(Event::Malloc, 1, 1), row(Event::Read, 0, 1), row(Event::Write, 1, 1), // who needs its output
 ///     row(Event::Malloc, 2, 2), row(Event::Read, 1, 2), row(Event::Write, 2, 2), free(1),
 ///     row(Event::Malloc, 3, 3), row(Event::Read, 2, 3), row(Event::Read, 0, 3), row(Event::Write, 3, 3), free(0), free(2),
@@ -152,7 +152,7 @@ impl Ranges<'_> {
         let end_of_trace = end_of_trace.map_err(|_| Error::Row { row: u32::MAX, fault: RowFault::TooManyRows })?;
         // The operator that is under way: 1 + its last row.
         let mut operator = 0;
-        // 1 + the last row of an operator that may run again, and the first of a gradient of a rectifier.
+        // 1 + the last row of an operator that may be recomputed, and the first of a gradient of a ReLU.
         let (mut again, mut gradient) = (0, end_of_trace);
         for (row, r) in (0u32..).zip(rows) {
             let refuse = |fault| Err(Error::Row { row, fault });
@@ -295,7 +295,7 @@ mod tests {
         Row { time_ns: 1, bytes, block, op: Op::First(op), event }
     }
 
-    /// A rectifier makes block 0, operator 1 reads it, operator 2 does `third` with it, and the gradient reads it.
+    /// A ReLU makes block 0, operator 1 reads it, operator 2 does `third` with it, and the gradient reads it.
     fn masked(bytes: u64, third: Event) -> Vec<Row> {
         let touch = |block, op, event| row(event, block, 0, op);
         let made = |block, op, bytes| [row(Event::Malloc, block, bytes, op), touch(block, op, Event::Write)];
@@ -326,9 +326,9 @@ mod tests {
         }
     }
 
-    /// Its signs are not those that the rectifier has left.
+    /// Its signs are not those that the ReLU has left.
     #[test]
-    fn what_is_written_after_the_rectifier_has_no_mask() {
+    fn what_is_written_after_the_relu_has_no_mask() {
         assert_eq!(masked(6400, Event::Write), []);
     }
 }
