@@ -9,6 +9,9 @@
 #   ./ci.sh kernels    the committed PTX is what clang 14 makes of the kernels, and assembles for the GPUs from 2017 on
 #   ./ci.sh threads    the runtime's threads under ThreadSanitizer, with the nightly toolchain and its sources
 #   ./ci.sh fuzz       each fuzz target on its committed inputs and on changes of them, the same ones each time
+#   ./ci.sh python     the Python package as a wheel: types, examples, tests; and PyTorch trained within a limit (by hand
+#                      without PyTorch: SUBLET_TORCH=0)
+#   ./ci.sh wheel DIR  the wheel of the Python package
 #   ./ci.sh package    every crate that is published, packed as it would be and built from that
 #   ./ci.sh msrv       the workspace with the oldest Rust that Cargo.toml promises; by hand
 #   ./ci.sh semver REV what the published crates have changed since the revision REV, as semver sees it; by hand
@@ -249,6 +252,41 @@ semver() {
     done
 }
 
+# The wheel, for every Python from 3.10 on.
+wheel() {
+    CARGO_TARGET_DIR=$PWD/target/python-build "$python/bin/maturin" build --quiet --release --locked \
+        --manifest-path python/Cargo.toml --out "$1"
+}
+
+python=$PWD/target/python
+python_environment() {
+    [ -x "$python/bin/python" ] || python3 -m venv "$python"
+    "$python/bin/pip" install --quiet --disable-pip-version-check 'maturin>=1.9,<2' mypy numpy pytest
+}
+
+# The package as users install it, away from its sources.
+python_package() {
+    python_environment
+    rm -rf "$python/wheels"
+    wheel "$python/wheels"
+    "$python/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$python"/wheels/sublet-*.whl
+    (cd python && "$python/bin/mypy" --strict -p sublet)
+    local run=("$python/bin/pytest" --quiet --import-mode=importlib)
+    "${run[@]}" python/tests/test_sublet.py
+    "${run[@]}" --doctest-modules --doctest-ignore-import-errors --pyargs sublet
+    if [ "${SUBLET_TORCH:-1}" = 0 ]; then
+        echo "skipped: PyTorch, for SUBLET_TORCH is 0"
+        return
+    fi
+    # PyTorch's build for CUDA runs on the processor without NVIDIA's libraries, once somebody has their names.
+    "$python/bin/pip" install --quiet --disable-pip-version-check --no-deps torch==2.15.0
+    "$python/bin/pip" install --quiet --disable-pip-version-check typing_extensions sympy networkx jinja2 fsspec filelock \
+        'setuptools>=77,<82'
+    "$python/bin/python" python/tests/stub_libraries.py
+    cc -O2 -shared -fPIC python/tests/heap.c -o "$python/libheap.so"
+    SUBLET_HEAP=$python/libheap.so "${run[@]}" -s python/tests/test_torch.py
+}
+
 # Two lanes, each about half of the work, so that no core waits where the other has only one thing to do. What the second
 # prints comes at the end.
 all() {
@@ -369,6 +407,11 @@ case "${1:-all}" in
     kernels) kernels ;;
     threads) threads ;;
     fuzz) fuzz ;;
+    python) python_package ;;
+    wheel)
+        python_environment
+        wheel "${2:?wheel needs a DIR}"
+        ;;
     package) package ;;
     msrv) msrv ;;
     semver) semver "${2:?semver needs the revision to compare with}" ;;

@@ -2,10 +2,11 @@
 # Every figure that needs a GPU, in one command on a machine that has one; it takes a few minutes.
 #
 #   cuda-runtime/measure.sh build     builds what is measured into target/gpu; needs Rust, no CUDA, no GPU
-#   cuda-runtime/measure.sh run       runs it and prints the rows for BENCHMARKS.md; needs nothing but target/gpu and a driver,
+#   cuda-runtime/measure.sh run       runs it and prints its tables as Markdown; needs nothing but target/gpu and a driver,
 #                                     and for the rows of PyTorch a python3 with torch and torchvision (SUBLET_PYTHON)
 #
-# A part that fails or is skipped says so; the others run all the same, and the exit status tells.
+# A part that fails or is skipped says so, and the others run all the same. The exit status is 0 where all that could run has
+# passed, 1 where a part has failed, and 77 where nothing ran. PyTorch alone may be missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 to=target/gpu
@@ -17,17 +18,20 @@ build() {
     cargo build --release --locked -p sublet-ffi --features cuda
     local built=${CARGO_TARGET_DIR:-target}/release
     cp "$built/examples/relu_bandwidth" "$built/examples/migration" "$built/libsublet.so" "$to"
-    # The tests of the CUDA backend, which run a program on a GPU where there is one.
+    # The tests of a machine with a GPU.
     local test
-    test=$(cargo test --locked -p sublet-cuda --test driver --no-run --message-format=json |
-        sed -n 's/.*"executable":"\([^"]*driver-[^"]*\)".*/\1/p' | tail -n 1)
-    cp "$test" "$to/driver"
-    strip "$to/driver" "$to/relu_bandwidth" "$to/migration"
+    test=$(cargo test --locked -p sublet-cuda --test gpu --no-run --message-format=json |
+        sed -n 's/.*"executable":"\([^"]*gpu-[^"]*\)".*/\1/p' | tail -n 1)
+    cp "$test" "$to/gpu"
+    cp examples/pytorch/train.py examples/pytorch/sublet_allocator.py "$to"
+    strip "$to/gpu" "$to/relu_bandwidth" "$to/migration"
+    strip --strip-unneeded "$to/libsublet.so"
     git describe --always --dirty > "$to/commit"
     du -sh "$to"
 }
 
-failed=0
+failed=0 ran=0
+# What a part prints where it is skipped begins with "skipped" or "Skipped", or its status is 77.
 part() {
     local title=$1
     shift
@@ -36,23 +40,43 @@ part() {
     echo
     echo "    $*"
     echo
-    "$@" 2>&1 | sed 's/^/    /' || {
-        echo "    failed: $title"
+    local status=0 log
+    log=$(mktemp)
+    "$@" > "$log" 2>&1 || status=$?
+    sed 's/^/    /' "$log"
+    if [ "$status" = 77 ] || { [ "$status" = 0 ] && grep -qi '^skipped' "$log"; }; then
+        echo "    skipped: $title"
+    elif [ "$status" = 0 ]; then
+        ran=$((ran + 1))
+    else
+        echo "    failed: $title (status $status)"
         failed=1
-    }
+    fi
+    rm -f "$log"
 }
 
 run() {
     echo "Commit $(cat "$to/commit"), $(date -u +%F), $(uname -m)"
-    nvidia-smi --query-gpu=name,driver_version,memory.total,pcie.link.gen.current,pcie.link.width.current --format=csv,noheader ||
+    # An idle GPU has its link at a lower generation than it copies at: the most that it can is told too.
+    nvidia-smi --format=csv \
+        --query-gpu=name,driver_version,memory.total,pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current ||
         echo "no nvidia-smi"
-    part "A program on this GPU, every byte looked at" \
-        "$to/driver" --exact without_a_driver_there_is_an_error_and_with_a_gpu_a_program_runs --nocapture
+    # One at a time: each has the device to itself.
+    part "On this GPU: every byte looked at, growth, another program under work, a file, PyTorch's memory, a fault" \
+        "$to/gpu" --nocapture --test-threads=1
     part "ReLU with a mask" "$to/relu_bandwidth"
     part "Plans that run: blocks of 64 MiB" "$to/migration" 16 65536
     part "Plans that run: blocks of 8 MiB" "$to/migration" 32 8192
-    part "ResNet-50 in PyTorch, batch 64" \
-        "${SUBLET_PYTHON:-python3}" examples/pytorch/train.py --library "$to/libsublet.so" --batch 64
+    local python=${SUBLET_PYTHON:-python3}
+    if command -v "$python" > /dev/null; then
+        part "ResNet-50 in PyTorch, batch 64" "$python" "$to/train.py" --library "$to/libsublet.so" --batch 64
+    else
+        echo "skipped: ResNet-50 in PyTorch ($python is not there)"
+    fi
+    if [ "$failed" = 0 ] && [ "$ran" = 0 ]; then
+        echo "nothing ran" >&2
+        return 77
+    fi
     return "$failed"
 }
 

@@ -861,7 +861,7 @@ typedef struct sublet_place_params {
  */
 typedef struct sublet_layout {
   /**
-   * Bytes.
+   * Length in bytes.
    */
   size_t size;
   /**

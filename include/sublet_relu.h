@@ -68,6 +68,40 @@ typedef struct sublet_relu_params {
   float slope;
 } sublet_relu_params;
 
+/**
+ * What a launch works on: addresses on the device, such as those of sublet_operand.
+ */
+typedef struct sublet_relu_operands {
+  /**
+   * sizeof(sublet_relu_operands).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * `x`, or on the way back `dy`.
+   */
+  uint64_t from;
+  /**
+   * `y`, or on the way back `dx`: `from`, or memory that shares nothing with it.
+   */
+  uint64_t to;
+  /**
+   * How many elements each of them has.
+   */
+  uint64_t elements;
+  /**
+   * The mask.
+   */
+  uint64_t mask;
+  /**
+   * How long the mask is, in bytes: `bytes` of its sublet_operand.
+   */
+  uint64_t mask_bytes;
+} sublet_relu_operands;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -122,18 +156,17 @@ sublet_status sublet_relu_kernels_create(uint32_t gpu,
 void sublet_relu_kernels_destroy(struct sublet_relu_kernels *kernels);
 
 /**
- * On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_forward. `x`, `y` and `mask` are addresses
- * on the device, such as those of sublet_operand; elements and words are aligned to their size.
+ * On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_forward. Elements and the mask's words are
+ * aligned to their size.
  *
  * SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: with the address in `got`.
+ * SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as where it was planned for elements of
+ * another size.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_launch_forward(struct sublet_relu_kernels *kernels,
-                                         uint64_t x,
-                                         uint64_t elements,
+                                         const struct sublet_relu_operands *operands,
                                          const struct sublet_relu_params *params,
-                                         uint64_t y,
-                                         uint64_t mask,
                                          void *stream,
                                          sublet_error *error);
 
@@ -142,11 +175,8 @@ sublet_status sublet_relu_launch_forward(struct sublet_relu_kernels *kernels,
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_launch_backward(struct sublet_relu_kernels *kernels,
-                                          uint64_t dy,
-                                          uint64_t elements,
-                                          uint64_t mask,
+                                          const struct sublet_relu_operands *operands,
                                           const struct sublet_relu_params *params,
-                                          uint64_t dx,
                                           void *stream,
                                           sublet_error *error);
 

@@ -54,7 +54,8 @@ typedef struct sublet_runtime_params {
   uint64_t alignment;
   /**
    * The stream to compute on, a CUstream or cudaStream_t of the GPU's primary context, which lives as long as the
-   * runtime; NULL is one of its own.
+   * runtime; NULL is one of its own. The default stream, which is PyTorch's and has the handle NULL there, is given as
+   * CU_STREAM_LEGACY, `(void *)0x1`.
    */
   void *stream;
   /**

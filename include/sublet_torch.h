@@ -16,6 +16,20 @@
 #include "sublet.h"
 
 /**
+ * A pool of PyTorch's, c10::cuda::MempoolId_t, which is a std::pair of 64-bit numbers and passed as this is.
+ */
+typedef struct sublet_torch_pool {
+  /**
+   * The first number.
+   */
+  uint64_t first;
+  /**
+   * The second one.
+   */
+  uint64_t second;
+} sublet_torch_pool;
+
+/**
  * What the memory of a device has done, in bytes where nothing else is said.
  */
 typedef struct sublet_torch_statistics {
@@ -63,6 +77,44 @@ void *sublet_torch_malloc(ptrdiff_t size, int device, void *stream);
  * `free_fn_name`. NULL is nothing.
  */
 void sublet_torch_free(void *pointer, ptrdiff_t size, int device, void *stream);
+
+/**
+ * Work in this stream uses the memory at `pointer`, which is of another stream: what CUDAPluggableAllocator takes by
+ * `set_record_stream_fn`. After it is freed it is given out again when that work is done.
+ */
+void sublet_torch_record_stream(void *pointer, void *stream);
+
+/**
+ * A graph is about to be captured whose memory is this pool's: what CUDAPluggableAllocator takes by
+ * `set_begin_allocate_to_pool`. What is allocated in streams that are captured is then kept for the graph, also after it
+ * is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
+ */
+void sublet_torch_begin_allocate_to_pool(int device,
+                                         struct sublet_torch_pool pool,
+                                         const void *filter);
+
+/**
+ * The capture has ended: what CUDAPluggableAllocator takes by `set_end_allocate_to_pool_fn`.
+ */
+void sublet_torch_end_allocate_to_pool(int device, struct sublet_torch_pool pool);
+
+/**
+ * A graph is destroyed: what CUDAPluggableAllocator takes by `set_release_pool`. The memory of a pool goes back to the
+ * device after as many of these calls as it was begun.
+ */
+void sublet_torch_release_pool(int device, struct sublet_torch_pool pool);
+
+/**
+ * Gives back to all devices what nobody uses, torch.cuda.empty_cache: what CUDAPluggableAllocator takes by
+ * `set_reset_fn`. A device whose streams are captured is left as it is.
+ */
+void sublet_torch_reset(void);
+
+/**
+ * Holds at most this part, from 0 to 1, of the device's memory from here on: what CUDAPluggableAllocator takes by
+ * `set_memory_fraction_fn`. What is held already stays.
+ */
+void sublet_torch_memory_fraction(double fraction, int device);
 
 /**
  * An iteration of the training loop ends, and the next begins. It may be called or not: from the first call on

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-const ROOTS: [&str; 5] = ["core", "cli", "ffi", "models", "tests"];
+const ROOTS: [&str; 7] = ["core", "cli", "ffi", "cuda-runtime", "models", "tests", "python"];
 
 /// A module by the names that lead to it from the crate's root.
 type Module = Vec<String>;
@@ -18,7 +18,7 @@ fn no_file_imports_what_imports_it() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(root).join("src");
         let mut sources = BTreeMap::new();
         collect(&folder, &[], &mut sources);
-        assert!(sources.len() > 3, "{root}: {sources:?}");
+        assert!(sources.len() > 2, "{root}: {sources:?}");
         if let Some(circle) = circle(&imports(&sources)) {
             let names: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
             panic!("files of {root} import each other: {}", names.join(" -> "));

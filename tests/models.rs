@@ -160,7 +160,7 @@ fn reserved_by_layrub(blocks: [u64; 4], batch: u64) -> u64 {
     let slots: u64 = slots.iter().map(|(bytes, _)| bytes).sum();
     let shared: Vec<u64> = layers.iter().zip(&readers).filter(|(_, n)| **n > 1).map(|((_, bytes), _)| *bytes).collect();
     let most = |from: usize, by: usize| shared.iter().skip(from).step_by(by).max().copied().unwrap_or(0);
-    // All but the first in two buffers by turns; gradients of their two copies; a byte for each element of a rectifier.
+    // All but the first in two buffers by turns; gradients of their two copies; a byte for each element of a ReLU.
     slots + most(1, 2) + most(2, 2) + 2 * most(0, 1) + layers[first].1 / 4
 }
 

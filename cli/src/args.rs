@@ -48,11 +48,11 @@ const FIT_EXAMPLES: &str = "\
 DEVICE is gtx1080ti (12 GB/s each way), h200 (55 GB/s), k40 (10 GB/s), jetson-orin (one memory for host and device),
 or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes].
 
-MEANS are swap (to the host and back), recompute (values are made again by their operators), in-place (outputs over
-inputs), relu (a bit for each element that only a rectifier's gradient reads) and, to compare with, layer (Layrub's rule).
+MEANS are swap (to the host and back), recompute (values are freed, and their operators run again), in-place (outputs over
+inputs), relu (one bit for each element that only a ReLU's gradient reads) and, to compare with, layer (Layrub's rule).
 What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun.
 
-DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, where every stay lies; and
+DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, where every block lies each time it is there; and
 timeline.json, which opens in Perfetto.
 
 Examples:

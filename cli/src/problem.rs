@@ -19,7 +19,7 @@ pub struct Problem {
     pub(crate) name: String,
     /// What placement sees.
     pub(crate) blocks: Vec<Block>,
-    /// The id of each block in a plan: the instance's id, the block of the trace, or `B#k` for its k-th later stay.
+    /// The id of each block in a plan: the instance's id, the block of the trace, or `B#k` for its k-th later residency.
     pub(crate) ids: Vec<String>,
     /// What each step is called in the file, ascending; empty where the steps are the file's own times.
     pub(crate) times: Vec<u64>,
@@ -101,11 +101,11 @@ impl Problem {
             (name, k) => format!("{name}#{k}"),
         };
         let ids: Vec<String> = stays.iter().map(id).collect();
-        // `B#1` may be a block of that name, or the first later stay of B, but not both.
+        // `B#1` may be a block of that name, or the first later residency of B, but not both.
         if names.iter().any(|name| name.contains('#')) {
             let mut seen = HashSet::new();
             if let Some(i) = ids.iter().position(|id| !seen.insert(id)) {
-                let message = format!("a block and a later stay of another are both called {}", ids[i]);
+                let message = format!("a block and a later residency of another are both called {}", ids[i]);
                 return Err(BadRow { row: blocks[i].start, message });
             }
         }
@@ -145,6 +145,13 @@ impl Problem {
             Error::Alignment { block: Some(block), alignment } => {
                 format!("block {} has the alignment {alignment}, which is not a power of two", self.id(block))
             }
+            Error::ZeroSize { block } => format!("block {} has size 0; a block has at least one byte", self.id(block)),
+            Error::EmptyLifetime { block, start, end } => format!(
+                "block {} is alive from {} to {}, which is no time at all",
+                self.id(block),
+                self.time(start),
+                self.time(end)
+            ),
             Error::PinMisaligned { block, offset, alignment } => format!(
                 "block {} is pinned at {offset}, which is not a multiple of its alignment {alignment}",
                 self.id(block)

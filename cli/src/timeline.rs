@@ -43,8 +43,8 @@ pub(crate) struct Copy {
     pub(crate) out: bool,
     pub(crate) block: u32,
     pub(crate) bytes: u64,
-    /// The stay on the device, counted over the mallocs of all blocks, that it ends or begins.
-    pub(crate) stay: usize,
+    /// The residency on the device, counted over the mallocs of all blocks, that it ends or begins.
+    pub(crate) residency: usize,
     /// How long compute waits for its end, in ns; 0 for a copy that is hidden behind compute.
     pub(crate) waited: f64,
 }
@@ -59,28 +59,28 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// Reads the queues off a schedule. Stalls and second runs add up to what it takes longer than the original: the last stall
+    /// Reads the queues off a schedule. Stalls and operators that run again add up to what it takes longer than the original: the last stall
     /// is the wait for copies that are under way when compute is done. O(rows), and for each stall the copies that are
     /// queued behind the one it waits for.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(crate) fn of(schedule: &VerifiedSchedule<'_>) -> Self {
         let mut timeline = Self::default();
         let blocks = schedule.rows().iter().map(|r| r.block as usize + 1).max().unwrap_or(0);
-        let (mut sizes, mut stay) = (vec![0; blocks], vec![0; blocks]);
-        let mut stays = 0;
+        let (mut sizes, mut residency) = (vec![0; blocks], vec![0; blocks]);
+        let mut residencies = 0;
         for (row, timing) in schedule.rows().iter().zip(schedule.timings()) {
             let block = row.block as usize;
             let span = Span { begin: timing.begin, end: timing.end };
             match row.event {
                 Event::Malloc => {
-                    (sizes[block], stay[block]) = (row.bytes, stays);
-                    stays += 1;
+                    (sizes[block], residency[block]) = (row.bytes, residencies);
+                    residencies += 1;
                 }
                 Event::Free => {}
                 Event::Read | Event::Write => timeline.access(row.op, span),
                 Event::SwapOut | Event::SwapIn => {
                     let (out, bytes) = (row.event == Event::SwapOut, sizes[block]);
-                    let copy = Copy { span, out, block: row.block, bytes, stay: stay[block], waited: 0.0 };
+                    let copy = Copy { span, out, block: row.block, bytes, residency: residency[block], waited: 0.0 };
                     timeline.copies.push(copy);
                     // A copy that waits for its link keeps nobody waiting.
                     continue;

@@ -171,7 +171,7 @@ fn ids() {
     refused(instance("7,0,1,1\n7,1,2,1\n"), ":3", "expected a new id, found \"7\", which line 2 has already");
     refused(instance(",0,1,1\n"), ":2:1", "expected a name in the column \"id\"");
     refused(instance("\"a\",0,1,1\n"), ":2:1", "expected a name without quotes");
-    // The later stay of block 1 and block "1#1" would be called the same.
+    // The later residency of block 1 and block "1#1" would be called the same.
     refused(trace("0,malloc,1,8,\n0,free,1,,\n0,malloc,1,8,\n0,malloc,1#1,8,\n"), ":5", "are both called 1#1");
 }
 

@@ -394,7 +394,7 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     browser.open(&page);
     let plan = browser.ask("return JSON.parse(document.getElementById('plan').textContent)");
     let run = &plan["run"];
-    let index = |id: &str| plan["id"].as_array().unwrap().iter().position(|i| i == id).expect("a stay");
+    let index = |id: &str| plan["id"].as_array().unwrap().iter().position(|i| i == id).expect("a residency");
     let (first, second) = (index("a"), index("a#1"));
     assert_eq!(plan["next"][first], second);
     let coloring = &plan["colorings"][0];
@@ -412,15 +412,20 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     assert_eq!(kinds, ["plot map", "plot load", "plot lane compute", "plot lane out", "plot lane in"]);
     assert!(boxes.iter().all(|b| (&b[0], &b[1]) == (&boxes[0][0], &boxes[0][1])), "{boxes:?}");
 
-    // The copy out ends where the first stay ends, as its free waits for it; the copy in begins with the second stay.
-    let up = |stay: usize| {
+    // The copy out ends where the first residency ends, as its free waits for it; the copy in begins with the second residency.
+    let up = |residency: usize| {
         let most = plan["run"]["limit"].as_f64().unwrap() * 1.07;
-        (plan["offset"][stay].as_f64().unwrap() + 0.25 * plan["size"][stay].as_f64().unwrap()) / most
+        (plan["offset"][residency].as_f64().unwrap() + 0.25 * plan["size"][residency].as_f64().unwrap()) / most
     };
     let edges = || {
-        let [left, right] = [first, second].map(|stay| browser.extents("map", up(stay), color));
+        let [left, right] = [first, second].map(|residency| browser.extents("map", up(residency), color));
         let (out, back) = (browser.extents("out", 0.9, color), browser.extents("in", 0.9, color));
-        (left.first().expect("a stay").1, out.last().expect("a copy").1, right.last().expect("a stay").0, back[0].0)
+        (
+            left.first().expect("a residency").1,
+            out.last().expect("a copy").1,
+            right.last().expect("a residency").0,
+            back[0].0,
+        )
     };
     let (stay_end, copy_end, stay_begin, copy_begin) = edges();
     assert!((stay_end - copy_end).abs() <= 1, "{stay_end} {copy_end}");
@@ -436,10 +441,10 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     let tip = browser.tip().expect("a stall is told");
     assert!(tip.starts_with("stall\n") && tip.contains("copy in of block a"), "{tip}");
 
-    // To point at a copy tells it, and marks both stays of its block, and what joins them.
+    // To point at a copy tells it, and marks both residencies of its block, and what joins them.
     let between = {
-        let middle = |stay: usize| {
-            up(stay) + 0.25 * plan["size"][stay].as_f64().unwrap() / (1.07 * run["limit"].as_f64().unwrap())
+        let middle = |residency: usize| {
+            up(residency) + 0.25 * plan["size"][residency].as_f64().unwrap() / (1.07 * run["limit"].as_f64().unwrap())
         };
         browser.pixel("map", i64::midpoint(stay_end, stay_begin), f64::midpoint(middle(first), middle(second)))
     };
@@ -452,11 +457,11 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     }
     assert!(browser.marked(between) > 0, "no tether");
     let edge = browser.pixel("map", stay_begin, up(second));
-    assert!(browser.marked(edge) > 0, "the other stay is not marked");
+    assert!(browser.marked(edge) > 0, "the other residency is not marked");
 
-    // A stay tells which it is, and of the copies at its ends.
+    // A residency tells which it is, and of the copies at its ends.
     browser.hover(browser.pixel("map", stay_end - 8, up(first)));
-    let tip = browser.tip().expect("a stay is told");
+    let tip = browser.tip().expect("a residency is told");
     for part in ["block a\n", "1 of 2", "8 MiB (8,388,608 B)", "copied out", "waits"] {
         assert!(tip.contains(part), "{part:?} is not in {tip:?}");
     }

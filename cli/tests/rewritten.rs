@@ -1,10 +1,10 @@
-//! `sublet verify --rewritten`: traces with copies, second runs, masks and work in place.
+//! `sublet verify --rewritten`: traces with copies, recomputation, masks and work in place.
 
 mod support;
 
 use support::{Folder, Ran, folder_from, sublet};
 
-/// A rectifier in place, two convolutions, and a gradient that reads what the rectifier wrote.
+/// A ReLU in place, two convolutions, and a gradient that reads what the ReLU wrote.
 const TRACE: &str = "\
 time_ns,event,block,bytes,op
 0,malloc,w,64,
@@ -37,7 +37,7 @@ op,name,phase,inplace,rerun
 3,threshold_backward,bwd,0,0
 ";
 
-/// The rectifier works in place and leaves a mask, and the first convolution runs twice.
+/// The ReLU works in place and leaves a mask, and the first convolution runs twice.
 const REWRITTEN: &str = "\
 time_ns,event,block,bytes,op
 0,malloc,w,64,
@@ -97,12 +97,12 @@ fn what_the_operators_do_not_allow_is_refused() {
     };
     refused(&OPS.replace("1,convolution,fwd,0,1", "1,convolution,fwd,0,0"), REWRITTEN, PLAN, "may not run again");
     refused(&OPS.replace("0,relu,fwd,1,1", "0,relu,fwd,0,1"), REWRITTEN, PLAN, "no such row between its accesses");
-    refused(&OPS.replace("0,relu,", "0,sigmoid,"), REWRITTEN, PLAN, "right after a rectifier");
+    refused(&OPS.replace("0,relu,", "0,sigmoid,"), REWRITTEN, PLAN, "right after a ReLU");
     refused(&OPS.replace("threshold_backward", "sigmoid_backward"), REWRITTEN, PLAN, "not the access that comes next");
     refused(OPS, &REWRITTEN.replace("y~,200", "y~,199"), PLAN, "a bit for each element");
     refused(OPS, &REWRITTEN.replace("0,write,y~,,0\n", ""), PLAN, "another value");
     refused(OPS, REWRITTEN, &PLAN.replace("\ny,300", "\ny,264"), "another offset");
-    // A second run that reads something else gives something else.
+    // An operator that runs again and reads something else gives something else.
     let undefined = REWRITTEN.replace("0,malloc,z,6400,1'", "0,free,y,,\n0,malloc,y,6400,\n0,malloc,z,6400,1'");
     refused(OPS, &undefined, &format!("{PLAN}y#1,300\n"), "row 22: the block has another value");
 }

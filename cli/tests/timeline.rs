@@ -70,7 +70,7 @@ fn is_a_trace_of_events_that_agrees_with_the_fit() {
         let loads = of("C", "load").map(|e| e["args"]["bytes"].as_u64().unwrap());
         assert_eq!(fitted["peak_load"], loads.max().unwrap());
 
-        // Stalls and second runs are all that is longer, and each stall is one copy's doing. Times are in microseconds.
+        // Stalls and operators that run again are all that is longer, and each stall is one copy's doing. Times are in microseconds.
         let time_us = fitted["time_ns"].as_f64().unwrap() / 1e3;
         let recomputed_us = fitted["recomputed_ns"].as_f64().unwrap() / 1e3;
         assert_eq!(recomputed_us > 0.0, using != "swap", "{fitted}");

@@ -200,7 +200,7 @@ pub enum RowFault {
     MayNotRunAgain,
     /// A mask of less than a bit for each element of 4 bytes.
     MaskTooSmall,
-    /// A mask that is written elsewhere than right after a rectifier that touches its block.
+    /// A mask that is written elsewhere than right after a ReLU that touches its block.
     MaskElsewhere,
     /// A block that takes over the memory of another in place, but has another address.
     NotInPlace,
@@ -308,7 +308,7 @@ impl fmt::Display for RowFault {
             Self::AccessesMissing => "accesses of the original are missing",
             Self::MayNotRunAgain => "the operator may not run again",
             Self::MaskTooSmall => "a mask takes a bit for each element of 4 bytes of its block",
-            Self::MaskElsewhere => "a mask is written right after a rectifier that touches its block, and nowhere else",
+            Self::MaskElsewhere => "a mask is written right after a ReLU that touches its block, and nowhere else",
             Self::NotInPlace => "the block takes over another's memory in place, but has another offset",
             Self::PersistentLate => {
                 "a persistent block (allocated at time 0, never freed) is allocated after an access"

@@ -9,7 +9,7 @@ pub(crate) struct List<'a, T: Record> {
     len: u32,
 }
 
-impl<'a, T: Record> List<'a, T> {
+impl<'a, T: Record<Kept: Cell>> List<'a, T> {
     /// What one of them takes.
     pub(crate) const LEN: WorkspaceLen = T::Kept::LEN;
 

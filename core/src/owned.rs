@@ -29,7 +29,7 @@ impl Scratch {
         Self { words: vec![0; len.words], indices: vec![0; len.indices] }
     }
 
-    /// Lends it.
+    /// Lends the memory to one call.
     pub fn lend(&mut self) -> Workspace<'_> {
         Workspace::new(&mut self.words, &mut self.indices)
     }

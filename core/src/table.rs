@@ -7,9 +7,6 @@
 
 use core::ops::{Index, IndexMut};
 
-use crate::workspace::Cell;
-use crate::{Workspace, WorkspaceLen};
-
 pub(crate) struct Table<'a, T> {
     cells: &'a mut [T],
     /// What stands outside the bounds.
@@ -83,7 +80,7 @@ impl<T: Copy + Default> IndexMut<u32> for Table<'_, T> {
 /// What is kept in a table as something else: a structure as its numbers, a real number as its bits.
 pub(crate) trait Record: Copy {
     /// As what it is kept.
-    type Kept: Cell;
+    type Kept: Copy + Default;
     fn keep(self) -> Self::Kept;
     fn kept(kept: Self::Kept) -> Self;
 }
@@ -127,12 +124,9 @@ pub(crate) struct Records<'a, R: Record> {
 }
 
 impl<'a, R: Record> Records<'a, R> {
-    /// What one of them takes.
-    pub(crate) const LEN: WorkspaceLen = R::Kept::LEN;
-
-    /// So many of them, all 0 as they are kept, out of what is left of a workspace.
-    pub(crate) fn lend(n: usize, scratch: &mut Workspace<'a>) -> Self {
-        Self { table: R::Kept::lend(n, scratch) }
+    /// Records over a table of what is kept of them.
+    pub(crate) fn new(table: Table<'a, R::Kept>) -> Self {
+        Self { table }
     }
 
     #[inline]

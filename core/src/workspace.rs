@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::error::Buffer;
-use crate::table::Table;
+use crate::table::{Record, Records, Table};
 
 /// The scratch memory of one call: 64-bit words and 32-bit indices.
 ///
@@ -93,6 +93,16 @@ where
     const LEN: WorkspaceLen = WorkspaceLen { words: K, indices: 0 };
     fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> Table<'a, Self> {
         scratch.word_records(n)
+    }
+}
+
+impl<'a, R: Record<Kept: Cell>> Records<'a, R> {
+    /// What one of them takes.
+    pub(crate) const LEN: WorkspaceLen = R::Kept::LEN;
+
+    /// So many of them, all 0 as they are kept, out of what is left of a workspace.
+    pub(crate) fn lend(n: usize, scratch: &mut Workspace<'a>) -> Self {
+        Self::new(R::Kept::lend(n, scratch))
     }
 }
 

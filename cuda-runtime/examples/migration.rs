@@ -17,7 +17,7 @@ use std::error::Error;
 use fit::Trace;
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Event, Op, Row};
-use sublet_cuda::backend::{Backend, Traffic};
+use sublet_cuda::backend::Backend;
 use sublet_cuda::cuda::CudaBackend;
 use sublet_cuda::measure::{CopyTime, Direction, Measured, device_file};
 use sublet_cuda::relu::gpu::{Kernels, Operands};
@@ -109,7 +109,8 @@ impl Network {
         let at = |block| next.address(block).ok_or("an operand is missing");
         let stream = next.stream.raw();
         let (elements, format) = (self.bytes / 4, Format::F32);
-        let on = |from, to, mask| Operands { from, to, mask, elements, format };
+        let mask_bytes = self.bytes / 32;
+        let on = |from, to, mask| Operands { from, to, mask, mask_bytes, elements, format };
         // Powers of two: nothing is rounded, and nothing grows or fades from one iteration to the next.
         let (there, back, turned) = (Activation::Leaky(-0.5), Activation::Leaky(-2.0), Activation::Leaky(-1.0));
         let (signs, end) = (
@@ -149,7 +150,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
 /// The links of the device, from copies of several lengths.
 #[expect(clippy::cast_precision_loss, reason = "a rate")]
 fn links(gpu: &CudaBackend, most: u64) -> Outcome<Device> {
-    let (arena, pinned) = (gpu.reserve(most, most)?, gpu.pin(most, Traffic::BothWays)?);
+    let (arena, pinned) = (gpu.reserve(most, most)?, gpu.pin(most)?);
     let (stream, begin, end) = (gpu.stream()?, gpu.event(true)?, gpu.event(true)?);
     let mut copies = Vec::new();
     for shift in [0, 1, 2, 4, 6] {

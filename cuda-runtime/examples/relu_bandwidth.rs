@@ -9,7 +9,7 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::Instant;
 
-use sublet_cuda::backend::{Backend, Traffic};
+use sublet_cuda::backend::Backend;
 use sublet_cuda::cuda::{CudaBackend, Stream};
 use sublet_cuda::relu::gpu::{Kernels, Operands};
 use sublet_cuda::relu::{Activation, bf16, cpu, f16, mask_words};
@@ -114,7 +114,7 @@ impl Bench<'_> {
         let size = size_of_val(x.as_slice());
         let (whole, words) = (size as u64, mask_words(self.count));
         let arena = self.gpu.reserve(3 * whole, 3 * whole)?;
-        let pinned = self.gpu.pin(whole.max(4), Traffic::BothWays)?;
+        let pinned = self.gpu.pin(whole.max(4))?;
         let from = self.gpu.address(&arena);
         let (to, mask) = (from + whole, from + 2 * whole);
         // SAFETY: here, and where it is read, the stream is done; the pinned memory is this function's alone.
@@ -123,7 +123,8 @@ impl Bench<'_> {
         self.gpu.copy_in(&self.stream, (&pinned, 0), from, whole)?;
         let copy = rate(2 * size, self.seconds(|| Ok(self.gpu.copy_within(&self.stream, from, to, whole)?))?);
 
-        let operands = Operands { from, to, mask, elements: self.count as u64, format: E::FORMAT };
+        let (elements, mask_bytes) = (self.count as u64, 4 * words as u64);
+        let operands = Operands { from, to, mask, mask_bytes, elements, format: E::FORMAT };
         for activation in ACTIVATIONS {
             let launch = |is_forward: bool| {
                 let raw = self.stream.raw();

@@ -28,16 +28,7 @@ pub struct MemoryInfo {
     pub total: u64,
 }
 
-/// Which way pinned memory on the host is used: it decides how the processor's caches see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Traffic {
-    /// The device writes and reads it, or the processor reads it: cached.
-    BothWays,
-    /// The processor writes it and the device reads it: write-combined, slow for the processor to read.
-    ToDevice,
-}
-
-/// Work for the host that runs in the order of a stream.
+/// Work for the host that runs in the order of a stream, and may wait for other threads.
 pub type Call = Box<dyn FnOnce() + Send>;
 
 /// A device, or what stands for one.
@@ -82,11 +73,11 @@ pub trait Backend {
     /// The bytes that an arena has.
     fn size(&self, arena: &Self::Arena) -> u64;
 
-    /// Pinned memory on the host, from the start of a page.
+    /// Pinned memory on the host, from the start of a page. The processor caches it.
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::Error::OutOfMemory) if there is not so much.
-    fn pin(&self, bytes: u64, traffic: Traffic) -> Result<Self::Pinned>;
+    fn pin(&self, bytes: u64) -> Result<Self::Pinned>;
 
     /// Where pinned memory lies.
     fn pinned(&self, memory: &Self::Pinned) -> PinnedBytes;

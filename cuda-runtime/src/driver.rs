@@ -14,10 +14,14 @@ use crate::{Error, Result};
 /// # Safety
 /// `F` is a pointer to functions of the type that the one of this name has.
 pub(crate) unsafe fn function<F: Copy>(name: &'static str) -> Result<F> {
-    static PRESENT: OnceLock<bool> = OnceLock::new();
-    // SAFETY: loading the driver's library runs its initialisation, as every use of CUDA does.
-    if !*PRESENT.get_or_init(|| unsafe { sys::is_culib_present() }) {
-        return Err(Error::NoDriver);
+    static PRESENT: OnceLock<()> = OnceLock::new();
+    // A library that is missing is looked for again the next time: it may have been installed since.
+    if PRESENT.get().is_none() {
+        // SAFETY: loading the driver's library runs its initialisation, as every use of CUDA does.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Error::NoDriver);
+        }
+        PRESENT.get_or_init(|| ());
     }
     // SAFETY: the library is there, so that this does not panic; the caller vouches for the type.
     let symbol = unsafe { sys::culib().get::<F>(name.as_bytes()) };
@@ -34,9 +38,14 @@ pub(crate) const fn check(call: &'static str, code: Code) -> Result<()> {
         0 => Ok(()),
         // Deinitialised; uncorrectable errors of memory or links; contained errors; the context is destroyed; the faults
         // of kernels, after which a context does nothing any more; and unknown.
-        4 | 46 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999 => Err(Error::Lost { call, code }),
+        4 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999 => Err(Error::Lost { call, code }),
         _ => Err(Error::Driver { call, code }),
     }
+}
+
+/// The same for `cuInit`, where 100 says that the machine has a driver and no GPU.
+pub(crate) const fn check_init(code: Code, ordinal: u32) -> Result<()> {
+    if code == 100 { Err(Error::NoDevice { ordinal, count: 0 }) } else { check("cuInit", code) }
 }
 
 /// A struct of functions of the driver: each field is a function, by its name in the library.
@@ -60,3 +69,18 @@ macro_rules! functions {
 }
 
 pub(crate) use functions;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_is_unavailable_is_not_lost() {
+        // Another process has it to itself, and may end.
+        assert_eq!(check("cuCall", 46), Err(Error::Driver { call: "cuCall", code: 46 }));
+        assert_eq!(check("cuCall", 719), Err(Error::Lost { call: "cuCall", code: 719 }));
+        assert_eq!((check("cuCall", 0), check_init(0, 3)), (Ok(()), Ok(())));
+        assert_eq!(check_init(100, 3), Err(Error::NoDevice { ordinal: 3, count: 0 }));
+        assert_eq!(check_init(46, 3), Err(Error::Driver { call: "cuInit", code: 46 }));
+    }
+}

@@ -123,12 +123,21 @@ pub enum StorageOperation {
     Read,
     /// To write.
     Write,
+    /// To start a thread that reads and writes.
+    Thread,
     /// To tell how much memory is available (`/proc/meminfo`).
     MemoryInfo,
 }
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// What the operating system has said of an operation.
+    pub(crate) fn storage(operation: StorageOperation, error: &std::io::Error) -> Self {
+        Self::Storage { operation, code: error.raw_os_error().unwrap_or(0) }
+    }
+}
 
 impl From<sublet_core::Error> for Error {
     fn from(error: sublet_core::Error) -> Self {
@@ -190,6 +199,7 @@ impl fmt::Display for Error {
                     StorageOperation::Extend => write!(f, "the file for swapping cannot be made long enough: {error}"),
                     StorageOperation::Read => write!(f, "the file for swapping cannot be read: {error}"),
                     StorageOperation::Write => write!(f, "the file for swapping cannot be written: {error}"),
+                    StorageOperation::Thread => write!(f, "no thread for swapping can be started: {error}"),
                     StorageOperation::MemoryInfo => write!(f, "the available memory cannot be read: {error}"),
                 }
             }

@@ -93,6 +93,9 @@ pub mod relu;
 mod replan;
 mod run;
 #[cfg(target_os = "linux")]
+mod spill;
+mod step;
+#[cfg(target_os = "linux")]
 pub mod storage;
 mod tier;
 pub mod torch;
@@ -101,5 +104,6 @@ mod waits;
 pub use backend::{Backend, MemoryInfo};
 pub use error::{Error, Memory, Result, StorageOperation};
 pub use pace::Pace;
-pub use program::{ALIGNMENT, Operand, Part, Program};
+pub use program::Program;
 pub use run::{Launch, Runtime};
+pub use step::{ALIGNMENT, Operand, Part};

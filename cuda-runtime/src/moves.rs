@@ -94,3 +94,47 @@ fn hole(mut taken: Vec<Range<u64>>, bytes: u64, arena: u64, alignment: u64) -> O
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moves(from_to: &[(u64, u64)], bytes: u64, arena: u64) -> Vec<Move> {
+        let pending = from_to.iter().map(|&(from, to)| Pending { from: Spot::Device(from), to, bytes }).collect();
+        let targets: Vec<Range<u64>> = from_to.iter().map(|&(_, to)| to..to + bytes).collect();
+        untangle(pending, &targets, (arena, 256), |_| 0)
+    }
+
+    const fn copy(from: u64, to: u64, bytes: u64) -> Move {
+        Move { from: Spot::Device(from), to: Spot::Device(to), bytes }
+    }
+
+    /// One block is to go where another one still has its last bytes, however few.
+    #[test]
+    fn an_overlap_of_any_length_is_in_the_way() {
+        for overlap in [1, 255, 256, 257, 512] {
+            let (bytes, second) = (512, 1024);
+            let first_to = second + bytes - overlap;
+            let expected = [copy(second, 4096, bytes), copy(0, first_to, bytes)];
+            assert_eq!(moves(&[(0, first_to), (second, 4096)], bytes, 8192), expected, "{overlap}");
+        }
+        // As few of its first bytes.
+        for overlap in [1, 255, 256, 257, 511] {
+            let (bytes, second) = (512, 1024);
+            let first_to = second - bytes + overlap;
+            let expected = [copy(second, 4096, bytes), copy(0, first_to, bytes)];
+            assert_eq!(moves(&[(0, first_to), (second, 4096)], bytes, 8192), expected, "{overlap}");
+        }
+        // Blocks that touch are in nobody's way.
+        let expected = [copy(0, 1536, 512), copy(1024, 4096, 512)];
+        assert_eq!(moves(&[(0, 1536), (1024, 4096)], 512, 8192), expected);
+    }
+
+    /// Two blocks change places: one makes way, to a multiple of the alignment.
+    #[test]
+    fn who_makes_way_is_aligned() {
+        let bytes = 1000;
+        let expected = [copy(0, 2048, bytes), copy(1024, 0, bytes), copy(2048, 1024, bytes)];
+        assert_eq!(moves(&[(0, 1024), (1024, 0)], bytes, 4096), expected);
+    }
+}

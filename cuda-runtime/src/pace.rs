@@ -11,7 +11,7 @@
 
 use sublet_core::trace::{Event, Row};
 
-use crate::program::{Step, Work};
+use crate::step::{Step, Work};
 
 /// When copies begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

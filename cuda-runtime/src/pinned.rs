@@ -4,8 +4,9 @@
 //! iteration to the next is there all the time. Two copies that are not needed at once share bytes, and a copy that is read
 //! is needed until compute has come to the row at which that is done in the simulation: what is written over it then does
 //! not wait, where the simulation, whose host has memory for each block, does not. Who writes over a copy that is read later
-//! than that waits, as everywhere. Copies of what only ever comes in are in a pool of their own, because such
-//! memory can be faster ([`Traffic::ToDevice`]).
+//! than that waits, as everywhere.
+//!
+//! The memory is cached by the processor, and not write-combined: what persists on the host is read back from it.
 
 use std::ops::Range;
 
@@ -14,18 +15,7 @@ use sublet_core::simulate::Timing;
 use sublet_core::trace::{Event, Row};
 use sublet_core::{Block, Constraints, Workspace, verify};
 
-use crate::backend::Traffic;
 use crate::error::Result;
-
-/// The pools: their kinds of memory.
-pub(crate) const POOLS: [Traffic; 2] = [Traffic::BothWays, Traffic::ToDevice];
-
-/// Where a copy is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HostPlace {
-    pub(crate) pool: usize,
-    pub(crate) at: u64,
-}
 
 /// A copy on the host.
 #[derive(Clone, Debug)]
@@ -33,7 +23,6 @@ pub(crate) struct HostStay {
     /// The rows during which it is needed.
     pub(crate) rows: Range<u32>,
     pub(crate) bytes: u64,
-    pub(crate) pool: usize,
 }
 
 /// Copies, and where they are.
@@ -45,8 +34,10 @@ pub(crate) struct HostPlan {
     /// By block: the copy that is there when the iteration begins, and when it ends.
     pub(crate) at_start: Vec<Option<usize>>,
     pub(crate) at_end: Vec<Option<usize>>,
-    pub(crate) places: Vec<HostPlace>,
-    pub(crate) bytes: [u64; POOLS.len()],
+    /// By copy: its offset.
+    pub(crate) places: Vec<u64>,
+    /// The bytes of all.
+    pub(crate) bytes: u64,
 }
 
 impl HostPlan {
@@ -72,12 +63,12 @@ impl HostPlan {
                 // What comes in before it has gone out was there before the iteration: its copy is there always.
                 (Some(stay), ..) | (None, Some(stay), Event::SwapIn) => stay,
                 (None, None, Event::SwapIn) => {
-                    plan.stays.push(HostStay { rows: 0..end, bytes: sizes[block], pool: 1 });
+                    plan.stays.push(HostStay { rows: 0..end, bytes: sizes[block] });
                     plan.at_start[block] = Some(plan.stays.len() - 1);
                     plan.stays.len() - 1
                 }
                 _ => {
-                    plan.stays.push(HostStay { rows: row..row, bytes: sizes[block], pool: 0 });
+                    plan.stays.push(HostStay { rows: row..row, bytes: sizes[block] });
                     plan.stays.len() - 1
                 }
             };
@@ -85,9 +76,6 @@ impl HostPlan {
             let read = timings.get(row as usize).map_or(0.0, |timing| timing.end);
             let reached = u32::try_from(timings.partition_point(|timing| timing.reached < read)).unwrap_or(u32::MAX);
             known.rows.end = known.rows.end.max(row + 1).max(reached);
-            if r.event == Event::SwapOut {
-                known.pool = 0;
-            }
             latest[block] = Some(stay);
             plan.of_row[row as usize] = Some(stay);
         }
@@ -102,7 +90,7 @@ impl HostPlan {
 
     /// Adds a copy that is there between iterations for so long.
     pub(crate) fn add(&mut self, rows: Range<u32>, bytes: u64) -> usize {
-        self.stays.push(HostStay { rows, bytes, pool: 0 });
+        self.stays.push(HostStay { rows, bytes });
         self.stays.len() - 1
     }
 
@@ -111,22 +99,11 @@ impl HostPlan {
     /// # Errors
     /// What the planner refuses.
     pub(crate) fn place(&mut self, alignment: u64) -> Result<()> {
-        self.places = vec![HostPlace { pool: 0, at: 0 }; self.stays.len()];
-        for pool in 0..POOLS.len() {
-            let members: Vec<usize> = (0..self.stays.len()).filter(|&i| self.stays[i].pool == pool).collect();
-            let blocks: Vec<Block> = members
-                .iter()
-                .map(|&i| {
-                    let HostStay { rows, bytes, .. } = &self.stays[i];
-                    Block::new(rows.start, rows.end, bytes.checked_next_multiple_of(alignment).unwrap_or(u64::MAX))
-                })
-                .collect();
-            let (offsets, peak) = placed(&blocks, alignment)?;
-            for (&i, at) in members.iter().zip(offsets) {
-                self.places[i] = HostPlace { pool, at };
-            }
-            self.bytes[pool] = peak;
-        }
+        let block = |HostStay { rows, bytes }: &HostStay| {
+            Block::new(rows.start, rows.end, bytes.checked_next_multiple_of(alignment).unwrap_or(u64::MAX))
+        };
+        let blocks: Vec<Block> = self.stays.iter().map(block).collect();
+        (self.places, self.bytes) = placed(&blocks, alignment)?;
         Ok(())
     }
 }
@@ -142,4 +119,28 @@ fn placed(blocks: &[Block], alignment: u64) -> Result<(Vec<u64>, u64)> {
     place::place(Solver::Auto, blocks, &options, scratch.reborrow(), &mut offsets)?;
     let peak = verify::verify(blocks, &offsets, &constraints, scratch)?.peak();
     Ok((offsets, peak))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sublet_core::trace::Op;
+
+    fn row(event: Event, block: u32) -> Row {
+        Row { time_ns: 0, bytes: 0, block, op: Op::None, event }
+    }
+
+    /// A copy that is read lives until compute has come, in the simulation, to the row at which the read is done; at least
+    /// until the row after it.
+    #[test]
+    fn a_copy_lives_until_the_simulation_has_read_it() {
+        use Event::{Read, SwapIn, SwapOut};
+        let rows = [row(SwapOut, 0), row(SwapIn, 0), row(Read, 1), row(Read, 1), row(Read, 1)];
+        let of = |read: f64| {
+            let times = [(0.0, 1.0), (2.0, read), (3.0, 4.0), (5.0, 6.0), (7.0, 8.0)];
+            let timings = times.map(|(reached, end)| Timing { reached, begin: reached, end });
+            HostPlan::find((&rows, &timings), 2, &[64, 64], |_| false).stays[0].rows.clone()
+        };
+        assert_eq!([of(2.5), of(4.0), of(6.0), of(9.0)], [0..2, 0..3, 0..4, 0..5]);
+    }
 }

@@ -17,61 +17,9 @@ use crate::error::{Error, Result};
 use crate::measure::Simulated;
 use crate::moves::{self, Move, Pending, Spot};
 use crate::pace::{self, Pace};
-use crate::pinned::{HostPlace, HostPlan, POOLS};
+use crate::pinned::HostPlan;
+use crate::step::{COMPUTE, IN, OUT, Operand, PAGE, Part, Step, Work};
 use crate::waits::{self, Footprint, LANES};
-
-/// Offsets must be multiples of this, if nothing else is said: what a device's allocator gives.
-pub const ALIGNMENT: u64 = 256;
-
-/// Copies on the host begin and end at multiples of this: a page, so that files can take them past the page cache.
-pub(crate) const PAGE: u64 = 4096;
-
-pub(crate) const COMPUTE: usize = 0;
-pub(crate) const OUT: usize = 1;
-pub(crate) const IN: usize = 2;
-
-/// Which part of an operator a launch is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
-    /// All of it, with the masks that it writes.
-    Whole,
-    /// Only the mask, made from the block whose signs it holds: its memory was something else's when the operator ran.
-    Mask,
-}
-
-/// A block that an operator uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Operand {
-    /// The block's number in the recorded trace.
-    pub block: u32,
-    /// It is the mask of the block: one bit for each element of 4 bytes.
-    pub mask: bool,
-    /// Where it begins in the arena, in bytes.
-    pub offset: u64,
-    /// How long it is.
-    pub bytes: u64,
-    /// What it holds before is read.
-    pub read: bool,
-    /// It is written.
-    pub write: bool,
-}
-
-/// What a step does.
-#[derive(Clone, Debug)]
-pub(crate) enum Work {
-    Launch { op: Op, part: Part, operands: Vec<Operand> },
-    Out { from: u64, to: HostPlace, bytes: u64 },
-    In { from: HostPlace, to: u64, bytes: u64 },
-    Move { from: u64, to: u64, bytes: u64 },
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Step {
-    pub(crate) lane: usize,
-    pub(crate) work: Work,
-    /// Where it stands in the rewritten trace; after its end for a move.
-    pub(crate) row: u32,
-}
 
 /// A block whose content outlives an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +28,7 @@ pub(crate) struct Home {
     pub(crate) bytes: u64,
     /// Where the iteration looks for it first, on the device and on the host.
     pub(crate) on_device: Option<u64>,
-    pub(crate) on_host: Option<HostPlace>,
+    pub(crate) on_host: Option<u64>,
     /// Where it is after an iteration.
     pub(crate) after: Residence,
 }
@@ -95,7 +43,7 @@ impl Home {
     }
 
     /// Where on the host it has to be.
-    pub(crate) fn on_host(&self) -> Option<HostPlace> {
+    pub(crate) fn on_host(&self) -> Option<u64> {
         match self.after {
             Residence::Host(place) => Some(self.on_host.unwrap_or(place)),
             Residence::Device(_) => self.on_host,
@@ -106,7 +54,7 @@ impl Home {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Residence {
     Device(u64),
-    Host(HostPlace),
+    Host(u64),
 }
 
 /// What a runtime executes, over and over.
@@ -121,7 +69,8 @@ pub struct Program {
     pub(crate) arena: u64,
     /// What offsets are multiples of.
     pub(crate) alignment: u64,
-    pub(crate) host: [u64; POOLS.len()],
+    /// The bytes of the copies on the host.
+    pub(crate) host: u64,
     /// How many rows the rewritten trace has.
     pub(crate) rows: u32,
     pub(crate) simulated: Simulated,
@@ -201,7 +150,7 @@ impl Program {
                 },
             })
             .collect();
-        let mut footprints: Vec<Footprint> = steps.iter().map(|step| footprint(step, arena, host.bytes)).collect();
+        let mut footprints: Vec<Footprint> = steps.iter().map(|step| footprint(step, arena)).collect();
         if paced == Pace::Simulated {
             for (footprint, after) in footprints.iter_mut().zip(pace::simulated(rows, &steps, sizes.len())) {
                 footprint.after = after;
@@ -225,8 +174,8 @@ impl Program {
 
     /// The bytes of all copies on the host.
     #[must_use]
-    pub fn host_bytes(&self) -> u64 {
-        self.host.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    pub const fn host_bytes(&self) -> u64 {
+        self.host
     }
 
     /// How many times a stream waits for an event in an iteration; the first is 0, and has nothing before it.
@@ -275,12 +224,11 @@ fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     persistent
 }
 
-/// The bytes that a step uses: the arena's come first, then those of the pools.
-fn footprint(step: &Step, arena: u64, host: [u64; POOLS.len()]) -> Footprint {
-    let on_host = |place: HostPlace, bytes: u64| {
+/// The bytes that a step uses: the arena's come first, then those on the host.
+fn footprint(step: &Step, arena: u64) -> Footprint {
+    let on_host = |at: u64, bytes: u64| {
         // What does not fit in 64 bits is refused when it is reserved.
-        let before = host[..place.pool].iter().fold(arena, |sum, bytes| sum.saturating_add(*bytes));
-        let start = before.saturating_add(place.at);
+        let start = arena.saturating_add(at);
         start..start.saturating_add(bytes)
     };
     let on_device = |offset: u64, bytes: u64| offset..offset + bytes;
@@ -399,7 +347,7 @@ impl<'r> Reader<'r> {
         let Some((offset, bytes)) = self.place(r.block) else { return };
         self.ends[r.block as usize].on_host_last = true;
         // Its place on the host is not known yet.
-        let host = HostPlace { pool: 0, at: 0 };
+        let host = 0;
         let (lane, work) = if r.event == Event::SwapOut {
             self.touch(r.block, true, offset);
             (OUT, Work::Out { from: offset, to: host, bytes })

@@ -14,8 +14,9 @@
 use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::moves::{self, Move, Pending, Spot};
-use crate::program::{COMPUTE, Home, Program, Residence};
+use crate::program::{Home, Program, Residence};
 use crate::run::{Runtime, State};
+use crate::step::COMPUTE;
 
 /// What persists and is not only moved: its new home, and its content.
 type Kept = (Home, Vec<u8>);

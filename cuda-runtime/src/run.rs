@@ -5,8 +5,8 @@ use sublet_core::trace::Op;
 use crate::backend::{Backend, PinnedBytes};
 use crate::error::{Error, Result};
 use crate::measure::{CopyTime, Direction, Measured, Stall};
-use crate::pinned::POOLS;
-use crate::program::{COMPUTE, Home, Operand, PAGE, Part, Program, Residence, Step, Work};
+use crate::program::{Home, Program, Residence};
+use crate::step::{COMPUTE, Operand, PAGE, Part, Step, Work};
 #[cfg(target_os = "linux")]
 use crate::storage::Storage;
 use crate::tier::Tier;
@@ -139,7 +139,7 @@ impl<B: Backend> Runtime<B> {
     /// [`Error::Storage`] if the disk has not enough room; [`Error::OutOfMemory`]; what else the backend tells.
     #[cfg(target_os = "linux")]
     pub fn with_storage(backend: B, program: Program, compute: B::Stream, storage: Storage) -> Result<Self> {
-        let tier = Tier::storage(&backend, storage, program.host)?;
+        let tier = Tier::storage(&backend, &storage, program.host)?;
         Self::with(backend, program, compute, tier)
     }
 
@@ -147,7 +147,7 @@ impl<B: Backend> Runtime<B> {
         let streams = [compute, backend.stream()?, backend.stream()?];
         let ends = [backend.event(false)?, backend.event(false)?, backend.event(false)?];
         let events = Self::events(&backend, &program)?;
-        let staging = backend.pin(STAGING.min(program.arena.max(1)), POOLS[0])?;
+        let staging = backend.pin(STAGING.min(program.arena.max(1)))?;
         // Addresses cost nothing: a larger program can have all of the device.
         let room = backend.memory()?.total.max(program.arena);
         let arena = backend.reserve(program.arena, room)?;
@@ -385,11 +385,15 @@ impl<B: Backend> Runtime<B> {
         self.tier.check()
     }
 
+    /// Waits for every stream, also after one of them has failed, and for the disk. The first error is told.
     pub(crate) fn drain(&self) -> Result<()> {
+        let mut outcome = Ok(());
         for (event, stream) in self.ends.iter().zip(&self.streams) {
-            self.backend.record(event, stream)?;
+            let waited = self.backend.record(event, stream).and_then(|()| self.backend.synchronize(event));
+            outcome = outcome.and(waited);
         }
-        self.ends.iter().try_for_each(|event| self.backend.synchronize(event))
+        self.tier.settle();
+        outcome
     }
 
     /// After an error: waits for what was given, and has the next iteration be the first. The persistent blocks hold

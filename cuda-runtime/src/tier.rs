@@ -1,43 +1,36 @@
-//! Where copies of blocks go: to pinned memory, or to a file.
+//! Where copies of blocks go: to pinned memory, or to a disk.
 
 use crate::backend::Backend;
 use crate::error::{Error, Result};
-use crate::pinned::{HostPlace, POOLS};
 #[cfg(target_os = "linux")]
-use crate::storage::{Spill, Storage};
+use crate::{spill::Spill, storage::Storage};
 
-/// Where copies go.
+/// Where copies go. Offsets are planned ([`pinned`](crate::pinned)), and mean the same in each.
 pub(crate) enum Tier<B: Backend> {
-    Pinned([Option<B::Pinned>; POOLS.len()]),
+    /// Pinned memory; none where there are no copies.
+    Pinned(Option<B::Pinned>),
     #[cfg(target_os = "linux")]
-    Storage {
-        spill: Spill<B>,
-        /// Where in the file each pool begins.
-        begins: [u64; POOLS.len()],
-    },
+    Storage(Spill<B>),
 }
 
 impl<B: Backend> Tier<B> {
-    /// Pinned memory for pools of so many bytes.
-    pub(crate) fn pinned(backend: &B, bytes: [u64; POOLS.len()]) -> Result<Self> {
-        let pool = |i: usize| (bytes[i] > 0).then(|| backend.pin(bytes[i], POOLS[i])).transpose();
-        Ok(Self::Pinned([pool(0)?, pool(1)?]))
+    /// So many bytes of pinned memory.
+    pub(crate) fn pinned(backend: &B, bytes: u64) -> Result<Self> {
+        Ok(Self::Pinned((bytes > 0).then(|| backend.pin(bytes)).transpose()?))
     }
 
-    /// A file for pools of so many bytes, one after the other.
+    /// So many bytes of a disk.
     #[cfg(target_os = "linux")]
-    pub(crate) fn storage(backend: &B, storage: Storage, bytes: [u64; POOLS.len()]) -> Result<Self> {
-        let whole = bytes.iter().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
-        let spill = Spill::new(backend, storage, whole)?;
-        Ok(Self::Storage { spill, begins: [0, bytes[0]] })
+    pub(crate) fn storage(backend: &B, storage: &Storage, bytes: u64) -> Result<Self> {
+        Ok(Self::Storage(Spill::new(backend, storage, bytes)?))
     }
 
-    /// The same tier for pools of so many bytes: other pinned memory, or the same file, made long enough.
-    pub(crate) fn renewed(&self, backend: &B, bytes: [u64; POOLS.len()]) -> Result<Self> {
+    /// The same tier for so many bytes: other pinned memory, or the same disk, made long enough.
+    pub(crate) fn renewed(&self, backend: &B, bytes: u64) -> Result<Self> {
         match self {
             Self::Pinned(_) => Self::pinned(backend, bytes),
             #[cfg(target_os = "linux")]
-            Self::Storage { spill, .. } => Self::storage(backend, spill.storage(), bytes),
+            Self::Storage(spill) => Self::storage(backend, spill.storage(), bytes),
         }
     }
 
@@ -50,15 +43,13 @@ impl<B: Backend> Tier<B> {
         backend: &B,
         (lane, stream): (usize, &B::Stream),
         from: u64,
-        to: HostPlace,
+        to: u64,
         bytes: u64,
     ) -> Result<()> {
         match self {
-            Self::Pinned(pools) => backend.copy_out(stream, from, (pool::<B>(pools, to, bytes)?, to.at), bytes),
+            Self::Pinned(memory) => backend.copy_out(stream, from, (some(memory.as_ref(), to, bytes)?, to), bytes),
             #[cfg(target_os = "linux")]
-            Self::Storage { spill, begins } => {
-                spill.copy_out(backend, (lane, stream), from, begins[to.pool] + to.at, bytes)
-            }
+            Self::Storage(spill) => spill.copy_out(backend, (lane, stream), from, to, bytes),
         }
     }
 
@@ -66,16 +57,14 @@ impl<B: Backend> Tier<B> {
         &self,
         backend: &B,
         (lane, stream): (usize, &B::Stream),
-        from: HostPlace,
+        from: u64,
         to: u64,
         bytes: u64,
     ) -> Result<()> {
         match self {
-            Self::Pinned(pools) => backend.copy_in(stream, (pool::<B>(pools, from, bytes)?, from.at), to, bytes),
+            Self::Pinned(memory) => backend.copy_in(stream, (some(memory.as_ref(), from, bytes)?, from), to, bytes),
             #[cfg(target_os = "linux")]
-            Self::Storage { spill, begins } => {
-                spill.copy_in(backend, (lane, stream), begins[from.pool] + from.at, to, bytes)
-            }
+            Self::Storage(spill) => spill.copy_in(backend, (lane, stream), from, to, bytes),
         }
     }
 
@@ -83,19 +72,19 @@ impl<B: Backend> Tier<B> {
     ///
     /// # Safety
     /// Nothing is.
-    pub(crate) unsafe fn store(&self, backend: &B, to: HostPlace, content: &[u8]) -> Result<()> {
+    pub(crate) unsafe fn store(&self, backend: &B, to: u64, content: &[u8]) -> Result<()> {
         match self {
-            Self::Pinned(pools) => {
+            Self::Pinned(memory) => {
                 let bytes = content.len() as u64;
-                let pinned = backend.pinned(pool::<B>(pools, to, bytes)?);
-                // SAFETY: nothing is under way, and the pool is this tier's alone.
-                let slice = unsafe { pinned.slice(to.at, bytes) };
-                slice.ok_or(Error::OutOfRange { address: to.at, bytes })?.copy_from_slice(content);
+                let pinned = backend.pinned(some(memory.as_ref(), to, bytes)?);
+                // SAFETY: nothing is under way, and the memory is this tier's alone.
+                let slice = unsafe { pinned.slice(to, bytes) };
+                slice.ok_or(Error::OutOfRange { address: to, bytes })?.copy_from_slice(content);
                 Ok(())
             }
             #[cfg(target_os = "linux")]
             // SAFETY: nothing is under way.
-            Self::Storage { spill, begins } => unsafe { spill.store(backend, begins[to.pool] + to.at, content) },
+            Self::Storage(spill) => unsafe { spill.store(to, content) },
         }
     }
 
@@ -103,41 +92,50 @@ impl<B: Backend> Tier<B> {
     ///
     /// # Safety
     /// Nothing is.
-    pub(crate) unsafe fn load(&self, backend: &B, from: HostPlace, content: &mut [u8]) -> Result<()> {
+    pub(crate) unsafe fn load(&self, backend: &B, from: u64, content: &mut [u8]) -> Result<()> {
         match self {
-            Self::Pinned(pools) => {
+            Self::Pinned(memory) => {
                 let bytes = content.len() as u64;
-                let pinned = backend.pinned(pool::<B>(pools, from, bytes)?);
-                // SAFETY: nothing is under way, and the pool is this tier's alone.
-                let slice = unsafe { pinned.slice(from.at, bytes) };
-                content.copy_from_slice(slice.ok_or(Error::OutOfRange { address: from.at, bytes })?);
+                let pinned = backend.pinned(some(memory.as_ref(), from, bytes)?);
+                // SAFETY: nothing is under way, and the memory is this tier's alone.
+                let slice = unsafe { pinned.slice(from, bytes) };
+                content.copy_from_slice(slice.ok_or(Error::OutOfRange { address: from, bytes })?);
                 Ok(())
             }
             #[cfg(target_os = "linux")]
             // SAFETY: nothing is under way.
-            Self::Storage { spill, begins } => unsafe { spill.load(backend, begins[from.pool] + from.at, content) },
+            Self::Storage(spill) => unsafe { spill.load(from, content) },
         }
     }
 
-    /// What has gone wrong on the host so far.
+    /// Waits for what the streams have given the disk and do not wait for themselves.
+    pub(crate) fn settle(&self) {
+        match self {
+            Self::Pinned(_) => {}
+            #[cfg(target_os = "linux")]
+            Self::Storage(spill) => spill.settle(),
+        }
+    }
+
+    /// The first error of the disk so far.
     pub(crate) fn check(&self) -> Result<()> {
         match self {
             Self::Pinned(_) => Ok(()),
             #[cfg(target_os = "linux")]
-            Self::Storage { spill, .. } => spill.check(),
+            Self::Storage(spill) => spill.check(),
         }
     }
 
-    /// Forgets it.
+    /// Forgets the disk's error.
     pub(crate) fn forgive(&self) {
         match self {
             Self::Pinned(_) => {}
             #[cfg(target_os = "linux")]
-            Self::Storage { spill, .. } => spill.forgive(),
+            Self::Storage(spill) => spill.forgive(),
         }
     }
 }
 
-fn pool<B: Backend>(pools: &[Option<B::Pinned>; POOLS.len()], place: HostPlace, bytes: u64) -> Result<&B::Pinned> {
-    pools[place.pool].as_ref().ok_or(Error::OutOfRange { address: place.at, bytes })
+fn some<P>(memory: Option<&P>, at: u64, bytes: u64) -> Result<&P> {
+    memory.ok_or(Error::OutOfRange { address: at, bytes })
 }

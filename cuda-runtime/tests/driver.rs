@@ -8,14 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use support::by_host;
-use support::fit::Trace;
-use support::networks::{chain, chain_of};
-use support::pattern::Reference;
+use support::networks::chain;
+use support::on_gpu::{self, program, train};
 
-use sublet_core::simulate::Device;
-use sublet_cuda::backend::{Backend, Traffic};
+use sublet_cuda::backend::Backend;
 use sublet_cuda::cuda::CudaBackend;
-use sublet_cuda::{Error, Memory, Program, Runtime};
+use sublet_cuda::{Error, Memory, Runtime};
 
 /// Says that a process is the one with the driver.
 const CHILD: &str = "SUBLET_TEST_DRIVER";
@@ -41,17 +39,19 @@ fn driver(definitions: &[&str]) -> Option<PathBuf> {
     Some(folder)
 }
 
-/// What was left when a process ended: calls of the driver, what is in use, and bytes of the device.
+/// What was left when a process ended: calls of the driver, what is in use, bytes of the device, and how many events were
+/// made with times.
 #[derive(Debug, PartialEq, Eq)]
 struct Left {
     calls: u64,
     in_use: u64,
     bytes: u64,
+    timed: u64,
 }
 
 /// Runs a test of this file again on the driver in this folder.
 fn again(test: &str, folder: &Path, settings: &[(&str, String)]) -> Left {
-    let count = folder.join(format!("count.{test}.{:?}", std::thread::current().id()));
+    let count = folder.join(format!("count.{test}.{}.{:?}", std::process::id(), std::thread::current().id()));
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .env("LD_LIBRARY_PATH", folder)
@@ -62,26 +62,16 @@ fn again(test: &str, folder: &Path, settings: &[(&str, String)]) -> Left {
         .unwrap();
     let said = [output.stdout, output.stderr].concat();
     assert!(output.status.success(), "{settings:?}: {}", String::from_utf8_lossy(&said));
-    let count = std::fs::read_to_string(count).unwrap();
-    let numbers: Vec<u64> = count.split_whitespace().map(|n| n.parse().unwrap()).collect();
-    Left { calls: numbers[0], in_use: numbers[1], bytes: numbers[2] }
+    let text = std::fs::read_to_string(&count).unwrap();
+    std::fs::remove_file(count).unwrap();
+    let numbers: Vec<u64> = text.split_whitespace().map(|n| n.parse().unwrap()).collect();
+    let [calls, in_use, bytes, contexts, timed] = numbers[..] else { panic!("{text}") };
+    assert_eq!(contexts, 0, "a context that was pushed is popped");
+    Left { calls, in_use, bytes, timed }
 }
 
 fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
-}
-
-fn program(trace: &Trace) -> Program {
-    let limit = trace.peak() / 2;
-    trace.fit(limit, Device::symmetric(12e9), |schedule| Program::new(&trace.recorded(), schedule, 1).unwrap()).unwrap()
-}
-
-fn train() -> Result<(), Error> {
-    let trace = chain(6, 4096);
-    let mut runtime = Runtime::new(CudaBackend::new(0)?, program(&trace))?;
-    let faults = by_host::run(&mut runtime, &trace, 3)?;
-    assert!(faults.is_empty(), "{faults:#?}");
-    Ok(())
 }
 
 #[test]
@@ -94,33 +84,43 @@ fn a_program_runs_on_a_driver() {
         let left = again("a_program_runs_on_a_driver", &folder, &[]);
         assert_eq!((left.in_use, left.bytes), (0, 0), "{definitions:?}");
         assert!(left.calls > 100);
+        assert_eq!(left.timed, 0, "nobody has asked for times");
     }
 }
 
 #[test]
-fn a_larger_program_takes_over() {
+fn a_larger_program_takes_over_under_work() {
     if is_child() {
         let grows = std::env::var_os("SUBLET_TEST_GROWS").is_some();
-        let (small, large) = (chain(6, 1 << 16), chain_of(6, 1 << 16, 1 << 20));
-        let mut runtime = Runtime::new(CudaBackend::new(0).unwrap(), program(&small)).unwrap();
-        let (address, bytes) = runtime.arena();
-        let mut reference = Reference::new(&small);
-        reference.write(&mut runtime).unwrap();
-        assert_eq!(by_host::go_on(&mut runtime, &mut reference, 0..2), Ok(vec![]));
-        runtime.replan(program(&large), Some).unwrap();
-        assert!(runtime.arena().1 > bytes);
-        assert_eq!(runtime.arena().0 == address, grows);
-        let weights = (0..6).map(|block| (block, block)).collect();
-        let mut reference = reference.turned_into(&large, &weights);
-        assert_eq!(by_host::go_on(&mut runtime, &mut reference, 2..5), Ok(vec![]));
+        assert_eq!(on_gpu::grow_under_work(), Ok(grows));
         return;
     }
     for (definitions, grows) in [(&[][..], true), (&["-DWITHOUT_VIRTUAL_MEMORY"], false)] {
         let Some(folder) = driver(definitions) else { return };
         let settings = [("SUBLET_TEST_GROWS", String::new())];
-        let left = again("a_larger_program_takes_over", &folder, if grows { &settings } else { &[] });
+        let left = again("a_larger_program_takes_over_under_work", &folder, if grows { &settings } else { &[] });
         assert_eq!((left.in_use, left.bytes), (0, 0), "{definitions:?}");
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn copies_go_to_a_file_on_a_driver() {
+    if is_child() {
+        return on_gpu::swap_to_a_file(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    }
+    let Some(folder) = driver(&[]) else { return };
+    let left = again("copies_go_to_a_file_on_a_driver", &folder, &[]);
+    assert_eq!((left.in_use, left.bytes), (0, 0));
+}
+
+#[test]
+fn memory_for_pytorch_is_planned_on_a_driver() {
+    if is_child() {
+        return on_gpu::plan_for_pytorch().unwrap();
+    }
+    let Some(folder) = driver(&[]) else { return };
+    again("memory_for_pytorch_is_planned_on_a_driver", &folder, &[]);
 }
 
 #[test]
@@ -131,8 +131,8 @@ fn a_call_that_fails_is_an_error_and_nothing_is_left() {
         let expected: u32 = std::env::var(ERROR).unwrap().parse().unwrap();
         let call: u32 = std::env::var(CALL).unwrap().parse().unwrap();
         let Err(error) = train() else {
-            // The questions whether memory can be put behind addresses: if not, it is allocated whole.
-            assert!(matches!(call, 6 | 7) && expected < 700, "nobody noticed that call {call} failed");
+            // The questions whether memory can be put behind addresses, and be open to other devices: if not, it is not.
+            assert!(matches!(call, 6..=8) && expected < 700, "nobody noticed that call {call} failed");
             return;
         };
         let right = match &error {
@@ -167,8 +167,12 @@ fn an_arena_grows_where_it_is_and_memory_runs_out() {
             assert_eq!(cuda.reserve(total, total).map(drop), Err(out(total)));
             return;
         }
+        // The driver takes whole pieces of addresses only.
+        let odd = cuda.reserve(1000, (1 << 20) + 5).unwrap();
+        assert_eq!(cuda.size(&odd), 1 << 16);
+        drop(odd);
         let mut arena = cuda.reserve(1 << 16, 1 << 40).unwrap();
-        let (address, pinned) = (cuda.address(&arena), cuda.pin(8, Traffic::BothWays).unwrap());
+        let (address, pinned) = (cuda.address(&arena), cuda.pin(8).unwrap());
         let (stream, event) = (cuda.stream().unwrap(), cuda.event(true).unwrap());
         // SAFETY: nothing is under way.
         unsafe { cuda.pinned(&pinned).slice(0, 8) }.unwrap().copy_from_slice(b"contents");
@@ -232,12 +236,12 @@ fn there_is_no_second_gpu_and_an_integrated_one_takes_no_copies() {
 }
 
 #[test]
-fn without_a_driver_there_is_an_error_and_with_a_gpu_a_program_runs() {
+fn without_a_driver_there_is_an_error() {
     match CudaBackend::new(0) {
         // SAFETY: it opens the library and closes it.
         Err(Error::NoDriver) => assert!(unsafe { !cudarc::driver::sys::is_culib_present() }),
-        Err(error) => println!("Skipped: a program on a GPU ({error})"),
-        Ok(_) => train().unwrap(),
+        Err(error) => println!("Skipped: what is told without a driver ({error})"),
+        Ok(_) => println!("Skipped: what is told without a driver (there is one)"),
     }
 }
 
@@ -253,7 +257,7 @@ fn the_examples_compute_what_they_should() {
         command.args([standard, "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-fPIC", "-c", "-o"]);
         command.arg(&object).arg(source).status().is_ok_and(|status| status.success()).then_some(object)
     };
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("driver-with-kernels");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("driver-with-kernels.{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     if driver(&[]).is_none() || Command::new("c++").arg("--version").output().is_err() || !example("migration").exists()
     {
@@ -273,4 +277,67 @@ fn the_examples_compute_what_they_should() {
     assert_eq!(said.matches("bits equal").count(), 6, "{said}");
     let said = runs("relu_bandwidth", &["8192"]);
     assert_eq!(said.matches("GPU, ").count(), 6, "{said}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_machine_without_a_gpu_is_asked_again() {
+    if is_child() {
+        let none = Some(Error::NoDevice { ordinal: 0, count: 0 });
+        assert_eq!(CudaBackend::new(0).map(drop).err(), none);
+        return train().unwrap();
+    }
+    let Some(folder) = driver(&[]) else { return };
+    // cuInit is the first call, and says 100 once.
+    let settings = [("FAKE_FAIL", "1".to_owned()), ("FAKE_ERROR", "100".to_owned())];
+    again("a_machine_without_a_gpu_is_asked_again", &folder, &settings);
+}
+
+#[test]
+fn a_program_computes_on_the_default_stream() {
+    if is_child() {
+        let trace = chain(6, 4096);
+        for handle in [0, 1] {
+            let cuda = CudaBackend::new(0).unwrap();
+            // SAFETY: the default stream is always there.
+            let stream = unsafe { cuda.borrow_stream(std::ptr::without_provenance_mut(handle)) };
+            let mut runtime = Runtime::on_stream(cuda, program(&trace), stream).unwrap();
+            assert_eq!(by_host::run(&mut runtime, &trace, 3), Ok(vec![]), "{handle}");
+        }
+        return;
+    }
+    let Some(folder) = driver(&[]) else { return };
+    let left = again("a_program_computes_on_the_default_stream", &folder, &[]);
+    assert_eq!((left.in_use, left.bytes), (0, 0));
+}
+
+#[test]
+fn arenas_are_open_to_other_devices_where_the_gpu_can_do_that() {
+    if is_child() {
+        return train().unwrap();
+    }
+    // The driver for tests takes memory with this property, or without it, and nothing else.
+    let Some(folder) = driver(&[]) else { return };
+    for rdma in ["0", "1"] {
+        let name = "arenas_are_open_to_other_devices_where_the_gpu_can_do_that";
+        again(name, &folder, &[("FAKE_RDMA", rdma.to_owned())]);
+    }
+}
+
+/// What the host was to do on a device that never comes to it is dropped with the backend.
+#[test]
+fn calls_that_are_never_made_are_forgotten() {
+    if is_child() {
+        let cuda = CudaBackend::new(0).unwrap();
+        let stream = cuda.stream().unwrap();
+        let held = std::sync::Arc::new(());
+        let call = held.clone();
+        cuda.call(&stream, Box::new(move || drop(call))).unwrap();
+        assert_eq!(std::sync::Arc::strong_count(&held), 2);
+        drop((stream, cuda));
+        assert_eq!(std::sync::Arc::strong_count(&held), 1);
+        return;
+    }
+    let Some(folder) = driver(&[]) else { return };
+    again("calls_that_are_never_made_are_forgotten", &folder, &[]);
 }

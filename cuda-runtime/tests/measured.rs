@@ -4,10 +4,10 @@ mod support;
 
 use support::fit::Trace;
 use support::networks::chain;
-use support::pattern;
+use support::{pattern, swapped};
 
 use sublet_core::simulate::Device;
-use sublet_core::trace::Event;
+use sublet_core::trace::{Event, Op};
 use sublet_cuda::host::{HostBackend, Mode, Options, Order};
 use sublet_cuda::measure::{Direction, Measured, device_file};
 use sublet_cuda::{Pace, Program, Runtime};
@@ -79,6 +79,21 @@ fn takes_what_the_simulation_says(name: &str, trace: &Trace, device: Device, per
 #[test]
 fn an_iteration_takes_what_its_simulation_says_or_less() {
     takes_what_the_simulation_says("chain", &chain(8, 1 << 16), links(), &[100, 80, 60, 45]);
+}
+
+/// The first launch waits for the copy of the iteration before, but in the first iteration, which has none before it.
+#[test]
+fn the_waits_are_those_of_the_iteration_that_is_timed() {
+    let (trace, program) = swapped::program(&[512], &[0], &[0], 512);
+    let host = HostBackend::new(Options::new(Mode::Ordered(Order::Time), 1 << 20));
+    let mut runtime = Runtime::new(host, program).unwrap();
+    let stalls = [0, 1].map(|_| {
+        runtime.measure().unwrap();
+        assert_eq!(pattern::run(&mut runtime, &trace, 1), Ok(vec![]));
+        let stalls = runtime.measured().unwrap().stalls;
+        stalls.iter().any(|stall| stall.op == Op::First(0))
+    });
+    assert_eq!(stalls, [false, true]);
 }
 
 #[test]

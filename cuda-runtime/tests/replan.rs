@@ -76,6 +76,28 @@ fn programs_take_turns_and_the_arena_grows_where_it_is() {
     }
 }
 
+/// The other program begins while iterations of the first one are under way.
+#[test]
+fn a_program_that_is_under_way_is_waited_for() {
+    let small = chain(LAYERS, WEIGHT);
+    let (large, was) = other_batch();
+    for order in [Order::Time, Order::Random(1), Order::Last(0), Order::Last(1), Order::Last(2)] {
+        for percent in [50, 70, 100] {
+            let host = host(order, 1 << 20);
+            let mut runtime = Runtime::new(host.clone(), program(&small, 60)).unwrap();
+            let mut reference = Reference::new(&small);
+            reference.write(&mut runtime).unwrap();
+            let scratch = host.pin(runtime.program().arena_bytes()).unwrap();
+            let launches = by_host::issue(&mut runtime, &mut reference, &scratch, 0..2).unwrap();
+            runtime.replan(program(&large, percent), |block| was.get(&block).copied()).unwrap();
+            let mut other = reference.turned_into(&large, &was);
+            assert_eq!(by_host::go_on(&mut runtime, &mut other, 2..4), Ok(vec![]), "{order:?} {percent}");
+            assert_eq!(launches.faults.lock().unwrap().as_slice(), [] as [String; 0]);
+            assert_eq!(host.races(), [], "{order:?} {percent}");
+        }
+    }
+}
+
 #[test]
 fn so_they_do_in_threads_that_wait_at_random() {
     let small = chain(LAYERS, WEIGHT);

@@ -15,6 +15,11 @@ import subprocess
 import sys
 import time
 
+import sublet_allocator
+
+# The exit status where nothing was trained.
+SKIPPED = 77
+
 
 class Statistics(ctypes.Structure):
     """sublet_torch_statistics of include/sublet_torch.h."""
@@ -44,10 +49,7 @@ def train(allocator, library, batch, steps):
     import torch
     import torchvision
 
-    if allocator == "sublet":
-        torch.cuda.memory.change_current_allocator(
-            torch.cuda.memory.CUDAPluggableAllocator(str(library), "sublet_torch_malloc", "sublet_torch_free")
-        )
+    loaded = sublet_allocator.use(library) if allocator == "sublet" else None
     torch.manual_seed(0)
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
@@ -69,9 +71,9 @@ def train(allocator, library, batch, steps):
         del loss
 
     result = {"losses": losses, "seconds": seconds}
-    if allocator == "sublet":
+    if loaded:
         done = Statistics()
-        status = ctypes.CDLL(str(library)).sublet_torch_stats(0, ctypes.byref(done), None)
+        status = loaded.sublet_torch_stats(0, ctypes.byref(done), None)
         if status != 0:
             raise SystemExit(f"sublet_torch_stats: status {status}")
         result["reserved"] = done.reserved_peak
@@ -103,7 +105,7 @@ def main():
     lacks = missing(arguments.library)
     if lacks:
         print(f"skipped: {lacks}")
-        return
+        sys.exit(SKIPPED)
 
     results = {allocator: run(allocator, arguments) for allocator in ("pytorch", "sublet")}
     for allocator, result in results.items():

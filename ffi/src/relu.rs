@@ -252,23 +252,48 @@ pub unsafe extern "C" fn sublet_relu_kernels_destroy(kernels: *mut sublet_relu_k
     });
 }
 
+/// What a launch works on: addresses on the device, such as those of sublet_operand.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_relu_operands {
+    /// sizeof(sublet_relu_operands).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// `x`, or on the way back `dy`.
+    pub from: u64,
+    /// `y`, or on the way back `dx`: `from`, or memory that shares nothing with it.
+    pub to: u64,
+    /// How many elements each of them has.
+    pub elements: u64,
+    /// The mask.
+    pub mask: u64,
+    /// How long the mask is, in bytes: `bytes` of its sublet_operand.
+    pub mask_bytes: u64,
+}
+
+plain!(sublet_relu_operands);
+// SAFETY: it begins with its size.
+unsafe impl Params for sublet_relu_operands {}
+
 /// Launches, with the addresses that only the caller can know.
 unsafe fn launch(
     arguments: &mut Arguments<'_>,
     kernels: *mut sublet_relu_kernels,
-    params: (*const sublet_relu_params, u32),
-    (from, to, mask, elements): (u64, u64, u64, u64),
+    operands: *const sublet_relu_operands,
+    params: *const sublet_relu_params,
     stream: *mut c_void,
     forward: bool,
 ) -> Result<(), Failure> {
-    // SAFETY: the header asks for kernels that live, and for parameters that can be read.
-    let (sublet_relu_kernels { kernels, gpu }, (activation, format)) = unsafe {
+    // SAFETY: the header asks for kernels that live, and for structs that can be read.
+    let (sublet_relu_kernels { kernels, gpu }, given, (activation, format)) = unsafe {
         let kernels = arguments.handle(kernels)?;
-        (1..params.1).for_each(|_| arguments.skip());
-        (kernels, arguments.params(params.0)?.meaning(params.1)?)
+        let given = arguments.params(operands)?;
+        (kernels, given, arguments.params(params)?.meaning(2)?)
     };
     let kernels = kernels.as_ref().ok_or(Failure::of(S::Unnamed))?;
-    let operands = Operands { from, to, mask, elements, format };
+    let sublet_relu_operands { from, to, elements, mask, mask_bytes, .. } = given;
+    let operands = Operands { from, to, mask, mask_bytes, elements, format };
     // SAFETY: the header asks for a stream of this GPU, and for operands that are memory of it until it is done.
     let launched = gpu.in_context(|| unsafe {
         let stream = stream.cast();
@@ -278,29 +303,26 @@ unsafe fn launch(
             kernels.backward(stream, activation, operands)
         }
     })?;
-    launched.map_err(|error| failure(error, 0))
+    launched.map_err(|error| failure(error, 1))
 }
 
-/// On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_forward. `x`, `y` and `mask` are addresses
-/// on the device, such as those of sublet_operand; elements and words are aligned to their size.
+/// On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_forward. Elements and the mask's words are
+/// aligned to their size.
 ///
 /// SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: with the address in `got`.
+/// SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as where it was planned for elements of
+/// another size.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_forward(
     kernels: *mut sublet_relu_kernels,
-    x: u64,
-    elements: u64,
+    operands: *const sublet_relu_operands,
     params: *const sublet_relu_params,
-    y: u64,
-    mask: u64,
     stream: *mut c_void,
     error: *mut sublet_error,
 ) -> sublet_status {
     // SAFETY: as the header asks.
-    boundary(error, |arguments| unsafe {
-        launch(arguments, kernels, (params, 3), (x, y, mask, elements), stream, true)
-    })
+    boundary(error, |arguments| unsafe { launch(arguments, kernels, operands, params, stream, true) })
 }
 
 /// On a GPU: gives `stream` the work of sublet_relu_backward. As sublet_relu_launch_forward.
@@ -308,16 +330,11 @@ pub unsafe extern "C" fn sublet_relu_launch_forward(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_launch_backward(
     kernels: *mut sublet_relu_kernels,
-    dy: u64,
-    elements: u64,
-    mask: u64,
+    operands: *const sublet_relu_operands,
     params: *const sublet_relu_params,
-    dx: u64,
     stream: *mut c_void,
     error: *mut sublet_error,
 ) -> sublet_status {
     // SAFETY: as the header asks.
-    boundary(error, |arguments| unsafe {
-        launch(arguments, kernels, (params, 4), (dy, dx, mask, elements), stream, false)
-    })
+    boundary(error, |arguments| unsafe { launch(arguments, kernels, operands, params, stream, false) })
 }

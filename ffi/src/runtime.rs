@@ -77,7 +77,8 @@ pub struct sublet_runtime_params {
     /// Every offset must be a multiple of this, in bytes; 0 is 256.
     pub alignment: u64,
     /// The stream to compute on, a CUstream or cudaStream_t of the GPU's primary context, which lives as long as the
-    /// runtime; NULL is one of its own.
+    /// runtime; NULL is one of its own. The default stream, which is PyTorch's and has the handle NULL there, is given as
+    /// CU_STREAM_LEGACY, `(void *)0x1`.
     pub stream: *mut c_void,
     /// The folder of a file that copies go to in place of pinned memory, past the page cache; NULL is none.
     pub folder: *const c_char,

@@ -1,13 +1,13 @@
 //! Memory for PyTorch: what `torch.cuda.memory.CUDAPluggableAllocator` calls.
 //!
-//! The two functions that it calls know nothing but a device's number, so that this file, alone in the library, has a
-//! state of its own: the devices, which last as long as the process.
+//! The functions that it calls know nothing but a device's number, and some not even that, so that this file, alone in the
+//! library, has a state of its own: the devices, which last as long as the process.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use sublet_cuda::torch::{Cuda, Device, Devices, Driver};
+use sublet_cuda::torch::{Cuda, Device, Devices, Driver, PoolId};
 use sublet_cuda::{Error, Result};
 
 use crate::arguments::plain;
@@ -44,7 +44,7 @@ plain!(sublet_torch_statistics);
 /// order. NULL where `size` is 0, and, with a line on the standard error, where the device has no such memory.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_malloc(size: isize, device: c_int, stream: *mut c_void) -> *mut c_void {
-    let address = told("sublet_torch_malloc", device, || {
+    let address = told("sublet_torch_malloc", Some(device), || {
         let bytes = u64::try_from(size).unwrap_or(u64::MAX);
         DEVICES.with(device, |memory| memory.malloc(bytes, stream.addr()))
     });
@@ -57,8 +57,78 @@ pub extern "C" fn sublet_torch_malloc(size: isize, device: c_int, stream: *mut c
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_free(pointer: *mut c_void, size: isize, device: c_int, stream: *mut c_void) {
     let _ = size;
-    told("sublet_torch_free", device, || {
+    told("sublet_torch_free", Some(device), || {
         DEVICES.with(device, |memory| memory.free(pointer.addr() as u64, stream.addr()))
+    });
+}
+
+/// Work in this stream uses the memory at `pointer`, which is of another stream: what CUDAPluggableAllocator takes by
+/// `set_record_stream_fn`. After it is freed it is given out again when that work is done.
+#[unsafe(no_mangle)]
+pub extern "C" fn sublet_torch_record_stream(pointer: *mut c_void, stream: *mut c_void) {
+    told("sublet_torch_record_stream", None, || {
+        DEVICES.any(|memory| memory.record_stream(pointer.addr() as u64, stream.addr()))
+    });
+}
+
+/// A pool of PyTorch's, c10::cuda::MempoolId_t, which is a std::pair of 64-bit numbers and passed as this is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_torch_pool {
+    /// The first number.
+    pub first: u64,
+    /// The second one.
+    pub second: u64,
+}
+
+impl sublet_torch_pool {
+    const fn id(self) -> PoolId {
+        (self.first, self.second)
+    }
+}
+
+/// A graph is about to be captured whose memory is this pool's: what CUDAPluggableAllocator takes by
+/// `set_begin_allocate_to_pool`. What is allocated in streams that are captured is then kept for the graph, also after it
+/// is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
+#[unsafe(no_mangle)]
+pub extern "C" fn sublet_torch_begin_allocate_to_pool(device: c_int, pool: sublet_torch_pool, filter: *const c_void) {
+    let _ = filter;
+    told("sublet_torch_begin_allocate_to_pool", Some(device), || {
+        DEVICES.with(device, |memory| {
+            memory.begin_pool(pool.id());
+            Ok(())
+        })
+    });
+}
+
+/// The capture has ended: what CUDAPluggableAllocator takes by `set_end_allocate_to_pool_fn`.
+#[unsafe(no_mangle)]
+pub extern "C" fn sublet_torch_end_allocate_to_pool(device: c_int, pool: sublet_torch_pool) {
+    told("sublet_torch_end_allocate_to_pool", Some(device), || {
+        DEVICES.with(device, |memory| memory.end_pool(pool.id()))
+    });
+}
+
+/// A graph is destroyed: what CUDAPluggableAllocator takes by `set_release_pool`. The memory of a pool goes back to the
+/// device after as many of these calls as it was begun.
+#[unsafe(no_mangle)]
+pub extern "C" fn sublet_torch_release_pool(device: c_int, pool: sublet_torch_pool) {
+    told("sublet_torch_release_pool", Some(device), || DEVICES.with(device, |memory| memory.release_pool(pool.id())));
+}
+
+/// Gives back to all devices what nobody uses, torch.cuda.empty_cache: what CUDAPluggableAllocator takes by
+/// `set_reset_fn`. A device whose streams are captured is left as it is.
+#[unsafe(no_mangle)]
+pub extern "C" fn sublet_torch_reset() {
+    told("sublet_torch_reset", None, || DEVICES.all(Device::reset));
+}
+
+/// Holds at most this part, from 0 to 1, of the device's memory from here on: what CUDAPluggableAllocator takes by
+/// `set_memory_fraction_fn`. What is held already stays.
+#[unsafe(no_mangle)]
+pub extern "C" fn sublet_torch_memory_fraction(fraction: f64, device: c_int) {
+    told("sublet_torch_memory_fraction", Some(device), || {
+        DEVICES.with(device, |memory| memory.set_memory_fraction(fraction))
     });
 }
 
@@ -101,19 +171,20 @@ pub unsafe extern "C" fn sublet_torch_stats(
 }
 
 /// The result; where there is none, PyTorch has no way to be told why, and would go on with NULL: a line says it.
-fn told<T>(function: &str, device: c_int, body: impl FnOnce() -> Result<T>) -> Option<T> {
+fn told<T>(function: &str, device: Option<c_int>, body: impl FnOnce() -> Result<T>) -> Option<T> {
     let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(result)) => return Some(result),
         Ok(Err(error)) => error,
         // The panic has been told.
         Err(_) => return None,
     };
-    let memory = match error {
-        Error::OutOfMemory { .. } => DEVICES.with(device, |memory| memory.driver().memory()).ok(),
+    let memory = match (&error, device) {
+        (Error::OutOfMemory { .. }, Some(device)) => DEVICES.with(device, |memory| memory.driver().memory()).ok(),
         _ => None,
     };
     let free = memory.map(|m| format!("; {} of its {} bytes are free", m.free, m.total)).unwrap_or_default();
-    eprintln!("{function}: device {device}: {error}{free}");
+    let device = device.map(|device| format!(" device {device}:")).unwrap_or_default();
+    eprintln!("{function}:{device} {error}{free}");
     None
 }
 
@@ -156,6 +227,10 @@ mod tests {
         assert_eq!((status, done.planned), (S::Unavailable, 7));
         // SAFETY: no error.
         assert_eq!(unsafe { sublet_torch_iteration(0, ptr::null_mut()) }, S::Unavailable);
+        // Nothing is told of devices that nobody has opened, and these have nobody to tell.
+        sublet_torch_record_stream(ptr::dangling_mut(), ptr::null_mut());
+        sublet_torch_reset();
+        sublet_torch_memory_fraction(0.5, 0);
         // SAFETY: no place for statistics: that is told before anything else.
         let status = unsafe { sublet_torch_stats(0, ptr::null_mut(), ptr::null_mut()) };
         assert_eq!(status, S::NullPointer);

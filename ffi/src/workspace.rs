@@ -13,7 +13,7 @@ use sublet_core::{Workspace, WorkspaceLen};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_layout {
-    /// Bytes.
+    /// Length in bytes.
     pub size: usize,
     /// Alignment in bytes, a power of two; what malloc returns is aligned so.
     pub alignment: usize,

@@ -1,7 +1,7 @@
 //! The network of Krizhevsky, Sutskever and Hinton 2012 in one tower: five convolutions and three linear layers.
 //!
 //! The shapes are those of the paper and of Caffe's `bvlc_alexnet`: images of 227 × 227, 96, 256, 384, 384 and 256 maps,
-//! windows that are not padded where the paper's are not, local response normalization after the rectifier and before the
+//! windows that are not padded where the paper's are not, local response normalization after the ReLU and before the
 //! pooling. Where the paper splits the second, fourth and fifth convolution over two GPUs, these see all maps, as
 //! Krizhevsky's single tower of 2014 and Chainer's example do; that is 62,378,344 parameters in place of 60,965,224.
 
@@ -20,7 +20,7 @@ pub struct AlexNet {
 }
 
 impl AlexNet {
-    /// One iteration.
+    /// Builds the graph of one iteration.
     ///
     /// # Errors
     /// An empty batch.
@@ -57,7 +57,7 @@ const fn windows(side: u64, window: u64, stride: u64) -> u64 {
     (side - window) / stride + 1
 }
 
-/// A convolution that keeps the sides, and a rectifier.
+/// A convolution that keeps the sides, and a ReLU.
 fn convolution(b: &mut Builder, x: Maps, channels: u64, side: u64) -> Maps {
     let y = b.convolution(x, Filter { channels, side, stride: 1, bias: true });
     b.relu(y)

@@ -214,7 +214,7 @@ pub(crate) struct Builder {
     pub(crate) steps: Vec<Step>,
     /// By the keys of values.
     pub(crate) gradients: Vec<Option<Value>>,
-    /// Which of its values the gradient of a rectifier reads: its input, as in SINGA, with which Zhang et al. 2019 trained
+    /// Which of its values the gradient of a ReLU reads: its input, as in SINGA, with which Zhang et al. 2019 trained
     /// on CIFAR, or else its output, as in `PyTorch`.
     pub(crate) relu_keeps_input: bool,
     /// Whether the gradient of a normalization is handed zeros as that of its scales, which are an output too: automatic

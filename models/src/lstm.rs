@@ -25,7 +25,7 @@ impl Default for Lstm {
     }
 }
 
-/// One layer's parameters.
+/// The parameters of one layer.
 struct Layer {
     input: Weights,
     recurrent: Weights,

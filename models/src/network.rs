@@ -22,7 +22,7 @@ pub struct Operator {
     pub name: &'static str,
     /// The part of the iteration that it belongs to.
     pub phase: Phase,
-    /// What it may do.
+    /// Whether it may work in place or run again.
     pub may: trace::Operator,
     /// The tensors that it reads.
     pub inputs: Vec<u32>,
@@ -46,7 +46,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// As the file of operators calls it.
+    /// The name in the column `phase` of an operators' file.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,7 +75,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// As the core takes it.
+    /// The trace in the form that `sublet_core` takes.
     #[must_use]
     pub fn recorded(&self) -> Recorded<'_> {
         Recorded { rows: &self.rows, operators: &self.operators, blocks: self.blocks }

@@ -11,7 +11,7 @@ use crate::{Image, Network, Setting, Unbuildable, check_batch};
 pub struct Vgg {
     /// Layers with weights: 11, 13, 16 or 19.
     pub depth: u32,
-    /// What it classifies.
+    /// The images that it classifies.
     pub image: Image,
 }
 

@@ -1,4 +1,4 @@
-/* What is known of operators: which may run again, which work in place, which are rectifiers. */
+/* What is known of operators: which may run again, which work in place, which are ReLUs. */
 #include "check.h"
 
 enum { SIZE = 3200, BLOCKS = 5, MASK = BLOCKS + 1 };
@@ -9,7 +9,7 @@ enum { SIZE = 3200, BLOCKS = 5, MASK = BLOCKS + 1 };
     {.time_ns = (when), .event = SUBLET_EVENT_##what, .block = (number), .op = (by), .op_kind = SUBLET_OP_KIND_FIRST}
 #define FREE(when, number) {.time_ns = (when), .event = SUBLET_EVENT_FREE, .block = (number)}
 
-/* A rectifier, two operators of any kind, and the rectifier's gradient, which reads what the rectifier wrote. */
+/* A ReLU, two operators of any kind, and the ReLU's gradient, which reads what the ReLU wrote. */
 static const sublet_row original[] = {
     {.event = SUBLET_EVENT_MALLOC, .block = 0, .bytes = SIZE},
     {.event = SUBLET_EVENT_WRITE, .block = 0},
@@ -26,7 +26,7 @@ static const sublet_operator known[] = {
     {.flags = SUBLET_OPERATOR_ONCE, .kind = SUBLET_OPERATOR_KIND_RELU_BACKWARD},
 };
 
-/* The rectifier writes over its input and leaves a bit for each element, which is all that its gradient reads. */
+/* The ReLU writes over its input and leaves a bit for each element, which is all that its gradient reads. */
 static const sublet_row in_place[] = {
     {.event = SUBLET_EVENT_MALLOC, .block = 0, .bytes = SIZE},
     {.event = SUBLET_EVENT_WRITE, .block = 0},
@@ -38,7 +38,7 @@ static const sublet_row in_place[] = {
 };
 static const uint64_t in_place_offsets[] = {0, SIZE, 0, 3328, 6528, 9728};
 
-/* The rectifier runs a second time, for its gradient. */
+/* The ReLU runs a second time, for its gradient. */
 #define AGAIN(what, number) \
     {.time_ns = 300, .event = SUBLET_EVENT_##what, .block = (number), .op = 0, .op_kind = SUBLET_OP_KIND_AGAIN}
 static const sublet_row again[] = {

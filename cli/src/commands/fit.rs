@@ -85,7 +85,7 @@ struct Outcome<'a> {
     /// How long the operators that run again take.
     #[serde(skip_serializing_if = "Option::is_none")]
     recomputed_ns: Option<u64>,
-    /// Masks of rectifiers, and stays that take over the memory of others in place.
+    /// Masks of ReLUs, and blocks that are written over their dying inputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     masks: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -19,7 +19,7 @@ use crate::text::unit::Unit;
 use crate::text::{progress, table};
 use crate::{device, input, output, report};
 
-/// One curve.
+/// One curve: the means or the policy that it is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Line {
     using: Using,
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     .map_err(|e| Failure::printing(&e))
 }
 
-/// The fits of one trace.
+/// A sweep under way: one trace is fitted again and again, and the results are kept.
 struct Sweep<'a> {
     trace: &'a Trace,
     device: Device,

@@ -53,7 +53,7 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
         let size = match (kind, table.optional_number(bytes, "bytes")?) {
             (Event::Malloc, Some(0)) => return Err(table.fault(bytes, "a size of at least one byte")),
             (Event::Malloc, Some(size)) => size,
-            // A later stay may leave its size out: it is that of the first.
+            // A later residency may leave its size out: it is that of the first.
             (Event::Malloc, None) if sizes[number as usize] > 0 => sizes[number as usize],
             (Event::Malloc, None) => return Err(table.fault(bytes, "a size in bytes")),
             (_, Some(_)) => return Err(table.fault(bytes, "nothing: only a malloc has bytes")),

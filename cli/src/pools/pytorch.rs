@@ -18,13 +18,13 @@ const MIB: u64 = 1 << 20;
 const GRANULE: u64 = 512;
 /// The largest request of the small pool.
 const LARGEST_SMALL: u64 = MIB;
-/// The segments of the small pool.
+/// Size in bytes of the segments of the small pool.
 const SMALL_SEGMENT: u64 = 2 * MIB;
-/// From this size on a request that finds nothing has a segment of its own.
+/// A request of this many bytes or more that finds no free range gets a segment of its own.
 const SMALLEST_OWN: u64 = 10 * MIB;
-/// The segments for the other requests of the large pool.
+/// Size in bytes of the segments that smaller requests of the large pool share.
 const LARGE_SEGMENT: u64 = 20 * MIB;
-/// Segments of their own are multiples of this.
+/// The size of a segment for one request is a multiple of this many bytes.
 const OWN_GRANULE: u64 = 2 * MIB;
 
 /// The allocator of one device, used by one stream.
@@ -35,12 +35,12 @@ pub(crate) struct PyTorch {
     reserved: u64,
 }
 
-/// Whether a range is split that has `rest` bytes more than a request of the small pool.
+/// Whether the small pool splits a free range that has `rest` bytes more than the request.
 const fn splits_small(rest: u64) -> bool {
     rest >= GRANULE
 }
 
-/// The same for the large pool.
+/// Whether the large pool splits a free range that has `rest` bytes more than the request.
 const fn splits_large(rest: u64) -> bool {
     rest > LARGEST_SMALL
 }

@@ -37,7 +37,7 @@ const HUES: [&str; 10] =
     ["#5c93e4", "#e7b551", "#4dc0b5", "#e66d75", "#a584dc", "#63bb73", "#ea8d52", "#8bc7e5", "#e593c2", "#b7c86b"];
 /// How many classes of sizes there are at most.
 const CLASSES: u32 = 9;
-/// Their colours, from the smallest to the largest.
+/// The colours of the classes of sizes, from the smallest to the largest.
 const RAMP: [&str; CLASSES as usize] =
     ["#bc90d7", "#e38ab5", "#f38d85", "#f2a86e", "#eac66e", "#bbd381", "#74c698", "#50b6c1", "#5e93e1"];
 /// What becomes of a block in a fit, in the order of [`Fate`], with its colour.

@@ -8,9 +8,9 @@ const ofPeak = size => size / Math.max(curve.original_peak, 1);
 const STYLES = {
   joint: ["#d1383d", "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "all means together"],
   swap: ["#3f78d0", "M-3.5-3.5h7v7h-7z", "blocks leave for the host while they are idle"],
-  recompute: ["#d08a14", "M0-4.5L4.5 3.5h-9z", "values are freed, and made again"],
+  recompute: ["#d08a14", "M0-4.5L4.5 3.5h-9z", "values are freed, and their operators run again"],
   "in-place": ["#1d9a8a", "M0 4.5L4.5-3.5h-9z", "outputs are written over inputs"],
-  relu: ["#9259cf", "M0-5L5 0 0 5-5 0z", "a bit for each element that only a rectifier's gradient reads"],
+  relu: ["#9259cf", "M0-5L5 0 0 5-5 0z", "one bit for each element that only a ReLU's gradient reads"],
   auto: ["#d1383d", "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "search over positions, and every other policy but layer"],
   doa: ["#3f78d0", "M-3.5-3.5h7v7h-7z", "duration of absence"],
   aoa: ["#d08a14", "M0-4.5L4.5 3.5h-9z", "area of absence"],

@@ -86,9 +86,9 @@ class ComputeLane extends LaneView {
     this.tellStall = i => {
       const copy = stalls.copy[i], facts = [["waits", interval(stalls.begin[i], stalls.end[i])]];
       if (copy === null) return { title: "stall", facts };
-      facts.push(["for", `${copies.out[copy] ? "copy out" : "copy in"} of block ${nameOf(plan, copies.stay[copy])}`],
+      facts.push(["for", `${copies.out[copy] ? "copy out" : "copy in"} of block ${nameOf(plan, copies.residency[copy])}`],
         ["copied", interval(copies.begin[copy], copies.end[copy])]);
-      return { title: "stall", facts, block: copies.stay[copy] };
+      return { title: "stall", facts, block: copies.residency[copy] };
     };
   }
 
@@ -114,20 +114,20 @@ class ComputeLane extends LaneView {
 class CopyLane extends LaneView {
   constructor(plan, time, name, out) {
     const { copies } = plan.run, own = copies.out.flatMap((o, i) => o === out ? [i] : []);
-    const stay = i => copies.stay[own[i]];
+    const residency = i => copies.residency[own[i]];
     super(plan, time, name, new Bars(own.map(i => copies.begin[i]), own.map(i => copies.end[i])), {
-      color: i => plan.groups[plan.group[stay(i)]].color,
-      label: i => nameOf(plan, stay(i)),
+      color: i => plan.groups[plan.group[residency(i)]].color,
+      label: i => nameOf(plan, residency(i)),
       tell: i => ({
-        title: `copy ${name} of block ${nameOf(plan, stay(i))}`, color: plan.groups[plan.group[stay(i)]].color, block: stay(i),
+        title: `copy ${name} of block ${nameOf(plan, residency(i))}`, color: plan.groups[plan.group[residency(i)]].color, block: residency(i),
         facts: [
-          ["bytes", exactBytes(plan.size[stay(i)])],
+          ["bytes", exactBytes(plan.size[residency(i)])],
           ["copied", interval(copies.begin[own[i]], copies.end[own[i]])],
           ["compute", waitOf(plan, own[i])],
         ],
       }),
     });
-    this.stay = stay;
+    this.residency = residency;
   }
 
   /** Outlines the copies of the block that is pointed out. */
@@ -137,7 +137,7 @@ class CopyLane extends LaneView {
     g.strokeStyle = pen.color("ink");
     g.lineWidth = 2 * ratio;
     for (let i = this.bars.after(this.time.lo); i < this.bars.begin.length && this.bars.begin[i] <= this.time.hi; i++) {
-      if (this.plan.first[this.stay(i)] !== first) continue;
+      if (this.plan.first[this.residency(i)] !== first) continue;
       const left = Math.round(pen.x(this.bars.begin[i])), right = Math.round(pen.x(this.bars.end[i]));
       g.strokeRect(left - ratio, ratio, Math.max(right - left, 1) + 2 * ratio, h - 2 * ratio);
     }

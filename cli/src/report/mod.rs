@@ -33,7 +33,7 @@ pub(crate) struct Picture<'a> {
     pub(crate) solver: &'a str,
     /// What each solver that was asked has reached; nothing is shown of it when there are none.
     pub(crate) rows: Vec<SolverRow>,
-    /// How the trace runs, where it is one that was fitted.
+    /// How the trace runs; only of a fitted one.
     pub(crate) run: Option<FittedRun<'a>>,
 }
 

@@ -180,14 +180,14 @@ const ratio = figure("peak / max load", plan.ratio.toFixed(6),
 if (plan.run) {
   const { run } = plan, percent = part => `${(100 * part).toFixed(1)} %`;
   const stalled = run.stalls.end.reduce((sum, end, i) => sum + end - run.stalls.begin[i], 0);
-  const leaving = plan.first.filter((first, i) => first === i && (plan.stays[i] > 1 || plan.leaves.has(i))).length;
+  const leaving = plan.first.filter((first, i) => first === i && (plan.residencies[i] > 1 || plan.leaves.has(i))).length;
   byId("figures").append(
     figure("footprint", bytes(plan.peak), note(`${percent(plan.peak / run.original_peak)} of what it was`)),
     figure("limit", bytes(run.limit)),
     figure("peak before", bytes(run.original_peak)),
     figure("overhead", `${(100 * run.overhead).toFixed(2)} %`, note(stalled ? `${duration(stalled)} of stalls` : "no stall")),
     figure("iteration", duration(run.time_ns)),
-    figure("copied", bytes(run.swapped_bytes), note(`${whole(run.copies.stay.length)} copies`)),
+    figure("copied", bytes(run.swapped_bytes), note(`${whole(run.copies.residency.length)} copies`)),
     figure("blocks", whole(plan.first.filter((first, i) => first === i).length), note(`${whole(leaving)} leave`)),
     ratio,
     ...(plan.solver ? [figure("policy", plan.solver)] : []),
@@ -227,7 +227,7 @@ fillLegend();
 byId("lines").textContent = plan.optimal
   ? "The line is the peak, which is the max load: no plan can need less. Dotted: the step of the max load."
   : "Solid line: the peak, what this plan needs. Dashed: the max load, which no plan can be below. Dotted: its step.";
-if (plan.next.length) byId("stays").textContent = " Point at a block that leaves the device to see where it returns.";
+if (plan.next.length) byId("residencies").textContent = " Point at a block that leaves the device to see where it returns.";
 if (plan.run) {
   byId("lanes").textContent = " In the load, grey is what it was before. The lanes are what is computed, copied out and copied in, in" +
     " simulated time; a copy has the colour of its block, an operator that runs again is half pale, and where compute waits for a copy, it is red.";

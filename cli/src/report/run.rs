@@ -58,7 +58,7 @@ pub(super) struct Copies {
     /// To the host; else from it.
     pub(super) out: Vec<bool>,
     /// The block of the scene that leaves or arrives.
-    pub(super) stay: Vec<usize>,
+    pub(super) residency: Vec<usize>,
     /// How long compute waits for it; 0 for a copy that is hidden behind compute.
     pub(super) waited: Vec<u64>,
 }
@@ -88,7 +88,7 @@ impl<'a> Run<'a> {
         for copy in &timeline.copies {
             push(copy.span, &mut copies.begin, &mut copies.end);
             copies.out.push(copy.out);
-            copies.stay.push(copy.stay);
+            copies.residency.push(copy.residency);
             copies.waited.push(nearest(copy.waited));
         }
         let (before_step, before_load) = before(&timeline.copies).into_iter().unzip();

@@ -62,7 +62,7 @@ impl<'a> Scene<'a> {
         let blocks = plan.blocks();
         let curve = load_curve(blocks);
         let trace = problem.trace.as_ref();
-        let stays = trace.map(|trace| Stays::of(blocks, trace)).unwrap_or_default();
+        let residencies = trace.map(|trace| Residencies::of(blocks, trace)).unwrap_or_default();
         let mut ops = Ops::new(trace.map_or(&[], |trace| &trace.op_names));
         let op: Vec<_> = trace.map_or_else(Vec::new, |trace| {
             // A rewritten malloc has no op: it is that of the recording, also for a mask that stands for a block.
@@ -78,7 +78,7 @@ impl<'a> Scene<'a> {
         });
         let run = picture.run.as_ref().map(|run| {
             let before =
-                |copies: &[timeline::Copy]| load_curve(&stays.joined(blocks, copies, run.schedule.rows().len()));
+                |copies: &[timeline::Copy]| load_curve(&residencies.joined(blocks, copies, run.schedule.rows().len()));
             Run::of(run, &mut ops, before)
         });
         let mut colorings = Vec::new();
@@ -107,7 +107,7 @@ impl<'a> Scene<'a> {
             size: blocks.iter().map(|b| b.size).collect(),
             offset: plan.offsets(),
             op,
-            next: stays.next,
+            next: residencies.next,
             mark: picture.run.as_ref().map_or(&[], |run| run.marks.bits()),
             curve_step: curve.iter().map(|&(step, _)| step).collect(),
             curve_load: curve.iter().map(|&(_, load)| load).collect(),
@@ -156,28 +156,28 @@ impl<'a> Scene<'a> {
 
 /// Which blocks of a plan are residencies of one block of the trace.
 #[derive(Default)]
-struct Stays {
+struct Residencies {
     /// The first residency of each.
     first: Vec<usize>,
     /// The one after each; empty where nothing has a second.
     next: Vec<Option<usize>>,
 }
 
-impl Stays {
+impl Residencies {
     fn of(blocks: &[Block], trace: &Trace) -> Self {
-        let mut stays = Self { first: (0..blocks.len()).collect(), next: vec![None; blocks.len()] };
+        let mut residencies = Self { first: (0..blocks.len()).collect(), next: vec![None; blocks.len()] };
         let mut latest: HashMap<u32, usize> = HashMap::new();
         for (i, b) in blocks.iter().enumerate() {
             let Some(row) = trace.rows.get(b.start as usize) else { continue };
             if let Some(before) = latest.insert(row.block, i) {
-                stays.first[i] = stays.first[before];
-                stays.next[before] = Some(i);
+                residencies.first[i] = residencies.first[before];
+                residencies.next[before] = Some(i);
             }
         }
-        if stays.next.iter().all(Option::is_none) {
-            stays.next.clear();
+        if residencies.next.iter().all(Option::is_none) {
+            residencies.next.clear();
         }
-        stays
+        residencies
     }
 
     /// The blocks as they are alive without copies: from the first residency to the last. What comes before any residency
@@ -186,9 +186,9 @@ impl Stays {
         let mut whole = blocks.to_vec();
         for copy in copies {
             if copy.out {
-                whole[copy.stay].end = u32::try_from(rows).unwrap_or(u32::MAX);
+                whole[copy.residency].end = u32::try_from(rows).unwrap_or(u32::MAX);
             } else {
-                whole[copy.stay].start = 0;
+                whole[copy.residency].start = 0;
             }
         }
         // From the last to the first, so that each takes over the end of all that follow.

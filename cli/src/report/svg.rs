@@ -321,9 +321,9 @@ fn lanes(scene: &Scene<'_>, run: &Run<'_>, scale: &Scale, out: &mut impl Write) 
             let Operators { begin, end, .. } = &run.operators;
             (0..begin.len()).map(|i| (begin[i], end[i], color(coloring.operator[i]))).collect()
         } else {
-            let Copies { begin, end, out, stay, .. } = &run.copies;
+            let Copies { begin, end, out, residency, .. } = &run.copies;
             let here = (0..begin.len()).filter(|&i| out[i] == (lane == 1));
-            here.map(|i| (begin[i], end[i], color(coloring.group.get(stay[i]).copied()))).collect()
+            here.map(|i| (begin[i], end[i], color(coloring.group.get(residency[i]).copied()))).collect()
         };
         let x = |ns: u64| scale.x(ns as f64);
         rects(name, bars.into_iter().map(|(begin, end, color)| (x(begin), x(end), color)), top, out)?;

@@ -34,11 +34,11 @@ function prepare(plan) {
   plan.next.forEach((next, i) => {
     if (next !== null) [plan.first[next], plan.ordinal[next]] = [plan.first[i], plan.ordinal[i] + 1];
   });
-  plan.stays = plan.id.map(() => 0);
-  for (const first of plan.first) plan.stays[first]++;
+  plan.residencies = plan.id.map(() => 0);
+  for (const first of plan.first) plan.residencies[first]++;
   plan.arrives = new Map();
   plan.leaves = new Map();
-  plan.run?.copies.stay.forEach((stay, i) => (plan.run.copies.out[i] ? plan.leaves : plan.arrives).set(stay, i));
+  plan.run?.copies.residency.forEach((residency, i) => (plan.run.copies.out[i] ? plan.leaves : plan.arrives).set(residency, i));
   return plan;
 }
 
@@ -93,8 +93,8 @@ function describeBlock(plan, i) {
   const facts = plan.op.length ? [["op", opOf(plan, i) ?? "none: persistent or input"]] : [];
   facts.push(["size", exactBytes(plan.size[i])]);
   if (plan.mark[i]) facts.push(["made", madeBy(plan, i)]);
-  const stays = plan.stays[plan.first[i]];
-  if (stays > 1) facts.push(["residency", `${plan.ordinal[i]} of ${stays}`]);
+  const residencies = plan.residencies[plan.first[i]];
+  if (residencies > 1) facts.push(["residency", `${plan.ordinal[i]} of ${residencies}`]);
   if (plan.run) facts.push(["on device", interval(plan.from[i], plan.until[i])]);
   for (const [name, copies] of [["copied in", plan.arrives], ["copied out", plan.leaves]]) {
     if (!copies.has(i)) continue;
@@ -214,11 +214,11 @@ class MapView {
     return [pen.x(from[i]), pen.y(offset[i] + size[i]), pen.x(until[i]), pen.y(offset[i])].map(Math.round);
   }
 
-  /** Lines from where each of `stays` ends to where the next residency of the same block begins. */
-  tethers({ g, ratio, w, x, y, color }, stays) {
+  /** Lines from where each of `residencies` ends to where the next residency of the same block begins. */
+  tethers({ g, ratio, w, x, y, color }, residencies) {
     const { next, until, from, offset, size } = this.plan;
     g.beginPath();
-    for (const i of stays) {
+    for (const i of residencies) {
       if (next[i] == null) continue;
       const [left, right] = [x(until[i]), x(from[next[i]])];
       if (right < 0 || left > w || right - left < 1) continue;
@@ -235,7 +235,7 @@ class MapView {
   /** A residency and all others of the same block. */
   chain(i) {
     const chain = [];
-    for (let stay = this.plan.first[i]; stay != null; stay = this.plan.next[stay]) chain.push(stay);
+    for (let residency = this.plan.first[i]; residency != null; residency = this.plan.next[residency]) chain.push(residency);
     return chain;
   }
 

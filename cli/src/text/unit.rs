@@ -16,7 +16,7 @@ impl Unit {
         Self { name: NAMES[power as usize], bytes: 1 << (10 * power) }
     }
 
-    /// What it is called.
+    /// The unit's name, such as `MiB`.
     pub(crate) const fn name(self) -> &'static str {
         self.name
     }

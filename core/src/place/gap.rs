@@ -19,9 +19,9 @@ use crate::{Block, Workspace, WorkspaceLen, sort};
 /// Which of the holes that are large enough a block takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fit {
-    /// The lowest.
+    /// The lowest hole.
     First,
-    /// The smallest; of equal ones the lowest.
+    /// The smallest hole; of equally small ones, the lowest.
     Best,
 }
 

@@ -147,7 +147,7 @@ struct Plan<'a> {
     /// The blocks that have an offset, by their indices.
     placed: LifetimeTree<'a>,
     offset: Table<'a, u64>,
-    /// What it costs to eject a block, without its history.
+    /// By block, the cost of ejecting it, before the times that it was ejected are added.
     weight: Table<'a, u32>,
     ejections: Table<'a, u32>,
     /// The blocks that wait for an offset: a ring.

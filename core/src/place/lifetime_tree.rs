@@ -57,12 +57,12 @@ impl Lifetimes {
         Self { low: low..u32::MAX, high: 0..high + 1 }
     }
 
-    /// Those that lie within `[low, high)` and are alive at `step`.
+    /// Selects the lifetimes that lie within `[low, high)` and hold `step`.
     pub(crate) const fn within_over(low: u32, high: u32, step: u32) -> Self {
         Self { low: low..step + 1, high: step + 1..high + 1 }
     }
 
-    /// Those that share a step with `[low, high)`.
+    /// Selects the lifetimes that share a step with `[low, high)`.
     pub(crate) const fn colliding(low: u32, high: u32) -> Self {
         Self { low: 0..high, high: low + 1..u32::MAX }
     }

@@ -33,7 +33,7 @@ struct Level {
 }
 
 impl Level {
-    /// The parents.
+    /// The level above: one node for each group of children.
     const fn up(self) -> Self {
         let len = self.len.div_ceil(CHILDREN);
         let (here, below) = (len * CHILDREN, self.begin);
@@ -168,7 +168,7 @@ impl<'a> LoadTree<'a> {
     }
 }
 
-/// The busier of two, the left one of equals.
+/// The busier of two; of two equally busy, the left one.
 fn busier(left: Busiest, right: Busiest) -> Busiest {
     if right.0 > left.0 { right } else { left }
 }

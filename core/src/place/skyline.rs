@@ -71,7 +71,7 @@ pub(crate) struct Skyline<'a> {
 /// How the next block is picked among those that fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// The best rank.
+    /// The block of the best rank.
     Rank,
     /// The best rank among those over the busiest step.
     BusiestFirst,

@@ -4,7 +4,7 @@
 //! of all that it touches and the copies out of all that it writes are done. A copy starts when compute has
 //! come to its row, its queue is free and earlier copies of the block are done; it takes the latency and
 //! bytes over bandwidth. A free waits for the block's copies. The run ends when all queues are empty. An operator
-//! that runs again takes its time again; the mask of a rectifier is made in no time, and who reads it waits for it.
+//! that runs again takes its time again; the mask of a ReLU is made in no time, and who reads it waits for it.
 //!
 //! One pass over the rows, a few words of scratch for each row and block. Only sums, quotients and maxima of real numbers
 //! are taken, in a fixed order, so that the times are the same everywhere.
@@ -196,7 +196,7 @@ pub fn simulate(
 struct Queues<'a> {
     compute: f64,
     links: Links,
-    /// As bits; 0 before the first copy.
+    /// By block, when its last copy ends, in ns, as the bits of an `f64`; 0 before the first copy.
     copied_out: Table<'a, u64>,
     copied_in: Table<'a, u64>,
 }

@@ -155,7 +155,7 @@ impl<'a> Dependencies<'a> {
         }
     }
 
-    /// Kahn's algorithm.
+    /// Puts the nodes in topological order, by Kahn's algorithm.
     fn sort(&mut self, nodes: u32, scratch: &mut Workspace<'a>) -> Result<(), Error> {
         let n = self.order.len();
         let mut heap = Heap::lend(n, scratch);

@@ -311,7 +311,7 @@ impl<'a> Detector<'a> {
         }
     }
 
-    /// Step 4.
+    /// Step 4: accepts a candidate that has repeated for a whole period.
     fn accept(&mut self) {
         let Some(mut c) = self.candidate else { return };
         let (period, run) = (u64::from(c.period), c.run());

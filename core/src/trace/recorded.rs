@@ -24,12 +24,12 @@ pub struct Operator {
 /// Kinds of operators that planning tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Kind {
-    /// Any.
+    /// An operator that planning knows nothing special of.
     #[default]
     Other,
-    /// A rectifier: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+    /// A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
     Relu,
-    /// The gradient of a rectifier: it may read such a mask in place of the block.
+    /// The gradient of a ReLU: it may read such a mask in place of the block.
     ReluBackward,
 }
 
@@ -54,7 +54,7 @@ pub struct Recorded<'a> {
 }
 
 impl<'a> Recorded<'a> {
-    /// An iteration of whose operators nothing is known.
+    /// A recording without knowledge of its operators.
     #[must_use]
     pub const fn new(rows: &'a [Row], blocks: usize) -> Self {
         Self { rows, operators: &[], blocks }

@@ -76,8 +76,7 @@ impl<'a> VerifiedSchedule<'a> {
     }
 }
 
-/// The room for what a rewritten trace is judged by: one timing for each of its rows, one block and one name for each
-/// of its mallocs.
+/// Lent memory for a verified schedule: a timing for each of its rows, a block and a name for each of its mallocs.
 #[derive(Debug)]
 pub struct Room<'a> {
     /// When each row happens.

@@ -13,7 +13,7 @@ use cudarc::driver::sys::{
 };
 
 pub(super) use crate::driver::check;
-use crate::driver::{Code, functions};
+use crate::driver::{Code, check_init, functions};
 use crate::error::{Error, Result};
 
 functions! {
@@ -83,16 +83,20 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// The driver of this machine, initialised.
+    /// The driver of this machine, initialised, for the GPU of this number. A failure is not kept: the next call tries again.
     ///
     /// # Errors
-    /// [`Error::NoDriver`]; [`Error::MissingSymbol`]; what `cuInit` says.
-    pub(super) fn get() -> Result<&'static Self> {
-        static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
-        DRIVER.get_or_init(Self::load).as_ref().map_err(Clone::clone)
+    /// [`Error::NoDriver`]; [`Error::MissingSymbol`]; [`Error::NoDevice`]; what else `cuInit` says.
+    pub(super) fn get(ordinal: u32) -> Result<&'static Self> {
+        static DRIVER: OnceLock<Driver> = OnceLock::new();
+        if let Some(driver) = DRIVER.get() {
+            return Ok(driver);
+        }
+        let driver = Self::load(ordinal)?;
+        Ok(DRIVER.get_or_init(|| driver))
     }
 
-    fn load() -> Result<Self> {
+    fn load(ordinal: u32) -> Result<Self> {
         let driver = Self {
             functions: Functions::load()?,
             host_calls: HostCalls::load().ok(),
@@ -100,7 +104,7 @@ impl Driver {
             release: Release::load().ok(),
         };
         // SAFETY: it takes no pointer.
-        check("cuInit", unsafe { (driver.functions.init)(0) })?;
+        check_init(unsafe { (driver.functions.init)(0) }, ordinal)?;
         Ok(driver)
     }
 }

@@ -20,7 +20,7 @@ use cudarc::driver::sys::{
     CUmemLocation, CUmemLocationType, CUstream,
 };
 
-use crate::backend::{Attributes, Backend, Call, MemoryInfo, PinnedBytes, Traffic};
+use crate::backend::{Attributes, Backend, Call, MemoryInfo, PinnedBytes};
 use crate::error::{Error, Memory, Result};
 use crate::integrated;
 use driver::{Driver, VirtualMemory, check, check_memory};
@@ -28,11 +28,11 @@ use driver::{Driver, VirtualMemory, check, check_memory};
 // Numbers of the driver's documentation, as the functions take them.
 const ATTRIBUTE_INTEGRATED: u32 = 18;
 const ATTRIBUTE_VIRTUAL_MEMORY: u32 = 102;
+const ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY: u32 = 110;
 const STREAM_NON_BLOCKING: u32 = 1;
 const EVENT_WITH_TIME: u32 = 0;
 const EVENT_WITHOUT_TIME: u32 = 2;
 const HOST_PORTABLE: u32 = 1;
-const HOST_WRITE_COMBINED: u32 = 4;
 const GRANULARITY_RECOMMENDED: u32 = 1;
 
 /// How many backends there have been.
@@ -44,6 +44,8 @@ struct Shared {
     context: CUcontext,
     attributes: Attributes,
     virtual_memory: Option<(VirtualMemory, u64)>,
+    /// Other devices, such as network cards, can read and write arenas directly.
+    rdma: bool,
     number: u64,
 }
 
@@ -113,7 +115,7 @@ impl CudaBackend {
     /// # Errors
     /// [`Error::NoDriver`], [`Error::MissingSymbol`], [`Error::NoDevice`], or what the driver says.
     pub fn new(ordinal: u32) -> Result<Self> {
-        let driver = Driver::get()?;
+        let driver = Driver::get(ordinal)?;
         let functions = &driver.functions;
         let mut count: c_int = 0;
         // SAFETY: the pointer is to a number that is written.
@@ -133,6 +135,7 @@ impl CudaBackend {
             context,
             attributes: Attributes { integrated: false, grows_in_place: false },
             virtual_memory: None,
+            rdma: false,
             number: BACKENDS.fetch_add(1, Ordering::Relaxed),
         };
         // From here on the context is given back when something fails.
@@ -140,6 +143,7 @@ impl CudaBackend {
         if let Some(memory) = driver.virtual_memory
             && shared.attribute(ATTRIBUTE_VIRTUAL_MEMORY).is_ok_and(|has| has != 0)
         {
+            shared.rdma = shared.attribute(ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY).is_ok_and(|has| has != 0);
             shared.virtual_memory = shared.granularity(&memory)?.map(|granularity| (memory, granularity));
         }
         shared.attributes.grows_in_place = shared.virtual_memory.is_some();
@@ -155,7 +159,8 @@ impl CudaBackend {
         Ok(work())
     }
 
-    /// A stream of somebody else, such as a framework's, to compute on.
+    /// A stream of somebody else, such as a framework's, to compute on. NULL is the legacy default stream, which is
+    /// PyTorch's own unless it is told otherwise; `CU_STREAM_LEGACY` (0x1) is the same stream.
     ///
     /// # Safety
     /// It is a stream of this device's primary context, and lives as long as what is returned.
@@ -230,6 +235,7 @@ impl Shared {
         let mut properties: CUmemAllocationProp = unsafe { std::mem::zeroed() };
         properties.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.location = self.location();
+        properties.allocFlags.gpuDirectRDMACapable = u8::from(self.rdma);
         properties
     }
 
@@ -350,17 +356,13 @@ impl Backend for CudaBackend {
         arena.size
     }
 
-    fn pin(&self, bytes: u64, traffic: Traffic) -> Result<Pinned> {
+    fn pin(&self, bytes: u64) -> Result<Pinned> {
         let shared = &self.shared;
         let _current = shared.current()?;
-        let flags = match traffic {
-            Traffic::BothWays => HOST_PORTABLE,
-            Traffic::ToDevice => HOST_PORTABLE | HOST_WRITE_COMBINED,
-        };
         let len = size(bytes.max(1), Memory::Pinned)?;
         let mut start: *mut c_void = std::ptr::null_mut();
         // SAFETY: the pointer is to an address that is written.
-        let code = unsafe { (shared.driver.functions.host_allocate)(&raw mut start, len, flags) };
+        let code = unsafe { (shared.driver.functions.host_allocate)(&raw mut start, len, HOST_PORTABLE) };
         check_memory("cuMemHostAlloc", code, Memory::Pinned, bytes)?;
         Ok(Pinned { shared: shared.clone(), start, len })
     }

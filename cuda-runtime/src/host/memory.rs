@@ -2,9 +2,13 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a page is, so that files can be read into it past the page cache.
 const PAGE: usize = 4096;
+
+/// What memory holds that was given back.
+const POISON: u8 = 0xdb;
 
 /// Bytes that begin at a page; they are zero at first.
 #[derive(Debug)]
@@ -14,6 +18,8 @@ pub(super) struct Allocation {
     /// What was allocated: more, by as much as it takes to begin at a page.
     whole: NonNull<u8>,
     layout: Layout,
+    /// Its owner has given it back. It is freed when the work that has it is over.
+    is_given_back: AtomicBool,
 }
 
 // SAFETY: it is an address and a length; who reads or writes says why nobody else does at the same time.
@@ -33,7 +39,15 @@ impl Allocation {
         let skipped = whole.addr().get().next_multiple_of(PAGE) - whole.addr().get();
         // SAFETY: less than a page, which there is more of.
         let start = unsafe { whole.add(skipped) };
-        Some(Self { start, bytes, whole, layout })
+        Some(Self { start, bytes, whole, layout, is_given_back: AtomicBool::new(false) })
+    }
+
+    /// Takes it from its owner: the first `used` bytes are poisoned, and work on it is a fault from here on.
+    pub(super) fn give_back(&self, used: u64) {
+        self.is_given_back.store(true, Ordering::SeqCst);
+        let used = usize::try_from(used).map_or(self.bytes, |used| used.min(self.bytes));
+        // SAFETY: within the allocation. Work that is still under way there is the fault that this is to show.
+        unsafe { self.start.write_bytes(POISON, used) };
     }
 
     pub(super) fn address(&self) -> u64 {
@@ -86,6 +100,10 @@ impl Range {
 
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes as u64
+    }
+
+    pub(super) fn is_given_back(&self) -> bool {
+        self.memory.is_given_back.load(Ordering::SeqCst)
     }
 
     pub(super) fn overlaps(&self, other: &Self) -> bool {

@@ -5,9 +5,11 @@
 //! one: the same every time. Time is then computed: work begins when its stream is free and what it waits for is done,
 //! whatever order it runs in.
 //!
-//! [`HostBackend::races`] tells what is used in no order, in both modes.
+//! [`HostBackend::races`] tells what is used in no order, in both modes. Memory that is given back while work uses it is
+//! poisoned, and the work is a fault, as on a GPU; dropping a stream waits for nothing, as there.
 
 mod memory;
+mod options;
 mod queue;
 mod races;
 mod sync;
@@ -20,114 +22,15 @@ use std::time::{Duration, Instant};
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use sublet_core::simulate::Device;
 
-use crate::backend::{Attributes, Backend, Call, MemoryInfo, PinnedBytes, Traffic};
+use crate::backend::{Attributes, Backend, Call, MemoryInfo, PinnedBytes};
 use crate::error::{Error, Memory, Result};
 use memory::{Allocation, Range};
+pub use options::{InUse, Mode, Operand, Options, Order, Slice};
 use queue::{Fault, Next, Point, Run, State, Task};
 pub use races::Race;
 use races::Races;
 use sync::{Condvar, Mutex, lock, thread};
-
-/// How work is done.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Mode {
-    /// Every stream is a thread.
-    Threads {
-        /// Copies take as long as the links say, and kernels as long as their launch says.
-        paced: bool,
-        /// Before each piece of work a thread waits, at random from this seed on, up to so long.
-        delays: Option<(u64, Duration)>,
-    },
-    /// Everything is done by who waits, in this order.
-    Ordered(Order),
-}
-
-/// Which of several streams goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// The one that has worked the least time; of equals the one that was made first.
-    Time,
-    /// Any, by this seed.
-    Random(u64),
-    /// This one, by the order in which they were made, only when no other can.
-    Last(usize),
-}
-
-/// A host that stands for a device.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// How work is done.
-    pub mode: Mode,
-    /// The memory of the device, in bytes.
-    pub memory: u64,
-    /// The links; their host capacity is what can be pinned.
-    pub device: Device,
-    /// Uses in no order are told by [`HostBackend::races`].
-    pub races: bool,
-}
-
-impl Options {
-    /// Work in this mode on a device of so many bytes, with links of 12 GB/s.
-    #[must_use]
-    pub const fn new(mode: Mode, memory: u64) -> Self {
-        Self { mode, memory, device: Device::symmetric(12e9), races: false }
-    }
-}
-
-/// What is in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct InUse {
-    /// Bytes of arenas.
-    pub device: u64,
-    /// Bytes of pinned memory.
-    pub pinned: u64,
-    /// Streams.
-    pub streams: u64,
-    /// Events.
-    pub events: u64,
-}
-
-/// One operand of a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Operand {
-    /// Where it begins.
-    pub address: u64,
-    /// How long it is.
-    pub bytes: u64,
-    /// It is written, and may be read as well.
-    pub write: bool,
-}
-
-/// The bytes of one operand, while the kernel runs.
-#[derive(Debug)]
-pub enum Slice<'a> {
-    /// Only read.
-    Read(&'a [u8]),
-    /// Written.
-    Write(&'a mut [u8]),
-}
-
-impl Slice<'_> {
-    /// The bytes.
-    #[must_use]
-    pub const fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Read(bytes) => bytes,
-            Self::Write(bytes) => bytes,
-        }
-    }
-
-    /// The bytes to write; none of an operand that is only read.
-    #[must_use]
-    pub const fn bytes_mut(&mut self) -> &mut [u8] {
-        match self {
-            Self::Read(_) => &mut [],
-            Self::Write(bytes) => bytes,
-        }
-    }
-}
 
 struct Shared {
     options: Options,
@@ -154,7 +57,6 @@ pub struct HostBackend {
 pub struct Stream {
     shared: Arc<Shared>,
     lane: usize,
-    worker: Option<thread::JoinHandle<()>>,
 }
 
 /// An event of a [`HostBackend`].
@@ -221,6 +123,9 @@ impl HostBackend {
             let slice = |(range, write): &(Range, bool)| unsafe {
                 if *write { Slice::Write(range.write()) } else { Slice::Read(range.read()) }
             };
+            if ranges.iter().any(|(range, _)| range.is_given_back()) {
+                return Err(GIVEN_BACK);
+            }
             let mut slices: Vec<Slice<'_>> = ranges.iter().map(slice).collect();
             let outcome = catch_unwind(AssertUnwindSafe(|| kernel(&mut slices)));
             outcome.map_err(|_| Fault { call: "a kernel", code: 719 })
@@ -240,22 +145,45 @@ impl HostBackend {
         lock(&self.shared.state).races.as_ref().map_or_else(Vec::new, |races| races.found().to_vec())
     }
 
+    /// Does all that the streams were given, those that are dropped too.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] after a fault.
+    pub fn idle(&self) -> Result<()> {
+        match self.shared.options.mode {
+            Mode::Ordered(order) => self.shared.work_until(order, |_| false),
+            Mode::Threads { .. } => {
+                let mut state = lock(&self.shared.state);
+                while !state.is_idle() {
+                    state = self.shared.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+                }
+            }
+        }
+        Shared::refuse(&lock(&self.shared.state))
+    }
+
     /// Has the device fail after so many more pieces of work, and stay lost.
     pub fn lose_after(&self, work: u64) {
         lock(&self.shared.state).until_fault = Some(work);
     }
 
-    /// Gives a stream a copy.
+    /// Puts a copy into the queue of a stream; it takes `ns` of simulated time.
     fn copy(&self, stream: &Stream, from: Range, to: Range, ns: f64) -> Result<()> {
         let used = [(span(&from), false), (span(&to), true)];
-        // SAFETY: other streams that use these bytes wait, or are waited for: that is what a plan's events are for.
         let run = move || {
+            if from.is_given_back() || to.is_given_back() {
+                return Err(GIVEN_BACK);
+            }
+            // SAFETY: other streams that use these bytes wait, or are waited for: that is what a plan's events are for.
             unsafe { from.copy_to(&to) };
             Ok(())
         };
         self.shared.give(stream.lane, &used, ns, Box::new(run))
     }
 }
+
+/// What work on memory that was given back is: an illegal address.
+const GIVEN_BACK: Fault = Fault { call: "work on memory that was given back", code: 700 };
 
 fn span(range: &Range) -> std::ops::Range<u64> {
     range.address()..range.address() + range.bytes()
@@ -347,11 +275,13 @@ impl Shared {
         loop {
             match state.next(lane) {
                 Next::Task(task, given) => {
+                    state.working += 1;
                     drop(state);
                     let delay =
                         rng.as_mut().map(|(rng, most)| most.mul_f64(f64::from(rng.next_u32()) / f64::from(u32::MAX)));
                     self.work(lane, task, given, delay);
                     state = lock(&self.state);
+                    state.working -= 1;
                     // Under the lock: who has just seen that nothing has changed must be waiting by now.
                     self.changed.notify_all();
                 }
@@ -439,7 +369,7 @@ impl Backend for HostBackend {
         arena.size
     }
 
-    fn pin(&self, bytes: u64, _traffic: Traffic) -> Result<Pinned> {
+    fn pin(&self, bytes: u64) -> Result<Pinned> {
         let shared = self.shared.clone();
         let mut ledger = lock(&shared.ledger);
         let none = Error::OutOfMemory { memory: Memory::Pinned, bytes };
@@ -464,16 +394,13 @@ impl Backend for HostBackend {
             Shared::refuse(&state)?;
             state.open()
         };
-        let worker = if shared.in_threads() {
+        if shared.in_threads() {
             let serving = shared.clone();
             let spawned = thread::Builder::new().spawn(move || serving.serve(lane));
-            let failed = |_| Error::OutOfMemory { memory: Memory::Pinned, bytes: 0 };
-            Some(spawned.map_err(failed)?)
-        } else {
-            None
-        };
+            spawned.map_err(|_| Error::OutOfMemory { memory: Memory::Pinned, bytes: 0 })?;
+        }
         lock(&shared.ledger).used.streams += 1;
-        Ok(Stream { shared, lane, worker })
+        Ok(Stream { shared, lane })
     }
 
     fn event(&self, timed: bool) -> Result<Event> {
@@ -574,16 +501,10 @@ impl Pinned {
 }
 
 impl Drop for Stream {
-    /// What the stream was given is still done.
+    /// What the stream was given is still done, later.
     fn drop(&mut self) {
         lock(&self.shared.state).lanes[self.lane].closed = true;
         self.shared.changed.notify_all();
-        if let Some(worker) = self.worker.take() {
-            // It has caught what panicked.
-            let _ = worker.join();
-        } else if let Mode::Ordered(order) = self.shared.options.mode {
-            self.shared.work_until(order, |state| state.lanes[self.lane].tasks.is_empty());
-        }
         lock(&self.shared.ledger).used.streams -= 1;
     }
 }
@@ -600,6 +521,7 @@ impl Drop for Arena {
         ledger.used.device -= self.size;
         ledger.arenas.retain(|(memory, _)| !Arc::ptr_eq(memory, &self.memory));
         drop(ledger);
+        self.memory.give_back(self.size);
         let range = self.memory.address()..self.memory.address() + self.room;
         if let Some(races) = &mut lock(&self.shared.state).races {
             races.forget(&range);
@@ -610,6 +532,7 @@ impl Drop for Arena {
 impl Drop for Pinned {
     fn drop(&mut self) {
         lock(&self.shared.ledger).used.pinned -= self.bytes;
+        self.memory.give_back(self.bytes);
         let range = self.memory.address()..self.memory.address() + self.bytes;
         if let Some(races) = &mut lock(&self.shared.state).races {
             races.forget(&range);

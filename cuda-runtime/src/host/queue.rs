@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-use super::Order;
+use super::options::Order;
 use super::races::{Clock, Races};
 use super::sync::{Mutex, lock};
 
@@ -67,6 +67,8 @@ pub(super) struct State {
     /// How many pieces of work will succeed yet, if not all.
     pub(super) until_fault: Option<u64>,
     pub(super) rng: Option<SplitMix64>,
+    /// How many streams are working, where they are threads.
+    pub(super) working: usize,
 }
 
 /// What a stream does next.
@@ -88,6 +90,11 @@ impl State {
     pub(super) fn push(&mut self, lane: usize, task: Task) {
         let given = self.host_clock;
         self.lanes[lane].tasks.push_back((task, given));
+    }
+
+    /// Whether everything is done that the streams were given.
+    pub(super) fn is_idle(&self) -> bool {
+        self.working == 0 && self.lanes.iter().all(|lane| lane.tasks.is_empty())
     }
 
     pub(super) fn is_ready(&self, lane: usize) -> bool {

@@ -13,7 +13,7 @@ const ORDERS: usize = 2_000;
 /// Three streams pass a number through a block, each waits for the one before, twice over.
 fn passed_on(host: &HostBackend) -> Result<u64> {
     let arena = host.reserve(64, 64)?;
-    let pinned = host.pin(64, Traffic::BothWays)?;
+    let pinned = host.pin(64)?;
     let streams = [host.stream()?, host.stream()?, host.stream()?];
     let events = [host.event(false)?, host.event(false)?, host.event(false)?];
     let address = host.address(&arena);
@@ -76,7 +76,7 @@ fn without_a_wait_some_order_of_threads_is_seen_to_differ() {
     let once = move || {
         let host = HostBackend::new(Options { races: true, ..Options::new(THREADS, 64) });
         let arena = host.reserve(8, 8).unwrap();
-        let pinned = host.pin(8, Traffic::BothWays).unwrap();
+        let pinned = host.pin(8).unwrap();
         let streams = [host.stream().unwrap(), host.stream().unwrap()];
         let address = host.address(&arena);
         let number = [Operand { address, bytes: 8, write: true }];
@@ -138,7 +138,7 @@ fn time_is_that_of_links_and_launches() {
     shuttle::check_random(
         || {
             let host = HostBackend::new(Options::new(Mode::Ordered(Order::Last(0)), 24_000));
-            let (arena, pinned) = (host.reserve(24_000, 0).unwrap(), host.pin(12_000, Traffic::BothWays).unwrap());
+            let (arena, pinned) = (host.reserve(24_000, 0).unwrap(), host.pin(12_000).unwrap());
             let streams = [host.stream().unwrap(), host.stream().unwrap()];
             let events = [0; 3].map(|_| host.event(true).unwrap());
             host.record(&events[0], &streams[0]).unwrap();

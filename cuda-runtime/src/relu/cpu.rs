@@ -20,7 +20,7 @@ mod sealed {
     pub trait Bits: Copy {
         const ZERO: Self;
 
-        /// Below 0.
+        /// Whether the number is below 0.
         fn is_negative(self) -> bool;
         /// Not below 0, not 0: above it, or no number.
         fn passes(self) -> bool;

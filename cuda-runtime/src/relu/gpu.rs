@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_uint, c_void};
 use std::ptr;
 
-use cudarc::driver::sys::{CUfunction, CUmodule, CUstream};
+use cudarc::driver::sys::{CUcontext, CUfunction, CUmodule, CUstream};
 
 use super::{Activation, Error, Format, mask_words};
 use crate::driver::{self, check};
@@ -21,6 +21,9 @@ const BLOCK_BYTES: u64 = 8 * 32 * 4 * 16;
 driver::functions! {
     /// What loading and launching takes.
     Functions {
+        current: "cuCtxGetCurrent" (*mut CUcontext);
+        push: "cuCtxPushCurrent_v2" (CUcontext);
+        pop: "cuCtxPopCurrent_v2" (*mut CUcontext);
         load_module: "cuModuleLoadData" (*mut CUmodule, *const c_void);
         find_kernel: "cuModuleGetFunction" (*mut CUfunction, CUmodule, *const c_char);
         unload_module: "cuModuleUnload" (CUmodule);
@@ -37,9 +40,10 @@ enum Direction {
     Backward,
 }
 
-/// The kernels in one context.
+/// The kernels in one context. They are unloaded there, whatever context is current when they are dropped.
 pub struct Kernels {
     functions: Functions,
+    context: CUcontext,
     module: CUmodule,
     /// In the order of [`NAMES`].
     entries: [CUfunction; NAMES.len()],
@@ -75,6 +79,9 @@ pub struct Operands {
     pub to: u64,
     /// The mask's words: [`mask_words`] of `elements`.
     pub mask: u64,
+    /// How much memory the mask has, in bytes: for a mask of a plan, the bytes of its
+    /// [operand](crate::Operand).
+    pub mask_bytes: u64,
     /// How many elements there are.
     pub elements: u64,
     /// How they are stored.
@@ -97,6 +104,10 @@ impl Operands {
             i32::try_from(bytes.div_ceil(BLOCK_BYTES)).map(i32::cast_unsigned).map_err(|_| too_long.clone())?;
         let words = usize::try_from(self.elements).map_err(|_| too_long)?;
         let mask_bytes = 4 * mask_words(words) as u64;
+        if self.mask_bytes < mask_bytes {
+            let got = usize::try_from(self.mask_bytes / 4).unwrap_or(usize::MAX);
+            return Err(Error::Mask { needed: mask_words(words), got });
+        }
         let apart = |a: u64, a_bytes: u64, b: u64, b_bytes: u64| a.abs_diff(b) >= if a < b { a_bytes } else { b_bytes };
         if self.from != self.to && !apart(self.from, bytes, self.to, bytes) {
             return Err(Error::Overlap { address: self.from.max(self.to) });
@@ -111,17 +122,20 @@ impl Operands {
 }
 
 impl Kernels {
-    /// Loads the kernels into the context that is current for this thread.
+    /// Loads the kernels into the context that is current for this thread. It must outlive them.
     ///
     /// # Errors
-    /// [`Error::Driver`].
+    /// [`Error::Driver`]; it is so too where no context is current.
     pub fn load() -> Result<Self, Error> {
         let functions = Functions::load()?;
+        let mut context = ptr::null_mut();
+        // SAFETY: a place for a handle.
+        check("cuCtxGetCurrent", unsafe { (functions.current)(&raw mut context) })?;
         let mut module = ptr::null_mut();
         // SAFETY: the PTX ends with a zero; the result is a place for a handle.
         check("cuModuleLoadData", unsafe { (functions.load_module)(&raw mut module, PTX.as_ptr().cast()) })?;
         // From here on it is unloaded when something fails.
-        let mut loaded = Self { functions, module, entries: [ptr::null_mut(); NAMES.len()] };
+        let mut loaded = Self { functions, context, module, entries: [ptr::null_mut(); NAMES.len()] };
         for (entry, name) in loaded.entries.iter_mut().zip(NAMES) {
             // SAFETY: the module is loaded, the name ends with a zero.
             let found = unsafe { (functions.find_kernel)(&raw mut *entry, module, name.as_ptr().cast()) };
@@ -195,8 +209,14 @@ const fn kernel(kind: usize, direction: Direction, format: Format) -> usize {
 
 impl Drop for Kernels {
     fn drop(&mut self) {
-        // SAFETY: loaded once, unloaded once. A context that is gone has unloaded it, and says so; nothing is left then.
-        let _ = unsafe { (self.functions.unload_module)(self.module) };
+        let Functions { push, pop, unload_module, .. } = self.functions;
+        // SAFETY: the context outlives this.
+        if unsafe { push(self.context) } == 0 {
+            let mut popped = ptr::null_mut();
+            // SAFETY: it was loaded there, and is unloaded once; then what was pushed is popped. A failure leaves nothing
+            // to do.
+            let _ = unsafe { (unload_module(self.module), pop(&raw mut popped)) };
+        }
     }
 }
 
@@ -233,11 +253,14 @@ mod tests {
         assert!(!PTX.contains(".ftz"));
     }
 
-    const GOOD: Operands = Operands { from: 0x1000, to: 0x9000, mask: 0x20000, elements: 8192, format: Format::F32 };
+    const GOOD: Operands =
+        Operands { from: 0x1000, to: 0x9000, mask: 0x20000, mask_bytes: 1024, elements: 8192, format: Format::F32 };
 
     #[test]
     fn a_block_has_8_warps_with_a_tile_each() {
-        let blocks = |elements, format| Operands { elements, format, to: GOOD.from, mask: 0, ..GOOD }.check();
+        let blocks = |elements, format| {
+            Operands { elements, format, to: GOOD.from, mask: 0, mask_bytes: 1 << 20, ..GOOD }.check()
+        };
         assert_eq!([0, 1, 4096, 4097].map(|n| blocks(n, Format::F32)), [0, 1, 1, 2].map(Ok));
     }
 
@@ -263,12 +286,30 @@ mod tests {
         assert_eq!(Operands { mask: 0xc04, ..GOOD }.check(), Err(Error::Overlap { address: 0x1000 }));
         assert_eq!(Operands { mask: 0x10ffc, ..GOOD }.check(), Err(Error::Overlap { address: 0x10ffc }));
         for elements in [u64::MAX, u64::MAX / 4, u64::from(i32::MAX.cast_unsigned()) * 4096 + 1] {
-            let long = Operands { elements, from: 0, to: 0, mask: 1 << 63, ..GOOD };
+            let long = Operands { elements, from: 0, to: 0, mask: 1 << 63, mask_bytes: u64::MAX, ..GOOD };
             assert_eq!(long.check(), Err(Error::TooLong { elements }));
         }
-        let longest =
-            Operands { elements: u64::from(i32::MAX.cast_unsigned()) * 4096, from: 0, to: 0, mask: 1 << 63, ..GOOD };
+        let elements = u64::from(i32::MAX.cast_unsigned()) * 4096;
+        let longest = Operands { elements, from: 0, to: 0, mask: 1 << 63, mask_bytes: elements / 8, ..GOOD };
         assert_eq!(longest.check(), Ok(i32::MAX.cast_unsigned()));
+    }
+
+    /// A mask that was planned for elements of 4 bytes is too short for those of 2.
+    #[test]
+    fn a_mask_that_is_too_short_is_refused() {
+        let bytes = 4 * GOOD.elements;
+        let planned = |format: Format| Operands {
+            format,
+            elements: bytes / format.bytes() as u64,
+            mask_bytes: bytes / 32,
+            to: GOOD.from,
+            ..GOOD
+        };
+        assert_eq!(planned(Format::F32).check(), Ok(2));
+        for format in [Format::F16, Format::Bf16] {
+            assert_eq!(planned(format).check(), Err(Error::Mask { needed: 512, got: 256 }));
+            assert_eq!(Operands { mask_bytes: 2048, ..planned(format) }.check(), Ok(2));
+        }
     }
 
     /// With a GPU the launches would be tried; the bench does. Without a driver it is told.

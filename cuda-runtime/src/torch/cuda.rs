@@ -6,12 +6,12 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUmemAllocationHandleType, CUmemAllocationType,
+    CUcontext, CUdevice, CUdevice_attribute, CUdeviceptr, CUevent, CUmemAllocationHandleType, CUmemAllocationType,
     CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUstream,
 };
 
-use super::{Driver, Stream};
-use crate::driver::{self, check};
+use super::driver::{Driver, Stream};
+use crate::driver::{self, check, check_init};
 use crate::{Error, Memory, MemoryInfo, Result};
 
 driver::functions! {
@@ -25,6 +25,11 @@ driver::functions! {
         push: "cuCtxPushCurrent_v2" (CUcontext);
         pop: "cuCtxPopCurrent_v2" (*mut CUcontext);
         synchronize: "cuStreamSynchronize" (CUstream);
+        synchronize_all: "cuCtxSynchronize" ();
+        event_create: "cuEventCreate" (*mut CUevent, c_uint);
+        event_record: "cuEventRecord" (CUevent, CUstream);
+        event_destroy: "cuEventDestroy_v2" (CUevent);
+        stream_wait: "cuStreamWaitEvent" (CUstream, CUevent, c_uint);
         memory: "cuMemGetInfo_v2" (*mut usize, *mut usize);
         alloc: "cuMemAlloc_v2" (*mut CUdeviceptr, usize);
         free: "cuMemFree_v2" (CUdeviceptr);
@@ -43,6 +48,21 @@ driver::functions! {
     }
 }
 
+driver::functions! {
+    /// Since CUDA 10.1: work that is captured. Older drivers have none that a framework could use.
+    Capture {
+        is_capturing: "cuStreamIsCapturing" (CUstream, *mut c_uint);
+        exchange_mode: "cuThreadExchangeStreamCaptureMode" (*mut c_uint);
+    }
+}
+
+// Numbers of the driver's documentation.
+const CAPTURE_NONE: c_uint = 0;
+const CAPTURE_RELAXED: c_uint = 2;
+/// The default stream is asked while a stream is captured that it waits for.
+const CAPTURE_IMPLICIT: driver::Code = 906;
+const EVENT_WITHOUT_TIME: c_uint = 2;
+
 /// Stream-ordered allocations.
 struct Pool {
     functions: PoolFunctions,
@@ -54,6 +74,7 @@ pub struct Cuda {
     functions: Functions,
     context: CUcontext,
     pool: Option<Pool>,
+    capture: Option<Capture>,
     /// Of plain allocations: the bytes of each, of all, and the most so far.
     plain: (std::collections::HashMap<u64, u64>, u64, u64),
 }
@@ -75,7 +96,7 @@ impl Cuda {
         let functions = Functions::load()?;
         let (mut count, mut handle, mut pools, mut context) = (0, 0, 0, ptr::null_mut());
         // SAFETY: this call, and those below, write what they say to the places that they are given.
-        check("cuInit", unsafe { (functions.init)(0) })?;
+        check_init(unsafe { (functions.init)(0) }, device.cast_unsigned())?;
         // SAFETY: as above.
         check("cuDeviceGetCount", unsafe { (functions.count)(&raw mut count) })?;
         if !(0..count).contains(&device) {
@@ -90,15 +111,34 @@ impl Cuda {
         // SAFETY: as above. A driver that does not know the question has no pools.
         let asked = check("cuDeviceGetAttribute", unsafe { (functions.attribute)(&raw mut pools, supported, handle) });
         let plain = (std::collections::HashMap::new(), 0, 0);
-        let mut opened = Self { functions, context, pool: None, plain };
+        let mut opened = Self { functions, context, pool: None, capture: Capture::load().ok(), plain };
         if asked.is_ok() && pools != 0 {
             opened.pool = Some(opened.within(|_| Pool::new(device))?);
         }
         Ok(opened)
     }
 
-    /// Does something while the device's context is current for this thread.
+    /// Does something while the device's context is current for this thread, and calls are allowed that the capture of
+    /// some stream, by this thread or another, would forbid.
     fn within<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.in_context(|this| {
+            let mut mode = CAPTURE_RELAXED;
+            this.exchange_mode(&mut mode)?;
+            let result = body(this);
+            // The mode is what it was; if that fails, so does the next call.
+            let _ = this.exchange_mode(&mut mode);
+            result
+        })
+    }
+
+    /// Sets how this thread's calls are checked against captures; `mode` becomes what it was before.
+    fn exchange_mode(&self, mode: &mut c_uint) -> Result<()> {
+        let Some(Capture { exchange_mode, .. }) = self.capture else { return Ok(()) };
+        // SAFETY: a place for a number.
+        check("cuThreadExchangeStreamCaptureMode", unsafe { exchange_mode(mode) })
+    }
+
+    fn in_context<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         // SAFETY: the context is retained.
         check("cuCtxPushCurrent", unsafe { (self.functions.push)(self.context) })?;
         let result = body(self);
@@ -106,6 +146,16 @@ impl Cuda {
         // SAFETY: what was pushed above.
         let _ = unsafe { (self.functions.pop)(&raw mut popped) };
         result
+    }
+}
+
+impl Cuda {
+    /// Counts a plain allocation.
+    fn note(&mut self, address: u64, bytes: u64) {
+        let (each, all, most) = &mut self.plain;
+        each.insert(address, bytes);
+        *all += bytes;
+        *most = (*all).max(*most);
     }
 }
 
@@ -156,13 +206,65 @@ impl Driver for Cuda {
             };
             given.map_err(|error| if matches!(error, Error::Driver { code: 2, .. }) { none } else { error })?;
             if this.pool.is_none() {
-                let (each, all, most) = &mut this.plain;
-                each.insert(address, bytes);
-                *all += bytes;
-                *most = (*all).max(*most);
+                this.note(address, bytes);
             }
             Ok(address)
         })
+    }
+
+    fn alloc_unordered(&mut self, bytes: u64) -> Result<u64> {
+        let none = Error::OutOfMemory { memory: Memory::Device, bytes };
+        let len = usize::try_from(bytes).map_err(|_| none.clone())?;
+        let mut address = 0;
+        self.within(|this| {
+            // SAFETY: the context is current.
+            let given = check("cuMemAlloc", unsafe { (this.functions.alloc)(&raw mut address, len) });
+            given.map_err(|error| if matches!(error, Error::Driver { code: 2, .. }) { none } else { error })?;
+            this.note(address, bytes);
+            Ok(address)
+        })
+    }
+
+    fn free_unordered(&mut self, address: u64) -> Result<()> {
+        self.within(|this| {
+            // SAFETY: the caller gives back what `alloc_unordered` gave, once.
+            check("cuMemFree", unsafe { (this.functions.free)(address) })?;
+            this.plain.1 -= this.plain.0.remove(&address).unwrap_or(0);
+            Ok(())
+        })
+    }
+
+    fn is_capturing(&mut self, stream: Stream) -> Result<bool> {
+        let Some(Capture { is_capturing, .. }) = self.capture else { return Ok(false) };
+        self.in_context(|_| {
+            let mut state = CAPTURE_NONE;
+            // SAFETY: the stream is the caller's word; a place for a number.
+            match unsafe { is_capturing(stream_of(stream), &raw mut state) } {
+                CAPTURE_IMPLICIT => Ok(true),
+                code => check("cuStreamIsCapturing", code).map(|()| state != CAPTURE_NONE),
+            }
+        })
+    }
+
+    fn follow(&mut self, stream: Stream, other: Stream) -> Result<()> {
+        self.within(|this| {
+            let Functions { event_create, event_record, event_destroy, stream_wait, .. } = this.functions;
+            let mut event = ptr::null_mut();
+            // SAFETY: a place for a handle.
+            check("cuEventCreate", unsafe { event_create(&raw mut event, EVENT_WITHOUT_TIME) })?;
+            // SAFETY: the event lives, the streams are the caller's word.
+            let recorded = check("cuEventRecord", unsafe { event_record(event, stream_of(other)) });
+            // SAFETY: as above.
+            let waits = || check("cuStreamWaitEvent", unsafe { stream_wait(stream_of(stream), event, 0) });
+            let waited = recorded.and_then(|()| waits());
+            // SAFETY: it was made above; who waits for it still does.
+            waited.and(check("cuEventDestroy", unsafe { event_destroy(event) }))
+        })
+    }
+
+    fn synchronize_all(&mut self) -> Result<()> {
+        // SAFETY: the context is current.
+        self.within(|this| check("cuCtxSynchronize", unsafe { (this.functions.synchronize_all)() }))
     }
 
     fn free(&mut self, address: u64, stream: Stream) -> Result<()> {
@@ -194,12 +296,13 @@ impl Driver for Cuda {
     }
 
     fn reserved(&mut self) -> Result<(u64, u64)> {
-        self.within(|this| match &this.pool {
-            Some(pool) => Ok((
-                pool.attribute(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?,
-                pool.attribute(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)?,
-            )),
-            None => Ok((this.plain.1, this.plain.2)),
+        self.within(|this| {
+            let (mut now, mut most) = (this.plain.1, this.plain.2);
+            if let Some(pool) = &this.pool {
+                now += pool.attribute(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+                most += pool.attribute(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)?;
+            }
+            Ok((now, most))
         })
     }
 

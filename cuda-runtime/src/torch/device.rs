@@ -1,12 +1,13 @@
 //! The memory of one device.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use sublet_core::Block;
 use sublet_core::replay::{self, Allocator, Config, Memory};
 
-use super::{Driver, Stream};
-use crate::{Error, Result};
+use super::driver::{Driver, Stream};
+use super::graphs::{Graphs, PoolId};
+use crate::{Error, Memory as Kind, Result};
 
 /// What PyTorch's own allocator aligns blocks to.
 const ALIGNMENT: u64 = 512;
@@ -15,6 +16,8 @@ const EVENTS: usize = 1 << 16;
 const LIVE: usize = 1 << 15;
 /// More than any memory: the numbers that the allocator hands out.
 const RANGE: u64 = 1 << 60;
+/// Another name of the default stream (`CU_STREAM_LEGACY`).
+const LEGACY: Stream = 1;
 
 /// An allocation of the driver that backs an arena.
 struct Backing {
@@ -66,7 +69,7 @@ impl Refused {
 pub struct Statistics {
     /// Requests that got their address from a plan.
     pub planned: u64,
-    /// All others.
+    /// All others, but for those of graphs.
     pub unplanned: u64,
     /// Plans that were made.
     pub plans: u64,
@@ -93,6 +96,15 @@ pub struct Device<D> {
     refused: Refused,
     /// What the driver gave one by one, and the numbers of those that the allocator knows.
     apart: HashMap<u64, Option<u64>>,
+    graphs: Graphs,
+    /// Streams that have asked.
+    streams: BTreeSet<Stream>,
+    /// By address of a live block: streams that use it besides its own.
+    users: HashMap<u64, Vec<Stream>>,
+    /// What was freed while one of its streams was captured: addresses, and the streams of the call.
+    deferred: Vec<(u64, Stream)>,
+    /// The most bytes that may be held.
+    limit: Option<u64>,
     planned: u64,
     unplanned: u64,
 }
@@ -129,6 +141,11 @@ impl<D: Driver> Device<D> {
             retired,
             refused: Refused::default(),
             apart,
+            graphs: Graphs::default(),
+            streams: BTreeSet::new(),
+            users: HashMap::new(),
+            deferred: Vec::new(),
+            limit: None,
             planned: 0,
             unplanned: 0,
         })
@@ -139,9 +156,16 @@ impl<D: Driver> Device<D> {
     /// # Errors
     /// [`Error::OutOfMemory`] and others of the driver; nothing is allocated then.
     pub fn malloc(&mut self, bytes: u64, stream: Stream) -> Result<u64> {
+        let stream = canonical(stream);
         if bytes == 0 {
             return Ok(0);
         }
+        self.streams.insert(stream);
+        if self.driver.is_capturing(stream)? {
+            return self.malloc_captured(bytes, stream);
+        }
+        // A failure there is told by what comes next.
+        let _ = self.free_deferred();
         if *self.stream.get_or_insert(stream) != stream {
             return self.malloc_apart(bytes, stream, None);
         }
@@ -152,7 +176,7 @@ impl<D: Driver> Device<D> {
             !arena.is_empty() && backing.start <= arena.start && arena.end <= backing.start + backing.bytes
         });
         if let Some(number) = number.filter(|number| arena.contains(number))
-            && let Some(backing) = self.backing(stream)
+            && let Some(backing) = self.backing()
         {
             backing.live += 1;
             let address = backing.address + (number - backing.start);
@@ -168,18 +192,97 @@ impl<D: Driver> Device<D> {
     /// [`Error::OutOfRange`] if nothing live begins there; those of the driver: the block is free all the same, and its
     /// memory with the driver.
     pub fn free(&mut self, address: u64, stream: Stream) -> Result<()> {
+        let stream = canonical(stream);
         if address == 0 {
             return Ok(());
         }
-        let mut backings = self.backing.iter_mut().chain(&mut self.retired);
-        let Some((backing, number)) = backings.find_map(|b| b.number(address).map(|number| (b, number))) else {
-            return self.free_apart(address, stream);
-        };
-        self.allocator.free(number).map_err(|_| Error::OutOfRange { address, bytes: 0 })?;
-        backing.live -= 1;
-        // The next block at this place is of the plan's stream.
-        let waited = if self.stream == Some(stream) { Ok(()) } else { self.driver.synchronize(stream) };
-        waited.and(self.release_retired())
+        if self.graphs.free(address) {
+            return self.free_surplus();
+        }
+        if !self.is_live(address) {
+            return Err(Error::OutOfRange { address, bytes: 0 });
+        }
+        // What is captured is not done, so that there is nothing to wait for yet.
+        match self.is_captured(address, stream) {
+            Ok(false) => self.free_now(address, stream).and(self.free_deferred()),
+            captured => {
+                self.deferred.push((address, stream));
+                captured.map(drop)
+            }
+        }
+    }
+
+    /// Work in this stream uses the block too (`Tensor.record_stream`): it is given out again after that work.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] if nothing live begins there.
+    pub fn record_stream(&mut self, address: u64, stream: Stream) -> Result<()> {
+        let stream = canonical(stream);
+        if address == 0 || self.graphs.share(address) {
+            return Ok(());
+        }
+        if !self.is_live(address) {
+            return Err(Error::OutOfRange { address, bytes: 0 });
+        }
+        self.streams.insert(stream);
+        let users = self.users.entry(address).or_default();
+        if !users.contains(&stream) {
+            users.push(stream);
+        }
+        Ok(())
+    }
+
+    /// From here on what is allocated in streams that are captured belongs to this pool, until
+    /// [`end_pool`](Self::end_pool). Streams that are not captured are served as ever.
+    pub fn begin_pool(&mut self, pool: PoolId) {
+        self.graphs.begin(pool);
+    }
+
+    /// The end of what [`begin_pool`](Self::begin_pool) began.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn end_pool(&mut self, pool: PoolId) -> Result<()> {
+        self.graphs.end(pool);
+        self.free_surplus()
+    }
+
+    /// A graph that allocates in this pool is no more. After as many of these calls as there were begins, the memory goes
+    /// back to the driver, block by block as it is freed.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn release_pool(&mut self, pool: PoolId) -> Result<()> {
+        self.graphs.release(pool);
+        self.free_surplus()
+    }
+
+    /// Gives back to the device what nobody uses (`torch.cuda.empty_cache`). While a graph is captured it does nothing.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn reset(&mut self) -> Result<()> {
+        if self.captures()? {
+            return Ok(());
+        }
+        let freed = self.free_deferred();
+        self.retire_unless(|backing| backing.live > 0);
+        freed.and(self.driver.synchronize_all()).and_then(|()| self.driver.trim())
+    }
+
+    /// Holds no more than this part of the device's memory, from the next request of the driver on.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`] for a fraction that is not between 0 and 1; those of the driver.
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "a part of a number of bytes")]
+    #[expect(clippy::cast_sign_loss, reason = "both factors are positive")]
+    pub fn set_memory_fraction(&mut self, fraction: f64) -> Result<()> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(Error::OutOfRange { address: 0, bytes: 0 });
+        }
+        let total = self.driver.memory()?.total;
+        self.limit = Some((total as f64 * fraction) as u64);
+        Ok(())
     }
 
     /// An iteration ends, and the next begins: from the first such call on iterations are told, and not looked for.
@@ -214,14 +317,15 @@ impl<D: Driver> Device<D> {
     }
 
     /// The allocation behind the plan in use; it is made if there is none. None if the driver has refused it.
-    fn backing(&mut self, stream: Stream) -> Option<&mut Backing> {
+    fn backing(&mut self) -> Option<&mut Backing> {
         let plans = self.allocator.statistics().plans;
+        let stream = self.stream?;
         if self.backing.is_none() && self.refused.is_over(plans) {
             let arena = self.allocator.arena();
             let bytes = arena.end - arena.start;
             // What the profile leaves with the driver is not of one piece: it goes before the arena comes.
             let emptied = self.driver.synchronize(stream).and_then(|()| self.driver.trim());
-            match emptied.and_then(|()| self.driver.alloc(bytes, stream)) {
+            match emptied.and_then(|()| self.alloc(bytes, stream)) {
                 Ok(address) => self.backing = Some(Backing { start: arena.start, bytes, address, live: 0 }),
                 Err(_) => self.refused = self.refused.again(plans),
             }
@@ -229,14 +333,33 @@ impl<D: Driver> Device<D> {
         self.backing.as_mut()
     }
 
+    /// Whether so many bytes more are below the limit.
+    fn within_limit(&mut self, bytes: u64) -> Result<()> {
+        let Some(limit) = self.limit else { return Ok(()) };
+        let (held, _) = self.driver.reserved()?;
+        let fits = held.checked_add(bytes).is_some_and(|all| all <= limit);
+        if fits { Ok(()) } else { Err(Error::OutOfMemory { memory: Kind::Device, bytes }) }
+    }
+
+    /// Memory of the driver, below the limit.
+    fn alloc(&mut self, bytes: u64, stream: Stream) -> Result<u64> {
+        self.within_limit(bytes)?;
+        self.driver.alloc(bytes, stream)
+    }
+
+    /// Gives back what nobody uses, after all work that may still use it.
+    fn make_room(&mut self) -> Result<()> {
+        if !self.captures()? {
+            self.retire_unless(|backing| backing.live > 0);
+            self.driver.synchronize_all()?;
+        }
+        self.driver.trim()
+    }
+
     /// A request that the driver serves.
     fn malloc_apart(&mut self, bytes: u64, stream: Stream, number: Option<u64>) -> Result<u64> {
-        let given = match self.driver.alloc(bytes, stream) {
-            Err(Error::OutOfMemory { .. }) => {
-                self.retire_unless(|backing| backing.live > 0);
-                let emptied = self.driver.synchronize(stream).and_then(|()| self.driver.trim());
-                emptied.and_then(|()| self.driver.alloc(bytes, stream))
-            }
+        let given = match self.alloc(bytes, stream) {
+            Err(Error::OutOfMemory { .. }) => self.make_room().and_then(|()| self.alloc(bytes, stream)),
             given => given,
         };
         match given {
@@ -254,12 +377,100 @@ impl<D: Driver> Device<D> {
         }
     }
 
+    /// A request of a stream that is captured: memory of the graph. Nothing that capture forbids is called.
+    fn malloc_captured(&mut self, bytes: u64, stream: Stream) -> Result<u64> {
+        if let Some(address) = self.graphs.take(bytes, stream) {
+            return Ok(address);
+        }
+        let given = match self.within_limit(bytes).and_then(|()| self.driver.alloc_unordered(bytes)) {
+            Err(Error::OutOfMemory { .. }) => {
+                self.driver.trim()?;
+                self.within_limit(bytes)?;
+                self.driver.alloc_unordered(bytes)
+            }
+            given => given,
+        };
+        let address = given?;
+        self.graphs.add(address, bytes, stream);
+        Ok(address)
+    }
+
+    /// Whether a block that is no graph's is live and not freed.
+    fn is_live(&self, address: u64) -> bool {
+        let backed = || self.backing.iter().chain(&self.retired).any(|b| b.number(address).is_some());
+        (self.apart.contains_key(&address) || backed()) && self.deferred.iter().all(|(freed, _)| *freed != address)
+    }
+
+    /// Whether one of the streams is captured that a block is freed in, was used in, or whose plan it is of.
+    fn is_captured(&mut self, address: u64, stream: Stream) -> Result<bool> {
+        let users = self.users.get(&address).into_iter().flatten();
+        let streams: Vec<Stream> = users.copied().chain([stream]).chain(self.stream).collect();
+        streams.into_iter().try_fold(false, |found, stream| Ok(found || self.driver.is_capturing(stream)?))
+    }
+
+    /// Whether any stream that has asked is captured, or about to be.
+    fn captures(&mut self) -> Result<bool> {
+        let mut found = self.graphs.is_open();
+        for stream in &self.streams {
+            found = found || self.driver.is_capturing(*stream)?;
+        }
+        Ok(found)
+    }
+
+    /// Takes back a block, none of whose streams is captured.
+    fn free_now(&mut self, address: u64, stream: Stream) -> Result<()> {
+        let users = self.users.remove(&address).unwrap_or_default();
+        let mut backings = self.backing.iter_mut().chain(&mut self.retired);
+        let Some((backing, number)) = backings.find_map(|b| b.number(address).map(|number| (b, number))) else {
+            return self.free_apart(address, stream, &users);
+        };
+        self.allocator.free(number).map_err(|_| Error::OutOfRange { address, bytes: 0 })?;
+        backing.live -= 1;
+        // The next block at this place is of the plan's stream.
+        let owner = self.stream.unwrap_or(stream);
+        let followed = self.follow(owner, users.into_iter().chain([stream]));
+        followed.and(self.release_retired())
+    }
+
+    /// Has a stream follow others; the first error.
+    fn follow(&mut self, stream: Stream, others: impl IntoIterator<Item = Stream>) -> Result<()> {
+        let others = others.into_iter().filter(|other| *other != stream);
+        others.fold(Ok(()), |followed, other| followed.and(self.driver.follow(stream, other)))
+    }
+
     /// Takes back what the driver served.
-    fn free_apart(&mut self, address: u64, stream: Stream) -> Result<()> {
+    fn free_apart(&mut self, address: u64, stream: Stream, users: &[Stream]) -> Result<()> {
         let number = self.apart.remove(&address).ok_or(Error::OutOfRange { address, bytes: 0 })?;
         let noted = number.map_or(Ok(()), |number| self.allocator.free(number));
-        self.driver.free(address, stream)?;
+        let followed = self.follow(stream, users.iter().copied());
+        followed.and(self.driver.free(address, stream))?;
         Ok(noted?)
+    }
+
+    /// Takes back what was freed while it could not be, as far as that is over; the first error.
+    fn free_deferred(&mut self) -> Result<()> {
+        let mut outcome = Ok(());
+        for (address, stream) in std::mem::take(&mut self.deferred) {
+            match self.is_captured(address, stream) {
+                Ok(false) => outcome = outcome.and(self.free_now(address, stream)),
+                Ok(true) => self.deferred.push((address, stream)),
+                Err(error) => {
+                    self.deferred.push((address, stream));
+                    outcome = outcome.and(Err(error));
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Gives back what graphs have left; the first error.
+    fn free_surplus(&mut self) -> Result<()> {
+        if !self.graphs.has_surplus() || self.captures()? {
+            return Ok(());
+        }
+        // A graph that is destroyed may still be running.
+        let waited = self.driver.synchronize_all();
+        self.graphs.surplus().into_iter().fold(waited, |freed, address| freed.and(self.driver.free_unordered(address)))
     }
 
     /// What backs the arena is no longer wanted, unless it is as asked.
@@ -283,4 +494,9 @@ impl<D: Driver> Device<D> {
         });
         released
     }
+}
+
+/// A stream by the one name that it has here.
+const fn canonical(stream: Stream) -> Stream {
+    if stream == LEGACY { 0 } else { stream }
 }

@@ -12,68 +12,33 @@
 //! from a pool that the device has for this alone.
 //!
 //! - *Streams.* The plan orders memory as its stream orders work, so that it has one stream, the first that asks;
-//!   requests of others are the driver's, which knows how to order streams. What is freed in another stream than it
-//!   was asked for in waits for that stream.
+//!   requests of others are the driver's, which knows how to order streams. What another stream uses too, as
+//!   `Tensor.record_stream` tells, or is freed in, is given out again after that stream's work.
+//! - *Graphs.* Before anything else a request asks whether its stream is captured. What is then allocated is the graph's
+//!   ([`graphs`]), and never planned; what is then freed is taken back when the capture is over. No call is made that
+//!   capture forbids.
 //! - *A new plan.* The allocation behind the one before stays until its last block is freed, or goes at once.
 //! - *No memory.* What the driver holds for nobody is given back, an arena without live blocks too, and it is asked again.
 //!   An arena that it refuses is done without, request by request, and asked for again ever more seldom.
 //! - *Failures* of the driver are errors; what is free and what is live is right after each of them.
 //!
-//! Limits: memory that is used in another stream than it was asked for in must outlive that use, as
-//! `Tensor.record_stream` is not told to a pluggable allocator unless it asks; graphs that are captured are not planned.
+//! Limits: a pool of PyTorch's (`torch.cuda.use_mem_pool`) that is no graph's changes nothing. Two captures at the same
+//! time on one device have memory that is never given back.
 
 mod cuda;
 mod device;
+mod driver;
+mod graphs;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use cuda::Cuda;
 pub use device::{Device, Statistics};
+pub use driver::{Driver, Stream};
+pub use graphs::PoolId;
 
-use crate::{MemoryInfo, Result};
-
-/// A stream, as the driver names it; 0 is the default one.
-pub type Stream = usize;
-
-/// What is asked of the driver of one device: the table that tests fill with other functions.
-pub trait Driver: Send {
-    /// Memory that work in this stream may use from here on.
-    ///
-    /// # Errors
-    /// As the driver tells it, here and below; [`OutOfMemory`](crate::Error::OutOfMemory) if it is that.
-    fn alloc(&mut self, bytes: u64, stream: Stream) -> Result<u64>;
-
-    /// Takes memory back that work in this stream has used up to here.
-    ///
-    /// # Errors
-    /// As above.
-    fn free(&mut self, address: u64, stream: Stream) -> Result<()>;
-
-    /// Waits for the work of a stream.
-    ///
-    /// # Errors
-    /// As above.
-    fn synchronize(&mut self, stream: Stream) -> Result<()>;
-
-    /// Gives back to the device what nobody has.
-    ///
-    /// # Errors
-    /// As above.
-    fn trim(&mut self) -> Result<()>;
-
-    /// The bytes that are held now, for somebody or nobody, and the most so far.
-    ///
-    /// # Errors
-    /// As above.
-    fn reserved(&mut self) -> Result<(u64, u64)>;
-
-    /// The memory of the device.
-    ///
-    /// # Errors
-    /// As above.
-    fn memory(&mut self) -> Result<MemoryInfo>;
-}
+use crate::Result;
 
 /// The devices of a process, each with its own allocator, which begins when it is first asked.
 pub struct Devices<D> {
@@ -109,5 +74,32 @@ impl<D: Driver> Devices<D> {
         };
         let mut device = lock(&found);
         body(&mut device)
+    }
+    /// Does something with each device that has been asked, until it succeeds on one: for what is told without a device.
+    /// None where there is none.
+    ///
+    /// # Errors
+    /// What the last body returns.
+    pub fn any<T>(&self, mut body: impl FnMut(&mut Device<D>) -> Result<T>) -> Result<Option<T>> {
+        let mut outcome = Ok(None);
+        for device in self.opened() {
+            outcome = body(&mut lock(&device)).map(Some);
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// Does something with every device that has been asked; the first error.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn all(&self, mut body: impl FnMut(&mut Device<D>) -> Result<()>) -> Result<()> {
+        self.opened().iter().fold(Ok(()), |outcome, device| outcome.and(body(&mut lock(device))))
+    }
+
+    fn opened(&self) -> Vec<Arc<Mutex<Device<D>>>> {
+        lock(&self.devices).values().cloned().collect()
     }
 }

@@ -23,14 +23,17 @@ fn driver() -> Option<&'static Path> {
     let folder = FOLDER.get_or_init(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("calls");
         std::fs::create_dir_all(&folder).unwrap();
+        // Runs at the same time do not see what another has half built.
+        let building = folder.join(format!("building.{}", std::process::id()));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/calls/driver.cpp");
         let mut command = Command::new("c++");
         command.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-shared", "-fPIC"]);
-        let Ok(output) = command.arg("-o").arg(folder.join("libcuda.so")).arg(source).output() else {
+        let Ok(output) = command.arg("-o").arg(&building).arg(source).output() else {
             eprintln!("skipped: calls of the CUDA driver on a driver for tests; there is no c++");
             return None;
         };
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        std::fs::rename(&building, folder.join("libcuda.so")).unwrap();
         Some(folder)
     });
     folder.as_deref()
@@ -83,7 +86,8 @@ fn launch<E: Element + PartialEq + std::fmt::Debug>(
     cpu::backward(activation, x, &mask, &mut dx)?;
 
     let (from, to, words) = (memory.of(x)?, memory.of(x)?, memory.of(&vec![u32::MAX; mask.len()])?);
-    let operands = Operands { from, to, mask: words, elements: x.len() as u64, format: E::FORMAT };
+    let (elements, mask_bytes) = (x.len() as u64, 4 * mask.len() as u64);
+    let operands = Operands { from, to, mask: words, mask_bytes, elements, format: E::FORMAT };
     // SAFETY: the three arrays live, and the driver for tests has done the launch when it returns.
     unsafe { kernels.forward(ptr::null_mut(), activation, operands)? };
     assert_eq!(Array::read::<E>(to, x.len()), y);
@@ -204,4 +208,37 @@ fn a_call_that_fails_is_an_error() {
     for call in (1..60).chain((60..600).step_by(97)) {
         again("a_call_that_fails_is_an_error", &[("FAKE_FAIL", &call.to_string()), ("FAKE_ERROR", "719")]);
     }
+}
+
+#[test]
+fn memory_of_a_graph_is_asked_for_as_a_capture_allows() {
+    if is_child() {
+        let mut device = Device::new(Cuda::open(0).unwrap()).unwrap();
+        let weight = device.malloc(1000, 0).unwrap();
+        // SAFETY: no other thread of this process uses the environment now.
+        unsafe { std::env::set_var("FAKE_CAPTURE", "1") };
+        device.begin_pool((1, 1));
+        let stream = 0xca;
+        let blocks = [device.malloc(5000, stream).unwrap(), device.malloc(6000, 0).unwrap()];
+        device.free(weight, 0).unwrap();
+        let unplanned = device.statistics().unwrap().unplanned;
+        assert_eq!(unplanned, 1, "the weight alone is no graph's");
+        device.free(blocks[0], stream).unwrap();
+        device.reset().unwrap();
+        // SAFETY: as above.
+        unsafe { std::env::remove_var("FAKE_CAPTURE") };
+        device.end_pool((1, 1)).unwrap();
+        device.release_pool((1, 1)).unwrap();
+        device.free(blocks[1], 0).unwrap();
+        device.reset().unwrap();
+        assert_eq!(device.statistics().unwrap().reserved, 0);
+        // Another stream's work is waited for in the stream of the block.
+        let block = device.malloc(1000, 7).unwrap();
+        device.record_stream(block, 8).unwrap();
+        device.free(block, 7).unwrap();
+        return;
+    }
+    let name = "memory_of_a_graph_is_asked_for_as_a_capture_allows";
+    again(name, &[]);
+    again(name, &[("FAKE_WITHOUT_POOLS", "1")]);
 }

@@ -2,8 +2,8 @@
  * stream that was made last first, so that whatever is not ordered by events runs in the order nobody expects.
  *
  * Environment: FAKE_MEMORY, bytes of the device; FAKE_FAIL, the number of the call that fails with FAKE_ERROR, after which
- * every call fails if that is an error that sticks; FAKE_INTEGRATED; FAKE_COUNT, a file to which the calls, and what is
- * still in use, are written at exit.
+ * every call fails if that is an error that sticks; FAKE_INTEGRATED; FAKE_RDMA; FAKE_COUNT, a file to which is written at
+ * exit: the calls, what is still in use, bytes in use, contexts that were pushed and not popped, and events with times.
  * Compiled with WITHOUT_VIRTUAL_MEMORY or WITHOUT_EVENTS it lacks functions, as older drivers do. */
 #define _GNU_SOURCE
 #include <stddef.h>
@@ -34,7 +34,8 @@ typedef struct { task tasks[TASKS]; unsigned front, back; int alive; } stream;
 
 static stream *streams[STREAMS];
 static int stream_count;
-static long calls, in_use;
+static long calls, in_use, timed;
+static _Atomic long pushed;
 static size_t memory_used;
 static code sticky;
 
@@ -49,7 +50,7 @@ __attribute__((destructor)) static void report(void) {
     const char *name = getenv("FAKE_COUNT");
     FILE *file = name ? fopen(name, "w") : NULL;
     if (file) {
-        fprintf(file, "%ld %ld %zu\n", calls, in_use, memory_used);
+        fprintf(file, "%ld %ld %zu %ld %ld\n", calls, in_use, memory_used, pushed, timed);
         fclose(file);
     }
 }
@@ -83,7 +84,16 @@ static int step(void) {
     return 0;
 }
 
-static code push(stream *s, task t) {
+/* NULL and 1 (CU_STREAM_LEGACY) are the default stream. */
+static stream *of(void *handle) {
+    static stream *legacy;
+    if ((uintptr_t)handle > 1) return handle;
+    if (!legacy) streams[stream_count++] = legacy = calloc(1, sizeof(stream));
+    return legacy;
+}
+
+static code push(void *handle, task t) {
+    stream *s = of(handle);
     if (s->back - s->front == TASKS) return INVALID;
     s->tasks[s->back++ % TASKS] = t;
     return 0;
@@ -96,7 +106,9 @@ code cuDeviceGetAttribute(int *value, unsigned attribute, int device) {
     ENTER;
     (void)device;
     /* 115: pools of stream-ordered memory, which it has not. */
-    *value = attribute == 18 ? (int)setting("FAKE_INTEGRATED", 0) : attribute != 115;
+    *value = attribute == 18    ? (int)setting("FAKE_INTEGRATED", 0)
+             : attribute == 110 ? (int)setting("FAKE_RDMA", 0)
+                                : attribute != 115;
     return 0;
 }
 
@@ -106,8 +118,8 @@ static _Thread_local int current_count;
 code cuDevicePrimaryCtxRetain(void **context, int device) { ENTER; (void)device; in_use++; *context = &the_context; return 0; }
 code cuDevicePrimaryCtxRelease_v2(int device) { (void)device; in_use--; return sticky; }
 code cuCtxGetCurrent(void **context) { *context = current_count ? current[current_count - 1] : NULL; return 0; }
-code cuCtxPushCurrent_v2(void *context) { current[current_count++] = context; return 0; }
-code cuCtxPopCurrent_v2(void **context) { *context = current[--current_count]; return 0; }
+code cuCtxPushCurrent_v2(void *context) { current[current_count++] = context; pushed++; return 0; }
+code cuCtxPopCurrent_v2(void **context) { *context = current[--current_count]; pushed--; return 0; }
 
 /* Every call but those above needs the context. */
 #define ENTER_CONTEXT do { if (!current_count || current[current_count - 1] != &the_context) return 201; ENTER; } while (0)
@@ -166,6 +178,7 @@ code cuEventCreate(void **handle, unsigned flags) {
     ENTER_CONTEXT;
     event *e = calloc(1, sizeof(event));
     e->timed = flags == 0;
+    timed += e->timed;
     *handle = e;
     in_use++;
     return 0;
@@ -216,6 +229,20 @@ code cuStreamSynchronize(void *on) {
     while (step()) {}
     return 0;
 }
+code cuCtxSynchronize(void) {
+    ENTER_CONTEXT;
+    while (step()) {}
+    return 0;
+}
+/* Nothing is captured here. */
+code cuStreamIsCapturing(void *on, unsigned *status) { ENTER_CONTEXT; (void)on; *status = 0; return 0; }
+code cuThreadExchangeStreamCaptureMode(unsigned *mode) {
+    static _Thread_local unsigned current_mode;
+    unsigned before = current_mode;
+    current_mode = *mode;
+    *mode = before;
+    return 0;
+}
 /* What kernels are, with kernels.cpp beside this. */
 unsigned fake_call(void *on, host_function function, void *data) {
     ENTER_CONTEXT;
@@ -244,6 +271,7 @@ code cuMemAddressFree(pointer address, size_t bytes) { munmap((void *)(uintptr_t
 code cuMemCreate(unsigned long long *handle, size_t bytes, const properties *wanted, unsigned long long flags) {
     ENTER_CONTEXT;
     if (bytes % GRANULARITY || wanted->type != 1 || flags) return INVALID;
+    if (wanted->flags[1] != setting("FAKE_RDMA", 0)) return INVALID;
     if (bytes > memory_total() - memory_used) return OUT_OF_MEMORY;
     memory_used += bytes;
     in_use++;

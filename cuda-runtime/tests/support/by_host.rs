@@ -1,6 +1,6 @@
 //! Operators that the host computes in the stream's order: on any backend, with nothing but its functions.
 
-use sublet_cuda::backend::{Backend, PinnedBytes, Traffic};
+use sublet_cuda::backend::{Backend, PinnedBytes};
 use sublet_cuda::{Error, Launch, Runtime};
 
 use super::fit::Trace;
@@ -21,23 +21,35 @@ pub(crate) fn run<B: Backend + Clone>(
 pub(crate) fn go_on<B: Backend + Clone>(
     runtime: &mut Runtime<B>,
     reference: &mut Reference<'_>,
-    mut iterations: std::ops::Range<u64>,
+    iterations: std::ops::Range<u64>,
 ) -> Result<Vec<String>, Error> {
-    let backend = runtime.backend().clone();
     // One launch runs after the other, so that they can share it.
-    let scratch = backend.pin(runtime.program().arena_bytes(), Traffic::BothWays)?;
-    let mut launches = reference.launches();
-    let outcome = iterations.try_for_each(|iteration| {
-        launches.iteration = iteration;
-        launches.seen = reference.iterate(iteration);
-        runtime.iterate(|next| launch(&backend, next, &scratch, &launches))
-    });
+    let scratch = runtime.backend().pin(runtime.program().arena_bytes())?;
+    let launches = issue(runtime, reference, &scratch, iterations);
     // What is under way still uses the scratch memory.
     let finished = runtime.finish();
-    outcome.and(finished)?;
+    let launches = launches.and_then(|launches| finished.map(|()| launches))?;
     let mut found = reference.compare(runtime)?;
     found.append(&mut launches.faults.lock().unwrap());
     Ok(found)
+}
+
+/// Gives the streams these iterations and waits for nothing; the scratch memory must outlive them. What was wrong is found
+/// in what this returns, when they are done.
+pub(crate) fn issue<B: Backend + Clone>(
+    runtime: &mut Runtime<B>,
+    reference: &mut Reference<'_>,
+    scratch: &B::Pinned,
+    mut iterations: std::ops::Range<u64>,
+) -> Result<Launches, Error> {
+    let backend = runtime.backend().clone();
+    let mut launches = reference.launches();
+    iterations.try_for_each(|iteration| {
+        launches.iteration = iteration;
+        launches.seen = reference.iterate(iteration);
+        runtime.iterate(|next| launch(&backend, next, scratch, &launches))
+    })?;
+    Ok(launches)
 }
 
 fn launch<B: Backend>(

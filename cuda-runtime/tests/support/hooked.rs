@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use sublet_cuda::backend::{Attributes, Backend, Call, MemoryInfo, PinnedBytes, Traffic};
+use sublet_cuda::backend::{Attributes, Backend, Call, MemoryInfo, PinnedBytes};
 use sublet_cuda::host::{self, HostBackend};
 use sublet_cuda::{Error, Result};
 
@@ -103,8 +103,8 @@ impl Backend for Hooked {
         self.inner.size(arena)
     }
 
-    fn pin(&self, bytes: u64, traffic: Traffic) -> Result<host::Pinned> {
-        self.get(Kind::Pin, |inner| inner.pin(bytes, traffic))
+    fn pin(&self, bytes: u64) -> Result<host::Pinned> {
+        self.get(Kind::Pin, |inner| inner.pin(bytes))
     }
 
     fn pinned(&self, memory: &host::Pinned) -> PinnedBytes {

@@ -7,4 +7,6 @@ pub(crate) mod by_host;
 pub(crate) mod fit;
 pub(crate) mod hooked;
 pub(crate) mod networks;
+pub(crate) mod on_gpu;
 pub(crate) mod pattern;
+pub(crate) mod swapped;

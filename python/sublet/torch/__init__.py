@@ -13,8 +13,9 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 
 from ._partition import Partitioner, Report
+from ._tape import Recording, TapedStep, record, step
 
-__all__ = ["Partitioner", "Report", "backend"]
+__all__ = ["Partitioner", "Recording", "Report", "TapedStep", "backend", "record", "step"]
 
 
 @register_backend(name="sublet")

@@ -7,6 +7,7 @@ the forward pass returns and gives the tangents; the end reads the gradients.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch._functorch import partitioners
 
 from .. import Graph
 from .._problem import PERSISTENT, TRANSIENT
-from ._measure import cost_of
+from ._measure import Cost, cost_of
 
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
@@ -72,7 +73,12 @@ def may_run_again(node: fx.Node) -> bool:
 class Joint:
     """Operators, the blocks that they read and make, and where forward ends."""
 
-    def __init__(self, module: fx.GraphModule, num_fwd_outputs: int) -> None:
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        num_fwd_outputs: int,
+        agree: Callable[[list[Cost]], list[Cost]] = lambda costs: costs,
+    ) -> None:
         self.module = module
         nodes = list(module.graph.nodes)
         fwd, bwd, self.fwd_desc, self.bwd_desc = partitioners._extract_fwd_bwd_outputs(
@@ -89,7 +95,7 @@ class Joint:
         self.graph = Graph()
         self.blocks: list[fx.Node | None] = []
         """What each tensor of `graph` is; None for what only keeps an operator alive."""
-        self._build()
+        self._build(agree([cost_of(op) for op in body]))
 
     def reads(self, nodes: list[Any]) -> list[fx.Node]:
         """The blocks of these nodes, each once."""
@@ -110,8 +116,9 @@ class Joint:
         read = {u.args[1] for u in node.users if is_item(u)}
         return sum(v.untyped_storage().nbytes() for i, v in enumerate(value) if isinstance(v, torch.Tensor) and i not in read)
 
-    def _build(self) -> None:
+    def _build(self, costs: list[Cost]) -> None:
         number: dict[fx.Node, int] = {}
+        measured = iter(costs)
 
         def tensor(node: fx.Node, storage: int = TRANSIENT) -> int:
             number[node] = self.graph.tensor(node.name, bytes_of(node), storage)
@@ -126,7 +133,7 @@ class Joint:
             again = False
             if op is not None:
                 reads, makes = self.reads(op.all_input_nodes), self.makes(op)
-                cost = cost_of(op)
+                cost = next(measured)
                 time_ns, scratch = cost.time_ns, cost.scratch + self._unread(op)
                 again = k < self.loss and may_run_again(op)
             elif k == self.loss:

@@ -20,6 +20,8 @@ from .. import Fit, PlanError, fit
 from .._problem import FREE, READ, SWAP_IN, SWAP_OUT, WRITE
 from ._host import BACK, OUT
 from ._joint import BATCH_NORM, Joint, bytes_of, is_item, is_view, root
+from ._measure import Cost
+from ._ranks import agree, check_equal
 
 aten = torch.ops.aten
 STATISTICS = (3, 4)
@@ -148,11 +150,19 @@ class Partitioner:
 
     `limit` is bytes, `8GiB`, or `60%` of what the graph takes at most; it counts parameters, inputs, gradients, activations
     and scratch. `using` names the means: recompute, swap. PlanError names the least limit that is known to work.
-    `reports` tells what was planned, a graph each.
+    `reports` tells what was planned, a graph each. With a process group of `torch.distributed`, all its ranks come to one
+    schedule.
     """
 
-    def __init__(self, limit: int | str, using: Iterable[str] = ("recompute",), device: str = "gtx1080ti") -> None:
+    def __init__(
+        self,
+        limit: int | str,
+        using: Iterable[str] = ("recompute",),
+        device: str = "gtx1080ti",
+        group: Any = None,
+    ) -> None:
         self.limit = limit
+        self.group = group
         self.using = tuple(using)
         self.device = device
         self.reports: list[Report] = []
@@ -179,9 +189,11 @@ class Partitioner:
         joint_module.graph.eliminate_dead_code()
         # Marks what may be saved without a check of its version.
         partitioners.classify_nodes(joint_module, static_lifetime_input_indices or [], num_fwd_outputs)
-        joint = Joint(joint_module, num_fwd_outputs)
+        joint = Joint(joint_module, num_fwd_outputs, self._agree)
         fitted = self._fit(joint)
         steps = steps_of(fitted)
+        if self.group is not None:
+            check_equal(steps, self.group)
         s = fitted.schedule
         names = [step for step in steps if step.what == "run" and step.again]
         self.reports.append(
@@ -195,6 +207,12 @@ class Partitioner:
             )
         )
         return cut(joint, steps)
+
+    def _agree(self, costs: list[Cost]) -> list[Cost]:
+        if self.group is None:
+            return costs
+        costs, self.limit = agree(costs, self.limit, self.group)
+        return costs
 
     def _fit(self, joint: Joint) -> Fit:
         try:

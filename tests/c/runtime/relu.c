@@ -113,8 +113,8 @@ void test_relu(void) {
     WORKS(sublet_relu_backward(NULL, 0, NULL, 0, NULL, NULL, &error));
     CHECK(sublet_relu_mask_words(0) == 0 && sublet_relu_mask_words(33) == 2 && sublet_relu_mask_words(SIZE_MAX) == SIZE_MAX / 32 + 1);
     FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_relu_kernels_create(0, NULL, &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_relu_launch_forward(NULL, 0, 0, NULL, 0, 0, NULL, &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_relu_launch_backward(NULL, 0, 0, 0, NULL, 0, NULL, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_relu_launch_forward(NULL, NULL, NULL, NULL, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_relu_launch_backward(NULL, NULL, NULL, NULL, &error));
     sublet_relu_kernels_destroy(NULL);
 }
 
@@ -147,19 +147,35 @@ void test_gpu_relu(void) {
     sublet_launch launch;
     WORKS(sublet_runtime_next(runtime, &launch, &error));
     uint64_t at = launch.operands[0].address;
-    WORKS(sublet_relu_launch_forward(kernels, at, ELEMENTS, &leaky, at, at + 7000, launch.stream, &error));
-    WORKS(sublet_relu_launch_backward(kernels, at + 4096, ELEMENTS, at + 7000, &leaky, at + 4096, launch.stream, &error));
+    sublet_relu_operands on = {.struct_size = sizeof on, .from = at, .to = at, .elements = ELEMENTS, .mask = at + 7000, .mask_bytes = sizeof mask};
+    WORKS(sublet_relu_launch_forward(kernels, &on, &leaky, launch.stream, &error));
+    on.from = on.to = at + 4096;
+    WORKS(sublet_relu_launch_backward(kernels, &on, &leaky, launch.stream, &error));
+    /* A mask that was planned for elements of 4 bytes is too short for twice as many of 2. */
+    sublet_relu_params half = {.struct_size = sizeof half, .format = SUBLET_FORMAT_F16};
+    on.elements = 128;
+    on.mask_bytes = 8;
+    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 1, 4, 2, sublet_relu_launch_forward(kernels, &on, &half, launch.stream, &error));
+    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 1, 4, 2, sublet_relu_launch_backward(kernels, &on, &half, launch.stream, &error));
+    on.elements = 8;
+    on.from = at + 2;
+    on.to = at;
     FAILS(SUBLET_STATUS_MISALIGNED_POINTER, 0, 4, at + 2,
-          sublet_relu_launch_forward(kernels, at + 2, 8, NULL, at, at + 7000, launch.stream, &error));
+          sublet_relu_launch_forward(kernels, &on, NULL, launch.stream, &error));
+    on.from = at;
+    on.to = at + 4;
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 0, 0, at + 4,
-          sublet_relu_launch_forward(kernels, at, 8, NULL, at + 4, at + 7000, launch.stream, &error));
+          sublet_relu_launch_forward(kernels, &on, NULL, launch.stream, &error));
+    on.to = at;
+    on.elements = UINT64_MAX;
     FAILS(SUBLET_STATUS_LENGTH_OVERFLOW, 0, 0, UINT64_MAX,
-          sublet_relu_launch_forward(kernels, at, UINT64_MAX, NULL, at, at, launch.stream, &error));
+          sublet_relu_launch_forward(kernels, &on, NULL, launch.stream, &error));
+    on.elements = 8;
     sublet_relu_params params = {.struct_size = sizeof params, .format = 9};
-    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 3, 0, 9,
-          sublet_relu_launch_forward(kernels, at, 8, &params, at, at + 7000, launch.stream, &error));
-    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 4, 0, 9,
-          sublet_relu_launch_backward(kernels, at, 8, at + 7000, &params, at, launch.stream, &error));
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 2, 0, 9,
+          sublet_relu_launch_forward(kernels, &on, &params, launch.stream, &error));
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 2, 0, 9,
+          sublet_relu_launch_backward(kernels, &on, &params, launch.stream, &error));
     WORKS(sublet_runtime_next(runtime, &launch, &error));
     CHECK(launch.ended == 1);
     WORKS(sublet_runtime_read(runtime, 0, content, sizeof content, &error));
@@ -193,6 +209,22 @@ void test_torch(void) {
     WORKS(sublet_torch_stats(0, &done, &error));
     CHECK(done.plans >= 1 && done.planned >= 24 && done.arena > 0 && done.reserved >= done.arena);
     CHECK(done.reserved_peak >= done.reserved);
+    /* What capture and other streams bring: no stream is captured here, so that nothing changes. */
+    const sublet_torch_pool pool = {1, 2};
+    sublet_torch_begin_allocate_to_pool(0, pool, NULL);
+    char *block = sublet_torch_malloc(5000, 0, NULL);
+    sublet_torch_record_stream(block, NULL);
+    sublet_torch_end_allocate_to_pool(0, pool);
+    sublet_torch_release_pool(0, pool);
+    sublet_torch_free(block, 5000, 0, NULL);
+    /* No more memory is allowed. */
+    sublet_torch_memory_fraction(0.0, 0);
+    CHECK(sublet_torch_malloc(1 << 20, 0, NULL) == NULL);
+    sublet_torch_memory_fraction(1.0, 0);
+    uint64_t held = done.reserved;
+    sublet_torch_reset();
+    WORKS(sublet_torch_stats(0, &done, &error));
+    CHECK(done.reserved < held && done.arena == 0);
     CHECK(sublet_torch_malloc(0, 0, NULL) == NULL);
     CHECK(sublet_torch_malloc(PTRDIFF_MAX, 0, NULL) == NULL && sublet_torch_malloc(-1, 0, NULL) == NULL);
     FAILS(SUBLET_STATUS_UNAVAILABLE, 0, 0, 0, sublet_torch_stats(5, &done, &error));

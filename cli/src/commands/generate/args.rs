@@ -43,7 +43,7 @@ pub(super) struct ResNetArgs {
     /// Layers with weights: 18, 34, or 3 n + 2
     #[arg(long, value_name = "N")]
     pub(super) depth: u32,
-    /// What it classifies
+    /// The images that it classifies
     #[arg(long, value_enum, default_value = "imagenet")]
     pub(super) image: ImageArg,
     /// How the blocks are spread over the four stages
@@ -73,7 +73,7 @@ pub(super) struct VggArgs {
     /// Layers with weights: 11, 13, 16 or 19
     #[arg(long, value_name = "N")]
     pub(super) depth: u32,
-    /// What it classifies
+    /// The images that it classifies
     #[arg(long, value_enum, default_value = "imagenet")]
     pub(super) image: ImageArg,
     #[command(flatten)]

@@ -23,8 +23,7 @@
 //! have a bit for each element of 4 bytes; the paper keeps a byte. Cost: that of the policy, and O(rows).
 
 use super::mirror::Mirror;
-use crate::rewrite::gaps::{GapKind, Gaps};
-use crate::rewrite::means::swap::schedule::Schedule;
+use crate::rewrite::gaps::Gaps;
 use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::rewrite::program::Program;
 use crate::simulate::Device;
@@ -136,22 +135,6 @@ fn inter(
     let mut swapper = Swapper::new(&gaps, device, 1, &mut scratch);
     swapper.plan(Policy::Layer, u64::MAX, 0);
     swapper.rows(out)
-}
-
-/// Layrub's rule (Jin et al. 2018): every block leaves after the last reader before its longest gap and is back one
-/// operator ahead of the next; compute waits for each copy out. The limit is not asked for; false if it is missed.
-pub(in crate::rewrite) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
-    schedule.clear();
-    let gaps = schedule.gaps();
-    let (_, peak) = schedule.peak();
-    for gap in 0..gaps.len {
-        let g = gaps.gap(gap);
-        let over = g.kind == GapKind::Middle && g.begin <= peak && peak < g.end && g.begin + 1 < g.end;
-        if over && schedule.may_use(gap, &g) {
-            schedule.set(gap, [g.begin, g.end - 1]);
-        }
-    }
-    schedule.peak().0 <= limit
 }
 
 /// What is known of a block, as bits. An activation or a gradient is touched by more than one operator.

@@ -3,6 +3,7 @@
 
 pub(super) mod bayes;
 pub mod chen;
+pub(super) mod layer_policy;
 pub mod layrub;
 pub(super) mod mirror;
 pub(super) mod zhang;

@@ -11,7 +11,7 @@ pub(in crate::rewrite) mod schedule;
 mod search;
 
 use crate::rewrite::published::zhang::{Scope, Selection, Weights};
-use crate::rewrite::published::{bayes, layrub};
+use crate::rewrite::published::{bayes, layer_policy};
 use schedule::{Action, Positions, Schedule};
 use search::Search;
 
@@ -151,7 +151,7 @@ impl<'a> Swapper<'a> {
                 let weights = self.mixture(limit);
                 self.by_score(limit, weights)
             }
-            Policy::Layer => layrub::by_layer(&mut self.schedule, limit).then(|| self.overhead()),
+            Policy::Layer => layer_policy::by_layer(&mut self.schedule, limit).then(|| self.overhead()),
         }
     }
 

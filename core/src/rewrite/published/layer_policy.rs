@@ -1,0 +1,20 @@
+//! The policy of swapping by layers: which gaps are used, and when the copies begin. [`layrub`](super::layrub) measures it.
+
+use crate::rewrite::gaps::GapKind;
+use crate::rewrite::means::swap::schedule::Schedule;
+
+/// Layrub's rule (Jin et al. 2018): every block leaves after the last reader before its longest gap and is back one
+/// operator ahead of the next; compute waits for each copy out. The limit is not asked for; false if it is missed.
+pub(in crate::rewrite) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
+    schedule.clear();
+    let gaps = schedule.gaps();
+    let (_, peak) = schedule.peak();
+    for gap in 0..gaps.len {
+        let g = gaps.gap(gap);
+        let over = g.kind == GapKind::Middle && g.begin <= peak && peak < g.end && g.begin + 1 < g.end;
+        if over && schedule.may_use(gap, &g) {
+            schedule.set(gap, [g.begin, g.end - 1]);
+        }
+    }
+    schedule.peak().0 <= limit
+}

@@ -1,0 +1,104 @@
+//! How a host that stands for a device behaves, and what its kernels are given.
+
+use std::time::Duration;
+
+use sublet_core::simulate::Device;
+
+/// How work is done.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mode {
+    /// Every stream is a thread.
+    Threads {
+        /// Copies take as long as the links say, and kernels as long as their launch says.
+        paced: bool,
+        /// Before each piece of work a thread waits, at random from this seed on, up to so long.
+        delays: Option<(u64, Duration)>,
+    },
+    /// Everything is done by who waits, in this order.
+    Ordered(Order),
+}
+
+/// Which of several streams goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The one that has worked the least time; of equals the one that was made first.
+    Time,
+    /// Any, by this seed.
+    Random(u64),
+    /// This one, by the order in which they were made, only when no other can.
+    Last(usize),
+}
+
+/// A host that stands for a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// How work is done.
+    pub mode: Mode,
+    /// The memory of the device, in bytes.
+    pub memory: u64,
+    /// The links; their host capacity is what can be pinned.
+    pub device: Device,
+    /// Uses in no order are told by [`HostBackend::races`].
+    pub races: bool,
+}
+
+impl Options {
+    /// Work in this mode on a device of so many bytes, with links of 12 GB/s.
+    #[must_use]
+    pub const fn new(mode: Mode, memory: u64) -> Self {
+        Self { mode, memory, device: Device::symmetric(12e9), races: false }
+    }
+}
+
+/// What is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct InUse {
+    /// Bytes of arenas.
+    pub device: u64,
+    /// Bytes of pinned memory.
+    pub pinned: u64,
+    /// Streams.
+    pub streams: u64,
+    /// Events.
+    pub events: u64,
+}
+
+/// One operand of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Operand {
+    /// Where it begins.
+    pub address: u64,
+    /// How long it is.
+    pub bytes: u64,
+    /// It is written, and may be read as well.
+    pub write: bool,
+}
+
+/// The bytes of one operand, while the kernel runs.
+#[derive(Debug)]
+pub enum Slice<'a> {
+    /// Only read.
+    Read(&'a [u8]),
+    /// Written.
+    Write(&'a mut [u8]),
+}
+
+impl Slice<'_> {
+    /// The bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Read(bytes) => bytes,
+            Self::Write(bytes) => bytes,
+        }
+    }
+
+    /// The bytes to write; none of an operand that is only read.
+    #[must_use]
+    pub const fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Read(_) => &mut [],
+            Self::Write(bytes) => bytes,
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The steps that a program is made of: launches and copies, each on one of three streams.
+
+use sublet_core::trace::Op;
+
+/// Offsets must be multiples of this, if nothing else is said: what a device's allocator gives.
+pub const ALIGNMENT: u64 = 256;
+
+/// Copies on the host begin and end at multiples of this: a page, so that files can take them past the page cache.
+pub(crate) const PAGE: u64 = 4096;
+
+pub(crate) const COMPUTE: usize = 0;
+pub(crate) const OUT: usize = 1;
+pub(crate) const IN: usize = 2;
+
+/// Which part of an operator a launch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// All of it, with the masks that it writes.
+    Whole,
+    /// Only the mask, made from the block whose signs it holds: its memory was something else's when the operator ran.
+    Mask,
+}
+
+/// A block that an operator uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Operand {
+    /// The block's number in the recorded trace.
+    pub block: u32,
+    /// It is the mask of the block: one bit for each element of 4 bytes.
+    pub mask: bool,
+    /// Where it begins in the arena, in bytes.
+    pub offset: u64,
+    /// How long it is.
+    pub bytes: u64,
+    /// What it holds before is read.
+    pub read: bool,
+    /// It is written.
+    pub write: bool,
+}
+
+/// What a step does. Offsets on the device are those in the arena, on the host those that [`pinned`](crate::pinned) plans.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    Launch { op: Op, part: Part, operands: Vec<Operand> },
+    Out { from: u64, to: u64, bytes: u64 },
+    In { from: u64, to: u64, bytes: u64 },
+    Move { from: u64, to: u64, bytes: u64 },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pub(crate) lane: usize,
+    pub(crate) work: Work,
+    /// Where it stands in the rewritten trace; after its end for a move.
+    pub(crate) row: u32,
+}

@@ -1,0 +1,127 @@
+//! Memory of CUDA graphs.
+//!
+//! Problem: what is allocated while a stream is captured belongs to the graph. The graph uses the same addresses each time
+//! it is launched, also after PyTorch has freed them, and until PyTorch destroys it.
+//!
+//! Steps. Such memory is never planned. It comes from the driver block by block, and belongs to a pool, as PyTorch calls
+//! it: one for each graph, or for several that are never launched at the same time. What is freed is given out again in
+//! the same pool and stream only; it goes back to the driver when PyTorch has released the pool as often as it has begun
+//! to allocate there, and while no pool is open.
+//!
+//! A capture of which nobody has told, or that is one of several at the same time, has its memory in a pool that is never
+//! released.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::driver::Stream;
+
+/// A pool, as PyTorch numbers it (`MempoolId_t`).
+pub type PoolId = (u64, u64);
+
+/// The pool of captures whose pool is not known.
+const UNKNOWN: PoolId = (u64::MAX, u64::MAX);
+
+/// A live block: its pool, its bytes, and the only stream that uses it, if one does.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    pool: PoolId,
+    bytes: u64,
+    stream: Option<Stream>,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    /// How often it was begun and not yet released.
+    users: usize,
+    /// Addresses that are free, by their bytes, with the stream that may use them again.
+    free: Vec<(u64, u64, Option<Stream>)>,
+}
+
+/// The graphs of a device.
+#[derive(Debug, Default)]
+pub(super) struct Graphs {
+    pools: BTreeMap<PoolId, Pool>,
+    live: HashMap<u64, Live>,
+    /// Pools in which PyTorch allocates now.
+    open: Vec<PoolId>,
+}
+
+impl Graphs {
+    pub(super) fn begin(&mut self, pool: PoolId) {
+        self.pools.entry(pool).or_default().users += 1;
+        self.open.push(pool);
+    }
+
+    pub(super) fn end(&mut self, pool: PoolId) {
+        if let Some(last) = self.open.iter().rposition(|open| *open == pool) {
+            self.open.remove(last);
+        }
+    }
+
+    pub(super) fn release(&mut self, pool: PoolId) {
+        if let Some(pool) = self.pools.get_mut(&pool) {
+            pool.users = pool.users.saturating_sub(1);
+        }
+    }
+
+    /// Whether PyTorch allocates in some pool.
+    pub(super) const fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    fn current(&self) -> PoolId {
+        match self.open.as_slice() {
+            [pool] => *pool,
+            _ => UNKNOWN,
+        }
+    }
+
+    /// A free block of the current pool for this stream: the smallest that is long enough, and not twice as long.
+    pub(super) fn take(&mut self, bytes: u64, stream: Stream) -> Option<u64> {
+        let id = self.current();
+        let pool = self.pools.get_mut(&id)?;
+        let fits = |(_, (_, len, of)): &(usize, &(u64, u64, Option<Stream>))| {
+            *of == Some(stream) && (bytes..=bytes.saturating_mul(2)).contains(len)
+        };
+        let (best, _) = pool.free.iter().enumerate().filter(fits).min_by_key(|(_, (_, len, _))| *len)?;
+        let (address, bytes, stream) = pool.free.swap_remove(best);
+        self.live.insert(address, Live { pool: id, bytes, stream });
+        Some(address)
+    }
+
+    /// Adds a block of the driver, which is live, to the current pool.
+    pub(super) fn add(&mut self, address: u64, bytes: u64, stream: Stream) {
+        let pool = self.current();
+        self.pools.entry(pool).or_default();
+        self.live.insert(address, Live { pool, bytes, stream: Some(stream) });
+    }
+
+    /// Another stream uses the block too: it is not given out again. Whether it is one of a graph.
+    pub(super) fn share(&mut self, address: u64) -> bool {
+        self.live.get_mut(&address).map(|live| live.stream = None).is_some()
+    }
+
+    /// A live block becomes free; whether it is one of a graph.
+    pub(super) fn free(&mut self, address: u64) -> bool {
+        let Some(Live { pool, bytes, stream }) = self.live.remove(&address) else { return false };
+        self.pools.entry(pool).or_default().free.push((address, bytes, stream));
+        true
+    }
+
+    /// Whether there are blocks that no graph uses any more.
+    pub(super) fn has_surplus(&self) -> bool {
+        let unused = |(id, pool): (&PoolId, &Pool)| pool.users == 0 && *id != UNKNOWN && !pool.free.is_empty();
+        self.pools.iter().any(unused)
+    }
+
+    /// Takes these blocks.
+    pub(super) fn surplus(&mut self) -> Vec<u64> {
+        let mut addresses = Vec::new();
+        for (_, pool) in self.pools.iter_mut().filter(|(id, pool)| pool.users == 0 && **id != UNKNOWN) {
+            addresses.extend(pool.free.drain(..).map(|(address, ..)| address));
+        }
+        let live = &self.live;
+        self.pools.retain(|id, pool| pool.users > 0 || !pool.free.is_empty() || live.values().any(|l| l.pool == *id));
+        addresses
+    }
+}

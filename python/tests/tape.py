@@ -1,0 +1,88 @@
+"""Trains a network by a whole taped step and eagerly, and prints what both took, as JSON.
+
+    LD_PRELOAD=libheap.so python tape.py NETWORK LIMIT% [sgd|adam]
+
+LIMIT is a part of the peak above what persists.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import networks
+import sublet
+import sublet.torch
+from sublet.torch._measure import HEAP
+from train import digest
+
+CPU = torch.device("cpu")
+STEPS = 4
+
+
+def trained(name: str, kind: str, part: float | None) -> dict[str, Any]:
+    network, inputs = networks.build(name)
+    network.train()
+    params = list(network.parameters())
+    optimizer: Any = torch.optim.SGD(params, lr=0.01, momentum=0.9)
+    if kind == "adam":
+        optimizer = torch.optim.Adam(params, fused=True)
+
+    def train(x: Tensor, y: Tensor) -> Tensor:
+        loss: Tensor = network(x, y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    run: Any = train
+    if part is not None:
+        run = sublet.torch.step(train, network, optimizer, limit=limit_of(name, kind, part))
+    torch.manual_seed(1)
+    peaks, losses = [], []
+    for _ in range(STEPS):
+        base = HEAP.now(CPU)
+        HEAP.reset(CPU)
+        loss = run(*inputs)
+        peaks.append(HEAP.peak(CPU) - base)
+        losses.append(loss.item())
+        del loss
+    result = {"peak": peaks[-1], "losses": losses, "weights": digest([*params, *network.buffers()])}
+    if part is not None:
+        result |= {"planned": run.planned_peak, "overhead": run.fitted.overhead}
+    return result
+
+
+def limit_of(name: str, kind: str, part: float) -> int:
+    """Bytes: what persists, and a part of what a recorded step takes beside it."""
+    network, inputs = networks.build(name)
+    optimizer: Any = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
+    if kind == "adam":
+        optimizer = torch.optim.Adam(network.parameters(), fused=True)
+    for record in (False, True):
+        recording = sublet.torch.record(network, optimizer, inputs)
+        if record:
+            recording.__enter__()
+        loss = network(*inputs)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        del loss
+        if record:
+            recording.__exit__(None, None, None)
+    most = sublet.plan(recording.trace).max_load
+    return int(recording.persistent + (most - recording.persistent) * part)
+
+
+def main(name: str, limit: str, kind: str = "sgd") -> dict[str, Any]:
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    return {"eager": trained(name, kind, None), "taped": trained(name, kind, float(limit.rstrip("%")) / 100)}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:4])))

@@ -1,0 +1,97 @@
+"""The package without PyTorch."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import sublet
+
+TRACES = pathlib.Path(__file__).parents[2] / "traces"
+RESNET = str(TRACES / "resnet50_train_b32.csv")
+VGG = str(TRACES / "vgg16_cifar_train_b100.csv")
+
+
+def test_plans_a_trace_to_its_optimum() -> None:
+    plan = sublet.plan(RESNET)
+    assert plan.optimal and plan.peak == plan.max_load == 2987625984
+    assert sublet.verify(RESNET, plan.offsets) == plan.peak
+
+
+def test_a_spoiled_plan_is_refused_and_the_blocks_are_named() -> None:
+    plan = sublet.plan(start=[0, 1], end=[2, 3], size=[8, 8], ids=["a", "b"])
+    with pytest.raises(sublet.PlanError, match="blocks a and b"):
+        sublet.verify(plan.problem, np.zeros(2, np.uint64))
+
+
+def test_columns_may_be_arrays_of_any_integers() -> None:
+    start, end = np.array([0, 1, 2], np.int64), np.array([2, 3, 4], np.int16)
+    plan = sublet.plan(start=start, end=end, size=np.array([4, 8, 4], np.uint32), alignment=4)
+    assert plan.peak == 12 and plan.offsets.dtype == np.uint64
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"start": [0], "end": [1, 2], "size": [1]}, "end has 2 elements, not 1"),
+        ({"start": [0], "end": [1], "size": [0]}, "block x"),
+        ({"start": [1], "end": [1], "size": [4]}, "block x"),
+        ({"start": [0], "end": [1], "size": [4], "block_alignment": [3]}, "block x"),
+    ],
+)
+def test_wrong_columns_are_named(columns: dict[str, list[int]], message: str) -> None:
+    with pytest.raises(sublet.PlanError, match=message):
+        sublet.plan(ids=["x"], **columns)  # type: ignore[arg-type]
+
+
+def test_a_capacity_that_is_missed_says_what_it_would_take() -> None:
+    with pytest.raises(sublet.PlanError, match="12"):
+        sublet.plan(start=[0, 1, 2], end=[2, 3, 4], size=[4, 8, 4], capacity=11)
+
+
+def test_a_plan_is_saved_and_shown(tmp_path: pathlib.Path) -> None:
+    plan = sublet.plan(VGG)
+    for name, begin in [("plan.csv", "id,lower"), ("plan.html", "<!doctype"), ("plan.svg", "<svg")]:
+        plan.save(tmp_path / name)
+        assert (tmp_path / name).read_text().lower().startswith(begin)
+    assert plan._repr_html_().startswith("<iframe")
+
+
+def test_a_network_fits_and_the_limit_is_kept() -> None:
+    whole = sublet.plan(VGG).max_load
+    fitted = sublet.fit(VGG, "60%", using=["swap"])
+    assert fitted.footprint <= 0.6 * whole < fitted.original_peak
+    assert any(row["what"] == "swap_out" for row in fitted.timeline)
+    with pytest.raises(sublet.PlanError):
+        sublet.fit(VGG, "1%")
+
+
+def test_a_sweep_is_a_row_for_each_limit() -> None:
+    rows = sublet.sweep(VGG, ["80%", "1%"], using=["swap"])
+    rows = rows if isinstance(rows, list) else rows.to_dict("records")
+    assert [row["overhead"] is not None and row["overhead"] == row["overhead"] for row in rows] == [True, False]
+
+
+def test_compare_has_the_allocators_of_today() -> None:
+    assert {"cnmem", "pytorch"} <= {row["allocator"].lower().split()[0] for row in sublet.compare(VGG)["today"]}
+
+
+def test_a_graph_knows_what_is_alive() -> None:
+    graph = sublet.Graph()
+    a, b, c = (graph.tensor(name, 100) for name in "abc")
+    graph.op("first", [a], [b])
+    graph.op("second", [b], [c], workspace=50)
+    assert sublet.plan(graph).peak == 250
+
+
+def test_the_command_line_comes_with_it() -> None:
+    command = [sys.executable, "-m", "sublet", "plan", VGG, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ))
+    assert '"optimal":true' in done.stdout
+    wrong = subprocess.run([*command, "--capacity", "-1"], capture_output=True, check=False, env=dict(os.environ))
+    assert wrong.returncode == 2
