@@ -63,6 +63,18 @@ fn cpp17() {
     passes(Language::Cpp, "plain", &[]);
 }
 
+/// What an old framework has: the older standard, no exceptions, no run-time types, macros for malloc and free.
+#[test]
+fn cpp11() {
+    let source = [Path::new(env!("CARGO_MANIFEST_DIR")).join("c/cpp11/main.cpp")];
+    for (name, flags) in [("with", &["-std=c++11"][..]), ("without", &["-std=c++11", "-fno-exceptions", "-fno-rtti"])] {
+        let to = folder().join(format!("cpp11.{name}"));
+        if Language::Cpp.compile(&PREFIX, &source, flags, &to) {
+            assert_eq!(run(&mut Command::new(to)), PASSED);
+        }
+    }
+}
+
 #[test]
 fn cpp17_under_the_sanitizers() {
     passes(Language::Cpp, "sanitized", &SANITIZERS);

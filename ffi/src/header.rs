@@ -19,7 +19,8 @@ const OPENING: &str = "\
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
  * default, so that a caller names what it wants alone: sublet_place_params params = {.struct_size = sizeof params};
  * A caller that was compiled with another version may know more fields or fewer: those that the library does not know
- * must be 0.
+ * must be 0. Structs of results begin with it too: as much of one is written as the caller knows, and what the library
+ * does not know is 0. sublet_error, sublet_layout and what arrays are made of never grow.
  *
  * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. How much of it
  * a function needs is told by the function of its name with _workspace; more is fine. The library takes no other memory,
