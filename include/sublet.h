@@ -211,9 +211,14 @@ enum sublet_status
    */
   SUBLET_STATUS_BLOCK_FLAGS = 37,
   /**
-   * No plan within the capacity, `got`, was found; the best has the peak `needed` and is in the offsets.
+   * No plan within the capacity, `got`, was found, and none is proved impossible; the best has the peak `needed` and is
+   * in the offsets.
    */
   SUBLET_STATUS_OVER_CAPACITY = 50,
+  /**
+   * It is proved that no plan fits within the capacity, `got`; the best has the peak `needed` and is in the offsets.
+   */
+  SUBLET_STATUS_NO_PLAN_FITS = 51,
   /**
    * Invalid plan: block `index` at offset `got` ends beyond 64 bits.
    */
@@ -1763,7 +1768,9 @@ sublet_status sublet_place_workspace(size_t block_count,
  * Gives every block an offset, so that blocks that are alive together share no address.
  *
  * `params` may be NULL. `offsets` has room for one offset for each block. `placement` may be NULL; it is written where
- * the status is SUBLET_STATUS_OK. With SUBLET_STATUS_OVER_CAPACITY the best placement that was found is in `offsets`.
+ * the status is SUBLET_STATUS_OK. With SUBLET_STATUS_OVER_CAPACITY, where no plan within the capacity was found, and
+ * with SUBLET_STATUS_NO_PLAN_FITS, where it is proved that there is none, the best placement that was found is in
+ * `offsets`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place(const struct sublet_block *blocks,

@@ -8,6 +8,8 @@ use std::io;
 pub(crate) enum Failure {
     /// The question was answered, and the answer is no: no plan fits, or the plan is invalid. Status 1.
     No(String),
+    /// The question was not answered: no plan was found, and none is proved impossible. Status 3.
+    Unknown(String),
     /// A file that cannot be read for what it should be. Status 2.
     Input(InputError),
     /// A request that makes no sense, or a file that cannot be written. Status 2.
@@ -43,6 +45,7 @@ impl Failure {
     pub(crate) const fn status(&self) -> u8 {
         match self {
             Self::No(_) => 1,
+            Self::Unknown(_) => 3,
             Self::Input(_) | Self::Usage(_) | Self::NobodyListens => 2,
         }
     }
@@ -77,7 +80,7 @@ impl From<InputError> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::No(message) | Self::Usage(message) => f.write_str(message),
+            Self::No(message) | Self::Unknown(message) | Self::Usage(message) => f.write_str(message),
             Self::Input(e) => e.fmt(f),
             Self::NobodyListens => f.write_str("standard output is closed"),
         }

@@ -4,6 +4,7 @@
 //! is not one: [`read`] takes a file of any format, a [`Problem`] the files that belong to it.
 
 mod args;
+mod certificate;
 mod commands;
 mod device;
 mod failure;
@@ -28,7 +29,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use args::{Command, CommandLine};
-use commands::{compare, convert, fit, generate, plan, stats, sweep, verify};
+use commands::{check, compare, convert, fit, generate, plan, stats, sweep, verify};
 use failure::Failure;
 pub use problem::Problem;
 
@@ -54,6 +55,7 @@ pub fn run_with<A: Into<OsString> + Clone>(args: impl IntoIterator<Item = A>) ->
         Command::Fit(args) => fit::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Stats(args) => stats::run(&args),
         Command::Convert(args) => convert::run(&args),

@@ -31,6 +31,9 @@ pub(crate) struct Outcome<'a> {
     pub(crate) solver: Option<&'a str>,
     /// How long placing took, or verifying where a plan was given.
     pub(crate) seconds: f64,
+    /// Whether there is a plan within the capacity: "found", "none found" or "proved: none fits"; none where no capacity was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) answer: Option<&'static str>,
     /// Whether the plan satisfies every constraint.
     pub(crate) verified: bool,
     /// What no plan can be below, where none fits or a search has looked for more than the max load.
@@ -59,6 +62,7 @@ impl<'a> Outcome<'a> {
             optimal: plan.is_optimal(),
             solver: None,
             seconds: 0.0,
+            answer: None,
             verified: true,
             lower_bound: None,
             nodes: None,
@@ -78,6 +82,7 @@ impl<'a> Outcome<'a> {
             optimal: false,
             solver: None,
             seconds: 0.0,
+            answer: None,
             verified: false,
             lower_bound: None,
             nodes: None,

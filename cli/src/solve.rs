@@ -36,8 +36,8 @@ struct Race<'a> {
     deadline: Option<Instant>,
     lanes: usize,
     next: AtomicUsize,
-    /// The lowest lane that has proved its plan optimal; nobody needs those above it.
-    optimal: AtomicUsize,
+    /// The lowest lane that has proved its plan optimal, or that there is none; nobody needs those above it.
+    settled: AtomicUsize,
     best: Mutex<Best>,
 }
 
@@ -47,12 +47,15 @@ struct Best {
     solved: Option<Solved>,
     /// The highest lower bound that any lane has proved.
     lower_bound: u64,
+    /// The least peak of the lanes that have missed the capacity.
+    missed: Option<u64>,
 }
 
 /// Places the blocks; the bar tells how far it is.
 ///
 /// # Errors
-/// As [`place::place`]. A capacity that is missed is an error only if every lane has missed it.
+/// As [`place::place`]. A capacity that is missed is an error only if every lane has missed it; where it is proved that
+/// no plan fits, the peak is that of the best plan that is found without it.
 pub(crate) fn solve(
     blocks: &[Block],
     constraints: Constraints,
@@ -60,10 +63,22 @@ pub(crate) fn solve(
     bar: &ProgressBar,
 ) -> Result<Solved, Error> {
     interrupted_by_ctrl_c();
+    match race(blocks, constraints, args, bar) {
+        Err(Error::OverCapacity { peak, lower_bound, capacity }) if peak > lower_bound && lower_bound > capacity => {
+            let known = race(blocks, Constraints { capacity: None, ..constraints }, args, bar)?.summary;
+            let (peak, lower_bound) = (peak.min(known.peak), lower_bound.max(known.lower_bound));
+            Err(Error::OverCapacity { peak, lower_bound, capacity })
+        }
+        answer => answer,
+    }
+}
+
+/// Runs the lanes, and gives the best of what they find.
+fn race(blocks: &[Block], constraints: Constraints, args: &SolveArgs, bar: &ProgressBar) -> Result<Solved, Error> {
     let default = Options { constraints, ..Options::default() };
     let (lanes, options) = match args.effort {
         Effort::Fast => (1, Options { work: 1, nodes: 0, ..default }),
-        Effort::Default => (1, default),
+        Effort::Default => (1, Options { nodes: nodes_of_a_second(blocks.len()), ..default }),
         Effort::Max => {
             let (work, nodes) = (MOST_WORK * Options::DEFAULT_WORK, MOST_WORK * Options::DEFAULT_NODES);
             (MOST_LANES, Options { work, nodes, ..default })
@@ -76,8 +91,8 @@ pub(crate) fn solve(
         deadline: args.time_limit.and_then(|limit| Instant::now().checked_add(limit)),
         lanes,
         next: AtomicUsize::new(0),
-        optimal: AtomicUsize::new(usize::MAX),
-        best: Mutex::new(Best { lane: usize::MAX, solved: None, lower_bound: 0 }),
+        settled: AtomicUsize::new(usize::MAX),
+        best: Mutex::new(Best { lane: usize::MAX, solved: None, lower_bound: 0, missed: None }),
     };
     let failed = Mutex::new(None);
     thread::scope(|scope| {
@@ -89,14 +104,17 @@ pub(crate) fn solve(
             });
         }
     });
-    let Best { solved, lower_bound, .. } = race.best.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let Best { solved, lower_bound, missed, .. } = race.best.into_inner().unwrap_or_else(PoisonError::into_inner);
     match (solved, failed.into_inner().unwrap_or_else(PoisonError::into_inner)) {
         (Some(mut solved), _) => {
             solved.summary.lower_bound = lower_bound;
             Ok(solved)
         }
         (None, Some(e)) => Err(e),
-        (None, None) => unreachable!("the first lane ends with a plan or an error"),
+        (None, None) => {
+            let peak = missed.unwrap_or_else(|| unreachable!("the first lane ends with a plan or an error"));
+            Err(Error::OverCapacity { peak, lower_bound, capacity: constraints.capacity.unwrap_or(0) })
+        }
     }
 }
 
@@ -114,25 +132,30 @@ pub(crate) fn flow() -> ControlFlow<()> {
     if INTERRUPTED.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
+/// The nodes of the search that take about a second, or fewer: with more blocks each takes longer.
+fn nodes_of_a_second(blocks: usize) -> u64 {
+    const BLOCKS_OF_NODES: u64 = 30_000_000;
+    Options::DEFAULT_NODES.min(BLOCKS_OF_NODES / (blocks as u64).max(1))
+}
+
 impl Race<'_> {
     /// Takes lanes until there are none.
     fn run(&self, bar: &ProgressBar) -> Result<(), Error> {
         let n = self.blocks.len();
         let mut scratch = Scratch::of(place::workspace_of(self.solver, n));
         let mut offsets = vec![0; n];
-        let mut missed = None;
         loop {
             let lane = self.next.fetch_add(1, Ordering::Relaxed);
             // The first lane always runs: it gives a plan however little time there is.
-            if lane >= self.lanes || (lane > 0 && (self.is_over() || lane > self.optimal.load(Ordering::Relaxed))) {
-                return missed.map_or(Ok(()), Err);
+            if lane >= self.lanes || (lane > 0 && (self.is_over() || lane > self.settled.load(Ordering::Relaxed))) {
+                return Ok(());
             }
             let options = Options { seed: self.options.seed + lane as u64, ..self.options };
             let mut watch = |now: &Summary| {
                 if now.peak < u64::MAX {
                     bar.set_message(format!("peak {}, at least {}", now.peak, now.lower_bound));
                 }
-                if self.is_over() || lane > self.optimal.load(Ordering::Relaxed) {
+                if self.is_over() || lane > self.settled.load(Ordering::Relaxed) {
                     ControlFlow::Break(())
                 } else {
                     ControlFlow::Continue(())
@@ -141,10 +164,14 @@ impl Race<'_> {
             match place::place_watched(self.solver, self.blocks, &options, scratch.lend(), &mut offsets, &mut watch) {
                 Ok(summary) => self.keep(lane, summary, &offsets),
                 // Another seed may still fit.
-                Err(e @ Error::OverCapacity { peak, .. }) => match missed {
-                    Some(Error::OverCapacity { peak: least, .. }) if least <= peak => {}
-                    _ => missed = Some(e),
-                },
+                Err(Error::OverCapacity { peak, lower_bound, capacity }) => {
+                    let mut best = locked(&self.best);
+                    best.lower_bound = best.lower_bound.max(lower_bound);
+                    best.missed = Some(best.missed.map_or(peak, |least| least.min(peak)));
+                    if lower_bound > capacity {
+                        self.settled.fetch_min(lane, Ordering::Relaxed);
+                    }
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -159,7 +186,7 @@ impl Race<'_> {
             best.solved = Some(Solved { offsets: offsets.to_vec(), summary });
         }
         if summary.peak == summary.lower_bound {
-            self.optimal.fetch_min(lane, Ordering::Relaxed);
+            self.settled.fetch_min(lane, Ordering::Relaxed);
         }
     }
 

@@ -21,6 +21,44 @@ fn the_search_closes_the_gap_that_the_heuristics_leave() {
     assert!(default["nodes"].as_u64().unwrap() > 0);
 }
 
+/// Eighteen blocks with the load of a full rectangle of 60 that they do not fill: they need 62.
+const LIFTED: &str = "id,lower,upper,size\na,1,4,9\nb,0,3,21\nc,3,8,1\nd,7,8,2\ne,0,1,9\nf,3,8,3\ng,0,4,1\nh,0,7,23\n\
+    i,1,4,2\nj,1,5,2\nk,0,8,1\nl,7,8,51\nm,4,6,13\nn,0,4,1\no,3,6,17\np,5,8,2\nq,0,1,4\nr,6,7,30\n";
+
+/// Found, none found, and proved that there is none are three answers.
+#[test]
+fn a_missed_capacity_is_proved_or_not() {
+    let folder = Folder::new();
+    let file = folder.file("in.csv", LIFTED);
+    let ask = |effort, capacity| {
+        let ran = sublet(&["plan", &file, "--effort", effort, "--capacity", capacity, "--json"]);
+        let told = ran.json();
+        (ran.status, told["answer"].as_str().unwrap().to_owned(), told["peak"].as_u64().unwrap(), ran.err)
+    };
+    let (status, answer, peak, _) = ask("default", "62");
+    assert_eq!((status, answer.as_str(), peak), (0, "found", 62));
+    let (status, answer, peak, told) = ask("default", "61");
+    assert_eq!((status, answer.as_str(), peak), (1, "proved: none fits", 62));
+    assert!(
+        told.contains("no plan fits within 61 bytes: every plan takes at least 62; the best that was found takes 62")
+    );
+    let (status, answer, peak, told) = ask("fast", "61");
+    assert_eq!((status, answer.as_str()), (3, "none found"));
+    assert!(peak > 61 && told.contains("no plan within 61 bytes was found, and none is proved impossible"), "{told}");
+}
+
+/// A byte below what is possible, the best plan that is known is the one that is found without a capacity.
+#[test]
+fn what_a_missed_capacity_would_take_is_what_planning_without_one_takes() {
+    let found = sublet(&["plan", HARD, "--json"]).json();
+    let peak = found["peak"].as_u64().unwrap();
+    for threads in ["1", "2"] {
+        let below = (peak - 1).to_string();
+        let ran = sublet(&["plan", HARD, "--capacity", &below, "--threads", threads, "--json"]);
+        assert_eq!((ran.status, ran.json()["peak"].as_u64()), (1, Some(peak)), "{ran:?}");
+    }
+}
+
 #[test]
 fn the_plan_does_not_depend_on_the_number_of_threads() {
     let folder = Folder::new();

@@ -194,14 +194,16 @@ fn a_missed_capacity_tells_peak_and_bound() {
     let ran = sublet(&["plan", &file, "--capacity", "1K", "--output", &plan]);
     assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{ran:?}");
     assert!(
-        ran.err.contains("within 1024 bytes") && ran.err.contains("take 2000") && ran.err.contains("less than 2000"),
+        ran.err.contains(
+            "no plan fits within 1024 bytes: every plan takes at least 2000; the best that was found takes 2000"
+        ),
         "{ran:?}"
     );
     let ran = sublet(&["plan", &file, "--capacity", "1999", "--json"]);
     assert_eq!(ran.status, 1, "{ran:?}");
     let found = ran.json();
     assert_eq!((&found["peak"], &found["lower_bound"], &found["max_load"]), (&json!(2000), &json!(2000), &json!(2000)));
-    assert_eq!(found["verified"], false);
+    assert_eq!((&found["verified"], &found["answer"]), (&json!(false), &json!("proved: none fits")));
     assert_eq!(folder.names(), ["in.csv"]);
     assert_eq!(sublet(&["plan", &file, "--capacity", "2000"]).status, 0);
 }
@@ -421,7 +423,7 @@ fn help_has_examples_and_shells_get_completions() {
         assert_eq!(ran.status, 0);
         assert!(ran.out.contains(&format!("Examples:\n  sublet {command} ")), "{ran:?}");
     }
-    assert!(sublet(&["--help"]).out.contains("Exit status: 0 fine; 1 no plan within the capacity"));
+    assert!(sublet(&["--help"]).out.contains("Exit status: 0 fine; 1 it is proved that no plan fits"));
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let ran = sublet(&["completions", shell]);
         assert_eq!(ran.status, 0);

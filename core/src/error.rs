@@ -68,7 +68,7 @@ pub enum Error {
         /// The block.
         block: u32,
     },
-    /// The best placement found does not fit.
+    /// The best placement found does not fit. Where `lower_bound` is above `capacity`, it is proved that none does.
     OverCapacity {
         /// The peak that was reached, in bytes.
         peak: u64,
@@ -260,10 +260,16 @@ impl fmt::Display for Error {
             Self::SizeOverflow { block } => {
                 write!(f, "up to block {block} the sizes add up to more than 64 bits hold")
             }
+            Self::OverCapacity { peak, lower_bound, capacity } if lower_bound > capacity => {
+                write!(
+                    f,
+                    "no plan fits within {capacity} bytes: every plan takes at least {lower_bound}; the best that was found takes {peak}"
+                )
+            }
             Self::OverCapacity { peak, lower_bound, capacity } => {
                 write!(
                     f,
-                    "no plan within {capacity} bytes was found; it would take {peak}, and no plan takes less than {lower_bound}"
+                    "no plan within {capacity} bytes was found, and none is proved impossible; the best takes {peak}, and every plan at least {lower_bound}"
                 )
             }
             Self::Row { row, fault } => write!(f, "row {row}: {fault}"),
@@ -370,7 +376,9 @@ mod tests {
     #[test]
     fn display_is_a_sentence_with_the_figures() {
         let e = Error::OverCapacity { peak: 12, lower_bound: 10, capacity: 8 };
-        assert!(format!("{e}").contains("take 12"));
+        assert!(format!("{e}").starts_with("no plan fits within 8 bytes: every plan takes at least 10;"));
+        let e = Error::OverCapacity { peak: 12, lower_bound: 8, capacity: 8 };
+        assert!(format!("{e}").starts_with("no plan within 8 bytes was found, and none is proved impossible;"));
         let e = Error::Row { row: 7, fault: RowFault::AllocatedTwice };
         assert_eq!(format!("{e}"), "row 7: malloc of a block that is allocated already");
     }

@@ -95,7 +95,10 @@ impl From<Error> for Failure {
             Error::PinMisaligned { block, offset, alignment } => Self::new(S::PinMisaligned, block, alignment, offset),
             Error::PinsOverlap { first, second } => Self::new(S::PinsOverlap, first, 0, second.into()),
             Error::SizeOverflow { block } => Self::new(S::SizeOverflow, block, 0, 0),
-            Error::OverCapacity { peak, capacity, .. } => Self::new(S::OverCapacity, 0, peak, capacity),
+            Error::OverCapacity { peak, lower_bound, capacity } => {
+                let proved = lower_bound > capacity;
+                Self::new(if proved { S::NoPlanFits } else { S::OverCapacity }, 0, peak, capacity)
+            }
             Error::Row { row, fault } => {
                 let status = ROW_FAULTS.iter().find(|(_, f)| *f == fault).map_or(S::Unnamed, |&(status, _)| status);
                 Self::new(status, row, 0, 0)
@@ -253,7 +256,13 @@ impl Display for sublet_error {
                 write!(f, "block {index} has the flags {got}, of which this version does not know all")
             }
             _ if is(S::OverCapacity) => {
-                write!(f, "no plan within {got} bytes was found; it would take {needed}")
+                write!(
+                    f,
+                    "no plan within {got} bytes was found, and none is proved impossible; the best takes {needed}"
+                )
+            }
+            _ if is(S::NoPlanFits) => {
+                write!(f, "no plan fits within {got} bytes: that is proved; the best that was found takes {needed}")
             }
             _ if is(S::Operands) && needed > got => {
                 write!(f, "operator {index} has {needed} operands more, and only {got} are left")
@@ -333,8 +342,12 @@ mod tests {
 
     #[test]
     fn only_the_lower_bound_stays_behind() {
-        let crossed =
-            sublet_error::from(Failure::from(Error::OverCapacity { peak: 12, lower_bound: 11, capacity: 10 }));
-        assert_eq!(crossed.to_string(), "no plan within 10 bytes was found; it would take 12");
+        let told = |lower_bound| {
+            sublet_error::from(Failure::from(Error::OverCapacity { peak: 12, lower_bound, capacity: 10 })).to_string()
+        };
+        assert!(
+            told(10).starts_with("no plan within 10 bytes was found, and none is proved impossible; the best takes 12")
+        );
+        assert!(told(11).starts_with("no plan fits within 10 bytes: that is proved; the best that was found takes 12"));
     }
 }

@@ -217,7 +217,9 @@ pub unsafe extern "C" fn sublet_place_workspace(
 /// Gives every block an offset, so that blocks that are alive together share no address.
 ///
 /// `params` may be NULL. `offsets` has room for one offset for each block. `placement` may be NULL; it is written where
-/// the status is SUBLET_STATUS_OK. With SUBLET_STATUS_OVER_CAPACITY the best placement that was found is in `offsets`.
+/// the status is SUBLET_STATUS_OK. With SUBLET_STATUS_OVER_CAPACITY, where no plan within the capacity was found, and
+/// with SUBLET_STATUS_NO_PLAN_FITS, where it is proved that there is none, the best placement that was found is in
+/// `offsets`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_place(

@@ -61,8 +61,11 @@ pub enum sublet_status {
     /// Block `index` has flags, `got`, that this version does not know.
     BlockFlags = 37,
 
-    /// No plan within the capacity, `got`, was found; the best has the peak `needed` and is in the offsets.
+    /// No plan within the capacity, `got`, was found, and none is proved impossible; the best has the peak `needed` and is
+    /// in the offsets.
     OverCapacity = 50,
+    /// It is proved that no plan fits within the capacity, `got`; the best has the peak `needed` and is in the offsets.
+    NoPlanFits = 51,
 
     /// Invalid plan: block `index` at offset `got` ends beyond 64 bits.
     PlanEndOverflow = 60,
@@ -228,6 +231,7 @@ const WORDS: [(S, &CStr); 81] = [
     (S::SizeOverflow, c"the sizes add up to more than 64 bits hold"),
     (S::BlockFlags, c"a block has flags that this version does not know"),
     (S::OverCapacity, c"no plan within the capacity was found"),
+    (S::NoPlanFits, c"no plan fits within the capacity: that is proved"),
     (S::PlanEndOverflow, c"invalid plan: a block ends beyond 64 bits"),
     (S::PlanOverCapacity, c"invalid plan: a block ends above the capacity"),
     (S::PlanOverlap, c"invalid plan: two blocks share an address"),

@@ -39,7 +39,7 @@ static void plans() {
 
     auto asked = sublet::params<sublet_place_params>();
     asked.capacity = 12287;
-    throws(SUBLET_STATUS_OVER_CAPACITY, "no plan within 12287 bytes", [&] { sublet::place(blocks, asked); });
+    throws(SUBLET_STATUS_NO_PLAN_FITS, "no plan fits within 12287 bytes", [&] { sublet::place(blocks, asked); });
     throws(SUBLET_STATUS_PLAN_OVERLAP, "blocks 0 and 1 are both alive", [&] { sublet::verify(blocks, {0, 1, 9000}); });
     throws(SUBLET_STATUS_BUFFER_TOO_SMALL, "3 are needed", [&] { sublet::verify(blocks, {0, 1}); });
     throws(SUBLET_STATUS_ZERO_SIZE, "block 1 has size 0", [&] { sublet::place({blocks[0], block(0, 1, 0)}); });

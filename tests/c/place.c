@@ -53,7 +53,7 @@ static void parameters_are_heard(void *workspace, size_t size) {
     WORKS(sublet_place(blocks, N, &params, workspace, size, offsets, &placement, &error));
     params.capacity = 12287;
     placement.peak = 1;
-    FAILS(SUBLET_STATUS_OVER_CAPACITY, 0, 12288, 12287,
+    FAILS(SUBLET_STATUS_NO_PLAN_FITS, 0, 12288, 12287,
           sublet_place(blocks, N, &params, workspace, size, offsets, &placement, &error));
     CHECK(placement.peak == 1); /* written on success only */
 

@@ -8,6 +8,7 @@ use sublet_core::{Constraints, Error, VerifiedPlan, verify};
 
 use super::model::{self, ModelOutcome};
 use crate::args::PlanArgs;
+use crate::certificate::Certificate;
 use crate::failure::{Failure, InputError};
 use crate::model::plan::PlanError;
 use crate::outcome::Outcome;
@@ -37,6 +38,11 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     }
     if let Some((model, _)) = model.as_deref() {
         model::check(args, model)?;
+        if args.certificate.is_some() {
+            return Err(Failure::Usage(
+                "a certificate is for the blocks of INPUT, and the plan of a model has others".into(),
+            ));
+        }
     }
     let scratch = model.as_deref().map(|(model, _)| model::scratch(args, model)).transpose()?.unwrap_or_default();
     let begin = Instant::now();
@@ -71,6 +77,10 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     if let Some(file) = args.output.as_ref().filter(|file| !model::is_model(file)) {
         output::write(file, |out| output::plan(&problem, &plan, out))?;
     }
+    if let Some(file) = &args.certificate {
+        let certificate = Certificate::of(&problem, &plan, constraints.alignment, summary.lower_bound);
+        output::write(file, |out| output::json(&certificate, out))?;
+    }
     if let Some(file) = &args.report {
         let Summary { peak, lower_bound, solver, nodes } = summary;
         let row =
@@ -87,6 +97,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         model: known.as_ref(),
         // Where outputs reach into inputs, one method places.
         solver: Some(if problem.overlaps.is_empty() { summary.solver.name() } else { "overlapping" }),
+        answer: constraints.capacity.map(|_| "found"),
         seconds,
         optimal,
         lower_bound: searched.map(|s| s.lower_bound),
@@ -133,13 +144,15 @@ pub(super) fn verified_by<'a>(
 /// The best plan found does not fit.
 fn refuse(args: &PlanArgs, problem: &Problem, error: &Error, seconds: f64) -> Failure {
     let message = problem.explain(error);
+    let proved = matches!(error, Error::OverCapacity { lower_bound, capacity, .. } if lower_bound > capacity);
     if let (true, &Error::OverCapacity { peak, lower_bound, .. }) = (args.json, error) {
-        let (peak, lower_bound) = (Some(peak), Some(lower_bound));
-        let refused = Outcome::refused(problem, peak, &message);
-        let outcome = Outcome { solver: Some(args.solve.solver.name()), seconds, lower_bound, ..refused };
+        let answer = Some(if proved { "proved: none fits" } else { "none found" });
+        let (solver, lower_bound) = (Some(args.solve.solver.name()), Some(lower_bound));
+        let refused = Outcome::refused(problem, Some(peak), &message);
+        let outcome = Outcome { answer, solver, seconds, lower_bound, ..refused };
         if let Err(e) = output::json(&outcome, &mut io::stdout().lock()) {
             return Failure::printing(&e);
         }
     }
-    Failure::No(message)
+    if proved { Failure::No(message) } else { Failure::Unknown(message) }
 }

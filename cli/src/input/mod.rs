@@ -113,7 +113,7 @@ pub(crate) fn device(file: &str) -> Result<[Option<u64>; 4], InputError> {
     ])
 }
 
-fn open(file: &str) -> Result<Box<dyn BufRead>, InputError> {
+pub(crate) fn open(file: &str) -> Result<Box<dyn BufRead>, InputError> {
     if file == "-" {
         return Ok(Box::new(io::stdin().lock()));
     }

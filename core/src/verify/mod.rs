@@ -394,6 +394,54 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_tells_how_good_it_is() {
+        let blocks = [Block::new(0, 2, 8), Block::new(1, 3, 4), Block::new(3, 4, 6)];
+        for (offsets, peak, ratio) in [([0, 8, 0], 12, 1.0), ([0, 10, 0], 14, 14.0 / 12.0)] {
+            let len = workspace(3);
+            let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+            let plan = verify(&blocks, &offsets, &Constraints::NONE, Workspace::new(&mut words, &mut indices)).unwrap();
+            assert_eq!((plan.blocks(), plan.offsets()), (&blocks[..], &offsets[..]));
+            assert_eq!((plan.peak(), plan.max_load(), plan.is_optimal()), (peak, 12, peak == 12));
+            assert!((plan.ratio() - ratio).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn a_plan_may_end_at_the_capacity_and_at_the_last_address() {
+        let block = [Block::new(0, 2, 8)];
+        assert_eq!(run(&block, &[8], &Constraints { alignment: 1, capacity: Some(16) }), Ok((16, 8)));
+        assert_eq!(run(&block, &[u64::MAX - 8], &Constraints::NONE), Ok((u64::MAX, 8)));
+    }
+
+    #[test]
+    fn a_violation_is_a_sentence() {
+        for (violation, sentence) in [
+            (
+                Violation::EndOverflow { block: 1, offset: 9 },
+                "constraint (2): block 1 at offset 9 ends beyond what 64 bits hold",
+            ),
+            (
+                Violation::OverCapacity { block: 1, end: 9, capacity: 8 },
+                "constraint (2), (5): block 1 ends at 9, above the capacity 8",
+            ),
+            (
+                Violation::Overlap { first: 1, second: 2, step: 3 },
+                "constraint (3), (4): blocks 1 and 2 are both alive at step 3 and share an address",
+            ),
+            (
+                Violation::Misaligned { block: 1, offset: 9, alignment: 8 },
+                "constraint alignment: block 1 has the offset 9, which is not a multiple of 8",
+            ),
+            (
+                Violation::Moved { block: 1, offset: 9, pin: 8 },
+                "constraint pin: block 1 has the offset 9, but is pinned at 8",
+            ),
+        ] {
+            assert_eq!(std::format!("{violation}"), sentence);
+        }
+    }
+
+    #[test]
     fn there_is_one_offset_for_each_block() {
         let block = [Block::new(0, 2, 8)];
         for offsets in [&[][..], &[0, 8]] {

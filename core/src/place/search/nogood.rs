@@ -111,3 +111,41 @@ const fn range(part: (u32, u32)) -> u64 {
 fn remainder(value: u64, by: u64) -> u32 {
     value.checked_rem(by).and_then(|r| u32::try_from(r).ok()).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::{self, Item};
+    use super::*;
+
+    /// Two blocks in one section, of which the second cannot lie at the bottom.
+    #[test]
+    fn a_state_is_what_is_open_where_it_can_lie_and_on_what() {
+        let len = state::workspace(2).and(workspace(2));
+        let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+        let mut scratch = Workspace::new(&mut words, &mut indices);
+        let item = |b: u32| Item { low: 0, high: 1, size: 2 + u64::from(b), alignment: 1, pin: None };
+        let mut state = State::new(2, 1, item, &mut scratch);
+        let mut nogoods = Nogoods::new(2, &mut scratch);
+        let part = (0, 1);
+        assert!(state.reset(10).is_ok());
+        assert!(!nogoods.has(&state, part));
+        nogoods.add(&state, part);
+        assert!(nogoods.has(&state, part));
+        // On another open block, it is in fewer places than before: what was refuted was more, what comes may be less.
+        state.set_lifted(1, true);
+        assert!(!nogoods.has(&state, part));
+        state.set_lifted(1, false);
+        assert!(nogoods.has(&state, part));
+        // More room, less room, another place, one block fewer.
+        state.capacity = 11;
+        assert!(!nogoods.has(&state, part));
+        state.capacity = 9;
+        assert!(nogoods.has(&state, part));
+        state.span[1] = [1, 4];
+        assert!(!nogoods.has(&state, part));
+        state.span[1] = [0, 3];
+        assert!(nogoods.has(&state, part));
+        assert!(state.place(0).is_ok());
+        assert!(!nogoods.has(&state, part));
+    }
+}

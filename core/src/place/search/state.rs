@@ -430,7 +430,7 @@ impl<'a> State<'a> {
     }
 
     #[inline]
-    fn set_lifted(&mut self, b: u32, lifted: bool) {
+    pub(super) fn set_lifted(&mut self, b: u32, lifted: bool) {
         let word = &mut self.lifted[b / 64];
         *word = *word & !(1 << (b % 64)) | u64::from(lifted) << (b % 64);
     }
