@@ -17,9 +17,11 @@
 #   ./ci.sh msrv       the workspace with the oldest Rust that Cargo.toml promises; by hand
 #   ./ci.sh semver REV what the published crates have changed since the revision REV, as semver sees it; by hand
 #   ./ci.sh caffe      Caffe, built from $SUBLET_CLIENTS/caffe, trains and infers by plans: the same bits, less memory
+#   ./ci.sh mutants    plants faults in the verifier, the replay, the waits and the C boundary, and names those that no test
+#                      catches; by hand: it takes hours
 #   ./ci.sh explore    each fuzz target under libFuzzer for SUBLET_FUZZ_SECONDS (60), with the nightly toolchain
 #   ./ci.sh tools      installs what the tests use beside Rust: Chromium, solvers, C tools, emulators, frameworks
-#   ./ci.sh all        everything above but msrv, semver, explore, threads and tools, in two lanes
+#   ./ci.sh all        everything above but msrv, semver, mutants, explore, threads and tools, in two lanes
 #
 #   ./ci.sh install PREFIX    builds the C library and installs it with its headers, for pkg-config and CMake,
 #                             on Linux; DESTDIR is put in front of PREFIX; LIBDIR is `lib` if not set; SUBLET_FEATURES=cuda
@@ -327,6 +329,28 @@ caffe() {
     examples/caffe/test.sh "$sources" "$PWD/target/caffe/prefix" "$PWD/target/caffe/built"
 }
 
+# Faults of cargo-mutants, each against the unit tests of the module that it is in. The one that is left out changes
+# nothing: when a block begins, it has not ended itself. Lengths of workspaces that only get longer are named, and harmless.
+mutants() {
+    command -v cargo-mutants > /dev/null || cargo install --debug --quiet --locked cargo-mutants
+    local out=$PWD/target/mutants status=0
+    rm -rf "$out"
+    plant() {
+        local name=$1 package=$2 files=$3 tests=$4
+        mkdir -p "$out/$name"
+        echo "$name:"
+        CARGO_PROFILE_TEST_OPT_LEVEL=0 cargo mutants --no-times --timeout 60 --output "$out/$name" --package "$package" \
+            --file "$files" --exclude-re 'replace < with <= in check_pairs' -- --lib "$tests" ||
+            status=$?
+    }
+    plant verify sublet-core 'core/src/verify/**' verify::
+    plant replay sublet-core 'core/src/replay/**' replay::
+    plant waits sublet-cuda cuda-runtime/src/waits.rs waits::
+    plant arguments sublet-ffi ffi/src/arguments.rs ''
+    plant boundary sublet-ffi ffi/src/boundary.rs ''
+    return "$status"
+}
+
 # Two lanes, each about half of the work, so that no core waits where the other has only one thing to do. What the second
 # prints comes at the end.
 all() {
@@ -526,6 +550,7 @@ case "${1:-all}" in
     semver) semver "${2:?semver needs the revision to compare with}" ;;
     caffe) caffe ;;
     explore) explore ;;
+    mutants) mutants ;;
     tools) tools ;;
     install) install_library "${2:?install needs a PREFIX}" ;;
     uninstall) uninstall_library "${2:?uninstall needs a PREFIX}" ;;

@@ -459,6 +459,20 @@ fn a_mask_of_an_undefined_value_is_none() {
     assert_eq!(judge(&recorded, &rewritten, false), Err(RowFault::OtherValue));
 }
 
+/// The mask of the last block has the last number that there is: it has a residency in the plan as every other.
+#[test]
+fn a_mask_has_its_place_in_the_plan() {
+    let rows =
+        [malloc(2, 6400), write(2, 0), malloc(0, 64), read(2, 1), write(0, 1), malloc(1, 64), read(2, 2), write(1, 2)];
+    let mask = [malloc(5, 200), write(5, 0)];
+    let rewritten = changed(&rows, &[(2, &mask), (5, &[free(2)]), (6, &[read(5, 2)])], &[6]);
+    let recorded = Recorded { rows: &rows, operators: &RELU, blocks: 3 };
+    let judged = |offsets: [u64; 4]| judge_plan(&recorded, &rewritten, &offsets, &Device::symmetric(12e9), false);
+    assert_eq!(judged([0, 6400, 6600, 0]).map(|run| run.peak_load), Ok(6664));
+    // The gradient's output over the mask that it reads.
+    assert!(matches!(judged([0, 6400, 6600, 6400]), Err(Error::Invalid(_))));
+}
+
 /// A mask is not persistent, and the host has no copy of it at the start, though its block is.
 #[test]
 fn a_mask_of_a_weight_is_not_on_the_host_at_the_start() {
