@@ -54,7 +54,7 @@ fn blocks_go_to_a_file_and_come_back() {
             for storage in [past, through] {
                 let host = jetson(mode);
                 let mut runtime =
-                    Runtime::with_storage(host.clone(), program(&trace), host.stream().unwrap(), storage).unwrap();
+                    Runtime::with_storage(host.clone(), program(&trace), host.stream().unwrap(), &storage).unwrap();
                 assert_eq!(pattern::run(&mut runtime, &trace, 3), Ok(vec![]), "{bytes}, {mode:?}");
                 assert_eq!(host.races(), []);
                 // The copies take no memory but the buffers on the way, and those for the caller.
@@ -72,7 +72,7 @@ fn storage_needs_nothing_of_a_backend_but_its_functions() {
     let storage = Storage::in_folder(&folder(), Caching::Through).unwrap();
     let delays = Some((3, Duration::from_micros(20)));
     let host = jetson(Mode::Threads { paced: false, delays });
-    let mut runtime = Runtime::with_storage(host.clone(), program(&trace), host.stream().unwrap(), storage).unwrap();
+    let mut runtime = Runtime::with_storage(host.clone(), program(&trace), host.stream().unwrap(), &storage).unwrap();
     assert_eq!(by_host::run(&mut runtime, &trace, 4), Ok(vec![]));
 }
 
@@ -103,7 +103,7 @@ fn a_disk_that_is_too_small_is_told_before_anything_runs() {
     let trace = chain(6, 1 << 50);
     let host = jetson(Mode::Ordered(Order::Time));
     let storage = Storage::in_folder(&folder(), Caching::Through).unwrap();
-    let made = Runtime::with_storage(host.clone(), program(&trace), host.stream().unwrap(), storage).map(drop);
+    let made = Runtime::with_storage(host.clone(), program(&trace), host.stream().unwrap(), &storage).map(drop);
     assert!(matches!(made, Err(Error::Storage { operation: StorageOperation::Extend, .. })), "{made:?}");
     assert_eq!(host.in_use(), InUse::default());
 }

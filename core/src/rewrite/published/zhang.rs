@@ -1,4 +1,4 @@
-//! AutoSwap: gaps by priority scores.
+//! `AutoSwap`: gaps by priority scores.
 //!
 //! Problem: which gaps to swap so that the load stays within a limit.
 //!
