@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use support::pattern;
 use sublet_core::simulate::Device;
 use sublet_cuda::backend::Backend;
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
-use sublet_cuda::storage::{Caching, Storage};
+use sublet_cuda::storage::{Caching, Disk, Storage};
 use sublet_cuda::{Error, Program, Runtime, StorageOperation, integrated};
 
 fn folder() -> PathBuf {
@@ -96,6 +98,15 @@ fn a_file_that_cannot_be_is_an_error() {
     // The file has no name, and so the folder is empty while it is in use.
     std::fs::remove_dir(&own).unwrap();
     drop(storage);
+}
+
+/// A file that is read beyond its end, and one that cannot be written.
+#[test]
+fn a_file_tells_what_the_operating_system_refuses() {
+    let file = File::open("/dev/null").unwrap();
+    assert_eq!(Disk::read(&file, 0, &mut [0; 4096]).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    // 9 is EBADF: it is open for reading alone.
+    assert_eq!(Disk::write(&file, 0, &[0; 4096]).unwrap_err().raw_os_error(), Some(9));
 }
 
 #[test]
