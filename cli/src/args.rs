@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sublet_core::Constraints;
 use sublet_core::place::Solver;
-use sublet_core::rewrite::fit::Means;
+use sublet_core::rewrite::fit::{Means, Options};
 use sublet_core::rewrite::means::swap::Policy;
 
 use crate::commands::generate::GenerateArgs;
@@ -199,6 +199,9 @@ pub(crate) struct FittingArgs {
     /// The means, with commas between; if not given, all but layer that the device and the operators' file allow
     #[arg(long, value_name = "MEANS", value_delimiter = ',', value_parser = means())]
     pub(crate) using: Vec<Means>,
+    /// Every block begins at a multiple of this
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_alignment, default_value_t = Options::DEFAULT_ALIGNMENT)]
+    pub(crate) alignment: u64,
 }
 
 #[derive(Debug, Args)]

@@ -544,7 +544,7 @@ impl<'a> Schedule<'a> {
         let Version { block, .. } = self.gaps.version(version);
         let bytes = self.gaps.program.size[block];
         links.out_free = clock.max(links.out_free) + self.device.out_ns(bytes);
-        links.bytes += bytes;
+        links.bytes = links.bytes.saturating_add(bytes);
         self.copied.set(version, links.out_free);
         self.sent.push(version);
         emit(Action::Out(version));
@@ -561,7 +561,7 @@ impl<'a> Schedule<'a> {
             self.waiting_in.pop();
             let bytes = gaps.program.size[g.block];
             links.in_free = clock.max(links.in_free) + self.device.in_ns(bytes);
-            links.bytes += bytes;
+            links.bytes = links.bytes.saturating_add(bytes);
             self.arrival.set(g.end, self.arrival.get(g.end).max(links.in_free));
             self.returned.push(gap);
             emit(Action::In(gap));
