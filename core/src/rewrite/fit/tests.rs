@@ -329,7 +329,7 @@ proptest! {
     }
 }
 
-/// What is copied adds up to more than 64 bits hold: it is counted as much as they do.
+/// What is copied adds up to more than 64 bits hold: that is no reason to panic.
 #[test]
 fn bytes_on_the_links_may_add_up_to_more_than_can_be_counted() {
     let size = u64::MAX / 3;
@@ -347,5 +347,6 @@ fn bytes_on_the_links_may_add_up_to_more_than_can_be_counted() {
     }
     let fast = Device::symmetric(1e30);
     let made = run(&rows, 2, &Options { least_bytes: 0, alignment: 1, ..swapping(size, fast) });
-    assert!(made.is_ok(), "{made:?}");
+    // There is a schedule, but no plan for so many large stays.
+    assert_eq!(made, Err(Error::SizeOverflow { block: 2 }));
 }
