@@ -283,42 +283,102 @@ pub fn fit<'a>(
     let mut stage = Stage::new(lengths, rows.len(), options.alignment, output, &mut scratch);
     let plain = Base { rows, handed: rows, in_place: false };
     let bases = bases(recorded, options, plain, scratch.reborrow(), masked, handed)?;
+    let bases = Bases { recorded, bases, peak: aligned_peak };
+    let mut all = |pass: &mut Pass<'_, '_, '_>| joint(pass, using, recorded, options, aligned_peak);
+    stage = bases.each(options, 0.0, stage, scratch.reborrow(), &mut all)?;
     let mut least = u64::MAX;
-    // Only where nothing fits it is asked what is the least that would.
-    'all: for lowest in [false, true] {
-        for base in bases.into_iter().flatten() {
-            let mut scratch = scratch.reborrow();
-            let program = Program::new(base.rows, 2 * blocks, &mut scratch)?;
-            let mut scratch = scratch.reborrow();
-            let values = Values::new(recorded, &program, &mut scratch);
-            let mut scratch = scratch.reborrow();
-            let mut recomputer =
-                Recomputer::new(&values, &options.device, aligned_peak >> LEAST, options.seed, &mut scratch);
-            if base.in_place {
-                recomputer.work_in_place();
-            }
-            // Neither trace spares the other anything.
-            stage.forget();
-            let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
-            if lowest {
-                least = least.min(pass_least(&mut pass, using, options, aligned_peak)?);
-            } else {
-                joint(&mut pass, using, recorded, options, aligned_peak)?;
-            }
-            stage = pass.into_stage();
-            if stage.overhead() <= 0.0 || lowest && stage.overhead().is_finite() {
-                break 'all;
-            }
-        }
-        if stage.overhead().is_finite() {
-            break;
-        }
+    if stage.overhead().is_infinite() {
+        let mut lowest = |pass: &mut Pass<'_, '_, '_>| {
+            least = least.min(pass_least(pass, using, options, aligned_peak)?);
+            Ok(())
+        };
+        stage = bases.each(options, f64::MAX, stage, scratch.reborrow(), &mut lowest)?;
+    }
+    if stage.overhead().is_infinite() && least < u64::MAX {
+        (stage, least) = bases.least_limit(options, least, stage, scratch.reborrow())?;
     }
     if stage.overhead().is_infinite() {
         return Err(Error::OverLimit { least, limit: options.limit });
     }
     let (schedule, policy) = stage.prove(unaligned, options, scratch)?;
     Ok(Fitted { schedule, policy, original_peak, load_min })
+}
+
+/// How often what lies below the least footprint that was made is halved, to find a limit that works; and the part of its
+/// work that the search may do each time.
+const PROBES: u32 = 7;
+const PROBE: u64 = 16;
+
+/// The traces to begin with.
+struct Bases<'s> {
+    recorded: &'s Recorded<'s>,
+    bases: [Option<Base<'s>>; 2],
+    /// The most bytes that are live at once as recorded.
+    peak: u64,
+}
+
+impl Bases<'_> {
+    /// Works on each of them, until there is a schedule that takes no more than `enough` ns longer than the original.
+    fn each<'a, 'w>(
+        &self,
+        options: &Options,
+        enough: f64,
+        mut stage: Stage<'a, 'w>,
+        mut scratch: Workspace<'_>,
+        then: &mut dyn FnMut(&mut Pass<'a, 'w, '_>) -> Result<(), Error>,
+    ) -> Result<Stage<'a, 'w>, Error> {
+        let &Self { recorded, bases, peak } = self;
+        for base in bases.into_iter().flatten() {
+            let mut scratch = scratch.reborrow();
+            let program = Program::new(base.rows, 2 * recorded.blocks, &mut scratch)?;
+            let mut scratch = scratch.reborrow();
+            let values = Values::new(recorded, &program, &mut scratch);
+            let mut scratch = scratch.reborrow();
+            let mut recomputer = Recomputer::new(&values, &options.device, peak >> LEAST, options.seed, &mut scratch);
+            if base.in_place {
+                recomputer.work_in_place();
+            }
+            // Neither trace spares the other anything.
+            stage.forget();
+            let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
+            then(&mut pass)?;
+            stage = pass.into_stage();
+            if stage.overhead() <= enough {
+                break;
+            }
+        }
+        Ok(stage)
+    }
+
+    /// The least limit that works, below `least`, which does: halves what lies between it and its half. Which limits are
+    /// tried does not depend on the limit that is asked for, so that the one that is named is found again when it is; what
+    /// fits the one asked for on the way is kept.
+    fn least_limit<'a, 'w>(
+        &self,
+        options: &Options,
+        mut least: u64,
+        mut stage: Stage<'a, 'w>,
+        mut scratch: Workspace<'_>,
+    ) -> Result<(Stage<'a, 'w>, u64), Error> {
+        let using = options.using.on(&options.device);
+        let mut low = least / 2;
+        for _ in 0..PROBES {
+            let limit = low + (least - low) / 2;
+            let probe = Options { limit, work: options.work / PROBE, ..*options };
+            let mut all = |pass: &mut Pass<'_, '_, '_>| joint(pass, using, self.recorded, &probe, self.peak);
+            stage = self.each(&probe, f64::MAX, stage, scratch.reborrow(), &mut all)?;
+            if stage.overhead().is_infinite() {
+                low = limit;
+                continue;
+            }
+            least = limit;
+            if limit <= options.limit {
+                break;
+            }
+            stage.kept.clear();
+        }
+        Ok((stage, least))
+    }
 }
 
 /// Refuses persistent blocks that are not there from the start; `stays` are the trace's.

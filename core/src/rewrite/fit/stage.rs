@@ -229,6 +229,12 @@ impl<'a> Kept<'a, '_> {
         core::mem::replace(&mut self.enough, f64::INFINITY)
     }
 
+    /// Nothing is kept any more.
+    pub(super) fn clear(&mut self) {
+        self.best = None;
+        self.forget();
+    }
+
     /// What takes as long as this is not worth making either.
     pub(super) fn recall(&mut self, bound: f64) {
         self.enough = self.enough.min(bound);
