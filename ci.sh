@@ -2,7 +2,7 @@
 # What is checked before a change lands, in parts that run alone.
 #
 #   ./ci.sh check      formatting, lints, documentation
-#   ./ci.sh test       all tests; counts what ran and what was skipped
+#   ./ci.sh test       all tests, those too that the README's command leaves out; counts what ran and what was skipped
 #   ./ci.sh readme     the commands of README.md, exactly as printed there, but for the tests, which are the above
 #   ./ci.sh embedded   firmware on an emulated Cortex-M prints the host's plan; core's tests on 64-bit Arm
 #   ./ci.sh no_panic   no function of the C library for firmware reaches a panic; their code sizes
@@ -21,7 +21,9 @@
 #   ./ci.sh all        everything above but msrv, semver, explore, threads and tools, in two lanes
 #
 #   ./ci.sh install PREFIX    builds the C library and installs it with its headers, for pkg-config and CMake,
-#                             on Linux; DESTDIR is put in front of PREFIX; SUBLET_FEATURES=cuda for PyTorch's memory
+#                             on Linux; DESTDIR is put in front of PREFIX; LIBDIR is `lib` if not set; SUBLET_FEATURES=cuda
+#                             for plans that run and PyTorch's memory
+#   ./ci.sh uninstall PREFIX  removes what install has put there, with the same DESTDIR and LIBDIR
 #
 # Tests use these variables where they are set, and say what they skip where they are not:
 #   SUBLET_DATA        folder of the larger corpus: traces/, minimalloc/, idealloc/, examples/
@@ -56,6 +58,9 @@ test_all() {
     local status=0
     $tests -- --show-output 2>&1 | tee "$log" || status=$?
     cargo test -p sublet-ffi --lib --features cuda --locked -- torch runtime relu arena --show-output 2>&1 | tee -a "$log" || status=$?
+    # What the README's command leaves out, for it builds the C library anew: as installed, from C and C++, in frameworks.
+    cargo test -p sublet-tests --test c --test c_runtime --test frameworks --locked -- --show-output 2>&1 |
+        tee -a "$log" || status=$?
     echo
     echo "Skipped:"
     grep -hi '^skipped:' "$log" || echo "nothing"
@@ -394,31 +399,93 @@ tools() {
     "$oracles/bin/pip" install --quiet --disable-pip-version-check highspy ortools nvidia-cuda-nvcc-cu12==12.9.86
 }
 
-install_library() {
-    local prefix=$1 version so series
+# Where the library goes: `prefix`, and `libdir`, which is LIBDIR in it, or LIBDIR itself where that is a path from the root.
+places() {
+    prefix=$1
     case "$prefix" in /*) ;; *) prefix=$from/$prefix ;; esac
+    libdir=${LIBDIR:-lib}
+    case "$libdir" in /*) ;; *) libdir=$prefix/$libdir ;; esac
     version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
     # Programs need not be linked anew within a series: the major version, and the minor one as long as that is 0.
     series=${version%%.*}
     if [ "$series" = 0 ]; then series=${version%.*}; fi
-    so=$series
+}
 
+# All that an installation may have, as paths under DESTDIR.
+installed_files() {
+    local name
+    for name in sublet.h sublet.hpp sublet_torch.h sublet_runtime.h sublet_relu.h; do
+        echo "$prefix/include/$name"
+    done
+    for name in libsublet.a libsublet.so "libsublet.so.$series" "libsublet.so.$version" pkgconfig/sublet.pc \
+        pkgconfig/sublet-static.pc cmake/sublet/sublet-config.cmake cmake/sublet/sublet-config-version.cmake; do
+        echo "$libdir/$name"
+    done
+}
+
+install_library() {
+    local prefix libdir version series name cuda=0 features=" ${SUBLET_FEATURES:-} "
+    places "$1"
+    case "${features//,/ }" in *" cuda "*) cuda=1 ;; esac
     cargo build --release --locked -p sublet-ffi ${SUBLET_FEATURES:+--features "$SUBLET_FEATURES"}
-    local built=${CARGO_TARGET_DIR:-target}/release to=${DESTDIR:-}$prefix
-    install -d "$to/include" "$to/lib/pkgconfig" "$to/lib/cmake/sublet"
-    install -m 644 include/sublet.h include/sublet.hpp include/sublet_torch.h include/sublet_runtime.h \
-        include/sublet_relu.h "$to/include"
-    install -m 644 "$built/libsublet.a" "$to/lib"
-    install -m 755 "$built/libsublet.so" "$to/lib/libsublet.so.$version"
-    ln -sf "libsublet.so.$version" "$to/lib/libsublet.so.$so"
-    ln -sf "libsublet.so.$so" "$to/lib/libsublet.so"
+    uninstall_library "$1" > /dev/null
+    local built=${CARGO_TARGET_DIR:-target}/release to=${DESTDIR:-}
+    install -d "$to$prefix/include" "$to$libdir/pkgconfig" "$to$libdir/cmake/sublet"
+    # What a build lacks is not installed, and the header says so.
+    sed "s/^#define SUBLET_HAS_CUDA 0$/#define SUBLET_HAS_CUDA $cuda/" include/sublet.h > "$to$prefix/include/sublet.h"
+    install -m 644 include/sublet.hpp "$to$prefix/include"
+    if [ "$cuda" = 1 ]; then
+        install -m 644 include/sublet_torch.h include/sublet_runtime.h include/sublet_relu.h "$to$prefix/include"
+    fi
+    install -m 644 "$built/libsublet.a" "$to$libdir"
+    install -m 755 "$built/libsublet.so" "$to$libdir/libsublet.so.$version"
+    if command -v strip > /dev/null; then
+        strip --strip-debug "$to$libdir/libsublet.a"
+        strip --strip-unneeded "$to$libdir/libsublet.so.$version"
+    fi
+    ln -sf "libsublet.so.$version" "$to$libdir/libsublet.so.$series"
+    ln -sf "libsublet.so.$series" "$to$libdir/libsublet.so"
+
+    # From a folder below libdir back to the prefix, so that the whole may be moved; a path from the root if libdir is elsewhere.
+    local back=$prefix inside=${libdir#"$prefix"/}
+    if [ "$inside" != "$libdir" ]; then
+        back=$(sed 's|[^/][^/]*|..|g' <<< "$inside")
+    fi
     fill() {
-        sed -e "s|@PREFIX@|$prefix|; s|@VERSION@|$version|; s|@SOVERSION@|$so|; s|@SERIES@|$series|" \
-            "ffi/packaging/$1.in" > "$to/lib/$2/$1"
+        local text
+        text=$(cat "ffi/packaging/$1.in")
+        text=${text//@BACK@/"$3"}
+        text=${text//@LIBDIR@/"$lib"}
+        text=${text//@VERSION@/"$version"}
+        text=${text//@SERIES@/"$series"}
+        text=${text//@CUDA@/"$cuda"}
+        printf '%s\n' "$text" > "$to$libdir/$2/$1"
     }
-    fill sublet.pc pkgconfig
-    fill sublet-config.cmake cmake/sublet
-    fill sublet-config-version.cmake cmake/sublet
+    local root=$back here=$back lib=$libdir
+    case "$back" in
+        /*) ;;
+        *) root="\${pcfiledir}/../$back" here="\${CMAKE_CURRENT_LIST_DIR}/../../$back" lib="\${prefix}/$inside" ;;
+    esac
+    fill sublet.pc pkgconfig "$root"
+    fill sublet-static.pc pkgconfig "$root"
+    fill sublet-config.cmake cmake/sublet "$here"
+    fill sublet-config-version.cmake cmake/sublet "$here"
+    echo "sublet $version, installed${SUBLET_FEATURES:+ with $SUBLET_FEATURES}:"
+    installed_files | while IFS= read -r name; do
+        if [ -e "$to$name" ]; then echo "  $to$name"; fi
+    done
+}
+
+uninstall_library() {
+    local prefix libdir version series name to=${DESTDIR:-}
+    places "$1"
+    installed_files | while IFS= read -r name; do
+        if [ -e "$to$name" ] || [ -L "$to$name" ]; then
+            rm -f "$to$name"
+            echo "removed $to$name"
+        fi
+    done
+    rmdir "$to$libdir/cmake/sublet" 2> /dev/null || true
 }
 
 case "${1:-all}" in
@@ -442,6 +509,7 @@ case "${1:-all}" in
     explore) explore ;;
     tools) tools ;;
     install) install_library "${2:?install needs a PREFIX}" ;;
+    uninstall) uninstall_library "${2:?uninstall needs a PREFIX}" ;;
     all) all ;;
     *)
         sed -n '2,/^set/p' "$0" | sed '$d; s/^# \{0,1\}//' >&2

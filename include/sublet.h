@@ -1,6 +1,17 @@
 /*
  * sublet: plans the memory of a deep network before it runs.
  *
+ * A framework begins with one of two shapes:
+ * - It allocates and frees as it goes: sublet_allocator_create, sublet_malloc, sublet_free, sublet_iteration_begin and
+ *   sublet_iteration_end, sublet_allocator_destroy. The first iteration is recorded and planned, the next are look-ups.
+ * - It knows its blocks, their sizes and lifetimes: sublet_place gives offsets, sublet_verify proves them.
+ *   sublet_place_workspace and sublet_verify_workspace tell what memory to lend; sublet_format_error says what was wrong.
+ *
+ * A trace is rows in the order of time. The accesses of an operator stand together; what it takes follows from them: from
+ * the access before its first to its own last. In a rewritten trace accesses with SUBLET_OP_KIND_AGAIN are of an operator that
+ * runs again, which one with SUBLET_OPERATOR_ONCE never does. Offsets go by malloc rows: the n-th is that of the n-th malloc.
+ * Without a sublet_device one over PCIe 3.0 is meant, 12 GB/s each way.
+ *
  * Every function returns a sublet_status, 0 for success, and where it has an `error`, which may be NULL, tells there
  * what it was about; sublet_format_error makes a sentence of it. Arguments come in this order: inputs, parameters,
  * workspace, outputs, error.
@@ -12,7 +23,8 @@
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
  * default, so that a caller names what it wants alone: sublet_place_params params = {.struct_size = sizeof params};
  * A caller that was compiled with another version may know more fields or fewer: those that the library does not know
- * must be 0.
+ * must be 0. Structs of results begin with it too: as much of one is written as the caller knows, and what the library
+ * does not know is 0. sublet_error, sublet_layout and what arrays are made of never grow.
  *
  * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. How much of it
  * a function needs is told by the function of its name with _workspace; more is fine. The library takes no other memory,
@@ -39,6 +51,10 @@
 #define SUBLET_VERSION_PATCH 0
 #define SUBLET_VERSION_NUMBER (1000000 * SUBLET_VERSION_MAJOR + 1000 * SUBLET_VERSION_MINOR + SUBLET_VERSION_PATCH)
 #define SUBLET_VERSION_STRING "0.2.0"
+
+/* 1 where the library also runs plans (sublet_runtime.h, sublet_relu.h), and is PyTorch's memory (sublet_torch.h). It is set
+ * when the library is installed; pkg-config has it as the variable `cuda`, CMake as a component. */
+#define SUBLET_HAS_CUDA 0
 
 /* A result that must be looked at. */
 #if defined(__cplusplus) && __cplusplus >= 201703L
@@ -207,6 +223,11 @@ enum sublet_status
    * Invalid plan: block `index` has the offset `got`, but is pinned at `needed`.
    */
   SUBLET_STATUS_PLAN_MOVED = 64,
+  /**
+   * Line `index` of the text of a plan, from 1, is not as it has to be: the header id,lower,upper,size,offset, then five
+   * numbers in each line.
+   */
+  SUBLET_STATUS_PLAN_TEXT = 65,
   /**
    * Operator `index` of a graph reads or writes tensor `got`, which is not there.
    */
@@ -731,7 +752,8 @@ typedef uint32_t sublet_storage;
 #endif // __cplusplus
 
 /**
- * An allocator that learns. All threads may use it at once, but for sublet_allocator_destroy.
+ * An allocator that learns. All threads may use it at once, but for sublet_allocator_destroy. After a fork the child has
+ * one of its own, with the same blocks, as it has the memory; a fork waits for calls that are under way.
  *
  * What follows one thread's iteration is one stream of requests: threads that allocate side by side in an order that
  * changes from iteration to iteration make a stream that no plan fits; it is served all the same.
@@ -787,6 +809,14 @@ typedef struct sublet_error {
  */
 typedef struct sublet_placement {
   /**
+   * sizeof(sublet_placement).
+   */
+  uint32_t struct_size;
+  /**
+   * The sublet_solver that made the placement; of a portfolio the member that won.
+   */
+  uint32_t solver;
+  /**
    * The highest end of a block, in bytes: what the arena takes. UINT64_MAX as long as there is no plan.
    */
   uint64_t peak;
@@ -798,14 +828,6 @@ typedef struct sublet_placement {
    * Nodes that the search has looked at.
    */
   uint64_t nodes;
-  /**
-   * The sublet_solver that made the placement; of a portfolio the member that won.
-   */
-  uint32_t solver;
-  /**
-   * 0.
-   */
-  uint32_t reserved;
 } sublet_placement;
 
 /**
@@ -928,6 +950,14 @@ typedef struct sublet_constraints {
  * What is known of a plan that has been proved valid.
  */
 typedef struct sublet_certificate {
+  /**
+   * sizeof(sublet_certificate).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
   /**
    * The bytes that the arena takes: the highest end of a block.
    */
@@ -1095,6 +1125,14 @@ typedef struct sublet_timing {
  */
 typedef struct sublet_run {
   /**
+   * sizeof(sublet_run).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
    * When compute and the copies each way are done, in ns.
    */
   double time_ns;
@@ -1202,6 +1240,14 @@ typedef struct sublet_fit_params {
  */
 typedef struct sublet_fitted {
   /**
+   * sizeof(sublet_fitted).
+   */
+  uint32_t struct_size;
+  /**
+   * The sublet_policy that made it.
+   */
+  uint32_t policy;
+  /**
    * Rows of the rewritten trace, and timings.
    */
   size_t row_count;
@@ -1218,22 +1264,14 @@ typedef struct sublet_fitted {
    */
   uint64_t original_peak;
   /**
-   * How it runs.
+   * How it runs. It is the last field here, so that both can grow.
    */
   struct sublet_run run;
-  /**
-   * The sublet_policy that made it.
-   */
-  uint32_t policy;
-  /**
-   * 0.
-   */
-  uint32_t reserved;
 } sublet_fitted;
 
 /**
- * Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it, and it
- * may not call the allocator that it serves; nor may sublet_raw_free.
+ * Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it, and
+ * the allocator that it serves answers it with SUBLET_STATUS_REENTRANT; as it does sublet_raw_free.
  */
 typedef void *(*sublet_raw_alloc)(void *context, size_t bytes, size_t alignment);
 
@@ -1241,6 +1279,12 @@ typedef void *(*sublet_raw_alloc)(void *context, size_t bytes, size_t alignment)
  * Takes back what a sublet_raw_alloc gave.
  */
 typedef void (*sublet_raw_free)(void *context, void *pointer, size_t bytes);
+
+/**
+ * Is told that there is no memory for a request of so many bytes, and may make room: the request is tried again as long as
+ * this returns another value than 0. Unlike the others, it may call the allocator.
+ */
+typedef int32_t (*sublet_out_of_memory)(void *context, size_t bytes);
 
 /**
  * What an allocator works with. All 0 but `struct_size` and `capacity` is what to begin with.
@@ -1255,7 +1299,8 @@ typedef struct sublet_allocator_params {
    */
   uint32_t solver;
   /**
-   * Bytes of the range whose addresses are handed out; with `alloc`, of the first such range.
+   * Bytes of the range whose addresses are handed out; with `alloc`, of the first such range. Of the system's memory these
+   * are addresses, and there is memory behind them as it is touched: much may be asked for.
    */
   uint64_t capacity;
   /**
@@ -1301,12 +1346,24 @@ typedef struct sublet_allocator_params {
    * As in sublet_place_params.
    */
   uint64_t nodes;
+  /**
+   * Is called, with `context` too, where there is no memory for a request; or NULL.
+   */
+  sublet_out_of_memory out_of_memory;
 } sublet_allocator_params;
 
 /**
- * What an allocator has done.
+ * What an allocator has done, and has.
  */
 typedef struct sublet_statistics {
+  /**
+   * sizeof(sublet_statistics).
+   */
+  uint32_t struct_size;
+  /**
+   * A sublet_state.
+   */
+  uint32_t state;
   /**
    * Requests that were served from a plan.
    */
@@ -1332,23 +1389,32 @@ typedef struct sublet_statistics {
    */
   uint64_t footprint;
   /**
-   * Bytes of the ranges that there are now.
+   * Bytes of the ranges that there are now. These are addresses: of the system's memory, what was never touched is not
+   * resident.
    */
   uint64_t held;
   /**
-   * A sublet_state.
+   * Bytes of the blocks that are live now, rounded up to the alignment.
    */
-  uint32_t state;
+  uint64_t live_bytes;
   /**
-   * 0.
+   * How many these are.
    */
-  uint32_t reserved;
+  uint64_t live_blocks;
 } sublet_statistics;
 
 /**
  * How much of a pool is in use.
  */
 typedef struct sublet_pool_usage {
+  /**
+   * sizeof(sublet_pool_usage).
+   */
+  uint32_t struct_size;
+  /**
+   * How many blocks are live.
+   */
+  uint32_t blocks;
   /**
    * Bytes of the live blocks, rounded up to the alignment.
    */
@@ -1606,7 +1672,7 @@ sublet_status sublet_longest_paths(const struct sublet_tensor *tensors,
                                    struct sublet_error *error);
 
 /**
- * The device that people call so: "gtx1080ti", "h200", "k40", "jetson-orin".
+ * The device that people call so, into one whose `struct_size` is set: "gtx1080ti", "h200", "k40", "jetson-orin".
  *
  * SUBLET_STATUS_UNKNOWN_NAME: there is none.
  */
@@ -1841,8 +1907,34 @@ sublet_status sublet_interrupt(struct sublet_allocator *allocator, struct sublet
 sublet_status sublet_resume(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
+ * What an allocator has done so far.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_stats(const struct sublet_allocator *allocator,
+                           struct sublet_statistics *statistics,
+                           struct sublet_error *error);
+
+/**
+ * From here on `arena_peak`, `fallback_peak` and `footprint` of the statistics are of what there is now, and comes.
+ */
+sublet_status sublet_reset_peaks(struct sublet_allocator *allocator, struct sublet_error *error);
+
+/**
+ * Gives the ranges back in which nothing lives, by the `free` of the parameters.
+ */
+sublet_status sublet_trim(struct sublet_allocator *allocator, struct sublet_error *error);
+
+/**
+ * Forgets the plan and what was recorded, for a network that is another from here on. Live blocks stay where they are, and
+ * the next iteration is planned anew.
+ */
+sublet_status sublet_forget(struct sublet_allocator *allocator,
+                            struct sublet_error *error);
+
+/**
  * Follows a plan that was made elsewhere, from its first request on: blocks in the order in which an iteration
- * allocates them, and their offsets. It is verified first, with a workspace as sublet_verify needs.
+ * allocates them, and their offsets. It is verified first, with a workspace as sublet_verify needs. Where an offset is not
+ * a multiple of the allocator's alignment, the blocks are placed anew, in multiples of it.
  */
 SUBLET_MUST_USE
 sublet_status sublet_adopt(struct sublet_allocator *allocator,
@@ -1854,12 +1946,76 @@ sublet_status sublet_adopt(struct sublet_allocator *allocator,
                            struct sublet_error *error);
 
 /**
- * What an allocator has done so far.
+ * Writes the plan that is followed as CSV, `id,lower,upper,size,offset`, ended by a zero: what sublet_plan_read reads, in
+ * another process too. Without a plan it is the header alone.
+ *
+ * `needed`, `capacity` and cutting are those of sublet_export_trace.
  */
 SUBLET_MUST_USE
-sublet_status sublet_stats(const struct sublet_allocator *allocator,
-                           struct sublet_statistics *statistics,
-                           struct sublet_error *error);
+sublet_status sublet_export_plan(struct sublet_allocator *allocator,
+                                 char *buffer,
+                                 size_t capacity,
+                                 size_t *needed,
+                                 struct sublet_error *error);
+
+/**
+ * Reads a plan from the `bytes` bytes of a text as sublet_export_plan and `sublet plan` write it: its blocks in the order of
+ * the lines, and an offset for each. `count` receives how many there are; with a capacity of 0 that is all.
+ *
+ * SUBLET_STATUS_PLAN_TEXT: a line is not as it has to be. Whether the plan is a valid one, sublet_verify and sublet_adopt find.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_plan_read(const char *text,
+                               size_t bytes,
+                               struct sublet_block *blocks,
+                               uint64_t *offsets,
+                               size_t capacity,
+                               size_t *count,
+                               struct sublet_error *error);
+
+/**
+ * As sublet_malloc, at a multiple of `alignment`, a power of two. Where that is more than the allocator's own, the request is
+ * served beside the plan, in O(log live), and is no part of an iteration: let `alignment` of the parameters be what most
+ * requests need.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_malloc_aligned(struct sublet_allocator *allocator,
+                                    size_t bytes,
+                                    size_t alignment,
+                                    void **pointer,
+                                    struct sublet_error *error);
+
+/**
+ * Makes a block larger or smaller: where its memory does for `bytes` it stays where it is, else its contents are copied to a
+ * new one, and it is freed. The range must be memory of the host. NULL is a new block, and 0 bytes are a free.
+ *
+ * SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_NOT_ALLOCATED: the block is what it was.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_realloc(struct sublet_allocator *allocator,
+                             void *pointer,
+                             size_t bytes,
+                             void **moved,
+                             struct sublet_error *error);
+
+/**
+ * The bytes that the block that begins at `pointer` may use: at least those that were asked for.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_usable_size(const struct sublet_allocator *allocator,
+                                 const void *pointer,
+                                 size_t *bytes,
+                                 struct sublet_error *error);
+
+/**
+ * Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a free that has to
+ * tell its own memory from that of others.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_owns(const struct sublet_allocator *allocator,
+                          const void *pointer,
+                          int32_t *owns,
+                          struct sublet_error *error);
 
 /**
  * Begins a trace of what the allocator is asked for, and forgets the one before. Blocks that are alive already are no

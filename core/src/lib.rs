@@ -80,9 +80,9 @@ pub mod place;
 mod planner;
 pub mod replay;
 pub mod rewrite;
-pub mod simulate;
 mod sort;
 mod table;
+mod timing;
 pub mod trace;
 pub mod verify;
 mod violation;
@@ -92,6 +92,7 @@ pub use block::{Block, Constraints, Overlap};
 pub use error::Error;
 pub use planner::Planner;
 pub use replay::{Allocator, Pool, Replay};
+pub use timing::simulate;
 pub use verify::{VerifiedPlan, VerifiedSchedule};
 pub use workspace::{Workspace, WorkspaceLen};
 

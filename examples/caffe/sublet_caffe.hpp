@@ -38,10 +38,10 @@ class SubletIteration : public sublet::iteration {
 
 inline void CaffeMallocHost(void **pointer, std::size_t bytes, bool *use_cuda) {
     *use_cuda = false;
-    *pointer = SubletAllocator().malloc(bytes == 0 ? 1 : bytes);
+    *pointer = SubletAllocator().allocate(bytes == 0 ? 1 : bytes);
 }
 
-inline void CaffeFreeHost(void *pointer, bool /*use_cuda*/) { SubletAllocator().free(pointer); }
+inline void CaffeFreeHost(void *pointer, bool /*use_cuda*/) { SubletAllocator().deallocate(pointer); }
 
 }  // namespace caffe
 

@@ -232,6 +232,9 @@ impl Display for sublet_error {
             _ if is(S::MisalignedField) => {
                 write!(f, "the address in argument {index}, at byte {got}, is not aligned to {needed} bytes")
             }
+            _ if is(S::PlanText) => {
+                write!(f, "line {index} of the plan is not as it has to be: id,lower,upper,size,offset")
+            }
             _ if is(S::BlockFlags) => {
                 write!(f, "block {index} has the flags {got}, of which this version does not know all")
             }

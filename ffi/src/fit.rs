@@ -112,6 +112,10 @@ pub struct sublet_fit_lengths {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_fitted {
+    /// sizeof(sublet_fitted).
+    pub struct_size: u32,
+    /// The sublet_policy that made it.
+    pub policy: u32,
     /// Rows of the rewritten trace, and timings.
     pub row_count: usize,
     /// Its stays: blocks, names and offsets.
@@ -120,17 +124,15 @@ pub struct sublet_fitted {
     pub peak: u64,
     /// The most bytes on the device in the original.
     pub original_peak: u64,
-    /// How it runs.
+    /// How it runs. It is the last field here, so that both can grow.
     pub run: sublet_run,
-    /// The sublet_policy that made it.
-    pub policy: u32,
-    /// 0.
-    pub reserved: u32,
 }
 
 plain!(sublet_fit_params, sublet_fit_lengths, sublet_fitted);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_fit_params {}
+// SAFETY: as above.
+unsafe impl Params for sublet_fitted {}
 
 impl sublet_fit_params {
     /// The options, or what the argument at this position holds instead of a policy. `told` says whether all operators are
@@ -281,7 +283,7 @@ pub unsafe extern "C" fn sublet_fit(
             let names = arguments.output_if_wanted(names, stay_capacity)?;
             let offsets = arguments.output_of(offsets, stay_capacity)?;
             arguments.skip();
-            (rewritten, timings, blocks, names, offsets, arguments.result(fitted)?)
+            (rewritten, timings, blocks, names, offsets, arguments.report(fitted)?)
         };
         let rows = trace::rows(&mut room, given)?;
         let operators = operator::operators(&mut room, operators)?;
@@ -312,13 +314,13 @@ pub unsafe extern "C" fn sublet_fit(
         trace::copy(schedule.names(), names);
         trace::copy(plan.offsets(), offsets);
         fitted.set(sublet_fitted {
+            struct_size: 0,
+            policy: POLICIES.iter().find(|&&(_, p)| p == found.policy).map_or(0, |&(number, _)| number as u32),
             row_count: schedule.rows().len(),
             stay_count: plan.blocks().len(),
             peak: plan.peak(),
             original_peak: found.original_peak,
             run: (*schedule.run()).into(),
-            policy: POLICIES.iter().find(|&&(_, p)| p == found.policy).map_or(0, |&(number, _)| number as u32),
-            reserved: 0,
         });
         Ok(())
     })

@@ -19,12 +19,14 @@
 mod arguments;
 mod boundary;
 mod failure;
+mod fork;
 mod handle;
 #[cfg(test)]
 mod header;
 mod lock;
 mod plain;
 mod profile;
+mod system;
 pub mod workspace;
 
 // In the order of the header.

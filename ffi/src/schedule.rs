@@ -116,7 +116,7 @@ pub unsafe extern "C" fn sublet_verify_schedule(
             let needed = needed(original_count, operator_count, rewritten_count, block_count, stay_count);
             let room = arguments.workspace(workspace, workspace_size, needed)?;
             let timings = arguments.output_if_wanted(timings, rewritten_count)?;
-            let (run, certificate) = (arguments.optional(run)?, arguments.optional(certificate)?);
+            let (run, certificate) = (arguments.report_if_wanted(run)?, arguments.report_if_wanted(certificate)?);
             (original, operators, rewritten, offsets, device, params, room, timings, run, certificate)
         };
         if params.once > 1 {
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn sublet_verify_schedule(
         )?;
         trace::copy(verified.timings(), timings);
         run.set((*verified.run()).into());
-        certificate.set(sublet_certificate { peak: verified.plan().peak(), max_load: verified.plan().max_load() });
+        certificate.set(verified.plan().into());
         Ok(())
     })
 }

@@ -75,6 +75,10 @@ pub enum sublet_status {
     /// Invalid plan: block `index` has the offset `got`, but is pinned at `needed`.
     PlanMoved = 64,
 
+    /// Line `index` of the text of a plan, from 1, is not as it has to be: the header id,lower,upper,size,offset, then five
+    /// numbers in each line.
+    PlanText = 65,
+
     /// Operator `index` of a graph reads or writes tensor `got`, which is not there.
     UnknownTensor = 70,
     /// Tensor `index` of a graph is produced by operator `needed` and by operator `got`, or twice by one.
@@ -189,7 +193,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status with its words.
-const WORDS: [(S, &CStr); 76] = [
+const WORDS: [(S, &CStr); 77] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -220,6 +224,7 @@ const WORDS: [(S, &CStr); 76] = [
     (S::PlanOverlap, c"invalid plan: two blocks share an address"),
     (S::PlanMisaligned, c"invalid plan: an offset breaks an alignment"),
     (S::PlanMoved, c"invalid plan: a pinned block is elsewhere"),
+    (S::PlanText, c"a line of a plan is not as it has to be"),
     (S::UnknownTensor, c"an operator names a tensor that is not in the graph"),
     (S::TwoWriters, c"two operators produce the same tensor"),
     (S::Cycle, c"operators wait for each other"),

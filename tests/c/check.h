@@ -62,6 +62,7 @@ void test_schedule(void);
 void test_operator(void);
 void test_fit(void);
 void test_allocator(void);
+void test_framework(void);
 void test_recorder(void);
 void test_detector(void);
 void test_replay(void);

@@ -24,6 +24,7 @@ int main(void) {
     test_operator();
     test_fit();
     test_allocator();
+    test_framework();
     test_recorder();
     test_detector();
     test_replay();

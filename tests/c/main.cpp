@@ -57,26 +57,26 @@ static void allocators() {
     static_assert(!std::is_copy_constructible_v<sublet::allocator>, "one owner");
     static_assert(std::is_nothrow_move_constructible_v<sublet::allocator>, "that can be handed on");
     sublet::allocator first(small());
-    void *kept = first.malloc(100);
+    void *kept = first.allocate(100);
     sublet::allocator owner(std::move(first));
     CHECK(first.handle() == nullptr);
-    owner.free(kept);
-    throws(SUBLET_STATUS_NOT_ALLOCATED, "no live block", [&] { owner.free(kept); });
-    throws(SUBLET_STATUS_OUT_OF_MEMORY, "no hole for", [&] { owner.malloc(1 << 20); });
-    throws(SUBLET_STATUS_NULL_POINTER, "argument 0 is NULL", [&] { first.malloc(1); });
-    CHECK(owner.try_malloc(1 << 20) == nullptr && !owner.try_free(kept));
+    owner.deallocate(kept);
+    throws(SUBLET_STATUS_NOT_ALLOCATED, "no live block", [&] { owner.deallocate(kept); });
+    throws(SUBLET_STATUS_OUT_OF_MEMORY, "no hole for", [&] { owner.allocate(1 << 20); });
+    throws(SUBLET_STATUS_NULL_POINTER, "argument 0 is NULL", [&] { first.allocate(1); });
+    CHECK(owner.try_allocate(1 << 20) == nullptr && !owner.try_deallocate(kept));
 
     owner.trace_begin();
     for (int i = 0; i < 3; ++i) {
         sublet::iteration scope(owner);
-        void *a = owner.malloc(1000);
+        void *a = owner.allocate(1000);
         {
             sublet::interruption beside(owner);
-            owner.free(owner.malloc(64));
+            owner.deallocate(owner.allocate(64));
         }
-        void *b = owner.malloc(2000);
-        owner.free(a);
-        owner.free(b);
+        void *b = owner.allocate(2000);
+        owner.deallocate(a);
+        owner.deallocate(b);
     }
     owner.trace_end();
     const auto done = owner.statistics();
@@ -89,10 +89,10 @@ static void allocators() {
     owner.adopt(blocks, {512, 0});
     {
         sublet::iteration scope(owner);
-        char *a = static_cast<char *>(owner.malloc(256)), *b = static_cast<char *>(owner.malloc(512));
+        char *a = static_cast<char *>(owner.allocate(256)), *b = static_cast<char *>(owner.allocate(512));
         CHECK(a - b == 512);
-        owner.free(b);
-        owner.free(a);
+        owner.deallocate(b);
+        owner.deallocate(a);
     }
     throws(SUBLET_STATUS_BUFFER_TOO_SMALL, "2 are needed", [&] { owner.adopt(blocks, {0}); });
     auto wrong = small();

@@ -330,7 +330,7 @@ impl Bases<'_> {
         let &Self { recorded, bases, peak } = self;
         for base in bases.into_iter().flatten() {
             let mut scratch = scratch.reborrow();
-            let program = Program::new(base.rows, 2 * recorded.blocks, &mut scratch)?;
+            let program = Program::new(base.rows, recorded.numbers(), &mut scratch)?;
             let mut scratch = scratch.reborrow();
             let values = Values::new(recorded, &program, &mut scratch);
             let mut scratch = scratch.reborrow();
