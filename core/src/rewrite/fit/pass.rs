@@ -157,7 +157,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// segments, whichever takes less time. Whether there is a choice; it may be above the level.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<bool, Error> {
-        self.recomputer.clear_absences();
+        self.recomputer.clear_offloads();
         self.recomputer.held().fill(0);
         self.recomputer.set_alone(true);
         let walked = self.recomputer.plan(level, arrangement.choice, false);
