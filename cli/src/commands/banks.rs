@@ -73,7 +73,9 @@ fn uses(problem: &Problem, banks: usize) -> Vec<Use> {
     let mut uses: Vec<Use> =
         problem.blocks.iter().map(|b| Use { touched: b.size.saturating_mul(2), banks: all }).collect();
     let Some(trace) = &problem.trace else { return uses };
-    uses.iter_mut().for_each(|u| u.touched = 0);
+    for u in &mut uses {
+        u.touched = 0;
+    }
     let (mut stay_of, mut stays) = (vec![0; trace.names.len()], 0);
     for row in &trace.rows {
         match row.event {

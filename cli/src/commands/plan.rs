@@ -59,7 +59,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
                 Ok(solved)
             }
             Err(PlanError::Place(of, e @ Error::OverCapacity { .. })) => {
-                problem = of;
+                problem = *of;
                 Err(e)
             }
             Err(e) => return Err(e.into()),
