@@ -264,7 +264,7 @@ pub fn fit<'a>(
     'all: for lowest in [false, true] {
         for base in bases.into_iter().flatten() {
             let mut scratch = scratch.reborrow();
-            let program = Program::new(base.rows, 2 * blocks, &mut scratch)?;
+            let program = Program::new(base.rows, recorded.numbers(), &mut scratch)?;
             let mut scratch = scratch.reborrow();
             let values = Values::new(recorded, &program, &mut scratch);
             let mut scratch = scratch.reborrow();

@@ -102,7 +102,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
         let limit = self.options.limit;
         if !matches!(arrangement.swaps, Swaps::Absences | Swaps::Together) {
-            self.recomputer.clear_absences();
+            self.recomputer.clear_offloads();
         }
         let mut walked = self.plan(arrangement);
         if arrangement.swaps == Swaps::None {
@@ -205,15 +205,15 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// Takes for granted that blocks are on the host that are dear to make again, as many as it takes to bring the load
     /// within `limit`. What that takes longer than the original, in ns; none if it cannot be.
     pub(super) fn absent(&mut self, limit: u64) -> Result<Option<f64>, Error> {
-        let blocks = 2 * self.recorded.blocks;
+        let blocks = self.recorded.numbers();
         self.before_anything_runs_again(|swapper, recomputer, mut scratch| {
             let mut costs = Records::lend(blocks, &mut scratch);
             recomputer.recompute_costs(&mut costs);
-            recomputer.clear_absences();
+            recomputer.clear_offloads();
             let overhead = swapper.plan_by(limit, &|block| costs.get(block));
             if overhead.is_some() {
                 for (gap, positions) in swapper.away() {
-                    recomputer.add_absence(gap, positions);
+                    recomputer.add_offload(gap, positions);
                 }
             }
             overhead
@@ -264,7 +264,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     ) -> Result<R, Error> {
         let Self { recorded, options, base, recomputer, scratch, .. } = self;
         let mut scratch = scratch.reborrow();
-        let program = Program::new(base.handed, 2 * recorded.blocks, &mut scratch)?;
+        let program = Program::new(base.handed, recorded.numbers(), &mut scratch)?;
         let mut scratch = scratch.reborrow();
         let gaps = Gaps::new(&program, options.least_bytes, &mut scratch);
         let mut scratch = scratch.reborrow();

@@ -268,9 +268,9 @@ impl Placed<'_, '_> {
         let stays = written.and_then(|len| {
             let rows = rows.get_mut(..len).unwrap_or_default();
             flat.restore(rows);
-            let stays = liveness::lifetimes(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, names)?;
+            let stays = liveness::lifetimes(rows, recorded.numbers(), scratch.reborrow(), blocks, names)?;
             let merged = if *in_place {
-                liveness::merge(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, part_of)?
+                liveness::merge(rows, recorded.numbers(), scratch.reborrow(), blocks, part_of)?
             } else {
                 stays
             };
