@@ -16,6 +16,7 @@
 #   ./ci.sh package    every crate that is published, packed as it would be and built from that
 #   ./ci.sh msrv       the workspace with the oldest Rust that Cargo.toml promises; by hand
 #   ./ci.sh semver REV what the published crates have changed since the revision REV, as semver sees it; by hand
+#   ./ci.sh caffe      Caffe, built from $SUBLET_CLIENTS/caffe, trains and infers by plans: the same bits, less memory
 #   ./ci.sh explore    each fuzz target under libFuzzer for SUBLET_FUZZ_SECONDS (60), with the nightly toolchain
 #   ./ci.sh tools      installs what the tests use beside Rust: Chromium, solvers, C tools, emulators, frameworks
 #   ./ci.sh all        everything above but msrv, semver, explore, threads and tools, in two lanes
@@ -28,6 +29,7 @@
 # Tests use these variables where they are set, and say what they skip where they are not:
 #   SUBLET_DATA        folder of the larger corpus: traces/, minimalloc/, idealloc/, examples/
 #   SUBLET_JUDGES      folder of check_plan.py and check_schedule.py
+#   SUBLET_CLIENTS     folder of frameworks' sources: caffe/
 #   SUBLET_PYTHON      a Python that has highspy and ortools
 #   SUBLET_STREAMS     how many streams are searched for false periods, 20000 if not set
 #   SUBLET_FUZZ_SEED   where `explore` begins; 0, another place each time, if not set
@@ -314,6 +316,17 @@ python_package() {
     SUBLET_HEAP=$python/libheap.so "${run[@]}" -s python/tests/test_torch.py
 }
 
+# What is built of Caffe, four minutes on two cores, stays in target.
+caffe() {
+    local sources=${SUBLET_CLIENTS:-}/caffe
+    if [ ! -f "$sources/build.sh" ]; then
+        echo "skipped: Caffe with planned memory; SUBLET_CLIENTS names no folder with caffe/build.sh"
+        return
+    fi
+    install_library target/caffe/prefix
+    examples/caffe/test.sh "$sources" "$PWD/target/caffe/prefix" "$PWD/target/caffe/built"
+}
+
 # Two lanes, each about half of the work, so that no core waits where the other has only one thing to do. What the second
 # prints comes at the end.
 all() {
@@ -332,6 +345,7 @@ all() {
         tflm
         package
         fuzz 1
+        caffe
     ) > "$log" 2>&1 &
     second=$!
     wait "$first" || status=$?
@@ -350,6 +364,10 @@ wanted=(
     c++:gcc,g++,libc6-dev make:make cmake:cmake pkg-config:pkg-config valgrind:valgrind
     /usr/include/torch/csrc/api/include/torch/torch.h:libtorch-dev
     /usr/include/opencv4/opencv2/dnn.hpp:libopencv-dnn-dev
+    protoc:protobuf-compiler,libprotobuf-dev /usr/include/boost/thread.hpp:libboost-system-dev,libboost-thread-dev
+    /usr/include/boost/filesystem.hpp:libboost-filesystem-dev /usr/include/gflags/gflags.h:libgflags-dev
+    /usr/include/glog/logging.h:libgoogle-glog-dev /usr/include/hdf5/serial/hdf5.h:libhdf5-dev
+    /usr/share/doc/libopenblas-dev:libopenblas-dev patch:patch
     qemu-system-arm:qemu-system-arm ld.lld-14:lld-14 arm-none-eabi-size:binutils-arm-none-eabi
     qemu-aarch64-static:qemu-user-static aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu,libc6-dev-arm64-cross
     /usr/bin/rustc:rustc-web,cargo-web,rust-web-src,libstd-rust-web-dev,libstd-rust-web-dev:arm64
@@ -506,6 +524,7 @@ case "${1:-all}" in
     package) package ;;
     msrv) msrv ;;
     semver) semver "${2:?semver needs the revision to compare with}" ;;
+    caffe) caffe ;;
     explore) explore ;;
     tools) tools ;;
     install) install_library "${2:?install needs a PREFIX}" ;;

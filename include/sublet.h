@@ -86,6 +86,17 @@
 #define SUBLET_DEVICE_INTEGRATED 1
 
 /**
+ * The flag of a memory that stays where it is: a parameter, an output, what is looked at after the iteration, and what
+ * holds something from before it, such as a table that was filled when the network was made.
+ */
+#define SUBLET_MEMORY_KEEP 1
+
+/**
+ * The flag of a memory of which nothing outlives an operator: each operator that uses it writes it first.
+ */
+#define SUBLET_MEMORY_SCRATCH 2
+
+/**
  * The number of a block that is not part of the plan: what is allocated between sublet_recorder_interrupt and
  * sublet_recorder_resume. Events of such a block are ignored.
  */
@@ -322,7 +333,7 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_MASK_TOO_SMALL = 97,
   /**
-   * Row `index` of a rewritten trace: a mask that is written elsewhere than right after a rectifier.
+   * Row `index` of a rewritten trace: a mask that is written elsewhere than right after a ReLU.
    */
   SUBLET_STATUS_ROW_MASK_ELSEWHERE = 98,
   /**
@@ -349,6 +360,22 @@ enum sublet_status
    * Nothing that was tried stays within `got` bytes; `needed` are enough.
    */
   SUBLET_STATUS_OVER_LIMIT = 112,
+  /**
+   * Access `index` of a network uses a memory that there is not.
+   */
+  SUBLET_STATUS_ACCESS_UNKNOWN_MEMORY = 120,
+  /**
+   * Access `index` of a network is by an operator that there is not.
+   */
+  SUBLET_STATUS_ACCESS_UNKNOWN_OPERATOR = 121,
+  /**
+   * Access `index` of a network is by an operator before that of the access above it.
+   */
+  SUBLET_STATUS_ACCESS_OUT_OF_ORDER = 122,
+  /**
+   * In a network, memory, operator or access `index` holds `got`, which this version does not know.
+   */
+  SUBLET_STATUS_NETWORK_UNKNOWN_VALUE = 123,
   /**
    * No hole of the range holds `needed` bytes; the largest has `got`.
    */
@@ -595,11 +622,11 @@ enum sublet_operator_kind
    */
   SUBLET_OPERATOR_KIND_OTHER = 0,
   /**
-   * A rectifier: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+   * A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
    */
   SUBLET_OPERATOR_KIND_RELU = 1,
   /**
-   * The gradient of a rectifier: it may read such a mask in place of the block.
+   * The gradient of a ReLU: it may read such a mask in place of the block.
    */
   SUBLET_OPERATOR_KIND_RELU_BACKWARD = 2,
 };
@@ -677,7 +704,7 @@ enum sublet_means
    */
   SUBLET_MEANS_IN_PLACE = 4,
   /**
-   * Of what a rectifier reads or writes a bit for each element is kept, where it is said which operators are rectifiers.
+   * Of what a ReLU reads or writes a bit for each element is kept, where it is said which operators are ReLUs.
    */
   SUBLET_MEANS_RELU = 8,
   /**
@@ -690,6 +717,68 @@ enum sublet_means
 typedef enum sublet_means sublet_means;
 #else
 typedef uint32_t sublet_means;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * How an operator uses a memory.
+ */
+enum sublet_use
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * It reads.
+   */
+  SUBLET_USE_READ = 0,
+  /**
+   * It writes, and may leave parts as they are: so that it reads what is there, if that is of this iteration.
+   */
+  SUBLET_USE_WRITE = 1,
+  /**
+   * It writes every byte, and reads none before.
+   */
+  SUBLET_USE_OVERWRITE = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_use sublet_use;
+#else
+typedef uint32_t sublet_use;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * What is to be done.
+ */
+enum sublet_action
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * Memory `subject` is at `offset` of the arena from here on. It holds anything until it is written.
+   */
+  SUBLET_ACTION_BIND = 0,
+  /**
+   * Operator `subject`, which has run, runs again, on the memories as they are bound now.
+   */
+  SUBLET_ACTION_RUN = 1,
+  /**
+   * What memory `subject` holds is copied to `offset` of the host's memory.
+   */
+  SUBLET_ACTION_COPY_OUT = 2,
+  /**
+   * What was copied to `offset` of the host's memory comes back to where memory `subject` is bound now.
+   */
+  SUBLET_ACTION_COPY_IN = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_action sublet_action;
+#else
+typedef uint32_t sublet_action;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -1270,6 +1359,201 @@ typedef struct sublet_fitted {
 } sublet_fitted;
 
 /**
+ * A memory of a framework.
+ */
+typedef struct sublet_memory {
+  /**
+   * Its size.
+   */
+  uint64_t bytes;
+  /**
+   * SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added.
+   */
+  uint32_t flags;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+} sublet_memory;
+
+/**
+ * An operator of a framework, a layer's forward or backward pass.
+ */
+typedef struct sublet_layer {
+  /**
+   * How long it takes, in ns; only compared with others.
+   */
+  uint64_t time_ns;
+  /**
+   * 0, or SUBLET_OPERATOR_ONCE: it may not run again, for it is random, reads data, or has an effect elsewhere.
+   */
+  uint32_t flags;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+} sublet_layer;
+
+/**
+ * An operator uses a memory.
+ */
+typedef struct sublet_access {
+  /**
+   * The operator's number; never less than that of the access before.
+   */
+  uint32_t op;
+  /**
+   * The memory's number.
+   */
+  uint32_t memory;
+  /**
+   * A sublet_use.
+   */
+  uint32_t how;
+} sublet_access;
+
+/**
+ * One pass of a framework whose tensors stay, as its hooks have seen it. Memories and operators are numbered from 0;
+ * operators in the order in which they run.
+ */
+typedef struct sublet_network {
+  /**
+   * sizeof(sublet_network).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * The memories.
+   */
+  const struct sublet_memory *memories;
+  /**
+   * How many.
+   */
+  size_t memory_count;
+  /**
+   * The operators.
+   */
+  const struct sublet_layer *operators;
+  /**
+   * How many.
+   */
+  size_t operator_count;
+  /**
+   * What they use, in the order of the operators; an operator may use a memory several times.
+   */
+  const struct sublet_access *accesses;
+  /**
+   * How many.
+   */
+  size_t access_count;
+  /**
+   * The device on which the arena is; NULL is the host's own memory, from which nothing can leave.
+   */
+  const struct sublet_device *device;
+} sublet_network;
+
+/**
+ * What a plan of a network is asked for. NULL, or all 0 but `struct_size`, is a plan without a limit.
+ */
+typedef struct sublet_network_params {
+  /**
+   * sizeof(sublet_network_params).
+   */
+  uint32_t struct_size;
+  /**
+   * SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE, added; 0 is both. What leaves leaves for the host, from a device.
+   */
+  uint32_t means;
+  /**
+   * The most bytes that the arena may take; 0 is no limit, and then nothing leaves or runs again.
+   */
+  uint64_t limit;
+  /**
+   * All offsets are multiples of this power of two; 0 is 64.
+   */
+  uint64_t alignment;
+  /**
+   * How much a fit may search, as in sublet_fit_params.
+   */
+  uint64_t work;
+  /**
+   * Where random choices begin.
+   */
+  uint64_t seed;
+} sublet_network_params;
+
+/**
+ * Something that a framework does, after all steps before it have been done.
+ */
+typedef struct sublet_step {
+  /**
+   * It is done right before this operator.
+   */
+  uint32_t before;
+  /**
+   * A sublet_action.
+   */
+  uint32_t action;
+  /**
+   * A memory's number, or an operator's.
+   */
+  uint32_t subject;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * In bytes; of SUBLET_ACTION_RUN 0.
+   */
+  uint64_t offset;
+} sublet_step;
+
+/**
+ * What a planned network takes.
+ */
+typedef struct sublet_network_planned {
+  /**
+   * sizeof(sublet_network_planned).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * How many steps were written.
+   */
+  size_t step_count;
+  /**
+   * The bytes of the arena.
+   */
+  uint64_t peak;
+  /**
+   * The most bytes that are used in it at once.
+   */
+  uint64_t max_load;
+  /**
+   * The most that would be used if nothing left or ran again.
+   */
+  uint64_t original_load;
+  /**
+   * The bytes of the memories that are bound to the arena, each counted by itself.
+   */
+  uint64_t planned_bytes;
+  /**
+   * The bytes of those that stay where they are.
+   */
+  uint64_t kept_bytes;
+  /**
+   * How it runs, by the times that were told; `host_bytes` are those that the copies take on the host.
+   */
+  struct sublet_run run;
+} sublet_network_planned;
+
+/**
  * Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it, and
  * the allocator that it serves answers it with SUBLET_STATUS_REENTRANT; as it does sublet_raw_free.
  */
@@ -1737,7 +2021,7 @@ sublet_status sublet_verify_schedule_workspace(size_t original_count,
  * SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
  *
  * `operators` tells what is known of the operators of `original`, by their numbers: whether they may run again and work
- * in place, and which are rectifiers; of those beyond its end, all with `operator_count` 0, nothing is. `original` uses
+ * in place, and which are ReLUs; of those beyond its end, all with `operator_count` 0, nothing is. `original` uses
  * block numbers below `block_count`; in `rewritten` the number `block_count` + b is the mask of block b.
  *
  * `device` and `params` may be NULL; so may `timings`, one for each row of `rewritten`, `run` and `certificate`.
@@ -1790,7 +2074,7 @@ sublet_status sublet_fit_workspace(size_t row_count,
  * `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
  *
  * `operators` tells what is known of the operators, by their numbers: which may not run again, which work in place, which
- * are rectifiers. It may be NULL, with `operator_count` 0.
+ * are ReLUs. It may be NULL, with `operator_count` 0.
  *
  * `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
  * `offsets` for `stay_capacity` stays, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may
@@ -1838,6 +2122,43 @@ sublet_status sublet_load_without_overhead(const struct sublet_row *rows,
                                            size_t workspace_size,
                                            uint64_t *load,
                                            struct sublet_error *error);
+
+/**
+ * How many steps a plan of this network may have, and the workspace that sublet_network_plan needs with these
+ * parameters. Linear; without a limit far less, but for the search of placements up to 6,000 residencies.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_network_workspace(const struct sublet_network *network,
+                                       const struct sublet_network_params *params,
+                                       size_t *step_capacity,
+                                       struct sublet_layout *layout,
+                                       struct sublet_error *error);
+
+/**
+ * Plans the memory of a framework whose tensors stay, and tells what is to be done before each operator of an iteration.
+ * Without a limit each planned memory is bound once, and need not be bound again in later iterations.
+ *
+ * A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept. All
+ * others stay where they are. An operator that writes a kept memory never runs again, whatever is told of it; one that
+ * reads it does so only while the memory holds what it read. The plan is proved like any other.
+ *
+ * The steps are in the order in which they are done. Before operator k of each iteration a framework does those that have
+ * `before` k, and no later one; a step that runs an operator again calls it as it was called before. Between iterations
+ * planned memories hold anything.
+ *
+ * `steps` has room for `step_capacity` steps, at least what sublet_network_workspace tells. `planned` may be NULL.
+ *
+ * SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found; a limit of `needed` works.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_network_plan(const struct sublet_network *network,
+                                  const struct sublet_network_params *params,
+                                  void *workspace,
+                                  size_t workspace_size,
+                                  struct sublet_step *steps,
+                                  size_t step_capacity,
+                                  struct sublet_network_planned *planned,
+                                  struct sublet_error *error);
 
 /**
  * The bookkeeping memory of an allocator with these parameters; about 300 bytes for each of its `events`.

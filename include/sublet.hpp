@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -83,6 +84,80 @@ inline std::vector<std::uint64_t> workspace(const sublet_layout &layout) {
 }
 
 }  // namespace detail
+
+// A framework whose tensors stay: what its hooks have seen, and the plan. It throws nothing but std::bad_alloc.
+class network {
+  public:
+    // The number of a new memory; `flags` are SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH.
+    std::uint32_t memory(std::uint64_t bytes, std::uint32_t flags = 0) {
+        memories_.push_back({bytes, flags, 0});
+        return static_cast<std::uint32_t>(memories_.size() - 1);
+    }
+    // The number of the operator that runs next; `flags` is 0 or SUBLET_OPERATOR_ONCE.
+    std::uint32_t op(std::uint64_t time_ns, std::uint32_t flags = 0) {
+        operators_.push_back({time_ns, flags, 0});
+        return static_cast<std::uint32_t>(operators_.size() - 1);
+    }
+    // The operator that was told of last uses a memory.
+    void use(std::uint32_t memory, sublet_use how) {
+        accesses_.push_back({static_cast<std::uint32_t>(operators_.size() - 1), memory, static_cast<std::uint32_t>(how)});
+    }
+    // What was told, to be corrected: sizes of another batch, times that were measured later.
+    sublet_memory &at(std::uint32_t memory) { return memories_[memory]; }
+    sublet_layer &at_op(std::uint32_t op) { return operators_[op]; }
+
+    // Plans for at most `limit` bytes, 0 is no limit. On failure the plan before stays.
+    sublet_status plan(std::uint64_t limit = 0, sublet_error *error = nullptr) {
+        auto asked = params<sublet_network_params>();
+        asked.limit = limit;
+        return plan(asked, nullptr, error);
+    }
+    sublet_status plan(const sublet_network_params &asked, const sublet_device *device, sublet_error *error = nullptr) {
+        auto told = params<sublet_network>();
+        told.memories = memories_.data();
+        told.memory_count = memories_.size();
+        told.operators = operators_.data();
+        told.operator_count = operators_.size();
+        told.accesses = accesses_.data();
+        told.access_count = accesses_.size();
+        told.device = device;
+        std::size_t capacity = 0;
+        sublet_layout layout;
+        sublet_status status = sublet_network_workspace(&told, &asked, &capacity, &layout, error);
+        if (status != SUBLET_STATUS_OK) {
+            return status;
+        }
+        // Not vectors: what is not used of them is not touched either.
+        std::unique_ptr<std::uint64_t[]> workspace(new std::uint64_t[layout.size / sizeof(std::uint64_t)]);
+        std::unique_ptr<sublet_step[]> steps(new sublet_step[capacity]);
+        auto planned = params<sublet_network_planned>();
+        status = sublet_network_plan(&told, &asked, workspace.get(), layout.size, steps.get(), capacity, &planned, error);
+        if (status == SUBLET_STATUS_OK) {
+            steps_.assign(steps.get(), steps.get() + planned.step_count);
+            planned_ = planned;
+            next_ = 0;
+        }
+        return status;
+    }
+    // What the last plan takes, and all it says. Steps may be changed: nobody proves them again.
+    const sublet_network_planned &planned() const { return planned_; }
+    std::vector<sublet_step> &steps() { return steps_; }
+
+    // An iteration begins, from its first operator.
+    void restart() { next_ = 0; }
+    // The next thing to do before this operator, or nullptr.
+    const sublet_step *next(std::uint32_t op) {
+        return next_ < steps_.size() && steps_[next_].before <= op ? &steps_[next_++] : nullptr;
+    }
+
+  private:
+    std::vector<sublet_memory> memories_;
+    std::vector<sublet_layer> operators_;
+    std::vector<sublet_access> accesses_;
+    std::vector<sublet_step> steps_;
+    sublet_network_planned planned_ = {};
+    std::size_t next_ = 0;
+};
 
 // Offsets for blocks, proved valid.
 struct plan {

@@ -85,6 +85,17 @@ fn cpp17_under_valgrind() {
     under_valgrind(Language::Cpp);
 }
 
+/// As old as the C++ of the frameworks that are to use it, and without what they switch off.
+#[test]
+fn cpp11_without_exceptions() {
+    let skipped = "sublet.hpp in C++11 without exceptions";
+    let Some(compiler) = tool(&["c++", "g++", "clang++"], skipped) else { return };
+    run(Command::new(compiler)
+        .args(["-std=c++11", "-fno-exceptions", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-I"])
+        .arg(PREFIX.join("include"))
+        .arg(Path::new(ROOT).join("tests/frameworks/cpp11.cpp")));
+}
+
 const EXAMPLE: &str = "6 requests served from a plan of 12 MiB\n";
 
 fn example() -> PathBuf {

@@ -13,6 +13,7 @@ use sublet_core::rewrite::means::swap::Policy;
 
 use crate::commands::generate::GenerateArgs;
 use crate::commands::model::args::{Kernels, ModelArgs};
+use crate::text::bank::NamedBank;
 use crate::text::size::Limit;
 use crate::text::{seconds, size};
 
@@ -177,6 +178,9 @@ pub(crate) struct PlanArgs {
     pub(crate) solve: SolveArgs,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    /// One of several memories: its size, and what a byte costs that is read or written (1); given once for each
+    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "report"])]
+    pub(crate) bank: Vec<NamedBank>,
     /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output
     #[arg(long, short, value_name = "PLAN")]
     pub(crate) output: Option<String>,

@@ -99,7 +99,6 @@ impl<'a> Arguments<'a> {
     }
 
     /// Looks at an argument elsewhere, and goes on where it was.
-    #[cfg(feature = "cuda")]
     pub(crate) fn at<T>(&mut self, position: u32, look: impl FnOnce(&mut Self) -> T) -> T {
         let here = core::mem::replace(&mut self.position, position);
         let found = look(self);

@@ -226,6 +226,8 @@ fn generated() -> String {
                 "sublet_operator_kind",
                 "sublet_policy",
                 "sublet_means",
+                "sublet_use",
+                "sublet_action",
                 "sublet_state",
                 "sublet_storage",
             ]

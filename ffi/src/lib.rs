@@ -58,6 +58,8 @@ pub mod schedule;
 
 pub mod fit;
 
+pub mod network;
+
 pub mod allocator;
 
 pub mod recorder;

@@ -37,6 +37,11 @@ impl Needed {
         Self { words: len.words + len.indices.div_ceil(2) }
     }
 
+    /// And the workspace of another call of `core`.
+    pub(crate) const fn and_workspace(self, len: WorkspaceLen) -> Self {
+        Self { words: self.words + Self::workspace(len).words }
+    }
+
     /// And `n` values of a type.
     pub(crate) const fn and<T>(self, n: usize) -> Self {
         Self { words: self.words + words_of::<T>(n) }
@@ -114,6 +119,14 @@ impl<'a> Room<'a> {
         self.words = back;
         // SAFETY: the words hold the value, are aligned for it, and nobody else has them.
         Some(unsafe { &mut *front.as_mut_ptr().cast::<MaybeUninit<T>>() })
+    }
+
+    /// A workspace of this length out of what is left, as `core` takes it for a call.
+    pub(crate) fn front(&mut self, len: WorkspaceLen) -> Workspace<'a> {
+        let words = Needed::workspace(len).words;
+        let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words).unwrap_or_default();
+        self.words = back;
+        Room { words: front }.workspace(len)
     }
 
     /// What is left: the words first, then indices.

@@ -68,5 +68,6 @@ void test_detector(void);
 void test_replay(void);
 void test_pool(void);
 void test_network(void);
+void test_tensors_that_stay(void);
 
 #endif

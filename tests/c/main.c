@@ -30,6 +30,7 @@ int main(void) {
     test_replay();
     test_pool();
     test_network();
+    test_tensors_that_stay();
     puts("all checks passed");
     return 0;
 }

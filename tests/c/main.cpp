@@ -45,6 +45,37 @@ static void plans() {
     throws(SUBLET_STATUS_ZERO_SIZE, "block 1 has size 0", [&] { sublet::place({blocks[0], block(0, 1, 0)}); });
 }
 
+// Two activations that are never needed together, told as hooks would.
+static void networks() {
+    sublet::network network;
+    const auto parameter = network.memory(64, SUBLET_MEMORY_KEEP);
+    const auto data = network.memory(4096), first = network.memory(8192), second = network.memory(1);
+    CHECK(network.op(10, SUBLET_OPERATOR_ONCE) == 0);
+    network.use(data, SUBLET_USE_WRITE);
+    CHECK(network.op(10) == 1);
+    network.use(data, SUBLET_USE_READ);
+    network.use(parameter, SUBLET_USE_READ);
+    network.use(first, SUBLET_USE_WRITE);
+    network.op(10);
+    network.use(first, SUBLET_USE_READ);
+    network.use(second, SUBLET_USE_WRITE);
+    network.at(second).bytes = 4096;
+    network.at_op(2).time_ns = 20;
+    sublet_error error;
+    CHECK(network.plan(0, &error) == SUBLET_STATUS_OK);
+    CHECK(network.planned().peak == 12288 && network.planned().planned_bytes == 16384 && network.planned().run.original_ns == 40);
+    for (int iteration = 0; iteration < 2; ++iteration) {
+        network.restart();
+        CHECK(network.next(0)->subject == data && network.next(0) == nullptr);
+        CHECK(network.next(1)->subject == first && network.next(1) == nullptr);
+        const sublet_step *last = network.next(2);
+        CHECK(last != nullptr && last->subject == second && last->action == SUBLET_ACTION_BIND);
+        CHECK(network.next(2) == nullptr);
+    }
+    CHECK(network.plan(100, &error) == SUBLET_STATUS_OVER_LIMIT && network.steps().size() == 3);
+    CHECK(sublet::to_string(error).find("stays within 100 bytes") != std::string::npos);
+}
+
 static sublet_allocator_params small() {
     auto asked = sublet::params<sublet_allocator_params>();
     asked.capacity = 1 << 16;
@@ -135,6 +166,7 @@ static void containers() {
 }
 
 int main() {
+    networks();
     plans();
     allocators();
     containers();
