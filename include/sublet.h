@@ -338,7 +338,7 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_MASK_TOO_SMALL = 97,
   /**
-   * Row `index` of a rewritten trace: a mask that is written elsewhere than right after a rectifier.
+   * Row `index` of a rewritten trace: a mask that is written elsewhere than right after a ReLU.
    */
   SUBLET_STATUS_ROW_MASK_ELSEWHERE = 98,
   /**
@@ -627,11 +627,11 @@ enum sublet_operator_kind
    */
   SUBLET_OPERATOR_KIND_OTHER = 0,
   /**
-   * A rectifier: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+   * A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
    */
   SUBLET_OPERATOR_KIND_RELU = 1,
   /**
-   * The gradient of a rectifier: it may read such a mask in place of the block.
+   * The gradient of a ReLU: it may read such a mask in place of the block.
    */
   SUBLET_OPERATOR_KIND_RELU_BACKWARD = 2,
 };
@@ -709,7 +709,7 @@ enum sublet_means
    */
   SUBLET_MEANS_IN_PLACE = 4,
   /**
-   * Of what a rectifier reads or writes a bit for each element is kept, where it is said which operators are rectifiers.
+   * Of what a ReLU reads or writes a bit for each element is kept, where it is said which operators are ReLUs.
    */
   SUBLET_MEANS_RELU = 8,
   /**
@@ -1322,6 +1322,11 @@ typedef struct sublet_fit_params {
    * 0.
    */
   uint32_t reserved;
+  /**
+   * Every block begins at a multiple of this, a power of two, and takes a multiple of it of the limit; 0 is 256, which
+   * the runtime asks for.
+   */
+  uint64_t alignment;
 } sublet_fit_params;
 
 /**
@@ -2023,7 +2028,7 @@ sublet_status sublet_verify_schedule_workspace(size_t original_count,
  * SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
  *
  * `operators` tells what is known of the operators of `original`, by their numbers: whether they may run again and work
- * in place, and which are rectifiers; of those beyond its end, all with `operator_count` 0, nothing is. `original` uses
+ * in place, and which are ReLUs; of those beyond its end, all with `operator_count` 0, nothing is. `original` uses
  * block numbers below `block_count`; in `rewritten` the number `block_count` + b is the mask of block b.
  *
  * `device` and `params` may be NULL; so may `timings`, one for each row of `rewritten`, `run` and `certificate`.
@@ -2076,7 +2081,7 @@ sublet_status sublet_fit_workspace(size_t row_count,
  * `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
  *
  * `operators` tells what is known of the operators, by their numbers: which may not run again, which work in place, which
- * are rectifiers. It may be NULL, with `operator_count` 0.
+ * are ReLUs. It may be NULL, with `operator_count` 0.
  *
  * `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
  * `offsets` for `stay_capacity` stays, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may

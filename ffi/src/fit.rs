@@ -69,6 +69,9 @@ pub struct sublet_fit_params {
     pub means: u32,
     /// 0.
     pub reserved: u32,
+    /// Every block begins at a multiple of this, a power of two, and takes a multiple of it of the limit; 0 is 256, which
+    /// the runtime asks for.
+    pub alignment: u64,
 }
 
 /// A means of saving memory; several are added.
@@ -81,7 +84,7 @@ pub enum sublet_means {
     Recompute = 2,
     /// Outputs are written over inputs that nobody needs any more, by operators of which it is said that they can.
     InPlace = 4,
-    /// Of what a rectifier reads or writes a bit for each element is kept, where it is said which operators are rectifiers.
+    /// Of what a ReLU reads or writes a bit for each element is kept, where it is said which operators are ReLUs.
     Relu = 8,
     /// Out after the last forward reader, in one operator ahead (Jin et al. 2018): to compare with.
     Layer = 16,
@@ -156,6 +159,7 @@ impl sublet_fit_params {
             least_bytes: or(self.least_bytes, usual.least_bytes),
             seed: or(self.seed, usual.seed),
             work: or(self.work, usual.work),
+            alignment: or(self.alignment, usual.alignment),
             ..usual
         })
     }
@@ -228,7 +232,7 @@ pub unsafe extern "C" fn sublet_fit_workspace(
 /// `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
 ///
 /// `operators` tells what is known of the operators, by their numbers: which may not run again, which work in place, which
-/// are rectifiers. It may be NULL, with `operator_count` 0.
+/// are ReLUs. It may be NULL, with `operator_count` 0.
 ///
 /// `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
 /// `offsets` for `stay_capacity` stays, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may

@@ -79,7 +79,7 @@ pub unsafe extern "C" fn sublet_verify_schedule_workspace(
 /// SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
 ///
 /// `operators` tells what is known of the operators of `original`, by their numbers: whether they may run again and work
-/// in place, and which are rectifiers; of those beyond its end, all with `operator_count` 0, nothing is. `original` uses
+/// in place, and which are ReLUs; of those beyond its end, all with `operator_count` 0, nothing is. `original` uses
 /// block numbers below `block_count`; in `rewritten` the number `block_count` + b is the mask of block b.
 ///
 /// `device` and `params` may be NULL; so may `timings`, one for each row of `rewritten`, `run` and `certificate`.

@@ -130,7 +130,7 @@ pub enum sublet_status {
     RowMayNotRunAgain = 96,
     /// Row `index` of a rewritten trace: a mask of less than a bit for each element of 4 bytes.
     RowMaskTooSmall = 97,
-    /// Row `index` of a rewritten trace: a mask that is written elsewhere than right after a rectifier.
+    /// Row `index` of a rewritten trace: a mask that is written elsewhere than right after a ReLU.
     RowMaskElsewhere = 98,
     /// Row `index` of a rewritten trace: the block takes over another's memory in place, but has another offset.
     RowNotInPlace = 99,
@@ -260,7 +260,7 @@ const WORDS: [(S, &CStr); 82] = [
     (S::RowEndNotRestored, c"a persistent block is not restored at the end"),
     (S::RowMayNotRunAgain, c"the operator may not run again"),
     (S::RowMaskTooSmall, c"a mask is too small"),
-    (S::RowMaskElsewhere, c"a mask is not written right after a rectifier"),
+    (S::RowMaskElsewhere, c"a mask is not written right after a ReLU"),
     (S::RowNotInPlace, c"a block that is handed over in place has another offset"),
     (S::RowPersistentLate, c"a persistent block is allocated after an access"),
     (S::RowUnknownValue, c"a row holds a value that is no event, or no kind of operator"),
