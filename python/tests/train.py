@@ -3,7 +3,8 @@
     LD_PRELOAD=libheap.so python train.py NETWORK HOW [sgd|adam] [STEPS]
 
 HOW: `eager`; `sublet=60%`, a part of the peak above what persists; `torch=0.5`, PyTorch's activation memory budget, in the
-same executor; `spoiled=60%`, where batch norm that runs again updates its running statistics again, which must be seen.
+same executor; `inductor` and `inductor=60%`, PyTorch's compiler on its own cut and on ours; `spoiled=60%`, where random operators run again,
+which must be seen.
 """
 
 from __future__ import annotations
@@ -84,10 +85,16 @@ def main(name: str, how: str, kind: str = "sgd", steps: int = 3) -> dict[str, An
     if what in ("sublet", "spoiled"):
         partitioner = Part(value)
         if what == "spoiled":
-            import sublet.torch._partition as module
+            import sublet.torch._joint as module
 
-            module.BATCH_NORM = None
+            module.may_run_again = lambda node: True
         run = torch.compile(network, backend="sublet", options={"partitioner": partitioner}, fullgraph=True)
+    elif what == "inductor":
+        options: dict[str, Any] = {}
+        if value:
+            partitioner = Part(value)
+            options = {"custom_partitioner_fn": partitioner}
+        run = torch.compile(network, fullgraph=True, options=options)
     elif what == "torch":
         config.activation_memory_budget = float(value)
         partitioner = Peer()
