@@ -2,10 +2,11 @@
 # What is checked before a change lands, in parts that run alone.
 #
 #   ./ci.sh check      formatting, lints, documentation
-#   ./ci.sh test       all tests; counts what ran and what was skipped
+#   ./ci.sh test       all tests, those too that the README's command leaves out; counts what ran and what was skipped
 #   ./ci.sh readme     the commands of README.md, exactly as printed there, but for the tests, which are the above
 #   ./ci.sh embedded   firmware on an emulated Cortex-M prints the host's plan; core's tests on 64-bit Arm
 #   ./ci.sh no_panic   no function of the C library for firmware reaches a panic; their code sizes
+#   ./ci.sh tflm       plans of models, run by TensorFlow Lite Micro: outputs bit by bit, and controls that must fail
 #   ./ci.sh kernels    the committed PTX is what clang 14 makes of the kernels, and assembles for the GPUs from 2017 on
 #   ./ci.sh threads    the runtime's threads under ThreadSanitizer, with the nightly toolchain and its sources
 #   ./ci.sh fuzz       each fuzz target on its committed inputs and on changes of them, the same ones each time
@@ -55,6 +56,9 @@ test_all() {
     local status=0
     $tests -- --show-output 2>&1 | tee "$log" || status=$?
     cargo test -p sublet-ffi --lib --features cuda --locked -- torch runtime relu arena --show-output 2>&1 | tee -a "$log" || status=$?
+    # What the README's command leaves out, for it builds the C library anew: as installed, from C and C++, in frameworks.
+    cargo test -p sublet-tests --test c --test c_runtime --test frameworks --locked -- --show-output 2>&1 |
+        tee -a "$log" || status=$?
     echo
     echo "Skipped:"
     grep -hi '^skipped:' "$log" || echo "nothing"
@@ -157,12 +161,33 @@ threads() {
         --target-dir target/threads -p sublet-cuda --test data --test failures --test storage --test replan
 }
 
+# TFLM's interpreter runs models as they are and with plans; LiteRT loads the same files. Models of this project's own
+# making, and where there are some those of others.
+tflm() {
+    local python=target/tflm/bin/python models=()
+    if ! "$python" -c 'import tflite_micro, ai_edge_litert, numpy' 2> /dev/null; then
+        python3 -m venv target/tflm
+        "$python" -m pip install --quiet --disable-pip-version-check --pre tflite-micro
+        "$python" -m pip install --quiet --disable-pip-version-check ai-edge-litert numpy
+    fi
+    for name in mlperf_vww_int8 mlperf_resnet8_int8 mlperf_kws_int8 hand_recrop; do
+        if [ -f "${SUBLET_DATA:-}/edge/$name.tflite" ]; then
+            models+=("$SUBLET_DATA/edge/$name.tflite")
+        else
+            echo "skipped: $name.tflite is not in SUBLET_DATA/edge"
+        fi
+    done
+    cargo build --locked --quiet -p sublet-cli
+    mkdir -p target/tflm/out
+    "$python" tests/tflm/check.py target/debug/sublet target/tflm/out "${models[@]}"
+}
+
 # How many changes of its committed inputs each fuzz target tries: about 10 seconds each on one core. It was to be 60, and
 # is not, so that a cold run of everything ends within 17 minutes. Without libFuzzer and its sanitizer that is still more
 # inputs than in 60 seconds with them. They do not depend on the code, so that a change fails for what it does itself,
 # and not because it led a fuzzer to what was there before; what looks for that is `explore`.
 changes=(
-    read:3000000 place:15000 spoiled:1500000 workspace:8000 graph:700000 fit:13000 passes:25000
+    model:300000 read:3000000 place:15000 spoiled:1500000 workspace:8000 graph:700000 fit:13000 passes:25000
     pool:2000000 period:2500000 replay:100000 c_abi:500000
 )
 
@@ -302,6 +327,7 @@ all() {
         no_panic
         embedded
         kernels
+        tflm
         package
         fuzz 1
     ) > "$log" 2>&1 &
@@ -405,6 +431,7 @@ case "${1:-all}" in
     embedded) embedded ;;
     no_panic) no_panic ;;
     kernels) kernels ;;
+    tflm) tflm ;;
     threads) threads ;;
     fuzz) fuzz ;;
     python) python_package ;;

@@ -15,7 +15,9 @@ pub(crate) fn install(name: &str, features: &str) -> PathBuf {
     let prefix = folder().join(name);
     let _ = std::fs::remove_dir_all(&prefix);
     let mut command = Command::new(format!("{ROOT}/ci.sh"));
-    run(command.arg("install").arg(&prefix).env_remove("DESTDIR").env("SUBLET_FEATURES", features));
+    command.arg("install").arg(&prefix).env_remove("DESTDIR").env("SUBLET_FEATURES", features);
+    // What is tested is not how fast it is.
+    run(command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"));
     prefix
 }
 

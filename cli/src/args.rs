@@ -12,6 +12,7 @@ use sublet_core::rewrite::fit::Means;
 use sublet_core::rewrite::means::swap::Policy;
 
 use crate::commands::generate::GenerateArgs;
+use crate::commands::model::args::{Kernels, ModelArgs};
 use crate::text::size::Limit;
 use crate::text::{seconds, size};
 
@@ -23,6 +24,7 @@ INPUT is recognised by its content, whatever it is called; - is standard input:
              NAME.tensors.csv: tensor,bytes[,storage]
   RMM log    Thread,Time,Action,Pointer,Size,Stream     as RAPIDS RMM writes it
   snapshot   a pickle of torch.cuda.memory._dump_snapshot; nothing in it is run
+  model      a .tflite of TensorFlow Lite (Micro), or an .onnx whose shapes are all told
 
 SIZE is in bytes, or with a unit: 4096, 512MiB, 8G, 1.5GiB. K, M, G and KiB, MiB, GiB are powers of 1024;
 kB, MB, GB are powers of 1000.
@@ -167,13 +169,15 @@ pub(crate) enum Effort {
 #[derive(Debug, Args)]
 #[command(after_help = PLAN_EXAMPLES)]
 pub(crate) struct PlanArgs {
-    /// An instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
+    /// An instance, a trace, a graph, an RMM log, a PyTorch memory snapshot or a model; - is standard input
     pub(crate) input: String,
     #[command(flatten)]
     pub(crate) constraints: ConstraintArgs,
     #[command(flatten)]
     pub(crate) solve: SolveArgs,
-    /// Writes the plan to this file; - is standard output
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output
     #[arg(long, short, value_name = "PLAN")]
     pub(crate) output: Option<String>,
     /// Draws the memory map: a page for the browser, or the picture alone if the name ends in .svg
@@ -249,8 +253,11 @@ pub(crate) struct SweepArgs {
 pub(crate) struct VerifyArgs {
     /// What the plan is for: an instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
     pub(crate) input: String,
-    /// A plan: id,offset and, where they are told, lower,upper,size
-    pub(crate) plan: String,
+    /// A plan: id,offset and, where they are told, lower,upper,size; without it the one that a .tflite holds
+    pub(crate) plan: Option<String>,
+    /// Of a plan in a model: outputs may reach into inputs as far as these kernels have read them
+    #[arg(long, value_name = "KERNELS", conflicts_with = "plan")]
+    pub(crate) overlap: Option<Kernels>,
     /// The plan is for this trace, which computes what INPUT computes with copies to the host and back
     #[arg(long, value_name = "TRACE")]
     pub(crate) rewritten: Option<String>,

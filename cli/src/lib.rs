@@ -10,6 +10,7 @@ mod failure;
 mod input;
 mod library;
 mod marks;
+mod model;
 mod outcome;
 mod output;
 mod pools;

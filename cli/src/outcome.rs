@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use sublet_core::VerifiedPlan;
 
+use crate::commands::model::ModelOutcome;
 use crate::problem::Problem;
 use crate::text::unit::Unit;
 
@@ -38,6 +39,9 @@ pub(crate) struct Outcome<'a> {
     /// Nodes of its tree that the search has looked at, where there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) nodes: Option<u64>,
+    /// What is known of a model beside its plan.
+    #[serde(flatten)]
+    pub(crate) model: Option<&'a ModelOutcome>,
     /// Why there is no valid plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<&'a str>,
@@ -58,6 +62,7 @@ impl<'a> Outcome<'a> {
             verified: true,
             lower_bound: None,
             nodes: None,
+            model: None,
             error: None,
         }
     }
@@ -76,6 +81,7 @@ impl<'a> Outcome<'a> {
             verified: false,
             lower_bound: None,
             nodes: None,
+            model: None,
             error: Some(error),
         }
     }
@@ -99,6 +105,7 @@ impl<'a> Outcome<'a> {
         if let (Some(nodes), Some(lower_bound)) = (self.nodes, self.lower_bound) {
             writeln!(out, "search    {nodes} nodes, at least {}", size(lower_bound))?;
         }
-        writeln!(out, "verified  {}", if self.verified { "yes" } else { "no" })
+        writeln!(out, "verified  {}", if self.verified { "yes" } else { "no" })?;
+        self.model.map_or(Ok(()), |model| model.text(out))
     }
 }

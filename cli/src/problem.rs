@@ -8,8 +8,9 @@ use sublet_core::error::RowFault;
 use sublet_core::place::interval::{self, Sweep};
 use sublet_core::trace::{Event, Op, Operator, Recorded, Row, liveness, liveness::Stay};
 use sublet_core::verify::Violation;
-use sublet_core::{Block, Error, block};
+use sublet_core::{Block, Error, Overlap, block};
 
+use crate::model::Model;
 use crate::scratch::Scratch;
 
 /// Blocks to place, with the names that plans call them by.
@@ -25,6 +26,10 @@ pub struct Problem {
     pub(crate) times: Vec<u64>,
     /// The trace that the blocks come from; none for an instance.
     pub(crate) trace: Option<Trace>,
+    /// The outputs that may reach into inputs that die meanwhile, in a plan that allows it.
+    pub(crate) overlaps: Vec<Overlap>,
+    /// The model that the blocks come from, and its file.
+    pub(crate) model: Option<Box<(Model, Vec<u8>)>>,
 }
 
 /// One recorded iteration.
@@ -110,7 +115,7 @@ impl Problem {
             }
         }
         let trace = Some(Trace { rows, names, ..Trace::default() });
-        let problem = Self { name: name.into(), blocks, ids, times: Vec::new(), trace };
+        let problem = Self { name: name.into(), blocks, ids, trace, ..Self::default() };
         match block::check(&problem.blocks, 1) {
             Ok(_) => Ok(problem),
             Err(e @ Error::SizeOverflow { block }) => {
@@ -186,6 +191,11 @@ impl Problem {
                 self.id(first),
                 self.id(second),
                 self.time(step)
+            ),
+            Violation::OverlapTooFar { output, input, distance } => format!(
+                "block {} is written over block {} and begins less than {distance} bytes below it",
+                self.id(output),
+                self.id(input)
             ),
             Violation::Misaligned { block, offset, alignment } => {
                 format!("block {} has the offset {offset}, which is not a multiple of {alignment}", self.id(block))

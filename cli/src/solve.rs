@@ -22,6 +22,7 @@ const MOST_LANES: usize = 16;
 const MOST_WORK: u64 = 8;
 
 /// A placement and what is known of it.
+#[derive(Clone, Debug)]
 pub(crate) struct Solved {
     pub(crate) offsets: Vec<u64>,
     pub(crate) summary: Summary,
@@ -97,6 +98,20 @@ pub(crate) fn solve(
         (None, Some(e)) => Err(e),
         (None, None) => unreachable!("the first lane ends with a plan or an error"),
     }
+}
+
+/// What the heuristics may do at an effort.
+pub(crate) fn work(args: &SolveArgs) -> u64 {
+    match args.effort {
+        Effort::Fast => 1,
+        Effort::Default => Options::DEFAULT_WORK,
+        Effort::Max => MOST_WORK * Options::DEFAULT_WORK,
+    }
+}
+
+/// Whether to go on: nobody has pressed Ctrl-C.
+pub(crate) fn flow() -> ControlFlow<()> {
+    if INTERRUPTED.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
 impl Race<'_> {

@@ -84,6 +84,21 @@ impl Default for Constraints {
     }
 }
 
+/// An output that may reach into an input which dies with the operator: the kernel has read what it writes over, as long
+/// as the output begins at least `distance` bytes below the input (Blacker et al. 2020, "diagonal memory optimisation").
+///
+/// With a the offset of the output and b that of the input: `a <= b - distance` or `a >= b + size of the input`. A distance
+/// that is the size of the output or more is the constraint of any two blocks that are alive together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Overlap {
+    /// The block that is written.
+    pub output: u32,
+    /// The block that is read for the last time meanwhile.
+    pub input: u32,
+    /// How far below the input the output has to begin at least, in bytes.
+    pub distance: u64,
+}
+
 /// Checks that `blocks` can be planned: every size is at least 1, every lifetime is at least one step,
 /// every alignment is a power of two, every pin is aligned, and no end that a planner may choose can
 /// reach `u64::MAX`.
@@ -134,6 +149,18 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
         }
     }
     Ok(pinned)
+}
+
+/// Refuses overlaps of what is no block, and those whose input begins after its output or outlives it.
+pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(), Error> {
+    for o in overlaps {
+        let of = |block: u32| usize::try_from(block).ok().and_then(|i| blocks.get(i));
+        let alike = |(output, input): (&Block, &Block)| input.start <= output.start && input.end <= output.end;
+        if o.output == o.input || !of(o.output).zip(of(o.input)).is_some_and(alike) {
+            return Err(Error::UnknownTensor { node: o.output, tensor: o.input });
+        }
+    }
+    Ok(())
 }
 
 /// Refuses more blocks than can be counted, before the length of a workspace is computed from them.

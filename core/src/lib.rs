@@ -88,7 +88,7 @@ pub mod verify;
 mod violation;
 mod workspace;
 
-pub use block::{Block, Constraints};
+pub use block::{Block, Constraints, Overlap};
 pub use error::Error;
 pub use planner::Planner;
 pub use replay::{Allocator, Pool, Replay};

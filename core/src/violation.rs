@@ -31,6 +31,15 @@ pub enum Violation {
         /// The first step at which both are alive.
         step: u32,
     },
+    /// The output reaches further into the input than the kernel has read, or begins inside of it.
+    OverlapTooFar {
+        /// The block that is written.
+        output: u32,
+        /// The block that is read.
+        input: u32,
+        /// How far below the input the output has to begin at least, in bytes.
+        distance: u64,
+    },
     /// The offset is not a multiple of the alignment.
     Misaligned {
         /// The block.
@@ -59,6 +68,7 @@ impl Violation {
             Self::EndOverflow { .. } => "(2)",
             Self::OverCapacity { .. } => "(2), (5)",
             Self::Overlap { .. } => "(3), (4)",
+            Self::OverlapTooFar { .. } => "overlap",
             Self::Misaligned { .. } => "alignment",
             Self::Moved { .. } => "pin",
         }
@@ -77,6 +87,9 @@ impl fmt::Display for Violation {
             }
             Self::Overlap { first, second, step } => {
                 write!(f, "blocks {first} and {second} are both alive at step {step} and share an address")
+            }
+            Self::OverlapTooFar { output, input, distance } => {
+                write!(f, "block {output} is written over block {input} and begins less than {distance} bytes below it")
             }
             Self::Misaligned { block, offset, alignment } => {
                 write!(f, "block {block} has the offset {offset}, which is not a multiple of {alignment}")

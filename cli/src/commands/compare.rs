@@ -8,7 +8,10 @@ use sublet_core::place::{self, Solver};
 use sublet_core::{Block, Error, verify};
 
 use crate::args::InputArgs;
+use crate::commands::model::buffers;
 use crate::failure::{Failure, InputError};
+use crate::model::schedule::in_file_order;
+use crate::pools::tflm;
 use crate::problem::Problem;
 use crate::scratch::Scratch;
 use crate::text::unit::Unit;
@@ -85,15 +88,25 @@ impl<'a> Comparison<'a> {
         // The solvers have checked that the load can be counted.
         let max_load = problem.max_load();
         let best = solvers.iter().map(|s| s.peak).min().unwrap_or(max_load);
-        let today = pools::all()
+        let mut peaks = Vec::new();
+        for (allocator, mut pool) in pools::all() {
+            peaks.push((allocator, pools::simulate(pool.as_mut(), blocks)?));
+        }
+        // Runtimes of models that plan before they run.
+        if let Some((model, _)) = problem.model.as_deref() {
+            peaks.push(("tflite-arena", pools::tflite::peak(blocks)));
+            if let Some(schedule) = in_file_order(model, &[]).ok().filter(|_| model.for_tflm) {
+                peaks.push(("tflm-greedy", tflm::head(&buffers(model, &schedule, None))));
+            }
+        }
+        let today = peaks
             .into_iter()
-            .map(|(allocator, mut pool)| {
-                let peak = pools::simulate(pool.as_mut(), blocks)?;
+            .map(|(allocator, peak)| {
                 let saved_bytes = i128::from(peak) - i128::from(best);
                 let saved_percent = 100.0 * (1.0 - ratio(best, peak));
-                Ok(Today { allocator, peak, ratio: ratio(peak, max_load), saved_bytes, saved_percent })
+                Today { allocator, peak, ratio: ratio(peak, max_load), saved_bytes, saved_percent }
             })
-            .collect::<Result<_, _>>()?;
+            .collect();
         Ok(Self { input: &problem.name, blocks: n, max_load, solvers, today })
     }
 

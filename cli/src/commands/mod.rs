@@ -4,6 +4,7 @@ pub(crate) mod compare;
 pub(crate) mod convert;
 pub(crate) mod fit;
 pub(crate) mod generate;
+pub(crate) mod model;
 pub(crate) mod plan;
 pub(crate) mod stats;
 pub(crate) mod sweep;

@@ -6,8 +6,10 @@ use std::time::Instant;
 use sublet_core::place::Summary;
 use sublet_core::{Constraints, Error, VerifiedPlan, verify};
 
+use super::model::{self, ModelOutcome};
 use crate::args::PlanArgs;
 use crate::failure::{Failure, InputError};
+use crate::model::plan::PlanError;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::report::{self, Picture, SolverRow};
@@ -24,10 +26,38 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     if args.json && args.output.as_deref() == Some("-") {
         return Err(Failure::Usage("--json and --output - both want standard output".into()));
     }
-    let problem = input::read(&args.input)?;
-    let constraints = args.constraints.get();
+    let mut problem = input::read(&args.input)?;
+    let model = problem.model.take();
+    let constraints = model.as_deref().map_or(args.constraints.get(), |(model, _)| model::constraints(args, model));
+    if model.is_none() && (args.model.any() || args.output.as_deref().is_some_and(model::is_model)) {
+        return Err(Failure::Usage(format!(
+            "{} is no model: it has no operators to reorder and no place for a plan",
+            args.input
+        )));
+    }
+    if let Some((model, _)) = model.as_deref() {
+        model::check(args, model)?;
+    }
+    let scratch = model.as_deref().map(|(model, _)| model::scratch(args, model)).transpose()?.unwrap_or_default();
     let begin = Instant::now();
-    let solved = progress::during("placing", |bar| solve::solve(&problem.blocks, constraints, &args.solve, bar));
+    let mut planned = None;
+    let solved = if let Some((model, _)) = model.as_deref() {
+        match progress::during("placing", |bar| model::plan(args, model, &scratch, bar)) {
+            Ok(mut found) => {
+                problem = std::mem::take(&mut found.problem);
+                let solved = found.solved.clone();
+                planned = Some(found);
+                Ok(solved)
+            }
+            Err(PlanError::Place(of, e @ Error::OverCapacity { .. })) => {
+                problem = of;
+                Err(e)
+            }
+            Err(e) => return Err(e.into()),
+        }
+    } else {
+        progress::during("placing", |bar| solve::solve(&problem.blocks, constraints, &args.solve, bar))
+    };
     let seconds = begin.elapsed().as_secs_f64();
     let Solved { offsets, summary } = match solved {
         Ok(solved) => solved,
@@ -35,7 +65,10 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         Err(e) => return Err(Failure::Input(InputError::file(&args.input, problem.explain(&e)))),
     };
     let plan = verified(&problem, &offsets, &constraints)?;
-    if let Some(file) = &args.output {
+    if let (Some((model, bytes)), Some(planned)) = (model.as_deref(), &planned) {
+        model::write(args, model, bytes, planned)?;
+    }
+    if let Some(file) = args.output.as_ref().filter(|file| !model::is_model(file)) {
         output::write(file, |out| output::plan(&problem, &plan, out))?;
     }
     if let Some(file) = &args.report {
@@ -48,8 +81,12 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let optimal = plan.peak() == summary.lower_bound;
     // The search may have proved more than the max load.
     let searched = (summary.nodes > 0).then_some(summary);
+    let known = model.as_deref().zip(planned.as_ref());
+    let known = known.map(|((model, _), planned)| ModelOutcome::of(args, model, &scratch, planned));
     let outcome = Outcome {
-        solver: Some(summary.solver.name()),
+        model: known.as_ref(),
+        // Where outputs reach into inputs, one method places.
+        solver: Some(if problem.overlaps.is_empty() { summary.solver.name() } else { "overlapping" }),
         seconds,
         optimal,
         lower_bound: searched.map(|s| s.lower_bound),
@@ -74,9 +111,23 @@ fn verified<'a>(
     offsets: &'a [u64],
     constraints: &Constraints,
 ) -> Result<VerifiedPlan<'a>, Failure> {
-    let mut scratch = Scratch::of(verify::workspace(offsets.len()));
-    verify::verify(&problem.blocks, offsets, constraints, scratch.lend())
+    let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
+    verified_by(problem, offsets, constraints, &mut scratch)
         .map_err(|e| Failure::No(format!("the solver made an invalid plan, please report it: {}", problem.explain(&e))))
+}
+
+/// The verdict on a plan, whose outputs may reach into inputs where the problem says so.
+pub(super) fn verified_by<'a>(
+    problem: &'a Problem,
+    offsets: &'a [u64],
+    constraints: &Constraints,
+    scratch: &mut Scratch,
+) -> Result<VerifiedPlan<'a>, Error> {
+    if problem.overlaps.is_empty() {
+        verify::verify(&problem.blocks, offsets, constraints, scratch.lend())
+    } else {
+        verify::verify_overlapping(&problem.blocks, &problem.overlaps, offsets, constraints, scratch.lend())
+    }
 }
 
 /// The best plan found does not fit.

@@ -1,5 +1,6 @@
 //! `sublet verify`: whether a plan keeps every constraint, whoever made it.
 
+mod embedded;
 mod schedule;
 
 use std::io;
@@ -23,7 +24,13 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
         return schedule::run(args, rewritten);
     }
     let problem = input::read(&args.input)?;
-    let offsets = match input::plan::read(&args.plan, &problem) {
+    let Some(file) = &args.plan else {
+        let Some((model, _)) = problem.model.as_deref() else {
+            return Err(Failure::Usage(format!("which plan for {}? Only a model may hold one itself", args.input)));
+        };
+        return embedded::run(args, model);
+    };
+    let offsets = match input::plan::read(file, &problem) {
         Ok(offsets) => offsets,
         Err(Failure::No(message)) => return Err(refuse(args, &problem, message, None, 0.0)),
         Err(failure) => return Err(failure),
@@ -35,16 +42,19 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let plan = match verdict {
         Ok(plan) => plan,
         Err(e @ Error::Invalid(_)) => {
-            let message = format!("{}: {}", args.plan, problem.explain(&e));
+            let message = format!("{file}: {}", problem.explain(&e));
             let end = |(block, offset): (&sublet_core::Block, &u64)| offset.checked_add(block.size);
             let ends: Option<Vec<u64>> = problem.blocks.iter().zip(&offsets).map(end).collect();
             return Err(refuse(args, &problem, message, ends.and_then(|e| e.into_iter().max()), seconds));
         }
         Err(e) => return Err(Failure::Input(InputError::file(&args.input, problem.explain(&e)))),
     };
-    let outcome = Outcome { seconds, ..Outcome::of(&plan, &args.input) };
+    print(args, &Outcome { seconds, ..Outcome::of(&plan, &args.input) })
+}
+
+fn print(args: &VerifyArgs, outcome: &Outcome<'_>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    if args.json { output::json(&outcome, &mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
+    if args.json { output::json(outcome, &mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
 }
 
 fn refuse(args: &VerifyArgs, problem: &Problem, message: String, peak: Option<u64>, seconds: f64) -> Failure {

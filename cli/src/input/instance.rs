@@ -81,7 +81,7 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
         return Err(InputError::line(file, line_of(twice), message));
     }
     let times = set_lifetimes(&mut blocks, &lifetimes);
-    let problem = Problem { name: file.into(), blocks, ids, times, trace: None };
+    let problem = Problem { name: file.into(), blocks, ids, times, ..Problem::default() };
     match block::check(&problem.blocks, 1) {
         Ok(_) => Ok(problem),
         Err(e @ (Error::SizeOverflow { block } | Error::PinMisaligned { block, .. })) => {

@@ -2,13 +2,16 @@
 
 pub(crate) mod graph;
 mod instance;
+mod onnx;
 pub(crate) mod ops;
 mod pickle;
 pub(crate) mod plan;
 mod recording;
 mod rmm;
+pub(crate) mod scratch;
 mod snapshot;
 mod table;
+pub(crate) mod tflite;
 mod trace;
 
 use std::fs::File;
@@ -20,8 +23,9 @@ use table::Table;
 
 /// What a file may be, to be said when it is something else.
 const EXPECTED: &str = "expected an instance (id,lower,upper,size[,alignment]), a trace (time_ns,event,block,bytes,op), \
-                        a graph (op,name,inputs,outputs[,…]), an RMM log (Thread,Time,Action,Pointer,Size,Stream) \
-                        or a PyTorch memory snapshot (pickle)";
+                        a graph (op,name,inputs,outputs[,…]), an RMM log (Thread,Time,Action,Pointer,Size,Stream), \
+                        a PyTorch memory snapshot (pickle) \
+                        or a model (.tflite, .onnx)";
 
 /// Reads the file of this name, or standard input for `-`, and the operators beside it.
 ///
@@ -41,8 +45,14 @@ pub(crate) fn read(file: &str) -> Result<Problem, InputError> {
 /// # Errors
 /// Which place of the file is not as expected.
 pub(crate) fn read_from(file: &str, mut reader: impl BufRead) -> Result<Problem, InputError> {
-    let first = reader.fill_buf().map_err(|e| unreadable(file, &e))?.first().copied();
-    if first == Some(pickle::PROTO) {
+    let begin = reader.fill_buf().map_err(|e| unreadable(file, &e))?;
+    if begin.get(4..8) == Some(tflite::IDENTIFIER) {
+        return tflite::read(file, reader);
+    }
+    if begin.first() == Some(&onnx::BEGIN) {
+        return onnx::read(file, reader);
+    }
+    if begin.first() == Some(&pickle::PROTO) {
         return snapshot::read(file, reader);
     }
     let table = Table::open(file, reader)?;

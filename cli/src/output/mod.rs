@@ -1,10 +1,12 @@
 //! Files out: whole or not at all.
 
 mod graph;
+mod header;
 mod instance;
 mod lp;
 mod ops;
 mod plan;
+mod tflite;
 mod trace;
 
 use std::fs::{self, File, Permissions};
@@ -12,10 +14,12 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 pub(crate) use graph::{operators as graph, tensors};
+pub(crate) use header::write as header;
 pub(crate) use instance::write as instance;
 pub(crate) use lp::{ample as ample_capacity, write as lp};
 pub(crate) use ops::write as ops;
 pub(crate) use plan::write as plan;
+pub(crate) use tflite::splice;
 pub(crate) use trace::write as trace;
 
 use serde::Serialize;

@@ -11,6 +11,8 @@ mod cnmem;
 mod no_reuse;
 mod pytorch;
 mod segments;
+pub(crate) mod tflite;
+pub(crate) mod tflm;
 
 use sublet_core::{Block, Error};
 

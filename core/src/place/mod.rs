@@ -18,6 +18,7 @@ pub mod interval;
 mod lifetime_tree;
 mod load_tree;
 pub mod multistart;
+pub mod overlap;
 pub mod portfolio;
 pub mod search;
 mod skyline;

@@ -47,6 +47,18 @@ impl Default for Options {
     }
 }
 
+/// An operator may write its output over a part of an input that nobody needs after it, as kernels of which it is known how
+/// far they have read may (Blacker et al. 2020); or over all of it, as elementwise ones may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reuse {
+    /// The operator.
+    pub node: u32,
+    /// The tensor that it reads.
+    pub input: u32,
+    /// How many bytes less are alive while the operator runs, where the input is read for the last time.
+    pub bytes: u64,
+}
+
 /// What an order needs. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ordered {
@@ -116,8 +128,68 @@ pub fn least_load(
     graph: &Graph<'_>,
     operators: &[Operator],
     options: Options,
+    scratch: Workspace<'_>,
+    order: &mut [u32],
+) -> Result<Ordered, Error> {
+    least_load_by(graph, options, scratch, order, |model| {
+        for (node, n) in (0..).zip(graph.nodes) {
+            let in_place = usize::try_from(node).ok().and_then(|k| operators.get(k)).is_some_and(|o| o.in_place);
+            if let (true, Some(&from), Some(&to)) = (in_place, n.inputs.first(), n.outputs.first()) {
+                let (x, y) = (at(graph.tensors, from), at(graph.tensors, to));
+                let transient = x.storage == Storage::Transient && y.storage != Storage::Persistent;
+                if from != to && x.bytes == y.bytes && transient && !n.inputs.contains(&to) {
+                    model.works_in_place(node, from);
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// As [`least_load`], for operators of which `reuses` says what they may write over; of an operator's the first two count.
+///
+/// # Errors
+/// As [`least_load`], and [`Error::UnknownTensor`] for a reuse by no operator or of no tensor.
+///
+/// ```
+/// use sublet_core::Workspace;
+/// use sublet_core::trace::graph::{Graph, Node, Tensor};
+/// use sublet_core::trace::order::{self, Options, Reuse};
+/// let tensors = [8, 8].map(|bytes| Tensor { bytes, ..Tensor::default() });
+/// let graph = Graph { tensors: &tensors, nodes: &[Node { inputs: &[0], outputs: &[1], ..Node::default() }] };
+/// let options = Options::default();
+/// let len = order::workspace(2, 1, graph.operands(), options);
+/// let (mut words, mut indices, mut found) = (vec![0; len.words], vec![0; len.indices], [0]);
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let half = Reuse { node: 0, input: 0, bytes: 4 };
+/// let ordered = order::least_load_reusing(&graph, &[half], options, scratch, &mut found)?;
+/// assert_eq!(ordered.max_load, 12);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn least_load_reusing(
+    graph: &Graph<'_>,
+    reuses: &[Reuse],
+    options: Options,
+    scratch: Workspace<'_>,
+    order: &mut [u32],
+) -> Result<Ordered, Error> {
+    least_load_by(graph, options, scratch, order, |model| {
+        for &Reuse { node, input, bytes } in reuses {
+            if node >= count(graph.nodes) || input >= count(graph.tensors) {
+                return Err(Error::UnknownTensor { node, tensor: input });
+            }
+            model.reuses(node, input, bytes);
+        }
+        Ok(())
+    })
+}
+
+fn least_load_by(
+    graph: &Graph<'_>,
+    options: Options,
     mut scratch: Workspace<'_>,
     order: &mut [u32],
+    reuse: impl FnOnce(&mut Model<'_>) -> Result<(), Error>,
 ) -> Result<Ordered, Error> {
     let (tensors, nodes, operands) = (graph.tensors.len(), graph.nodes.len(), graph.operands());
     scratch.check(workspace(tensors, nodes, operands, options))?;
@@ -125,7 +197,7 @@ pub fn least_load(
         return Err(Error::BufferTooSmall { buffer: Buffer::Order, needed: nodes, got: order.len() });
     }
     let dependencies = Dependencies::new(graph, &mut scratch)?;
-    let model = of_graph(graph, &dependencies, operators, &mut scratch)?;
+    let model = of_graph(graph, &dependencies, reuse, &mut scratch)?;
     let mut order = Table::new(order);
     for (place, &node) in (0..).zip(dependencies.order()) {
         order[place] = node;
@@ -156,7 +228,7 @@ pub(crate) fn search(
 fn of_graph<'a>(
     graph: &Graph<'_>,
     dependencies: &Dependencies<'_>,
-    operators: &[Operator],
+    reuse: impl FnOnce(&mut Model<'_>) -> Result<(), Error>,
     scratch: &mut Workspace<'a>,
 ) -> Result<Model<'a>, Error> {
     let (tensors, nodes, operands) = (graph.tensors.len(), graph.nodes.len(), graph.operands());
@@ -186,18 +258,11 @@ fn of_graph<'a>(
                 model.touches(tensor);
             }
         }
-        let in_place = usize::try_from(node).ok().and_then(|k| operators.get(k)).is_some_and(|o| o.in_place);
-        if let (true, Some(&from), Some(&to)) = (in_place, n.inputs.first(), n.outputs.first()) {
-            let (x, y) = (at(graph.tensors, from), at(graph.tensors, to));
-            let transient = x.storage == Storage::Transient && dependencies.producer(to) == Some(node);
-            if from != to && x.bytes == y.bytes && transient {
-                model.works_in_place(node, from);
-            }
-        }
     }
     for node in 0..count(graph.nodes) {
         dependencies.successors(node).iter().for_each(|&next| model.before(node, next));
     }
+    reuse(&mut model)?;
     model.finish();
     Ok(model)
 }

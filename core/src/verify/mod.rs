@@ -12,8 +12,10 @@
 //!
 //! Cost: O(n log n) time whatever the size of E, linear workspace. This module knows no planner.
 
+mod overlap;
 pub mod schedule;
 
+pub use overlap::{overlap_workspace, verify_overlapping};
 pub use schedule::VerifiedSchedule;
 
 pub use crate::violation::Violation;

@@ -43,7 +43,8 @@ struct Verdict {
 pub(super) fn run(args: &VerifyArgs, file: &str) -> Result<(), Failure> {
     let original = input::read(&args.input)?;
     let rewritten = input::read(file)?;
-    let offsets = input::plan::read(&args.plan, &rewritten).map_err(|e| told(args, e))?;
+    let file = args.plan.as_deref().ok_or_else(|| Failure::Usage("which plan? --rewritten needs one".into()))?;
+    let offsets = input::plan::read(file, &rewritten).map_err(|e| told(args, e))?;
     let (run, footprint) = judge(args, &original, &rewritten, &offsets).map_err(|e| told(args, e))?;
     let verdict = Verdict::of(&run, footprint);
     let mut out = io::stdout().lock();

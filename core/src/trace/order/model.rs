@@ -20,8 +20,9 @@ pub(crate) struct Model<'a> {
     how: Table<'a, u32>,
     /// By operator: what it needs beside tensors.
     workspace: Table<'a, u64>,
-    /// By operator: 1 + the tensor that it may write over.
-    giver: Table<'a, u32>,
+    /// By operator, twice: 1 + a tensor that it may write over, and the bytes that this spares.
+    givers: Table<'a, [u32; 2]>,
+    spared: Table<'a, [u64; 2]>,
     /// The tensors of each operator, each once; the operators of each tensor; those that wait for each operator, some of them
     /// twice; and for how many it waits itself, counted alike.
     first_touched: Table<'a, u32>,
@@ -38,7 +39,7 @@ pub(crate) struct Model<'a> {
 
 /// Length of the workspace of a [`Model`].
 pub(crate) const fn workspace(tensors: usize, operators: usize, operands: usize, edges: usize) -> WorkspaceLen {
-    WorkspaceLen { words: tensors + operators, indices: 2 * tensors + 4 * operators + 2 * operands + edges + 3 }
+    WorkspaceLen { words: tensors + 3 * operators, indices: 2 * tensors + 5 * operators + 2 * operands + edges + 3 }
 }
 
 impl<'a> Model<'a> {
@@ -56,7 +57,8 @@ impl<'a> Model<'a> {
             bytes: scratch.words(tensors),
             how: scratch.indices(tensors),
             workspace: scratch.words(operators),
-            giver: scratch.indices(operators),
+            givers: scratch.index_records(operators),
+            spared: scratch.word_records(operators),
             first_touched: scratch.indices(operators + 1),
             touched: scratch.indices(operands),
             first_user: scratch.indices(tensors + 1),
@@ -96,7 +98,19 @@ impl<'a> Model<'a> {
 
     /// An operator may write a new tensor over this one, of the same size, where it is the last to touch it.
     pub(crate) fn works_in_place(&mut self, operator: u32, giver: u32) {
-        self.giver[operator] = giver + 1;
+        self.reuses(operator, giver, self.bytes[giver]);
+    }
+
+    /// An operator may write over a part of a tensor, where it is the last to touch it, which spares so many bytes. Of more
+    /// than two such tensors the first two count.
+    pub(crate) fn reuses(&mut self, operator: u32, giver: u32, bytes: u64) {
+        if let Some(place) = self.givers[operator].iter().position(|&giver| giver == 0) {
+            if let (Some(to), Some(spared)) =
+                (self.givers[operator].get_mut(place), self.spared[operator].get_mut(place))
+            {
+                (*to, *spared) = (giver + 1, bytes.min(self.bytes[giver]));
+            }
+        }
     }
 
     /// One operator has to run before another; those of each operator come together, in ascending order of the first.
@@ -148,8 +162,8 @@ impl<'a> Model<'a> {
         let always: u64 = always.map(|t| self.bytes[t]).sum();
         let of_operator = |k: u32| {
             let touched: u64 = self.touched(k).iter().map(|&t| self.bytes[t]).sum();
-            let giver = self.giver[k].checked_sub(1).map_or(0, |t| self.bytes[t]);
-            always + touched + self.workspace[k] - giver
+            let spared = self.spared[k].into_iter().fold(0, u64::max);
+            always + touched + self.workspace[k] - spared
         };
         (0..self.operators).map(of_operator).fold(self.given(), u64::max)
     }
@@ -279,8 +293,9 @@ impl<'m, 's> Walk<'m, 's> {
             }
             if dies {
                 freed += bytes;
-                if self.model.giver[operator] == tensor + 1 {
-                    saved = bytes;
+                let givers = self.model.givers[operator].into_iter().zip(self.model.spared[operator]);
+                for (_, spared) in givers.filter(|&(giver, _)| giver == tensor + 1) {
+                    saved = saved.max(spared);
                 }
             }
         }

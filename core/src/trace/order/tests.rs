@@ -189,3 +189,28 @@ fn what_is_no_graph_is_refused() {
     let zero = [Tensor::default(); 2];
     assert_eq!(run(&Graph { tensors: &zero, nodes: &nodes }, &mut [0]), Err(Error::ZeroSize { block: 0 }));
 }
+
+#[test]
+fn what_a_reuse_spares_counts_where_its_input_dies() {
+    let tensor = |bytes| Tensor { bytes, storage: Storage::Transient };
+    let tensors = [tensor(8), tensor(8), tensor(8), tensor(1)];
+    let node = |inputs, outputs| Node { inputs, outputs, ..Node::default() };
+    // The sum of 0 and 1, and then of it and 0: only 1 dies with the first.
+    let nodes = [node(&[0, 1], &[2]), node(&[0, 2], &[3])];
+    let graph = Graph { tensors: &tensors, nodes: &nodes };
+    let options = Options::default();
+    let len = workspace(4, 2, graph.operands(), options);
+    let reuse = |input, bytes| Reuse { node: 0, input, bytes };
+    let load = |reuses: &[Reuse]| {
+        let (mut words, mut indices, mut order) = (vec![0; len.words], vec![0; len.indices], [0; 2]);
+        let scratch = Workspace::new(&mut words, &mut indices);
+        least_load_reusing(&graph, reuses, options, scratch, &mut order).map(|found| (found.max_load, found.is_least()))
+    };
+    assert_eq!(load(&[]), Ok((24, true)));
+    assert_eq!(load(&[reuse(0, 8)]), Ok((24, true)));
+    assert_eq!(load(&[reuse(0, 8), reuse(1, 5)]), Ok((19, true)));
+    // No more than the input has.
+    assert_eq!(load(&[reuse(1, 50)]), Ok((17, true)));
+    assert_eq!(load(&[reuse(4, 1)]), Err(Error::UnknownTensor { node: 0, tensor: 4 }));
+    assert_eq!(load(&[Reuse { node: 2, input: 0, bytes: 1 }]), Err(Error::UnknownTensor { node: 2, tensor: 0 }));
+}

@@ -1,0 +1,212 @@
+//! `sublet plan` for a model: what the runtime's own planner takes, a plan by the means that are asked for, and what each
+//! means would save.
+
+pub(crate) mod args;
+
+use indicatif::ProgressBar;
+use serde::Serialize;
+use std::io::{self, Write};
+use sublet_core::Constraints;
+
+use crate::args::PlanArgs;
+use crate::failure::{Failure, InputError};
+use crate::model::plan::{self, PlanError, Planned, Request};
+use crate::model::schedule::{Schedule, in_file_order};
+use crate::model::{Means, Model, kernels};
+use crate::output;
+use crate::pools::tflm::{self, Buffer};
+use crate::text::unit::Unit;
+
+/// What is known of a model beside its plan. Sizes in bytes.
+#[derive(Debug, Serialize)]
+pub(crate) struct ModelOutcome {
+    /// What TFLM's own planner takes in the order of the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tflm_greedy: Option<u64>,
+    /// What TFLM takes with this plan, what kernels ask for placed around it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tflm_head: Option<u64>,
+    /// What the search for the order has found, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order: Option<OrderOutcome>,
+    /// What the means would give.
+    means: Vec<MeansOutcome>,
+    /// Operators whose kernels may ask for memory that the file does not tell of, where nobody has told it.
+    may_ask: Vec<String>,
+}
+
+/// The max load of the order of the file, of the best one, and what none is below.
+#[derive(Debug, Serialize)]
+struct OrderOutcome {
+    file: u64,
+    found: u64,
+    lower_bound: u64,
+    states: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct MeansOutcome {
+    options: &'static str,
+    peak: u64,
+    lower_bound: u64,
+}
+
+/// Combinations of means that are worth to know of.
+const CHOICES: [(&str, Means); 4] = [
+    ("--in-place", Means { reorder: false, in_place: true, overlap: false }),
+    ("--reorder", Means { reorder: true, in_place: false, overlap: false }),
+    ("--reorder --in-place", Means { reorder: true, in_place: true, overlap: false }),
+    ("--reorder --in-place --overlap reference", Means { reorder: true, in_place: true, overlap: true }),
+];
+
+/// Plans a model as the arguments ask.
+pub(crate) fn plan(
+    args: &PlanArgs,
+    model: &Model,
+    scratch: &[(u32, u64)],
+    bar: &ProgressBar,
+) -> Result<Planned, PlanError> {
+    plan::plan(model, &request(args, model, args.model.means(), scratch), bar)
+}
+
+fn request<'a>(args: &'a PlanArgs, model: &Model, means: Means, scratch: &'a [(u32, u64)]) -> Request<'a> {
+    Request { name: &args.input, means, scratch, constraints: constraints(args, model), solve: &args.solve }
+}
+
+/// Refuses what only a model for TFLM can have.
+pub(super) fn check(args: &PlanArgs, model: &Model) -> Result<(), Failure> {
+    let into_model = args.output.as_deref().is_some_and(is_model);
+    if !model.for_tflm && (into_model || args.model.overlap.is_some() || args.model.tflm_log.is_some()) {
+        let message = "only a .tflite holds a plan, and only kernels of TFLM are known for --overlap and --tflm-log";
+        return Err(Failure::Usage(format!("{}: {message}", args.input)));
+    }
+    Ok(())
+}
+
+/// What the arguments ask, and the alignment of the runtime.
+pub(super) fn constraints(args: &PlanArgs, model: &Model) -> Constraints {
+    let given = args.constraints.get();
+    Constraints { alignment: given.alignment.max(model.alignment), ..given }
+}
+
+/// What kernels ask for, as the arguments tell it.
+pub(crate) fn scratch(args: &PlanArgs, model: &Model) -> Result<Vec<(u32, u64)>, Failure> {
+    match (&args.model.tflm_log, &args.model.workspace) {
+        (Some(file), _) => Ok(crate::input::scratch::of_log(file, model)?),
+        (_, Some(file)) => Ok(crate::input::scratch::of_table(file, model)?),
+        _ => Ok(Vec::new()),
+    }
+}
+
+impl ModelOutcome {
+    /// What the plan and other choices of means give.
+    pub(crate) fn of(args: &PlanArgs, model: &Model, scratch: &[(u32, u64)], planned: &Planned) -> Self {
+        let own = Means { ..args.model.means() };
+        let mut means = Vec::new();
+        for (options, choice) in
+            CHOICES.into_iter().filter(|&(_, choice)| choice != own && (model.for_tflm || !choice.overlap))
+        {
+            let mut request = request(args, model, choice, scratch);
+            request.constraints.capacity = None;
+            if let Ok(planned) = plan::plan(model, &request, &ProgressBar::hidden()) {
+                let summary = planned.solved.summary;
+                means.push(MeansOutcome { options, peak: summary.peak, lower_bound: summary.lower_bound });
+            }
+        }
+        let unplanned =
+            in_file_order(model, scratch).map_or_else(|_| Vec::new(), |schedule| buffers(model, &schedule, None));
+        let offsets = planned.offsets();
+        let order = planned.ordered.map(|o| OrderOutcome {
+            file: o.given,
+            found: o.max_load,
+            lower_bound: o.lower_bound,
+            states: o.states,
+        });
+        let mut may_ask: Vec<String> = Vec::new();
+        if model.for_tflm && args.model.tflm_log.is_none() && args.model.workspace.is_none() {
+            may_ask.extend(model.operators.iter().map(|o| o.kind.clone()).filter(|kind| kernels::may_ask(kind)));
+            may_ask.sort_unstable();
+            may_ask.dedup();
+        }
+        Self {
+            tflm_greedy: model.for_tflm.then(|| tflm::head(&unplanned)),
+            tflm_head: model.for_tflm.then(|| tflm::head(&buffers(model, &planned.schedule, Some(&offsets)))),
+            order,
+            means,
+            may_ask,
+        }
+    }
+
+    /// Aligned lines.
+    pub(crate) fn text(&self, out: &mut impl Write) -> io::Result<()> {
+        let unit = Unit::for_largest(self.means.iter().map(|row| row.peak).max().unwrap_or(0));
+        let size = |bytes: u64| format!("{} ({bytes} bytes)", unit.size(bytes));
+        writeln!(out)?;
+        if let (Some(greedy), Some(head)) = (self.tflm_greedy, self.tflm_head) {
+            writeln!(out, "TFLM      {} by its own planner, {} with this plan", size(greedy), size(head))?;
+        }
+        if let Some(order) = &self.order {
+            let proved = if order.found == order.lower_bound {
+                "proved least".into()
+            } else {
+                format!("at least {}", size(order.lower_bound))
+            };
+            writeln!(
+                out,
+                "order     max load {} in place of {}, {proved}, {} sets",
+                size(order.found),
+                size(order.file),
+                order.states
+            )?;
+        }
+        for row in &self.means {
+            writeln!(out, "{:<42}{}", row.options, size(row.peak))?;
+        }
+        if !self.may_ask.is_empty() {
+            writeln!(
+                out,
+                "note      kernels of {} may ask for memory at run time; --tflm-log or --workspace tells how much",
+                self.may_ask.join(", ")
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The buffers of a model as TFLM's planner gets them: tensors, and then what kernels ask for.
+pub(crate) fn buffers(model: &Model, schedule: &Schedule, offsets: Option<&[i32]>) -> Vec<Buffer> {
+    let told = |tensor: u32| offsets.and_then(|offsets| u64::try_from(*offsets.get(tensor as usize)?).ok());
+    let tensors = (0..)
+        .zip(&schedule.lives)
+        .filter_map(|(tensor, life)| Some(Buffer { bytes: model.bytes(tensor), life: (*life)?, offset: told(tensor) }));
+    let scratch = schedule.scratch.iter().map(|&(life, bytes)| Buffer { bytes, life, offset: None });
+    tensors.chain(scratch).collect()
+}
+
+/// Writes what only models have: the plan in the model, and the header.
+pub(crate) fn write(args: &PlanArgs, model: &Model, bytes: &[u8], planned: &Planned) -> Result<(), Failure> {
+    if let Some(file) = args.output.as_ref().filter(|file| is_model(file)) {
+        let first = u32::try_from(model.graphs[0].operators.start).unwrap_or(0);
+        let order: Vec<u32> = planned.order.iter().map(|&k| k - first).collect();
+        let spliced = output::splice(&args.input, bytes, &order, &planned.offsets())?;
+        output::write(file, |out| out.write_all(&spliced))?;
+    }
+    if let Some(file) = &args.model.header {
+        output::write(file, |out| output::header(model, planned, out))?;
+    }
+    Ok(())
+}
+
+/// Whether a plan is to be written into a model.
+pub(crate) fn is_model(file: &str) -> bool {
+    std::path::Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case("tflite"))
+}
+
+impl From<PlanError> for Failure {
+    fn from(e: PlanError) -> Self {
+        match e {
+            PlanError::Input(e) => Self::Input(e),
+            PlanError::Place(problem, e) => Self::Input(InputError::file(&problem.name, problem.explain(&e))),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `sublet verify model.tflite`: the plan that a model holds, whoever wrote it, against lifetimes derived from its graph.
+
+use std::time::Instant;
+
+use sublet_core::{Constraints, Error, verify};
+
+use crate::args::VerifyArgs;
+use crate::commands::plan::verified_by;
+use crate::failure::{Failure, InputError};
+use crate::model::Model;
+use crate::model::plan::told;
+use crate::model::schedule::in_file_order;
+use crate::outcome::Outcome;
+use crate::problem::Problem;
+use crate::scratch::Scratch;
+
+/// Verifies the plan in a model, and prints.
+///
+/// # Errors
+/// A model without a plan, an offset that is none, or the first constraint that the plan breaks.
+pub(super) fn run(args: &VerifyArgs, model: &Model) -> Result<(), Failure> {
+    let input = |message: String| Failure::Input(InputError::file(&args.input, message));
+    let plan = model.plan.as_ref().ok_or_else(|| {
+        input("there is no plan in the file; name one, or write one with sublet plan --output".into())
+    })?;
+    let schedule = in_file_order(model, &[]).map_err(input)?;
+    let (problem, offsets) = told(&args.input, model, &schedule, plan, args.overlap.is_some())?;
+    let given = args.constraints.get();
+    let constraints = Constraints { alignment: given.alignment.max(model.alignment), ..given };
+    let mut scratch = Scratch::of(verify::workspace(offsets.len()).max(verify::overlap_workspace(offsets.len())));
+    let begin = Instant::now();
+    let verdict = verified_by(&problem, &offsets, &constraints, &mut scratch);
+    let seconds = begin.elapsed().as_secs_f64();
+    let plan = match verdict {
+        Ok(plan) => plan,
+        Err(e @ Error::Invalid(_)) => return Err(refuse(args, &problem, &offsets, &e, seconds)),
+        Err(e) => return Err(input(problem.explain(&e))),
+    };
+    super::print(args, &Outcome { seconds, ..Outcome::of(&plan, &args.input) })
+}
+
+fn refuse(args: &VerifyArgs, problem: &Problem, offsets: &[u64], error: &Error, seconds: f64) -> Failure {
+    let message = format!("{}: {}", args.input, problem.explain(error));
+    let end = |(block, offset): (&sublet_core::Block, &u64)| offset.checked_add(block.size);
+    let ends: Option<Vec<u64>> = problem.blocks.iter().zip(offsets).map(end).collect();
+    super::refuse(args, problem, message, ends.and_then(|e| e.into_iter().max()), seconds)
+}

@@ -1,0 +1,225 @@
+//! Models of ONNX: the few messages of its protocol buffers that tell operators and shapes.
+//!
+//! Weights, and what is computed from weights alone, take no memory of the arena. The shape of every other value has to be
+//! told, as `onnx.shape_inference` does with all dimensions of the inputs fixed: a model in which one is not told is
+//! refused by its name. Graphs inside of an operator are not planned; what they read of the outer one is read by it.
+
+use std::collections::{HashMap, HashSet};
+use std::io::BufRead;
+
+use prost::Message;
+
+use super::unreadable;
+use crate::failure::InputError;
+use crate::model::schedule;
+use crate::model::{Graph, Model, Operator, Tensor, cell_name};
+use crate::problem::Problem;
+
+/// The first byte: the field of the version, a number. No text begins with it.
+pub(super) const BEGIN: u8 = 0x08;
+
+#[derive(Clone, PartialEq, Message)]
+struct ModelProto {
+    #[prost(message, optional, tag = "7")]
+    graph: Option<GraphProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct GraphProto {
+    #[prost(message, repeated, tag = "1")]
+    node: Vec<NodeProto>,
+    #[prost(message, repeated, tag = "5")]
+    initializer: Vec<TensorProto>,
+    #[prost(message, repeated, tag = "11")]
+    input: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "12")]
+    output: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "13")]
+    value_info: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "15")]
+    sparse_initializer: Vec<SparseTensorProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct NodeProto {
+    #[prost(string, repeated, tag = "1")]
+    input: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    output: Vec<String>,
+    #[prost(string, tag = "4")]
+    op_type: String,
+    #[prost(message, repeated, tag = "5")]
+    attribute: Vec<AttributeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct AttributeProto {
+    #[prost(message, optional, tag = "6")]
+    g: Option<GraphProto>,
+    #[prost(message, repeated, tag = "11")]
+    graphs: Vec<GraphProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TensorProto {
+    #[prost(string, tag = "8")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SparseTensorProto {
+    #[prost(message, optional, tag = "1")]
+    values: Option<TensorProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ValueInfoProto {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, optional, tag = "2")]
+    r#type: Option<TypeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TypeProto {
+    #[prost(message, optional, tag = "1")]
+    tensor_type: Option<TensorTypeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TensorTypeProto {
+    #[prost(int32, tag = "1")]
+    elem_type: i32,
+    #[prost(message, optional, tag = "2")]
+    shape: Option<ShapeProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ShapeProto {
+    #[prost(message, repeated, tag = "1")]
+    dim: Vec<DimensionProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DimensionProto {
+    #[prost(int64, optional, tag = "1")]
+    dim_value: Option<i64>,
+}
+
+/// Reads a model.
+pub(super) fn read(file: &str, mut reader: impl BufRead) -> Result<Problem, InputError> {
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).map_err(|e| unreadable(file, &e))?;
+    let fault = |message: String| InputError::file(file, message);
+    let model = ModelProto::decode(bytes.as_slice()).map_err(|e| fault(format!("this is no ONNX model: {e}")))?;
+    let graph = model.graph.ok_or_else(|| fault("the ONNX model has no graph".into()))?;
+    schedule::problem(file, read_graph(&graph).map_err(fault)?, bytes)
+}
+
+/// The values of a graph that take memory, by their names.
+#[derive(Default)]
+struct Values<'a> {
+    numbers: HashMap<&'a str, u32>,
+    types: HashMap<&'a str, &'a TensorTypeProto>,
+    constants: HashSet<&'a str>,
+    tensors: Vec<Tensor>,
+}
+
+impl<'a> Values<'a> {
+    /// The number of a value; none for a constant, and for an operand that is left out.
+    fn number(&mut self, name: &'a str) -> Result<Option<u32>, String> {
+        if name.is_empty() || self.constants.contains(name) {
+            return Ok(None);
+        }
+        if let Some(&number) = self.numbers.get(name) {
+            return Ok(Some(number));
+        }
+        let shape = self.types.get(name).and_then(|t| shape(t));
+        let (bytes, shape) = shape.ok_or_else(|| {
+            format!("the shape of tensor {name} is not told; onnx.shape_inference tells it where the inputs' shapes are fixed")
+        })?;
+        let number = u32::try_from(self.tensors.len()).map_err(|_| "there are too many tensors".to_owned())?;
+        self.tensors.push(Tensor { name: cell_name(self.tensors.len(), name), bytes, shape, variable: false });
+        self.numbers.insert(name, number);
+        Ok(Some(number))
+    }
+
+    fn list(&mut self, names: impl Iterator<Item = &'a str>) -> Result<Vec<u32>, String> {
+        let (mut seen, mut list) = (HashSet::new(), Vec::new());
+        for name in names {
+            list.extend(self.number(name)?.filter(|&number| seen.insert(number)));
+        }
+        Ok(list)
+    }
+}
+
+fn read_graph(graph: &GraphProto) -> Result<Model, String> {
+    let mut values = Values::default();
+    values.constants.extend(graph.initializer.iter().map(|t| t.name.as_str()));
+    let sparse = graph.sparse_initializer.iter().filter_map(|t| t.values.as_ref());
+    values.constants.extend(sparse.map(|t| t.name.as_str()));
+    for info in graph.value_info.iter().chain(&graph.output).chain(&graph.input) {
+        if let Some(tensor) = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) {
+            values.types.insert(&info.name, tensor);
+        }
+    }
+    let inputs = values.list(graph.input.iter().map(|info| info.name.as_str()))?;
+    let mut operators = Vec::new();
+    let mut written: HashSet<u32> = inputs.iter().copied().collect();
+    for node in &graph.node {
+        let inner = inner_reads(node);
+        let constant = |name: &String| name.is_empty() || values.constants.contains(name.as_str());
+        if node.op_type == "Constant" || (!node.input.is_empty() && inner.is_empty() && node.input.iter().all(constant))
+        {
+            values.constants.extend(node.output.iter().map(String::as_str));
+            continue;
+        }
+        let known: Vec<&str> = inner.into_iter().filter(|name| values.numbers.contains_key(name)).collect();
+        let reads = values.list(node.input.iter().map(String::as_str).chain(known))?;
+        if let Some(&early) = reads.iter().find(|t| !written.contains(t)) {
+            return Err(format!(
+                "an operator {} reads tensor {} before it is written",
+                node.op_type, values.tensors[early as usize].name
+            ));
+        }
+        let outputs = values.list(node.output.iter().map(String::as_str))?;
+        if let Some(&twice) = outputs.iter().find(|&&t| !written.insert(t)) {
+            return Err(format!("tensor {} is written twice", values.tensors[twice as usize].name));
+        }
+        let kind =
+            node.op_type.chars().take(64).map(|c| if c.is_control() || ",\"".contains(c) { '_' } else { c }).collect();
+        operators.push(Operator { kind, inputs: reads, outputs, ..Operator::default() });
+    }
+    if operators.is_empty() {
+        return Err("the model has no operators".into());
+    }
+    let outputs = values.list(graph.output.iter().map(|info| info.name.as_str()))?;
+    let own = Graph { tensors: 0..values.tensors.len(), operators: 0..operators.len(), inputs, outputs };
+    Ok(Model { tensors: values.tensors, operators, graphs: vec![own], alignment: 1, for_tflm: false, plan: None })
+}
+
+/// What the graphs inside of an operator read.
+fn inner_reads(node: &NodeProto) -> Vec<&str> {
+    let graphs = node.attribute.iter().flat_map(|a| a.g.iter().chain(&a.graphs));
+    let nodes = graphs.flat_map(|graph| &graph.node);
+    nodes.flat_map(|n| n.input.iter().map(String::as_str).chain(inner_reads(n))).collect()
+}
+
+/// The bytes and the dimensions of a type; none where they are not all told.
+fn shape(tensor: &TensorTypeProto) -> Option<(u64, Vec<u64>)> {
+    // In half bytes.
+    let size: u64 = match tensor.elem_type {
+        1 | 6 | 12 => 8,
+        2 | 3 | 9 | 17..=20 | 24 => 2,
+        4 | 5 | 10 | 16 => 4,
+        7 | 11 | 13 | 14 => 16,
+        15 => 32,
+        21..=23 => 1,
+        _ => return None,
+    };
+    let dimension = |d: &DimensionProto| u64::try_from(d.dim_value?).ok();
+    let shape: Vec<u64> = tensor.shape.as_ref()?.dim.iter().map(dimension).collect::<Option<_>>()?;
+    let halves = shape.iter().try_fold(size, |halves, &d| halves.checked_mul(d))?;
+    // So that sums stay within 64 bits.
+    (halves < 1 << 50).then_some((halves.div_ceil(2), shape))
+}

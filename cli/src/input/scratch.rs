@@ -1,0 +1,85 @@
+//! What kernels ask for while they run: from the lines that TFLM prints of its plan, or from a table.
+
+use std::io::BufRead;
+
+use super::table::Table;
+use super::{open, unreadable};
+use crate::failure::InputError;
+use crate::model::Model;
+use crate::model::schedule::in_file_order;
+
+/// What TFLM prints of its plan when it is built with `TF_LITE_SHOW_MEMORY_USE`: a line for each buffer,
+/// `0 (id=0): size=64, offset=0, first_used=0 last_used=1`. The model's tensors come first; what follows is scratch, by
+/// the time of its operator.
+///
+/// # Errors
+/// A log of another model.
+pub(crate) fn of_log(file: &str, model: &Model) -> Result<Vec<(u32, u64)>, InputError> {
+    let schedule = in_file_order(model, &[]).map_err(|message| InputError::file(file, message))?;
+    let expected: Vec<[u64; 3]> = (0..)
+        .zip(&schedule.lives)
+        .filter_map(|(tensor, life)| life.map(|[first, last]| [model.bytes(tensor), first.into(), last.into()]))
+        .collect();
+    let (mut found, mut buffers) = (Vec::new(), 0);
+    for (line, number) in open(file)?.lines().zip(1u64..) {
+        let line = line.map_err(|e| unreadable(file, &e))?;
+        let Some((_, line)) = line.split_once("(id=") else { continue };
+        let fault = |message: String| InputError::line(file, number, message);
+        let value = |name: &str| {
+            let text = line.split_once(name).map_or("", |(_, rest)| rest);
+            let digits = text.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+            digits.parse::<u64>().map_err(|_| fault(format!("expected {name} and a number")))
+        };
+        let buffer = [value("size=")?, value("first_used=")?, value("last_used=")?];
+        if let Some(tensor) = expected.get(buffers) {
+            if *tensor != buffer {
+                let [bytes, first, last] = tensor;
+                return Err(fault(format!(
+                    "expected the model's tensor of {bytes} bytes, used from {first} to {last}: is the log of this model, without a plan?"
+                )));
+            }
+        } else {
+            let step = usize::try_from(buffer[1]).ok().and_then(|time| schedule.steps.get(time.checked_sub(1)?));
+            let operator = step.ok_or_else(|| fault(format!("there is no operator at time {}", buffer[1])))?;
+            found.push((*operator, bytes(buffer[0], fault)?));
+        }
+        buffers += 1;
+    }
+    if buffers < expected.len() {
+        let message = format!(
+            "expected a line (id=…): size=…, first_used=… last_used=… for each of {} tensors, found {buffers}",
+            expected.len()
+        );
+        return Err(InputError::file(file, message));
+    }
+    Ok(found)
+}
+
+/// A table `op,bytes`: operators by their numbers in the file, those of all graphs one after the other.
+///
+/// # Errors
+/// Which place of the file is not as expected.
+pub(crate) fn of_table(file: &str, model: &Model) -> Result<Vec<(u32, u64)>, InputError> {
+    let mut table = Table::open(file, open(file)?)?;
+    let (op, column) = (table.column("op")?, table.column("bytes")?);
+    let mut found = Vec::new();
+    while table.advance()? {
+        let operator = table.number(op, "a number of an operator")?;
+        let operator = u32::try_from(operator).ok().filter(|&k| (k as usize) < model.operators.len());
+        let operator =
+            operator.ok_or_else(|| table.at_cell(op, format!("the model has {} operators", model.operators.len())))?;
+        let asked = table.number(column, "bytes")?;
+        if asked > 0 {
+            found.push((operator, bytes(asked, |message| table.at_cell(column, message))?));
+        }
+    }
+    Ok(found)
+}
+
+fn bytes(asked: u64, fault: impl FnOnce(String) -> InputError) -> Result<u64, InputError> {
+    if asked <= u64::from(u32::MAX >> 1) {
+        Ok(asked)
+    } else {
+        Err(fault("no plan holds offsets above 2147483647".into()))
+    }
+}

@@ -1,0 +1,228 @@
+//! Models of TensorFlow Lite, for TFLM and `LiteRT`: the schema's tables, of which few fields are needed.
+//!
+//! Weights are not looked at. A tensor whose size is not told is refused by name, and so is what no runtime could run:
+//! operands that are no tensors, graphs that call themselves.
+
+pub(crate) mod flat;
+mod operators;
+
+use std::collections::HashSet;
+use std::io::BufRead;
+
+use super::unreadable;
+use crate::failure::InputError;
+use crate::model::schedule;
+use crate::model::{Graph, Model, Operator, Tensor, Window, cell_name};
+use crate::problem::Problem;
+use flat::{Flat, FlatTable, FlatVector};
+
+/// The fifth to the eighth byte of such a file.
+pub(crate) const IDENTIFIER: &[u8; 4] = b"TFL3";
+/// The metadata that holds a plan.
+pub(crate) const PLAN: &[u8] = b"OfflineMemoryAllocation";
+/// TFLM aligns every buffer to this, in bytes.
+const ALIGNMENT: u64 = 16;
+/// The fields of the table Model.
+pub(crate) const OPERATOR_CODES: usize = 1;
+pub(crate) const GRAPHS: usize = 2;
+pub(crate) const BUFFERS: usize = 4;
+pub(crate) const METADATA: usize = 6;
+/// The field of the table `SubGraph` with its operators.
+pub(crate) const OPERATORS: usize = 3;
+
+/// Reads a model, and keeps its bytes to write a plan behind.
+pub(super) fn read(file: &str, mut reader: impl BufRead) -> Result<Problem, InputError> {
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).map_err(|e| unreadable(file, &e))?;
+    let model = parse(file, &bytes)?;
+    schedule::problem(file, model, bytes)
+}
+
+fn parse(file: &str, bytes: &[u8]) -> Result<Model, InputError> {
+    let flat = Flat::new(file, bytes);
+    let root = flat.root()?;
+    let mut reader =
+        Reader { flat, buffers: root.vector(BUFFERS, 4)?, codes: Vec::new(), operands: 0, model: Model::default() };
+    reader.model.alignment = ALIGNMENT;
+    reader.model.for_tflm = true;
+    for code in root.vector(OPERATOR_CODES, 4)?.tables() {
+        reader.codes.push(operators::name(code?)?);
+    }
+    let graphs = root.vector(GRAPHS, 4)?;
+    for graph in graphs.tables() {
+        reader.graph(graph?, graphs.len)?;
+    }
+    if reader.model.operators.is_empty() {
+        return Err(InputError::file(file, "the model has no operators"));
+    }
+    reader.model.plan = reader.plan(root)?;
+    Ok(reader.model)
+}
+
+struct Reader<'a> {
+    flat: Flat<'a>,
+    buffers: FlatVector<'a>,
+    /// The operators' names by the codes' numbers.
+    codes: Vec<String>,
+    /// Operands and dimensions so far: many tables may share one vector, but not to more than a file can hold.
+    operands: usize,
+    model: Model,
+}
+
+impl<'a> Reader<'a> {
+    fn graph(&mut self, table: FlatTable<'a>, graphs: usize) -> Result<(), InputError> {
+        let first_tensor = self.model.tensors.len();
+        for tensor in table.vector(0, 4)?.tables() {
+            let tensor = self.tensor(tensor?)?;
+            self.model.tensors.push(tensor);
+        }
+        let tensors = first_tensor..self.model.tensors.len();
+        let first_operator = self.model.operators.len();
+        for operator in table.vector(OPERATORS, 4)?.tables() {
+            let operator = self.operator(operator?, first_tensor, graphs)?;
+            self.model.operators.push(operator);
+        }
+        let operators = first_operator..self.model.operators.len();
+        let inputs = self.operand_list(table.vector(1, 4)?, first_tensor, tensors.len())?;
+        let outputs = self.operand_list(table.vector(2, 4)?, first_tensor, tensors.len())?;
+        self.model.graphs.push(Graph { tensors, operators, inputs, outputs });
+        Ok(())
+    }
+
+    fn count(&mut self, table: usize, more: usize) -> Result<(), InputError> {
+        self.operands += more;
+        if self.operands > self.flat.bytes.len() {
+            return Err(self.flat.fault(table, "the model has more operands and dimensions than bytes"));
+        }
+        Ok(())
+    }
+
+    fn tensor(&mut self, table: FlatTable<'a>) -> Result<Tensor, InputError> {
+        let number = self.model.tensors.len();
+        self.count(table.at, 1)?;
+        let text = String::from_utf8_lossy(table.bytes(3)?.get(..256).unwrap_or(table.bytes(3)?)).into_owned();
+        let name = cell_name(number, &text);
+        let (dimensions, buffer) = (table.vector(0, 4)?, table.u32(2)? as usize);
+        self.count(table.at, dimensions.len)?;
+        let variable = table.u8(5)? > 0;
+        if buffer >= self.buffers.len {
+            return Err(self
+                .flat
+                .fault(table.at, format!("tensor {name} has the buffer {buffer} of {}", self.buffers.len)));
+        }
+        let data = self.buffers.table(buffer)?;
+        // Data may also lie behind the tables, told by its size.
+        let constant = data.vector(0, 1)?.len > 0 || data.u64(2)? > 1;
+        let shape: Vec<i32> = dimensions.ints().collect::<Result<_, _>>()?;
+        let shape: Option<Vec<u64>> = shape.into_iter().map(|d| u64::try_from(d).ok()).collect();
+        let bytes = shape.as_ref().and_then(|shape| bytes(table.u8(1).ok()?, shape));
+        let bytes = match bytes {
+            _ if constant || variable => 0,
+            // So that sums of what is rounded up stay within 64 bits, as signed offsets have it.
+            Some(bytes) if bytes <= u64::from(u32::MAX >> 1) => bytes,
+            Some(bytes) => {
+                return Err(self.flat.fault(
+                    table.at,
+                    format!("tensor {name} has {bytes} bytes; no plan holds offsets above 2147483647"),
+                ));
+            }
+            None => return Err(self.flat.fault(table.at, format!("the size of tensor {name} is not known"))),
+        };
+        Ok(Tensor { name, bytes, shape: shape.unwrap_or_default(), variable })
+    }
+
+    fn operator(&mut self, table: FlatTable<'a>, first: usize, graphs: usize) -> Result<Operator, InputError> {
+        self.count(table.at, 1)?;
+        let code = table.u32(0)? as usize;
+        let Some(kind) = self.codes.get(code).cloned() else {
+            return Err(self.flat.fault(table.at, format!("an operator has the code {code} of {}", self.codes.len())));
+        };
+        let tensors = self.model.tensors.len() - first;
+        let inputs = self.operand_list(table.vector(1, 4)?, first, tensors)?;
+        let outputs = self.operand_list(table.vector(2, 4)?, first, tensors)?;
+        let options = table.table(4)?;
+        let window = options.map(|options| window(&kind, options)).transpose()?.flatten();
+        let calls = options.map(|options| calls(&kind, options)).transpose()?.unwrap_or_default();
+        if let Some(&graph) = calls.iter().find(|&&g| g as usize >= graphs) {
+            return Err(self.flat.fault(table.at, format!("an operator {kind} calls the graph {graph} of {graphs}")));
+        }
+        Ok(Operator { kind, inputs, outputs, window, calls })
+    }
+
+    /// The tensors of a list of operands, each once; -1 stands for one that is left out.
+    fn operand_list(&mut self, list: FlatVector<'a>, first: usize, tensors: usize) -> Result<Vec<u32>, InputError> {
+        self.count(list.at, list.len)?;
+        let mut seen = HashSet::new();
+        let mut operands = Vec::new();
+        for operand in list.ints() {
+            let operand = operand?;
+            if operand == -1 || !seen.insert(operand) {
+                continue;
+            }
+            let index = usize::try_from(operand).ok().filter(|&i| i < tensors);
+            let index = index.and_then(|i| u32::try_from(first + i).ok());
+            operands.push(index.ok_or_else(|| self.flat.fault(list.at, format!("there is no tensor {operand}")))?);
+        }
+        Ok(operands)
+    }
+
+    /// The offsets of a plan: version, a graph, how many, and then as many.
+    fn plan(&self, root: FlatTable<'a>) -> Result<Option<Vec<i32>>, InputError> {
+        for entry in root.vector(METADATA, 4)?.tables() {
+            let entry = entry?;
+            let buffer = entry.u32(1)? as usize;
+            if entry.bytes(0)? != PLAN || buffer >= self.buffers.len {
+                continue;
+            }
+            let data = self.buffers.table(buffer)?.bytes(0)?;
+            let words: Vec<i32> = data.as_chunks().0.iter().map(|&b| i32::from_le_bytes(b)).collect();
+            let tensors = self.model.tensors.len();
+            return match words.get(2).map(|&n| usize::try_from(n)) {
+                Some(Ok(n)) if words.len() == n + 3 && n == tensors => Ok(Some(words[3..].to_vec())),
+                Some(Ok(n)) => Err(self.flat.fault(
+                    entry.at,
+                    format!("the plan in the file has {n} offsets in {} bytes for {tensors} tensors", data.len()),
+                )),
+                _ => Err(self.flat.fault(entry.at, format!("the plan in the file has only {} bytes", data.len()))),
+            };
+        }
+        Ok(None)
+    }
+}
+
+/// How the window of a convolution or a pool moves.
+fn window(kind: &str, options: FlatTable<'_>) -> Result<Option<Window>, InputError> {
+    let number = |field, default| options.i32(field, default).map(|n| u64::try_from(n).unwrap_or(0));
+    let (dilation, size) = match kind {
+        "CONV_2D" => ([number(5, 1)?, number(4, 1)?], None),
+        "DEPTHWISE_CONV_2D" => ([number(6, 1)?, number(5, 1)?], None),
+        "AVERAGE_POOL_2D" | "MAX_POOL_2D" => ([1, 1], Some([number(4, 0)?, number(3, 0)?])),
+        _ => return Ok(None),
+    };
+    Ok(Some(Window { same: options.u8(0)? == 0, stride: [number(2, 0)?, number(1, 0)?], dilation, size }))
+}
+
+/// The graphs that an operator runs.
+fn calls(kind: &str, options: FlatTable<'_>) -> Result<Vec<u32>, InputError> {
+    match kind {
+        "IF" | "WHILE" => Ok(vec![options.u32(0)?, options.u32(1)?]),
+        "CALL_ONCE" => Ok(vec![options.u32(0)?]),
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// The bytes of a tensor of this type and shape.
+fn bytes(kind: u8, shape: &[u64]) -> Option<u64> {
+    // In half bytes.
+    let size = match kind {
+        0 | 2 | 13 | 15 => 8,
+        1 | 7 | 16 | 18 => 4,
+        3 | 6 | 9 | 21 | 22 => 2,
+        4 | 8 | 10 | 12 => 16,
+        11 => 32,
+        17 | 20 => 1,
+        _ => return None,
+    };
+    let halves = shape.iter().try_fold(size, |bytes: u64, &d| bytes.checked_mul(d))?;
+    Some(halves.div_ceil(2))
+}

@@ -1,0 +1,105 @@
+//! A model as its file tells it: operators and tensors, without weights. [`schedule`] puts the operators in order and
+//! gives tensors their lifetimes; [`kernels`] says what an operator may do with the memory of its inputs.
+
+pub(crate) mod kernels;
+pub(crate) mod plan;
+pub(crate) mod schedule;
+
+use std::ops::Range;
+
+/// The operators and tensors of all graphs of a file, those of each graph together.
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) tensors: Vec<Tensor>,
+    pub(crate) operators: Vec<Operator>,
+    /// The first is the one that is run; the others are called by operators.
+    pub(crate) graphs: Vec<Graph>,
+    /// Every offset of the runtime is a multiple of this, in bytes; sizes are rounded up to it.
+    pub(crate) alignment: u64,
+    /// Whether TFLM runs it: the format holds a plan, and its kernels are known.
+    pub(crate) for_tflm: bool,
+    /// The plan that the file holds, an offset for each tensor, negative where the runtime decides.
+    pub(crate) plan: Option<Vec<i32>>,
+}
+
+/// One graph of a model.
+#[derive(Debug, Default)]
+pub(crate) struct Graph {
+    pub(crate) tensors: Range<usize>,
+    pub(crate) operators: Range<usize>,
+    pub(crate) inputs: Vec<u32>,
+    pub(crate) outputs: Vec<u32>,
+}
+
+/// A tensor of a model.
+#[derive(Debug)]
+pub(crate) struct Tensor {
+    /// As plans call it: its number, and its name as far as CSV can hold it.
+    pub(crate) name: String,
+    /// Size in bytes; 0 where no memory of the arena is needed, as for weights and variables.
+    pub(crate) bytes: u64,
+    pub(crate) shape: Vec<u64>,
+    /// Whether its value lasts from one run to the next.
+    pub(crate) variable: bool,
+}
+
+/// An operator of a model.
+#[derive(Debug, Default)]
+pub(crate) struct Operator {
+    /// What it computes, as the format calls it: `CONV_2D`, `Conv`.
+    pub(crate) kind: String,
+    /// The tensors that it reads and writes, constants among them, each once.
+    pub(crate) inputs: Vec<u32>,
+    pub(crate) outputs: Vec<u32>,
+    /// How its window moves over an image.
+    pub(crate) window: Option<Window>,
+    /// The graphs that it runs, by their numbers.
+    pub(crate) calls: Vec<u32>,
+}
+
+/// A window that moves over an image. Of two numbers the first is along the height.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    /// Whether the image is padded so that the output is as large as the input over the stride.
+    pub(crate) same: bool,
+    pub(crate) stride: [u64; 2],
+    pub(crate) dilation: [u64; 2],
+    /// The size of the window; none where it is that of the second input.
+    pub(crate) size: Option<[u64; 2]>,
+}
+
+/// What may be done to need less than the file's order with a block for each tensor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Means {
+    /// Operators run in the order that needs least.
+    pub(crate) reorder: bool,
+    /// Elementwise operators and views write over their input.
+    pub(crate) in_place: bool,
+    /// Outputs reach into inputs, as far as TFLM's reference kernels have read.
+    pub(crate) overlap: bool,
+}
+
+impl Model {
+    /// The bytes that a tensor takes in the arena.
+    pub(crate) fn bytes(&self, tensor: u32) -> u64 {
+        self.tensor(tensor).map_or(0, |t| t.bytes.next_multiple_of(self.alignment))
+    }
+
+    pub(crate) fn tensor(&self, tensor: u32) -> Option<&Tensor> {
+        self.tensors.get(tensor as usize)
+    }
+
+    /// Whether a tensor takes memory of the arena.
+    pub(crate) fn is_planned(&self, tensor: u32) -> bool {
+        self.bytes(tensor) > 0
+    }
+}
+
+/// A name as a cell of CSV can hold it, with a number that makes it the only one.
+pub(crate) fn cell_name(number: usize, name: &str) -> String {
+    let mut cell = format!("{number}:");
+    cell.extend(
+        name.chars().take(120).map(|c| if c.is_control() || c.is_whitespace() || ",\"#".contains(c) { '_' } else { c }),
+    );
+    cell
+}

@@ -1,0 +1,253 @@
+//! The operators of a model one after the other, and the lifetimes that this gives its tensors: those of TFLM's
+//! `MicroAllocator`.
+//!
+//! Time 0 is before the first operator, which runs at 1. An operator that calls graphs runs at its time, and their
+//! operators at the times after it; its inputs stay until all of them have run. What the model is given stays until its
+//! last reader, what it gives until the end.
+
+use std::collections::HashMap;
+
+use sublet_core::trace::{Event, Op, Row};
+
+use super::{Model, kernels};
+use crate::failure::InputError;
+use crate::problem::Problem;
+
+/// Graphs that call graphs, no deeper than this.
+const DEEPEST: usize = 16;
+/// Operators that run, those of graphs that are called several times counted each time.
+const LONGEST: usize = 1 << 20;
+
+/// When which operator runs, and when which tensor is alive.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    /// The operator that runs at each time from 1 on.
+    pub(crate) steps: Vec<u32>,
+    /// First and last time of each tensor that takes memory of the arena.
+    pub(crate) lives: Vec<Option<[u32; 2]>>,
+    /// What operators ask for while they run: time of the first and the last of it, bytes.
+    pub(crate) scratch: Vec<([u32; 2], u64)>,
+}
+
+impl Schedule {
+    /// The operators of the first graph in this order; those of other graphs in that of the file. `scratch` says what an
+    /// operator asks for besides its operands, in bytes.
+    ///
+    /// # Errors
+    /// Graphs that call themselves, or far too many calls.
+    pub(crate) fn new(model: &Model, order: &[u32], scratch: &[(u32, u64)]) -> Result<Self, String> {
+        let mut new = Self { steps: Vec::new(), lives: vec![None; model.tensors.len()], scratch: Vec::new() };
+        let mut asked: HashMap<u32, Vec<u64>> = HashMap::new();
+        for &(operator, bytes) in scratch {
+            asked.entry(operator).or_default().push(bytes);
+        }
+        new.mark(model, 0, order, &asked, 0)?;
+        for (life, tensor) in new.lives.iter_mut().zip(0..) {
+            life.take_if(|_| !model.is_planned(tensor));
+        }
+        Ok(new)
+    }
+
+    fn now(&self) -> u32 {
+        u32::try_from(self.steps.len()).unwrap_or(u32::MAX)
+    }
+
+    fn touch(&mut self, tensor: u32, time: u32) {
+        if let Some(life) = self.lives.get_mut(tensor as usize) {
+            let [first, last] = life.unwrap_or([time, time]);
+            *life = Some([first.min(time), last.max(time)]);
+        }
+    }
+
+    fn mark(
+        &mut self,
+        model: &Model,
+        graph: usize,
+        order: &[u32],
+        asked: &HashMap<u32, Vec<u64>>,
+        depth: usize,
+    ) -> Result<(), String> {
+        if depth > DEEPEST {
+            return Err(format!("its graphs call each other more than {DEEPEST} deep"));
+        }
+        let graph = &model.graphs[graph];
+        for &tensor in &graph.inputs {
+            self.touch(tensor, self.now());
+        }
+        for &number in order {
+            let operator = &model.operators[number as usize];
+            if self.steps.len() >= LONGEST {
+                return Err(format!("it runs more than {LONGEST} operators"));
+            }
+            self.steps.push(number);
+            let time = self.now();
+            for &tensor in &operator.outputs {
+                self.touch(tensor, time);
+            }
+            for &called in &operator.calls {
+                let own = &model.graphs[called as usize].operators;
+                let own: Vec<u32> = own.clone().filter_map(|i| u32::try_from(i).ok()).collect();
+                self.mark(model, called as usize, &own, asked, depth + 1)?;
+            }
+            for &tensor in operator.inputs.iter().chain(&operator.outputs) {
+                // What nobody writes is there from the start.
+                if self.lives[tensor as usize].is_none() {
+                    self.touch(tensor, 0);
+                }
+                self.touch(tensor, self.now());
+            }
+            for &bytes in asked.get(&number).into_iter().flatten() {
+                self.scratch.push(([time, self.now()], bytes.next_multiple_of(model.alignment)));
+            }
+        }
+        for &tensor in &graph.outputs {
+            self.touch(tensor, self.now());
+        }
+        Ok(())
+    }
+}
+
+/// Tensors that share the block of another: the first tensor of its block for each tensor.
+#[derive(Debug)]
+pub(crate) struct Sharing(pub(crate) Vec<u32>);
+
+impl Sharing {
+    /// Every tensor has a block of its own.
+    pub(crate) fn none(model: &Model) -> Self {
+        Self((0..).zip(&model.tensors).map(|(i, _)| i).collect())
+    }
+
+    /// Outputs are written over the first dying input that the operator may write over, where `allowed` takes input and
+    /// output.
+    pub(crate) fn where_allowed(model: &Model, schedule: &Schedule, allowed: impl Fn(u32, u32) -> bool) -> Self {
+        let mut sharing = Self::none(model);
+        // The last time of each block, at its first tensor.
+        let mut until: Vec<u32> = schedule.lives.iter().map(|life| life.map_or(0, |[_, last]| last)).collect();
+        for (&number, time) in schedule.steps.iter().zip(1u32..) {
+            let operator = &model.operators[number as usize];
+            for (input, output) in kernels::in_place(model, operator) {
+                let (Some([_, last]), Some([first, end])) =
+                    (schedule.lives[input as usize], schedule.lives[output as usize])
+                else {
+                    continue;
+                };
+                let block = sharing.0[input as usize];
+                if last == time && first == time && until[block as usize] == time && allowed(input, output) {
+                    sharing.0[output as usize] = block;
+                    until[block as usize] = end;
+                    break;
+                }
+            }
+        }
+        sharing
+    }
+}
+
+/// A schedule as a trace.
+pub(crate) struct Traced {
+    /// The rows; `Row::block` is an index into `names`.
+    pub(crate) rows: Vec<Row>,
+    /// What each block is called: by its first tensor, or as scratch.
+    pub(crate) names: Vec<String>,
+    /// The stay in which each tensor lies, in the order of the mallocs.
+    pub(crate) stays: Vec<Option<u32>>,
+}
+
+impl Traced {
+    /// The blocks of the trace, with the names of operators.
+    pub(crate) fn problem(&self, name: &str, model: &Model, schedule: &Schedule) -> Result<Problem, InputError> {
+        let problem = Problem::of_trace(name, self.rows.clone(), self.names.clone());
+        let mut problem = problem.map_err(|e| InputError::file(name, e.message))?;
+        if let Some(trace) = &mut problem.trace {
+            trace.op_names = schedule.steps.iter().map(|&k| model.operators[k as usize].kind.clone()).collect();
+        }
+        Ok(problem)
+    }
+}
+
+/// A block of a trace while it is made: a tensor and what shares its memory, or scratch.
+struct Made {
+    name: String,
+    bytes: u64,
+    life: [u32; 2],
+}
+
+/// Writes a schedule as a trace.
+pub(crate) fn trace(model: &Model, schedule: &Schedule, sharing: &Sharing) -> Traced {
+    let (blocks, of_tensor) = blocks(model, schedule, sharing);
+    let row = |event, block, bytes, op| Row { time_ns: 0, bytes, block, op, event };
+    let op = |time: u32| if time == 0 { Op::None } else { Op::First(time - 1) };
+    // What happens at each time: mallocs, accesses, frees.
+    let mut at: Vec<[Vec<Row>; 3]> = Vec::new();
+    at.resize_with(schedule.steps.len() + 1, Default::default);
+    for (made, block) in blocks.iter().zip(0..) {
+        let [first, last] = made.life;
+        at[first as usize][0].push(row(Event::Malloc, block, made.bytes, op(first)));
+        at[last as usize][2].push(row(Event::Free, block, 0, Op::None));
+    }
+    let given = model.graphs[0].inputs.iter().filter_map(|&tensor| of_tensor[tensor as usize]);
+    at[0][1].extend(given.map(|block| row(Event::Write, block, 0, Op::None)));
+    for (&number, time) in schedule.steps.iter().zip(1u32..) {
+        let operator = &model.operators[number as usize];
+        for (event, tensors) in [(Event::Read, &operator.inputs), (Event::Write, &operator.outputs)] {
+            let own = tensors.iter().filter_map(|&tensor| of_tensor[tensor as usize]);
+            at[time as usize][1].extend(own.map(|block| row(event, block, 0, op(time))));
+        }
+    }
+    let rows: Vec<Row> = at.into_iter().flatten().flatten().collect();
+    let mut stay_of = vec![0; blocks.len()];
+    for (row, stay) in rows.iter().filter(|row| row.event == Event::Malloc).zip(0u32..) {
+        stay_of[row.block as usize] = stay;
+    }
+    let stays = of_tensor.iter().map(|block| block.map(|block| stay_of[block as usize])).collect();
+    Traced { rows, names: blocks.into_iter().map(|made| made.name).collect(), stays }
+}
+
+/// The blocks of a schedule, and the block of each tensor.
+fn blocks(model: &Model, schedule: &Schedule, sharing: &Sharing) -> (Vec<Made>, Vec<Option<u32>>) {
+    let mut made: Vec<Made> = Vec::new();
+    let mut of_tensor: Vec<Option<u32>> = vec![None; model.tensors.len()];
+    let alive = || (0..).zip(&schedule.lives).filter_map(|(tensor, life)| Some((tensor, (*life)?)));
+    for (tensor, life) in alive() {
+        let tensor: u32 = tensor;
+        if sharing.0[tensor as usize] == tensor {
+            of_tensor[tensor as usize] = u32::try_from(made.len()).ok();
+            let name = model.tensors[tensor as usize].name.clone();
+            made.push(Made { name, bytes: model.bytes(tensor), life });
+        }
+    }
+    for (tensor, [_, last]) in alive() {
+        of_tensor[tensor as usize] = of_tensor[sharing.0[tensor as usize] as usize];
+        if let Some(block) = of_tensor[tensor as usize].and_then(|block| made.get_mut(block as usize)) {
+            block.life[1] = block.life[1].max(last);
+        }
+    }
+    let scratch = schedule.scratch.iter().zip(0..);
+    made.extend(scratch.map(|(&(life, bytes), i)| Made { name: format!("scratch {i}"), bytes, life }));
+    (made, of_tensor)
+}
+
+/// The blocks of a model with its operators in the order of the file.
+///
+/// # Errors
+/// A model that cannot run, or that has nothing to plan.
+pub(crate) fn problem(name: &str, model: Model, bytes: Vec<u8>) -> Result<Problem, InputError> {
+    let fault = |message: String| InputError::file(name, message);
+    let schedule = in_file_order(&model, &[]).map_err(fault)?;
+    let traced = trace(&model, &schedule, &Sharing::none(&model));
+    let mut problem = traced.problem(name, &model, &schedule)?;
+    if problem.blocks.is_empty() {
+        return Err(fault("no tensor of the model takes memory of the arena".into()));
+    }
+    problem.model = Some(Box::new((model, bytes)));
+    Ok(problem)
+}
+
+/// The schedule with the operators in the order of the file.
+///
+/// # Errors
+/// As [`Schedule::new`].
+pub(crate) fn in_file_order(model: &Model, scratch: &[(u32, u64)]) -> Result<Schedule, String> {
+    let own = model.graphs[0].operators.clone().filter_map(|i| u32::try_from(i).ok());
+    Schedule::new(model, &own.collect::<Vec<_>>(), scratch)
+}

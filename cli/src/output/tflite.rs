@@ -1,0 +1,173 @@
+//! A plan as metadata of the model that it is for, and the operators in another order.
+//!
+//! The old bytes stay as they are behind a new head, moved by a multiple of 16, so that weights keep their alignment; to
+//! write the model anew would lose it. The head has a table Model of its own: its fields lead to those of the old one,
+//! and its vectors of buffers and of metadata have one more entry, `OfflineMemoryAllocation`: version 1, the graph 0, how
+//! many offsets, and as many. Operators are put in another order by writing their vector over.
+
+use crate::failure::InputError;
+use crate::input::tflite::flat::{Flat, FlatTable};
+use crate::input::tflite::{BUFFERS, GRAPHS, IDENTIFIER, METADATA, OPERATORS, PLAN};
+
+/// The fields of the table Model: version, and what lies behind distances.
+const FIELDS: usize = 8;
+const ALIGNMENT: usize = 16;
+
+/// The model with these offsets, one for each tensor, and the operators of its first graph in this order.
+///
+/// # Errors
+/// A file that is no model, or that distances of 32 bits cannot span.
+pub(crate) fn splice(file: &str, model: &[u8], order: &[u32], offsets: &[i32]) -> Result<Vec<u8>, InputError> {
+    let reordered = reorder(file, model, order)?;
+    let flat = Flat::new(file, &reordered);
+    let root = flat.root()?;
+    let mut head = Head::default();
+    let entries = metadata(root)?;
+    let buffers = root.vector(BUFFERS, 4)?;
+
+    // Distance to the table, identifier, vtable, table.
+    head.bytes.extend([0; 4]);
+    head.bytes.extend(IDENTIFIER);
+    let vtable_bytes = 4 + 2 * FIELDS;
+    let vtable = head.reserve(vtable_bytes.next_multiple_of(4));
+    let table = head.reserve(4 + 4 * FIELDS);
+    head.set_distance(0, table);
+    head.set_u16(vtable, vtable_bytes);
+    head.set_u16(vtable + 2, 4 + 4 * FIELDS);
+    head.set_u32(table, table - vtable);
+    for field in 0..FIELDS {
+        let slot = table + 4 + 4 * field;
+        let old = root.field(field)?;
+        if old.is_none() && field != 0 && field != METADATA {
+            continue;
+        }
+        head.set_u16(vtable + 4 + 2 * field, slot - table);
+        match (field, old) {
+            (0, old) => head.set_u32(slot, old.map_or(Ok(3), |at| flat.u32(at))? as usize),
+            (BUFFERS | METADATA, _) | (_, None) => {}
+            (_, Some(at)) => head.links.push((slot, flat.follow(at)?)),
+        }
+    }
+    let new_buffer =
+        head.vector(table + 4 + 4 * BUFFERS, buffers.tables().map(|t| t.map(|t| t.at)).collect::<Result<_, _>>()?);
+    let new_entry = head.vector(table + 4 + 4 * METADATA, entries);
+    head.entry(new_entry, buffers.len);
+    head.buffer(new_buffer, offsets);
+    head.finish(flat, &reordered)
+}
+
+/// The entries of the metadata but an earlier plan.
+fn metadata(root: FlatTable<'_>) -> Result<Vec<usize>, InputError> {
+    let mut kept = Vec::new();
+    for entry in root.vector(METADATA, 4)?.tables() {
+        let entry = entry?;
+        if entry.bytes(0)? != PLAN {
+            kept.push(entry.at);
+        }
+    }
+    Ok(kept)
+}
+
+/// The same bytes with another order in the vector of the first graph's operators: each entry is a distance to its table.
+fn reorder(file: &str, model: &[u8], order: &[u32]) -> Result<Vec<u8>, InputError> {
+    let flat = Flat::new(file, model);
+    let vector = flat.root()?.vector(GRAPHS, 4)?.table(0)?.vector(OPERATORS, 4)?;
+    let tables: Vec<usize> = vector.tables().map(|t| t.map(|t| t.at)).collect::<Result<_, _>>()?;
+    let mut bytes = model.to_vec();
+    for (slot, &operator) in order.iter().enumerate() {
+        let at = vector.at + 4 * slot;
+        let distance = tables.get(operator as usize).and_then(|to| to.checked_sub(at));
+        let distance = distance.and_then(|d| u32::try_from(d).ok()).filter(|_| order.len() == tables.len());
+        let distance = distance.ok_or_else(|| flat.fault(at, "the operators cannot be put in another order"))?;
+        bytes[at..at + 4].copy_from_slice(&distance.to_le_bytes());
+    }
+    Ok(bytes)
+}
+
+/// What comes before the old bytes.
+#[derive(Default)]
+struct Head {
+    bytes: Vec<u8>,
+    /// Distances that lead into the old bytes: where they stand, and to which byte of those.
+    links: Vec<(usize, usize)>,
+}
+
+impl Head {
+    fn reserve(&mut self, bytes: usize) -> usize {
+        let at = self.bytes.len();
+        self.bytes.resize(at + bytes, 0);
+        at
+    }
+
+    /// Numbers of a head have far fewer than 32 bits, as the file whose entries it repeats was read.
+    fn set_u32(&mut self, at: usize, value: usize) {
+        self.bytes[at..at + 4].copy_from_slice(&u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes());
+    }
+
+    fn set_u16(&mut self, at: usize, value: usize) {
+        self.bytes[at..at + 2].copy_from_slice(&u16::try_from(value).unwrap_or(u16::MAX).to_le_bytes());
+    }
+
+    fn set_distance(&mut self, at: usize, to: usize) {
+        self.set_u32(at, to - at);
+    }
+
+    /// A vector of tables of the old bytes, and a place for one more, which is returned.
+    fn vector(&mut self, slot: usize, old: Vec<usize>) -> usize {
+        let at = self.reserve(4 + 4 * (old.len() + 1));
+        self.set_distance(slot, at);
+        self.set_u32(at, old.len() + 1);
+        let last = at + 4 + 4 * old.len();
+        self.links.extend(old.into_iter().enumerate().map(|(i, to)| (at + 4 + 4 * i, to)));
+        last
+    }
+
+    /// The table Metadata: a name, and the number of a buffer.
+    fn entry(&mut self, slot: usize, buffer: usize) {
+        let vtable = self.reserve(8);
+        for (i, value) in [8, 12, 4, 8].into_iter().enumerate() {
+            self.set_u16(vtable + 2 * i, value);
+        }
+        let table = self.reserve(12);
+        self.set_u32(table, table - vtable);
+        self.set_u32(table + 8, buffer);
+        self.set_distance(slot, table);
+        let name = self.reserve((4 + PLAN.len() + 1).next_multiple_of(4));
+        self.set_distance(table + 4, name);
+        self.set_u32(name, PLAN.len());
+        self.bytes[name + 4..name + 4 + PLAN.len()].copy_from_slice(PLAN);
+    }
+
+    /// The table Buffer with the plan, whose bytes are aligned as those of weights.
+    fn buffer(&mut self, slot: usize, offsets: &[i32]) {
+        let vtable = self.reserve(8);
+        for (i, value) in [6, 8, 4].into_iter().enumerate() {
+            self.set_u16(vtable + 2 * i, value);
+        }
+        let table = self.reserve(8);
+        self.set_u32(table, table - vtable);
+        self.set_distance(slot, table);
+        self.reserve((self.bytes.len() + 4).next_multiple_of(ALIGNMENT) - self.bytes.len() - 4);
+        let data = self.reserve(4);
+        self.set_distance(table + 4, data);
+        self.set_u32(data, 4 * (3 + offsets.len()));
+        for word in [1, 0, i32::try_from(offsets.len()).unwrap_or(i32::MAX)].iter().chain(offsets) {
+            self.bytes.extend(word.to_le_bytes());
+        }
+    }
+
+    /// The head and the old bytes behind it.
+    fn finish(mut self, flat: Flat<'_>, old: &[u8]) -> Result<Vec<u8>, InputError> {
+        self.reserve(self.bytes.len().next_multiple_of(ALIGNMENT) - self.bytes.len());
+        let len = self.bytes.len();
+        // Runtimes read distances as signed where they add them up.
+        if i32::try_from(len + old.len()).is_err() {
+            return Err(flat.fault(0, "with a plan the model would be larger than 2 GiB"));
+        }
+        for (at, to) in std::mem::take(&mut self.links) {
+            self.set_u32(at, len + to - at);
+        }
+        self.bytes.extend(old);
+        Ok(self.bytes)
+    }
+}

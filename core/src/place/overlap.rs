@@ -1,0 +1,401 @@
+//! Placement where an output may reach into an input that dies with its operator.
+//!
+//! Problem: as everywhere in this room, but of the pairs that `overlaps` name the output may begin `distance` below the
+//! input (Blacker et al. 2020). It is a directed constraint: which of the two lies lower is not free as with others.
+//!
+//! Steps:
+//! 1. First fit in a fixed order: each block at the lowest offset that all placed blocks around it leave. A placed block
+//!    forbids an open interval of offsets, whatever its kind.
+//! 2. The orders are by size, by begin in both directions, and by size and begin.
+//! 3. From the best of them on, a few blocks at a time move to other places of the order, at random; what is no worse
+//!    stays, and rarely what is worse.
+//!
+//! It ends at the lower bound, the load less what overlaps may spare, or when `work` pairs have been looked at.
+//!
+//! Cost: O(n²) an order, linear memory. There is no exact search: [`search`](super::search) knows blocks whose order is
+//! free. On the models that were tried the bound is reached, or what an exact method for chains gives.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use super::{Options, Solver, Summary, Watch, align_up, finish, prepare};
+use crate::table::{Table, at, count};
+use crate::{Block, Error, Overlap, Workspace, WorkspaceLen, block, sort};
+
+/// Pairs that are looked at for each unit of `work`.
+const PAIRS_PER_WORK: u64 = 20;
+/// Of so many tries that are worse one stays.
+const KEEP_WORSE: u64 = 500;
+
+/// Length of the workspace that [`place`] needs for `n` blocks.
+#[must_use]
+pub const fn workspace(n: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 5 * n, indices: 6 * n }.max(super::interval::workspace(n))
+}
+
+/// Gives every block an offset; the outputs of `overlaps` may reach into their inputs. Of an output two overlaps count.
+/// The summary's lower bound is the load less what overlaps may spare.
+///
+/// # Errors
+/// As [`place`](super::place()); and as [`verify_overlapping`](crate::verify::verify_overlapping) for overlaps
+/// that are none.
+///
+/// ```
+/// use core::ops::ControlFlow;
+/// use sublet_core::place::{Options, overlap};
+/// use sublet_core::{Block, Overlap, Workspace};
+/// let blocks = [Block::new(0, 2, 8), Block::new(1, 3, 8)];
+/// let overlaps = [Overlap { output: 1, input: 0, distance: 3 }];
+/// let len = overlap::workspace(blocks.len());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let (mut offsets, scratch) = ([0; 2], Workspace::new(&mut words, &mut indices));
+/// let go_on = &mut |_: &_| ControlFlow::Continue(());
+/// let summary = overlap::place(&blocks, &overlaps, &Options::default(), scratch, &mut offsets, go_on)?;
+/// assert_eq!((summary.peak, summary.lower_bound, offsets), (11, 11, [3, 0]));
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn place(
+    blocks: &[Block],
+    overlaps: &[Overlap],
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
+    block::check_overlaps(blocks, overlaps)?;
+    let lower_bound = lower_bound(blocks, overlaps);
+    let mut scratch = scratch.reborrow();
+    let mut fit = FirstFit::new(blocks, overlaps, options.constraints.alignment, &mut scratch);
+    let n = count(blocks);
+    let (mut order, mut tried) = (scratch.indices(blocks.len()), scratch.indices(blocks.len()));
+    let mut best = Summary {
+        peak: u64::MAX,
+        lower_bound,
+        solver: Solver::Greedy(super::greedy::Order::Size, super::Fit::First),
+        nodes: 0,
+    };
+    let enough = lower_bound.max(options.constraints.capacity.unwrap_or(0));
+    let size = |i: u32| !at(blocks, i).size;
+    let start = |i: u32| u64::from(at(blocks, i).start);
+    let keys: [[&dyn Fn(u32) -> u64; 2]; 4] =
+        [[&start, &start], [&|i| !start(i), &|i| !start(i)], [&start, &size], [&|i| !start(i), &size]];
+    let mut least = u64::MAX;
+    for key in keys {
+        sort::identity(&mut tried, n);
+        for key in key {
+            sort::by_key(&mut tried, n, &mut fit.aside, key);
+        }
+        let peak = fit.run(&tried);
+        if peak < least {
+            least = peak;
+            order.copy_from(&tried);
+        }
+        fit.keep(&mut best, peak, offsets);
+    }
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(options.seed);
+    let mut work = options.work.saturating_mul(PAIRS_PER_WORK);
+    let pass = u64::from(n) * u64::from(n).max(1);
+    while n > 1 && best.peak > enough && work > pass {
+        work -= pass;
+        tried.copy_from(&order);
+        let moves = [1, 1, 2, 3, 6].get(usize::try_from(random.next_u64() % 5).unwrap_or(0)).copied().unwrap_or(1);
+        for _ in 0..moves {
+            let [from, to] =
+                [random.next_u64(), random.next_u64()].map(|r| u32::try_from(r % u64::from(n)).unwrap_or(0));
+            shift(&mut tried, from, to);
+        }
+        let peak = fit.run(&tried);
+        if peak <= least || random.next_u64() % KEEP_WORSE == 0 {
+            least = peak;
+            order.copy_from(&tried);
+        }
+        fit.keep(&mut best, peak, offsets);
+        if watch(&best).is_break() {
+            break;
+        }
+    }
+    finish(best, options)
+}
+
+/// The most, over all steps, of the load less what overlaps may spare there; the pins' ends.
+fn lower_bound(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
+    let load = |step: u32| {
+        let alive = blocks.iter().filter(|b| b.start <= step && step < b.end);
+        let load: u64 = alive.map(|b| b.size).sum();
+        load.saturating_sub(spared(blocks, overlaps, step))
+    };
+    let pinned = blocks.iter().filter_map(|b| Some(b.pin? + b.size)).max().unwrap_or(0);
+    blocks.iter().map(|b| load(b.start)).fold(pinned, u64::max)
+}
+
+/// What overlaps may spare at a step: of each output what is above the least of its distances, and no more than its inputs
+/// have. Those of an output that do not stand together count as those of two.
+fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
+    let alive = |o: &&Overlap| at(blocks, o.output).start <= step && step < at(blocks, o.input).end;
+    let of_output = |group: &[Overlap]| {
+        let size = group.first().map_or(0, |o| at(blocks, o.output).size);
+        let above = |o: &Overlap| size.saturating_sub(o.distance);
+        let most = group.iter().filter(alive).map(above).max().unwrap_or(0);
+        let inputs: u64 = group.iter().filter(alive).map(|o| above(o).min(at(blocks, o.input).size)).sum();
+        most.min(inputs)
+    };
+    overlaps.chunk_by(|a, b| a.output == b.output).map(of_output).sum()
+}
+
+/// Moves an element to another place, those between by one.
+fn shift(order: &mut Table<'_, u32>, from: u32, to: u32) {
+    let moved = order[from];
+    let mut place = from;
+    while place != to {
+        let next = if place < to { place + 1 } else { place - 1 };
+        order[place] = order[next];
+        place = next;
+    }
+    order[to] = moved;
+}
+
+/// Places blocks one by one.
+struct FirstFit<'a> {
+    blocks: &'a [Block],
+    alignment: u64,
+    /// By output: up to two inputs, 1 + their numbers, and the distances.
+    inputs: Table<'a, [u32; 2]>,
+    distances: Table<'a, [u64; 2]>,
+    offset: Table<'a, u64>,
+    /// The forbidden intervals of the block in hand.
+    forbidden: Table<'a, [u64; 2]>,
+    aside: Table<'a, u32>,
+}
+
+impl<'a> FirstFit<'a> {
+    fn new(blocks: &'a [Block], overlaps: &[Overlap], alignment: u64, scratch: &mut Workspace<'a>) -> Self {
+        let n = blocks.len();
+        let mut inputs: Table<'_, [u32; 2]> = scratch.index_records(n);
+        let mut distances: Table<'_, [u64; 2]> = scratch.word_records(n);
+        for o in overlaps {
+            let free = inputs[o.output].iter().position(|&input| input == 0);
+            if let Some(place) = free
+                && let (Some(input), Some(distance)) =
+                    (inputs[o.output].get_mut(place), distances[o.output].get_mut(place))
+            {
+                (*input, *distance) = (o.input + 1, o.distance);
+            }
+        }
+        let (offset, forbidden, aside) = (scratch.words(n), scratch.word_records(n), scratch.indices(n));
+        Self { blocks, alignment, inputs, distances, offset, forbidden, aside }
+    }
+
+    /// Places all blocks in this order; the peak.
+    fn run(&mut self, order: &Table<'_, u32>) -> u64 {
+        let (n, blocks) = (count(self.blocks), self.blocks);
+        let mut peak = 0;
+        // What may not move comes first.
+        let pinned = |i: &u32| at(blocks, *i).pin.is_some();
+        let all = order.first(n);
+        let mut placed = 0;
+        for &i in all.iter().filter(|i| pinned(i)).chain(all.iter().filter(|i| !pinned(i))) {
+            let b = at(blocks, i);
+            self.offset[i] = b.pin.unwrap_or_else(|| self.lowest(i, placed));
+            peak = peak.max(self.offset[i] + b.size);
+            self.aside[placed] = i;
+            placed += 1;
+        }
+        peak
+    }
+
+    /// The lowest offset that the placed blocks leave for block i.
+    fn lowest(&mut self, i: u32, placed: u32) -> u64 {
+        let b = at(self.blocks, i);
+        let mut k = 0;
+        for p in 0..placed {
+            let j = self.aside[p];
+            if b.collides(&at(self.blocks, j)) {
+                let interval = self.interval(i, j);
+                self.forbidden[k] = interval;
+                k += 1;
+            }
+        }
+        sort::in_place(&mut self.forbidden, k);
+        let alignment = b.alignment.max(self.alignment);
+        let mut offset = 0;
+        for p in 0..k {
+            // One more than the offset, so that an interval may begin below 0; both ends are allowed.
+            let [begin, end] = self.forbidden[p];
+            if begin > offset {
+                break;
+            }
+            if offset < end {
+                offset = align_up(end, alignment);
+            }
+        }
+        offset
+    }
+
+    /// The offsets that block j forbids block i: from the first to before the second.
+    fn interval(&self, i: u32, j: u32) -> [u64; 2] {
+        let (offset, size) = (self.offset[j], at(self.blocks, j).size);
+        // How far below j block i has to begin, and how far above j it may.
+        let below = self.distance(i, j).unwrap_or(at(self.blocks, i).size).min(at(self.blocks, i).size);
+        let above = self.distance(j, i).unwrap_or(size).min(size);
+        [(offset + 1).saturating_sub(below), offset + above]
+    }
+
+    /// The distance of an output to an input.
+    fn distance(&self, output: u32, input: u32) -> Option<u64> {
+        let place = self.inputs[output].iter().position(|&other| other == input + 1)?;
+        self.distances[output].get(place).copied()
+    }
+
+    /// Keeps what was placed if it is better.
+    fn keep(&self, best: &mut Summary, peak: u64, offsets: &mut [u64]) {
+        if peak < best.peak {
+            best.peak = peak;
+            super::copy(self.offset.first(count(self.blocks)), offsets);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Constraints;
+    use crate::verify::{Violation, overlap_workspace, verify_overlapping};
+    use core::ops::ControlFlow;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn run(blocks: &[Block], overlaps: &[Overlap], options: &Options) -> Result<(Summary, Vec<u64>), Error> {
+        let len = workspace(blocks.len());
+        let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+        let mut offsets = vec![0; blocks.len()];
+        let scratch = Workspace::new(&mut words, &mut indices);
+        let summary = place(blocks, overlaps, options, scratch, &mut offsets, &mut |_| ControlFlow::Continue(()))?;
+        Ok((summary, offsets))
+    }
+
+    fn check(
+        blocks: &[Block],
+        overlaps: &[Overlap],
+        offsets: &[u64],
+        constraints: &Constraints,
+    ) -> Result<[u64; 2], Error> {
+        let mut indices = vec![7; overlap_workspace(blocks.len()).indices];
+        let scratch = Workspace::new(&mut [], &mut indices);
+        verify_overlapping(blocks, overlaps, offsets, constraints, scratch).map(|p| [p.peak(), p.max_load()])
+    }
+
+    /// A chain: each block is made from the one before it, which then dies.
+    fn chain(links: &[(u64, u64)]) -> (Vec<Block>, Vec<Overlap>) {
+        let blocks = (0u32..).zip(links).map(|(i, link)| Block::new(i, i + 2, link.0)).collect();
+        let overlap = |(i, link): (u32, &(u64, u64))| Overlap { output: i, input: i - 1, distance: link.1.min(link.0) };
+        (blocks, (0u32..).zip(links).skip(1).map(overlap).collect())
+    }
+
+    /// The constraints, one by one, as they are written.
+    fn holds(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64]) -> bool {
+        let pairs = (0..blocks.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
+        pairs.filter(|&(i, j)| blocks[i].collides(&blocks[j])).all(|(i, j)| {
+            let apart = offsets[i] + blocks[i].size <= offsets[j] || offsets[j] + blocks[j].size <= offsets[i];
+            let reaches = |o: &&Overlap| {
+                let (a, b) = (o.output as usize, o.input as usize);
+                ((a, b) == (i, j) || (a, b) == (j, i)) && offsets[a] + o.distance <= offsets[b]
+            };
+            apart || overlaps.iter().any(|o| reaches(&o))
+        })
+    }
+
+    /// The least peak of all placements with offsets that are small numbers.
+    fn least_peak(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
+        let most: u64 = blocks.iter().map(|b| b.size).sum();
+        let mut offsets = vec![0; blocks.len()];
+        let mut least = most;
+        loop {
+            if holds(blocks, overlaps, &offsets) {
+                least = least.min(blocks.iter().zip(&offsets).map(|(b, x)| b.size + x).max().unwrap_or(0));
+            }
+            let Some(i) = (0..blocks.len()).find(|&i| offsets[i] + blocks[i].size < most) else { return least };
+            offsets[..i].fill(0);
+            offsets[i] += 1;
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn plans_of_chains_are_valid_and_above_the_bound(links in prop::collection::vec((1u64..60, 0u64..60), 2..24), log in 0u32..4) {
+            let (blocks, overlaps) = chain(&links);
+            let constraints = Constraints { alignment: 1 << log, capacity: None };
+            let (summary, offsets) = run(&blocks, &overlaps, &Options { constraints, work: 200, ..Options::default() }).unwrap();
+            prop_assert!(holds(&blocks, &overlaps, &offsets));
+            prop_assert_eq!(check(&blocks, &overlaps, &offsets, &constraints), Ok([summary.peak, summary.lower_bound]));
+            prop_assert!(summary.peak >= summary.lower_bound);
+        }
+
+        #[test]
+        fn small_chains_are_placed_best(links in prop::collection::vec((1u64..4, 0u64..4), 2..5)) {
+            let (blocks, overlaps) = chain(&links);
+            let (summary, _) = run(&blocks, &overlaps, &Options { work: 100, ..Options::default() }).unwrap();
+            let least = least_peak(&blocks, &overlaps);
+            prop_assert_eq!(summary.peak, least);
+            prop_assert!(summary.lower_bound <= least);
+        }
+
+        #[test]
+        fn the_verifier_accepts_what_the_constraints_say(
+            links in prop::collection::vec((1u64..9, 0u64..9), 2..6), offsets in prop::collection::vec(0u64..16, 6),
+        ) {
+            let (blocks, overlaps) = chain(&links);
+            let offsets = &offsets[..blocks.len()];
+            let verdict = check(&blocks, &overlaps, offsets, &Constraints::NONE);
+            prop_assert_eq!(verdict.is_ok(), holds(&blocks, &overlaps, offsets), "{:?}", verdict);
+        }
+    }
+
+    #[test]
+    fn an_output_may_be_below_its_input_but_not_inside_of_it() {
+        let (blocks, overlaps) = chain(&[(8, 0), (8, 3)]);
+        let far = Error::Invalid(Violation::OverlapTooFar { output: 1, input: 0, distance: 3 });
+        for (offsets, verdict) in
+            [([3, 0], Ok([11, 11])), ([2, 0], Err(far)), ([0, 3], Err(far)), ([0, 8], Ok([16, 11]))]
+        {
+            assert_eq!(check(&blocks, &overlaps, &offsets, &Constraints::NONE), verdict);
+        }
+        // The other blocks of that step have to be apart.
+        let third = [blocks[0], blocks[1], Block::new(1, 2, 4)];
+        let apart = Error::Invalid(Violation::Overlap { first: 0, second: 2, step: 1 });
+        assert_eq!(check(&third, &overlaps, &[3, 0, 5], &Constraints::NONE), Err(apart));
+        assert_eq!(run(&third, &overlaps, &Options::default()).unwrap().0.peak, 15);
+    }
+
+    #[test]
+    fn what_is_no_overlap_is_refused() {
+        let blocks = [Block::new(0, 2, 8), Block::new(1, 3, 8)];
+        for (output, input) in [(2, 0), (1, 2), (1, 1), (0, 1)] {
+            let overlaps = [Overlap { output, input, distance: 1 }];
+            let unknown = Error::UnknownTensor { node: output, tensor: input };
+            assert_eq!(run(&blocks, &overlaps, &Options::default()).unwrap_err(), unknown);
+            assert_eq!(check(&blocks, &overlaps, &[0, 8], &Constraints::NONE), Err(unknown));
+        }
+    }
+
+    #[test]
+    fn two_inputs_that_die_spare_the_output_once() {
+        // a + b over either of them.
+        let blocks = [Block::new(0, 2, 8), Block::new(0, 2, 8), Block::new(1, 3, 8)];
+        let overlaps = [0, 1].map(|input| Overlap { output: 2, input, distance: 0 });
+        let (summary, offsets) = run(&blocks, &overlaps, &Options::default()).unwrap();
+        assert_eq!((summary.peak, summary.lower_bound), (16, 16));
+        assert_eq!(check(&blocks, &overlaps, &offsets, &Constraints::NONE), Ok([16, 16]));
+    }
+
+    #[test]
+    fn pins_stay_and_capacities_are_kept() {
+        let (mut blocks, overlaps) = chain(&[(8, 0), (8, 3)]);
+        blocks[0].pin = Some(16);
+        let (summary, offsets) = run(&blocks, &overlaps, &Options::default()).unwrap();
+        assert_eq!((summary.peak, offsets[0]), (24, 16));
+        let constraints = Constraints { alignment: 1, capacity: Some(20) };
+        let refused = run(&blocks, &overlaps, &Options { constraints, ..Options::default() });
+        assert_eq!(refused.unwrap_err(), Error::OverCapacity { peak: 24, lower_bound: 24, capacity: 20 });
+    }
+}

@@ -1,0 +1,200 @@
+"""Models of this project's own making, in the format of TensorFlow Lite, with random weights: chains of convolutions,
+residual blocks, RandWire-like graphs, elementwise chains with reshapes. python make_models.py FOLDER"""
+
+import os
+import random
+import sys
+
+import flatbuffers
+import numpy as np
+from tflite_micro.tensorflow.lite.micro.python import schema_py_generated as schema
+
+OPERATORS = schema.BuiltinOperator
+FLOAT32 = schema.TensorType.FLOAT32
+
+
+class Builder:
+    """A graph of float tensors of one batch, written as a model."""
+
+    def __init__(self, seed):
+        self.random = np.random.default_rng(seed)
+        self.model = schema.ModelT()
+        self.model.version = 3
+        self.model.operatorCodes = []
+        self.model.buffers = [schema.BufferT()]
+        self.graph = schema.SubGraphT()
+        self.graph.tensors, self.graph.operators = [], []
+        self.graph.inputs, self.graph.outputs = [], []
+        self.model.subgraphs = [self.graph]
+        self.codes = {}
+
+    def tensor(self, shape, data=None, name=None):
+        t = schema.TensorT()
+        t.shape, t.type, t.buffer = list(shape), FLOAT32, 0
+        t.name = name or f"{'weights' if data is not None else 'value'}{len(self.graph.tensors)}"
+        if data is not None:
+            if data.dtype == np.int32:
+                t.type = schema.TensorType.INT32
+            buffer = schema.BufferT()
+            buffer.data = np.frombuffer(data.tobytes(), np.uint8)
+            t.buffer = len(self.model.buffers)
+            self.model.buffers.append(buffer)
+        self.graph.tensors.append(t)
+        return len(self.graph.tensors) - 1
+
+    def shape(self, t):
+        return self.graph.tensors[t].shape
+
+    def weights(self, shape):
+        return self.tensor(shape, (self.random.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32))
+
+    def input(self, shape):
+        t = self.tensor(shape, name="image")
+        self.graph.inputs = list(self.graph.inputs) + [t]
+        return t
+
+    def output(self, t):
+        self.graph.outputs = list(self.graph.outputs) + [t]
+
+    def operator(self, code, inputs, shape, options=None, options_type=0):
+        if code not in self.codes:
+            c = schema.OperatorCodeT()
+            c.builtinCode, c.deprecatedBuiltinCode, c.version = code, min(code, 127), 1
+            self.codes[code] = len(self.model.operatorCodes)
+            self.model.operatorCodes.append(c)
+        o = schema.OperatorT()
+        o.opcodeIndex, o.inputs, o.outputs = self.codes[code], list(inputs), [self.tensor(shape)]
+        o.builtinOptions, o.builtinOptionsType = options, options_type
+        self.graph.operators.append(o)
+        return o.outputs[0]
+
+    def window(self, shape, stride):
+        return [1, -(-shape[1] // stride), -(-shape[2] // stride)]
+
+    def conv(self, t, channels, size=3, stride=1, dilation=1):
+        options = schema.Conv2DOptionsT()
+        options.strideW = options.strideH = stride
+        options.dilationWFactor = options.dilationHFactor = dilation
+        kernel, bias = self.weights([channels, size, size, self.shape(t)[3]]), self.weights([channels])
+        shape = self.window(self.shape(t), stride) + [channels]
+        return self.operator(OPERATORS.CONV_2D, [t, kernel, bias], shape, options, schema.BuiltinOptions.Conv2DOptions)
+
+    def depthwise(self, t, size=3, stride=1, multiplier=1):
+        options = schema.DepthwiseConv2DOptionsT()
+        options.strideW = options.strideH = stride
+        options.dilationWFactor = options.dilationHFactor = 1
+        options.depthMultiplier = multiplier
+        channels = self.shape(t)[3] * multiplier
+        kernel, bias = self.weights([1, size, size, channels]), self.weights([channels])
+        shape = self.window(self.shape(t), stride) + [channels]
+        return self.operator(OPERATORS.DEPTHWISE_CONV_2D, [t, kernel, bias], shape, options, schema.BuiltinOptions.DepthwiseConv2DOptions)
+
+    def pool(self, t, stride=2):
+        options = schema.Pool2DOptionsT()
+        options.strideW = options.strideH = options.filterWidth = options.filterHeight = stride
+        shape = self.window(self.shape(t), stride) + [self.shape(t)[3]]
+        return self.operator(OPERATORS.MAX_POOL_2D, [t], shape, options, schema.BuiltinOptions.Pool2DOptions)
+
+    def add(self, a, b):
+        return self.operator(OPERATORS.ADD, [a, b], self.shape(a), schema.AddOptionsT(), schema.BuiltinOptions.AddOptions)
+
+    def relu(self, t):
+        return self.operator(OPERATORS.RELU, [t], self.shape(t))
+
+    def logistic(self, t):
+        return self.operator(OPERATORS.LOGISTIC, [t], self.shape(t))
+
+    def reshape(self, t, shape):
+        options = schema.ReshapeOptionsT()
+        options.newShape = list(shape)
+        to = self.tensor([len(shape)], np.array(shape, np.int32))
+        return self.operator(OPERATORS.RESHAPE, [t, to], shape, options, schema.BuiltinOptions.ReshapeOptions)
+
+    def write(self, path):
+        builder = flatbuffers.Builder(1 << 20)
+        builder.Finish(self.model.Pack(builder), b"TFL3")
+        with open(path, "wb") as f:
+            f.write(builder.Output())
+
+
+def chain(seed):
+    """Convolutions of all kinds one after the other, as in networks for microcontrollers."""
+    b = Builder(seed)
+    r = random.Random(seed)
+    t = b.input([1, 24, 20, 3])
+    t = b.conv(t, 8, stride=2)
+    for _ in range(7):
+        stride = 2 if b.shape(t)[1] > 6 and r.random() < 0.3 else 1
+        step = r.choice(["depthwise", "pointwise", "conv", "multiplied"])
+        if step == "depthwise":
+            t = b.depthwise(t, stride=stride)
+        elif step == "pointwise":
+            t = b.conv(t, r.choice([8, 12, 16]), size=1)
+        elif step == "multiplied":
+            t = b.depthwise(b.conv(t, 4, size=1), multiplier=2)
+        else:
+            t = b.conv(t, r.choice([6, 8, 16]), stride=stride, dilation=r.choice([1, 2]) if stride == 1 else 1)
+    b.output(b.relu(b.pool(t)))
+    return b
+
+
+def residual(seed):
+    """Residual blocks whose sums may be written over either branch."""
+    b = Builder(seed)
+    t = b.conv(b.input([1, 16, 16, 4]), 8)
+    for _ in range(4):
+        inside = b.conv(b.relu(b.depthwise(b.conv(t, 16, size=1))), 8, size=1)
+        t = b.relu(b.add(t, inside))
+    b.output(b.logistic(b.reshape(t, [1, 2048])))
+    return b
+
+
+def randwire(seed, nodes=20):
+    """Nodes in a row, each of which reads a few of those before it (Xie et al. 2019)."""
+    b = Builder(seed)
+    r = random.Random(seed)
+    values = [b.conv(b.input([1, 32, 32, 3]), 8, stride=2)]
+    used = set()
+    for _ in range(nodes):
+        reads = sorted({r.randrange(max(0, len(values) - 5), len(values)) for _ in range(r.choice([1, 2, 2, 3]))})
+        used.update(reads)
+        t = values[reads[0]]
+        for other in reads[1:]:
+            t = b.add(t, values[other])
+        values.append(b.conv(b.depthwise(b.relu(t)), 8, size=1))
+    last = [i for i in range(len(values)) if i not in used]
+    t = values[last[0]]
+    for other in last[1:]:
+        t = b.add(t, values[other])
+    b.output(b.pool(t))
+    return b
+
+
+def branches(seed, order):
+    """Large branches that become small, in an order of the file that is good or bad."""
+    b = Builder(seed)
+    t = b.conv(b.input([1, 24, 24, 3]), 4)
+    if order == "bad":
+        wide = [b.conv(t, 8, size=1) for _ in range(4)]
+        small = [b.pool(b.pool(w)) for w in wide]
+    else:
+        small = [b.pool(b.pool(b.conv(t, 8, size=1))) for _ in range(4)]
+    t = small[0]
+    for other in small[1:]:
+        t = b.add(t, other)
+    b.output(t)
+    return b
+
+
+def main(folder):
+    os.makedirs(folder, exist_ok=True)
+    models = {f"own_chain{s}": chain(s) for s in range(6)}
+    models |= {f"own_residual{s}": residual(s) for s in range(2)}
+    models |= {f"own_randwire{n}": randwire(n, n) for n in (8, 16, 32)}
+    models |= {f"own_branches_{o}": branches(1, o) for o in ("good", "bad")}
+    for name, builder in models.items():
+        builder.write(os.path.join(folder, name + ".tflite"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
