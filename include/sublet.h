@@ -1317,6 +1317,11 @@ typedef struct sublet_fit_params {
    * 0.
    */
   uint32_t reserved;
+  /**
+   * Every block begins at a multiple of this, a power of two, and takes a multiple of it of the limit; 0 is 256, which
+   * the runtime asks for.
+   */
+  uint64_t alignment;
 } sublet_fit_params;
 
 /**

@@ -69,6 +69,9 @@ pub struct sublet_fit_params {
     pub means: u32,
     /// 0.
     pub reserved: u32,
+    /// Every block begins at a multiple of this, a power of two, and takes a multiple of it of the limit; 0 is 256, which
+    /// the runtime asks for.
+    pub alignment: u64,
 }
 
 /// A means of saving memory; several are added.
@@ -156,6 +159,7 @@ impl sublet_fit_params {
             least_bytes: or(self.least_bytes, usual.least_bytes),
             seed: or(self.seed, usual.seed),
             work: or(self.work, usual.work),
+            alignment: or(self.alignment, usual.alignment),
             ..usual
         })
     }

@@ -131,6 +131,42 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         if arrangement.swaps == Swaps::None { self.segments(arrangement) } else { Ok(()) }
     }
 
+    /// What it promises to recompute down to `level` and to swap down to the limit, in ns, before it is placed; none if that
+    /// is not within the limit.
+    pub(super) fn promise(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<Option<f64>, Error> {
+        let limit = self.options.limit;
+        if !self.recompute_to(arrangement, level)? {
+            return Ok(None);
+        }
+        self.trial(arrangement, |trial, _| {
+            trial.swapper.hold_nothing();
+            let planned = trial.swapper.plan(Policy::Auto, limit, arrangement.work);
+            Ok(planned.map(|overhead| overhead + trial.added))
+        })
+    }
+
+    /// Recomputes down to `level`, and tries who swaps the rest.
+    pub(super) fn fit_level(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<(), Error> {
+        if !self.recompute_to(arrangement, level)? {
+            return Ok(());
+        }
+        self.run(arrangement).map(|_| ())
+    }
+
+    /// Chooses what runs again to keep within a level, as if nothing else could be done: by the walk or by the published
+    /// segments, whichever takes less time. Whether there is a choice; it may be above the level.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<bool, Error> {
+        self.recomputer.clear_offloads();
+        self.recomputer.held().fill(0);
+        self.recomputer.set_alone(true);
+        let walked = self.recomputer.plan(level, arrangement.choice, false);
+        let within = walked.filter(|walked| walked.excess == 0);
+        let most = within.map_or(f64::INFINITY, |walked| walked.delay as f64);
+        let segments = self.recomputer.segments(self.recorded, level, most, 0, self.scratch.reborrow())?;
+        Ok(walked.is_some() || segments.is_some())
+    }
+
     /// Chooses what runs again, with nothing held back.
     fn plan(&mut self, arrangement: &Arrangement<'_>) -> Option<Walked> {
         let &Arrangement { swaps, choice, .. } = arrangement;
