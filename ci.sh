@@ -16,16 +16,20 @@
 #   ./ci.sh package    every crate that is published, packed as it would be and built from that
 #   ./ci.sh msrv       the workspace with the oldest Rust that Cargo.toml promises; by hand
 #   ./ci.sh semver REV what the published crates have changed since the revision REV, as semver sees it; by hand
+#   ./ci.sh caffe      Caffe, built from $SUBLET_CLIENTS/caffe, trains and infers by plans: the same bits, less memory
 #   ./ci.sh explore    each fuzz target under libFuzzer for SUBLET_FUZZ_SECONDS (60), with the nightly toolchain
 #   ./ci.sh tools      installs what the tests use beside Rust: Chromium, solvers, C tools, emulators, frameworks
 #   ./ci.sh all        everything above but msrv, semver, explore, threads and tools, in two lanes
 #
 #   ./ci.sh install PREFIX    builds the C library and installs it with its headers, for pkg-config and CMake,
-#                             on Linux; DESTDIR is put in front of PREFIX; SUBLET_FEATURES=cuda for PyTorch's memory
+#                             on Linux; DESTDIR is put in front of PREFIX; LIBDIR is `lib` if not set; SUBLET_FEATURES=cuda
+#                             for plans that run and PyTorch's memory
+#   ./ci.sh uninstall PREFIX  removes what install has put there, with the same DESTDIR and LIBDIR
 #
 # Tests use these variables where they are set, and say what they skip where they are not:
 #   SUBLET_DATA        folder of the larger corpus: traces/, minimalloc/, idealloc/, examples/
 #   SUBLET_JUDGES      folder of check_plan.py and check_schedule.py
+#   SUBLET_CLIENTS     folder of frameworks' sources: caffe/
 #   SUBLET_PYTHON      a Python that has highspy and ortools
 #   SUBLET_STREAMS     how many streams are searched for false periods, 20000 if not set
 #   SUBLET_FUZZ_SEED   where `explore` begins; 0, another place each time, if not set
@@ -312,6 +316,17 @@ python_package() {
     SUBLET_HEAP=$python/libheap.so "${run[@]}" -s python/tests/test_torch.py
 }
 
+# What is built of Caffe, four minutes on two cores, stays in target.
+caffe() {
+    local sources=${SUBLET_CLIENTS:-}/caffe
+    if [ ! -f "$sources/build.sh" ]; then
+        echo "skipped: Caffe with planned memory; SUBLET_CLIENTS names no folder with caffe/build.sh"
+        return
+    fi
+    install_library target/caffe/prefix
+    examples/caffe/test.sh "$sources" "$PWD/target/caffe/prefix" "$PWD/target/caffe/built"
+}
+
 # Two lanes, each about half of the work, so that no core waits where the other has only one thing to do. What the second
 # prints comes at the end.
 all() {
@@ -330,6 +345,7 @@ all() {
         tflm
         package
         fuzz 1
+        caffe
     ) > "$log" 2>&1 &
     second=$!
     wait "$first" || status=$?
@@ -348,6 +364,10 @@ wanted=(
     c++:gcc,g++,libc6-dev make:make cmake:cmake pkg-config:pkg-config valgrind:valgrind
     /usr/include/torch/csrc/api/include/torch/torch.h:libtorch-dev
     /usr/include/opencv4/opencv2/dnn.hpp:libopencv-dnn-dev
+    protoc:protobuf-compiler,libprotobuf-dev /usr/include/boost/thread.hpp:libboost-system-dev,libboost-thread-dev
+    /usr/include/boost/filesystem.hpp:libboost-filesystem-dev /usr/include/gflags/gflags.h:libgflags-dev
+    /usr/include/glog/logging.h:libgoogle-glog-dev /usr/include/hdf5/serial/hdf5.h:libhdf5-dev
+    /usr/share/doc/libopenblas-dev:libopenblas-dev patch:patch
     qemu-system-arm:qemu-system-arm ld.lld-14:lld-14 arm-none-eabi-size:binutils-arm-none-eabi
     qemu-aarch64-static:qemu-user-static aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu,libc6-dev-arm64-cross
     /usr/bin/rustc:rustc-web,cargo-web,rust-web-src,libstd-rust-web-dev,libstd-rust-web-dev:arm64
@@ -397,31 +417,93 @@ tools() {
     "$oracles/bin/pip" install --quiet --disable-pip-version-check highspy ortools nvidia-cuda-nvcc-cu12==12.9.86
 }
 
-install_library() {
-    local prefix=$1 version so series
+# Where the library goes: `prefix`, and `libdir`, which is LIBDIR in it, or LIBDIR itself where that is a path from the root.
+places() {
+    prefix=$1
     case "$prefix" in /*) ;; *) prefix=$from/$prefix ;; esac
+    libdir=${LIBDIR:-lib}
+    case "$libdir" in /*) ;; *) libdir=$prefix/$libdir ;; esac
     version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
     # Programs need not be linked anew within a series: the major version, and the minor one as long as that is 0.
     series=${version%%.*}
     if [ "$series" = 0 ]; then series=${version%.*}; fi
-    so=$series
+}
 
+# All that an installation may have, as paths under DESTDIR.
+installed_files() {
+    local name
+    for name in sublet.h sublet.hpp sublet_torch.h sublet_runtime.h sublet_relu.h; do
+        echo "$prefix/include/$name"
+    done
+    for name in libsublet.a libsublet.so "libsublet.so.$series" "libsublet.so.$version" pkgconfig/sublet.pc \
+        pkgconfig/sublet-static.pc cmake/sublet/sublet-config.cmake cmake/sublet/sublet-config-version.cmake; do
+        echo "$libdir/$name"
+    done
+}
+
+install_library() {
+    local prefix libdir version series name cuda=0 features=" ${SUBLET_FEATURES:-} "
+    places "$1"
+    case "${features//,/ }" in *" cuda "*) cuda=1 ;; esac
     cargo build --release --locked -p sublet-ffi ${SUBLET_FEATURES:+--features "$SUBLET_FEATURES"}
-    local built=${CARGO_TARGET_DIR:-target}/release to=${DESTDIR:-}$prefix
-    install -d "$to/include" "$to/lib/pkgconfig" "$to/lib/cmake/sublet"
-    install -m 644 include/sublet.h include/sublet.hpp include/sublet_torch.h include/sublet_runtime.h \
-        include/sublet_relu.h "$to/include"
-    install -m 644 "$built/libsublet.a" "$to/lib"
-    install -m 755 "$built/libsublet.so" "$to/lib/libsublet.so.$version"
-    ln -sf "libsublet.so.$version" "$to/lib/libsublet.so.$so"
-    ln -sf "libsublet.so.$so" "$to/lib/libsublet.so"
+    uninstall_library "$1" > /dev/null
+    local built=${CARGO_TARGET_DIR:-target}/release to=${DESTDIR:-}
+    install -d "$to$prefix/include" "$to$libdir/pkgconfig" "$to$libdir/cmake/sublet"
+    # What a build lacks is not installed, and the header says so.
+    sed "s/^#define SUBLET_HAS_CUDA 0$/#define SUBLET_HAS_CUDA $cuda/" include/sublet.h > "$to$prefix/include/sublet.h"
+    install -m 644 include/sublet.hpp "$to$prefix/include"
+    if [ "$cuda" = 1 ]; then
+        install -m 644 include/sublet_torch.h include/sublet_runtime.h include/sublet_relu.h "$to$prefix/include"
+    fi
+    install -m 644 "$built/libsublet.a" "$to$libdir"
+    install -m 755 "$built/libsublet.so" "$to$libdir/libsublet.so.$version"
+    if command -v strip > /dev/null; then
+        strip --strip-debug "$to$libdir/libsublet.a"
+        strip --strip-unneeded "$to$libdir/libsublet.so.$version"
+    fi
+    ln -sf "libsublet.so.$version" "$to$libdir/libsublet.so.$series"
+    ln -sf "libsublet.so.$series" "$to$libdir/libsublet.so"
+
+    # From a folder below libdir back to the prefix, so that the whole may be moved; a path from the root if libdir is elsewhere.
+    local back=$prefix inside=${libdir#"$prefix"/}
+    if [ "$inside" != "$libdir" ]; then
+        back=$(sed 's|[^/][^/]*|..|g' <<< "$inside")
+    fi
     fill() {
-        sed -e "s|@PREFIX@|$prefix|; s|@VERSION@|$version|; s|@SOVERSION@|$so|; s|@SERIES@|$series|" \
-            "ffi/packaging/$1.in" > "$to/lib/$2/$1"
+        local text
+        text=$(cat "ffi/packaging/$1.in")
+        text=${text//@BACK@/"$3"}
+        text=${text//@LIBDIR@/"$lib"}
+        text=${text//@VERSION@/"$version"}
+        text=${text//@SERIES@/"$series"}
+        text=${text//@CUDA@/"$cuda"}
+        printf '%s\n' "$text" > "$to$libdir/$2/$1"
     }
-    fill sublet.pc pkgconfig
-    fill sublet-config.cmake cmake/sublet
-    fill sublet-config-version.cmake cmake/sublet
+    local root=$back here=$back lib=$libdir
+    case "$back" in
+        /*) ;;
+        *) root="\${pcfiledir}/../$back" here="\${CMAKE_CURRENT_LIST_DIR}/../../$back" lib="\${prefix}/$inside" ;;
+    esac
+    fill sublet.pc pkgconfig "$root"
+    fill sublet-static.pc pkgconfig "$root"
+    fill sublet-config.cmake cmake/sublet "$here"
+    fill sublet-config-version.cmake cmake/sublet "$here"
+    echo "sublet $version, installed${SUBLET_FEATURES:+ with $SUBLET_FEATURES}:"
+    installed_files | while IFS= read -r name; do
+        if [ -e "$to$name" ]; then echo "  $to$name"; fi
+    done
+}
+
+uninstall_library() {
+    local prefix libdir version series name to=${DESTDIR:-}
+    places "$1"
+    installed_files | while IFS= read -r name; do
+        if [ -e "$to$name" ] || [ -L "$to$name" ]; then
+            rm -f "$to$name"
+            echo "removed $to$name"
+        fi
+    done
+    rmdir "$to$libdir/cmake/sublet" 2> /dev/null || true
 }
 
 case "${1:-all}" in
@@ -442,9 +524,11 @@ case "${1:-all}" in
     package) package ;;
     msrv) msrv ;;
     semver) semver "${2:?semver needs the revision to compare with}" ;;
+    caffe) caffe ;;
     explore) explore ;;
     tools) tools ;;
     install) install_library "${2:?install needs a PREFIX}" ;;
+    uninstall) uninstall_library "${2:?uninstall needs a PREFIX}" ;;
     all) all ;;
     *)
         sed -n '2,/^set/p' "$0" | sed '$d; s/^# \{0,1\}//' >&2

@@ -1,6 +1,17 @@
 /*
  * sublet: plans the memory of a deep network before it runs.
  *
+ * A framework begins with one of two shapes:
+ * - It allocates and frees as it goes: sublet_allocator_create, sublet_malloc, sublet_free, sublet_iteration_begin and
+ *   sublet_iteration_end, sublet_allocator_destroy. The first iteration is recorded and planned, the next are look-ups.
+ * - It knows its blocks, their sizes and lifetimes: sublet_place gives offsets, sublet_verify proves them.
+ *   sublet_place_workspace and sublet_verify_workspace tell what memory to lend; sublet_format_error says what was wrong.
+ *
+ * A trace is rows in the order of time. The accesses of an operator stand together; what it takes follows from them: from
+ * the access before its first to its own last. In a rewritten trace accesses with SUBLET_OP_KIND_AGAIN are of an operator that
+ * runs again, which one with SUBLET_OPERATOR_ONCE never does. Offsets go by malloc rows: the n-th is that of the n-th malloc.
+ * Without a sublet_device one over PCIe 3.0 is meant, 12 GB/s each way.
+ *
  * Every function returns a sublet_status, 0 for success, and where it has an `error`, which may be NULL, tells there
  * what it was about; sublet_format_error makes a sentence of it. Arguments come in this order: inputs, parameters,
  * workspace, outputs, error.
@@ -12,7 +23,8 @@
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
  * default, so that a caller names what it wants alone: sublet_place_params params = {.struct_size = sizeof params};
  * A caller that was compiled with another version may know more fields or fewer: those that the library does not know
- * must be 0.
+ * must be 0. Structs of results begin with it too: as much of one is written as the caller knows, and what the library
+ * does not know is 0. sublet_error, sublet_layout and what arrays are made of never grow.
  *
  * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. How much of it
  * a function needs is told by the function of its name with _workspace; more is fine. The library takes no other memory,
@@ -39,6 +51,10 @@
 #define SUBLET_VERSION_PATCH 0
 #define SUBLET_VERSION_NUMBER (1000000 * SUBLET_VERSION_MAJOR + 1000 * SUBLET_VERSION_MINOR + SUBLET_VERSION_PATCH)
 #define SUBLET_VERSION_STRING "0.2.0"
+
+/* 1 where the library also runs plans (sublet_runtime.h, sublet_relu.h), and is PyTorch's memory (sublet_torch.h). It is set
+ * when the library is installed; pkg-config has it as the variable `cuda`, CMake as a component. */
+#define SUBLET_HAS_CUDA 0
 
 /* A result that must be looked at. */
 #if defined(__cplusplus) && __cplusplus >= 201703L
@@ -68,6 +84,17 @@
  * The flag of a device that has one memory with its host: there is nowhere that a block could leave for.
  */
 #define SUBLET_DEVICE_INTEGRATED 1
+
+/**
+ * The flag of a memory that stays where it is: a parameter, an output, what is looked at after the iteration, and what
+ * holds something from before it, such as a table that was filled when the network was made.
+ */
+#define SUBLET_MEMORY_KEEP 1
+
+/**
+ * The flag of a memory of which nothing outlives an operator: each operator that uses it writes it first.
+ */
+#define SUBLET_MEMORY_SCRATCH 2
 
 /**
  * The number of a block that is not part of the plan: what is allocated between sublet_recorder_interrupt and
@@ -208,6 +235,11 @@ enum sublet_status
    */
   SUBLET_STATUS_PLAN_MOVED = 64,
   /**
+   * Line `index` of the text of a plan, from 1, is not as it has to be: the header id,lower,upper,size,offset, then five
+   * numbers in each line.
+   */
+  SUBLET_STATUS_PLAN_TEXT = 65,
+  /**
    * Operator `index` of a graph reads or writes tensor `got`, which is not there.
    */
   SUBLET_STATUS_UNKNOWN_TENSOR = 70,
@@ -301,7 +333,7 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_MASK_TOO_SMALL = 97,
   /**
-   * Row `index` of a rewritten trace: a mask that is written elsewhere than right after a rectifier.
+   * Row `index` of a rewritten trace: a mask that is written elsewhere than right after a ReLU.
    */
   SUBLET_STATUS_ROW_MASK_ELSEWHERE = 98,
   /**
@@ -328,6 +360,22 @@ enum sublet_status
    * Nothing that was tried stays within `got` bytes; `needed` are enough.
    */
   SUBLET_STATUS_OVER_LIMIT = 112,
+  /**
+   * Access `index` of a network uses a memory that there is not.
+   */
+  SUBLET_STATUS_ACCESS_UNKNOWN_MEMORY = 120,
+  /**
+   * Access `index` of a network is by an operator that there is not.
+   */
+  SUBLET_STATUS_ACCESS_UNKNOWN_OPERATOR = 121,
+  /**
+   * Access `index` of a network is by an operator before that of the access above it.
+   */
+  SUBLET_STATUS_ACCESS_OUT_OF_ORDER = 122,
+  /**
+   * In a network, memory, operator or access `index` holds `got`, which this version does not know.
+   */
+  SUBLET_STATUS_NETWORK_UNKNOWN_VALUE = 123,
   /**
    * No hole of the range holds `needed` bytes; the largest has `got`.
    */
@@ -574,11 +622,11 @@ enum sublet_operator_kind
    */
   SUBLET_OPERATOR_KIND_OTHER = 0,
   /**
-   * A rectifier: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+   * A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
    */
   SUBLET_OPERATOR_KIND_RELU = 1,
   /**
-   * The gradient of a rectifier: it may read such a mask in place of the block.
+   * The gradient of a ReLU: it may read such a mask in place of the block.
    */
   SUBLET_OPERATOR_KIND_RELU_BACKWARD = 2,
 };
@@ -656,7 +704,7 @@ enum sublet_means
    */
   SUBLET_MEANS_IN_PLACE = 4,
   /**
-   * Of what a rectifier reads or writes a bit for each element is kept, where it is said which operators are rectifiers.
+   * Of what a ReLU reads or writes a bit for each element is kept, where it is said which operators are ReLUs.
    */
   SUBLET_MEANS_RELU = 8,
   /**
@@ -669,6 +717,68 @@ enum sublet_means
 typedef enum sublet_means sublet_means;
 #else
 typedef uint32_t sublet_means;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * How an operator uses a memory.
+ */
+enum sublet_use
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * It reads.
+   */
+  SUBLET_USE_READ = 0,
+  /**
+   * It writes, and may leave parts as they are: so that it reads what is there, if that is of this iteration.
+   */
+  SUBLET_USE_WRITE = 1,
+  /**
+   * It writes every byte, and reads none before.
+   */
+  SUBLET_USE_OVERWRITE = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_use sublet_use;
+#else
+typedef uint32_t sublet_use;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * What is to be done.
+ */
+enum sublet_action
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * Memory `subject` is at `offset` of the arena from here on. It holds anything until it is written.
+   */
+  SUBLET_ACTION_BIND = 0,
+  /**
+   * Operator `subject`, which has run, runs again, on the memories as they are bound now.
+   */
+  SUBLET_ACTION_RUN = 1,
+  /**
+   * What memory `subject` holds is copied to `offset` of the host's memory.
+   */
+  SUBLET_ACTION_COPY_OUT = 2,
+  /**
+   * What was copied to `offset` of the host's memory comes back to where memory `subject` is bound now.
+   */
+  SUBLET_ACTION_COPY_IN = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum sublet_action sublet_action;
+#else
+typedef uint32_t sublet_action;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -731,7 +841,8 @@ typedef uint32_t sublet_storage;
 #endif // __cplusplus
 
 /**
- * An allocator that learns. All threads may use it at once, but for sublet_allocator_destroy.
+ * An allocator that learns. All threads may use it at once, but for sublet_allocator_destroy. After a fork the child has
+ * one of its own, with the same blocks, as it has the memory; a fork waits for calls that are under way.
  *
  * What follows one thread's iteration is one stream of requests: threads that allocate side by side in an order that
  * changes from iteration to iteration make a stream that no plan fits; it is served all the same.
@@ -787,6 +898,14 @@ typedef struct sublet_error {
  */
 typedef struct sublet_placement {
   /**
+   * sizeof(sublet_placement).
+   */
+  uint32_t struct_size;
+  /**
+   * The sublet_solver that made the placement; of a portfolio the member that won.
+   */
+  uint32_t solver;
+  /**
    * The highest end of a block, in bytes: what the arena takes. UINT64_MAX as long as there is no plan.
    */
   uint64_t peak;
@@ -798,14 +917,6 @@ typedef struct sublet_placement {
    * Nodes that the search has looked at.
    */
   uint64_t nodes;
-  /**
-   * The sublet_solver that made the placement; of a portfolio the member that won.
-   */
-  uint32_t solver;
-  /**
-   * 0.
-   */
-  uint32_t reserved;
 } sublet_placement;
 
 /**
@@ -928,6 +1039,14 @@ typedef struct sublet_constraints {
  * What is known of a plan that has been proved valid.
  */
 typedef struct sublet_certificate {
+  /**
+   * sizeof(sublet_certificate).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
   /**
    * The bytes that the arena takes: the highest end of a block.
    */
@@ -1095,6 +1214,14 @@ typedef struct sublet_timing {
  */
 typedef struct sublet_run {
   /**
+   * sizeof(sublet_run).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
    * When compute and the copies each way are done, in ns.
    */
   double time_ns;
@@ -1190,12 +1317,25 @@ typedef struct sublet_fit_params {
    * 0.
    */
   uint32_t reserved;
+  /**
+   * Every block begins at a multiple of this, a power of two, and takes a multiple of it of the limit; 0 is 256, which
+   * the runtime asks for.
+   */
+  uint64_t alignment;
 } sublet_fit_params;
 
 /**
  * A network that fits.
  */
 typedef struct sublet_fitted {
+  /**
+   * sizeof(sublet_fitted).
+   */
+  uint32_t struct_size;
+  /**
+   * The sublet_policy that made it.
+   */
+  uint32_t policy;
   /**
    * Rows of the rewritten trace, and timings.
    */
@@ -1213,22 +1353,209 @@ typedef struct sublet_fitted {
    */
   uint64_t original_peak;
   /**
-   * How it runs.
+   * How it runs. It is the last field here, so that both can grow.
    */
   struct sublet_run run;
+} sublet_fitted;
+
+/**
+ * A memory of a framework.
+ */
+typedef struct sublet_memory {
   /**
-   * The sublet_policy that made it.
+   * Its size.
    */
-  uint32_t policy;
+  uint64_t bytes;
+  /**
+   * SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added.
+   */
+  uint32_t flags;
   /**
    * 0.
    */
   uint32_t reserved;
-} sublet_fitted;
+} sublet_memory;
 
 /**
- * Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it, and it
- * may not call the allocator that it serves; nor may sublet_raw_free.
+ * An operator of a framework, a layer's forward or backward pass.
+ */
+typedef struct sublet_layer {
+  /**
+   * How long it takes, in ns; only compared with others.
+   */
+  uint64_t time_ns;
+  /**
+   * 0, or SUBLET_OPERATOR_ONCE: it may not run again, for it is random, reads data, or has an effect elsewhere.
+   */
+  uint32_t flags;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+} sublet_layer;
+
+/**
+ * An operator uses a memory.
+ */
+typedef struct sublet_access {
+  /**
+   * The operator's number; never less than that of the access before.
+   */
+  uint32_t op;
+  /**
+   * The memory's number.
+   */
+  uint32_t memory;
+  /**
+   * A sublet_use.
+   */
+  uint32_t how;
+} sublet_access;
+
+/**
+ * One pass of a framework whose tensors stay, as its hooks have seen it. Memories and operators are numbered from 0;
+ * operators in the order in which they run.
+ */
+typedef struct sublet_network {
+  /**
+   * sizeof(sublet_network).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * The memories.
+   */
+  const struct sublet_memory *memories;
+  /**
+   * How many.
+   */
+  size_t memory_count;
+  /**
+   * The operators.
+   */
+  const struct sublet_layer *operators;
+  /**
+   * How many.
+   */
+  size_t operator_count;
+  /**
+   * What they use, in the order of the operators; an operator may use a memory several times.
+   */
+  const struct sublet_access *accesses;
+  /**
+   * How many.
+   */
+  size_t access_count;
+  /**
+   * The device on which the arena is; NULL is the host's own memory, from which nothing can leave.
+   */
+  const struct sublet_device *device;
+} sublet_network;
+
+/**
+ * What a plan of a network is asked for. NULL, or all 0 but `struct_size`, is a plan without a limit.
+ */
+typedef struct sublet_network_params {
+  /**
+   * sizeof(sublet_network_params).
+   */
+  uint32_t struct_size;
+  /**
+   * SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE, added; 0 is both. What leaves leaves for the host, from a device.
+   */
+  uint32_t means;
+  /**
+   * The most bytes that the arena may take; 0 is no limit, and then nothing leaves or runs again.
+   */
+  uint64_t limit;
+  /**
+   * All offsets are multiples of this power of two; 0 is 64.
+   */
+  uint64_t alignment;
+  /**
+   * How much a fit may search, as in sublet_fit_params.
+   */
+  uint64_t work;
+  /**
+   * Where random choices begin.
+   */
+  uint64_t seed;
+} sublet_network_params;
+
+/**
+ * Something that a framework does, after all steps before it have been done.
+ */
+typedef struct sublet_step {
+  /**
+   * It is done right before this operator.
+   */
+  uint32_t before;
+  /**
+   * A sublet_action.
+   */
+  uint32_t action;
+  /**
+   * A memory's number, or an operator's.
+   */
+  uint32_t subject;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * In bytes; of SUBLET_ACTION_RUN 0.
+   */
+  uint64_t offset;
+} sublet_step;
+
+/**
+ * What a planned network takes.
+ */
+typedef struct sublet_network_planned {
+  /**
+   * sizeof(sublet_network_planned).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * How many steps were written.
+   */
+  size_t step_count;
+  /**
+   * The bytes of the arena.
+   */
+  uint64_t peak;
+  /**
+   * The most bytes that are used in it at once.
+   */
+  uint64_t max_load;
+  /**
+   * The most that would be used if nothing left or ran again.
+   */
+  uint64_t original_load;
+  /**
+   * The bytes of the memories that are bound to the arena, each counted by itself.
+   */
+  uint64_t planned_bytes;
+  /**
+   * The bytes of those that stay where they are.
+   */
+  uint64_t kept_bytes;
+  /**
+   * How it runs, by the times that were told; `host_bytes` are those that the copies take on the host.
+   */
+  struct sublet_run run;
+} sublet_network_planned;
+
+/**
+ * Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it, and
+ * the allocator that it serves answers it with SUBLET_STATUS_REENTRANT; as it does sublet_raw_free.
  */
 typedef void *(*sublet_raw_alloc)(void *context, size_t bytes, size_t alignment);
 
@@ -1236,6 +1563,12 @@ typedef void *(*sublet_raw_alloc)(void *context, size_t bytes, size_t alignment)
  * Takes back what a sublet_raw_alloc gave.
  */
 typedef void (*sublet_raw_free)(void *context, void *pointer, size_t bytes);
+
+/**
+ * Is told that there is no memory for a request of so many bytes, and may make room: the request is tried again as long as
+ * this returns another value than 0. Unlike the others, it may call the allocator.
+ */
+typedef int32_t (*sublet_out_of_memory)(void *context, size_t bytes);
 
 /**
  * What an allocator works with. All 0 but `struct_size` and `capacity` is what to begin with.
@@ -1250,7 +1583,8 @@ typedef struct sublet_allocator_params {
    */
   uint32_t solver;
   /**
-   * Bytes of the range whose addresses are handed out; with `alloc`, of the first such range.
+   * Bytes of the range whose addresses are handed out; with `alloc`, of the first such range. Of the system's memory these
+   * are addresses, and there is memory behind them as it is touched: much may be asked for.
    */
   uint64_t capacity;
   /**
@@ -1296,12 +1630,24 @@ typedef struct sublet_allocator_params {
    * As in sublet_place_params.
    */
   uint64_t nodes;
+  /**
+   * Is called, with `context` too, where there is no memory for a request; or NULL.
+   */
+  sublet_out_of_memory out_of_memory;
 } sublet_allocator_params;
 
 /**
- * What an allocator has done.
+ * What an allocator has done, and has.
  */
 typedef struct sublet_statistics {
+  /**
+   * sizeof(sublet_statistics).
+   */
+  uint32_t struct_size;
+  /**
+   * A sublet_state.
+   */
+  uint32_t state;
   /**
    * Requests that were served from a plan.
    */
@@ -1327,23 +1673,32 @@ typedef struct sublet_statistics {
    */
   uint64_t footprint;
   /**
-   * Bytes of the ranges that there are now.
+   * Bytes of the ranges that there are now. These are addresses: of the system's memory, what was never touched is not
+   * resident.
    */
   uint64_t held;
   /**
-   * A sublet_state.
+   * Bytes of the blocks that are live now, rounded up to the alignment.
    */
-  uint32_t state;
+  uint64_t live_bytes;
   /**
-   * 0.
+   * How many these are.
    */
-  uint32_t reserved;
+  uint64_t live_blocks;
 } sublet_statistics;
 
 /**
  * How much of a pool is in use.
  */
 typedef struct sublet_pool_usage {
+  /**
+   * sizeof(sublet_pool_usage).
+   */
+  uint32_t struct_size;
+  /**
+   * How many blocks are live.
+   */
+  uint32_t blocks;
   /**
    * Bytes of the live blocks, rounded up to the alignment.
    */
@@ -1601,7 +1956,7 @@ sublet_status sublet_longest_paths(const struct sublet_tensor *tensors,
                                    struct sublet_error *error);
 
 /**
- * The device that people call so: "gtx1080ti", "h200", "k40", "jetson-orin".
+ * The device that people call so, into one whose `struct_size` is set: "gtx1080ti", "h200", "k40", "jetson-orin".
  *
  * SUBLET_STATUS_UNKNOWN_NAME: there is none.
  */
@@ -1666,7 +2021,7 @@ sublet_status sublet_verify_schedule_workspace(size_t original_count,
  * SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
  *
  * `operators` tells what is known of the operators of `original`, by their numbers: whether they may run again and work
- * in place, and which are rectifiers; of those beyond its end, all with `operator_count` 0, nothing is. `original` uses
+ * in place, and which are ReLUs; of those beyond its end, all with `operator_count` 0, nothing is. `original` uses
  * block numbers below `block_count`; in `rewritten` the number `block_count` + b is the mask of block b.
  *
  * `device` and `params` may be NULL; so may `timings`, one for each row of `rewritten`, `run` and `certificate`.
@@ -1719,7 +2074,7 @@ sublet_status sublet_fit_workspace(size_t row_count,
  * `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
  *
  * `operators` tells what is known of the operators, by their numbers: which may not run again, which work in place, which
- * are rectifiers. It may be NULL, with `operator_count` 0.
+ * are ReLUs. It may be NULL, with `operator_count` 0.
  *
  * `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
  * `offsets` for `stay_capacity` stays, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may
@@ -1767,6 +2122,43 @@ sublet_status sublet_load_without_overhead(const struct sublet_row *rows,
                                            size_t workspace_size,
                                            uint64_t *load,
                                            struct sublet_error *error);
+
+/**
+ * How many steps a plan of this network may have, and the workspace that sublet_network_plan needs with these
+ * parameters. Linear; without a limit far less, but for the search of placements up to 6,000 residencies.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_network_workspace(const struct sublet_network *network,
+                                       const struct sublet_network_params *params,
+                                       size_t *step_capacity,
+                                       struct sublet_layout *layout,
+                                       struct sublet_error *error);
+
+/**
+ * Plans the memory of a framework whose tensors stay, and tells what is to be done before each operator of an iteration.
+ * Without a limit each planned memory is bound once, and need not be bound again in later iterations.
+ *
+ * A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept. All
+ * others stay where they are. An operator that writes a kept memory never runs again, whatever is told of it; one that
+ * reads it does so only while the memory holds what it read. The plan is proved like any other.
+ *
+ * The steps are in the order in which they are done. Before operator k of each iteration a framework does those that have
+ * `before` k, and no later one; a step that runs an operator again calls it as it was called before. Between iterations
+ * planned memories hold anything.
+ *
+ * `steps` has room for `step_capacity` steps, at least what sublet_network_workspace tells. `planned` may be NULL.
+ *
+ * SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found; a limit of `needed` works.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_network_plan(const struct sublet_network *network,
+                                  const struct sublet_network_params *params,
+                                  void *workspace,
+                                  size_t workspace_size,
+                                  struct sublet_step *steps,
+                                  size_t step_capacity,
+                                  struct sublet_network_planned *planned,
+                                  struct sublet_error *error);
 
 /**
  * The bookkeeping memory of an allocator with these parameters; about 300 bytes for each of its `events`.
@@ -1836,8 +2228,34 @@ sublet_status sublet_interrupt(struct sublet_allocator *allocator, struct sublet
 sublet_status sublet_resume(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
+ * What an allocator has done so far.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_stats(const struct sublet_allocator *allocator,
+                           struct sublet_statistics *statistics,
+                           struct sublet_error *error);
+
+/**
+ * From here on `arena_peak`, `fallback_peak` and `footprint` of the statistics are of what there is now, and comes.
+ */
+sublet_status sublet_reset_peaks(struct sublet_allocator *allocator, struct sublet_error *error);
+
+/**
+ * Gives the ranges back in which nothing lives, by the `free` of the parameters.
+ */
+sublet_status sublet_trim(struct sublet_allocator *allocator, struct sublet_error *error);
+
+/**
+ * Forgets the plan and what was recorded, for a network that is another from here on. Live blocks stay where they are, and
+ * the next iteration is planned anew.
+ */
+sublet_status sublet_forget(struct sublet_allocator *allocator,
+                            struct sublet_error *error);
+
+/**
  * Follows a plan that was made elsewhere, from its first request on: blocks in the order in which an iteration
- * allocates them, and their offsets. It is verified first, with a workspace as sublet_verify needs.
+ * allocates them, and their offsets. It is verified first, with a workspace as sublet_verify needs. Where an offset is not
+ * a multiple of the allocator's alignment, the blocks are placed anew, in multiples of it.
  */
 SUBLET_MUST_USE
 sublet_status sublet_adopt(struct sublet_allocator *allocator,
@@ -1849,12 +2267,76 @@ sublet_status sublet_adopt(struct sublet_allocator *allocator,
                            struct sublet_error *error);
 
 /**
- * What an allocator has done so far.
+ * Writes the plan that is followed as CSV, `id,lower,upper,size,offset`, ended by a zero: what sublet_plan_read reads, in
+ * another process too. Without a plan it is the header alone.
+ *
+ * `needed`, `capacity` and cutting are those of sublet_export_trace.
  */
 SUBLET_MUST_USE
-sublet_status sublet_stats(const struct sublet_allocator *allocator,
-                           struct sublet_statistics *statistics,
-                           struct sublet_error *error);
+sublet_status sublet_export_plan(struct sublet_allocator *allocator,
+                                 char *buffer,
+                                 size_t capacity,
+                                 size_t *needed,
+                                 struct sublet_error *error);
+
+/**
+ * Reads a plan from the `bytes` bytes of a text as sublet_export_plan and `sublet plan` write it: its blocks in the order of
+ * the lines, and an offset for each. `count` receives how many there are; with a capacity of 0 that is all.
+ *
+ * SUBLET_STATUS_PLAN_TEXT: a line is not as it has to be. Whether the plan is a valid one, sublet_verify and sublet_adopt find.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_plan_read(const char *text,
+                               size_t bytes,
+                               struct sublet_block *blocks,
+                               uint64_t *offsets,
+                               size_t capacity,
+                               size_t *count,
+                               struct sublet_error *error);
+
+/**
+ * As sublet_malloc, at a multiple of `alignment`, a power of two. Where that is more than the allocator's own, the request is
+ * served beside the plan, in O(log live), and is no part of an iteration: let `alignment` of the parameters be what most
+ * requests need.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_malloc_aligned(struct sublet_allocator *allocator,
+                                    size_t bytes,
+                                    size_t alignment,
+                                    void **pointer,
+                                    struct sublet_error *error);
+
+/**
+ * Makes a block larger or smaller: where its memory does for `bytes` it stays where it is, else its contents are copied to a
+ * new one, and it is freed. The range must be memory of the host. NULL is a new block, and 0 bytes are a free.
+ *
+ * SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_NOT_ALLOCATED: the block is what it was.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_realloc(struct sublet_allocator *allocator,
+                             void *pointer,
+                             size_t bytes,
+                             void **moved,
+                             struct sublet_error *error);
+
+/**
+ * The bytes that the block that begins at `pointer` may use: at least those that were asked for.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_usable_size(const struct sublet_allocator *allocator,
+                                 const void *pointer,
+                                 size_t *bytes,
+                                 struct sublet_error *error);
+
+/**
+ * Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a free that has to
+ * tell its own memory from that of others.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_owns(const struct sublet_allocator *allocator,
+                          const void *pointer,
+                          int32_t *owns,
+                          struct sublet_error *error);
 
 /**
  * Begins a trace of what the allocator is asked for, and forgets the one before. Blocks that are alive already are no

@@ -1,10 +1,16 @@
-// sublet for C++17: owners, exceptions, and a memory resource over the functions of sublet.h, which explains them.
+// sublet for C++11 and later: owners and exceptions over the functions of sublet.h, which explains them; from C++17 on a
+// memory resource too.
+//
+// Without exceptions (-fno-exceptions) a failure is printed and ends the program: call the functions try_... there, or those
+// of sublet.h. Nothing here needs run-time types (-fno-rtti), and no name here is one that a framework may have as a macro.
 #ifndef SUBLET_HPP
 #define SUBLET_HPP
 
 #include <cstddef>
 #include <cstdint>
-#include <memory_resource>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -13,6 +19,13 @@
 
 #include "sublet.h"
 
+#if __cplusplus >= 201703L && defined(__has_include)
+#if __has_include(<memory_resource>)
+#include <memory_resource>
+#define SUBLET_HAS_MEMORY_RESOURCE 1
+#endif
+#endif
+
 namespace sublet {
 
 // An error as a sentence: what std::exception::what() of an `exception` is.
@@ -20,7 +33,7 @@ inline std::string to_string(const sublet_error &error) {
     std::size_t needed = 0;
     (void)sublet_format_error(&error, nullptr, 0, &needed);
     std::string text(needed, '\0');
-    (void)sublet_format_error(&error, text.data(), text.size(), nullptr);
+    (void)sublet_format_error(&error, &text[0], text.size(), nullptr);
     if (!text.empty()) {
         text.pop_back();
     }
@@ -38,17 +51,27 @@ class exception : public std::runtime_error {
     sublet_error error_;
 };
 
-// Throws what a failed call has told.
+// Throws an error; without exceptions, prints it and ends the program.
+[[noreturn]] inline void fail(const sublet_error &error) {
+#if defined(__cpp_exceptions) || defined(__EXCEPTIONS) || defined(_CPPUNWIND)
+    throw exception(error);
+#else
+    std::fprintf(stderr, "sublet: %s\n", to_string(error).c_str());
+    std::abort();
+#endif
+}
+
+// Fails with what a failed call has told.
 inline void check(sublet_status status, const sublet_error &error) {
     if (status != SUBLET_STATUS_OK) {
-        throw exception(error);
+        fail(error);
     }
 }
 
-// Parameters of a C struct, all of whose fields are at their defaults.
-template <class Params>
-Params params() noexcept {
-    Params made{};
+// A C struct of parameters, all of whose fields are at their defaults, or one for results.
+template <class Struct>
+Struct params() noexcept {
+    Struct made{};
     made.struct_size = sizeof made;
     return made;
 }
@@ -62,6 +85,80 @@ inline std::vector<std::uint64_t> workspace(const sublet_layout &layout) {
 
 }  // namespace detail
 
+// A framework whose tensors stay: what its hooks have seen, and the plan. It throws nothing but std::bad_alloc.
+class network {
+  public:
+    // The number of a new memory; `flags` are SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH.
+    std::uint32_t memory(std::uint64_t bytes, std::uint32_t flags = 0) {
+        memories_.push_back({bytes, flags, 0});
+        return static_cast<std::uint32_t>(memories_.size() - 1);
+    }
+    // The number of the operator that runs next; `flags` is 0 or SUBLET_OPERATOR_ONCE.
+    std::uint32_t op(std::uint64_t time_ns, std::uint32_t flags = 0) {
+        operators_.push_back({time_ns, flags, 0});
+        return static_cast<std::uint32_t>(operators_.size() - 1);
+    }
+    // The operator that was told of last uses a memory.
+    void use(std::uint32_t memory, sublet_use how) {
+        accesses_.push_back({static_cast<std::uint32_t>(operators_.size() - 1), memory, static_cast<std::uint32_t>(how)});
+    }
+    // What was told, to be corrected: sizes of another batch, times that were measured later.
+    sublet_memory &at(std::uint32_t memory) { return memories_[memory]; }
+    sublet_layer &at_op(std::uint32_t op) { return operators_[op]; }
+
+    // Plans for at most `limit` bytes, 0 is no limit. On failure the plan before stays.
+    sublet_status plan(std::uint64_t limit = 0, sublet_error *error = nullptr) {
+        auto asked = params<sublet_network_params>();
+        asked.limit = limit;
+        return plan(asked, nullptr, error);
+    }
+    sublet_status plan(const sublet_network_params &asked, const sublet_device *device, sublet_error *error = nullptr) {
+        auto told = params<sublet_network>();
+        told.memories = memories_.data();
+        told.memory_count = memories_.size();
+        told.operators = operators_.data();
+        told.operator_count = operators_.size();
+        told.accesses = accesses_.data();
+        told.access_count = accesses_.size();
+        told.device = device;
+        std::size_t capacity = 0;
+        sublet_layout layout;
+        sublet_status status = sublet_network_workspace(&told, &asked, &capacity, &layout, error);
+        if (status != SUBLET_STATUS_OK) {
+            return status;
+        }
+        // Not vectors: what is not used of them is not touched either.
+        std::unique_ptr<std::uint64_t[]> workspace(new std::uint64_t[layout.size / sizeof(std::uint64_t)]);
+        std::unique_ptr<sublet_step[]> steps(new sublet_step[capacity]);
+        auto planned = params<sublet_network_planned>();
+        status = sublet_network_plan(&told, &asked, workspace.get(), layout.size, steps.get(), capacity, &planned, error);
+        if (status == SUBLET_STATUS_OK) {
+            steps_.assign(steps.get(), steps.get() + planned.step_count);
+            planned_ = planned;
+            next_ = 0;
+        }
+        return status;
+    }
+    // What the last plan takes, and all it says. Steps may be changed: nobody proves them again.
+    const sublet_network_planned &planned() const { return planned_; }
+    std::vector<sublet_step> &steps() { return steps_; }
+
+    // An iteration begins, from its first operator.
+    void restart() { next_ = 0; }
+    // The next thing to do before this operator, or nullptr.
+    const sublet_step *next(std::uint32_t op) {
+        return next_ < steps_.size() && steps_[next_].before <= op ? &steps_[next_++] : nullptr;
+    }
+
+  private:
+    std::vector<sublet_memory> memories_;
+    std::vector<sublet_layer> operators_;
+    std::vector<sublet_access> accesses_;
+    std::vector<sublet_step> steps_;
+    sublet_network_planned planned_ = {};
+    std::size_t next_ = 0;
+};
+
 // Offsets for blocks, proved valid.
 struct plan {
     std::vector<std::uint64_t> offsets;
@@ -74,13 +171,13 @@ struct plan {
 inline sublet_certificate verify(const std::vector<sublet_block> &blocks, const std::vector<std::uint64_t> &offsets,
                                  const sublet_constraints &constraints = params<sublet_constraints>()) {
     if (offsets.size() != blocks.size()) {
-        throw exception({SUBLET_STATUS_BUFFER_TOO_SMALL, 2, blocks.size(), offsets.size()});
+        fail({SUBLET_STATUS_BUFFER_TOO_SMALL, 2, blocks.size(), offsets.size()});
     }
     sublet_error error;
     sublet_layout layout;
     check(sublet_verify_workspace(blocks.size(), &layout, &error), error);
     auto workspace = detail::workspace(layout);
-    sublet_certificate certificate;
+    auto certificate = params<sublet_certificate>();
     check(sublet_verify(blocks.data(), blocks.size(), offsets.data(), &constraints, workspace.data(), layout.size,
                         &certificate, &error),
           error);
@@ -114,7 +211,9 @@ class allocator {
         check(sublet_allocator_create(&asked, nullptr, 0, &handle_, &error), error);
     }
     allocator(allocator &&other) noexcept
-        : handle_(std::exchange(other.handle_, nullptr)), alignment_(other.alignment_) {}
+        : handle_(other.handle_), alignment_(other.alignment_) {
+        other.handle_ = nullptr;
+    }
     allocator &operator=(allocator &&other) noexcept {
         std::swap(handle_, other.handle_);
         std::swap(alignment_, other.alignment_);
@@ -123,24 +222,50 @@ class allocator {
     ~allocator() { sublet_allocator_destroy(handle_); }
 
     // Memory; throws if there is none.
-    void *malloc(std::size_t bytes) {
+    void *allocate(std::size_t bytes) {
         void *pointer = nullptr;
         sublet_error error;
         check(sublet_malloc(handle_, bytes, &pointer, &error), error);
         return pointer;
     }
     // Memory, or nullptr.
-    void *try_malloc(std::size_t bytes) noexcept {
+    void *try_allocate(std::size_t bytes) noexcept {
         void *pointer = nullptr;
         return sublet_malloc(handle_, bytes, &pointer, nullptr) == SUBLET_STATUS_OK ? pointer : nullptr;
     }
+    // The same at a multiple of a power of two.
+    void *try_allocate(std::size_t bytes, std::size_t alignment) noexcept {
+        void *pointer = nullptr;
+        const auto status = sublet_malloc_aligned(handle_, bytes, alignment, &pointer, nullptr);
+        return status == SUBLET_STATUS_OK ? pointer : nullptr;
+    }
     // Gives memory back; throws if none begins there.
-    void free(void *pointer) {
+    void deallocate(void *pointer) {
         sublet_error error;
         check(sublet_free(handle_, pointer, &error), error);
     }
     // Gives memory back; whether any began there.
-    bool try_free(void *pointer) noexcept { return sublet_free(handle_, pointer, nullptr) == SUBLET_STATUS_OK; }
+    bool try_deallocate(void *pointer) noexcept { return sublet_free(handle_, pointer, nullptr) == SUBLET_STATUS_OK; }
+
+    // The same block with more bytes or fewer, perhaps elsewhere; of memory of the host.
+    void *reallocate(void *pointer, std::size_t bytes) {
+        void *moved = nullptr;
+        sublet_error error;
+        check(sublet_realloc(handle_, pointer, bytes, &moved, &error), error);
+        return moved;
+    }
+    // The bytes that a block may use, 0 for what is none.
+    std::size_t usable_size(const void *pointer) const noexcept {
+        std::size_t bytes = 0;
+        (void)!sublet_usable_size(handle_, pointer, &bytes, nullptr);
+        return bytes;
+    }
+    // Whether a pointer lies in the allocator's memory.
+    bool owns(const void *pointer) const noexcept {
+        std::int32_t owns = 0;
+        (void)!sublet_owns(handle_, pointer, &owns, nullptr);
+        return owns != 0;
+    }
 
     void iteration_begin() {
         sublet_error error;
@@ -163,7 +288,7 @@ class allocator {
     // Follows a plan that was made elsewhere.
     void adopt(const std::vector<sublet_block> &blocks, const std::vector<std::uint64_t> &offsets) {
         if (offsets.size() != blocks.size()) {
-            throw exception({SUBLET_STATUS_BUFFER_TOO_SMALL, 3, blocks.size(), offsets.size()});
+            fail({SUBLET_STATUS_BUFFER_TOO_SMALL, 3, blocks.size(), offsets.size()});
         }
         sublet_error error;
         sublet_layout layout;
@@ -173,8 +298,42 @@ class allocator {
               error);
     }
 
+    // The plan that is followed, as CSV; and one from there.
+    std::string export_plan() const {
+        sublet_error error;
+        std::size_t needed = 0;
+        check(sublet_export_plan(handle_, nullptr, 0, &needed, &error), error);
+        std::string text(needed, '\0');
+        check(sublet_export_plan(handle_, &text[0], text.size(), nullptr, &error), error);
+        text.pop_back();
+        return text;
+    }
+    void adopt(const std::string &text) {
+        sublet_error error;
+        std::size_t count = 0;
+        check(sublet_plan_read(text.data(), text.size(), nullptr, nullptr, 0, &count, &error), error);
+        std::vector<sublet_block> blocks(count);
+        std::vector<std::uint64_t> offsets(count);
+        check(sublet_plan_read(text.data(), text.size(), blocks.data(), offsets.data(), count, &count, &error), error);
+        adopt(blocks, offsets);
+    }
+    // Forgets the plan, for a network that is another from here on.
+    void forget() {
+        sublet_error error;
+        check(sublet_forget(handle_, &error), error);
+    }
+    // Gives back the ranges in which nothing lives.
+    void trim() {
+        sublet_error error;
+        check(sublet_trim(handle_, &error), error);
+    }
+    void reset_peaks() {
+        sublet_error error;
+        check(sublet_reset_peaks(handle_, &error), error);
+    }
+
     sublet_statistics statistics() const {
-        sublet_statistics statistics;
+        auto statistics = params<sublet_statistics>();
         sublet_error error;
         check(sublet_stats(handle_, &statistics, &error), error);
         return statistics;
@@ -194,7 +353,7 @@ class allocator {
         std::size_t needed = 0;
         check(sublet_export_trace(handle_, nullptr, 0, &needed, &error), error);
         std::string text(needed, '\0');
-        check(sublet_export_trace(handle_, text.data(), text.size(), nullptr, &error), error);
+        check(sublet_export_trace(handle_, &text[0], text.size(), nullptr, &error), error);
         text.pop_back();
         return text;
     }
@@ -232,7 +391,9 @@ class interruption {
     allocator &owner_;
 };
 
-// An allocator for the containers of std::pmr. What it does not hold, and alignments beyond its own, `upstream` serves.
+#ifdef SUBLET_HAS_MEMORY_RESOURCE
+
+// An allocator for the containers of std::pmr. What it does not hold `upstream` serves.
 class memory_resource : public std::pmr::memory_resource {
   public:
     explicit memory_resource(allocator &owner, std::pmr::memory_resource *upstream = std::pmr::null_memory_resource())
@@ -241,23 +402,30 @@ class memory_resource : public std::pmr::memory_resource {
   protected:
     void *do_allocate(std::size_t bytes, std::size_t alignment) override {
         // The smallest piece of memory is a byte; NULL is none.
-        void *pointer = alignment <= owner_.alignment() ? owner_.try_malloc(bytes == 0 ? 1 : bytes) : nullptr;
+        void *pointer = owner_.try_allocate(bytes == 0 ? 1 : bytes, alignment);
         return pointer != nullptr ? pointer : upstream_->allocate(bytes, alignment);
     }
     void do_deallocate(void *pointer, std::size_t bytes, std::size_t alignment) override {
-        if (!owner_.try_free(pointer)) {
+        if (!owner_.try_deallocate(pointer)) {
             upstream_->deallocate(pointer, bytes, alignment);
         }
     }
     bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
+        // Without run-time types another resource over the same allocator is not known to be the same.
+#if defined(__cpp_rtti) || defined(__GXX_RTTI) || defined(_CPPRTTI)
         const auto *same = dynamic_cast<const memory_resource *>(&other);
         return same != nullptr && &same->owner_ == &owner_ && same->upstream_->is_equal(*upstream_);
+#else
+        return this == &other;
+#endif
     }
 
   private:
     allocator &owner_;
     std::pmr::memory_resource *upstream_;
 };
+
+#endif  // SUBLET_HAS_MEMORY_RESOURCE
 
 }  // namespace sublet
 

@@ -64,24 +64,23 @@ fn libtorch_trains_to_the_same_losses_when_iterations_are_found() {
     libtorch("detected");
 }
 
-/// Caffe itself is not at hand: its part is played by `stub.hpp`, which calls the two functions as it does.
+/// Tensors that stay: a network of operators over memory that the program lends to libtorch. What it takes beside what
+/// libtorch itself takes falls to the plan, and to less where operators run again.
 #[test]
-fn caffe_takes_its_memory_from_the_library() {
-    let skipped = "the functions for Caffe";
-    let Some(compiler) = tool(&["c++", "g++", "clang++"], skipped) else { return };
-    let (lib, to) = (PREFIX.join("lib"), folder().join("caffe"));
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/caffe");
-    run(Command::new(compiler)
-        .args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", "-pthread", "-o"])
-        .arg(&to)
-        .arg(example.join("network.cpp"))
-        .arg("-I")
-        .arg(PREFIX.join("include"))
-        .arg("-L")
-        .arg(&lib)
-        .args(["-lsublet", &format!("-Wl,-rpath,{}", lib.display())]));
-    let printed = run(&mut Command::new(to));
-    assert!(printed.ends_with("0 of 16 requests of the last iteration were not in the plan\n"), "{printed}");
+fn libtorch_over_planned_tensors_trains_to_the_same_losses() {
+    let flags = ["-I/usr/include/torch/csrc/api/include", "-ltorch", "-ltorch_cpu", "-lc10"];
+    let header = "/usr/include/torch/csrc/api/include/torch/torch.h";
+    let of = |arguments: &[&str]| figures("tensors_that_stay", header, &flags, arguments);
+    let Some(stock) = of(&["stock"]) else { return };
+    let [planned, limited, spoiled] =
+        [&["plan"][..], &["plan", "24"], &["plan", "0", "overlap"]].map(|arguments| of(arguments).unwrap());
+    for found in [&planned, &limited] {
+        assert_eq!([found["losses_hash"], found["weights_hash"]], [stock["losses_hash"], stock["weights_hash"]]);
+    }
+    assert!(spoiled["losses_hash"].to_bits() != stock["losses_hash"].to_bits());
+    assert!(limited["operators_again"] > 0.0);
+    let taken = |found: &HashMap<String, f64>| found["taken_mib"];
+    assert!(taken(&planned) < 0.4 * taken(&stock) && taken(&limited) < 0.75 * taken(&planned));
 }
 
 #[test]

@@ -8,11 +8,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sublet_core::Constraints;
 use sublet_core::place::Solver;
-use sublet_core::rewrite::fit::Means;
+use sublet_core::rewrite::fit::{Means, Options};
 use sublet_core::rewrite::means::swap::Policy;
 
 use crate::commands::generate::GenerateArgs;
 use crate::commands::model::args::{Kernels, ModelArgs};
+use crate::text::bank::NamedBank;
 use crate::text::size::Limit;
 use crate::text::{seconds, size};
 
@@ -177,6 +178,9 @@ pub(crate) struct PlanArgs {
     pub(crate) solve: SolveArgs,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+    /// One of several memories: its size, and what a byte costs that is read or written (1); given once for each
+    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "report"])]
+    pub(crate) bank: Vec<NamedBank>,
     /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output
     #[arg(long, short, value_name = "PLAN")]
     pub(crate) output: Option<String>,
@@ -199,6 +203,9 @@ pub(crate) struct FittingArgs {
     /// The means, with commas between; if not given, all but layer that the device and the operators' file allow
     #[arg(long, value_name = "MEANS", value_delimiter = ',', value_parser = means())]
     pub(crate) using: Vec<Means>,
+    /// Every block begins at a multiple of this
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_alignment, default_value_t = Options::DEFAULT_ALIGNMENT)]
+    pub(crate) alignment: u64,
 }
 
 #[derive(Debug, Args)]

@@ -84,6 +84,13 @@ pub enum Error {
         /// What is wrong with it.
         fault: RowFault,
     },
+    /// An access of a network that cannot follow those before it.
+    Access {
+        /// The access, counted from 0.
+        access: u32,
+        /// What is wrong with it.
+        fault: AccessFault,
+    },
     /// An operand of an operator that is none of the graph's tensors.
     UnknownTensor {
         /// The operator.
@@ -159,8 +166,24 @@ pub enum Buffer {
     Live,
     /// The mallocs and frees of one iteration.
     Events,
+    /// What is known of the operators of a network.
+    Operators,
+    /// What a network's framework is to do.
+    Steps,
     /// The order of the operators of a graph.
     Order,
+}
+
+/// What is wrong with an access of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AccessFault {
+    /// A memory's number at or above the number of memories.
+    UnknownMemory,
+    /// An operator's number at or above the number of operators.
+    UnknownOperator,
+    /// Its operator is before that of the access above it.
+    OutOfOrder,
 }
 
 /// What is wrong with a row of a trace.
@@ -265,6 +288,7 @@ impl fmt::Display for Error {
             Self::OutOfMemory { needed, largest } => {
                 write!(f, "no hole for {needed} bytes; the largest has {largest}")
             }
+            Self::Access { access, fault } => write!(f, "access {access}: {fault}"),
             Self::NotAllocated { address } => write!(f, "no live block begins at address {address}"),
         }
     }
@@ -282,6 +306,8 @@ impl fmt::Display for Buffer {
             Self::Rows => "the rows of the trace",
             Self::Live => "the live blocks",
             Self::Events => "the events of an iteration",
+            Self::Operators => "the operators",
+            Self::Steps => "the steps",
             Self::Order => "the order of the operators",
         })
     }
@@ -316,6 +342,16 @@ impl fmt::Display for RowFault {
             Self::EndNotRestored => {
                 "a persistent block is not where it must be, or not with its value, at the start or the end"
             }
+        })
+    }
+}
+
+impl fmt::Display for AccessFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownMemory => "the memory's number is not below the number of memories",
+            Self::UnknownOperator => "the operator's number is not below the number of operators",
+            Self::OutOfOrder => "its operator is before that of the access above it",
         })
     }
 }

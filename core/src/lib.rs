@@ -23,6 +23,7 @@
 //! - [`Planner`]: all of it for at most N blocks in memory of its own;
 //! - [`replay`]: a plan at run time. [`Allocator`] records what a framework asks for, finds the iteration that repeats,
 //!   plans it, answers each request from the plan, and serves what differs;
+//! - [`network`]: the same for frameworks that keep their tensors: what to bind where before each operator;
 //! - `owned`, with the feature `alloc`: the same on vectors.
 //!
 //! # Words
@@ -74,15 +75,16 @@ pub mod block;
 pub mod error;
 mod heap;
 mod list;
+pub mod network;
 #[cfg(feature = "alloc")]
 pub mod owned;
 pub mod place;
 mod planner;
 pub mod replay;
 pub mod rewrite;
-pub mod simulate;
 mod sort;
 mod table;
+mod timing;
 pub mod trace;
 pub mod verify;
 mod violation;
@@ -92,6 +94,7 @@ pub use block::{Block, Constraints, Overlap};
 pub use error::Error;
 pub use planner::Planner;
 pub use replay::{Allocator, Pool, Replay};
+pub use timing::simulate;
 pub use verify::{VerifiedPlan, VerifiedSchedule};
 pub use workspace::{Workspace, WorkspaceLen};
 

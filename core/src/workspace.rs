@@ -228,7 +228,7 @@ impl<'a> Workspace<'a> {
 
     /// A workspace of this length out of what is left.
     pub(crate) fn split(&mut self, len: WorkspaceLen) -> Workspace<'a> {
-        Workspace { words: take(&mut self.words, len.words), indices: take(&mut self.indices, len.indices) }
+        Workspace { words: cut(&mut self.words, len.words), indices: cut(&mut self.indices, len.indices) }
     }
 
     /// A table of `n` words, all 0, out of what is left.
@@ -252,18 +252,44 @@ impl<'a> Workspace<'a> {
         Table::new(take(&mut self.words, n * K).as_chunks_mut().0)
     }
 
+    /// A table of `n` records of words out of what is left, which hold anything: each is written before it is read. Memory
+    /// that is never used is then never touched.
+    pub(crate) fn stale_word_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
+    where
+        [u64; K]: Default,
+    {
+        Table::new(cut(&mut self.words, n * K).as_chunks_mut().0)
+    }
+
+    /// The same for words.
+    pub(crate) fn stale_words(&mut self, n: usize) -> Table<'a, u64> {
+        Table::new(cut(&mut self.words, n))
+    }
+
+    /// The same for indices.
+    pub(crate) fn stale_indices(&mut self, n: usize) -> Table<'a, u32> {
+        Table::new(cut(&mut self.indices, n))
+    }
+
     /// A table of `n` indices, all 0, out of what is left.
     pub(crate) fn indices(&mut self, n: usize) -> Table<'a, u32> {
         Table::new(take(&mut self.indices, n))
     }
 }
 
-/// Cuts `n` elements off the front. A caller that has checked the length gets them all.
+/// Cuts `n` elements off the front, and clears them.
 #[expect(clippy::mut_mut, reason = "the rest is handed back")]
 fn take<'a, T: Default + Copy>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
+    let front = cut(rest, n);
+    front.fill(T::default());
+    front
+}
+
+/// Cuts `n` elements off the front. A caller that has checked the length gets them all.
+#[expect(clippy::mut_mut, reason = "the rest is handed back")]
+fn cut<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     debug_assert!(n <= rest.len());
     let (front, back) = core::mem::take(rest).split_at_mut_checked(n).unwrap_or_default();
     *rest = back;
-    front.fill(T::default());
     front
 }

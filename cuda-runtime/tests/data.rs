@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use support::fit::Trace;
 use support::hooked::{Fate, Hooked, Kind};
-use support::networks::chain;
+use support::networks::{chain, rectified};
 use support::pattern;
 
+use sublet_core::rewrite::fit::{Means, Using};
 use sublet_core::simulate::Device;
+use sublet_core::trace::Event;
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
-use sublet_cuda::{Program, Runtime};
+use sublet_cuda::{ALIGNMENT, Error, Program, Runtime};
 
 fn program(trace: &Trace, percent: u64) -> Program {
     let limit = trace.peak() * percent / 100;
@@ -95,4 +97,33 @@ fn threads_that_wait_at_random_change_nothing() {
             assert_eq!(host.in_use(), InUse::default());
         }
     }
+}
+
+#[test]
+fn odd_sizes_run_where_they_are_fitted_to_the_alignment_of_the_device() {
+    let using = Using::NONE.with(Means::Swap).with(Means::Relu);
+    let sizes = [1000, 4100, 25_600, 100_352];
+    let networks = sizes.into_iter().flat_map(|bytes| [(bytes, chain(6, bytes)), (bytes, rectified(6, bytes))]);
+    let (mut masks, mut refused) = (0, 0);
+    for (bytes, trace) in networks {
+        let fit = |alignment| {
+            let limit = trace.peak() * 7 / 10;
+            let made = trace.fit_aligned(using, alignment, limit, Device::symmetric(12e9), |schedule| {
+                let masks =
+                    schedule.rows().iter().filter(|r| r.event == Event::Malloc && r.block as usize >= trace.blocks);
+                (masks.count(), Program::new(&trace.recorded(), schedule, ALIGNMENT))
+            });
+            made.unwrap_or_else(|e| panic!("blocks of {bytes} bytes: {e}"))
+        };
+        let (count, program) = fit(ALIGNMENT);
+        masks += count;
+        let host = host(Mode::Ordered(Order::Random(1)));
+        let mut runtime = Runtime::new(host.clone(), program.unwrap()).unwrap();
+        let faults = pattern::run(&mut runtime, &trace, 3).unwrap();
+        assert!(faults.is_empty(), "{bytes}: {faults:#?}");
+        assert_eq!(host.races(), [], "{bytes}");
+        // The control: nobody asks the fit for the alignment.
+        refused += usize::from(matches!(fit(1).1, Err(Error::Misaligned { .. })));
+    }
+    assert!(masks > 0 && refused >= 5, "{masks} masks, {refused} of 8 refused without alignment");
 }

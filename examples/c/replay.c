@@ -18,7 +18,7 @@ int main(void) {
         status |= sublet_free(allocator, output, &error);
         status |= sublet_iteration_end(allocator, &error);
     }
-    sublet_statistics done;
+    sublet_statistics done = {.struct_size = sizeof done};
     if (status != SUBLET_STATUS_OK || sublet_stats(allocator, &done, &error) != SUBLET_STATUS_OK) return 1;
     printf("%d requests served from a plan of %d MiB\n", (int)done.hits, (int)(done.arena_peak >> 20));
     sublet_allocator_destroy(allocator);

@@ -3,30 +3,41 @@
 //! The handle lies at the beginning of its own bookkeeping memory, which the caller or the system lends; the ranges whose
 //! addresses it hands out are never touched, and may be another device's.
 
-use core::ffi::{c_char, c_void};
+pub mod manage;
+pub mod plan;
+mod raw;
+pub mod requests;
+pub mod trace;
+
+use core::ffi::c_void;
 use core::ptr;
 
-use sublet_core::replay::{self, Allocator, Config, Memory, Range, Source, State};
-use sublet_core::{Block, Constraints, Error, WorkspaceLen, verify};
+use sublet_core::replay::{self, Allocator, Config, Memory};
+use sublet_core::{Block, Error, WorkspaceLen};
 
-use crate::arguments::{Arguments, Params, counted, plain};
-use crate::block::{self, sublet_block};
+use self::raw::{Raw, SystemMemory};
+use crate::arguments::{Arguments, ERROR, Params, counted, plain};
 use crate::boundary::{boundary, short, tell};
-use crate::error::{Failure, Text, sublet_error};
+use crate::error::{Failure, sublet_error};
 use crate::handle::{self, Marked, handles, marked, unmark};
-use crate::lock::Lock;
+use crate::lock::{Caller, Lock};
 use crate::place;
 use crate::profile::Profile;
 use crate::status::{sublet_status, sublet_status as S};
+use crate::system;
 use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 
-/// Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it, and it
-/// may not call the allocator that it serves; nor may sublet_raw_free.
+/// Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it, and
+/// the allocator that it serves answers it with SUBLET_STATUS_REENTRANT; as it does sublet_raw_free.
 pub type sublet_raw_alloc =
     Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void>;
 
 /// Takes back what a sublet_raw_alloc gave.
 pub type sublet_raw_free = Option<unsafe extern "C" fn(context: *mut c_void, pointer: *mut c_void, bytes: usize)>;
+
+/// Is told that there is no memory for a request of so many bytes, and may make room: the request is tried again as long as
+/// this returns another value than 0. Unlike the others, it may call the allocator.
+pub type sublet_out_of_memory = Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize) -> i32>;
 
 /// What an allocator works with. All 0 but `struct_size` and `capacity` is what to begin with.
 #[repr(C)]
@@ -36,7 +47,8 @@ pub struct sublet_allocator_params {
     pub struct_size: u32,
     /// The sublet_solver that plans; 0 is SUBLET_SOLVER_PORTFOLIO, which takes memory linear in `events`.
     pub solver: u32,
-    /// Bytes of the range whose addresses are handed out; with `alloc`, of the first such range.
+    /// Bytes of the range whose addresses are handed out; with `alloc`, of the first such range. Of the system's memory these
+    /// are addresses, and there is memory behind them as it is touched: much may be asked for.
     pub capacity: u64,
     /// Every address is a multiple of this power of two, in bytes; sizes are rounded up to it. 0 is 256.
     pub alignment: u64,
@@ -61,6 +73,8 @@ pub struct sublet_allocator_params {
     pub work: u64,
     /// As in sublet_place_params.
     pub nodes: u64,
+    /// Is called, with `context` too, where there is no memory for a request; or NULL.
+    pub out_of_memory: sublet_out_of_memory,
 }
 
 /// Where an allocator stands.
@@ -75,10 +89,14 @@ pub enum sublet_state {
     Diverged = 2,
 }
 
-/// What an allocator has done.
+/// What an allocator has done, and has.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_statistics {
+    /// sizeof(sublet_statistics).
+    pub struct_size: u32,
+    /// A sublet_state.
+    pub state: u32,
     /// Requests that were served from a plan.
     pub hits: u64,
     /// Requests that came while a plan was followed, and were not in it.
@@ -91,26 +109,49 @@ pub struct sublet_statistics {
     pub fallback_peak: u64,
     /// The highest offset in the range that was in use so far, in bytes; of several ranges, the most of all together.
     pub footprint: u64,
-    /// Bytes of the ranges that there are now.
+    /// Bytes of the ranges that there are now. These are addresses: of the system's memory, what was never touched is not
+    /// resident.
     pub held: u64,
-    /// A sublet_state.
-    pub state: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Bytes of the blocks that are live now, rounded up to the alignment.
+    pub live_bytes: u64,
+    /// How many these are.
+    pub live_blocks: u64,
 }
 
 plain!(sublet_allocator_params, sublet_statistics);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_allocator_params {}
+// SAFETY: as above.
+unsafe impl Params for sublet_statistics {}
 
-/// An allocator that learns. All threads may use it at once, but for sublet_allocator_destroy.
+/// An allocator that learns. All threads may use it at once, but for sublet_allocator_destroy. After a fork the child has
+/// one of its own, with the same blocks, as it has the memory; a fork waits for calls that are under way.
 ///
 /// What follows one thread's iteration is one stream of requests: threads that allocate side by side in an order that
 /// changes from iteration to iteration make a stream that no plan fits; it is served all the same.
 pub struct sublet_allocator {
     inner: Lock<Inner>,
-    /// Its bookkeeping memory, if it is the system's.
+    /// What is asked where there is no memory, and its context.
+    out_of_memory: sublet_out_of_memory,
+    context: Context,
+    /// Its bookkeeping memory: where it is, and whether it is the system's.
+    memory: (usize, usize),
     workspace: SystemMemory,
+}
+
+/// A pointer of the user's, which is handed on.
+struct Context(*mut c_void);
+
+// SAFETY: nobody follows it here; the header says that all threads may call the function that it is for.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+#[cfg(all(unix, any(feature = "std", test)))]
+impl crate::fork::Held for sublet_allocator {
+    fn hold(&self) -> Option<Box<dyn crate::fork::Guard + '_>> {
+        self.inner.hold().ok().map(|guard| Box::new(guard) as Box<dyn crate::fork::Guard>)
+    }
 }
 
 handles!(sublet_allocator: b"allocate");
@@ -151,7 +192,7 @@ impl sublet_allocator_params {
 fn needed(config: &Config) -> (Needed, WorkspaceLen) {
     let len = replay::memory(config);
     let kept = WorkspaceLen { words: len.words, indices: len.indices };
-    (Needed::workspace(kept).and::<Marked<sublet_allocator>>(1).and::<Block>(len.blocks), kept)
+    (Needed::workspace(kept).and::<Marked<sublet_allocator>>(1).and::<Caller>(1).and::<Block>(len.blocks), kept)
 }
 
 /// The bookkeeping memory of an allocator with these parameters; about 300 bytes for each of its `events`.
@@ -184,7 +225,8 @@ pub unsafe extern "C" fn sublet_allocator_create(
         let params = unsafe { arguments.params(params)? };
         let config = params.config(0)?;
         let (needed, kept) = needed(&config);
-        let (own, workspace, size) = if workspace.is_null() && workspace_size == 0 {
+        let is_systems = workspace.is_null() && workspace_size == 0;
+        let (own, workspace, size) = if is_systems {
             let memory = system::alloc(needed.bytes(), needed.layout().alignment)?;
             (SystemMemory(Some((memory, needed.bytes()))), memory, needed.bytes())
         } else {
@@ -192,17 +234,31 @@ pub unsafe extern "C" fn sublet_allocator_create(
         };
         // SAFETY: as above; the system's memory is as long as needed.
         let (mut room, to) = unsafe { (arguments.workspace(workspace, size, needed)?, arguments.result(allocator)?) };
-        let source = Raw::new(&params, &config)?;
         let place = room.uninit();
-        let blocks = room.fill(replay::memory(&config).blocks, Block::default());
+        let caller = room.uninit().map(|caller| &*caller.write(Caller::new())).ok_or(Failure::of(S::Unnamed))?;
+        let source = Raw::new(&params, &config, caller)?;
+        let blocks = replay::memory(&config).blocks;
+        // SAFETY: the system's memory is all 0, which is a block: integers, and none of an integer that may be there.
+        let blocks = if is_systems { unsafe { room.zeros(blocks) } } else { room.fill(blocks, Block::default()) };
         let (words, indices) = room.parts(kept);
         let made = Allocator::over(&config, Memory { blocks, words, indices }, source);
         let allocator = made.map_err(|e| match e {
             Error::OutOfMemory { needed, .. } => Failure::new(S::NoRawMemory, 0, needed, 0),
             other => other.into(),
         })?;
-        let inner = Lock::new(Inner { allocator, profile: Profile::default() });
-        handle::put(place, sublet_allocator { inner, workspace: own }, to)
+        let begin = workspace.addr();
+        let made = sublet_allocator {
+            inner: Lock::new(Inner { allocator, profile: Profile::default() }, caller),
+            out_of_memory: params.out_of_memory,
+            context: Context(params.context),
+            memory: (begin, begin + needed.bytes()),
+            workspace: own,
+        };
+        let made = handle::put_at(place, made, to)?;
+        #[cfg(all(unix, any(feature = "std", test)))]
+        crate::fork::enter(made);
+        let _ = made;
+        Ok(())
     })
 }
 
@@ -216,152 +272,27 @@ pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocat
         unsafe {
             let marked = marked(allocator, 0)?;
             unmark(marked);
-            let sublet_allocator { workspace: _workspace, inner: _inner } = (&raw const (*marked).value).read();
+            #[cfg(all(unix, any(feature = "std", test)))]
+            crate::fork::leave(&(*marked).value);
+            let sublet_allocator { workspace: _workspace, inner: _inner, .. } = (&raw const (*marked).value).read();
         }
         Ok(())
     });
 }
 
-/// Where the ranges come from.
-struct Raw {
-    /// The caller's own range, and whether it is in use.
-    lent: Option<Range>,
-    lent_in_use: bool,
-    /// A power of two.
-    alignment: usize,
-    /// NULL is the system.
-    callbacks: Option<Callbacks>,
-}
-
-#[derive(Clone, Copy)]
-struct Callbacks {
-    alloc: unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void,
-    free: unsafe extern "C" fn(*mut c_void, *mut c_void, usize),
-    context: *mut c_void,
-}
-
-impl Raw {
-    /// Looks at what the parameters say of ranges; nothing is asked for yet.
-    fn new(params: &sublet_allocator_params, config: &Config) -> Result<Self, Failure> {
-        let too_much = Failure::new(S::LengthOverflow, 0, MOST_BYTES as u64, config.capacity);
-        let bytes = usize::try_from(config.capacity).ok().filter(|&bytes| bytes <= MOST_BYTES).ok_or(too_much)?;
-        let alignment = usize::try_from(config.alignment).ok().filter(|a| a.is_power_of_two());
-        let alignment = alignment.ok_or(Failure::new(S::Alignment, u32::MAX, 0, config.alignment))?;
-        let callbacks = match (params.alloc, params.free) {
-            (Some(alloc), Some(free)) => Some(Callbacks { alloc, free, context: params.context }),
-            (None, None) => None,
-            _ => return Err(Failure::of(S::NullPointer)),
-        };
-        let lent = if params.range.is_null() {
-            None
-        } else {
-            if params.range.addr() & (alignment - 1) != 0 {
-                return Err(Failure::new(S::MisalignedPointer, 0, config.alignment, 0));
-            }
-            params.range.addr().checked_add(bytes).ok_or(too_much)?;
-            Some(Range { begin: params.range.expose_provenance() as u64, bytes: config.capacity })
-        };
-        Ok(Self { lent, lent_in_use: false, alignment, callbacks })
-    }
-}
-
-/// The most bytes that a range has: what can be addressed.
-const MOST_BYTES: usize = isize::MAX.cast_unsigned();
-
-impl Source for Raw {
-    fn grows(&self) -> bool {
-        self.callbacks.is_some()
-    }
-
-    fn take(&mut self, bytes: u64) -> Option<Range> {
-        if let Some(lent) = self.lent.filter(|lent| !self.lent_in_use && bytes <= lent.bytes) {
-            self.lent_in_use = true;
-            return Some(lent);
-        }
-        let size = usize::try_from(bytes).ok().filter(|&size| size <= MOST_BYTES)?;
-        let pointer = match self.callbacks {
-            // SAFETY: the header asks for a function that takes these and returns.
-            Some(Callbacks { alloc, context, .. }) => unsafe { alloc(context, size, self.alignment) },
-            None => system::alloc(size, self.alignment).ok()?,
-        };
-        (!pointer.is_null()).then(|| Range { begin: pointer.expose_provenance() as u64, bytes })
-    }
-
-    fn give_back(&mut self, range: Range) {
-        if self.lent_in_use && self.lent == Some(range) {
-            self.lent_in_use = false;
-            return;
-        }
-        let pointer = ptr::with_exposed_provenance_mut(usize::try_from(range.begin).unwrap_or(0));
-        let size = usize::try_from(range.bytes).unwrap_or(0);
-        match self.callbacks {
-            // SAFETY: the pair of what has given the pointer, once.
-            Some(Callbacks { free, context, .. }) => unsafe { free(context, pointer, size) },
-            // SAFETY: given by `system::alloc` with these, once.
-            None => unsafe { system::free(pointer, size, self.alignment) },
-        }
-    }
-}
-
-/// Bookkeeping memory of the system, and its bytes; it goes back when this is dropped.
-struct SystemMemory(Option<(*mut c_void, usize)>);
-
-impl Drop for SystemMemory {
-    fn drop(&mut self) {
-        if let Some((pointer, bytes)) = self.0.take() {
-            // SAFETY: given by `system::alloc` with these, once.
-            unsafe { system::free(pointer, bytes, align_of::<u64>()) };
-        }
-    }
-}
-
-/// Memory from the system.
-#[cfg(any(feature = "std", test))]
-mod system {
-    use super::{Failure, S, c_void};
-    use std::alloc::Layout;
-
-    pub(super) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
-        let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);
-        let layout = Layout::from_size_align(bytes, alignment).map_err(|_| none)?;
-        if bytes == 0 {
-            return Err(none);
-        }
-        // SAFETY: the layout has bytes.
-        let pointer = unsafe { std::alloc::alloc(layout) };
-        if pointer.is_null() { Err(none) } else { Ok(pointer.cast()) }
-    }
-
-    /// # Safety
-    /// `alloc` has given the pointer with these, and it has not been given back.
-    pub(super) unsafe fn free(pointer: *mut c_void, bytes: usize, alignment: usize) {
-        if let Ok(layout) = Layout::from_size_align(bytes, alignment) {
-            // SAFETY: as promised.
-            unsafe { std::alloc::dealloc(pointer.cast(), layout) };
-        }
-    }
-}
-
-/// There is no system.
-#[cfg(not(any(feature = "std", test)))]
-mod system {
-    use super::{Failure, S, c_void};
-
-    pub(super) const fn alloc(_: usize, _: usize) -> Result<*mut c_void, Failure> {
-        Err(Failure::of(S::Unavailable))
-    }
-
-    pub(super) const unsafe fn free(_: *mut c_void, _: usize, _: usize) {}
-}
-
-/// The allocator behind a pointer.
+/// The allocator behind a pointer that is argument 0, for a call with this error.
 ///
 /// # Safety
 /// If it is neither NULL nor misaligned, it can be read; and if it has the mark, it is an allocator that lives.
 #[inline]
-unsafe fn handle<'a>(allocator: *const sublet_allocator) -> Result<&'a sublet_allocator, Failure> {
+unsafe fn handle<'a>(
+    allocator: *const sublet_allocator,
+    error: *const sublet_error,
+) -> Result<&'a sublet_allocator, Failure> {
     // SAFETY: as promised; what has the mark lives.
-    Ok(unsafe { &(*marked(allocator.cast_mut(), 0)?).value })
+    let handle = unsafe { &(*marked(allocator.cast_mut(), 0)?).value };
+    handle.is_apart(error, ERROR)?;
+    Ok(handle)
 }
 
 /// Does something with the allocator behind a pointer.
@@ -375,24 +306,108 @@ unsafe fn within(
 ) -> sublet_status {
     short(error, || {
         // SAFETY: as promised.
-        unsafe { handle(allocator)? }.inner.with(body)
+        unsafe { handle(allocator, error)? }.inner.with(body)
     })
 }
 
-impl Inner {
-    #[inline]
-    fn malloc(&mut self, bytes: u64) -> Result<u64, Failure> {
-        let address = self.allocator.malloc(bytes)?;
-        self.profile.malloc(address, bytes);
-        Ok(address)
-    }
+/// The allocator behind a pointer, and the arguments after it.
+///
+/// # Safety
+/// As for `handle`.
+unsafe fn looked_at<'a>(
+    allocator: *const sublet_allocator,
+    arguments: &mut Arguments<'_>,
+) -> Result<&'a sublet_allocator, Failure> {
+    arguments.skip();
+    // SAFETY: as promised.
+    let handle = unsafe { handle(allocator, ptr::null())? };
+    arguments.holds_range(0, handle.memory)?;
+    Ok(handle)
+}
 
+impl sublet_allocator {
+    /// Refuses an argument that is written over its bookkeeping; NULL is nowhere.
     #[inline]
-    fn free(&mut self, address: u64) -> Result<(), Failure> {
-        self.allocator.free(address)?;
-        self.profile.free(address);
+    fn is_apart<T>(&self, argument: *const T, position: u32) -> Result<(), Failure> {
+        let begin = argument.addr();
+        if begin < self.memory.1 && begin.saturating_add(size_of::<T>()) > self.memory.0 {
+            return Err(Failure::new(S::OverlappingBuffers, 0, 0, position.into()));
+        }
         Ok(())
     }
+
+    /// Takes memory, and asks for room where there is none.
+    #[inline]
+    fn take(
+        &self,
+        bytes: usize,
+        take: impl Fn(&mut Allocator<'static, Raw>) -> Result<u64, Error>,
+    ) -> Result<*mut c_void, Failure> {
+        if bytes == 0 {
+            return Ok(ptr::null_mut());
+        }
+        loop {
+            let taken = self.inner.with(|inner| {
+                let address = take(&mut inner.allocator)?;
+                inner.profile.malloc(address, bytes as u64);
+                Ok(address)
+            });
+            match taken {
+                // In a range, whose addresses are pointers.
+                Ok(address) => return Ok(ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))),
+                Err(failure) if failure.status == S::OutOfMemory && self.makes_room(bytes) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    #[cold]
+    fn makes_room(&self, bytes: usize) -> bool {
+        // SAFETY: the header asks for a function that takes these and returns.
+        self.out_of_memory.is_some_and(|room| unsafe { room(self.context.0, bytes) } != 0)
+    }
+
+    /// Gives memory back; `position` is that of the pointer.
+    #[inline]
+    fn give_back(&self, pointer: *mut c_void, position: u32) -> Result<(), Failure> {
+        if pointer.is_null() {
+            return Ok(());
+        }
+        let address = pointer.addr() as u64;
+        let freed = self.inner.with(|inner| {
+            inner.allocator.free(address)?;
+            inner.profile.free(address);
+            Ok(())
+        });
+        let unknown = Failure::new(S::NotAllocated, position, 0, address);
+        freed.map_err(|e| if e.status == S::NotAllocated { unknown } else { e })
+    }
+}
+
+/// A result that a call without arrays writes, argument `position`.
+///
+/// # Safety
+/// If it is neither NULL nor misaligned, it can be written as long as `'a`, by nobody else.
+#[inline]
+unsafe fn result<'a, T>(
+    handle: &sublet_allocator,
+    to: *mut T,
+    position: u32,
+    error: *const sublet_error,
+) -> Result<&'a mut T, Failure> {
+    if to.is_null() {
+        return Err(Failure::new(S::NullPointer, position, 0, 0));
+    }
+    if !to.is_aligned() {
+        return Err(Failure::new(S::MisalignedPointer, position, align_of::<T>() as u64, 0));
+    }
+    handle.is_apart(to, position)?;
+    let (begin, over) = (to.addr(), error.addr());
+    if over < begin.saturating_add(size_of::<T>()) && begin < over.saturating_add(size_of::<sublet_error>()) {
+        return Err(Failure::new(S::OverlappingBuffers, position, 0, ERROR.into()));
+    }
+    // SAFETY: not NULL and aligned; that it can be written is promised.
+    Ok(unsafe { &mut *to })
 }
 
 /// Memory of `bytes` bytes, which no other live block shares; 0 bytes are NULL. O(1) while the plan is followed.
@@ -407,21 +422,12 @@ pub unsafe extern "C" fn sublet_malloc(
     error: *mut sublet_error,
 ) -> sublet_status {
     short(error, || {
-        // SAFETY: the header asks for an allocator that lives.
-        let handle = unsafe { handle(allocator)? };
-        if pointer.is_null() || !pointer.is_aligned() {
-            let status = if pointer.is_null() { S::NullPointer } else { S::MisalignedPointer };
-            return Err(Failure::new(status, 2, if pointer.is_null() { 0 } else { align_of::<usize>() as u64 }, 0));
-        }
-        let found = if bytes == 0 {
-            ptr::null_mut()
-        } else {
-            let address = handle.inner.with(|inner| inner.malloc(bytes as u64))?;
-            // In a range, whose addresses are pointers.
-            ptr::with_exposed_provenance_mut(usize::try_from(address).unwrap_or(0))
+        // SAFETY: the header asks for an allocator that lives, and for a pointer that can be written.
+        let (handle, to) = unsafe {
+            let handle = handle(allocator, error)?;
+            (handle, result(handle, pointer, 2, error)?)
         };
-        // SAFETY: not NULL and aligned; that it can be written is asked for.
-        unsafe { pointer.write(found) };
+        *to = handle.take(bytes, |allocator| allocator.malloc(bytes as u64))?;
         Ok(())
     })
 }
@@ -437,13 +443,7 @@ pub unsafe extern "C" fn sublet_free(
 ) -> sublet_status {
     short(error, || {
         // SAFETY: the header asks for an allocator that lives.
-        let handle = unsafe { handle(allocator)? };
-        if pointer.is_null() {
-            return Ok(());
-        }
-        let unknown = Failure::new(S::NotAllocated, 1, 0, pointer.addr() as u64);
-        let freed = handle.inner.with(|inner| inner.free(pointer.addr() as u64));
-        freed.map_err(|e| if e.status == S::NotAllocated { unknown } else { e })
+        unsafe { handle(allocator, error)? }.give_back(pointer, 1)
     })
 }
 
@@ -498,133 +498,4 @@ pub unsafe extern "C" fn sublet_resume(allocator: *mut sublet_allocator, error: 
             Ok(())
         })
     }
-}
-
-/// Follows a plan that was made elsewhere, from its first request on: blocks in the order in which an iteration
-/// allocates them, and their offsets. It is verified first, with a workspace as sublet_verify needs.
-#[must_use]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sublet_adopt(
-    allocator: *mut sublet_allocator,
-    blocks: *const sublet_block,
-    block_count: usize,
-    offsets: *const u64,
-    workspace: *mut c_void,
-    workspace_size: usize,
-    error: *mut sublet_error,
-) -> sublet_status {
-    boundary(error, |arguments| {
-        // SAFETY: the header asks for an allocator that lives.
-        let handle = unsafe { handle(allocator)? };
-        arguments.skip();
-        // SAFETY: the header asks for pointers that hold what their lengths say.
-        let (blocks, offsets, mut room) = unsafe {
-            let needed = Needed::workspace(verify::workspace(counted(block_count, 2)?)).and::<Block>(block_count);
-            let blocks = arguments.input(blocks, block_count)?;
-            let offsets = arguments.input_of(offsets, block_count)?;
-            (blocks, offsets, arguments.workspace(workspace, workspace_size, needed)?)
-        };
-        let blocks = block::blocks(&mut room, blocks)?;
-        let scratch = room.workspace(verify::workspace(block_count));
-        let plan = verify::verify(blocks, offsets, &Constraints::NONE, scratch)?;
-        handle.inner.with(|inner| Ok(inner.allocator.adopt(&plan)?))
-    })
-}
-
-/// What an allocator has done so far.
-#[must_use]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sublet_stats(
-    allocator: *const sublet_allocator,
-    statistics: *mut sublet_statistics,
-    error: *mut sublet_error,
-) -> sublet_status {
-    boundary(error, |arguments| {
-        // SAFETY: the header asks for an allocator that lives, and for pointers that hold what they are to hold.
-        let handle = unsafe { handle(allocator)? };
-        arguments.skip();
-        // SAFETY: as above.
-        let statistics = unsafe { arguments.result(statistics)? };
-        let (done, state) = handle.inner.with(|inner| Ok((inner.allocator.statistics(), inner.allocator.state())))?;
-        statistics.set(sublet_statistics {
-            hits: done.hits,
-            misses: done.misses,
-            plans: done.plans,
-            arena_peak: done.arena_peak,
-            fallback_peak: done.fallback_peak,
-            footprint: done.footprint,
-            held: done.held,
-            state: match state {
-                State::Profile => sublet_state::Profile,
-                State::Replay => sublet_state::Replay,
-                State::Diverged => sublet_state::Diverged,
-            } as u32,
-            reserved: 0,
-        });
-        Ok(())
-    })
-}
-
-/// Begins a trace of what the allocator is asked for, and forgets the one before. Blocks that are alive already are no
-/// part of it. It takes the system's memory, about 100 bytes a request, until the next one begins or the allocator
-/// ends; SUBLET_STATUS_UNAVAILABLE where there is none.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sublet_trace_begin(
-    allocator: *mut sublet_allocator,
-    error: *mut sublet_error,
-) -> sublet_status {
-    // SAFETY: the header asks for an allocator that lives.
-    unsafe {
-        within(allocator, error, |inner| {
-            if !Profile::IS_AVAILABLE {
-                return Err(Failure::of(S::Unavailable));
-            }
-            inner.profile.begin();
-            Ok(())
-        })
-    }
-}
-
-/// Ends the trace.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sublet_trace_end(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
-    // SAFETY: the header asks for an allocator that lives.
-    unsafe {
-        within(allocator, error, |inner| {
-            inner.profile.end();
-            Ok(())
-        })
-    }
-}
-
-/// Writes the trace as CSV that the command line reads (`sublet plan trace.csv`), ended by a zero.
-///
-/// `needed`, which may be NULL, receives the bytes that the whole text takes with its zero. If `capacity` is less, the
-/// text is cut, still ended by a zero, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL; but a capacity of 0 is a
-/// question about `needed` alone, and no failure.
-#[must_use]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sublet_export_trace(
-    allocator: *const sublet_allocator,
-    buffer: *mut c_char,
-    capacity: usize,
-    needed: *mut usize,
-    error: *mut sublet_error,
-) -> sublet_status {
-    boundary(error, |arguments| {
-        // SAFETY: the header asks for an allocator that lives.
-        let handle = unsafe { handle(allocator)? };
-        arguments.skip();
-        // SAFETY: the header asks for pointers that hold what their lengths say.
-        let (buffer, needed) = unsafe { (arguments.output(buffer, capacity)?, arguments.optional(needed)?) };
-        let mut text = Text { buffer, len: 0 };
-        if !Profile::IS_AVAILABLE {
-            return Err(Failure::of(S::Unavailable));
-        }
-        handle.inner.with(|inner| {
-            inner.profile.write(&mut text);
-            Ok(())
-        })?;
-        text.finish(1, needed)
-    })
 }

@@ -55,6 +55,22 @@ impl<T> Out<'_, T> {
     }
 }
 
+/// Where a struct of results goes, or nowhere: as many bytes as the caller knows, after its size.
+pub(crate) struct Report<'a, T> {
+    bytes: &'a mut [u8],
+    of: PhantomData<T>,
+}
+
+impl<T: Params> Report<'_, T> {
+    /// Writes all fields but the size; of what the caller knows beyond them, zeros.
+    pub(crate) fn set(self, value: T) {
+        // SAFETY: a value is as many bytes as it has, and any bytes are one, so that all of them are there.
+        let from = unsafe { slice::from_raw_parts((&raw const value).cast::<u8>(), size_of::<T>()) };
+        let from = from.iter().copied().chain(core::iter::repeat(0));
+        self.bytes.iter_mut().zip(from).skip(size_of::<u32>()).for_each(|(to, byte)| *to = byte);
+    }
+}
+
 impl<'a> Arguments<'a> {
     pub(crate) const fn new() -> Self {
         let none = Range { begin: 0, end: 0, position: 0, written: false };
@@ -83,7 +99,6 @@ impl<'a> Arguments<'a> {
     }
 
     /// Looks at an argument elsewhere, and goes on where it was.
-    #[cfg(feature = "cuda")]
     pub(crate) fn at<T>(&mut self, position: u32, look: impl FnOnce(&mut Self) -> T) -> T {
         let here = core::mem::replace(&mut self.position, position);
         let found = look(self);
@@ -216,15 +231,8 @@ impl<'a> Arguments<'a> {
             self.skip();
             return Ok(params);
         }
-        if !pointer.is_aligned() {
-            return Err(Failure::new(S::MisalignedPointer, position, wide(align_of::<T>()), 0));
-        }
-        // SAFETY: not NULL, aligned, and the first field is there.
-        let said = unsafe { pointer.cast::<u32>().read() };
-        let size = usize::try_from(said).unwrap_or(usize::MAX);
-        if size < size_of::<u32>() || size > MOST_PARAMS {
-            return Err(Failure::new(S::StructSize, position, wide(MOST_PARAMS), said.into()));
-        }
+        // SAFETY: as promised.
+        let size = unsafe { self.struct_size(pointer)? };
         // SAFETY: `size` bytes can be read, as promised.
         let bytes = unsafe { self.input_of(pointer.cast::<u8>(), size)? };
         if let Some(field) = (known..size).find(|&i| bytes.get(i).is_some_and(|&b| b != 0)) {
@@ -233,6 +241,48 @@ impl<'a> Arguments<'a> {
         // SAFETY: no more than the bytes of either side; any bytes are a `Plain`.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut params).cast(), size.min(known)) };
         Ok(params)
+    }
+
+    /// A struct of results, written on success: as much of it as the caller knows by its first field.
+    ///
+    /// # Safety
+    /// If it is not NULL, as many bytes as its first field says can be read, and written as long as `'a` by nobody else.
+    pub(crate) unsafe fn report<T: Params>(&mut self, pointer: *mut T) -> Result<Report<'a, T>, Failure> {
+        if pointer.is_null() {
+            return Err(Failure::new(S::NullPointer, self.next(), 0, 0));
+        }
+        // SAFETY: as promised.
+        unsafe { self.report_if_wanted(pointer) }
+    }
+
+    /// The same if the caller wants it.
+    ///
+    /// # Safety
+    /// As for `report`.
+    pub(crate) unsafe fn report_if_wanted<T: Params>(&mut self, pointer: *mut T) -> Result<Report<'a, T>, Failure> {
+        // SAFETY: as promised.
+        let bytes = unsafe {
+            let size = if pointer.is_null() { 0 } else { self.struct_size(pointer)? };
+            self.output_of(pointer.cast::<u8>(), size)?
+        };
+        Ok(Report { bytes, of: PhantomData })
+    }
+
+    /// The size that the first field of the next argument, which is not NULL, says.
+    ///
+    /// # Safety
+    /// It can be read.
+    unsafe fn struct_size<T: Params>(&self, pointer: *const T) -> Result<usize, Failure> {
+        if !pointer.is_aligned() {
+            return Err(Failure::new(S::MisalignedPointer, self.position, wide(align_of::<T>()), 0));
+        }
+        // SAFETY: not NULL, aligned, and the first field is there.
+        let said = unsafe { pointer.cast::<u32>().read() };
+        let size = usize::try_from(said).unwrap_or(usize::MAX);
+        if size < size_of::<u32>() || size > MOST_PARAMS {
+            return Err(Failure::new(S::StructSize, self.position, wide(MOST_PARAMS), said.into()));
+        }
+        Ok(size)
     }
 
     /// The workspace: two arguments, pointer and bytes. It must have as many as `needed`.
@@ -257,7 +307,12 @@ impl<'a> Arguments<'a> {
     /// What a handle, the argument at this position, has in memory: no other argument is written there.
     pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) -> Result<(), Failure> {
         let range = memory.as_ptr_range();
-        self.take(Range { begin: range.start.addr(), end: range.end.addr(), position, written: false })
+        self.holds_range(position, (range.start.addr(), range.end.addr()))
+    }
+
+    /// The same for memory from an address to before another.
+    pub(crate) fn holds_range(&mut self, position: u32, (begin, end): (usize, usize)) -> Result<(), Failure> {
+        self.take(Range { begin, end, position, written: false })
     }
 
     /// Notes what memory an argument is, if none before it has any of it that is written, or has any where it is written.

@@ -3,7 +3,7 @@
 use core::fmt::{self, Display};
 
 use sublet_core::Error;
-use sublet_core::error::{Buffer, RowFault};
+use sublet_core::error::{AccessFault, Buffer, RowFault};
 use sublet_core::verify::Violation;
 
 use crate::plain::plain;
@@ -78,6 +78,13 @@ const ROW_FAULTS: [(S, RowFault); 20] = [
     (S::RowPersistentLate, RowFault::PersistentLate),
 ];
 
+/// The statuses of faults in a network's accesses.
+const ACCESS_FAULTS: [(S, AccessFault); 3] = [
+    (S::AccessUnknownMemory, AccessFault::UnknownMemory),
+    (S::AccessUnknownOperator, AccessFault::UnknownOperator),
+    (S::AccessOutOfOrder, AccessFault::OutOfOrder),
+];
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         match error {
@@ -92,6 +99,10 @@ impl From<Error> for Failure {
             Error::Row { row, fault } => {
                 let status = ROW_FAULTS.iter().find(|(_, f)| *f == fault).map_or(S::Unnamed, |&(status, _)| status);
                 Self::new(status, row, 0, 0)
+            }
+            Error::Access { access, fault } => {
+                let status = ACCESS_FAULTS.iter().find(|(_, f)| *f == fault).map_or(S::Unnamed, |&(status, _)| status);
+                Self::new(status, access, 0, 0)
             }
             Error::UnknownTensor { node, tensor } => Self::new(S::UnknownTensor, node, 0, tensor.into()),
             Error::TwoWriters { tensor, first, second } => {
@@ -148,6 +159,9 @@ impl sublet_error {
         let count = |n: u64| usize::try_from(n).ok();
         if let Some(&(_, fault)) = ROW_FAULTS.iter().find(|&&(s, _)| is(s)) {
             return Some(Error::Row { row: block, fault });
+        }
+        if let Some(&(_, fault)) = ACCESS_FAULTS.iter().find(|&&(s, _)| is(s)) {
+            return Some(Error::Access { access: block, fault });
         }
         Some(match status {
             _ if is(S::TooManyBlocks) => Error::TooManyBlocks { needed: count(needed)?, most: count(got)? },
@@ -232,6 +246,9 @@ impl Display for sublet_error {
             _ if is(S::MisalignedField) => {
                 write!(f, "the address in argument {index}, at byte {got}, is not aligned to {needed} bytes")
             }
+            _ if is(S::PlanText) => {
+                write!(f, "line {index} of the plan is not as it has to be: id,lower,upper,size,offset")
+            }
             _ if is(S::BlockFlags) => {
                 write!(f, "block {index} has the flags {got}, of which this version does not know all")
             }
@@ -257,6 +274,9 @@ impl Display for sublet_error {
             }
             _ if is(S::HostIsDevice) => {
                 write!(f, "copies of {needed} bytes to the host free nothing: it is the device")
+            }
+            _ if is(S::NetworkUnknownValue) => {
+                write!(f, "memory, operator or access {index} holds {got}, which this version does not know")
             }
             _ if is(S::RowUnknownValue) => write!(f, "row {index}: {got} is no event, or no kind of operator"),
             _ => f.write_str(status::words(status).to_str().unwrap_or_default()),
@@ -297,6 +317,7 @@ mod tests {
             Error::BufferTooSmall { buffer: Buffer::Events, needed: 21, got: 20 },
             Error::BufferTooSmall { buffer: Buffer::Rows, needed: 22, got: 21 },
         ];
+        errors.extend(ACCESS_FAULTS.map(|(_, fault)| Error::Access { access: 19, fault }));
         errors.extend(ROW_FAULTS.map(|(_, fault)| Error::Row { row: 18, fault }));
         errors
     }

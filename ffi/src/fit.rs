@@ -69,6 +69,9 @@ pub struct sublet_fit_params {
     pub means: u32,
     /// 0.
     pub reserved: u32,
+    /// Every block begins at a multiple of this, a power of two, and takes a multiple of it of the limit; 0 is 256, which
+    /// the runtime asks for.
+    pub alignment: u64,
 }
 
 /// A means of saving memory; several are added.
@@ -81,7 +84,7 @@ pub enum sublet_means {
     Recompute = 2,
     /// Outputs are written over inputs that nobody needs any more, by operators of which it is said that they can.
     InPlace = 4,
-    /// Of what a rectifier reads or writes a bit for each element is kept, where it is said which operators are rectifiers.
+    /// Of what a ReLU reads or writes a bit for each element is kept, where it is said which operators are ReLUs.
     Relu = 8,
     /// Out after the last forward reader, in one operator ahead (Jin et al. 2018): to compare with.
     Layer = 16,
@@ -109,6 +112,10 @@ pub struct sublet_fit_lengths {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_fitted {
+    /// sizeof(sublet_fitted).
+    pub struct_size: u32,
+    /// The sublet_policy that made it.
+    pub policy: u32,
     /// Rows of the rewritten trace, and timings.
     pub row_count: usize,
     /// Its stays: blocks, names and offsets.
@@ -117,17 +124,15 @@ pub struct sublet_fitted {
     pub peak: u64,
     /// The most bytes on the device in the original.
     pub original_peak: u64,
-    /// How it runs.
+    /// How it runs. It is the last field here, so that both can grow.
     pub run: sublet_run,
-    /// The sublet_policy that made it.
-    pub policy: u32,
-    /// 0.
-    pub reserved: u32,
 }
 
 plain!(sublet_fit_params, sublet_fit_lengths, sublet_fitted);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_fit_params {}
+// SAFETY: as above.
+unsafe impl Params for sublet_fitted {}
 
 impl sublet_fit_params {
     /// The options, or what the argument at this position holds instead of a policy. `told` says whether all operators are
@@ -154,6 +159,7 @@ impl sublet_fit_params {
             least_bytes: or(self.least_bytes, usual.least_bytes),
             seed: or(self.seed, usual.seed),
             work: or(self.work, usual.work),
+            alignment: or(self.alignment, usual.alignment),
             ..usual
         })
     }
@@ -226,7 +232,7 @@ pub unsafe extern "C" fn sublet_fit_workspace(
 /// `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
 ///
 /// `operators` tells what is known of the operators, by their numbers: which may not run again, which work in place, which
-/// are rectifiers. It may be NULL, with `operator_count` 0.
+/// are ReLUs. It may be NULL, with `operator_count` 0.
 ///
 /// `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
 /// `offsets` for `stay_capacity` stays, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may
@@ -277,7 +283,7 @@ pub unsafe extern "C" fn sublet_fit(
             let names = arguments.output_if_wanted(names, stay_capacity)?;
             let offsets = arguments.output_of(offsets, stay_capacity)?;
             arguments.skip();
-            (rewritten, timings, blocks, names, offsets, arguments.result(fitted)?)
+            (rewritten, timings, blocks, names, offsets, arguments.report(fitted)?)
         };
         let rows = trace::rows(&mut room, given)?;
         let operators = operator::operators(&mut room, operators)?;
@@ -308,13 +314,13 @@ pub unsafe extern "C" fn sublet_fit(
         trace::copy(schedule.names(), names);
         trace::copy(plan.offsets(), offsets);
         fitted.set(sublet_fitted {
+            struct_size: 0,
+            policy: POLICIES.iter().find(|&&(_, p)| p == found.policy).map_or(0, |&(number, _)| number as u32),
             row_count: schedule.rows().len(),
             stay_count: plan.blocks().len(),
             peak: plan.peak(),
             original_peak: found.original_peak,
             run: (*schedule.run()).into(),
-            policy: POLICIES.iter().find(|&&(_, p)| p == found.policy).map_or(0, |&(number, _)| number as u32),
-            reserved: 0,
         });
         Ok(())
     })

@@ -39,9 +39,18 @@ pub(crate) fn put<T: Handle>(
     value: T,
     to: Out<'_, *mut T>,
 ) -> Result<(), Failure> {
-    let place = place.ok_or(Failure::of(S::Unnamed))?;
-    to.set(ptr::from_mut(place.write(Marked { mark: T::MARK, value })).cast());
-    Ok(())
+    put_at(place, value, to).map(drop)
+}
+
+/// The same; the value where it is now.
+pub(crate) fn put_at<'a, T: Handle>(
+    place: Option<&'a mut MaybeUninit<Marked<T>>>,
+    value: T,
+    to: Out<'_, *mut T>,
+) -> Result<&'a T, Failure> {
+    let marked = place.ok_or(Failure::of(S::Unnamed))?.write(Marked { mark: T::MARK, value });
+    to.set(ptr::from_mut(marked).cast());
+    Ok(&marked.value)
 }
 
 /// A handle in memory of its own.

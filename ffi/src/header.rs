@@ -8,6 +8,17 @@ const OPENING: &str = "\
 /*
  * sublet: plans the memory of a deep network before it runs.
  *
+ * A framework begins with one of two shapes:
+ * - It allocates and frees as it goes: sublet_allocator_create, sublet_malloc, sublet_free, sublet_iteration_begin and
+ *   sublet_iteration_end, sublet_allocator_destroy. The first iteration is recorded and planned, the next are look-ups.
+ * - It knows its blocks, their sizes and lifetimes: sublet_place gives offsets, sublet_verify proves them.
+ *   sublet_place_workspace and sublet_verify_workspace tell what memory to lend; sublet_format_error says what was wrong.
+ *
+ * A trace is rows in the order of time. The accesses of an operator stand together; what it takes follows from them: from
+ * the access before its first to its own last. In a rewritten trace accesses with SUBLET_OP_KIND_AGAIN are of an operator that
+ * runs again, which one with SUBLET_OPERATOR_ONCE never does. Offsets go by malloc rows: the n-th is that of the n-th malloc.
+ * Without a sublet_device one over PCIe 3.0 is meant, 12 GB/s each way.
+ *
  * Every function returns a sublet_status, 0 for success, and where it has an `error`, which may be NULL, tells there
  * what it was about; sublet_format_error makes a sentence of it. Arguments come in this order: inputs, parameters,
  * workspace, outputs, error.
@@ -19,7 +30,8 @@ const OPENING: &str = "\
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
  * default, so that a caller names what it wants alone: sublet_place_params params = {.struct_size = sizeof params};
  * A caller that was compiled with another version may know more fields or fewer: those that the library does not know
- * must be 0.
+ * must be 0. Structs of results begin with it too: as much of one is written as the caller knows, and what the library
+ * does not know is 0. sublet_error, sublet_layout and what arrays are made of never grow.
  *
  * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. How much of it
  * a function needs is told by the function of its name with _workspace; more is fine. The library takes no other memory,
@@ -46,6 +58,10 @@ fn after_includes() -> String {
 #define SUBLET_VERSION_PATCH {patch}
 #define SUBLET_VERSION_NUMBER (1000000 * SUBLET_VERSION_MAJOR + 1000 * SUBLET_VERSION_MINOR + SUBLET_VERSION_PATCH)
 #define SUBLET_VERSION_STRING \"{}\"
+
+/* 1 where the library also runs plans (sublet_runtime.h, sublet_relu.h), and is PyTorch's memory (sublet_torch.h). It is set
+ * when the library is installed; pkg-config has it as the variable `cuda`, CMake as a component. */
+#define SUBLET_HAS_CUDA 0
 
 /* A result that must be looked at. */
 #if defined(__cplusplus) && __cplusplus >= 201703L
@@ -210,6 +226,8 @@ fn generated() -> String {
                 "sublet_operator_kind",
                 "sublet_policy",
                 "sublet_means",
+                "sublet_use",
+                "sublet_action",
                 "sublet_state",
                 "sublet_storage",
             ]

@@ -19,12 +19,14 @@
 mod arguments;
 mod boundary;
 mod failure;
+mod fork;
 mod handle;
 #[cfg(test)]
 mod header;
 mod lock;
 mod plain;
 mod profile;
+mod system;
 pub mod workspace;
 
 // In the order of the header.
@@ -55,6 +57,8 @@ pub mod simulate;
 pub mod schedule;
 
 pub mod fit;
+
+pub mod network;
 
 pub mod allocator;
 

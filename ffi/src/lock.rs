@@ -2,27 +2,99 @@
 //!
 //! With the standard library this is its mutex: one atomic word, taken and given back by one instruction each as long as
 //! nobody else wants it; who has to wait spins for a moment and then parks. Without it, who has to wait spins.
+//!
+//! Whoever holds the lock may call functions of the user. Such a function must not wait for the same lock: it would wait
+//! for itself. A [`Caller`] says which thread is in one.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use kind::Lock;
 
+/// The thread that has called a function of the user while it holds the lock; 0 is none.
+pub(crate) struct Caller(AtomicUsize);
+
+/// Another thread has the lock.
+#[cfg(all(unix, any(feature = "std", test)))]
+pub(crate) struct Busy;
+
+impl Caller {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicUsize::new(0))
+    }
+
+    /// Calls a function of the user.
+    pub(crate) fn during<R>(&self, body: impl FnOnce() -> R) -> R {
+        self.0.store(kind::this_thread(), Ordering::Relaxed);
+        let result = body();
+        self.0.store(0, Ordering::Relaxed);
+        result
+    }
+
+    /// Whether this thread is in such a function. Another thread may read what is old: it never reads its own number.
+    fn is_here(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == kind::this_thread()
+    }
+}
+
 #[cfg(any(feature = "std", test))]
 mod kind {
-    use std::sync::Mutex;
+    use std::sync::{Mutex, MutexGuard, TryLockError};
 
-    use crate::error::Failure;
+    use super::Caller;
+    use crate::failure::Failure;
     use crate::status::sublet_status as S;
 
-    pub(crate) struct Lock<T>(Mutex<T>);
+    pub(crate) struct Lock<T> {
+        mutex: Mutex<T>,
+        caller: &'static Caller,
+    }
+
+    /// A number that no other thread has that lives: the address of something that only this one has.
+    pub(super) fn this_thread() -> usize {
+        thread_local!(static HERE: u8 = const { 0 });
+        HERE.with(|here| (&raw const *here).addr())
+    }
 
     impl<T> Lock<T> {
-        pub(crate) const fn new(value: T) -> Self {
-            Self(Mutex::new(value))
+        pub(crate) const fn new(value: T, caller: &'static Caller) -> Self {
+            Self { mutex: Mutex::new(value), caller }
         }
 
-        /// Does something while nobody else does; fails if a panic has left the value as it may not be.
+        /// Does something while nobody else does; fails if this thread does so already, or if a panic has left the value as
+        /// it may not be.
         #[inline]
         pub(crate) fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
-            body(&mut *self.0.lock().map_err(|_| Failure::of(S::Panicked))?)
+            let mut guard = match self.mutex.try_lock() {
+                Ok(guard) => guard,
+                Err(TryLockError::WouldBlock) => self.wait()?,
+                Err(TryLockError::Poisoned(_)) => return Err(Failure::of(S::Panicked)),
+            };
+            body(&mut guard)
+        }
+
+        #[cold]
+        fn wait(&self) -> Result<MutexGuard<'_, T>, Failure> {
+            if self.caller.is_here() {
+                return Err(Failure::of(S::Reentrant));
+            }
+            self.mutex.lock().map_err(|_| Failure::of(S::Panicked))
+        }
+
+        /// Holds the lock if nobody else does. None where there is nothing to hold: this thread has it, or a panic has
+        /// closed it.
+        #[cfg(unix)]
+        pub(crate) fn hold(&self) -> Result<Option<MutexGuard<'_, T>>, super::Busy> {
+            match self.mutex.try_lock() {
+                Ok(guard) => Ok(Some(guard)),
+                Err(TryLockError::Poisoned(_)) => Ok(None),
+                Err(TryLockError::WouldBlock) => {
+                    if self.caller.is_here() {
+                        Ok(None)
+                    } else {
+                        Err(super::Busy)
+                    }
+                }
+            }
         }
     }
 }
@@ -32,25 +104,36 @@ mod kind {
     use core::cell::UnsafeCell;
     use core::sync::atomic::{AtomicBool, Ordering};
 
-    use crate::error::Failure;
+    use super::Caller;
+    use crate::failure::Failure;
+    use crate::status::sublet_status as S;
 
     pub(crate) struct Lock<T> {
         taken: AtomicBool,
+        caller: &'static Caller,
         value: UnsafeCell<T>,
     }
 
     // SAFETY: the value is reached by whoever has set `taken`, one at a time, and may go from thread to thread.
     unsafe impl<T: Send> Sync for Lock<T> {}
 
+    /// There is one thread as far as is known: none waits for what a function of the user is called within.
+    pub(super) const fn this_thread() -> usize {
+        1
+    }
+
     impl<T> Lock<T> {
-        pub(crate) const fn new(value: T) -> Self {
-            Self { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        pub(crate) const fn new(value: T, caller: &'static Caller) -> Self {
+            Self { taken: AtomicBool::new(false), caller, value: UnsafeCell::new(value) }
         }
 
-        /// Does something while nobody else does.
+        /// Does something while nobody else does; fails while a function of the user is called.
         #[inline]
         pub(crate) fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
             while self.taken.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+                if self.caller.is_here() {
+                    return Err(Failure::of(S::Reentrant));
+                }
                 core::hint::spin_loop();
             }
             // SAFETY: `taken` is ours until it is given back.
@@ -64,16 +147,34 @@ mod kind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Failure;
+    use crate::failure::Failure;
     use crate::status::sublet_status as S;
 
     #[test]
     fn after_a_panic_it_stays_closed() {
-        let lock = Lock::new(1);
+        static CALLER: Caller = Caller::new();
+        let lock = Lock::new(1, &CALLER);
         let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             lock.with(|_| -> Result<(), Failure> { panic!("a fault, for the test") })
         }));
         assert!(broken.is_err());
         assert_eq!(lock.with(|n| Ok(*n)), Err(Failure::of(S::Panicked)));
+    }
+
+    #[test]
+    fn who_is_called_while_it_is_held_is_refused_and_others_wait() {
+        static CALLER: Caller = Caller::new();
+        let lock = Lock::new(1, &CALLER);
+        std::thread::scope(|scope| {
+            let other = lock.with(|n| {
+                let again = CALLER.during(|| lock.with(|n| Ok(*n)));
+                assert_eq!(again, Err(Failure::of(S::Reentrant)));
+                let other = CALLER.during(|| scope.spawn(|| lock.with(|n| Ok(*n))));
+                *n = 2;
+                Ok(other)
+            });
+            assert_eq!(other.unwrap().join().unwrap(), Ok(2));
+        });
+        assert_eq!(lock.with(|n| Ok(*n)), Ok(2));
     }
 }

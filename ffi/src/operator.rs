@@ -19,9 +19,9 @@ pub const SUBLET_OPERATOR_ONCE: u32 = 2;
 pub enum sublet_operator_kind {
     /// Anything.
     Other = 0,
-    /// A rectifier: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+    /// A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
     Relu = 1,
-    /// The gradient of a rectifier: it may read such a mask in place of the block.
+    /// The gradient of a ReLU: it may read such a mask in place of the block.
     ReluBackward = 2,
 }
 

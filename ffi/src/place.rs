@@ -85,16 +85,16 @@ const SOLVERS: [(N, Solver, &CStr); 18] = [
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_placement {
+    /// sizeof(sublet_placement).
+    pub struct_size: u32,
+    /// The sublet_solver that made the placement; of a portfolio the member that won.
+    pub solver: u32,
     /// The highest end of a block, in bytes: what the arena takes. UINT64_MAX as long as there is no plan.
     pub peak: u64,
     /// What no placement can be below, in bytes; the plan is optimal when the peak is that.
     pub lower_bound: u64,
     /// Nodes that the search has looked at.
     pub nodes: u64,
-    /// The sublet_solver that made the placement; of a portfolio the member that won.
-    pub solver: u32,
-    /// 0.
-    pub reserved: u32,
 }
 
 /// Is told of progress, and ends the work by returning another value than 0: the call then returns the best it has.
@@ -128,6 +128,8 @@ pub struct sublet_place_params {
 plain!(sublet_placement, sublet_place_params);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_place_params {}
+// SAFETY: as above.
+unsafe impl Params for sublet_placement {}
 
 impl sublet_place_params {
     fn options(&self) -> Options {
@@ -151,7 +153,8 @@ pub(crate) fn solver(number: u32, position: u32) -> Result<Solver, Failure> {
 impl From<Summary> for sublet_placement {
     fn from(Summary { peak, lower_bound, solver, nodes }: Summary) -> Self {
         let number = SOLVERS.iter().find(|&&(_, s, _)| s == solver).map_or(N::Auto, |&(number, ..)| number);
-        Self { peak, lower_bound, nodes, solver: number as u32, reserved: 0 }
+        let struct_size = u32::try_from(size_of::<Self>()).unwrap_or(0);
+        Self { struct_size, solver: number as u32, peak, lower_bound, nodes }
     }
 }
 
@@ -237,7 +240,7 @@ pub unsafe extern "C" fn sublet_place(
             (
                 arguments.workspace(workspace, workspace_size, needed)?,
                 arguments.output_of(offsets, block_count)?,
-                arguments.optional(placement)?,
+                arguments.report_if_wanted(placement)?,
             )
         };
         let blocks = block::blocks(&mut room, blocks)?;

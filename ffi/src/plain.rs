@@ -16,5 +16,7 @@ pub(crate) use plain;
 
 // SAFETY: a pointer may hold anything as long as nobody follows it.
 unsafe impl<T> Plain for *mut T {}
+// SAFETY: as above.
+unsafe impl<T> Plain for *const T {}
 
 plain!(u8, i8, u32, i32, u64, usize);

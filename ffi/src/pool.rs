@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use sublet_core::Pool;
 use sublet_core::replay::pool;
 
-use crate::arguments::{Arguments, plain};
+use crate::arguments::{Arguments, Params, plain};
 use crate::boundary::{boundary, tell};
 use crate::error::sublet_error;
 use crate::handle::{self, Marked, handles};
@@ -22,6 +22,10 @@ handles!(sublet_pool: b"pool    ");
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_pool_usage {
+    /// sizeof(sublet_pool_usage).
+    pub struct_size: u32,
+    /// How many blocks are live.
+    pub blocks: u32,
     /// Bytes of the live blocks, rounded up to the alignment.
     pub live: u64,
     /// The most of it so far.
@@ -31,6 +35,8 @@ pub struct sublet_pool_usage {
 }
 
 plain!(sublet_pool_usage);
+// SAFETY: it begins with its size.
+unsafe impl Params for sublet_pool_usage {}
 
 fn needed(live: usize) -> Needed {
     Needed::workspace(pool::workspace(live)).and::<Marked<sublet_pool>>(1)
@@ -125,8 +131,15 @@ pub unsafe extern "C" fn sublet_pool_stats(
         // SAFETY: the header asks for a pool that lives, and for pointers that hold what they are to hold.
         let pool = unsafe { arguments.handle(pool)? };
         // SAFETY: as above.
-        let to = unsafe { arguments.result(usage)? };
-        to.set(sublet_pool_usage { live: pool.0.live(), peak: pool.0.peak(), footprint: pool.0.footprint() });
+        let to = unsafe { arguments.report(usage)? };
+        let pool = &pool.0;
+        to.set(sublet_pool_usage {
+            struct_size: 0,
+            blocks: pool.count(),
+            live: pool.live(),
+            peak: pool.peak(),
+            footprint: pool.footprint(),
+        });
         Ok(())
     })
 }

@@ -79,7 +79,7 @@ pub unsafe extern "C" fn sublet_verify_schedule_workspace(
 /// SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
 ///
 /// `operators` tells what is known of the operators of `original`, by their numbers: whether they may run again and work
-/// in place, and which are rectifiers; of those beyond its end, all with `operator_count` 0, nothing is. `original` uses
+/// in place, and which are ReLUs; of those beyond its end, all with `operator_count` 0, nothing is. `original` uses
 /// block numbers below `block_count`; in `rewritten` the number `block_count` + b is the mask of block b.
 ///
 /// `device` and `params` may be NULL; so may `timings`, one for each row of `rewritten`, `run` and `certificate`.
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn sublet_verify_schedule(
             let needed = needed(original_count, operator_count, rewritten_count, block_count, stay_count);
             let room = arguments.workspace(workspace, workspace_size, needed)?;
             let timings = arguments.output_if_wanted(timings, rewritten_count)?;
-            let (run, certificate) = (arguments.optional(run)?, arguments.optional(certificate)?);
+            let (run, certificate) = (arguments.report_if_wanted(run)?, arguments.report_if_wanted(certificate)?);
             (original, operators, rewritten, offsets, device, params, room, timings, run, certificate)
         };
         if params.once > 1 {
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn sublet_verify_schedule(
         )?;
         trace::copy(verified.timings(), timings);
         run.set((*verified.run()).into());
-        certificate.set(sublet_certificate { peak: verified.plan().peak(), max_load: verified.plan().max_load() });
+        certificate.set(verified.plan().into());
         Ok(())
     })
 }

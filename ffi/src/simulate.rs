@@ -52,6 +52,10 @@ pub struct sublet_timing {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_run {
+    /// sizeof(sublet_run).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
     /// When compute and the copies each way are done, in ns.
     pub time_ns: f64,
     /// How long the original takes, in ns.
@@ -69,6 +73,8 @@ pub struct sublet_run {
 plain!(sublet_device, sublet_timing, sublet_run);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_device {}
+// SAFETY: as above.
+unsafe impl Params for sublet_run {}
 
 impl sublet_device {
     /// As `core` has it; the device is the argument at this position.
@@ -113,11 +119,20 @@ impl From<Timing> for sublet_timing {
 
 impl From<Run> for sublet_run {
     fn from(Run { time_ns, original_ns, swapped_bytes, peak_load, host_bytes, recomputed_ns }: Run) -> Self {
-        Self { time_ns, original_ns, swapped_bytes, peak_load, host_bytes, recomputed_ns }
+        Self {
+            struct_size: u32::try_from(size_of::<Self>()).unwrap_or(0),
+            reserved: 0,
+            time_ns,
+            original_ns,
+            swapped_bytes,
+            peak_load,
+            host_bytes,
+            recomputed_ns,
+        }
     }
 }
 
-/// The device that people call so: "gtx1080ti", "h200", "k40", "jetson-orin".
+/// The device that people call so, into one whose `struct_size` is set: "gtx1080ti", "h200", "k40", "jetson-orin".
 ///
 /// SUBLET_STATUS_UNKNOWN_NAME: there is none.
 #[must_use]
@@ -129,7 +144,7 @@ pub unsafe extern "C" fn sublet_device_named(
 ) -> sublet_status {
     boundary(error, |arguments| {
         // SAFETY: the header asks for a text that ends, and for pointers that hold what they are to hold.
-        let (found, to) = unsafe { (arguments.name(name, Device::PRESETS.into_iter())?, arguments.result(device)?) };
+        let (found, to) = unsafe { (arguments.name(name, Device::PRESETS.into_iter())?, arguments.report(device)?) };
         to.set(found.into());
         Ok(())
     })
@@ -197,7 +212,7 @@ pub unsafe extern "C" fn sublet_simulate(
             let needed = needed(original_count, operator_count, rewritten_count, block_count);
             let room = arguments.workspace(workspace, workspace_size, needed)?;
             let timings = arguments.output_if_wanted(timings, rewritten_count)?;
-            (original, operators, rewritten, device, room, timings, arguments.optional(run)?)
+            (original, operators, rewritten, device, room, timings, arguments.report_if_wanted(run)?)
         };
         let (original, rewritten) = (trace::rows(&mut room, original)?, trace::rows(&mut room, rewritten)?);
         let operators = operator::operators(&mut room, operators)?;

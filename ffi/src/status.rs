@@ -75,6 +75,10 @@ pub enum sublet_status {
     /// Invalid plan: block `index` has the offset `got`, but is pinned at `needed`.
     PlanMoved = 64,
 
+    /// Line `index` of the text of a plan, from 1, is not as it has to be: the header id,lower,upper,size,offset, then five
+    /// numbers in each line.
+    PlanText = 65,
+
     /// Operator `index` of a graph reads or writes tensor `got`, which is not there.
     UnknownTensor = 70,
     /// Tensor `index` of a graph is produced by operator `needed` and by operator `got`, or twice by one.
@@ -123,7 +127,7 @@ pub enum sublet_status {
     RowMayNotRunAgain = 96,
     /// Row `index` of a rewritten trace: a mask of less than a bit for each element of 4 bytes.
     RowMaskTooSmall = 97,
-    /// Row `index` of a rewritten trace: a mask that is written elsewhere than right after a rectifier.
+    /// Row `index` of a rewritten trace: a mask that is written elsewhere than right after a ReLU.
     RowMaskElsewhere = 98,
     /// Row `index` of a rewritten trace: the block takes over another's memory in place, but has another offset.
     RowNotInPlace = 99,
@@ -138,6 +142,15 @@ pub enum sublet_status {
     HostTooSmall = 111,
     /// Nothing that was tried stays within `got` bytes; `needed` are enough.
     OverLimit = 112,
+
+    /// Access `index` of a network uses a memory that there is not.
+    AccessUnknownMemory = 120,
+    /// Access `index` of a network is by an operator that there is not.
+    AccessUnknownOperator = 121,
+    /// Access `index` of a network is by an operator before that of the access above it.
+    AccessOutOfOrder = 122,
+    /// In a network, memory, operator or access `index` holds `got`, which this version does not know.
+    NetworkUnknownValue = 123,
 
     /// No hole of the range holds `needed` bytes; the largest has `got`.
     OutOfMemory = 130,
@@ -189,7 +202,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status with its words.
-const WORDS: [(S, &CStr); 76] = [
+const WORDS: [(S, &CStr); 81] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -220,6 +233,7 @@ const WORDS: [(S, &CStr); 76] = [
     (S::PlanOverlap, c"invalid plan: two blocks share an address"),
     (S::PlanMisaligned, c"invalid plan: an offset breaks an alignment"),
     (S::PlanMoved, c"invalid plan: a pinned block is elsewhere"),
+    (S::PlanText, c"a line of a plan is not as it has to be"),
     (S::UnknownTensor, c"an operator names a tensor that is not in the graph"),
     (S::TwoWriters, c"two operators produce the same tensor"),
     (S::Cycle, c"operators wait for each other"),
@@ -242,7 +256,7 @@ const WORDS: [(S, &CStr); 76] = [
     (S::RowEndNotRestored, c"a persistent block is not restored at the end"),
     (S::RowMayNotRunAgain, c"the operator may not run again"),
     (S::RowMaskTooSmall, c"a mask is too small"),
-    (S::RowMaskElsewhere, c"a mask is not written right after a rectifier"),
+    (S::RowMaskElsewhere, c"a mask is not written right after a ReLU"),
     (S::RowNotInPlace, c"a block that is handed over in place has another offset"),
     (S::RowPersistentLate, c"a persistent block is allocated after an access"),
     (S::RowUnknownValue, c"a row holds a value that is no event, or no kind of operator"),
@@ -250,6 +264,10 @@ const WORDS: [(S, &CStr); 76] = [
     (S::Device, c"the device has no times to compute with"),
     (S::HostTooSmall, c"what is swapped does not fit on the host"),
     (S::OverLimit, c"nothing that was tried stays within the limit"),
+    (S::AccessUnknownMemory, c"an access uses a memory that there is not"),
+    (S::AccessUnknownOperator, c"an access is by an operator that there is not"),
+    (S::AccessOutOfOrder, c"an access is by an operator before that of the access above it"),
+    (S::NetworkUnknownValue, c"a network holds a value that this version does not know"),
     (S::OutOfMemory, c"no hole of the range is large enough"),
     (S::NotAllocated, c"no live block begins at this address"),
     (S::TooManyLive, c"more blocks are alive at once than there is room for"),

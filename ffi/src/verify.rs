@@ -2,9 +2,9 @@
 
 use core::ffi::c_void;
 
-use sublet_core::{Block, verify};
+use sublet_core::{Block, VerifiedPlan, verify};
 
-use crate::arguments::{Arguments, plain};
+use crate::arguments::{Arguments, Params, plain};
 use crate::block::{self, sublet_block, sublet_constraints};
 use crate::boundary::{boundary, tell};
 use crate::error::sublet_error;
@@ -15,6 +15,10 @@ use crate::workspace::{Needed, sublet_layout};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_certificate {
+    /// sizeof(sublet_certificate).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
     /// The bytes that the arena takes: the highest end of a block.
     pub peak: u64,
     /// The most bytes that are alive at one step: no plan has a lower peak, so that an equal one is optimal.
@@ -22,6 +26,14 @@ pub struct sublet_certificate {
 }
 
 plain!(sublet_certificate);
+// SAFETY: it begins with its size.
+unsafe impl Params for sublet_certificate {}
+
+impl From<&VerifiedPlan<'_>> for sublet_certificate {
+    fn from(plan: &VerifiedPlan<'_>) -> Self {
+        Self { struct_size: 0, reserved: 0, peak: plan.peak(), max_load: plan.max_load() }
+    }
+}
 
 fn needed(n: usize) -> Needed {
     Needed::workspace(verify::workspace(n)).and::<Block>(n)
@@ -67,13 +79,13 @@ pub unsafe extern "C" fn sublet_verify(
                 arguments.input_of(offsets, block_count)?,
                 arguments.params(constraints)?,
                 arguments.workspace(workspace, workspace_size, needed(block_count))?,
-                arguments.optional(certificate)?,
+                arguments.report_if_wanted(certificate)?,
             )
         };
         let blocks = block::blocks(&mut room, blocks)?;
         let scratch = room.workspace(verify::workspace(block_count));
         let plan = verify::verify(blocks, offsets, &constraints.into(), scratch)?;
-        certificate.set(sublet_certificate { peak: plan.peak(), max_load: plan.max_load() });
+        certificate.set((&plan).into());
         Ok(())
     })
 }

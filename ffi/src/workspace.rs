@@ -37,6 +37,11 @@ impl Needed {
         Self { words: len.words + len.indices.div_ceil(2) }
     }
 
+    /// And the workspace of another call of `core`.
+    pub(crate) const fn and_workspace(self, len: WorkspaceLen) -> Self {
+        Self { words: self.words + Self::workspace(len).words }
+    }
+
     /// And `n` values of a type.
     pub(crate) const fn and<T>(self, n: usize) -> Self {
         Self { words: self.words + words_of::<T>(n) }
@@ -94,6 +99,19 @@ impl<'a> Room<'a> {
         self.slice(n, |_| Ok::<T, Infallible>(value)).unwrap_or_else(|never| match never {})
     }
 
+    /// A slice of `n` values of zeros, which are not written: memory that is never used is then never touched.
+    ///
+    /// # Safety
+    /// The words are all 0, and zeros are a value of the type.
+    pub(crate) unsafe fn zeros<T: Copy>(&mut self, n: usize) -> &'a mut [T] {
+        const { assert!(align_of::<T>() <= align_of::<u64>()) };
+        let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words_of::<T>(n)).unwrap_or_default();
+        self.words = back;
+        let n = if front.is_empty() { 0 } else { n };
+        // SAFETY: the words hold n values, are aligned for them, and nobody else has them; what they hold is promised.
+        unsafe { slice::from_raw_parts_mut(front.as_mut_ptr().cast::<T>(), n) }
+    }
+
     /// Room for one value that is written later; none if there is too little.
     pub(crate) fn uninit<T>(&mut self) -> Option<&'a mut MaybeUninit<T>> {
         const { assert!(align_of::<T>() <= align_of::<u64>()) };
@@ -101,6 +119,14 @@ impl<'a> Room<'a> {
         self.words = back;
         // SAFETY: the words hold the value, are aligned for it, and nobody else has them.
         Some(unsafe { &mut *front.as_mut_ptr().cast::<MaybeUninit<T>>() })
+    }
+
+    /// A workspace of this length out of what is left, as `core` takes it for a call.
+    pub(crate) fn front(&mut self, len: WorkspaceLen) -> Workspace<'a> {
+        let words = Needed::workspace(len).words;
+        let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words).unwrap_or_default();
+        self.words = back;
+        Room { words: front }.workspace(len)
     }
 
     /// What is left: the words first, then indices.

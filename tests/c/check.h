@@ -62,10 +62,12 @@ void test_schedule(void);
 void test_operator(void);
 void test_fit(void);
 void test_allocator(void);
+void test_framework(void);
 void test_recorder(void);
 void test_detector(void);
 void test_replay(void);
 void test_pool(void);
 void test_network(void);
+void test_tensors_that_stay(void);
 
 #endif

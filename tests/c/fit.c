@@ -23,8 +23,8 @@ static void what_fits_is_proved(const sublet_row *rewritten, const uint64_t *off
     sublet_layout layout;
     WORKS(sublet_verify_schedule_workspace(ROWS, 0, fitted->row_count, BLOCKS, fitted->stay_count, &layout, &error));
     void *workspace = lend(layout);
-    sublet_run run;
-    sublet_certificate certificate;
+    sublet_run run = {.struct_size = sizeof run};
+    sublet_certificate certificate = {.struct_size = sizeof certificate};
     WORKS(sublet_verify_schedule(rows, ROWS, NULL, 0, rewritten, fitted->row_count, BLOCKS, offsets, fitted->stay_count, NULL,
                                  NULL, workspace, layout.size, NULL, &run, &certificate, &error));
     CHECK(certificate.peak == fitted->peak && run.time_ns == fitted->run.time_ns);
@@ -51,7 +51,7 @@ void test_fit(void) {
     sublet_block *blocks = malloc(s * sizeof *blocks);
     sublet_stay *names = malloc(s * sizeof *names);
     uint64_t *offsets = malloc(s * sizeof *offsets);
-    sublet_fitted fitted;
+    sublet_fitted fitted = {.struct_size = sizeof fitted};
     /* By swapping, if nothing is known of the operators and nothing else is asked for. */
     WORKS(sublet_fit(rows, ROWS, NULL, 0, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
                      offsets, s, &fitted, &error));

@@ -24,11 +24,13 @@ int main(void) {
     test_operator();
     test_fit();
     test_allocator();
+    test_framework();
     test_recorder();
     test_detector();
     test_replay();
     test_pool();
     test_network();
+    test_tensors_that_stay();
     puts("all checks passed");
     return 0;
 }

@@ -45,6 +45,37 @@ static void plans() {
     throws(SUBLET_STATUS_ZERO_SIZE, "block 1 has size 0", [&] { sublet::place({blocks[0], block(0, 1, 0)}); });
 }
 
+// Two activations that are never needed together, told as hooks would.
+static void networks() {
+    sublet::network network;
+    const auto parameter = network.memory(64, SUBLET_MEMORY_KEEP);
+    const auto data = network.memory(4096), first = network.memory(8192), second = network.memory(1);
+    CHECK(network.op(10, SUBLET_OPERATOR_ONCE) == 0);
+    network.use(data, SUBLET_USE_WRITE);
+    CHECK(network.op(10) == 1);
+    network.use(data, SUBLET_USE_READ);
+    network.use(parameter, SUBLET_USE_READ);
+    network.use(first, SUBLET_USE_WRITE);
+    network.op(10);
+    network.use(first, SUBLET_USE_READ);
+    network.use(second, SUBLET_USE_WRITE);
+    network.at(second).bytes = 4096;
+    network.at_op(2).time_ns = 20;
+    sublet_error error;
+    CHECK(network.plan(0, &error) == SUBLET_STATUS_OK);
+    CHECK(network.planned().peak == 12288 && network.planned().planned_bytes == 16384 && network.planned().run.original_ns == 40);
+    for (int iteration = 0; iteration < 2; ++iteration) {
+        network.restart();
+        CHECK(network.next(0)->subject == data && network.next(0) == nullptr);
+        CHECK(network.next(1)->subject == first && network.next(1) == nullptr);
+        const sublet_step *last = network.next(2);
+        CHECK(last != nullptr && last->subject == second && last->action == SUBLET_ACTION_BIND);
+        CHECK(network.next(2) == nullptr);
+    }
+    CHECK(network.plan(100, &error) == SUBLET_STATUS_OVER_LIMIT && network.steps().size() == 3);
+    CHECK(sublet::to_string(error).find("stays within 100 bytes") != std::string::npos);
+}
+
 static sublet_allocator_params small() {
     auto asked = sublet::params<sublet_allocator_params>();
     asked.capacity = 1 << 16;
@@ -57,26 +88,26 @@ static void allocators() {
     static_assert(!std::is_copy_constructible_v<sublet::allocator>, "one owner");
     static_assert(std::is_nothrow_move_constructible_v<sublet::allocator>, "that can be handed on");
     sublet::allocator first(small());
-    void *kept = first.malloc(100);
+    void *kept = first.allocate(100);
     sublet::allocator owner(std::move(first));
     CHECK(first.handle() == nullptr);
-    owner.free(kept);
-    throws(SUBLET_STATUS_NOT_ALLOCATED, "no live block", [&] { owner.free(kept); });
-    throws(SUBLET_STATUS_OUT_OF_MEMORY, "no hole for", [&] { owner.malloc(1 << 20); });
-    throws(SUBLET_STATUS_NULL_POINTER, "argument 0 is NULL", [&] { first.malloc(1); });
-    CHECK(owner.try_malloc(1 << 20) == nullptr && !owner.try_free(kept));
+    owner.deallocate(kept);
+    throws(SUBLET_STATUS_NOT_ALLOCATED, "no live block", [&] { owner.deallocate(kept); });
+    throws(SUBLET_STATUS_OUT_OF_MEMORY, "no hole for", [&] { owner.allocate(1 << 20); });
+    throws(SUBLET_STATUS_NULL_POINTER, "argument 0 is NULL", [&] { first.allocate(1); });
+    CHECK(owner.try_allocate(1 << 20) == nullptr && !owner.try_deallocate(kept));
 
     owner.trace_begin();
     for (int i = 0; i < 3; ++i) {
         sublet::iteration scope(owner);
-        void *a = owner.malloc(1000);
+        void *a = owner.allocate(1000);
         {
             sublet::interruption beside(owner);
-            owner.free(owner.malloc(64));
+            owner.deallocate(owner.allocate(64));
         }
-        void *b = owner.malloc(2000);
-        owner.free(a);
-        owner.free(b);
+        void *b = owner.allocate(2000);
+        owner.deallocate(a);
+        owner.deallocate(b);
     }
     owner.trace_end();
     const auto done = owner.statistics();
@@ -89,10 +120,10 @@ static void allocators() {
     owner.adopt(blocks, {512, 0});
     {
         sublet::iteration scope(owner);
-        char *a = static_cast<char *>(owner.malloc(256)), *b = static_cast<char *>(owner.malloc(512));
+        char *a = static_cast<char *>(owner.allocate(256)), *b = static_cast<char *>(owner.allocate(512));
         CHECK(a - b == 512);
-        owner.free(b);
-        owner.free(a);
+        owner.deallocate(b);
+        owner.deallocate(a);
     }
     throws(SUBLET_STATUS_BUFFER_TOO_SMALL, "2 are needed", [&] { owner.adopt(blocks, {0}); });
     auto wrong = small();
@@ -135,6 +166,7 @@ static void containers() {
 }
 
 int main() {
+    networks();
     plans();
     allocators();
     containers();

@@ -104,7 +104,7 @@ static void replays(const char *path) {
             WORKS(sublet_iteration_end(allocator, &error));
         }
     }
-    sublet_statistics done;
+    sublet_statistics done = {.struct_size = sizeof done};
     WORKS(sublet_stats(allocator, &done, &error));
     uint64_t least = least_arena(rows, row_count, block_count);
     CHECK(done.plans == 1 && done.hits == 2 * requests && done.misses == 0);

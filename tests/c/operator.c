@@ -63,7 +63,7 @@ static sublet_status judge(const sublet_operator *operators, size_t operator_cou
                                offsets, 6, NULL, NULL, workspace, layout.size, NULL, run, NULL, &error);
     free(workspace);
     if (status == SUBLET_STATUS_OK) {
-        sublet_run simulated;
+        sublet_run simulated = {.struct_size = sizeof simulated};
         sublet_error told;
         CHECK(sublet_simulate_workspace(COUNT(original), operator_count, row_count, BLOCKS, &layout, &told) ==
               SUBLET_STATUS_OK);
@@ -77,7 +77,7 @@ static sublet_status judge(const sublet_operator *operators, size_t operator_cou
 }
 
 static void flags_are_heard(void) {
-    sublet_run run;
+    sublet_run run = {.struct_size = sizeof run};
     WORKS(judge(known, COUNT(known), in_place, COUNT(in_place), in_place_offsets, &run));
     CHECK(run.time_ns == 400.0 && run.recomputed_ns == 0);
     WORKS(judge(known, COUNT(known), again, COUNT(again), again_offsets, &run));
@@ -109,7 +109,7 @@ static void flags_are_heard(void) {
 }
 
 static void wrong_operators(void) {
-    sublet_run run;
+    sublet_run run = {.struct_size = sizeof run};
     const sublet_operator flags[] = {{0, 0}, {.flags = 4, .kind = 0}}, kind[] = {{.flags = 0, .kind = 3}};
     FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 1, 0, 4, judge(flags, 2, again, COUNT(again), again_offsets, &run));
     FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 0, 0, 3, judge(kind, 1, again, COUNT(again), again_offsets, &run));

@@ -24,11 +24,11 @@ static void every_solver_makes_a_plan(void) {
         sublet_layout layout = layout_of(N, &params);
         void *workspace = lend(layout);
         uint64_t offsets[N + 1] = {7, 7, 7, 7};
-        sublet_placement placement;
+        sublet_placement placement = {.struct_size = sizeof placement};
         WORKS(sublet_place(blocks, N, &params, workspace, layout.size, offsets, &placement, &error));
         CHECK(placement.peak == 12288 && placement.lower_bound == 12288);
         CHECK(offsets[0] == offsets[2] && offsets[0] != offsets[1] && offsets[N] == 7);
-        CHECK(placement.solver <= SUBLET_SOLVER_IMPROVE && placement.reserved == 0);
+        CHECK(placement.solver <= SUBLET_SOLVER_IMPROVE);
         CHECK(solver < SUBLET_SOLVER_MULTISTART || solver == SUBLET_SOLVER_IMPROVE || placement.solver == solver);
         free(workspace);
     }
@@ -44,7 +44,7 @@ static void every_solver_makes_a_plan(void) {
 
 static void parameters_are_heard(void *workspace, size_t size) {
     uint64_t offsets[N];
-    sublet_placement placement;
+    sublet_placement placement = {.struct_size = sizeof placement};
     sublet_place_params params = {.struct_size = sizeof params, .alignment = 65536};
     WORKS(sublet_place(blocks, N, &params, workspace, size, offsets, &placement, &error));
     CHECK(offsets[0] % 65536 == 0 && offsets[1] % 65536 == 0 && placement.peak > 65536);
@@ -99,7 +99,7 @@ static void blocks_are_judged(void *workspace, size_t size) {
 
 static void pointers_and_lengths_are_judged(void *workspace, size_t size) {
     uint64_t offsets[N + 1];
-    sublet_placement placement[2];
+    sublet_placement placement[2] = {{.struct_size = sizeof *placement}, {.struct_size = sizeof *placement}};
     size_t bytes = size;
     FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_place(NULL, N, NULL, workspace, bytes, offsets, placement, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 3, 0, 0, sublet_place(blocks, N, NULL, NULL, bytes, offsets, placement, &error));
@@ -137,6 +137,7 @@ static void pointers_and_lengths_are_judged(void *workspace, size_t size) {
     /* What is written is nobody else's. */
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 5, 0, 3,
           sublet_place(blocks, N, NULL, workspace, bytes, workspace, placement, &error));
+    *(uint32_t *)(offsets + N - 1) = sizeof *placement;
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 6, 0, 5,
           sublet_place(blocks, N, NULL, workspace, bytes, offsets, (sublet_placement *)(offsets + N - 1), &error));
     sublet_block own[N];
@@ -169,9 +170,23 @@ static void structs_may_grow(void *workspace, size_t size) {
     uint64_t older[COUNT(newer.more) + sizeof(sublet_place_params) / 8];
     memset(older, 0xff, sizeof older);
     memcpy(older, (uint32_t[]){8, SUBLET_SOLVER_BEST_FIT}, 8);
-    sublet_placement placement;
+    sublet_placement placement = {.struct_size = sizeof placement};
     WORKS(sublet_place(blocks, N, (sublet_place_params *)older, workspace, size, offsets, &placement, &error));
     CHECK(placement.solver == SUBLET_SOLVER_BEST_FIT);
+
+    /* So it is with results: what an older caller does not know is not written, what a newer one knows is 0. */
+    uint64_t result[COUNT(newer.more) + sizeof(sublet_placement) / 8];
+    memset(result, 0xee, sizeof result);
+    memcpy(result, (uint32_t[]){16, 0}, 8);
+    WORKS(sublet_place(blocks, N, NULL, workspace, size, offsets, (sublet_placement *)result, &error));
+    CHECK(result[1] == 12288 && result[2] == 0xeeeeeeeeeeeeeeee);
+    *(uint32_t *)result = sizeof placement + 8;
+    WORKS(sublet_place(blocks, N, NULL, workspace, size, offsets, (sublet_placement *)result, &error));
+    CHECK(*(uint32_t *)result == sizeof placement + 8 && result[sizeof placement / 8] == 0);
+    CHECK(result[sizeof placement / 8 + 1] == 0xeeeeeeeeeeeeeeee);
+    *(uint32_t *)result = 3;
+    FAILS(SUBLET_STATUS_STRUCT_SIZE, 6, 4096, 3,
+          sublet_place(blocks, N, NULL, workspace, size, offsets, (sublet_placement *)result, &error));
 
     sublet_place_params params = {.struct_size = 0};
     FAILS(SUBLET_STATUS_STRUCT_SIZE, 2, 4096, 0,
@@ -208,7 +223,7 @@ static void a_watcher_is_told_and_may_end_it(void) {
     sublet_place_params params = {.struct_size = sizeof params, .nodes = 2000, .watch = watch, .watch_context = &told};
     sublet_layout layout = layout_of(BLOCKS, &params);
     void *workspace = lend(layout);
-    sublet_placement whole, ended;
+    sublet_placement whole = {.struct_size = sizeof whole}, ended = whole;
     WORKS(sublet_place(wall, BLOCKS, &params, workspace, layout.size, offsets, &whole, &error));
     CHECK(told.times > 1 && told.least == whole.peak);
     told = (struct told){0, 1, 0};

@@ -19,9 +19,9 @@ void test_pool(void) {
     WORKS(sublet_pool_free(pool, a, &error));
     WORKS(sublet_pool_malloc(pool, 50, &c, &error)); /* into the hole, which fits it better */
     CHECK(a == 0 && b == 1024 && c == 0);
-    sublet_pool_usage usage;
+    sublet_pool_usage usage = {.struct_size = sizeof usage};
     WORKS(sublet_pool_stats(pool, &usage, &error));
-    CHECK(usage.live == 128 + 64 && usage.peak == 1024 + 128 && usage.footprint == 1024 + 128);
+    CHECK(usage.live == 128 + 64 && usage.blocks == 2 && usage.peak == 1024 + 128 && usage.footprint == 1024 + 128);
 
     FAILS(SUBLET_STATUS_NOT_ALLOCATED, 0, 0, 64, sublet_pool_free(pool, 64, &error));
     c = 7;

@@ -26,7 +26,7 @@ static void timed(void) {
     void *workspace = lend(layout);
     size_t size = layout.size;
     sublet_timing timings[REWRITTEN];
-    sublet_run run;
+    sublet_run run = {.struct_size = sizeof run};
     WORKS(sublet_simulate(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, NULL, workspace, size, timings, &run, &error));
     /* The read is reached at 11 + 9 us and waits until 22 us. */
     CHECK(timings[6].reached == 20000.0 && timings[6].begin == 22000.0 && run.time_ns == 22000.0);
@@ -45,6 +45,7 @@ static void timed(void) {
           sublet_simulate(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 0, NULL, workspace, size, timings, &run, &error));
     FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 8, size, size - 8,
           sublet_simulate(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, NULL, workspace, size - 8, NULL, NULL, &error));
+    *(uint32_t *)&timings[1] = sizeof run;
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 11, 0, 10,
           sublet_simulate(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, NULL, workspace, size, timings,
                           (sublet_run *)&timings[1], &error));
@@ -72,12 +73,12 @@ static void refused(sublet_status status, uint32_t index, size_t at, sublet_row 
 }
 
 static void devices_have_names(void) {
-    sublet_device device = {.struct_size = 7};
+    sublet_device device = {.struct_size = sizeof device, .flags = 7};
     FAILS(SUBLET_STATUS_UNKNOWN_NAME, 0, 0, 0, sublet_device_named("h2000", &device, &error));
     FAILS(SUBLET_STATUS_UNKNOWN_NAME, 0, 0, 0, sublet_device_named("", &device, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_device_named(NULL, &device, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_device_named("h200", NULL, &error));
-    CHECK(device.struct_size == 7);
+    CHECK(device.flags == 7);
     WORKS(sublet_device_named("h200", &device, &error));
     CHECK(device.struct_size == sizeof device && device.flags == 0 && device.out_bandwidth == 55e9);
     WORKS(sublet_device_named("gtx1080ti", &device, &error));
@@ -112,8 +113,8 @@ static void proved(void) {
     size_t size = layout.size;
     const uint64_t offsets[] = {0, 64};
     sublet_timing timings[REWRITTEN];
-    sublet_run run;
-    sublet_certificate certificate;
+    sublet_run run = {.struct_size = sizeof run};
+    sublet_certificate certificate = {.struct_size = sizeof certificate};
     sublet_schedule_params params = {.struct_size = sizeof params};
     sublet_device device = {.struct_size = sizeof device};
     WORKS(sublet_verify_schedule(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 1, offsets, 2, &device, &params, workspace,

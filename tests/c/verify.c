@@ -8,7 +8,7 @@ void test_verify(void) {
     WORKS(sublet_verify_workspace(n, &layout, &error));
     void *workspace = lend(layout);
     size_t size = layout.size;
-    sublet_certificate certificate = {0, 0};
+    sublet_certificate certificate = {.struct_size = sizeof certificate};
     sublet_constraints constraints = {.struct_size = sizeof constraints};
 
     WORKS(sublet_verify(blocks, n, (uint64_t[]){0, 8, 0}, NULL, workspace, size, &certificate, &error));
@@ -41,8 +41,10 @@ void test_verify(void) {
           sublet_verify(blocks, n - 1, ODD(offsets), NULL, workspace, size, &certificate, &error));
     FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 4, size, size - 8,
           sublet_verify(blocks, n, offsets, NULL, workspace, size - 8, &certificate, &error));
+    *(uint32_t *)offsets = sizeof certificate;
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 6, 0, 2,
           sublet_verify(blocks, n, offsets, NULL, workspace, size, (sublet_certificate *)offsets, &error));
+    offsets[0] = 0;
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 4, 0, 0,
           sublet_verify(workspace, 1, offsets, NULL, workspace, size, &certificate, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_verify_workspace(n, NULL, &error));

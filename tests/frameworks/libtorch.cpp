@@ -71,8 +71,8 @@ struct Own {
     static void give(void *pointer) { c10::free_cpu(pointer); }
 };
 struct Planned {
-    static void *take(std::size_t bytes) { return allocator->malloc(bytes); }
-    static void give(void *pointer) { allocator->free(pointer); }
+    static void *take(std::size_t bytes) { return allocator->allocate(bytes); }
+    static void give(void *pointer) { allocator->deallocate(pointer); }
     static sublet::allocator *allocator;
 };
 sublet::allocator *Planned::allocator = nullptr;
@@ -192,8 +192,8 @@ int main(int count, char **words) {
     auto fresh = sublet::allocator(asked);
     const auto none = [] {};
     print("framework_ns", watched.requests.nanoseconds(&Own::take, &Own::give, none, none));
-    print("sublet_ns", watched.requests.nanoseconds([&](std::size_t n) { return fresh.malloc(n); },
-                                                    [&](void *p) { fresh.free(p); },
+    print("sublet_ns", watched.requests.nanoseconds([&](std::size_t n) { return fresh.allocate(n); },
+                                                    [&](void *p) { fresh.deallocate(p); },
                                                     [&] { fresh.iteration_begin(); }, [&] { fresh.iteration_end(); }));
     std::fflush(stdout);
     // What the library still holds goes back to an allocator that is about to go away.

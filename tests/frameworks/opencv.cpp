@@ -108,7 +108,7 @@ class Matrices final : public cv::MatAllocator {
             data->data = data->origdata = static_cast<uchar *>(given);
             data->flags |= cv::UMatData::USER_ALLOCATED;
         } else {
-            void *memory = planned_ == nullptr ? cv::fastMalloc(total) : planned_->malloc(total == 0 ? 1 : total);
+            void *memory = planned_ == nullptr ? cv::fastMalloc(total) : planned_->allocate(total == 0 ? 1 : total);
             requests.taken(memory, total == 0 ? 1 : total);
             data->data = data->origdata = static_cast<uchar *>(memory);
         }
@@ -124,7 +124,7 @@ class Matrices final : public cv::MatAllocator {
             if (planned_ == nullptr) {
                 cv::fastFree(data->origdata);
             } else {
-                planned_->free(data->origdata);
+                planned_->deallocate(data->origdata);
             }
         }
         delete data;
@@ -207,8 +207,8 @@ int main() {
     sublet::allocator fresh(asked);
     const auto none = [] {};
     print("framework_ns", matrices.requests.nanoseconds(&cv::fastMalloc, &cv::fastFree, none, none));
-    print("sublet_ns", matrices.requests.nanoseconds([&](std::size_t n) { return fresh.malloc(n); },
-                                                     [&](void *p) { fresh.free(p); },
+    print("sublet_ns", matrices.requests.nanoseconds([&](std::size_t n) { return fresh.allocate(n); },
+                                                     [&](void *p) { fresh.deallocate(p); },
                                                      [&] { fresh.iteration_begin(); }, [&] { fresh.iteration_end(); }));
     std::fflush(stdout);
     // What the library still holds goes back to an allocator that is about to go away.

@@ -63,7 +63,7 @@ impl Network {
             }
             operators.push(Operator { in_place: rng.random_ratio(2, 3), again: rng.random_ratio(5, 6), kind });
         }
-        let sizes: Vec<u64> = (0..blocks).map(|_| 3200 << rng.random_range(0..2)).collect();
+        let sizes: Vec<u64> = (0..blocks).map(|_| [3212, 4100][rng.random_range(0..2)]).collect();
         // What is allocated at time 0 and stays is there before the iteration.
         let mut now = 1;
         for r in rows.iter_mut().skip(weights as usize + 1) {
@@ -171,7 +171,7 @@ pub fn rewrite(network: &Network, rows: &mut Vec<Row>, rng: &mut Xoshiro256PlusP
             let Some(b) = any(rng, network.accesses(k).map(|r| r.block).collect()) else { return };
             let mask = network.blocks + b;
             if let Some(at) = position_after(rows, Op::First(k)) {
-                let bytes = network.bytes(b) / 32 - u64::from(rng.random_ratio(1, 8));
+                let bytes = network.bytes(b).div_ceil(32) - u64::from(rng.random_ratio(1, 8));
                 let made = [Row { bytes, ..row(Event::Malloc, mask, Op::None) }, row(Event::Write, mask, Op::First(k))];
                 rows.splice(at..at, made);
             }

@@ -67,6 +67,8 @@ impl Buffers {
 struct Outcome<'a> {
     input: &'a str,
     limit: u64,
+    /// Of every block, in bytes.
+    alignment: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     footprint: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,11 +121,12 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     asked.say();
     let (using, notes) = (asked.using, asked.note.into_iter().collect::<Vec<_>>());
     let limit = args.limit.of(problem.max_load());
+    let alignment = args.common.alignment;
     if args.policy.is_some() && !using.has(Means::Swap) {
         let using = names(using).join(", ");
         return Err(Failure::Usage(format!("--policy says what is swapped, and nothing is: the means are {using}")));
     }
-    let mut options = Options { using, ..Options::new(limit, device) };
+    let mut options = Options { using, alignment, ..Options::new(limit, device) };
     options.policy = args.policy.unwrap_or(options.policy);
     options.least_bytes = args.least.unwrap_or(options.least_bytes);
     let mut buffers = Buffers::of(trace);
@@ -136,6 +139,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let outcome = Outcome {
         input: &args.common.input,
         limit,
+        alignment,
         footprint: Some(fitted.schedule.plan().peak()),
         peak_load: Some(run.peak_load),
         original_peak: Some(fitted.original_peak),
@@ -291,6 +295,7 @@ fn refuse(
         let outcome = Outcome {
             input: &args.common.input,
             limit: options.limit,
+            alignment: options.alignment,
             policy: options.using.has(Means::Swap).then(|| options.policy.name()),
             seconds,
             using: names(options.using),

@@ -1,5 +1,6 @@
 //! The commands of `sublet`: one file each, named as the user types it.
 
+pub(crate) mod banks;
 pub(crate) mod compare;
 pub(crate) mod convert;
 pub(crate) mod fit;

@@ -6,6 +6,7 @@ use std::time::Instant;
 use sublet_core::place::Summary;
 use sublet_core::{Constraints, Error, VerifiedPlan, verify};
 
+use super::banks;
 use super::model::{self, ModelOutcome};
 use crate::args::PlanArgs;
 use crate::failure::{Failure, InputError};
@@ -29,6 +30,14 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let mut problem = input::read(&args.input)?;
     let model = problem.model.take();
     let constraints = model.as_deref().map_or(args.constraints.get(), |(model, _)| model::constraints(args, model));
+    if !args.bank.is_empty() {
+        if args.model.any() || args.output.as_deref().is_some_and(model::is_model) {
+            return Err(Failure::Usage(
+                "--bank goes with no other means, and a model holds offsets of one bank".into(),
+            ));
+        }
+        return banks::run(args, &problem, &constraints);
+    }
     if model.is_none() && (args.model.any() || args.output.as_deref().is_some_and(model::is_model)) {
         return Err(Failure::Usage(format!(
             "{} is no model: it has no operators to reorder and no place for a plan",
@@ -50,7 +59,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
                 Ok(solved)
             }
             Err(PlanError::Place(of, e @ Error::OverCapacity { .. })) => {
-                problem = of;
+                problem = *of;
                 Err(e)
             }
             Err(e) => return Err(e.into()),

@@ -106,7 +106,8 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     let lines = Line::all(&args.policy, asked.using);
     let refuse = |e: Error| InputError::file(&args.common.input, problem.explain(&e));
     let curve = progress::during("sweeping", |bar| {
-        let mut sweep = Sweep { trace, device, buffers: Buffers::of(trace), points: Vec::new(), bar };
+        let alignment = args.common.alignment;
+        let mut sweep = Sweep { trace, device, alignment, buffers: Buffers::of(trace), points: Vec::new(), bar };
         sweep.curve(args, &lines)
     })
     .map_err(refuse)?;
@@ -129,6 +130,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
 struct Sweep<'a> {
     trace: &'a Trace,
     device: Device,
+    alignment: u64,
     buffers: Buffers,
     /// All that were made so far.
     points: Vec<Point>,
@@ -139,14 +141,15 @@ impl Sweep<'_> {
     fn curve<'a>(&mut self, args: &'a SweepArgs, lines: &[Line]) -> Result<Curve<'a>, Error> {
         let (trace, device, points) = (self.trace, self.device, args.points);
         // A limit of 0 tells the least that works; of the policies all are the same, and the scores fail fast.
-        let nothing = Options { policy: Policy::Doa, using: lines[0].using, ..Options::new(0, device) };
+        let alignment = args.common.alignment;
+        let all = Options { alignment, using: lines[0].using, ..Options::new(u64::MAX, device) };
+        let nothing = Options { policy: Policy::Doa, limit: 0, ..all };
         let least_limit = match self.buffers.fit(trace, &nothing) {
             Err(Error::OverLimit { least, .. }) => least,
             Err(e) => return Err(e),
             Ok(_) => 0,
         };
-        let unlimited =
-            self.buffers.fit(trace, &Options { using: lines[0].using, ..Options::new(u64::MAX, device) })?;
+        let unlimited = self.buffers.fit(trace, &all)?;
         let (original_peak, load_min) = (unlimited.original_peak, unlimited.load_min);
         let mut scratch = Scratch::of(lower_bound::workspace(trace.rows.len(), trace.names.len()));
         let swap_lower_bound = lower_bound::least_load(&trace.rows, trace.names.len(), &device, 0, scratch.lend())?;
@@ -181,7 +184,8 @@ impl Sweep<'_> {
 
     /// What a curve has at a limit; none if that cannot be kept.
     fn fit(&mut self, limit: u64, line: Line) -> Result<Option<Point>, Error> {
-        let options = Options { policy: line.policy, using: line.using, ..Options::new(limit, self.device) };
+        let alignment = self.alignment;
+        let options = Options { policy: line.policy, using: line.using, alignment, ..Options::new(limit, self.device) };
         let fitted = match self.buffers.fit(self.trace, &options) {
             Ok(fitted) => fitted,
             Err(Error::OverLimit { .. }) => return Ok(None),

@@ -118,7 +118,7 @@ pub(crate) fn plan(model: &Model, request: &Request<'_>, bar: &ProgressBar) -> R
             Ok(solved) => solved,
             // The other way may still fit.
             Err(Error::OverCapacity { .. }) if *share || best.is_some() => continue,
-            Err(e) => return Err(PlanError::Place(problem, e)),
+            Err(e) => return Err(PlanError::Place(Box::new(problem), e)),
         };
         let better = best.as_ref().is_none_or(|best| solved.summary.peak < best.solved.summary.peak);
         let least = solved.summary.peak == solved.summary.lower_bound;
@@ -137,7 +137,7 @@ pub(crate) fn plan(model: &Model, request: &Request<'_>, bar: &ProgressBar) -> R
 #[derive(Debug)]
 pub(crate) enum PlanError {
     Input(InputError),
-    Place(Problem, Error),
+    Place(Box<Problem>, Error),
 }
 
 fn place(problem: &Problem, request: &Request<'_>, bar: &ProgressBar) -> Result<Solved, Error> {
@@ -207,7 +207,7 @@ fn reorder(model: &Model, request: &Request<'_>) -> Result<(Ordered, Vec<u32>), 
             })
         })
         .collect();
-    let asked = workspaces(model, request)?;
+    let asked = workspaces(model, request);
     let nodes: Vec<Node<'_>> = operands
         .iter()
         .zip(&asked)
@@ -247,11 +247,11 @@ fn reuses(model: &Model, means: Means) -> Vec<Reuse> {
 }
 
 /// What each operator of the first graph needs beside its operands: scratch, and the graphs that it runs.
-fn workspaces(model: &Model, request: &Request<'_>) -> Result<Vec<u64>, Error> {
+fn workspaces(model: &Model, request: &Request<'_>) -> Vec<u64> {
     let own = model.graphs[0].operators.clone();
     let order: Vec<u32> = own.clone().filter_map(|i| u32::try_from(i).ok()).collect();
     let mut asked = vec![0; order.len()];
-    let Ok(schedule) = Schedule::new(model, &order, request.scratch) else { return Ok(asked) };
+    let Ok(schedule) = Schedule::new(model, &order, request.scratch) else { return asked };
     let tensors = &model.graphs[0].tensors;
     let blocks = (0..).zip(&schedule.lives).filter_map(|(tensor, life)| {
         let [first, last] = (*life).filter(|_| !tensors.contains(&(tensor as usize)))?;
@@ -273,5 +273,5 @@ fn workspaces(model: &Model, request: &Request<'_>) -> Result<Vec<u64>, Error> {
         load = load + begins - ends;
         asked[current] = load.max(asked[current]);
     }
-    Ok(asked)
+    asked
 }

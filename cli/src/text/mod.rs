@@ -1,5 +1,6 @@
 //! What a terminal shows, and sizes and times as people write them.
 
+pub(crate) mod bank;
 pub(crate) mod load_chart;
 pub(crate) mod progress;
 pub(crate) mod seconds;

@@ -7,6 +7,7 @@
 //! [`place`] runs the method that a [`Solver`] names; [`Solver::Auto`] is the one to use.
 
 pub mod auto;
+pub mod banks;
 pub mod best_fit;
 pub mod bound;
 pub mod coloring;

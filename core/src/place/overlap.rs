@@ -193,13 +193,12 @@ impl<'a> FirstFit<'a> {
         // What may not move comes first.
         let pinned = |i: &u32| at(blocks, *i).pin.is_some();
         let all = order.first(n);
-        let mut placed = 0;
-        for &i in all.iter().filter(|i| pinned(i)).chain(all.iter().filter(|i| !pinned(i))) {
+        let in_order = all.iter().filter(|i| pinned(i)).chain(all.iter().filter(|i| !pinned(i)));
+        for (placed, &i) in (0..).zip(in_order) {
             let b = at(blocks, i);
             self.offset[i] = b.pin.unwrap_or_else(|| self.lowest(i, placed));
             peak = peak.max(self.offset[i] + b.size);
             self.aside[placed] = i;
-            placed += 1;
         }
         peak
     }

@@ -190,28 +190,28 @@ pub const fn memory(config: &Config) -> MemoryLen {
 /// # Ok::<(), Error>(())
 /// ```
 pub struct Allocator<'a, S: Source = Fixed> {
-    config: Config,
-    source: S,
-    pool: Pool<'a>,
-    detector: Detector<'a>,
-    replay: Replay<'a>,
-    blocks: &'a mut [Block],
-    scratch: Workspace<'a>,
+    pub(super) config: Config,
+    pub(super) source: S,
+    pub(super) pool: Pool<'a>,
+    pub(super) detector: Detector<'a>,
+    pub(super) replay: Replay<'a>,
+    pub(super) blocks: &'a mut [Block],
+    pub(super) scratch: Workspace<'a>,
     /// Where the arena is; empty without a plan.
-    arena: u64,
-    arena_len: u64,
+    pub(super) arena: u64,
+    pub(super) arena_len: u64,
     /// The most bytes of a request that is to be looked up in the plan: 0 where there is none to follow.
     most: u64,
     iterations: Iterations,
     interrupted: bool,
     /// Whether events are recorded.
-    recording: bool,
+    pub(super) recording: bool,
     /// Of the told iteration: its events, and those of them that free a block of it.
     events: usize,
     frees: usize,
     /// Blocks of the plan.
     planned: usize,
-    done: Statistics,
+    pub(super) done: Statistics,
 }
 
 impl<'a> Allocator<'a> {
@@ -345,7 +345,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         if self.events > self.config.events {
             return Err(Error::BufferTooSmall { buffer: Buffer::Events, needed: self.events, got: self.config.events });
         }
-        self.plan(self.detector.held(), 0)
+        self.plan_newest(self.detector.held(), 0)
     }
 
     /// Requests from here on are not part of the plan: they are served by the pool.
@@ -361,26 +361,28 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Follows a plan that was made elsewhere, from its first request on. Its blocks are what an iteration allocates and
-    /// frees.
+    /// frees. Where an offset is not a multiple of the alignment, the same blocks are placed anew, in multiples of it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if an offset is not a multiple of the alignment; [`Error::BufferTooSmall`] if it has more than
-    /// half as many blocks as an iteration may have events; [`Error::OutOfMemory`] if no hole is large enough for the
-    /// arena. The allocator goes on without a plan.
+    /// [`Error::BufferTooSmall`] if it has more than half as many blocks as an iteration may have events;
+    /// [`Error::OutOfMemory`] if no hole is large enough for the arena. The allocator goes on without a plan.
     pub fn adopt(&mut self, plan: &VerifiedPlan<'_>) -> Result<(), Error> {
-        for (block, &offset) in (0u32..).zip(plan.offsets()) {
-            if offset & (self.config.alignment - 1) != 0 {
-                let alignment = self.config.alignment;
-                return Err(Error::Invalid(verify::Violation::Misaligned { block, offset, alignment }));
-            }
-        }
+        let alignment = self.config.alignment;
         let (needed, got) = (plan.blocks().len(), self.config.events / 2);
         if needed > got {
             return Err(Error::BufferTooSmall { buffer: Buffer::Events, needed, got });
         }
         self.give_up_plan();
-        self.replay.follow(plan, &[], self.config.alignment, 0, self.scratch.reborrow())?;
-        self.take_up(plan.peak(), plan.blocks().len())?;
+        if plan.offsets().iter().all(|offset| offset & (alignment - 1) == 0) {
+            self.replay.follow(plan, &[], alignment, 0, self.scratch.reborrow())?;
+            self.take_up(plan.peak(), needed)?;
+        } else {
+            for (to, from) in self.blocks.iter_mut().zip(plan.blocks()) {
+                let size = from.size.checked_next_multiple_of(alignment).unwrap_or(from.size);
+                *to = Block::new(from.start, from.end, size);
+            }
+            self.place(needed, 0, 0)?;
+        }
         self.recording = self.iterations == Iterations::Within;
         Ok(())
     }
@@ -512,7 +514,7 @@ impl<'a, S: Source> Allocator<'a, S> {
             Some(period) if before != Some(period) => {
                 let cut = iteration::best_cut(&self.detector, period);
                 // Where there is no room for it there may be later, when the period is found again.
-                if self.plan(period, cut).is_err() {
+                if self.plan_newest(period, cut).is_err() {
                     self.detector.restart();
                 }
             }
@@ -521,15 +523,21 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Plans the iteration that the newest events are, and that has begun again `cut` events ago.
-    fn plan(&mut self, len: u32, cut: u32) -> Result<(), Error> {
+    fn plan_newest(&mut self, len: u32, cut: u32) -> Result<(), Error> {
         self.give_up_plan();
         let alignment = self.config.alignment;
         let found = iteration::blocks(&self.detector, len, cut, alignment, self.scratch.reborrow(), self.blocks);
-        let (inside, rest) = self.blocks.split_at_checked(found.planned).unwrap_or_default();
-        if inside.is_empty() {
+        if found.planned == 0 {
             return Ok(());
         }
-        let outside = rest.get(..found.requests - found.planned).unwrap_or_default();
+        self.place(found.planned, found.requests - found.planned, cut)
+    }
+
+    /// Places the first of its blocks, and follows that plan; after them stand those that are requested and not planned.
+    fn place(&mut self, planned: usize, outside: usize, cut: u32) -> Result<(), Error> {
+        let alignment = self.config.alignment;
+        let (inside, rest) = self.blocks.split_at_checked(planned).unwrap_or_default();
+        let outside = rest.get(..outside).unwrap_or_default();
         let mut scratch = self.scratch.reborrow();
         let offsets = scratch.words(inside.len()).into_slice();
         let options = Options { constraints: Constraints { alignment, capacity: None }, ..self.config.options };
@@ -537,7 +545,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         let plan = verify::verify(inside, offsets, &options.constraints, scratch.reborrow())?;
         self.replay.follow(&plan, outside, alignment, cut, scratch)?;
         let peak = plan.peak();
-        self.take_up(peak, found.planned)
+        self.take_up(peak, planned)
     }
 
     /// Sets memory aside for the plan that the replay follows from here on.
@@ -555,7 +563,7 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// The arena goes back to the pool, but for what is live in it, which stays where it is.
-    fn give_up_plan(&mut self) {
+    pub(super) fn give_up_plan(&mut self) {
         if self.arena_len == 0 {
             return;
         }
@@ -574,14 +582,14 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// How large a range is asked for where a request needs less.
-    fn usual_range(&self) -> u64 {
+    pub(super) fn usual_range(&self) -> u64 {
         let held = self.held();
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
     }
 
     /// Gets a range of so many bytes, or of those that are needed, in place of the empty ones; whether there is one.
     #[cold]
-    fn grow(&mut self, needed: u64, wanted: u64) -> bool {
+    pub(super) fn grow(&mut self, needed: u64, wanted: u64) -> bool {
         if !self.source.grows() {
             return false;
         }
@@ -611,14 +619,14 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Gives ranges back in which nothing is, and nothing was put for so many iterations.
-    fn give_back_empty(&mut self, iterations: u64) {
+    pub(super) fn give_back_empty(&mut self, iterations: u64) {
         while let Some(range) = self.pool.remove_empty(iterations) {
             self.source.give_back(range);
         }
     }
 
     /// After a change of what is told, interrupted, or planned.
-    fn update(&mut self) {
+    pub(super) fn update(&mut self) {
         if self.is_told() {
             self.recording = self.iterations == Iterations::Within;
         }
@@ -628,7 +636,7 @@ impl<'a, S: Source> Allocator<'a, S> {
 
     /// Whether the caller tells where iterations are.
     #[inline]
-    fn is_told(&self) -> bool {
+    pub(super) fn is_told(&self) -> bool {
         self.iterations != Iterations::Found
     }
 

@@ -133,10 +133,13 @@ impl<'a> Replay<'a> {
     /// ```
     pub fn new(blocks: usize, mut memory: Workspace<'a>) -> Result<Self, Error> {
         memory.check(workspace(blocks))?;
+        let (mut requests, mut slots) =
+            (memory.stale_word_records(blocks + 1), memory.stale_word_records(slots(blocks)));
+        (requests[0], slots[0]) = ([0; 3], [0; 2]);
         Ok(Self {
-            requests: memory.word_records(blocks + 1),
-            frees: memory.words(blocks),
-            slots: memory.word_records(slots(blocks)),
+            requests,
+            frees: memory.stale_words(blocks),
+            slots,
             mask: 0,
             request_count: 0,
             free_count: 0,
@@ -183,8 +186,8 @@ impl<'a> Replay<'a> {
         sort::identity(&mut by_end, n);
         sort::by_key(&mut by_end, n, &mut aside, |i| at(blocks, i).end.into());
 
-        self.slots.fill([0; 2]);
         self.mask = u32::try_from(slots(blocks.len()) - 1).unwrap_or(0);
+        self.slots.range_mut(0, self.mask + 1).fill([0; 2]);
         let (mut freed, mut request) = (0, 0);
         let mut waiting = outside.iter().peekable();
         self.next = 0;
@@ -297,6 +300,45 @@ impl<'a> Replay<'a> {
     #[must_use]
     pub const fn is_hopeless(&self) -> bool {
         self.is_lost() || (self.missed >= AHEAD && self.missed >= self.request_count / 4)
+    }
+
+    /// The bytes of the live block at this offset from the start of the arena; none if none begins there. O(1) expected.
+    pub(super) fn size_at(&self, offset: u64) -> Option<u64> {
+        let key = offset.wrapping_add(1);
+        let mut slot = self.home(offset);
+        while self.slots[slot][0] != 0 {
+            let [found, holder] = self.slots[slot];
+            if found == key {
+                return (low(holder) != 0).then(|| self.requests[low(holder) - 1][1]);
+            }
+            slot = (slot + 1) & self.mask;
+        }
+        None
+    }
+
+    /// Writes the plan that is followed, its blocks in the order of their requests, each request and each free a step; how
+    /// many there are. The scratch has an index for each request, and both slices have room for all blocks. O(n).
+    pub(super) fn plan(&self, mut scratch: Workspace<'_>, blocks: &mut [Block], offsets: &mut [u64]) -> usize {
+        let requests = (0..self.request_count).filter(|&i| self.requests[i][1] > 0);
+        let mut number = scratch.indices(usize::try_from(self.request_count).unwrap_or(0));
+        let (mut blocks, mut offsets) = (Table::new(blocks), Table::new(offsets));
+        let mut count = 0;
+        for i in requests.clone() {
+            let [offset, size, link] = self.requests[i];
+            blocks[count] = Block::new(count + high(link), 0, size);
+            (offsets[count], number[i]) = (offset, count);
+            count += 1;
+        }
+        // The requests before a free are those that expect no more frees than came before it.
+        let mut before = requests.peekable();
+        let mut requested = 0;
+        for free in 0..self.free_count {
+            while before.next_if(|&i| high(self.requests[i][2]) <= free).is_some() {
+                requested += 1;
+            }
+            blocks[number[low(self.frees[free])]].end = requested + free;
+        }
+        usize::try_from(count).unwrap_or(0)
     }
 
     /// The live blocks of the arena: offset, size, tag.

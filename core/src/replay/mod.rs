@@ -9,6 +9,7 @@
 mod allocator;
 mod follow;
 mod iteration;
+mod manage;
 pub mod pool;
 mod ranges;
 mod treap;

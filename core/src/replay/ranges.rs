@@ -123,6 +123,14 @@ impl<'a> Ranges<'a> {
         }
     }
 
+    /// What is above this end was never used.
+    pub(super) fn set_top(&mut self, i: u32, end: u64) {
+        let [begin, bytes, top, age] = self.list[i];
+        let end = end.clamp(begin, top);
+        self.used -= top - end;
+        self.list[i] = [begin, bytes, end, age];
+    }
+
     /// An iteration has ended.
     pub(super) fn grow_older(&mut self) {
         for i in 0..self.count {

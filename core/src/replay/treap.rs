@@ -42,7 +42,9 @@ impl<'a> Treap<'a> {
 
     /// An empty set.
     pub(super) fn new(nodes: usize, scratch: &mut Workspace<'a>) -> Self {
-        Self { children: scratch.indices(2 * nodes + 2) }
+        let mut children = scratch.stale_indices(2 * nodes + 2);
+        children[ROOT] = 0;
+        Self { children }
     }
 
     /// Adds a node that is no member.

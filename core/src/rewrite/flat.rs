@@ -1,6 +1,6 @@
 //! Any rewritten trace as if it had been recorded: what one pass has made becomes the trace that the next one reads.
 //!
-//! Each stay of a block becomes a block, and each run of an operator an operator, numbered in the order in which they
+//! Each live range of a block becomes a block, and each run of an operator an operator, numbered in the order in which they
 //! begin; tables lead back. Rows have the times of a run that waits for no copy. O(rows).
 
 use crate::simulate::{self, Device, Timing};
@@ -45,8 +45,8 @@ impl<'a> Flat<'a> {
     ) -> Result<Self, Error> {
         let run = simulate::simulate(recorded, rows, device, scratch.reborrow(), timings)?;
         let mut flat = Self::lend(rows.len(), tables);
-        // 1 + the stay that each block has.
-        let mut stay = scratch.indices(2 * recorded.blocks);
+        // 1 + the live range that each block has.
+        let mut range = scratch.indices(2 * recorded.blocks);
         let (mut previous, mut begun) = (Op::None, 0u32);
         let last = rows.len().saturating_sub(1);
         for (i, (row, r)) in (0u32..).zip(rows.iter_mut().enumerate()) {
@@ -55,7 +55,7 @@ impl<'a> Flat<'a> {
             let time_ns = (end as u64).max(u64::from(r.time_ns > 0));
             if r.event == Event::Malloc {
                 flat.block.push(r.block);
-                stay[r.block] = flat.block.len();
+                range[r.block] = flat.block.len();
             }
             let mut op = Op::None;
             if r.event.is_access() {
@@ -70,9 +70,9 @@ impl<'a> Flat<'a> {
                     op = Op::First(flat.op.len() - 1);
                 }
             }
-            // What runs again runs for the segment that comes.
+            // What is recomputed runs for the operator that comes.
             flat.operator[i] = begun - u32::from(begun > 0 && !matches!(r.op, Op::Again(_)) && r.event.is_access());
-            *r = Row { time_ns, bytes: r.bytes, block: stay[r.block].saturating_sub(1), op, event: r.event };
+            *r = Row { time_ns, bytes: r.bytes, block: range[r.block].saturating_sub(1), op, event: r.event };
         }
         Ok(flat)
     }
@@ -82,7 +82,7 @@ impl<'a> Flat<'a> {
         usize::try_from(self.block.len()).unwrap_or(usize::MAX)
     }
 
-    /// The block of the recording that a block is a stay of.
+    /// The block of the recording that a block is a live range of.
     pub(super) fn block(&self, block: u32) -> u32 {
         self.block.at(block).unwrap_or(0)
     }

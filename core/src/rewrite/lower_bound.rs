@@ -11,24 +11,24 @@
 //! Rows are looked at by falling load, until the load itself is below the bound. O(rows · gaps) at worst, in
 //! practice a small part of the rows; linear workspace.
 
-use crate::error::RowFault;
+use super::program::Program;
 use crate::simulate::Device;
-use crate::table::{Table, at, count};
-use crate::trace::{Event, Op, Recorded, Row};
+use crate::table::{Record, at, count, record};
+use crate::trace::{Event, Recorded, Row};
+use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
 /// Length of the workspace that [`least_load`] needs.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    let gaps = rows + blocks;
-    WorkspaceLen { words: 2 * rows + 4 * blocks + 7 * gaps, indices: 2 * rows + 4 * gaps + 3 * blocks }
+    Program::workspace(rows, blocks).and(Idle::workspace(rows, blocks)).and(Order::workspace(rows, blocks))
 }
 
 /// A lower bound on the peak load of every schedule that takes at most `overhead_ns` longer than the trace, in bytes.
 ///
 /// # Errors
-/// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a block number that is not below
-/// `block_count`, or a copy; [`Error::TooManyBlocks`]; [`Error::Device`].
+/// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a trace that is not as recorded;
+/// [`Error::TooManyBlocks`]; [`Error::Device`].
 ///
 /// ```
 /// use sublet_core::rewrite::lower_bound;
@@ -104,138 +104,153 @@ fn bound(
     }
     block::check_count(block_count)?;
     scratch.check(workspace(rows.len(), block_count))?;
-    let n = count(rows);
-    let mut load = scratch.words(rows.len());
-    let mut released = scratch.words(rows.len());
-    let mut size = scratch.words(block_count);
-    let mut blocks = Blocks {
-        first: scratch.words(block_count),
-        last_release: scratch.words(block_count),
-        written: scratch.words(block_count),
-        first_row: scratch.indices(block_count),
-        last_row: scratch.indices(block_count),
-        state: scratch.indices(block_count),
-    };
-    blocks.written.fill(ON_HOST);
-    let gaps_len = rows.len() + block_count;
-    let mut gaps = Gaps {
-        begin: scratch.indices(gaps_len),
-        end: scratch.indices(gaps_len),
-        release: scratch.words(gaps_len),
-        deadline: scratch.words(gaps_len),
-        written: scratch.words(gaps_len),
-        size: scratch.words(gaps_len),
-        len: 0,
-    };
-    let mut present = 0u64;
-    for (row, r) in (0u32..).zip(rows) {
-        let refuse = |fault| Err(Error::Row { row, fault });
-        if usize::try_from(r.block).map_or(true, |b| b >= block_count) {
-            return refuse(RowFault::UnknownBlock);
-        }
-        match r.event {
-            Event::Malloc => {
-                size[r.block] = r.bytes;
-                present = present.saturating_add(r.bytes);
-            }
-            Event::Free => present = present.saturating_sub(size[r.block]),
-            Event::Read | Event::Write => {}
-            Event::SwapIn | Event::SwapOut => return refuse(RowFault::NotRecorded),
-        }
-        load[row] = present;
-    }
-    // What an operator accesses is released when its rows end.
-    for row in (0..n).rev() {
-        let r = at(rows, row);
-        let goes_on = row + 1 < n && r.op != Op::None && at(rows, row + 1).op == r.op;
-        released[row] = if goes_on { released[row + 1] } else { r.time_ns };
-    }
-    for (row, r) in (0u32..).zip(rows) {
-        match r.event {
-            Event::Free => blocks.state[r.block] |= FREED,
-            Event::Read | Event::Write => {
-                let last = blocks.last_row[r.block];
-                if blocks.state[r.block] & ACCESSED == 0 {
-                    blocks.first[r.block] = r.time_ns;
-                    blocks.first_row[r.block] = row;
-                } else if r.event == Event::Write {
-                    if r.op == Op::None || r.op != at(rows, last).op {
-                        leave_out(&mut load, last + 1..row, size[r.block]);
-                    }
-                } else if r.time_ns > blocks.last_release[r.block] || r.op == Op::None || r.op != at(rows, last).op {
-                    gaps.push(&blocks, r.block, (row, r.time_ns), size[r.block]);
-                }
-                blocks.state[r.block] |= ACCESSED;
-                blocks.last_release[r.block] = released[row];
-                blocks.last_row[r.block] = row;
-                if r.event == Event::Write {
-                    blocks.written[r.block] = released[row];
-                }
-            }
-            _ => {}
-        }
-    }
-    let end = rows.last().map_or(0, |r| r.time_ns);
-    for b in 0..u32::try_from(block_count).unwrap_or(u32::MAX) {
-        if blocks.state[b] != ACCESSED {
-            continue;
-        }
-        let first = blocks.first_row[b];
-        if at(rows, first).event == Event::Write {
-            let allocated = (0..first).find(|&row| at(rows, row).event == Event::Malloc && at(rows, row).block == b);
-            leave_out(&mut load, allocated.unwrap_or(first)..first, size[b]);
-            leave_out(&mut load, blocks.last_row[b] + 1..n, size[b]);
-        } else {
-            gaps.push(&blocks, b, (first, blocks.first[b].saturating_add(end)), size[b]);
-        }
-    }
-    Ok(over_rows(rows, &load, &gaps, device, question, scratch))
+    let mut scratch = scratch.reborrow();
+    let program = Program::new(rows, block_count, &mut scratch)?;
+    let mut idle = Idle::lend(rows.len(), block_count, &mut scratch);
+    idle.find(&program);
+    let mut order = Order::lend(rows.len(), block_count, &mut scratch);
+    Ok(over_rows(&program, &idle, device, question, &mut order))
 }
 
-/// In these rows a block is not there.
-fn leave_out(load: &mut Table<'_, u64>, rows: core::ops::Range<u32>, size: u64) {
-    for row in rows {
-        load[row] = load[row].saturating_sub(size);
+/// A block is not accessed between two rows; across the end of the iteration where the later one comes first.
+#[derive(Clone, Copy)]
+struct Pause {
+    block: u32,
+    /// The rows of the accesses before and after it.
+    begin: u32,
+    end: u32,
+    /// When the operator before it ends and the access after it begins, in ns.
+    release: u64,
+    deadline: u64,
+    /// When the operator that wrote what it holds ended; none if the host has it from the start.
+    written: Option<u64>,
+}
+
+impl Record for Pause {
+    type Kept = [u64; 5];
+    fn keep(self) -> [u64; 5] {
+        let rows = u64::from(self.begin) << u32::BITS | u64::from(self.end);
+        [self.block.into(), rows, self.release, self.deadline, self.written.unwrap_or(ON_HOST)]
+    }
+    fn kept([block, rows, release, deadline, written]: [u64; 5]) -> Self {
+        let low = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0);
+        let written = Some(written).filter(|&written| written != ON_HOST);
+        Self { block: low(block), begin: low(rows >> u32::BITS), end: low(rows), release, deadline, written }
     }
 }
 
-/// When a value was written that the host has from the start.
 const ON_HOST: u64 = u64::MAX;
 
-const ACCESSED: u32 = 1;
-const FREED: u32 = 2;
-
-/// What is known of each block while the rows are read.
-struct Blocks<'a> {
-    first: Table<'a, u64>,
-    last_release: Table<'a, u64>,
-    /// When what it holds was released by the operator that wrote it, or [`ON_HOST`].
-    written: Table<'a, u64>,
-    first_row: Table<'a, u32>,
-    last_row: Table<'a, u32>,
-    state: Table<'a, u32>,
+record! {
+    /// What is known of a block while the rows are read.
+    struct Seen {
+        /// The row of its malloc.
+        allocated: Option<u32>,
+        /// The row of its first access, and of its last, with the operator of that.
+        first: Option<u32>,
+        last: u32,
+        operator: u32,
+        /// The operator that wrote it last.
+        writer: Option<u32>,
+        freed: bool,
+    }
 }
 
-/// Between the accesses in one row and another; across the end of the iteration where the other comes first.
-struct Gaps<'a> {
-    begin: Table<'a, u32>,
-    end: Table<'a, u32>,
-    release: Table<'a, u64>,
-    deadline: Table<'a, u64>,
-    written: Table<'a, u64>,
-    size: Table<'a, u64>,
-    len: u32,
+workspace! {
+    /// When blocks are idle, and what the rows hold without those whose value nobody needs.
+    struct Idle<'a>(rows, blocks) {
+        tables {
+            /// By row, in bytes.
+            load: u64[rows],
+        }
+        records {
+            /// By block.
+            seen: Seen[blocks],
+        }
+        lists {
+            pauses: Pause[rows + blocks],
+        }
+    }
 }
 
-impl Gaps<'_> {
-    fn push(&mut self, blocks: &Blocks<'_>, block: u32, (end, deadline): (u32, u64), size: u64) {
-        self.begin[self.len] = blocks.last_row[block];
-        self.end[self.len] = end;
-        self.release[self.len] = blocks.last_release[block];
-        self.deadline[self.len] = deadline;
-        self.written[self.len] = blocks.written[block];
-        self.size[self.len] = size;
-        self.len += 1;
+impl Idle<'_> {
+    fn find(&mut self, program: &Program<'_>) {
+        let mut present = 0u64;
+        for o in 0..program.operators {
+            for row in program.first_row[o]..program.first_row[o + 1] {
+                let r = at(program.rows, row);
+                let seen = self.seen.get(r.block);
+                match r.event {
+                    Event::Malloc => {
+                        self.seen.set(r.block, Seen { allocated: Some(row), ..seen });
+                        present = present.saturating_add(r.bytes);
+                    }
+                    Event::Free => {
+                        self.seen.set(r.block, Seen { freed: true, ..seen });
+                        present = present.saturating_sub(program.size[r.block]);
+                    }
+                    _ => self.access(program, o, (row, &r)),
+                }
+                self.load[row] = present;
+            }
+        }
+        for block in 0..program.blocks() {
+            let seen = self.seen.get(block);
+            let Some(first) = seen.first.filter(|_| !seen.freed) else { continue };
+            if at(program.rows, first).event == Event::Write {
+                let size = program.size[block];
+                self.leave_out(seen.allocated.unwrap_or(first)..first, size);
+                self.leave_out(seen.last + 1..count(program.rows), size);
+            } else {
+                let deadline = at(program.rows, first).time_ns.saturating_add(program.end_time);
+                self.pause(program, block, (first, deadline));
+            }
+        }
+    }
+
+    fn access(&mut self, program: &Program<'_>, operator: u32, (row, r): (u32, &Row)) {
+        let seen = self.seen.get(r.block);
+        let writes = r.event == Event::Write;
+        if seen.first.is_some() && seen.operator != operator {
+            if writes {
+                self.leave_out(seen.last + 1..row, program.size[r.block]);
+            } else {
+                self.pause(program, r.block, (row, r.time_ns));
+            }
+        }
+        let first = seen.first.or(Some(row));
+        let by = if writes { Some(operator) } else { seen.writer };
+        self.seen.set(r.block, Seen { first, last: row, operator, writer: by, ..seen });
+    }
+
+    fn pause(&mut self, program: &Program<'_>, block: u32, (end, deadline): (u32, u64)) {
+        let seen = self.seen.get(block);
+        let released = |operator: u32| program.time[operator + 1];
+        let (release, written) = (released(seen.operator), seen.writer.map(released));
+        self.pauses.push(Pause { block, begin: seen.last, end, release, deadline, written });
+    }
+
+    /// In these rows a block is not there.
+    fn leave_out(&mut self, rows: core::ops::Range<u32>, size: u64) {
+        for row in rows {
+            self.load[row] = self.load[row].saturating_sub(size);
+        }
+    }
+}
+
+workspace! {
+    /// The rows by their load, and what is away in one of them by how long it may take.
+    struct Order<'a>(rows, blocks) {
+        tables {
+            by_load: u32[rows],
+            rows_aside: u32[rows],
+            /// For what is away: bytes, and the time since it was released and until it is needed.
+            size: u64[rows + blocks],
+            since: u64[rows + blocks],
+            until: u64[rows + blocks],
+            by_time: u32[rows + blocks],
+            aside: u32[rows + blocks],
+        }
     }
 }
 
@@ -247,57 +262,49 @@ impl Gaps<'_> {
     reason = "a bound in bytes"
 )]
 fn over_rows(
-    rows: &[Row],
-    load: &Table<'_, u64>,
-    gaps: &Gaps<'_>,
+    program: &Program<'_>,
+    idle: &Idle<'_>,
     device: &Device,
     question: &Question,
-    mut scratch: Workspace<'_>,
+    order: &mut Order<'_>,
 ) -> u64 {
-    let end = rows.last().map_or(0, |r| r.time_ns);
-    let n = count(rows);
-    let mut by_load = scratch.indices(rows.len());
-    let mut rows_aside = scratch.indices(rows.len());
-    sort::identity(&mut by_load, n);
-    sort::by_key(&mut by_load, n, &mut rows_aside, |row| !load[row]);
-    let most = gaps.size.len();
-    let (mut since, mut until, mut size) = (scratch.words(most), scratch.words(most), scratch.words(most));
-    let (mut order, mut aside) = (scratch.indices(most), scratch.indices(most));
+    let Order { by_load, rows_aside, size, since, until, by_time, aside } = order;
+    let n = count(program.rows);
+    sort::identity(by_load, n);
+    sort::by_key(by_load, n, rows_aside, |row| !idle.load[row]);
     let mut bound = 0.0f64;
     for i in 0..n.min(question.rows) {
         let row = by_load[i];
-        let loaded = load[row] as f64;
+        let loaded = idle.load[row] as f64;
         if loaded <= bound || bound > question.enough as f64 {
             break;
         }
-        let time = at(rows, row).time_ns;
+        let time = at(program.rows, row).time_ns;
         let (mut away, mut bytes) = (0, 0.0);
-        for gap in 0..gaps.len {
-            let (begin, deadline) = (gaps.begin[gap], gaps.deadline[gap]);
-            let crosses_end = gaps.end[gap] <= begin;
-            let (after, before) = (row > begin && time >= gaps.release[gap], row < gaps.end[gap]);
+        for pause in idle.pauses.iter() {
+            let crosses_end = pause.end <= pause.begin;
+            let (after, before) = (row > pause.begin && time >= pause.release, row < pause.end);
             // In this iteration, or as what began to leave in the one before.
             let then = if after && (before || crosses_end) {
                 Some(time)
             } else if crosses_end && before {
-                time.checked_add(end)
+                time.checked_add(program.end_time)
             } else {
                 None
             };
             if let Some(t) = then {
-                let written = gaps.written[gap];
-                since[away] = if written == ON_HOST { u64::MAX } else { t.saturating_sub(written) };
-                until[away] = deadline.saturating_sub(t);
-                size[away] = gaps.size[gap];
-                bytes += gaps.size[gap] as f64;
+                since[away] = pause.written.map_or(u64::MAX, |written| t.saturating_sub(written));
+                until[away] = pause.deadline.saturating_sub(t);
+                size[away] = program.size[pause.block];
+                bytes += size[away] as f64;
                 away += 1;
             }
         }
         let mut movable = bytes;
-        for (windows, bandwidth) in [(&since, device.out_bandwidth), (&until, device.in_bandwidth)] {
-            sort::identity(&mut order, away);
-            sort::by_key(&mut order, away, &mut aside, |k| windows[k]);
-            let moved = (0..away).map(|k| order[k]).fold(0.0f64, |moved, k| {
+        for (windows, bandwidth) in [(&*since, device.out_bandwidth), (&*until, device.in_bandwidth)] {
+            sort::identity(by_time, away);
+            sort::by_key(by_time, away, aside, |k| windows[k]);
+            let moved = by_time.first(away).iter().fold(0.0f64, |moved, &k| {
                 let window = windows[k].saturating_add(question.overhead_ns);
                 (moved + size[k] as f64).min(window as f64 * (bandwidth / 1e9))
             });
@@ -306,13 +313,14 @@ fn over_rows(
         bound = bound.max(loaded - movable);
     }
     // Above 2⁵³ bytes a load may have been rounded up.
-    let most = if n > 0 { load[by_load[0]] } else { 0 };
+    let most = if n > 0 { idle.load[by_load[0]] } else { 0 };
     (bound as u64).min(most)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::Op;
 
     const fn row(time_ns: u64, event: Event, block: u32, op: u32) -> Row {
         Row { time_ns, bytes: if matches!(event, Event::Malloc) { 8000 } else { 0 }, block, op: Op::First(op), event }

@@ -53,8 +53,9 @@ const MOST_POSITION: u32 = (1 << 31) - 1;
 pub struct Detector<'a> {
     /// Bytes, distance and kind of each event, the live bytes after it, and the sum of the numbers ([`mix`]) up to it.
     ring: Table<'a, [u64; 4]>,
-    /// Where each fingerprint was last seen.
+    /// Where each fingerprint was last seen, and a bit for each [`PAGE`] of these that was cleared for its first use.
     seen: Table<'a, u32>,
+    cleared: Table<'a, u32>,
     /// Of the newest event: its place in the ring, its position in the stream.
     head: u32,
     position: u32,
@@ -102,12 +103,21 @@ pub(crate) struct Recorded {
 /// Length of the workspace that a [`Detector`] of periods up to `longest` events keeps.
 #[must_use]
 pub const fn workspace(longest: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 8 * longest, indices: buckets(longest) }
+    WorkspaceLen { words: 8 * longest, indices: buckets(longest) + pages(longest) }
 }
 
 /// A power of two, at least four for each event of the longest period.
 const fn buckets(longest: usize) -> usize {
     (4 * longest + 1).next_power_of_two()
+}
+
+/// Buckets that are cleared together, for the first of them that is used: so that a detector costs nothing to make, and
+/// memory that it never uses is never touched.
+const PAGE: u32 = 1 << 10;
+
+/// Indices with a bit for each page.
+const fn pages(longest: usize) -> usize {
+    buckets(longest).div_ceil(32 << 10)
 }
 
 impl<'a> Detector<'a> {
@@ -140,9 +150,14 @@ impl<'a> Detector<'a> {
             return Err(Error::TooManyBlocks { needed: longest, most: crate::block::MAX_BLOCKS });
         }
         memory.check(workspace(longest))?;
+        let mut ring = memory.stale_word_records(2 * longest);
+        if longest > 0 {
+            ring[0] = [0; 4];
+        }
         Ok(Self {
-            ring: memory.word_records(2 * longest),
-            seen: memory.indices(buckets(longest)),
+            ring,
+            seen: memory.stale_indices(buckets(longest)),
+            cleared: memory.indices(pages(longest)),
             head: 0,
             position: 0,
             held: 0,
@@ -301,7 +316,8 @@ impl<'a> Detector<'a> {
         let buckets = u64::try_from(self.seen.len()).unwrap_or(1);
         let mixed = (self.fingerprint ^ self.fingerprint >> 32).wrapping_mul(SCATTER) >> 32;
         let bucket = u32::try_from(mixed & (buckets - 1)).unwrap_or(0);
-        let distance = self.age(self.seen[bucket]);
+        let seen = self.seen_at(bucket);
+        let distance = self.age(seen);
         self.seen[bucket] = self.position;
         if self.candidate.is_none()
             && let Some(period) = distance.filter(|&d| (1..=self.longest).contains(&d))
@@ -309,6 +325,18 @@ impl<'a> Detector<'a> {
         {
             self.candidate = Some(Candidate { period, forward: 1, backward: 0, open: true, accepted: false });
         }
+    }
+
+    /// Where the fingerprint of a bucket was last seen, 0 if nowhere.
+    fn seen_at(&mut self, bucket: u32) -> u32 {
+        let (page, first) = (bucket / PAGE, bucket / PAGE * PAGE);
+        let bit = 1 << (page % 32);
+        if self.cleared[page / 32] & bit == 0 {
+            self.cleared[page / 32] |= bit;
+            let end = u32::try_from(self.seen.len()).unwrap_or(u32::MAX).min(first + PAGE);
+            self.seen.range_mut(first, end).fill(0);
+        }
+        self.seen[bucket]
     }
 
     /// Step 4: accepts a candidate that has repeated for a whole period.

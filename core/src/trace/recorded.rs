@@ -74,6 +74,16 @@ impl<'a> Recorded<'a> {
         usize::try_from(k).ok().and_then(|k| self.operators.get(k)).copied().unwrap_or_default()
     }
 
+    /// The block number of the mask of a block.
+    pub(crate) fn mask(&self, block: u32) -> u32 {
+        u32::try_from(self.blocks).map_or(u32::MAX, |blocks| blocks.saturating_add(block))
+    }
+
+    /// How many block numbers there are, with those of masks.
+    pub(crate) const fn numbers(&self) -> usize {
+        2 * self.blocks
+    }
+
     /// The block of which this block number is the mask.
     pub(crate) fn masked(&self, number: u32) -> Option<u32> {
         let blocks = u32::try_from(self.blocks).unwrap_or(u32::MAX);

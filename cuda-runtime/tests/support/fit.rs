@@ -47,8 +47,20 @@ impl Trace {
         device: Device,
         with: impl FnOnce(&VerifiedSchedule<'_>) -> T,
     ) -> Result<T, Error> {
-        let options =
-            Options { policy: Policy::Swdoa, least_bytes: 1, using, work: 200, ..Options::new(limit, device) };
+        self.fit_aligned(using, 1, limit, device, with)
+    }
+
+    /// The same, each block at a multiple of `alignment`.
+    pub(crate) fn fit_aligned<T>(
+        &self,
+        using: Using,
+        alignment: u64,
+        limit: u64,
+        device: Device,
+        with: impl FnOnce(&VerifiedSchedule<'_>) -> T,
+    ) -> Result<T, Error> {
+        let usual = Options::new(limit, device);
+        let options = Options { policy: Policy::Swdoa, least_bytes: 1, alignment, using, work: 200, ..usual };
         Ok(with(&Fitter::new(self.recorded()).fit(&options)?.schedule))
     }
 }

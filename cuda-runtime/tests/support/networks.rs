@@ -1,6 +1,6 @@
 //! Recorded networks.
 
-use sublet_core::trace::{Event, Op, Row};
+use sublet_core::trace::{Event, Kind, Op, Operator, Row};
 
 use super::fit::Trace;
 
@@ -48,4 +48,34 @@ pub(crate) fn chain_of(layers: u32, weight: u64, bytes: u64) -> Trace {
     rows.push(row(now, Event::Free, activation(0), 0, Op::None));
     rows.push(row(now, Event::Free, gradient(0), 0, Op::None));
     Trace { rows, operators: Vec::new(), blocks: (3 * layers + 1) as usize }
+}
+
+/// A chain of layers that each end in a rectifier, forward and backward: its gradients can read masks.
+pub(crate) fn rectified(layers: u32, bytes: u64) -> Trace {
+    let (mut rows, mut operators) = (Vec::new(), Vec::new());
+    let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op, event };
+    let (linear, active, gradient) = (|i: u32| 1 + 2 * i, |i: u32| 2 + 2 * i, |i: u32| 2 * layers + 1 + i);
+    rows.push(row(0, Event::Malloc, 0, bytes, Op::None));
+    let mut now = 1;
+    // An operator: what it reads, what it writes, what is freed after it.
+    let mut run = |kind, read: &[u32], write: u32, freed: &[u32]| {
+        let op = Op::First(u32::try_from(operators.len()).unwrap());
+        rows.push(row(now, Event::Malloc, write, bytes, op));
+        rows.extend(read.iter().map(|&b| row(now, Event::Read, b, 0, op)));
+        now += 20_000;
+        rows.push(row(now, Event::Write, write, 0, op));
+        rows.extend(freed.iter().map(|&b| row(now, Event::Free, b, 0, Op::None)));
+        operators.push(Operator { kind, ..Operator::default() });
+    };
+    for i in 0..layers {
+        run(Kind::Other, &[if i == 0 { 0 } else { active(i - 1) }], linear(i), &[]);
+        run(Kind::Relu, &[linear(i)], active(i), &[linear(i)]);
+    }
+    let last = gradient(layers - 1);
+    run(Kind::ReluBackward, &[active(layers - 1)], last, &[active(layers - 1)]);
+    for i in (0..layers - 1).rev() {
+        run(Kind::ReluBackward, &[gradient(i + 1), active(i)], gradient(i), &[active(i), gradient(i + 1)]);
+    }
+    run(Kind::Other, &[gradient(0)], gradient(layers), &[gradient(0), gradient(layers)]);
+    Trace { rows, operators, blocks: (3 * layers + 2) as usize }
 }

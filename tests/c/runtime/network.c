@@ -110,7 +110,7 @@ static void unplanned(float **at, uint32_t iteration) {
 struct plan {
     sublet_row *rows;
     uint64_t *offsets;
-    sublet_fitted fitted;
+    sublet_fitted fitted = {.struct_size = sizeof fitted};
 };
 
 static struct plan fit(uint64_t percent) {

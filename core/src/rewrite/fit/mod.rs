@@ -11,11 +11,13 @@
 //!    on from there. Where it is slow it comes last, and not at all where the [`bound`](super::lower_bound) proves that it takes
 //!    longer than what was found.
 //! 3. Second runs alone.
-//! 4. Both: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
+//! 4. Both, one after the other: recompute down to a level, then the search for swaps down to the limit, over a grid of levels
+//!    ([`levels`]).
+//! 5. Both at once: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
 //!    load is within the level, and what is left to save is made again, or swapped where that is too little; then absences
 //!    and second runs are chosen together. The arrangements with the least estimated time are made, but for those whose
 //!    estimate is far above the best, and until a budget of placements is spent once something fits.
-//! 5. The stays of each are placed, those that hand memory over as one. Where the placement is above the limit, memory is
+//! 6. The stays of each are placed, those that hand memory over as one. Where the placement is above the limit, memory is
 //!    lost between blocks: in those segments a part of what is too much is held back, from second runs and from swaps alike,
 //!    and the means decide again, some times over. Where nothing fits, what takes least memory is made, whatever it costs;
 //!    the limit has no part in that, so that the least limit that is named is one that works.
@@ -25,6 +27,7 @@
 //! [`verify::schedule`](crate::verify::schedule::schedule), over iterations that repeat: persistent blocks may be on the
 //! host at both ends.
 
+mod levels;
 mod means;
 mod pass;
 mod stage;
@@ -39,7 +42,7 @@ use super::values::Values;
 use crate::error::{Buffer, RowFault};
 use crate::simulate::{Device, Timing};
 use crate::table::at;
-use crate::trace::{Recorded, Row, liveness, liveness::Stay};
+use crate::trace::{Event, Recorded, Row, liveness, liveness::Stay};
 use crate::verify::schedule::VerifiedSchedule;
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 pub use means::{Means, Using};
@@ -60,6 +63,8 @@ pub struct Options {
     pub policy: Policy,
     /// Smaller blocks stay where they are, in bytes.
     pub least_bytes: u64,
+    /// Every block begins at a multiple of this, a power of two, and takes a multiple of it of the limit.
+    pub alignment: u64,
     /// Where random choices begin; the same seed gives the same result everywhere.
     pub seed: u64,
     /// How much the search may do for each row of the trace, in segments and gaps looked at.
@@ -67,6 +72,8 @@ pub struct Options {
 }
 
 impl Options {
+    /// What GPUs ask for, and the runtime with them.
+    pub const DEFAULT_ALIGNMENT: u64 = 256;
     /// A second for the networks of 5,000 rows.
     pub const DEFAULT_WORK: u64 = 5_000;
 
@@ -74,7 +81,16 @@ impl Options {
     #[must_use]
     pub fn new(limit: u64, device: Device) -> Self {
         let least_bytes = device.least_worth_copying();
-        Self { limit, device, using: Using::ALL, policy: Policy::Auto, least_bytes, seed: 1, work: Self::DEFAULT_WORK }
+        Self {
+            limit,
+            device,
+            using: Using::ALL,
+            policy: Policy::Auto,
+            least_bytes,
+            alignment: Self::DEFAULT_ALIGNMENT,
+            seed: 1,
+            work: Self::DEFAULT_WORK,
+        }
     }
 }
 
@@ -124,8 +140,8 @@ impl Lengths {
     /// Those of a trace of so many rows, of which the result has no more rows and stays than these.
     #[must_use]
     pub const fn for_result(recorded: usize, rows: usize, stays: usize) -> Self {
-        // With masks; the same with hand-overs; the trace between two passes; what is made, and the best.
-        let rows_of_all = 3 * masked_rows(recorded) + interim_rows(recorded) + 2 * rows;
+        // Aligned; with masks; the same with hand-overs; the trace between two passes; what is made, and the best.
+        let rows_of_all = recorded + 3 * masked_rows(recorded) + interim_rows(recorded) + 2 * rows;
         Self { rows: rows_of_all, timings: rows, stays }
     }
 }
@@ -223,9 +239,12 @@ pub fn fit<'a>(
     output: Output<'a>,
 ) -> Result<Fitted<'a>, Error> {
     block::check_count(recorded.blocks)?;
-    let Recorded { rows, blocks, .. } = *recorded;
-    let lengths = Lengths::of(rows, blocks);
-    scratch.check(workspace(rows.len(), blocks, lengths))?;
+    let Recorded { rows: original, blocks, .. } = *recorded;
+    let lengths = Lengths::of(original, blocks);
+    scratch.check(workspace(original.len(), blocks, lengths))?;
+    if !options.alignment.is_power_of_two() {
+        return Err(Error::Alignment { block: None, alignment: options.alignment });
+    }
     if !options.device.is_sound() {
         return Err(Error::Device);
     }
@@ -240,9 +259,15 @@ pub fn fit<'a>(
         }
     }
     // The passes take it for granted that the rows can follow each other.
-    let stays = liveness::lifetimes(rows, blocks, scratch.reborrow(), output.blocks, output.names)?;
-    persistent_first(rows, output.blocks.get(..stays).unwrap_or_default())?;
-    let (original_peak, load_min) = {
+    let stays = liveness::lifetimes(original, blocks, scratch.reborrow(), output.blocks, output.names)?;
+    persistent_first(original, output.blocks.get(..stays).unwrap_or_default())?;
+    let original_peak = max_load(original, blocks, scratch.reborrow());
+    let Output { rows: out, timings, blocks: lives, names, offsets } = output;
+    let (rows, out) = out.split_at_mut_checked(original.len()).unwrap_or_default();
+    align(original, options.alignment, rows)?;
+    let (rows, unaligned) = (&*rows, recorded);
+    let recorded = &Recorded { rows, ..*unaligned };
+    let (aligned_peak, load_min) = {
         let mut scratch = scratch.reborrow();
         let program = Program::new(rows, blocks, &mut scratch)?;
         let mut scratch = scratch.reborrow();
@@ -252,49 +277,108 @@ pub fn fit<'a>(
         (swapper.peak(), swapper.load_min())
     };
     let using = options.using.on(&options.device);
-    let Output { rows: out, timings, blocks: lives, names, offsets } = output;
     let (masked, out) = out.split_at_mut_checked(masked_rows(rows.len())).unwrap_or_default();
     let (handed, out) = out.split_at_mut_checked(2 * masked.len()).unwrap_or_default();
     let output = Output { rows: out, timings, blocks: lives, names, offsets };
-    let mut stage = Stage::new(lengths, rows.len(), output, &mut scratch);
+    let mut stage = Stage::new(lengths, rows.len(), options.alignment, output, &mut scratch);
     let plain = Base { rows, handed: rows, in_place: false };
-    let bases = bases(recorded, using, plain, scratch.reborrow(), masked, handed)?;
+    let bases = bases(recorded, options, plain, scratch.reborrow(), masked, handed)?;
+    let bases = Bases { recorded, bases, peak: aligned_peak };
+    let mut all = |pass: &mut Pass<'_, '_, '_>| joint(pass, using, recorded, options, aligned_peak);
+    stage = bases.each(options, 0.0, stage, scratch.reborrow(), &mut all)?;
     let mut least = u64::MAX;
-    // Only where nothing fits it is asked what is the least that would.
-    'all: for lowest in [false, true] {
+    if stage.overhead().is_infinite() {
+        let mut lowest = |pass: &mut Pass<'_, '_, '_>| {
+            least = least.min(pass_least(pass, using, options, aligned_peak)?);
+            Ok(())
+        };
+        stage = bases.each(options, f64::MAX, stage, scratch.reborrow(), &mut lowest)?;
+    }
+    if stage.overhead().is_infinite() && least < u64::MAX {
+        (stage, least) = bases.least_limit(options, least, stage, scratch.reborrow())?;
+    }
+    if stage.overhead().is_infinite() {
+        return Err(Error::OverLimit { least, limit: options.limit });
+    }
+    let (schedule, policy) = stage.prove(unaligned, options, scratch)?;
+    Ok(Fitted { schedule, policy, original_peak, load_min })
+}
+
+/// How often what lies below the least footprint that was made is halved, to find a limit that works; and the part of its
+/// work that the search may do each time.
+const PROBES: u32 = 7;
+const PROBE: u64 = 16;
+
+/// The traces to begin with.
+struct Bases<'s> {
+    recorded: &'s Recorded<'s>,
+    bases: [Option<Base<'s>>; 2],
+    /// The most bytes that are live at once as recorded.
+    peak: u64,
+}
+
+impl Bases<'_> {
+    /// Works on each of them, until there is a schedule that takes no more than `enough` ns longer than the original.
+    fn each<'a, 'w>(
+        &self,
+        options: &Options,
+        enough: f64,
+        mut stage: Stage<'a, 'w>,
+        mut scratch: Workspace<'_>,
+        then: &mut dyn FnMut(&mut Pass<'a, 'w, '_>) -> Result<(), Error>,
+    ) -> Result<Stage<'a, 'w>, Error> {
+        let &Self { recorded, bases, peak } = self;
         for base in bases.into_iter().flatten() {
             let mut scratch = scratch.reborrow();
-            let program = Program::new(base.rows, 2 * blocks, &mut scratch)?;
+            let program = Program::new(base.rows, recorded.numbers(), &mut scratch)?;
             let mut scratch = scratch.reborrow();
             let values = Values::new(recorded, &program, &mut scratch);
             let mut scratch = scratch.reborrow();
-            let mut recomputer =
-                Recomputer::new(&values, &options.device, original_peak >> LEAST, options.seed, &mut scratch);
+            let mut recomputer = Recomputer::new(&values, &options.device, peak >> LEAST, options.seed, &mut scratch);
             if base.in_place {
                 recomputer.work_in_place();
             }
             // Neither trace spares the other anything.
             stage.forget();
             let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
-            if lowest {
-                least = least.min(pass_least(&mut pass, using, options, original_peak)?);
-            } else {
-                joint(&mut pass, using, recorded, options, original_peak)?;
-            }
+            then(&mut pass)?;
             stage = pass.into_stage();
-            if stage.overhead() <= 0.0 || lowest && stage.overhead().is_finite() {
-                break 'all;
+            if stage.overhead() <= enough {
+                break;
             }
         }
-        if stage.overhead().is_finite() {
-            break;
+        Ok(stage)
+    }
+
+    /// The least limit that works, below `least`, which does: halves what lies between it and its half. Which limits are
+    /// tried does not depend on the limit that is asked for, so that the one that is named is found again when it is; what
+    /// fits the one asked for on the way is kept.
+    fn least_limit<'a, 'w>(
+        &self,
+        options: &Options,
+        mut least: u64,
+        mut stage: Stage<'a, 'w>,
+        mut scratch: Workspace<'_>,
+    ) -> Result<(Stage<'a, 'w>, u64), Error> {
+        let using = options.using.on(&options.device);
+        let mut low = least / 2;
+        for _ in 0..PROBES {
+            let limit = low + (least - low) / 2;
+            let probe = Options { limit, work: options.work / PROBE, ..*options };
+            let mut all = |pass: &mut Pass<'_, '_, '_>| joint(pass, using, self.recorded, &probe, self.peak);
+            stage = self.each(&probe, f64::MAX, stage, scratch.reborrow(), &mut all)?;
+            if stage.overhead().is_infinite() {
+                low = limit;
+                continue;
+            }
+            least = limit;
+            if limit <= options.limit {
+                break;
+            }
+            stage.kept.clear();
         }
+        Ok((stage, least))
     }
-    if stage.overhead().is_infinite() {
-        return Err(Error::OverLimit { least, limit: options.limit });
-    }
-    let (schedule, policy) = stage.prove(recorded, options, scratch)?;
-    Ok(Fitted { schedule, policy, original_peak, load_min })
 }
 
 /// Refuses persistent blocks that are not there from the start; `stays` are the trace's.
@@ -311,19 +395,54 @@ fn persistent_first(rows: &[Row], stays: &[Block]) -> Result<(), Error> {
     }
 }
 
+/// The rows with every size rounded up to the alignment: what the passes work on, so that what they count is what the
+/// placement takes.
+fn align(rows: &[Row], alignment: u64, aligned: &mut [Row]) -> Result<(), Error> {
+    for (aligned, &r) in aligned.iter_mut().zip(rows) {
+        let bytes = r.bytes.checked_next_multiple_of(alignment).ok_or(Error::SizeOverflow { block: r.block })?;
+        *aligned = Row { bytes, ..r };
+    }
+    Ok(())
+}
+
+/// The most bytes that are live at once.
+fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
+    let mut size = scratch.words(blocks);
+    let (mut load, mut most) = (0u64, 0);
+    for r in rows {
+        match r.event {
+            Event::Malloc => {
+                size[r.block] = r.bytes;
+                load = load.saturating_add(r.bytes);
+                most = most.max(load);
+            }
+            Event::Free => load = load.saturating_sub(size[r.block]),
+            _ => {}
+        }
+    }
+    most
+}
+
 /// The traces to begin with: with masks and in place, where that is asked for and changes anything, and as recorded.
 fn bases<'s>(
     recorded: &Recorded<'s>,
-    using: Using,
+    options: &Options,
     plain: Base<'s>,
     mut scratch: Workspace<'_>,
     masked: &'s mut [Row],
     handed: &'s mut [Row],
 ) -> Result<[Option<Base<'s>>; 2], Error> {
     let mut rich = plain;
+    let using = options.using.on(&options.device);
     if using.has(Means::Relu) {
         match mask::rewrite(recorded, plain.rows, scratch.reborrow(), masked) {
-            Ok(n) if n > plain.rows.len() => rich.rows = masked.get(..n).unwrap_or_default(),
+            Ok(n) if n > plain.rows.len() => {
+                let masked = masked.get_mut(..n).unwrap_or_default();
+                for r in masked.iter_mut().filter(|r| recorded.masked(r.block).is_some()) {
+                    r.bytes = r.bytes.next_multiple_of(options.alignment);
+                }
+                rich.rows = masked;
+            }
             Ok(_) | Err(Error::BufferTooSmall { buffer: Buffer::Rows, .. }) => {}
             Err(e) => return Err(e),
         }
@@ -378,6 +497,7 @@ fn joint(
     if recompute && pass.bound() > 0.0 {
         pass.fit_alone(&again)?;
         if swap {
+            levels::recompute_then_swap(pass, options.limit, peak, work)?;
             both(pass, options.limit, peak, work)?;
         }
     }

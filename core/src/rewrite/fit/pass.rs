@@ -102,7 +102,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         }
         let limit = self.options.limit;
         if !matches!(arrangement.swaps, Swaps::Absences | Swaps::Together) {
-            self.recomputer.clear_absences();
+            self.recomputer.clear_offloads();
         }
         let mut walked = self.plan(arrangement);
         if arrangement.swaps == Swaps::None {
@@ -129,6 +129,42 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             }
         }
         if arrangement.swaps == Swaps::None { self.segments(arrangement) } else { Ok(()) }
+    }
+
+    /// What it promises to recompute down to `level` and to swap down to the limit, in ns, before it is placed; none if that
+    /// is not within the limit.
+    pub(super) fn promise(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<Option<f64>, Error> {
+        let limit = self.options.limit;
+        if !self.recompute_to(arrangement, level)? {
+            return Ok(None);
+        }
+        self.trial(arrangement, |trial, _| {
+            trial.swapper.hold_nothing();
+            let planned = trial.swapper.plan(Policy::Auto, limit, arrangement.work);
+            Ok(planned.map(|overhead| overhead + trial.added))
+        })
+    }
+
+    /// Recomputes down to `level`, and tries who swaps the rest.
+    pub(super) fn fit_level(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<(), Error> {
+        if !self.recompute_to(arrangement, level)? {
+            return Ok(());
+        }
+        self.run(arrangement).map(|_| ())
+    }
+
+    /// Chooses what runs again to keep within a level, as if nothing else could be done: by the walk or by the published
+    /// segments, whichever takes less time. Whether there is a choice; it may be above the level.
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<bool, Error> {
+        self.recomputer.clear_offloads();
+        self.recomputer.held().fill(0);
+        self.recomputer.set_alone(true);
+        let walked = self.recomputer.plan(level, arrangement.choice, false);
+        let within = walked.filter(|walked| walked.excess == 0);
+        let most = within.map_or(f64::INFINITY, |walked| walked.delay as f64);
+        let segments = self.recomputer.segments(self.recorded, level, most, 0, self.scratch.reborrow())?;
+        Ok(walked.is_some() || segments.is_some())
     }
 
     /// Chooses what runs again, with nothing held back.
@@ -205,15 +241,15 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// Takes for granted that blocks are on the host that are dear to make again, as many as it takes to bring the load
     /// within `limit`. What that takes longer than the original, in ns; none if it cannot be.
     pub(super) fn absent(&mut self, limit: u64) -> Result<Option<f64>, Error> {
-        let blocks = 2 * self.recorded.blocks;
+        let blocks = self.recorded.numbers();
         self.before_anything_runs_again(|swapper, recomputer, mut scratch| {
             let mut costs = Records::lend(blocks, &mut scratch);
             recomputer.recompute_costs(&mut costs);
-            recomputer.clear_absences();
+            recomputer.clear_offloads();
             let overhead = swapper.plan_by(limit, &|block| costs.get(block));
             if overhead.is_some() {
                 for (gap, positions) in swapper.away() {
-                    recomputer.add_absence(gap, positions);
+                    recomputer.add_offload(gap, positions);
                 }
             }
             overhead
@@ -264,7 +300,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     ) -> Result<R, Error> {
         let Self { recorded, options, base, recomputer, scratch, .. } = self;
         let mut scratch = scratch.reborrow();
-        let program = Program::new(base.handed, 2 * recorded.blocks, &mut scratch)?;
+        let program = Program::new(base.handed, recorded.numbers(), &mut scratch)?;
         let mut scratch = scratch.reborrow();
         let gaps = Gaps::new(&program, options.least_bytes, &mut scratch);
         let mut scratch = scratch.reborrow();

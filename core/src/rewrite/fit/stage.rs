@@ -61,6 +61,7 @@ pub(super) struct Placed<'a, 'w> {
     /// The block of which each stay is a part: where memory is handed over in place, several are one for the placement.
     part_of: &'w mut [u32],
     in_place: bool,
+    alignment: u64,
     /// How much of them is in use.
     len: usize,
     stays: usize,
@@ -100,7 +101,13 @@ pub(super) const fn workspace(lengths: Lengths) -> WorkspaceLen {
 }
 
 impl<'a, 'w> Stage<'a, 'w> {
-    pub(super) fn new(lengths: Lengths, recorded: usize, output: Output<'a>, scratch: &mut Workspace<'w>) -> Self {
+    pub(super) fn new(
+        lengths: Lengths,
+        recorded: usize,
+        alignment: u64,
+        output: Output<'a>,
+        scratch: &mut Workspace<'w>,
+    ) -> Self {
         let Output { rows, timings, blocks, names, offsets } = output;
         let (interim, rows) = rows.split_at_mut_checked(interim_rows(recorded)).unwrap_or_default();
         let (rows, kept) = rows.split_at_mut_checked(lengths.timings).unwrap_or_default();
@@ -114,6 +121,7 @@ impl<'a, 'w> Stage<'a, 'w> {
             offsets,
             part_of,
             in_place: false,
+            alignment,
             len: 0,
             stays: 0,
             merged: 0,
@@ -173,6 +181,7 @@ impl<'a, 'w> Stage<'a, 'w> {
         let rows = kept.get_mut(..rows).unwrap_or_default();
         let timings = timings.get_mut(..rows.len()).unwrap_or_default();
         let offsets = offsets.get_mut(..stays).unwrap_or_default();
+        unalign(recorded, rows, scratch.reborrow());
         for (kept, offset) in (0..).zip(&mut *offsets) {
             *offset = kept_offsets[kept];
         }
@@ -186,7 +195,7 @@ impl<'a, 'w> Stage<'a, 'w> {
             rows,
             offsets,
             (&options.device, true),
-            &Constraints { alignment: 1, capacity: Some(options.limit) },
+            &Constraints { alignment: options.alignment, capacity: Some(options.limit) },
             scratch,
             Room {
                 timings,
@@ -195,6 +204,17 @@ impl<'a, 'w> Stage<'a, 'w> {
             },
         )?;
         Ok((schedule, policy))
+    }
+}
+
+/// Gives blocks the sizes that they were recorded with. Masks keep theirs.
+fn unalign(recorded: &Recorded<'_>, rows: &mut [Row], mut scratch: Workspace<'_>) {
+    let mut size = scratch.words(recorded.blocks);
+    for r in recorded.rows.iter().filter(|r| r.event == Event::Malloc) {
+        size[r.block] = r.bytes;
+    }
+    for r in rows.iter_mut().filter(|r| r.event == Event::Malloc && recorded.masked(r.block).is_none()) {
+        r.bytes = size[r.block];
     }
 }
 
@@ -207,6 +227,12 @@ impl<'a> Kept<'a, '_> {
     /// What follows is made as if nothing had been made before, whose bound this was.
     pub(super) fn forget(&mut self) -> f64 {
         core::mem::replace(&mut self.enough, f64::INFINITY)
+    }
+
+    /// Nothing is kept any more.
+    pub(super) fn clear(&mut self) {
+        self.best = None;
+        self.forget();
     }
 
     /// What takes as long as this is not worth making either.
@@ -263,14 +289,14 @@ impl Placed<'_, '_> {
         flat: &Flat<'_>,
         mut scratch: Workspace<'_>,
     ) -> Result<Option<u64>, Error> {
-        let Self { rows, blocks, names, offsets, part_of, in_place, .. } = self;
+        let Self { rows, blocks, names, offsets, part_of, in_place, alignment, .. } = self;
         let written = swapper.rows(rows);
         let stays = written.and_then(|len| {
             let rows = rows.get_mut(..len).unwrap_or_default();
             flat.restore(rows);
-            let stays = liveness::lifetimes(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, names)?;
+            let stays = liveness::lifetimes(rows, recorded.numbers(), scratch.reborrow(), blocks, names)?;
             let merged = if *in_place {
-                liveness::merge(rows, 2 * recorded.blocks, scratch.reborrow(), blocks, part_of)?
+                liveness::merge(rows, recorded.numbers(), scratch.reborrow(), blocks, part_of)?
             } else {
                 stays
             };
@@ -283,7 +309,7 @@ impl Placed<'_, '_> {
         };
         let blocks = blocks.get(..self.merged).unwrap_or_default();
         let offsets = offsets.get_mut(..self.merged).unwrap_or_default();
-        let constraints = Constraints { alignment: 1, capacity: within.map(|within| within.limit) };
+        let constraints = Constraints { alignment: *alignment, capacity: within.map(|within| within.limit) };
         let again = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Again(_)));
         let stays = blocks.len() as u64;
         let searched = stays <= MOST_SEARCHED;

@@ -328,3 +328,25 @@ proptest! {
         }
     }
 }
+
+/// What is copied adds up to more than 64 bits hold: that is no reason to panic.
+#[test]
+fn bytes_on_the_links_may_add_up_to_more_than_can_be_counted() {
+    let size = u64::MAX / 3;
+    let row = |time_ns, event, block, op| Row {
+        time_ns,
+        bytes: if event == Event::Malloc { size } else { 0 },
+        block,
+        op,
+        event,
+    };
+    let mut rows: Vec<Row> = (0..2).map(|b| row(1, Event::Malloc, b, Op::None)).collect();
+    for (k, block) in (0u32..).zip([0, 1, 0, 1, 0, 1, 0, 1]) {
+        let event = if k < 2 { Event::Write } else { Event::Read };
+        rows.push(row(u64::from(k + 1) * 1_000_000, event, block, Op::First(k)));
+    }
+    let fast = Device::symmetric(1e30);
+    let made = run(&rows, 2, &Options { least_bytes: 0, alignment: 1, ..swapping(size, fast) });
+    // There is a schedule, but no plan for so many large stays.
+    assert_eq!(made, Err(Error::SizeOverflow { block: 2 }));
+}

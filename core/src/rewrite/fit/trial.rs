@@ -278,7 +278,7 @@ pub(super) fn from_absences(
     work: u64,
 ) -> Option<f64> {
     let held = |segment| recomputer.held_back(segment);
-    swapper.start(recomputer.absences(), &held, &|row| flat.operator(row), &|block| flat.block(block));
+    swapper.start(recomputer.offloads(), &held, &|row| flat.operator(row), &|block| flat.block(block));
     swapper.again(Policy::Auto, limit, work)
 }
 

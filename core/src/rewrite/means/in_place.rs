@@ -6,31 +6,32 @@
 //! Papers: Chen et al. 2016 (section 3) and `MXNet`'s note on memory. Its trap, an input that another operator still reads,
 //! is what the rule below is about.
 //!
-//! Steps: one pass over the rows finds the last time that each stay is needed: an access, a copy, or a mask that is made of
+//! Steps: one pass over the rows finds the last time that each live range is needed: an access, a copy, or a mask that is made of
 //! it. For each operator that works in place, the first run or a later one, its first input and first output are those of
 //! the recording, without its own workspaces. The output takes over the input's memory if neither is persistent, both have
-//! the same size, nobody needs the input's stay after the operator's reads, and the output is touched only after them. Then
+//! the same size, nobody needs the input's live range after the operator's reads, and the output is touched only after them. Then
 //! `free` of the input and `malloc` of the output stand directly after the operator's last read, and nowhere else. Both
-//! stays have to lie at the same address: [`liveness::merge`] makes them one block for the placement.
+//! live ranges have to lie at the same address: [`liveness::merge`] makes them one block for the placement.
 //!
-//! This pass runs last, over whatever the others wrote: they ask when a block is freed, and a block that is handed over has
+//! This pass runs last, over whatever the others wrote: they ask when a block is freed, and a block whose memory is reused has
 //! no free of its own. No load rises. Ties: none. Cost: O(rows log rows), linear workspace.
 
 use crate::error::RowFault;
 use crate::rewrite::writer::Writer;
-use crate::table::Table;
+use crate::table::record;
 use crate::trace::recorded::{self, Operators, Progress};
 use crate::trace::{Event, Op, Recorded, Row, liveness};
+use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
 /// Length of the workspace that [`rewrite`] needs for a recording of `recorded` rows with `blocks` block numbers, and a
 /// rewritten trace of `rows` rows.
 #[must_use]
 pub const fn workspace(recorded: usize, rows: usize, blocks: usize) -> WorkspaceLen {
-    recorded::workspace(recorded, blocks).and(WorkspaceLen { words: blocks, indices: 6 * rows + 2 * blocks })
+    recorded::workspace(recorded, blocks).and(Pass::workspace(rows, blocks))
 }
 
-/// The most rows that [`rewrite`] writes: one more for each block that is handed over and had no free.
+/// The most rows that [`rewrite`] writes: one more for each block whose memory is reused and that had no free.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + liveness::stays(rows)
@@ -64,25 +65,20 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// assert_eq!(events[2..], [(Event::Read, 0), (Event::Free, 0), (Event::Malloc, 1), (Event::Write, 1)]);
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
-pub fn rewrite(recorded: &Recorded<'_>, rows: &[Row], scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
-    let mut scratch = scratch;
+pub fn rewrite(
+    recorded: &Recorded<'_>,
+    rows: &[Row],
+    mut scratch: Workspace<'_>,
+    out: &mut [Row],
+) -> Result<usize, Error> {
     block::check_count(recorded.blocks)?;
     scratch.check(workspace(recorded.rows.len(), rows.len(), recorded.blocks))?;
-    let mut size = scratch.words(recorded.blocks);
+    let mut scratch = scratch.reborrow();
     let operators = Operators::new(recorded, &mut scratch)?;
+    let mut pass = Pass::lend(rows.len(), recorded.blocks, *recorded, operators, &mut scratch);
     for r in recorded.rows.iter().filter(|r| r.event == Event::Malloc) {
-        size[r.block] = r.bytes;
+        pass.size[r.block] = r.bytes;
     }
-    let mut pass = Pass {
-        recorded: *recorded,
-        operators,
-        size,
-        stay: scratch.index_records(rows.len()),
-        open: scratch.indices(recorded.blocks),
-        own: scratch.indices(recorded.blocks),
-        hands: scratch.index_records(rows.len()),
-        next: 0,
-    };
     pass.collect(rows)?;
     pass.decide(rows)?;
     let mut writer = Writer::new(out);
@@ -90,48 +86,46 @@ pub fn rewrite(recorded: &Recorded<'_>, rows: &[Row], scratch: Workspace<'_>, ou
     writer.end()
 }
 
-/// What is known of a stay. Rows are counted from 1, 0 is none.
-#[derive(Clone, Copy)]
-struct Stay {
-    /// The row of its malloc.
-    begin: u32,
-    /// The first and the last row that need it.
-    first: u32,
-    last: u32,
-    /// Its malloc and its free are written where it is handed over: 1 the free, 2 the malloc, 3 both.
-    moved: u32,
+record! {
+    /// What is known of a live range. Rows are counted from 1, 0 is none.
+    struct Range {
+        /// The row of its malloc.
+        begin: u32,
+        /// The first and the last row that need it.
+        first: u32,
+        last: u32,
+        /// Its free is written where its memory is reused, and its malloc where it reuses memory.
+        free_moved: bool,
+        malloc_moved: bool,
+    }
 }
 
-const FREE: u32 = 1;
-const MALLOC: u32 = 2;
-
-struct Pass<'a> {
-    recorded: Recorded<'a>,
-    operators: Operators<'a>,
-    /// By block.
-    size: Table<'a, u64>,
-    stay: Table<'a, [u32; 4]>,
-    /// By block: 1 + the stay that is open.
-    open: Table<'a, u32>,
-    /// By block: 1 + the first recorded row of the operator that last had it as a workspace.
-    own: Table<'a, u32>,
-    /// By row: 1 + the block that is handed over after it, and the block that takes over.
-    hands: Table<'a, [u32; 2]>,
-    /// The recorded row from which the next operator is searched.
-    next: usize,
+workspace! {
+    struct Pass<'a>(rows, blocks; recorded: Recorded<'a>, operators: Operators<'a>) {
+        tables {
+            /// By block.
+            size: u64[blocks],
+            /// By block: 1 + the first recorded row of the operator that last had it as a workspace.
+            own: u32[blocks],
+            /// By row: 1 + the block whose memory is reused after it, and the block that reuses it.
+            reuses: [u32; 2][rows],
+        }
+        records {
+            range: Range[rows],
+            /// By block: the live range that is open.
+            open: Option<u32>[blocks],
+        }
+        state {
+            recorded: Recorded<'a> = recorded,
+            operators: Operators<'a> = operators,
+            /// The recorded row from which the next operator is searched.
+            next: usize = 0,
+        }
+    }
 }
 
 impl Pass<'_> {
-    fn get(&self, stay: u32) -> Stay {
-        let [begin, first, last, moved] = self.stay[stay];
-        Stay { begin, first, last, moved }
-    }
-
-    fn set(&mut self, stay: u32, Stay { begin, first, last, moved }: Stay) {
-        self.stay[stay] = [begin, first, last, moved];
-    }
-
-    /// The stays, and when they are needed.
+    /// The live ranges, and when they are needed.
     fn collect(&mut self, rows: &[Row]) -> Result<(), Error> {
         if u32::try_from(rows.len()).is_err() {
             return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
@@ -149,39 +143,44 @@ impl Pass<'_> {
             if r.event.is_access() && row >= operator {
                 operator = u32::try_from(end_of_operator(rows, row)).unwrap_or(u32::MAX);
             }
-            let open = self.open[block].checked_sub(1);
+            let open = self.open.get(block);
             match (mask, open, r.event) {
-                // Masks stay where they are; who makes one needs the block.
-                (Some(_), Some(stay), Event::Write) => self.set(stay, Stay { last: row + 1, ..self.get(stay) }),
+                // Masks range where they are; who makes one needs the block.
+                (Some(_), Some(range), Event::Write) => {
+                    self.range.set(range, Range { last: row + 1, ..self.range.get(range) });
+                }
                 (Some(_), ..) => {}
                 (None, Some(_), Event::Malloc) => return refuse(RowFault::AllocatedTwice),
                 (None, None, Event::Malloc) => {
-                    self.set(count, Stay { begin: row + 1, first: 0, last: 0, moved: 0 });
+                    self.range.set(
+                        count,
+                        Range { begin: row + 1, first: 0, last: 0, free_moved: false, malloc_moved: false },
+                    );
+                    self.open.set(block, Some(count));
                     count += 1;
-                    self.open[block] = count;
                 }
                 (None, None, Event::Free) => return refuse(RowFault::FreeWithoutMalloc),
                 (None, None, _) => return refuse(RowFault::AccessWithoutMalloc),
-                (None, Some(stay), Event::Free) => {
-                    self.open[block] = 0;
-                    // A workspace, or handed over already: it is freed there.
+                (None, Some(range), Event::Free) => {
+                    self.open.set(block, None);
+                    // A workspace, or its memory is reused already: it is freed there.
                     if row < operator {
-                        self.set(stay, Stay { last: u32::MAX, ..self.get(stay) });
+                        self.range.set(range, Range { last: u32::MAX, ..self.range.get(range) });
                     }
                 }
-                (None, Some(stay), _) => {
-                    let s = self.get(stay);
+                (None, Some(range), _) => {
+                    let s = self.range.get(range);
                     let first = if s.first == 0 { row + 1 } else { s.first };
-                    self.set(stay, Stay { first, last: row + 1, ..s });
+                    self.range.set(range, Range { first, last: row + 1, ..s });
                 }
             }
         }
         Ok(())
     }
 
-    /// Where memory is handed over.
+    /// Where memory is reused.
     fn decide(&mut self, rows: &[Row]) -> Result<(), Error> {
-        self.open.fill(0);
+        self.open.fill(None);
         let mut count = 0;
         let mut operator = 0;
         for (row, r) in (0u32..).zip(rows) {
@@ -195,15 +194,15 @@ impl Pass<'_> {
                 let end = end_of_operator(rows, row);
                 operator = u32::try_from(end).unwrap_or(u32::MAX);
                 let first = usize::try_from(row).unwrap_or(usize::MAX);
-                self.hand_over(begun, rows.get(first..end).unwrap_or_default(), (row, r.op));
+                self.reuse(begun, rows.get(first..end).unwrap_or_default(), (row, r.op));
             }
             if mask.is_none() {
                 match r.event {
                     Event::Malloc => {
+                        self.open.set(r.block, Some(count));
                         count += 1;
-                        self.open[r.block] = count;
                     }
-                    Event::Free => self.open[r.block] = 0,
+                    Event::Free => self.open.set(r.block, None),
                     _ => {}
                 }
             }
@@ -212,23 +211,23 @@ impl Pass<'_> {
     }
 
     /// Decides about an operator of the recording, which stands in these rows from `begin` on.
-    fn hand_over(&mut self, recorded: Progress, rows: &[Row], (begin, op): (u32, Op)) {
+    fn reuse(&mut self, recorded: Progress, rows: &[Row], (begin, op): (u32, Op)) {
         if !self.recorded.operator(op).in_place {
             return;
         }
         let Some((x, y)) = self.ends(recorded) else { return };
-        let (Some(giver), Some(taker)) = (self.open[x].checked_sub(1), self.open[y].checked_sub(1)) else { return };
+        let (Some(input), Some(output)) = (self.open.get(x), self.open.get(y)) else { return };
         let reads = rows.iter().zip(begin..).filter(|(r, _)| r.event == Event::Read);
         let Some(last_read) = reads.last().map(|(_, row)| row) else { return };
-        let (from, to) = (self.get(giver), self.get(taker));
+        let (from, to) = (self.range.get(input), self.range.get(output));
         let persistent = self.operators.is_persistent(x) || self.operators.is_persistent(y);
         // Where a mask is read in place of the input, its memory is not asked for.
         let over_after_reads = from.last > begin && from.last <= last_read + 1;
         let begins_after_reads = to.first > last_read + 1 && to.begin <= begin;
         if x != y && !persistent && self.size[x] == self.size[y] && over_after_reads && begins_after_reads {
-            self.hands[last_read] = [1 + x, y];
-            self.set(giver, Stay { moved: from.moved | FREE, ..from });
-            self.set(taker, Stay { moved: to.moved | MALLOC, ..to });
+            self.reuses[last_read] = [1 + x, y];
+            self.range.set(input, Range { free_moved: true, ..from });
+            self.range.set(output, Range { malloc_moved: true, ..to });
         }
     }
 
@@ -244,30 +243,27 @@ impl Pass<'_> {
     }
 
     fn write(&mut self, rows: &[Row], writer: &mut Writer<'_>) {
-        self.open.fill(0);
+        self.open.fill(None);
         let mut count = 0;
         for (row, &r) in (0u32..).zip(rows) {
             let is_mask = self.recorded.masked(r.block).is_some();
             let moved = match r.event {
                 _ if is_mask => false,
                 Event::Malloc => {
+                    self.open.set(r.block, Some(count));
                     count += 1;
-                    self.open[r.block] = count;
-                    self.get(count - 1).moved & MALLOC > 0
+                    self.range.get(count - 1).malloc_moved
                 }
-                Event::Free => {
-                    let stay = self.open[r.block].checked_sub(1);
-                    stay.is_some_and(|stay| self.get(stay).moved & FREE > 0)
-                }
+                Event::Free => self.open.get(r.block).is_some_and(|range| self.range.get(range).free_moved),
                 _ => false,
             };
             if !moved {
                 writer.push(r);
             }
-            let [giver, taker] = self.hands[row];
-            if let Some(giver) = giver.checked_sub(1) {
-                writer.event(Event::Free, giver, 0, Op::None);
-                writer.push(Row { event: Event::Malloc, block: taker, bytes: self.size[taker], ..r });
+            let [input, output] = self.reuses[row];
+            if let Some(input) = input.checked_sub(1) {
+                writer.event(Event::Free, input, 0, Op::None);
+                writer.push(Row { event: Event::Malloc, block: output, bytes: self.size[output], ..r });
             }
         }
     }

@@ -1,29 +1,30 @@
-//! The sign of a rectifier's output in place of the output.
+//! The sign of a ReLU's output in place of the output.
 //!
-//! Problem: the gradient of a rectifier asks of what the rectifier read or wrote only whether it is above 0. Where nobody
+//! Problem: the gradient of a ReLU asks of what the ReLU read or wrote only whether it is above 0. Where nobody
 //! else reads the block so late, a bit for each element of 4 bytes can be kept in place of the block.
 //!
 //! Papers: Jin et al. 2018 (section 4.2, a byte for each element); Jain et al. 2018 (Gist, a bit).
 //!
-//! Steps: in one pass over the rows, for each stay of a block, note the last rectifier that touches it with no write after
+//! Steps: in one pass over the rows, for each live range of a block, note the last ReLU that touches it with no write after
 //! it, the last row of the last operator that needs the block otherwise (a copy to the host does too), and whether
-//! gradients of rectifiers read it after that. A second pass writes: directly after the rectifier's last row the malloc of
+//! gradients of ReLU operators read it after that. A second pass writes: directly after the ReLU's last row the malloc of
 //! the mask and its write; the block's free as soon as nobody else needs it; the mask in those gradients' reads; and where
 //! the block was freed, the free of the mask.
 //!
-//! A stay is left as it is if the block is persistent, is written between the rectifier and the gradient, is handed over
-//! in place, has masks already, or if the mask does not pay. A mask lives from the rectifier on, but the block's memory
+//! A live range is left as it is if the block is persistent, is written between the ReLU and the gradient, is written over
+//! in place, has masks already, or if the mask does not pay. A mask lives from the ReLU on, but the block's memory
 //! comes free only when its last other reader has run: that has to be in the forward pass, which ends with the last
-//! operator that may run again and before the first gradient of a rectifier, and the bytes times rows that the mask takes
+//! operator that may be recomputed and before the first gradient of a ReLU, and the bytes times rows that the mask takes
 //! have to be fewer than those that it saves.
 //!
-//! Ties: where several rectifiers touch the block the last one makes the mask; masks of one rectifier come in the order of
+//! Ties: where several ReLU operators touch the block the last one makes the mask; masks of one ReLU come in the order of
 //! its accesses. Cost: O(rows), linear workspace.
 
 use crate::error::RowFault;
 use crate::rewrite::writer::Writer;
-use crate::table::Table;
+use crate::table::record;
 use crate::trace::{Event, Kind, Op, Recorded, Row, liveness, recorded};
+use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
 /// A mask has a bit for each element of 4 bytes.
@@ -32,16 +33,16 @@ const MASKED: u64 = 32;
 /// Length of the workspace that [`rewrite`] needs for a trace of `rows` rows with `blocks` block numbers.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    WorkspaceLen { words: blocks, indices: 5 * rows + 3 * blocks }
+    Ranges::workspace(rows, blocks)
 }
 
-/// The most rows that [`rewrite`] writes: for each stay the malloc and the write of a mask, and an early free.
+/// The most rows that [`rewrite`] writes: for each live range the malloc and the write of a mask, and an early free.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + 3 * liveness::stays(rows)
 }
 
-/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that rectifiers leave masks; writes the
+/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that ReLU operators leave masks; writes the
 /// new rows to `out` and returns how many they are. Added rows have the time of the row above them.
 ///
 /// # Errors
@@ -58,7 +59,7 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// let free = |block| Row { op: sublet_core::trace::Op::None, ..row(Event::Free, block, 0) };
 /// let kind = |kind| Operator { kind, ..Operator::default() };
 /// let rows = [
-///     row(Event::Malloc, 0, 0), row(Event::Write, 0, 0), // a rectifier
+///     row(Event::Malloc, 0, 0), row(Event::Write, 0, 0), // a ReLU
 ///     row(Event::Malloc, 1, 1), row(Event::Read, 0, 1), row(Event::Write, 1, 1), // who needs its output
 ///     row(Event::Malloc, 2, 2), row(Event::Read, 1, 2), row(Event::Write, 2, 2), free(1),
 ///     row(Event::Malloc, 3, 3), row(Event::Read, 2, 3), row(Event::Read, 0, 3), row(Event::Write, 3, 3), free(0), free(2),
@@ -82,52 +83,53 @@ pub fn rewrite(
 ) -> Result<usize, Error> {
     block::check_count(recorded.blocks)?;
     scratch.check(workspace(rows.len(), recorded.blocks))?;
-    let mut stays = Stays {
-        recorded: *recorded,
-        size: scratch.words(recorded.blocks),
-        stay: scratch.index_records(rows.len()),
-        open: scratch.indices(recorded.blocks),
-        excluded: scratch.indices(recorded.blocks),
-        count: 0,
-        turn: u32::MAX,
-    };
-    stays.exclude_persistent()?;
-    stays.collect(rows)?;
+    let mut scratch = scratch.reborrow();
+    let mut ranges = Ranges::lend(rows.len(), recorded.blocks, *recorded, &mut scratch);
+    ranges.exclude_persistent()?;
+    ranges.collect(rows)?;
     let mut writer = Writer::new(out);
-    stays.write(rows, &mut writer);
+    ranges.write(rows, &mut writer);
     writer.end()
 }
 
-/// What is known of a stay. Rows are counted from 1, 0 is none.
-#[derive(Clone, Copy)]
-struct Stay {
-    /// The last row of the rectifier that can make the mask.
-    relu: u32,
-    /// The last row up to which the block itself is needed.
-    needed: u32,
-    /// How many reads of gradients come after that.
-    reads: u32,
-    /// The row of its free, or the number of rows.
-    end: u32,
-    /// Whether its mask and its free have been written: 1, 2.
-    written: u32,
+record! {
+    /// What is known of a live range. Rows are counted from 1, 0 is none.
+    struct Range {
+        /// The last row of the ReLU that can make the mask.
+        relu: u32,
+        /// The last row up to which the block itself is needed.
+        needed: u32,
+        /// How many reads of gradients come after that.
+        reads: u32,
+        /// The row of its free, or the number of rows.
+        end: u32,
+        /// How much of this has been written: its mask, its free.
+        written: u32,
+    }
 }
 
-struct Stays<'a> {
-    recorded: Recorded<'a>,
-    /// By block.
-    size: Table<'a, u64>,
-    stay: Table<'a, [u32; 5]>,
-    /// By block: 1 + the stay that is open.
-    open: Table<'a, u32>,
-    /// By block: persistent, or with masks already.
-    excluded: Table<'a, u32>,
-    count: u32,
-    /// 1 + the last row of the forward pass.
-    turn: u32,
+workspace! {
+    struct Ranges<'a>(rows, blocks; recorded: Recorded<'a>) {
+        tables {
+            /// By block.
+            size: u64[blocks],
+        }
+        records {
+            range: Range[rows],
+            /// By block: the live range that is open, and whether it has no mask: it is persistent, or has one already.
+            open: Option<u32>[blocks],
+            excluded: bool[blocks],
+        }
+        state {
+            recorded: Recorded<'a> = recorded,
+            count: u32 = 0,
+            /// 1 + the last row of the forward pass.
+            turn: u32 = u32::MAX,
+        }
+    }
 }
 
-impl Stays<'_> {
+impl Ranges<'_> {
     fn exclude_persistent(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.recorded.rows) {
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
@@ -136,22 +138,13 @@ impl Stays<'_> {
             match r.event {
                 Event::Malloc => {
                     self.size[r.block] = r.bytes;
-                    self.excluded[r.block] = u32::from(r.time_ns == 0);
+                    self.excluded.set(r.block, r.time_ns == 0);
                 }
-                Event::Free => self.excluded[r.block] = 0,
+                Event::Free => self.excluded.set(r.block, false),
                 _ => {}
             }
         }
         Ok(())
-    }
-
-    fn get(&self, stay: u32) -> Stay {
-        let [relu, needed, reads, end, written] = self.stay[stay];
-        Stay { relu, needed, reads, end, written }
-    }
-
-    fn set(&mut self, stay: u32, Stay { relu, needed, reads, end, written }: Stay) {
-        self.stay[stay] = [relu, needed, reads, end, written];
     }
 
     fn collect(&mut self, rows: &[Row]) -> Result<(), Error> {
@@ -159,12 +152,12 @@ impl Stays<'_> {
         let end_of_trace = end_of_trace.map_err(|_| Error::Row { row: u32::MAX, fault: RowFault::TooManyRows })?;
         // The operator that is under way: 1 + its last row.
         let mut operator = 0;
-        // 1 + the last row of an operator that may run again, and the first of a gradient of a rectifier.
+        // 1 + the last row of an operator that may be recomputed, and the first of a gradient of a ReLU.
         let (mut again, mut gradient) = (0, end_of_trace);
         for (row, r) in (0u32..).zip(rows) {
             let refuse = |fault| Err(Error::Row { row, fault });
             if let Some(block) = self.recorded.masked(r.block) {
-                self.excluded[block] = 1;
+                self.excluded.set(block, true);
                 continue;
             }
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
@@ -180,59 +173,58 @@ impl Stays<'_> {
                     gradient = gradient.min(row);
                 }
             }
-            let open = self.open[r.block];
+            let open = self.open.get(r.block);
             if r.event == Event::Malloc {
-                if open > 0 {
+                if open.is_some() {
                     return refuse(RowFault::AllocatedTwice);
                 }
-                self.set(self.count, Stay { relu: 0, needed: 0, reads: 0, end: end_of_trace, written: 0 });
+                self.range.set(self.count, Range { relu: 0, needed: 0, reads: 0, end: end_of_trace, written: 0 });
+                self.open.set(r.block, Some(self.count));
                 self.count += 1;
-                self.open[r.block] = self.count;
                 continue;
             }
-            let Some(stay) = open.checked_sub(1) else {
+            let Some(range) = open else {
                 let free = r.event == Event::Free;
                 return refuse(if free { RowFault::FreeWithoutMalloc } else { RowFault::AccessWithoutMalloc });
             };
             let kind = self.recorded.operator(r.op).kind;
-            let mut s = self.get(stay);
+            let mut s = self.range.get(range);
             match r.event {
                 Event::Free => {
                     // Inside an operator, its memory goes to another block: it has to be freed there.
-                    s = Stay { end: row, relu: if row < operator { 0 } else { s.relu }, ..s };
-                    self.open[r.block] = 0;
+                    s = Range { end: row, relu: if row < operator { 0 } else { s.relu }, ..s };
+                    self.open.set(r.block, None);
                 }
                 Event::Read if kind == Kind::ReluBackward => s.reads += 1,
-                Event::SwapOut => s = Stay { needed: row + 1, reads: 0, ..s },
-                Event::SwapIn => s = Stay { relu: 0, needed: row + 1, reads: 0, ..s },
+                Event::SwapOut => s = Range { needed: row + 1, reads: 0, ..s },
+                Event::SwapIn => s = Range { relu: 0, needed: row + 1, reads: 0, ..s },
                 _ => {
                     let written = if r.event == Event::Write { 0 } else { s.relu };
                     let relu = if kind == Kind::Relu { operator } else { written };
-                    s = Stay { relu, needed: operator, reads: 0, ..s };
+                    s = Range { relu, needed: operator, reads: 0, ..s };
                 }
             }
-            self.set(stay, s);
+            self.range.set(range, s);
         }
         self.turn = again.min(gradient);
         Ok(())
     }
 
-    /// The stay of this block that is open, if a mask takes its place.
-    fn masked(&self, block: u32) -> Option<(u32, Stay)> {
-        let stay = self.open[block].checked_sub(1)?;
-        let s = self.get(stay);
+    /// The range of this block that is open, if a mask takes its place.
+    fn masked(&self, block: u32) -> Option<(u32, Range)> {
+        let range = self.open.get(block)?;
+        let s = self.range.get(range);
         let (size, mask) = (self.size[block], self.size[block].div_ceil(MASKED));
         let rows = |from: u32, to: u32| u64::from(to.saturating_sub(from));
         let saved = size.saturating_sub(mask).saturating_mul(rows(s.needed, s.end));
         let taken = mask.saturating_mul(rows(s.relu, s.needed));
-        let may = self.excluded[block] == 0 && s.relu > 0 && s.reads > 0;
-        (may && s.needed <= self.turn && saved > taken).then_some((stay, s))
+        let may = !self.excluded.get(block) && s.relu > 0 && s.reads > 0;
+        (may && s.needed <= self.turn && saved > taken).then_some((range, s))
     }
 
     fn write(&mut self, rows: &[Row], writer: &mut Writer<'_>) {
-        let blocks = u32::try_from(self.recorded.blocks).unwrap_or(u32::MAX);
         self.count = 0;
-        self.open.fill(0);
+        self.open.fill(None);
         let mut operator = 0;
         let mut first = 0;
         for (row, &r) in (0u32..).zip(rows) {
@@ -242,15 +234,15 @@ impl Stays<'_> {
             if self.recorded.masked(r.block).is_some() {
                 writer.push(r);
             } else if r.event == Event::Malloc {
+                self.open.set(r.block, Some(self.count));
                 self.count += 1;
-                self.open[r.block] = self.count;
                 writer.push(r);
             } else {
                 let masked = self.masked(r.block);
                 let late = masked.is_some_and(|(_, s)| row >= s.needed && matches!(r.event, Event::Read | Event::Free));
-                writer.push(if late { Row { block: blocks + r.block, ..r } } else { r });
+                writer.push(if late { Row { block: self.recorded.mask(r.block), ..r } } else { r });
                 match r.event {
-                    Event::Free => self.open[r.block] = 0,
+                    Event::Free => self.open.set(r.block, None),
                     Event::SwapOut | Event::SwapIn if masked.is_some_and(|(_, s)| s.needed == row + 1) => {
                         writer.event(Event::Free, r.block, 0, Op::None);
                     }
@@ -268,18 +260,17 @@ impl Stays<'_> {
     /// Writes the masks that an operator leaves, and the frees of the blocks that it is the last to need.
     fn after_operator(&mut self, rows: &[Row], operator: u32, writer: &mut Writer<'_>) {
         let recorded = self.recorded;
-        let blocks = u32::try_from(recorded.blocks).unwrap_or(u32::MAX);
         for written in [1, 2] {
             for r in rows.iter().filter(|r| r.event.is_access() && recorded.masked(r.block).is_none()) {
-                let Some((stay, s)) = self.masked(r.block) else { continue };
+                let Some((range, s)) = self.masked(r.block) else { continue };
                 let here = if written == 1 { s.relu } else { s.needed };
                 if here != operator || s.written >= written {
                     continue;
                 }
-                self.set(stay, Stay { written, ..s });
+                self.range.set(range, Range { written, ..s });
                 if written == 1 {
-                    writer.event(Event::Malloc, blocks + r.block, self.size[r.block].div_ceil(MASKED), Op::None);
-                    writer.event(Event::Write, blocks + r.block, 0, r.op);
+                    writer.event(Event::Malloc, recorded.mask(r.block), self.size[r.block].div_ceil(MASKED), Op::None);
+                    writer.event(Event::Write, recorded.mask(r.block), 0, r.op);
                 } else {
                     writer.event(Event::Free, r.block, 0, Op::None);
                 }
@@ -304,7 +295,7 @@ mod tests {
         Row { time_ns: 1, bytes, block, op: Op::First(op), event }
     }
 
-    /// A rectifier makes block 0, operator 1 reads it, operator 2 does `third` with it, and the gradient reads it.
+    /// A ReLU makes block 0, operator 1 reads it, operator 2 does `third` with it, and the gradient reads it.
     fn masked(bytes: u64, third: Event) -> Vec<Row> {
         let touch = |block, op, event| row(event, block, 0, op);
         let made = |block, op, bytes| [row(Event::Malloc, block, bytes, op), touch(block, op, Event::Write)];
@@ -335,9 +326,9 @@ mod tests {
         }
     }
 
-    /// Its signs are not those that the rectifier has left.
+    /// Its signs are not those that the ReLU has left.
     #[test]
-    fn what_is_written_after_the_rectifier_has_no_mask() {
+    fn what_is_written_after_the_relu_has_no_mask() {
         assert_eq!(masked(6400, Event::Write), []);
     }
 }

@@ -10,7 +10,7 @@
 //! B = 0 the kept bytes x and the largest segment y; then six points in geometric progression from √(xy)/√2 to √2·√(xy),
 //! each costed by what the caller says: a placement, or the load. [`Plan::Cheap`] drops the results of cheap operators
 //! alone (section 4.2). [`Plan::Recursive`] cuts each segment again (section 4.4), g(n) = k + g(n / (k + 1)), down to
-//! O(log n) memory for O(n log n) time. How the runs are ordered, and what never runs again, is said in `mirror`.
+//! O(log n) memory for O(n log n) time. How the runs are ordered, and what is never recomputed, is said in `mirror`.
 //!
 //! Two faults of the paper and of its code are put right. The last segment, which no candidate ends, counts in y too. And
 //! it is not dropped: the backward pass begins with it.
@@ -62,7 +62,7 @@ pub struct Mirrored {
 }
 
 /// Length of the workspace that [`rewrite`] and [`search`] need for a recording of `rows` rows with `blocks` block
-/// numbers, if no operator runs again more than `depth` times: 1 but for [`Plan::Recursive`], and at most 31.
+/// numbers, if no operator is recomputed more than `depth` times: 1 but for [`Plan::Recursive`], and at most 31.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
     Program::workspace(rows, blocks).and(planner_workspace(rows, blocks, depth))
@@ -73,8 +73,8 @@ pub(in crate::rewrite) const fn planner_workspace(rows: usize, blocks: usize, de
     Mirror::workspace(rows, blocks, mirror::clamp(depth) as usize).and(Planner::workspace(rows))
 }
 
-/// The most rows that come out of a recording of `rows` rows if no operator runs again more than `depth` times: for each
-/// access of a run again, itself, its workspaces, a malloc and a free.
+/// The most rows that come out of a recording of `rows` rows if no operator is recomputed more than `depth` times: for each
+/// access of an operator that is recomputed, itself, its workspaces, a malloc and a free.
 #[must_use]
 pub const fn most_rows(rows: usize, depth: u32) -> usize {
     rows + 3 * mirror::clamp(depth) as usize * rows
@@ -113,7 +113,7 @@ pub const fn most_rows(rows: usize, depth: u32) -> usize {
 /// let mut out = vec![Row::default(); chen::most_rows(rows.len(), 1)];
 /// let scratch = Workspace::new(&mut words, &mut indices);
 /// let made = chen::rewrite(&recorded, Plan::Budget(64, Cuts::One), 1, scratch, &mut out)?;
-/// // One cut, after two operators: the first runs again, the second is kept, as the last segment is.
+/// // One cut, after two operators: the first is recomputed, the second is kept, as the last segment is.
 /// assert_eq!((made.cuts, made.stored, made.segment), (1, 64, 128));
 /// let again: Vec<_> = out[..made.rows].iter().filter(|r| matches!(r.op, Op::Again(_))).map(|r| r.op).collect();
 /// assert_eq!(again, [Op::Again(0), Op::Again(0)]); // its malloc and its write
@@ -367,7 +367,7 @@ impl<'a> Planner<'a> {
         mirrored.segment = mirrored.segment.max(gathered);
     }
 
-    /// Between two cuts, operators run again once more than what lives across the deeper of them.
+    /// Between two cuts, operators are recomputed once more than what lives across the deeper of them.
     fn count_by_cuts(&mut self) {
         let forward = self.mirror.forward;
         self.next_cut[forward] = 0;

@@ -1,6 +1,6 @@
-//! Operators that run again so often as their mirror counts say.
+//! Operators that are recomputed so often as their mirror counts say.
 //!
-//! Problem: given for each operator of the forward pass how often it may run again, a trace in which the backward pass
+//! Problem: given for each operator of the forward pass how often it may be recomputed, a trace in which the backward pass
 //! finds what it reads.
 //!
 //! Paper: Chen et al. 2016, Algorithm 2. The paper builds a graph; here the graph is the recorded trace: the k-th run of an
@@ -12,12 +12,12 @@
 //! over the runs, each value's last reader is found: a block is allocated directly before the run that makes it and freed
 //! directly after its last reader, if that reads before the value is made once more.
 //!
-//! Never run again: operators that may not (random ones); accesses without an operator; those that change a block that
-//! stays, but for persistent blocks that they update, which the second run leaves out; those that read what has been
+//! Never recomputed: operators that may not (random ones); accesses without an operator; those that change a block that
+//! stays, but for persistent blocks that they update, which the recomputation leaves out; those that read what has been
 //! changed or freed before the last backward reader, or what another operator then overwrites in place. Operators that
-//! write to the same block run again together. What cannot run again keeps its results.
+//! write to the same block are recomputed together. What cannot be recomputed keeps its results.
 //!
-//! The forward pass ends with the last operator that may run again. Blocks that it makes and that are freed in the end are
+//! The forward pass ends with the last operator that may be recomputed. Blocks that it makes and that are freed in the end are
 //! managed here; all other rows stay as they are.
 //!
 //! Cost: O((depth + 1) · rows log rows), and as much workspace without the logarithm; depth is the largest mirror count.
@@ -66,9 +66,9 @@ record! {
 workspace! {
     pub(in crate::rewrite) struct Mirror<'a>(rows, blocks, depth; recorded: &Recorded<'a>, program: &'a Program<'a>) {
         tables {
-            /// By operator: it cannot run again.
+            /// By operator: it cannot be recomputed.
             fixed: u32[rows],
-            /// By operator: how often it runs again.
+            /// By operator: how often it is recomputed.
             count: u32[rows],
             /// By row of an access: its operator, and the next row that writes the same block, or 0.
             access: [u32; 2][rows],
@@ -140,18 +140,18 @@ impl<'a> Mirror<'a> {
         self.recorded.operator(self.program.op(operator)).kind
     }
 
-    /// Sets how often an operator may run again.
+    /// Sets how often an operator may be recomputed.
     pub(in crate::rewrite) fn set_count(&mut self, operator: u32, count: u32) {
         self.count[operator] = if self.fixed[operator] > 0 { 0 } else { count.min(DEEPEST) };
     }
 
-    /// Whether a block that the forward pass makes is not made again.
+    /// Whether a block that the forward pass makes is not recomputed.
     pub(in crate::rewrite) fn is_kept(&self, block: u32) -> bool {
         let value = self.value(block);
         value.managed && self.count[value.maker - 1] == 0
     }
 
-    /// Lowers how often what makes a block may run again.
+    /// Lowers how often the operators that make a block may be recomputed.
     pub(in crate::rewrite) fn lower_count(&mut self, block: u32, most: u32) {
         let mut row = self.value(block).first_write;
         while row > 0 {
@@ -361,7 +361,7 @@ impl<'a> Mirror<'a> {
         for i in 0..self.run.len() {
             let (operator, again) = self.run(i);
             let [first, end] = self.program.span(operator);
-            // What runs again comes after the frees of the operator before, but before the mallocs of the next.
+            // What is recomputed comes after the frees of the operator before, but before the mallocs of the next.
             while next < (if again { u32::MAX } else { first }) && next < count(rows) {
                 let r = at(rows, next);
                 let managed = self.value(r.block).managed;

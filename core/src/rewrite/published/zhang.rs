@@ -1,4 +1,4 @@
-//! AutoSwap: gaps by priority scores.
+//! Zhang et al.'s swapping: gaps by priority scores.
 //!
 //! Problem: which gaps to swap so that the load stays within a limit.
 //!
@@ -107,17 +107,17 @@ impl Selection<'_> {
             sort::identity(&mut self.chosen, gaps.len);
         }
         loop {
-            let (peak, segment) = schedule.peak();
+            let (peak, operator) = schedule.peak();
             if peak <= limit {
                 break;
             }
             let over = |gap: u32, g: &Gap| {
-                whole(g, scope)[0] <= segment && segment < g.end && allowed(schedule, gap, g, scope)
+                whole(g, scope)[0] <= operator && operator < g.end && allowed(schedule, gap, g, scope)
             };
             let best = if let Some([.., scale]) = scale {
                 areas(schedule, &mut self.area_left);
                 let mut best: Option<(f64, u32)> = None;
-                for gap in gaps.first_after(segment)..gaps.len {
+                for gap in gaps.first_after(operator)..gaps.len {
                     let g = gaps.gap(gap);
                     if over(gap, &g) {
                         let worth = f64::from_bits(self.worth[gap]) + under(&g, &self.area_left) * scale;
@@ -227,16 +227,16 @@ impl Selection<'_> {
                 }
             }
         }
-        for segment in 0..gaps.program.operators {
-            while schedule.load(segment) > limit {
+        for operator in 0..gaps.program.operators {
+            while schedule.load(operator) > limit {
                 let waiting = (0..n).map(|i| self.chosen[i]).filter(|&gap| {
                     let g = gaps.gap(gap);
-                    !schedule.is_used(gap) && g.begin.max(1) <= segment && segment < g.end
+                    !schedule.is_used(gap) && g.begin.max(1) <= operator && operator < g.end
                 });
                 let Some(gap) = waiting.min_by_key(|&gap| (gaps.gap(gap).begin, gap)) else {
                     break;
                 };
-                schedule.set(gap, [segment, gaps.gap(gap).end]);
+                schedule.set(gap, [operator, gaps.gap(gap).end]);
             }
         }
         let mut link = f64::INFINITY;

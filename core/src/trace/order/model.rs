@@ -104,12 +104,12 @@ impl<'a> Model<'a> {
     /// An operator may write over a part of a tensor, where it is the last to touch it, which spares so many bytes. Of more
     /// than two such tensors the first two count.
     pub(crate) fn reuses(&mut self, operator: u32, giver: u32, bytes: u64) {
-        if let Some(place) = self.givers[operator].iter().position(|&giver| giver == 0) {
-            if let (Some(to), Some(spared)) =
+        let free = self.givers[operator].iter().position(|&giver| giver == 0);
+        if let Some(place) = free
+            && let (Some(to), Some(spared)) =
                 (self.givers[operator].get_mut(place), self.spared[operator].get_mut(place))
-            {
-                (*to, *spared) = (giver + 1, bytes.min(self.bytes[giver]));
-            }
+        {
+            (*to, *spared) = (giver + 1, bytes.min(self.bytes[giver]));
         }
     }
 

@@ -22,7 +22,7 @@ workspace! {
 }
 
 impl Recomputer<'_> {
-    /// Writes the rows of the best script and returns how many they are; what runs again has the time of the row above
+    /// Writes the rows of the best script and returns how many they are; what is recomputed has the time of the row above
     /// it. A value that was evicted goes as soon as it was touched for the last time before: the walk evicts where it must,
     /// but in between nobody wants the value, and the less lies about, the better it is placed.
     ///

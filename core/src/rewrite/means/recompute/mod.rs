@@ -1,7 +1,7 @@
-//! Recomputation: values are freed and made again by the operators that made them.
+//! Recomputation: values are freed and recomputed by the operators that made them.
 
-mod absence;
 pub(in crate::rewrite) mod emit;
+mod offload;
 mod script;
 pub(in crate::rewrite) mod segments;
 #[cfg(test)]
@@ -19,7 +19,7 @@ use crate::table::{Record, Records, Table};
 use crate::workspace::workspace;
 use script::Step;
 pub(in crate::rewrite) use walk::Walked;
-use walk::{Taste, Walk};
+use walk::{Preference, Walk};
 
 /// The most rows that a rewritten trace has.
 pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
@@ -27,20 +27,20 @@ pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
 }
 
 /// Powers of the distance, and parts of what is owed, that are tried.
-const TASTES: [Taste; 9] = {
-    const fn taste(distance: u32, owed: f64) -> Taste {
-        Taste { distance, owed }
+const PREFERENCES: [Preference; 9] = {
+    const fn preference(distance: u32, owed: f64) -> Preference {
+        Preference { distance, owed }
     }
     [
-        taste(2, 0.5),
-        taste(1, 0.1),
-        taste(0, 1.0),
-        taste(2, 1.0),
-        taste(1, 0.5),
-        taste(0, 0.1),
-        taste(2, 0.1),
-        taste(1, 1.0),
-        taste(0, 0.5),
+        preference(2, 0.5),
+        preference(1, 0.1),
+        preference(0, 1.0),
+        preference(2, 1.0),
+        preference(1, 0.5),
+        preference(0, 0.1),
+        preference(2, 0.1),
+        preference(1, 1.0),
+        preference(0, 0.5),
     ]
 };
 
@@ -92,7 +92,7 @@ workspace! {
         lists {
             /// The best script for the last limit.
             best: Step[most_rows(rows)],
-            /// Its absences: block, give, take.
+            /// Its offloads: block, give, take.
             absent: [u32; 3][rows + blocks],
             /// The blocks that may be evicted.
             movable: u32[blocks],
@@ -107,14 +107,14 @@ workspace! {
         state {
             values: &'a Values<'a> = values,
             device: Device = *device,
-            /// Whether absences are chosen too.
+            /// Whether offloads are chosen too.
             swaps: bool = false,
             /// Whether nothing else takes care of what is above the limit.
             alone: bool = true,
             /// By how much the best script is above the limit.
             excess: u64 = 0,
             /// What the last script follows.
-            taste: Taste = TASTES[0],
+            preference: Preference = PREFERENCES[0],
             random: Random = Random::new(seed),
         }
     }
@@ -152,12 +152,12 @@ impl<'a> Recomputer<'a> {
         self.excess
     }
 
-    /// What is held back from the limit in a segment.
-    pub(in crate::rewrite) fn held_back(&self, segment: u32) -> u64 {
-        self.walk.held_back(segment)
+    /// What is held back from the limit in an operator.
+    pub(in crate::rewrite) fn held_back(&self, operator: u32) -> u64 {
+        self.walk.held_back(operator)
     }
 
-    /// What is held back from the limit, by segment.
+    /// What is held back from the limit, by operator.
     pub(in crate::rewrite) fn held(&mut self) -> &mut Table<'a, u64> {
         self.walk.hold()
     }
@@ -169,32 +169,32 @@ impl<'a> Recomputer<'a> {
 
     /// A gap that swapping may use, in its numbering.
     pub(in crate::rewrite) fn know(&mut self, gap: Gap) {
-        self.walk.absences.know(gap);
+        self.walk.offloads.know(gap);
     }
 
     /// Nothing is away.
-    pub(in crate::rewrite) fn clear_absences(&mut self) {
-        self.walk.absences.clear();
+    pub(in crate::rewrite) fn clear_offloads(&mut self) {
+        self.walk.offloads.clear();
     }
 
-    /// A gap is an absence from before one segment to before another.
-    pub(in crate::rewrite) fn add_absence(&mut self, gap: u32, positions: [u32; 2]) {
-        self.walk.absences.set(gap, positions);
+    /// A gap is an offload from before one operator to before another.
+    pub(in crate::rewrite) fn add_offload(&mut self, gap: u32, positions: [u32; 2]) {
+        self.walk.offloads.set(gap, positions);
     }
 
-    /// The absences that the best script goes by: block, give, take.
-    pub(in crate::rewrite) fn absences(&self) -> &[[u32; 3]] {
+    /// The offloads that the best script goes by: block, give, take.
+    pub(in crate::rewrite) fn offloads(&self) -> &[[u32; 3]] {
         self.absent.as_slice()
     }
 
-    /// Makes the best script found for a limit by about `work`: by every taste, and then by other weights.
-    /// Absences are chosen too if `swaps`, from those that there are.
+    /// Makes the best script found for a limit by about `work`: by every preference, and then by other weights.
+    /// Offloads are chosen too if `swaps`, from those that there are.
     pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, swaps: bool) -> Option<Walked> {
         (self.swaps, self.walk.waits) = (swaps, swaps);
         let mut least: Option<Walked> = None;
         let mut rounds = 0;
         self.walk.work = 0;
-        'tastes: for taste in TASTES {
+        'preferences: for preference in PREFERENCES {
             self.begin();
             let mut before = None;
             for round in 0..ROUNDS {
@@ -203,16 +203,16 @@ impl<'a> Recomputer<'a> {
                     Some(Walked { excess: 0, delay }) => Walked { delay: delay.saturating_mul(2), ..Walked::ANY },
                     _ => Walked::ANY,
                 };
-                let found = self.walk.walk(taste, limit, most);
+                let found = self.walk.walk(preference, limit, most);
                 if let Some(found) = found
                     && least.is_none_or(|least| found < least)
                 {
                     least = Some(found);
-                    (self.taste, rounds) = (taste, round);
+                    (self.preference, rounds) = (preference, round);
                     self.keep();
                 }
                 if least == Some(Walked::default()) || self.walk.work > work {
-                    break 'tastes;
+                    break 'preferences;
                 }
                 if found.is_none() || found == before {
                     break;
@@ -224,7 +224,7 @@ impl<'a> Recomputer<'a> {
         // Back to where the best was found.
         self.begin();
         for _ in 0..rounds {
-            let found = self.walk.walk(self.taste, limit, Walked::ANY);
+            let found = self.walk.walk(self.preference, limit, Walked::ANY);
             self.learn(found);
         }
         Some(self.improve(least?, limit, work))
@@ -248,13 +248,13 @@ impl<'a> Recomputer<'a> {
     /// Goes on from the last script, after the limit or what is held back has changed.
     pub(in crate::rewrite) fn again(&mut self, limit: u64, work: u64) -> Option<Walked> {
         self.walk.work = 0;
-        let mut found = self.walk.walk(self.taste, limit, Walked::ANY)?;
+        let mut found = self.walk.walk(self.preference, limit, Walked::ANY)?;
         for _ in 1..ROUNDS {
             if found.excess == 0 {
                 break;
             }
             self.walk.raise();
-            found = self.walk.walk(self.taste, limit, Walked::ANY)?;
+            found = self.walk.walk(self.preference, limit, Walked::ANY)?;
         }
         self.keep();
         Some(self.improve(found, limit, work))
@@ -291,10 +291,10 @@ impl<'a> Recomputer<'a> {
             let remembers = self.random.once_in(REMEMBERS);
             if remembers {
                 self.walk.keep_memory();
-                self.walk.walk(self.taste, limit, Walked::ANY);
+                self.walk.walk(self.preference, limit, Walked::ANY);
                 self.walk.remember();
             } else if self.swaps && self.random.once_in(2) {
-                self.disturb_absence();
+                self.disturb_offload();
             } else {
                 self.disturb();
             }
@@ -303,7 +303,7 @@ impl<'a> Recomputer<'a> {
             let most = Walked { excess: present.excess, delay: most };
             let found = self
                 .walk
-                .walk(self.taste, limit, most)
+                .walk(self.preference, limit, most)
                 .filter(|found| found.excess < present.excess || found.delay as f64 <= cutoff);
             match found {
                 Some(found) => {
@@ -321,7 +321,7 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Makes the script of the least limit below `most` that one taste reaches: halves what lies between, down to a byte.
+    /// Makes the script of the least limit below `most` that one preference reaches: halves what lies between, down to a byte.
     pub(in crate::rewrite) fn least(&mut self, most: u64) -> Option<u64> {
         let (mut low, mut high) = (0, most);
         let mut least = None;
@@ -331,7 +331,7 @@ impl<'a> Recomputer<'a> {
             self.begin();
             let mut found = false;
             for _ in 0..ROUNDS {
-                let walked = self.walk.walk(TASTES[0], limit, Walked::ANY);
+                let walked = self.walk.walk(PREFERENCES[0], limit, Walked::ANY);
                 found = walked.is_some_and(|walked| walked.excess == 0);
                 if found {
                     break;
@@ -351,12 +351,12 @@ impl<'a> Recomputer<'a> {
     /// Keeps the last script as the best.
     fn keep(&mut self) {
         self.best.copy_from(self.walk.script());
-        let absences = &self.walk.absences;
+        let offloads = &self.walk.offloads;
         self.absent.clear();
-        for &gap in absences.used().as_slice() {
-            if absences.acted(gap) {
-                let [give, take] = absences.at(gap);
-                self.absent.push([absences.gap(gap).block, give, take]);
+        for &gap in offloads.used().as_slice() {
+            if offloads.acted(gap) {
+                let [give, take] = offloads.at(gap);
+                self.absent.push([offloads.gap(gap).block, give, take]);
             }
         }
     }
@@ -376,17 +376,17 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// One absence more or less, or other positions for one.
-    fn disturb_absence(&mut self) {
+    /// One offload more or less, or other positions for one.
+    fn disturb_offload(&mut self) {
         self.disturbed.clear();
         self.moved.clear();
-        let absences = &self.walk.absences;
-        let (used, gaps) = (absences.used().len(), absences.gaps);
+        let offloads = &self.walk.offloads;
+        let (used, gaps) = (offloads.used().len(), offloads.gaps);
         let kind = self.random.below(16);
         if used == 0 || kind < 4 {
             for _ in 0..8 {
                 let gap = self.random.below(gaps);
-                if gaps > 0 && !self.walk.absences.is_used(gap) {
+                if gaps > 0 && !self.walk.offloads.is_used(gap) {
                     self.insert(gap);
                     return;
                 }
@@ -394,14 +394,14 @@ impl<'a> Recomputer<'a> {
             return;
         }
         let gap = self.random.below(used);
-        let gap = self.walk.absences.used().get(gap);
-        let g = self.walk.absences.gap(gap);
-        let [give, take] = self.walk.absences.at(gap);
+        let gap = self.walk.offloads.used().get(gap);
+        let g = self.walk.offloads.gap(gap);
+        let [give, take] = self.walk.offloads.at(gap);
         if kind < 7 {
             self.remove(gap, g);
             // Something else instead, every other time.
             let instead = self.random.below(gaps);
-            if kind < 5 && instead != gap && !self.walk.absences.is_used(instead) {
+            if kind < 5 && instead != gap && !self.walk.offloads.is_used(instead) {
                 self.insert(instead);
             }
             return;
@@ -418,15 +418,15 @@ impl<'a> Recomputer<'a> {
         if positions[0] < positions[1] { self.place(gap, positions) } else { self.remove(gap, g) }
     }
 
-    /// A gap is an absence from where its copy out can be done to where its copy in has to begin.
+    /// A gap is an offload from where its copy out can be done to where its copy in has to begin.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn insert(&mut self, gap: u32) {
         let values = self.values;
-        let g = self.walk.absences.gap(gap);
+        let g = self.walk.offloads.gap(gap);
         let size = values.program.size[g.block];
         let device = &self.device;
         let time =
-            |segment: u32| values.program.access_time[segment.min(values.program.operators.saturating_sub(1))] as f64;
+            |operator: u32| values.program.access_time[operator.min(values.program.operators.saturating_sub(1))] as f64;
         let (out_ns, in_ns) = (device.out_ns(size), device.in_ns(size));
         let mut give = g.begin;
         if g.kind.is_head() {
@@ -444,7 +444,7 @@ impl<'a> Recomputer<'a> {
         if g.kind == GapKind::Tail {
             let Some(head) = g.other_end else { return };
             take = values.program.operators;
-            let away = self.walk.absences.is_used(head) && self.walk.absences.at(head)[0] == 0;
+            let away = self.walk.offloads.is_used(head) && self.walk.offloads.at(head)[0] == 0;
             if !away {
                 self.insert_head(head);
             }
@@ -456,14 +456,14 @@ impl<'a> Recomputer<'a> {
 
     /// The gap at the start that one at the end needs.
     fn insert_head(&mut self, gap: u32) {
-        let g = self.walk.absences.gap(gap);
-        let [_, take] = self.walk.absences.at(gap);
+        let g = self.walk.offloads.gap(gap);
+        let [_, take] = self.walk.offloads.at(gap);
         self.place(gap, [0, if take > 0 { take } else { g.end }]);
     }
 
     fn remove(&mut self, gap: u32, g: Gap) {
         if let (true, Some(tail)) = (g.kind.is_head(), g.other_end)
-            && self.walk.absences.is_used(tail)
+            && self.walk.offloads.is_used(tail)
         {
             self.place(tail, [0, 0]);
         }
@@ -471,9 +471,9 @@ impl<'a> Recomputer<'a> {
     }
 
     fn place(&mut self, gap: u32, positions: [u32; 2]) {
-        let [give, take] = self.walk.absences.at(gap);
+        let [give, take] = self.walk.offloads.at(gap);
         if self.moved.push([gap, give, take]) {
-            self.walk.absences.set(gap, positions);
+            self.walk.offloads.set(gap, positions);
         }
     }
 
@@ -483,7 +483,7 @@ impl<'a> Recomputer<'a> {
             self.walk.weight().set(block, weight);
         }
         while let Some([gap, give, take]) = self.moved.pop() {
-            self.walk.absences.set(gap, [give, take]);
+            self.walk.offloads.set(gap, [give, take]);
         }
     }
 }

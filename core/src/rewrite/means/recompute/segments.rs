@@ -9,18 +9,18 @@
 
 use super::Recomputer;
 use super::walk::follow::Lists;
-use super::walk::{Taste, Walked};
+use super::walk::{Preference, Walked};
 use crate::rewrite::published::chen::{self, Planner};
 use crate::table::Records;
 use crate::trace::Recorded;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// So often an operator runs again at most: more does not fit into a script.
+/// So often an operator is recomputed at most: more does not fit into a script.
 const DEPTH: u32 = 8;
 
 /// How much more weighs what is kept across cuts, and how the walk chooses then.
 const KEPT: f64 = 1000.0;
-const TASTE: Taste = Taste { distance: 2, owed: 1.0 };
+const PREFERENCE: Preference = Preference { distance: 2, owed: 1.0 };
 
 /// Length of the workspace of [`Recomputer::segments`] and [`Recomputer::advised`].
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
@@ -63,7 +63,7 @@ impl Recomputer<'_> {
                 Some(Walked { excess: 0, delay }) => Walked { excess: 0, delay },
                 _ => Walked::ANY,
             };
-            let walked = self.walk.walk(TASTE, limit, most);
+            let walked = self.walk.walk(PREFERENCE, limit, most);
             if let Some(walked) = walked.filter(|walked| found.is_none_or(|found| *walked < found)) {
                 found = Some(walked);
                 best.copy_from(self.walk.weight());
@@ -76,7 +76,7 @@ impl Recomputer<'_> {
             return Ok(least);
         }
         self.walk.weight().copy_from(&best);
-        self.taste = TASTE;
+        self.preference = PREFERENCE;
         Ok(found.map(|found| self.improve(found, limit, work)))
     }
 

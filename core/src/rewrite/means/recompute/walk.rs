@@ -10,13 +10,13 @@
 //!    use^b)`, of those that nobody is about to read ([`evict`] finds it). What the closure owes to others anyway counts for
 //!    a part only: it is read later and not there, or its operator makes something else of which that is so.
 //! 3. A value goes as soon as nobody reads it any more, and nobody has to read it again to make what is not there and is
-//!    read later: the gates of a recurrent cell are made again of one product.
+//!    read later: the gates of a recurrent cell are recomputed of one product.
 //! 4. *Virtual uses*: what a closure reads is noted. The next walk counts it as a use, so that a value stays for the
 //!    closures that are to come.
 //! 5. Where memory is too small for a closure, what it was to make should have stayed: its weights are raised for the next
 //!    walk.
 //! 6. An operator that works in place over an input that nobody reads after it needs no memory for its output.
-//! 7. *Absences*: segments in which a block is on the host. It takes no memory there, and is back at once where a closure
+//! 7. *Offloads*: operators in which a block is on the host. It takes no memory there, and is back at once where a closure
 //!    reads it.
 //! 8. A walk that has come to more than its caller can use is given up.
 //!
@@ -26,8 +26,8 @@
 mod evict;
 pub(in crate::rewrite) mod follow;
 
-use super::absence::Absences;
 use super::most_rows;
+use super::offload::Offloads;
 use super::script::Step;
 use crate::list::List;
 use crate::rewrite::gaps::Gap;
@@ -40,7 +40,7 @@ use crate::workspace::workspace;
 
 /// How the walk chooses.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::rewrite) struct Taste {
+pub(in crate::rewrite) struct Preference {
     /// Twice the power of the distance.
     pub(in crate::rewrite) distance: u32,
     /// What is owed anyway counts for this part.
@@ -58,7 +58,7 @@ const CLOSURE: u32 = 256;
 pub(in crate::rewrite) struct Walked {
     /// By how much the load is above the limit where it is most.
     pub(in crate::rewrite) excess: u64,
-    /// What it takes longer than the original, in ns: what runs again, and waits for copies.
+    /// What it takes longer than the original, in ns: what is recomputed, and waits for copies.
     pub(in crate::rewrite) delay: u64,
 }
 
@@ -71,9 +71,9 @@ workspace! {
     /// The walk and what it is told.
     pub(in crate::rewrite) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, device: &Device, least: u64) then begin {
         tables {
-            /// What is held back from the limit in each segment.
+            /// What is held back from the limit in each operator.
             held: u64[rows + 2],
-            /// Virtual uses of each version, ascending, and what is noted for the next walk: version and segment.
+            /// Virtual uses of each version, ascending, and what is noted for the next walk: version and operator.
             first_virtual: u32[rows + blocks + 1],
             virtual_use: u32[rows],
             /// By block: 1 + the version that it holds, by how many it is about to be read, and 1 + the gap in which it is on the
@@ -83,7 +83,7 @@ workspace! {
             away: u32[blocks],
             /// By version: the next of its uses and of its virtual uses.
             next: [u32; 2][rows + blocks],
-            /// By block: whether it was made again where memory was too small for that.
+            /// By block: whether it was recomputed where memory was too small for that.
             blamed: u32[blocks],
             counted: u32[rows + 2],
         }
@@ -97,14 +97,14 @@ workspace! {
             noted: [u32; 2][rows],
             remembered: [u32; 2][rows],
             kept: [u32; 2][rows],
-            /// Segments that are to run again: which, and the next of its references.
+            /// Operators that are to be recomputed: which, and the next of its references.
             stack: [u32; 2][rows + 1],
-            /// Versions that are to be looked at for a cost, twice and whether they are owed; when each segment was counted last.
+            /// Versions that are to be looked at for a cost, twice and whether they are owed; when each operator was counted last.
             closure: u32[2 * CLOSURE as usize],
             script: Step[most_rows(rows)],
         }
         parts {
-            pub(in crate::rewrite) absences: Absences(rows, blocks; device),
+            pub(in crate::rewrite) offloads: Offloads(rows, blocks; device),
             /// The blocks that may be evicted, by scores of before, and those whose score may be less now.
             queue: Tournament(blocks),
             stale: Members(blocks),
@@ -113,11 +113,11 @@ workspace! {
             values: &'a Values<'a> = values,
             /// Smaller blocks are not worth it.
             least: u64 = least,
-            /// How many of those are of segments before.
+            /// How many of those are of operators before.
             passed: u32 = 0,
             count: u32 = 0,
             clock: f64 = 0.0,
-            /// What runs again takes, in ns, and whether waits for copies count too.
+            /// What recomputation takes, in ns, and whether waits for copies count too.
             recomputed: f64 = 0.0,
             pub(in crate::rewrite) waits: bool = false,
             /// Whether operators work in place.
@@ -126,7 +126,7 @@ workspace! {
             /// No fewer than the script makes.
             rows: u32 = 0,
             now: u32 = 0,
-            taste: Taste = Taste { distance: 0, owed: 1.0 },
+            preference: Preference = Preference { distance: 0, owed: 1.0 },
             limit: u64 = 0,
             walked: Walked = Walked::default(),
             /// A walk that comes to more than this, of one or the other, is given up.
@@ -151,9 +151,9 @@ impl<'a> Walk<'a> {
         &mut self.weight
     }
 
-    /// What is held back from the limit in a segment.
-    pub(in crate::rewrite) fn held_back(&self, segment: u32) -> u64 {
-        self.held[segment.min(self.values.program.operators)]
+    /// What is held back from the limit in an operator.
+    pub(in crate::rewrite) fn held_back(&self, operator: u32) -> u64 {
+        self.held[operator.min(self.values.program.operators)]
     }
 
     /// What should have stayed in the last walk has a larger weight in the next.
@@ -205,9 +205,9 @@ impl<'a> Walk<'a> {
             sum += self.first_virtual[v];
             self.first_virtual[v] = sum;
         }
-        for [version, segment] in self.remembered.iter().rev() {
+        for [version, operator] in self.remembered.iter().rev() {
             self.first_virtual[version] -= 1;
-            self.virtual_use[self.first_virtual[version]] = segment;
+            self.virtual_use[self.first_virtual[version]] = operator;
         }
     }
 
@@ -218,11 +218,11 @@ impl<'a> Walk<'a> {
         clippy::cast_sign_loss,
         reason = "times in ns"
     )]
-    pub(in crate::rewrite) fn walk(&mut self, taste: Taste, limit: u64, most: Walked) -> Option<Walked> {
+    pub(in crate::rewrite) fn walk(&mut self, preference: Preference, limit: u64, most: Walked) -> Option<Walked> {
         let values = self.values;
-        self.taste = taste;
+        self.preference = preference;
         self.restart(limit, most);
-        self.absences.begin();
+        self.offloads.begin();
         for v in 0..values.versions {
             self.next[v] = [values.uses(v).0, self.first_virtual[v]];
         }
@@ -233,10 +233,10 @@ impl<'a> Walk<'a> {
             self.come_and_go(g);
             self.virtual_uses_pass();
             self.clock += values.program.access_time[g].saturating_sub(before) as f64;
-            self.segment(g)?;
+            self.run_first(g)?;
             before = values.program.access_time[g] + values.program.duration(g);
         }
-        // Absences that last to the end.
+        // Offloads that last to the end.
         self.clock_at.set(values.program.operators, self.clock);
         self.come_and_go(values.program.operators);
         // What was kept for something that nobody wanted in the end.
@@ -245,7 +245,7 @@ impl<'a> Walk<'a> {
                 self.drop_block(block)?;
             }
         }
-        let delay = if self.waits { self.absences.end(self.clock) - before as f64 } else { self.recomputed };
+        let delay = if self.waits { self.offloads.end(self.clock) - before as f64 } else { self.recomputed };
         self.walked.delay = libm::round(delay).max(0.0) as u64;
         Some(self.walked)
     }
@@ -270,28 +270,28 @@ impl<'a> Walk<'a> {
 
     /// Blocks leave for the host, or are back.
     fn come_and_go(&mut self, g: u32) {
-        let mut next = self.absences.taken(g);
+        let mut next = self.offloads.taken(g);
         while next > 0 {
-            let block = self.absences.gap(next - 1).block;
+            let block = self.offloads.gap(next - 1).block;
             if self.away[block] == next {
                 self.come_home(block);
             }
-            next = self.absences.next(next - 1)[1];
+            next = self.offloads.next(next - 1)[1];
         }
-        let mut next = self.absences.given(g);
+        let mut next = self.offloads.given(g);
         while next > 0 {
             let gap = next - 1;
-            let Gap { block, begin, .. } = self.absences.gap(gap);
+            let Gap { block, begin, .. } = self.offloads.gap(gap);
             let there = !self.values.is_managed(block) || self.holds[block] > 0;
             if there && self.away[block] == 0 {
                 self.away[block] = next;
                 let size = self.values.program.size[block];
                 let released = self.clock_at.get(begin);
-                self.clock = self.absences.give(gap, size, released, self.clock);
+                self.clock = self.offloads.give(gap, size, released, self.clock);
                 self.load = self.load.wrapping_sub(size);
                 self.queue.remove(block);
             }
-            next = self.absences.next(gap)[0];
+            next = self.offloads.next(gap)[0];
         }
     }
 
@@ -299,25 +299,25 @@ impl<'a> Walk<'a> {
     fn come_home(&mut self, block: u32) {
         if self.away[block] > 0 {
             let size = self.values.program.size[block];
-            self.absences.take(self.away[block] - 1, size, self.clock);
+            self.offloads.take(self.away[block] - 1, size, self.clock);
             self.away[block] = 0;
             self.load = self.load.wrapping_add(size);
             self.stale.insert(block);
         }
     }
 
-    /// A segment runs, after all that it touches is back.
+    /// An operator runs, after all that it touches is back.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn run(&mut self, g: u32) {
-        if self.absences.used().len() > 0 {
+        if self.offloads.used().len() > 0 {
             for r in self.values.references(g) {
-                self.clock = self.clock.max(self.absences.arrival(r.block));
+                self.clock = self.clock.max(self.offloads.arrival(r.block));
             }
         }
         self.clock += self.values.program.duration(g) as f64;
     }
 
-    fn segment(&mut self, g: u32) -> Option<()> {
+    fn run_first(&mut self, g: u32) -> Option<()> {
         let values = self.values;
         let managed = Reference::is_managed;
         for r in values.references(g) {
@@ -392,14 +392,14 @@ impl<'a> Walk<'a> {
             if let Some(version) = missing {
                 self.enter(version)?;
             } else {
-                self.run_again(g)?;
+                self.recompute(g)?;
                 self.stack.pop();
             }
         }
         Some(())
     }
 
-    /// The writer of a version is to run again, and what it touches stays.
+    /// The writer of a version is to be recomputed, and what it touches stays.
     fn enter(&mut self, version: u32) -> Option<()> {
         let values = self.values;
         self.work += 1;
@@ -411,7 +411,7 @@ impl<'a> Walk<'a> {
             if !r.writes {
                 self.note(r.version);
             }
-            // A later value stands in the way; it is made again when it is needed.
+            // A later value stands in the way; it is recomputed when it is needed.
             if self.holds[r.block] > r.version + 1 {
                 let own = values.references(maker).filter(|other| other.block == r.block).map(|_| 1).sum();
                 if self.pinned[r.block] > own {
@@ -425,9 +425,9 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// A segment of which all is there that it reads runs again.
+    /// An operator of which all is there that it reads is recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
-    fn run_again(&mut self, g: u32) -> Option<()> {
+    fn recompute(&mut self, g: u32) -> Option<()> {
         let values = self.values;
         let managed = Reference::is_managed;
         let new = values.references(g).filter(|r| managed(r) && r.writes && self.holds[r.block] == 0);
@@ -474,7 +474,7 @@ impl<'a> Walk<'a> {
         self.walked.excess <= self.most.excess && delay <= self.most.delay as f64
     }
 
-    /// What was to be read virtually before this segment may be read later now.
+    /// What was to be read virtually before this operator may be read later now.
     fn virtual_uses_pass(&mut self) {
         while let Some([version, _]) = self.remembered.at(self.passed).filter(|&[_, at]| at < self.now) {
             self.stale.insert(self.values.block(version));
@@ -487,7 +487,7 @@ impl<'a> Walk<'a> {
         self.noted.push([version, self.now]);
     }
 
-    /// The segment that reads a version next, virtually or not.
+    /// The operator that reads a version next, virtually or not.
     fn next_use(&mut self, version: u32) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];

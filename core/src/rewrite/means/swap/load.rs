@@ -1,61 +1,61 @@
-//! Bytes on the device in each segment, which many gaps are given and taken from.
+//! Bytes on the device in each operator, which many gaps are given and taken from.
 //!
-//! The segments stand in runs. What is added to a whole run is noted beside it, together with its most, so that a change
-//! over n segments costs O(n / RUN + RUN), and so does the search for a segment with more than so many bytes.
+//! The operators stand in runs. What is added to a whole run is noted beside it, together with its most, so that a change
+//! over n operators costs O(n / RUN + RUN), and so does the search for an operator with more than so many bytes.
 
 use crate::workspace::workspace;
 
-/// Segments of a run.
+/// Operators of a run.
 const RUN: u32 = 32;
 
 workspace! {
-    /// The load of so many segments, for which there is room, 0 at first.
-    pub(in crate::rewrite) struct Load<'a>(room; segments: u32) {
+    /// The load of so many operators, for which there is room, 0 at first.
+    pub(in crate::rewrite) struct Load<'a>(room; operators: u32) {
         tables {
-            /// Of each segment, without what its run was given as a whole. Sums wrap: what is negative here is not with that.
+            /// Of each operator, without what its run was given as a whole. Sums wrap: what is negative here is not with that.
             own: u64[room],
-            /// What each run was given as a whole, and the most of its segments with that.
+            /// What each run was given as a whole, and the most of its operators with that.
             whole: u64[room / RUN as usize + 1],
             most: u64[room / RUN as usize + 1],
         }
         state {
-            segments: u32 = segments,
+            operators: u32 = operators,
         }
     }
 }
 
 impl Load<'_> {
-    pub(in crate::rewrite) fn get(&self, segment: u32) -> u64 {
-        self.own[segment].wrapping_add(self.whole[segment / RUN])
+    pub(in crate::rewrite) fn get(&self, operator: u32) -> u64 {
+        self.own[operator].wrapping_add(self.whole[operator / RUN])
     }
 
-    /// Gives each segment what `to` makes of it.
+    /// Gives each operator what `to` makes of it.
     pub(in crate::rewrite) fn change(&mut self, mut to: impl FnMut(u32, u64) -> u64) {
-        for segment in 0..self.segments {
-            self.own[segment] = to(segment, self.get(segment));
+        for operator in 0..self.operators {
+            self.own[operator] = to(operator, self.get(operator));
         }
-        for run in 0..self.segments.div_ceil(RUN) {
+        for run in 0..self.operators.div_ceil(RUN) {
             self.whole[run] = 0;
             self.look(run);
         }
     }
 
-    /// Adds `bytes`, which wrap where they are taken away, to the segments from one to before another.
+    /// Adds `bytes`, which wrap where they are taken away, to the operators from one to before another.
     pub(in crate::rewrite) fn add(&mut self, from: u32, to: u32, bytes: u64) {
-        let mut segment = from;
-        while segment < to {
-            let run = segment / RUN;
+        let mut operator = from;
+        while operator < to {
+            let run = operator / RUN;
             let end = (run + 1) * RUN;
-            if segment + RUN == end && end <= to {
+            if operator + RUN == end && end <= to {
                 self.whole[run] = self.whole[run].wrapping_add(bytes);
                 self.most[run] = self.most[run].wrapping_add(bytes);
             } else {
-                for own in self.own.range_mut(segment, end.min(to)) {
+                for own in self.own.range_mut(operator, end.min(to)) {
                     *own = own.wrapping_add(bytes);
                 }
                 self.look(run);
             }
-            segment = end;
+            operator = end;
         }
     }
 
@@ -63,50 +63,50 @@ impl Load<'_> {
     fn look(&mut self, run: u32) {
         let first = run * RUN;
         let whole = self.whole[run];
-        let loads = self.own.range(first, (first + RUN).min(self.segments)).iter();
+        let loads = self.own.range(first, (first + RUN).min(self.operators)).iter();
         self.most[run] = loads.map(|own| own.wrapping_add(whole)).max().unwrap_or(0);
     }
 
-    /// The first of the segments from one to before another that has more than `most` bytes; the latter if none has.
+    /// The first of the operators from one to before another that has more than `most` bytes; the latter if none has.
     pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
-        let mut segment = from;
-        while segment < to {
-            let run = segment / RUN;
+        let mut operator = from;
+        while operator < to {
+            let run = operator / RUN;
             let end = ((run + 1) * RUN).min(to);
             if self.most[run] > most {
                 let whole = self.whole[run];
-                let found = self.own.range(segment, end).iter().position(|own| own.wrapping_add(whole) > most);
+                let found = self.own.range(operator, end).iter().position(|own| own.wrapping_add(whole) > most);
                 if let Some(i) = found.and_then(|i| u32::try_from(i).ok()) {
-                    return segment + i;
+                    return operator + i;
                 }
             }
-            segment = end;
+            operator = end;
         }
         to.max(from)
     }
 
-    /// The segment after the last of these; the first of them if none has.
+    /// The operator after the last of these; the first of them if none has.
     pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
         let mut end = to;
         while end > from {
             let run = (end - 1) / RUN;
-            let segment = (run * RUN).max(from);
+            let operator = (run * RUN).max(from);
             if self.most[run] > most {
                 let whole = self.whole[run];
-                let found = self.own.range(segment, end).iter().rposition(|own| own.wrapping_add(whole) > most);
+                let found = self.own.range(operator, end).iter().rposition(|own| own.wrapping_add(whole) > most);
                 if let Some(i) = found.and_then(|i| u32::try_from(i).ok()) {
-                    return segment + i + 1;
+                    return operator + i + 1;
                 }
             }
-            end = segment;
+            end = operator;
         }
         from
     }
 
-    /// The most bytes in a segment, and the first that has them.
+    /// The most bytes in an operator, and the first that has them.
     pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
-        let most = self.most.first(self.segments.div_ceil(RUN)).iter().copied().max().unwrap_or(0);
-        let at = most.checked_sub(1).map_or(0, |less| self.first_above(less, 0, self.segments));
+        let most = self.most.first(self.operators.div_ceil(RUN)).iter().copied().max().unwrap_or(0);
+        let at = most.checked_sub(1).map_or(0, |less| self.first_above(less, 0, self.operators));
         (most, at)
     }
 }
@@ -129,7 +129,7 @@ mod tests {
             let len = Load::workspace(n + 3);
             let mut words = vec![0; len.words];
             let mut load = Load::lend(n + 3, n as u32, &mut Workspace::new(&mut words, &mut []));
-            load.change(|segment, _| expected[segment as usize]);
+            load.change(|operator, _| expected[operator as usize]);
             for (a, b, bytes) in steps {
                 let (a, b) = (a.index(n), b.index(n + 1));
                 let (from, to) = (a.min(b), a.max(b));
@@ -145,7 +145,7 @@ mod tests {
                 let at = expected.iter().position(|&l| l == peak).unwrap();
                 prop_assert_eq!(load.peak(), (peak, at as u32));
             }
-            load.change(|segment, bytes| bytes + u64::from(segment));
+            load.change(|operator, bytes| bytes + u64::from(operator));
             for (i, &l) in expected.iter().enumerate() {
                 prop_assert_eq!(load.get(i as u32), l + i as u64);
             }

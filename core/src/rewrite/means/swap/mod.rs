@@ -87,7 +87,7 @@ workspace! {
     pub(in crate::rewrite) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
         tables {
             remembered_held: u64[rows + 2],
-            /// The row with which each segment begins in the rows last written, and their number.
+            /// The row with which each operator begins in the rows last written, and their number.
             emitted: u32[rows + 2],
             /// By block.
             away_at_start: u32[blocks],
@@ -197,18 +197,18 @@ impl<'a> Swapper<'a> {
         least
     }
 
-    /// The gaps in use, with the segments before which their memory is given back and taken again.
+    /// The gaps in use, with the operators before which their memory is given back and taken again.
     pub(in crate::rewrite) fn away(&self) -> impl Iterator<Item = (u32, [u32; 2])> + '_ {
         self.schedule.used().iter().map(|&gap| (gap, self.schedule.at(gap)))
     }
 
-    /// Makes a schedule of absences, block, give and take, that speak of another trace: `segment` tells which of its
-    /// segments a row of this one stands in or before, and `block` which of its blocks a block is.
+    /// Makes a schedule of offloads, block, give and take, that speak of another trace: `operator` tells which of its
+    /// operators a row of this one stands in or before, and `block` which of its blocks a block is.
     pub(in crate::rewrite) fn start(
         &mut self,
-        absences: &[[u32; 3]],
+        offloads: &[[u32; 3]],
         held: &dyn Fn(u32) -> u64,
-        segment: &dyn Fn(u32) -> u32,
+        operator: &dyn Fn(u32) -> u32,
         block: &dyn Fn(u32) -> u32,
     ) {
         self.schedule.clear();
@@ -216,16 +216,16 @@ impl<'a> Swapper<'a> {
         let mut other = 0;
         for g in 0..gaps.program.operators {
             let [first, end] = gaps.program.span(g);
-            other = if first < end { segment(end - 1) } else { other };
+            other = if first < end { operator(end - 1) } else { other };
             self.emitted[g] = other;
             self.remembered_held[g] = held(other);
         }
         self.schedule.hold_as(&self.remembered_held);
-        let first = |segment: u32| {
+        let first = |operator: u32| {
             let others = self.emitted.first(gaps.program.operators);
-            u32::try_from(others.partition_point(|&other| other < segment)).unwrap_or(gaps.program.operators)
+            u32::try_from(others.partition_point(|&other| other < operator)).unwrap_or(gaps.program.operators)
         };
-        for &[absent, give, take] in absences {
+        for &[absent, give, take] in offloads {
             let (give, take) = (first(give), first(take));
             for gap in gaps.first_after(give)..gaps.len {
                 let g = gaps.gap(gap);
@@ -244,7 +244,7 @@ impl<'a> Swapper<'a> {
     }
 
     fn overhead(&mut self) -> f64 {
-        self.schedule.run(f64::INFINITY, |_| ()).overhead
+        self.schedule.run(f64::INFINITY, |_| ())
     }
 
     /// The best of the other policies' schedules and of those with all gaps, improved.
@@ -280,7 +280,7 @@ impl<'a> Swapper<'a> {
         self.schedule.hold_nothing();
     }
 
-    /// Holds memory back in the segments where a placement of the rows last written is above the limit: of what is too
+    /// Holds memory back in the operators where a placement of the rows last written is above the limit: of what is too
     /// much the part that `part` tells, as numerator and denominator.
     pub(in crate::rewrite) fn hold(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
         for (block, offset) in blocks.iter().zip(offsets) {

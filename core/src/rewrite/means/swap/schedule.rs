@@ -1,8 +1,8 @@
 //! Positions, and the time that follows from them.
 //!
 //! A schedule says for each gap at which boundary the block's memory is given back and at which it is taken again;
-//! equal boundaries mean that the block stays. How much memory is free in a segment depends on these positions alone,
-//! and so does the time, by one pass over the segments:
+//! equal boundaries mean that the block stays. How much memory is free in an operator depends on these positions alone,
+//! and so does the time, by one pass over the operators:
 //!
 //! Copies wait beside the two links and go in the order in which they are due: out, when the memory is given back;
 //! in, when the operator reads. A link is handed the next copy only where it would fall idle before the next
@@ -11,7 +11,7 @@
 //!
 //! A pass stops only where something happens: where a gap in use gives, takes or ends, where a version becomes ready for
 //! its copy, and where a link falls idle while copies wait for it. Between two stops compute just goes on. Cost: O(gaps in
-//! use · log(segments)) a pass, with heaps for what waits.
+//! use · log(operators)) a pass, with heaps for what waits.
 
 use super::agenda::Agenda;
 use super::load::Load;
@@ -20,10 +20,11 @@ use crate::rewrite::gaps::{Gap, GapKind, Gaps, NONE, Version};
 use crate::rewrite::members::Members;
 use crate::simulate::Device;
 use crate::table::{Records, Table};
+use crate::timing::links::Links;
 use crate::trace::Event;
 use crate::workspace::workspace;
 
-/// What a pass over the segments does, in the order of the rows.
+/// What a pass over the operators does, in the order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Action {
     /// The rows of the operators from one to before another.
@@ -34,15 +35,6 @@ pub(in crate::rewrite) enum Action {
     Free(u32),
     /// It is taken again, with a copy in if the gap returns.
     In(u32),
-}
-
-/// How a pass ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(in crate::rewrite) struct Outcome {
-    /// What the run takes longer than the original, in ns; infinite where the pass was given up.
-    pub(in crate::rewrite) overhead: f64,
-    /// Bytes copied.
-    pub(in crate::rewrite) bytes: u64,
 }
 
 workspace! {
@@ -68,7 +60,7 @@ workspace! {
         records {
             /// Of each version: when its copy out is done; 0 before it is handed over.
             copied: f64[rows + blocks],
-            /// Of each segment: when the last copy in is done that it waits for.
+            /// Of each operator: when the last copy in is done that it waits for.
             arrival: f64[rows + 2],
             clock: f64[rows + 2],
             ready: f64[rows + 2],
@@ -80,7 +72,7 @@ workspace! {
             stops: u32[rows + 2],
             /// The gaps in the order of their copies in.
             returned: u32[rows + blocks],
-            /// The segments that had to wait, in the last pass.
+            /// The operators that had to wait, in the last pass.
             stalls: u32[rows + 2],
         }
         parts {
@@ -88,7 +80,7 @@ workspace! {
             used: Members(rows + blocks),
             /// Where something may happen: gaps in use give, take and end, and versions that are due can be copied.
             agenda: Agenda(rows + 2),
-            /// Bytes on the device in each segment, with those that are held back from it; the latter; and by how much a placement
+            /// Bytes on the device in each operator, with those that are held back from it; the latter; and by how much a placement
             /// exceeds it.
             load: Load(rows + 2; gaps.program.operators),
             /// The versions and the gaps that wait beside the links, by when they are due.
@@ -127,13 +119,6 @@ impl Positions<'_> {
             schedule.set(gap, [give, take]);
         }
     }
-}
-
-/// The two links while a pass runs.
-struct Links {
-    out_free: f64,
-    in_free: f64,
-    bytes: u64,
 }
 
 impl<'a> Schedule<'a> {
@@ -178,68 +163,68 @@ impl<'a> Schedule<'a> {
         self.used.as_slice()
     }
 
-    /// The segments that had to wait in the last pass, ascending.
+    /// The operators that had to wait in the last pass, ascending.
     pub(in crate::rewrite) fn stalls(&self) -> &[u32] {
         self.stalls.as_slice()
     }
 
-    /// Bytes on the device in a segment, and those that are held back.
-    pub(in crate::rewrite) fn load(&self, segment: u32) -> u64 {
-        self.load.get(segment)
+    /// Bytes on the device in an operator, and those that are held back.
+    pub(in crate::rewrite) fn load(&self, operator: u32) -> u64 {
+        self.load.get(operator)
     }
 
-    /// The first of the segments from one to before another that has more than `most` bytes; the latter if none has.
+    /// The first of the operators from one to before another that has more than `most` bytes; the latter if none has.
     pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
         self.load.first_above(most, from, to)
     }
 
-    /// The segment after the last of these; the first of them if none has.
+    /// The operator after the last of these; the first of them if none has.
     pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
         self.load.after_last_above(most, from, to)
     }
 
     /// Holds no memory back.
     pub(in crate::rewrite) fn hold_nothing(&mut self) {
-        self.load.change(|segment, load| load.wrapping_sub(self.held[segment]));
+        self.load.change(|operator, load| load.wrapping_sub(self.held[operator]));
         self.held.fill(0);
         self.excess.fill(0);
     }
 
-    /// Writes down how much is held back from each segment.
+    /// Writes down how much is held back from each operator.
     pub(in crate::rewrite) fn copy_held(&self, to: &mut Table<'_, u64>) {
         to.copy_from(&self.held);
     }
 
-    /// Holds back from each segment what was written down.
+    /// Holds back from each operator what was written down.
     pub(in crate::rewrite) fn hold_as(&mut self, held: &Table<'_, u64>) {
         self.hold_nothing();
-        self.load.change(|segment, load| {
-            self.held[segment] = load.saturating_add(held[segment]) - load;
-            load + self.held[segment]
+        self.load.change(|operator, load| {
+            self.held[operator] = load.saturating_add(held[operator]) - load;
+            load + self.held[operator]
         });
     }
 
     /// Notes that a placement exceeds its limit by `excess` bytes from one row to before another, of the rows that begin
-    /// their segments with those in `begin`.
+    /// their operators with those in `begin`.
     pub(in crate::rewrite) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
-        let segments = self.gaps.program.operators;
-        let rows = begin.first(segments + 1);
+        let operators = self.gaps.program.operators;
+        let rows = begin.first(operators + 1);
         let first = rows.partition_point(|&row| row <= from).saturating_sub(1);
-        for segment in u32::try_from(first).unwrap_or(segments)..segments {
-            if begin[segment] >= to {
+        for operator in u32::try_from(first).unwrap_or(operators)..operators {
+            if begin[operator] >= to {
                 break;
             }
-            self.excess[segment] = self.excess[segment].max(excess);
+            self.excess[operator] = self.excess[operator].max(excess);
         }
     }
 
     /// Holds back a part of what was exceeded, at least `least` bytes.
     pub(in crate::rewrite) fn hold(&mut self, least: u64, (part, whole): (u32, u32)) {
-        self.load.change(|segment, load| {
-            let excess = self.excess[segment];
+        self.load.change(|operator, load| {
+            let excess = self.excess[operator];
             let bytes = if excess > 0 { (excess / u64::from(whole) * u64::from(part)).max(least) } else { 0 };
             let held = load.saturating_add(bytes) - load;
-            self.held[segment] = self.held[segment].wrapping_add(held);
+            self.held[operator] = self.held[operator].wrapping_add(held);
             load + held
         });
         self.excess.fill(0);
@@ -247,9 +232,9 @@ impl<'a> Schedule<'a> {
 
     /// Lets go of a quarter of what is held back.
     pub(in crate::rewrite) fn let_go(&mut self) {
-        self.load.change(|segment, load| {
-            let less = self.held[segment].div_ceil(4);
-            self.held[segment] -= less;
+        self.load.change(|operator, load| {
+            let less = self.held[operator].div_ceil(4);
+            self.held[operator] -= less;
             load.wrapping_sub(less)
         });
     }
@@ -266,7 +251,7 @@ impl<'a> Schedule<'a> {
         head && room && !self.is_used(gap)
     }
 
-    /// The most bytes on the device at once, and the first segment in which they are.
+    /// The most bytes on the device at once, and the first operator in which they are.
     pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
         self.load.peak()
     }
@@ -291,7 +276,7 @@ impl<'a> Schedule<'a> {
         if give < take { [give, take] } else { [0, 0] }
     }
 
-    /// Moves a gap's positions, which must be within its segments.
+    /// Moves a gap's positions, which must be within its operators.
     pub(in crate::rewrite) fn set(&mut self, gap: u32, [give, take]: [u32; 2]) {
         let g = self.gaps.gap(gap);
         let size = self.gaps.program.size[g.block];
@@ -403,13 +388,14 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Runs the schedule, and gives up as soon as it is known to take more than `bound` ns longer than the original.
+    /// Runs the schedule, and gives up as soon as it is known to take more than `cutoff` ns longer than the
+    /// original. How many ns longer it takes; infinite where it was given up.
     #[expect(clippy::cast_precision_loss, reason = "times")]
-    pub(in crate::rewrite) fn run(&mut self, bound: f64, mut emit: impl FnMut(Action)) -> Outcome {
+    pub(in crate::rewrite) fn run(&mut self, cutoff: f64, mut emit: impl FnMut(Action)) -> f64 {
         let gaps = self.gaps;
-        let segments = gaps.program.operators;
+        let operators = gaps.program.operators;
         self.forget_last();
-        let mut links = Links { out_free: 0.0, in_free: 0.0, bytes: 0 };
+        let mut links = Links::new(&self.device);
         let mut clock = 0.0;
         let mut g = 0;
         loop {
@@ -420,7 +406,7 @@ impl<'a> Schedule<'a> {
             }
             let reached = clock;
             self.give(&mut links, &mut clock, g, &mut emit);
-            if g == segments {
+            if g == operators {
                 while self.waiting_out.len() > 0 {
                     self.hand_out(&mut links, clock, &mut emit);
                 }
@@ -428,11 +414,11 @@ impl<'a> Schedule<'a> {
                 break;
             }
             self.take(g, &mut emit);
-            // What this segment needs goes first: how long it waits tells when the next boundary comes.
+            // What this operator needs goes first: how long it waits tells when the next boundary comes.
             self.hand_in(&mut links, clock, f64::NEG_INFINITY, g, &mut emit);
             let begin = (clock + (gaps.program.access_time[g] - gaps.program.time[g]) as f64).max(self.arrival.get(g));
             let next = begin + (gaps.program.time[g + 1] - gaps.program.access_time[g]) as f64;
-            while self.waiting_out.len() > 0 && links.out_free < next {
+            while self.waiting_out.len() > 0 && links.out_free() < next {
                 self.hand_out(&mut links, clock, &mut emit);
             }
             self.hand_in(&mut links, clock, next, g, &mut emit);
@@ -448,16 +434,15 @@ impl<'a> Schedule<'a> {
                 self.stalls.push(g);
             }
             clock += (gaps.program.time[g + 1] - gaps.program.access_time[g]) as f64;
-            if clock - gaps.program.time[g + 1] as f64 > bound {
-                return Outcome { overhead: f64::INFINITY, bytes: links.bytes };
+            if clock - gaps.program.time[g + 1] as f64 > cutoff {
+                return f64::INFINITY;
             }
             let stop = self.next_stop(&links, clock, g + 1);
             emit(Action::Operators(g, stop));
             clock += (gaps.program.time[stop] - gaps.program.time[g + 1]) as f64;
             g = stop;
         }
-        let end = clock.max(links.out_free).max(links.in_free);
-        Outcome { overhead: end - gaps.program.end_time as f64, bytes: links.bytes }
+        links.idle_after(clock) - gaps.program.end_time as f64
     }
 
     /// Nothing has been copied, and nothing waits.
@@ -480,7 +465,7 @@ impl<'a> Schedule<'a> {
     fn next_stop(&self, links: &Links, clock: f64, boundary: u32) -> u32 {
         let gaps = self.gaps;
         let mut stop = self.agenda.next(boundary, gaps.program.operators);
-        for (waiting, free) in [(self.waiting_out.len(), links.out_free), (self.waiting_in.len(), links.in_free)] {
+        for (waiting, free) in [(self.waiting_out.len(), links.out_free()), (self.waiting_in.len(), links.in_free())] {
             if waiting > 0 {
                 // As long as compute never waits, it comes to each boundary so much later than it was recorded.
                 let late = clock - gaps.program.time[boundary] as f64;
@@ -543,26 +528,24 @@ impl<'a> Schedule<'a> {
         let Some((_, version)) = self.waiting_out.pop() else { return };
         let Version { block, .. } = self.gaps.version(version);
         let bytes = self.gaps.program.size[block];
-        links.out_free = clock.max(links.out_free) + self.device.out_ns(bytes);
-        links.bytes += bytes;
-        self.copied.set(version, links.out_free);
+        let (_, done) = links.copy_out(bytes, clock);
+        self.copied.set(version, done);
         self.sent.push(version);
         emit(Action::Out(version));
     }
 
-    /// The most urgent copies in go to their link while it would be idle before `until`, or the segment needs them.
-    fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, segment: u32, emit: &mut impl FnMut(Action)) {
+    /// The most urgent copies in go to their link while it would be idle before `until`, or the operator needs them.
+    fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, operator: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         while let Some((_, gap)) = self.waiting_in.first() {
             let g = gaps.gap(gap);
-            if links.in_free >= until && g.end > segment {
+            if links.in_free() >= until && g.end > operator {
                 break;
             }
             self.waiting_in.pop();
             let bytes = gaps.program.size[g.block];
-            links.in_free = clock.max(links.in_free) + self.device.in_ns(bytes);
-            links.bytes += bytes;
-            self.arrival.set(g.end, self.arrival.get(g.end).max(links.in_free));
+            let (_, done) = links.copy_in(bytes, clock);
+            self.arrival.set(g.end, self.arrival.get(g.end).max(done));
             self.returned.push(gap);
             emit(Action::In(gap));
         }

@@ -1,13 +1,13 @@
 //! The direct way: search over the positions, with the simulated time as judge.
 //!
 //! A state is a schedule whose load is within the limit. A move disturbs it: a gap gives later or takes earlier, is
-//! widened, dropped or newly used. *Repair* widens or uses other gaps until every segment fits again, each drawn with a
+//! widened, dropped or newly used. *Repair* widens or uses other gaps until every operator fits again, each drawn with a
 //! chance that falls with the copies and the delay it is likely to cost; *trim* then narrows the gaps around wherever
 //! memory allows, in random order, so that copies get more time. The result is kept if it takes no longer, or by the
 //! rule of simulated annealing if it takes a little longer, and undone if not. Half of the moves start at gaps around a
-//! segment that had to wait. The best state seen is the result; the search ends early when nothing waits any more.
+//! operator that had to wait. The best state seen is the result; the search ends early when nothing waits any more.
 //!
-//! All random choices come from one seeded generator. Work is counted in segments and gaps looked at. Scratch: a log of
+//! All random choices come from one seeded generator. Work is counted in operators and gaps looked at. Scratch: a log of
 //! the positions before the move, and a copy of the best.
 
 use super::schedule::{Positions, Schedule};
@@ -45,11 +45,11 @@ const HEAT: f64 = 0.002;
 impl Search<'_> {
     /// Widens gaps until the load is within `limit`; false if that cannot be.
     pub(in crate::rewrite) fn lower(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
-        let segments = schedule.gaps().program.operators;
-        for segment in 0..segments {
-            while schedule.load(segment) > limit {
+        let operators = schedule.gaps().program.operators;
+        for operator in 0..operators {
+            while schedule.load(operator) > limit {
                 self.log.clear();
-                if !self.free_memory(schedule, segment, segments, NONE, limit) {
+                if !self.free_memory(schedule, operator, operators, NONE, limit) {
                     return false;
                 }
             }
@@ -61,7 +61,7 @@ impl Search<'_> {
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(in crate::rewrite) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
         let gaps = schedule.gaps();
-        let mut present = schedule.run(f64::INFINITY, |_| ()).overhead;
+        let mut present = schedule.run(f64::INFINITY, |_| ());
         let mut least = present;
         self.best.keep(schedule);
         self.work = 0;
@@ -75,7 +75,7 @@ impl Search<'_> {
                 self.trim(schedule, limit);
                 self.work +=
                     u64::from(gaps.program.operators) + u64::from(gaps.versions) + schedule.used().len() as u64;
-                let found = schedule.run(cutoff, |_| ()).overhead;
+                let found = schedule.run(cutoff, |_| ());
                 taken = found <= cutoff && self.log.len() < LOG_U32;
                 if taken {
                     present = found;
@@ -91,7 +91,7 @@ impl Search<'_> {
             }
         }
         self.best.restore(schedule);
-        schedule.run(f64::INFINITY, |_| ()).overhead
+        schedule.run(f64::INFINITY, |_| ())
     }
 
     fn set(&mut self, schedule: &mut Schedule<'_>, gap: u32, positions: [u32; 2]) {
@@ -190,7 +190,7 @@ impl Search<'_> {
         false
     }
 
-    /// A gap in use; every other time one with an end before a segment that had to wait.
+    /// A gap in use; every other time one with an end before an operator that had to wait.
     fn pick(&mut self, schedule: &Schedule<'_>) -> u32 {
         let used = schedule.used();
         let any = |random: u32| used.get(usize::try_from(random).unwrap_or(0)).copied().unwrap_or(0);
@@ -201,22 +201,22 @@ impl Search<'_> {
             return first;
         }
         let stalled = u32::try_from(stalls.len()).map_or(0, |n| self.random.below(n));
-        let segment = stalls.get(usize::try_from(stalled).unwrap_or(0)).copied().unwrap_or(0);
-        // Of a few, the one with an end nearest to the segment.
+        let operator = stalls.get(usize::try_from(stalled).unwrap_or(0)).copied().unwrap_or(0);
+        // Of a few, the one with an end nearest to the operator.
         let gaps = schedule.gaps();
         let distance = |gap: u32| {
             let [give, _] = schedule.at(gap);
-            give.abs_diff(segment).min(gaps.gap(gap).end.abs_diff(segment))
+            give.abs_diff(operator).min(gaps.gap(gap).end.abs_diff(operator))
         };
         (0..6)
             .map(|_| any(self.random.below(n)))
             .fold(first, |near, gap| if distance(gap) < distance(near) { gap } else { near })
     }
 
-    /// Widens and uses gaps until every segment that the move touched fits; false if that cannot be.
+    /// Widens and uses gaps until every operator that the move touched fits; false if that cannot be.
     fn repair(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let mut i = 0;
-        // The log grows while segments are repaired; what is widened never needs repair.
+        // The log grows while operators are repaired; what is widened never needs repair.
         while let Some([gap, old_give, old_take]) = self.log.at(i) {
             let [give, take] = schedule.at(gap);
             i += 1;
@@ -226,30 +226,30 @@ impl Search<'_> {
                 [(old_give, old_take), (0, 0)]
             };
             for (from, to) in vacated {
-                let mut segment = schedule.first_above(limit, from, to);
-                while segment < to {
-                    if !self.free_memory(schedule, segment, to, gap, limit) {
+                let mut operator = schedule.first_above(limit, from, to);
+                while operator < to {
+                    if !self.free_memory(schedule, operator, to, gap, limit) {
                         return false;
                     }
-                    segment = schedule.first_above(limit, segment, to);
+                    operator = schedule.first_above(limit, operator, to);
                 }
             }
         }
         true
     }
 
-    /// Widens one gap, or uses one, so that its bytes are away in `segment` and as far towards `to` as is needed.
+    /// Widens one gap, or uses one, so that its bytes are away in `operator` and as far towards `to` as is needed.
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
-    fn free_memory(&mut self, schedule: &mut Schedule<'_>, segment: u32, to: u32, not: u32, limit: u64) -> bool {
+    fn free_memory(&mut self, schedule: &mut Schedule<'_>, operator: u32, to: u32, not: u32, limit: u64) -> bool {
         let gaps = schedule.gaps();
         let time = |boundary: u32| gaps.program.time[boundary] as f64;
         let mut drawn: Option<([u32; 2], u32)> = None;
         let mut least = f64::INFINITY;
-        let missing = schedule.load(segment).saturating_sub(limit);
+        let missing = schedule.load(operator).saturating_sub(limit);
         // How far the lack is known to reach: the same for every gap that lasts so long.
-        let mut crowded = segment + 1;
+        let mut crowded = operator + 1;
         // Of very many gaps a run is looked at, and the others where none of it will do.
-        let first = gaps.first_after(segment);
+        let first = gaps.first_after(operator);
         let all = gaps.len - first;
         let start = if all > RUN { self.random.below(all) } else { 0 };
         for i in 0..all {
@@ -259,12 +259,12 @@ impl Search<'_> {
             self.work += 1;
             let gap = if start + i < all { first + start + i } else { first + start + i - all };
             let g = gaps.gap(gap);
-            if g.begin > segment || gap == not {
+            if g.begin > operator || gap == not {
                 continue;
             }
             let [give, take] = schedule.at(gap);
             let used = give < take;
-            if used && give <= segment && segment < take || !used && !schedule.may_use(gap, &g) {
+            if used && give <= operator && operator < take || !used && !schedule.may_use(gap, &g) {
                 continue;
             }
             while crowded < to.min(g.end) && schedule.load(crowded) > limit {
@@ -272,7 +272,7 @@ impl Search<'_> {
             }
             let until = crowded.min(g.end);
             // A head may be away from the start on.
-            let from = if !used && g.kind.is_head() && self.random.below(4) > 0 { 0 } else { segment };
+            let from = if !used && g.kind.is_head() && self.random.below(4) > 0 { 0 } else { operator };
             let [new_give, new_take] =
                 schedule.clamp(gap, if used { [give.min(from), take.max(until)] } else { [from, until] });
             let size = gaps.program.size[g.block];
@@ -348,7 +348,7 @@ impl Search<'_> {
             if g.kind != GapKind::Tail {
                 take = schedule.after_last_above(most, give, take);
             }
-            // A tail needs its head to be away for a segment at least.
+            // A tail needs its head to be away for an operator at least.
             if away_at_start && take == 0 && g.other_end.is_some_and(|tail| schedule.is_used(tail)) {
                 take = 1;
             }

@@ -8,7 +8,7 @@
 //! Where a score may fall, the block is *stale*, and scored before the next eviction:
 //! - it was about to be read, and now it is not;
 //! - its next use was a virtual one, and has passed;
-//! - something was made again that its closure made: those that are made of that, and of what is missing of it, are
+//! - something was recomputed that its closure made: those that are made of that, and of what is missing of it, are
 //!   followed for [`REACH`] values;
 //! - something else that its operator makes is missing now, so that it is owed.
 //!
@@ -66,7 +66,7 @@ impl Walk<'_> {
     }
 
     /// The score of a block, if it is less than `least`, and something between the two if it is not; infinite if it cannot be
-    /// made again.
+    /// recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn score(&mut self, block: u32, least: f64) -> f64 {
         self.work += 1;
@@ -77,7 +77,7 @@ impl Walk<'_> {
         let distance = self.values.program.access_time[at.min(self.values.program.operators - 1)].saturating_sub(now)
             as f64
             + 1000.0;
-        let far = match self.taste.distance {
+        let far = match self.preference.distance {
             0 => 1.0,
             1 => libm::sqrt(distance),
             2 => distance,
@@ -88,7 +88,7 @@ impl Walk<'_> {
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
-    /// What it takes to make a version again before segment `at`, in ns, or `bound` or more if it is more than that; none if
+    /// What it takes to recompute a version before operator `at`, in ns, or `bound` or more if it is more than that; none if
     /// that cannot be.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: u32, at: u32, bound: f64) -> Option<f64> {
@@ -108,7 +108,7 @@ impl Walk<'_> {
             self.counted[g] = self.count;
             looked += 1;
             let owed = u32::from(owed > 0 || self.is_owed(g));
-            sum += values.program.duration(g) as f64 * if owed > 0 { self.taste.owed } else { 1.0 };
+            sum += values.program.duration(g) as f64 * if owed > 0 { self.preference.owed } else { 1.0 };
             for r in values.references(g).filter(|r| !r.updated) {
                 self.work += 1;
                 if values.is_gone(&r, at) {
@@ -128,7 +128,7 @@ impl Walk<'_> {
         Some(sum)
     }
 
-    /// The segment that reads a version next, or reads what has to be made of it again.
+    /// The operator that reads a version next, or reads what has to be made of it again.
     pub(in crate::rewrite) fn wanted(&mut self, version: u32) -> u32 {
         let values = self.values;
         let mut at = self.next_use(version);
@@ -148,7 +148,7 @@ impl Walk<'_> {
         at
     }
 
-    /// Whether a segment is to run again anyway, for something that it makes is not there and is read later.
+    /// Whether an operator is to be recomputed anyway, for something that it makes is not there and is read later.
     fn is_owed(&mut self, g: u32) -> bool {
         let values = self.values;
         values

@@ -2,7 +2,7 @@
 //!
 //! Steps. Backwards over the runs, each value's last reader is found: what an operator writes without reading it begins
 //! there. Then forwards, as the walk does, but that nothing is chosen: a value is freed directly after its last reader, and
-//! what is not made again stays for as long as the walk would let it. Runs that read what is not there are no script.
+//! what is not recomputed stays for as long as the walk would let it. Runs that read what is not there are no script.
 //!
 //! O(references of the runs), and as much workspace.
 
@@ -48,7 +48,7 @@ impl Lists<'_> {
         Some(())
     }
 
-    /// What begins with a segment has its last uses; how many bytes that is.
+    /// What begins with an operator has its last uses; how many bytes that is.
     fn begin(&mut self, values: &Values<'_>, g: u32) -> u64 {
         // Those of one operator stand in the order of its references.
         let beginning = || values.references(g).filter(|r| begins(values, g, r));
@@ -63,7 +63,7 @@ impl Lists<'_> {
     }
 }
 
-/// Whether a segment writes a managed block that it does not read.
+/// Whether an operator writes a managed block that it does not read.
 fn begins(values: &Values<'_>, g: u32, r: &Reference) -> bool {
     r.writes && r.is_managed() && values.references(g).all(|other| other.writes || other.block != r.block)
 }
@@ -125,7 +125,7 @@ impl Walk<'_> {
         (self.now == values.program.operators).then_some(self.walked)
     }
 
-    /// Whether a segment may run again, and what lives as recorded is still there for it.
+    /// Whether an operator may be recomputed, and what lives as recorded is still there for it.
     fn may_recompute(&self, g: u32) -> bool {
         let values = self.values;
         values.is_recomputable(g) && !values.references(g).any(|r| !r.updated && values.is_gone(&r, self.now))

@@ -9,99 +9,13 @@
 //! One pass over the rows, a few words of scratch for each row and block. Only sums, quotients and maxima of real numbers
 //! are taken, in a fixed order, so that the times are the same everywhere.
 
+pub use super::device::Device;
+use super::links::Links;
 use crate::error::{Buffer, RowFault};
 use crate::table::Table;
 use crate::trace::recorded::{self, Operators, Progress};
 use crate::trace::{Event, Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen, block};
-
-/// The links between a device and its host.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Device {
-    /// From the device to the host, in bytes per second.
-    pub out_bandwidth: f64,
-    /// From the host to the device, in bytes per second.
-    pub in_bandwidth: f64,
-    /// What a copy out takes beside its bytes, in ns.
-    pub out_latency: f64,
-    /// What a copy in takes beside its bytes, in ns.
-    pub in_latency: f64,
-    /// Bytes that the host can hold for the device; none is no limit.
-    pub host_capacity: Option<u64>,
-    /// Host and device share one memory: swapping frees nothing.
-    pub integrated: bool,
-}
-
-impl Device {
-    /// The devices that have a name, with it.
-    pub const PRESETS: [(&'static str, Self); 4] = [
-        // PCIe 3, 16 lanes.
-        ("gtx1080ti", Self::symmetric(12e9)),
-        // PCIe 5, 16 lanes.
-        ("h200", Self::symmetric(55e9)),
-        ("k40", Self::symmetric(10e9)),
-        // One memory for both; the bandwidth is not asked for.
-        ("jetson-orin", Self { host_capacity: Some(0), integrated: true, ..Self::symmetric(12e9) }),
-    ];
-
-    /// The same bandwidth each way, in bytes per second, a latency of 10 µs, and a host that holds everything.
-    #[must_use]
-    pub const fn symmetric(bandwidth: f64) -> Self {
-        let latency = 10_000.0;
-        Self {
-            out_bandwidth: bandwidth,
-            in_bandwidth: bandwidth,
-            out_latency: latency,
-            in_latency: latency,
-            host_capacity: None,
-            integrated: false,
-        }
-    }
-
-    /// The preset of this name.
-    ///
-    /// ```
-    /// use sublet_core::simulate::Device;
-    /// assert_eq!(Device::named("gtx1080ti"), Some(Device::symmetric(12e9)));
-    /// assert_eq!(Device::named("abacus"), None);
-    /// ```
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::PRESETS.iter().find(|(n, _)| *n == name).map(|&(_, device)| device)
-    }
-
-    /// How long a copy of this many bytes takes to the host, in ns.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a time")]
-    pub fn out_ns(&self, bytes: u64) -> f64 {
-        self.out_latency + bytes as f64 * 1e9 / self.out_bandwidth
-    }
-
-    /// How long a copy of this many bytes takes from the host, in ns.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a time")]
-    pub fn in_ns(&self, bytes: u64) -> f64 {
-        self.in_latency + bytes as f64 * 1e9 / self.in_bandwidth
-    }
-
-    /// The bytes whose copy out takes twice its latency: for smaller blocks the link is less than half in use.
-    #[must_use]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
-    pub fn least_worth_copying(&self) -> u64 {
-        libm::ceil(self.out_latency * self.out_bandwidth / 1e9) as u64
-    }
-
-    /// Whether copies take a time that can be computed with.
-    #[must_use]
-    pub fn is_sound(&self) -> bool {
-        let positive = |x: f64| x.is_finite() && x > 0.0;
-        let latency = |x: f64| x.is_finite() && x >= 0.0;
-        positive(self.out_bandwidth)
-            && positive(self.in_bandwidth)
-            && latency(self.out_latency)
-            && latency(self.in_latency)
-    }
-}
 
 /// When a row of a rewritten trace happens, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
@@ -197,12 +111,10 @@ pub fn simulate(
     if timings.len() != rewritten.len() {
         return Err(Error::BufferTooSmall { buffer: Buffer::Timings, needed: rewritten.len(), got: timings.len() });
     }
-    let numbers = 2 * blocks;
+    let numbers = recorded.numbers();
     let mut queues = Queues {
-        device: *device,
         compute: 0.0,
-        out: 0.0,
-        back: 0.0,
+        links: Links::new(device),
         copied_out: scratch.words(numbers),
         copied_in: scratch.words(numbers),
     };
@@ -276,16 +188,14 @@ pub fn simulate(
         (timing.begin, timing.end) = (queues.compute, queues.compute);
     }
     queues.pass(run.original_ns.saturating_sub(previous));
-    run.time_ns = queues.compute.max(queues.out).max(queues.back);
+    run.time_ns = queues.links.idle_after(queues.compute);
     Ok(run)
 }
 
-/// When each queue is free, and when the last copies of each block are done.
+/// Where compute is, the links, and when the last copies of each block are done.
 struct Queues<'a> {
-    device: Device,
     compute: f64,
-    out: f64,
-    back: f64,
+    links: Links,
     /// By block, when its last copy ends, in ns, as the bits of an `f64`; 0 before the first copy.
     copied_out: Table<'a, u64>,
     copied_in: Table<'a, u64>,
@@ -313,83 +223,13 @@ impl Queues<'_> {
     }
 
     fn copy(&mut self, event: Event, block: u32, bytes: u64) -> (f64, f64) {
-        let (queue, duration) = match event {
-            Event::SwapOut => (&mut self.out, self.device.out_ns(bytes)),
-            _ => (&mut self.back, self.device.in_ns(bytes)),
-        };
         let earlier = f64::from_bits(self.copied_out[block]).max(f64::from_bits(self.copied_in[block]));
-        let begin = self.compute.max(*queue).max(earlier);
-        *queue = begin + duration;
-        let copied = if event == Event::SwapOut { &mut self.copied_out } else { &mut self.copied_in };
-        copied[block] = queue.to_bits();
-        (begin, *queue)
-    }
-}
-
-#[cfg(test)]
-#[expect(clippy::float_cmp, reason = "sums of whole numbers")]
-mod tests {
-    use super::*;
-    use crate::trace::Op;
-    use std::vec::Vec;
-
-    const fn row(time_ns: u64, event: Event, block: u32, bytes: u64, op: Op) -> Row {
-        Row { time_ns, bytes, block, op, event }
-    }
-
-    /// 1,000 bytes each way in 1 µs out and 2 µs in, beside latencies of 10 and 30 µs.
-    const UNLIKE: Device = Device {
-        out_bandwidth: 1e9,
-        in_bandwidth: 5e8,
-        out_latency: 10_000.0,
-        in_latency: 30_000.0,
-        host_capacity: None,
-        integrated: false,
-    };
-
-    fn timed(recorded: &[Row], rewritten: &[Row]) -> (Run, Vec<Timing>) {
-        let len = workspace(recorded.len(), 2);
-        let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-        let mut timings = vec![Timing::default(); rewritten.len()];
-        let scratch = Workspace::new(&mut words, &mut indices);
-        let run = simulate(&Recorded::new(recorded, 2), rewritten, &UNLIKE, scratch, &mut timings).unwrap();
-        (run, timings)
-    }
-
-    /// Block 0 is made, read 1 µs later, and written 1 µs after that.
-    const RECORDED: [Row; 5] = [
-        row(0, Event::Malloc, 0, 1000, Op::None),
-        row(0, Event::Write, 0, 0, Op::First(0)),
-        row(1000, Event::Read, 0, 0, Op::First(1)),
-        row(2000, Event::Write, 0, 0, Op::First(2)),
-        row(3000, Event::Free, 0, 0, Op::None),
-    ];
-    const OUT: Row = row(0, Event::SwapOut, 0, 0, Op::None);
-    const IN: Row = row(0, Event::SwapIn, 0, 0, Op::None);
-
-    #[test]
-    fn reads_go_on_beside_a_copy_out_and_writes_wait_for_it() {
-        let [malloc, write, read, update, free] = RECORDED;
-        let (run, timings) = timed(&RECORDED, &[malloc, write, OUT, read, update, free]);
-        assert_eq!((timings[2].begin, timings[2].end), (0.0, 11_000.0));
-        assert_eq!((timings[3].begin, timings[4].reached, timings[4].begin), (1000.0, 2000.0, 11_000.0));
-        assert_eq!((run.time_ns, run.original_ns), (12_000.0, 3000));
-    }
-
-    #[test]
-    fn each_way_has_its_own_latency_and_bandwidth() {
-        let [malloc, write, read, update, free] = RECORDED;
-        let (run, timings) = timed(&RECORDED, &[malloc, write, OUT, free, malloc, IN, read, update, free]);
-        assert_eq!((timings[2].begin, timings[2].end), (0.0, 11_000.0));
-        assert_eq!((timings[5].begin, timings[5].end), (11_000.0, 43_000.0));
-        assert_eq!(run.time_ns, 45_000.0);
-        assert_eq!((UNLIKE.out_ns(1000), UNLIKE.in_ns(1000)), (11_000.0, 32_000.0));
-    }
-
-    #[test]
-    fn the_host_holds_a_block_once_however_often_it_is_copied() {
-        let [malloc, write, read, update, free] = RECORDED;
-        let (run, _) = timed(&RECORDED, &[malloc, write, OUT, free, malloc, IN, read, OUT, update, OUT, free]);
-        assert_eq!((run.host_bytes, run.swapped_bytes), (1000, 4000));
+        let ready = self.compute.max(earlier);
+        let (copied, (begin, end)) = match event {
+            Event::SwapOut => (&mut self.copied_out, self.links.copy_out(bytes, ready)),
+            _ => (&mut self.copied_in, self.links.copy_in(bytes, ready)),
+        };
+        copied[block] = end.to_bits();
+        (begin, end)
     }
 }

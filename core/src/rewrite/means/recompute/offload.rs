@@ -1,6 +1,6 @@
 //! What is on the host while operators are recomputed, and what the copies cost.
 //!
-//! A gap in use is an *absence*: from before one operator to before another the block takes no memory. The copies of a walk
+//! A gap in use is an *offload*: from before one operator to before another the block takes no memory. The copies of a walk
 //! go through two serial links: out in the order in which memory is given back, from when the value is there; in when memory
 //! is taken again. Compute waits where memory is given back and where the block is read. That is what swapping will do, but
 //! for the order of copies that wait together: good enough to choose by, and what is chosen is simulated once more.
@@ -8,19 +8,20 @@
 use crate::rewrite::gaps::{Gap, GapKind};
 use crate::rewrite::members::Members;
 use crate::simulate::Device;
+use crate::timing::links::Links;
 use crate::workspace::workspace;
 
 workspace! {
-    /// The gaps that may be absences, and where those in use begin and end.
-    pub(in crate::rewrite) struct Absences<'a>(rows, blocks; device: &Device) {
+    /// The gaps that may be offloads, and where those in use begin and end.
+    pub(in crate::rewrite) struct Offloads<'a>(rows, blocks; device: &Device) {
         tables {
             position: [u32; 2][rows + blocks],
-            /// 1 + the first absence that is given and that is taken before each operator, and the next ones.
+            /// 1 + the first offload that is given and that is taken before each operator, and the next ones.
             first: [u32; 2][rows + 2],
             next: [u32; 2][rows + blocks],
             /// The walk in which each version was copied out last.
             copied: u32[rows + blocks],
-            /// The walk in which each gap was an absence last.
+            /// The walk in which each gap was an offload last.
             acted: u32[rows + blocks],
         }
         records {
@@ -35,14 +36,13 @@ workspace! {
             device: Device = *device,
             pub(in crate::rewrite) gaps: u32 = 0,
             walk: u32 = 0,
-            out_free: f64 = 0.0,
-            in_free: f64 = 0.0,
+            links: Links = Links::new(device),
             owed: f64 = 0.0,
         }
     }
 }
 
-impl<'a> Absences<'a> {
+impl<'a> Offloads<'a> {
     /// One more gap.
     pub(in crate::rewrite) fn know(&mut self, gap: Gap) {
         self.gap.set(self.gaps, gap);
@@ -82,10 +82,11 @@ impl<'a> Absences<'a> {
         }
     }
 
-    /// Before the first segment of a walk.
+    /// Before the first operator of a walk.
     pub(in crate::rewrite) fn begin(&mut self) {
         self.walk += 1;
-        (self.out_free, self.in_free, self.owed) = (0.0, 0.0, 0.0);
+        self.owed = 0.0;
+        self.links.restart();
         if self.used.len() == 0 {
             return;
         }
@@ -100,14 +101,14 @@ impl<'a> Absences<'a> {
         }
     }
 
-    /// 1 + the first gap whose memory is given back before a segment.
-    pub(in crate::rewrite) fn given(&self, segment: u32) -> u32 {
-        if self.used.len() == 0 { 0 } else { self.first[segment][0] }
+    /// 1 + the first gap whose memory is given back before an operator.
+    pub(in crate::rewrite) fn given(&self, operator: u32) -> u32 {
+        if self.used.len() == 0 { 0 } else { self.first[operator][0] }
     }
 
-    /// 1 + the first gap whose memory is taken before a segment.
-    pub(in crate::rewrite) fn taken(&self, segment: u32) -> u32 {
-        if self.used.len() == 0 { 0 } else { self.first[segment][1] }
+    /// 1 + the first gap whose memory is taken before an operator.
+    pub(in crate::rewrite) fn taken(&self, operator: u32) -> u32 {
+        if self.used.len() == 0 { 0 } else { self.first[operator][1] }
     }
 
     pub(in crate::rewrite) fn next(&self, gap: u32) -> [u32; 2] {
@@ -130,20 +131,20 @@ impl<'a> Absences<'a> {
             return clock;
         }
         self.copied[g.version] = self.walk;
-        self.out_free = self.out_free.max(released) + self.device.out_ns(bytes);
-        clock.max(self.out_free)
+        let (_, done) = self.links.copy_out(bytes, released);
+        clock.max(done)
     }
 
     /// Memory is taken again.
     pub(in crate::rewrite) fn take(&mut self, gap: u32, bytes: u64, clock: f64) {
         let g = self.gap(gap);
         if g.kind.returns() {
-            self.in_free = self.in_free.max(clock) + self.device.in_ns(bytes);
-            self.arrival.set(g.block, self.in_free);
+            let (_, done) = self.links.copy_in(bytes, clock);
+            self.arrival.set(g.block, done);
         }
     }
 
-    /// Whether a gap was an absence in the last walk: the block was there to leave.
+    /// Whether a gap was an offload in the last walk: the block was there to leave.
     pub(in crate::rewrite) fn acted(&self, gap: u32) -> bool {
         self.acted[gap] == self.walk
     }
@@ -155,6 +156,7 @@ impl<'a> Absences<'a> {
 
     /// When everything is done, of which compute is done at `clock`.
     pub(in crate::rewrite) fn end(&self, clock: f64) -> f64 {
-        (self.out_free.max(if self.owed > 0.0 { clock } else { 0.0 }) + self.owed).max(self.in_free).max(clock)
+        let begin = if self.owed > 0.0 { clock } else { 0.0 };
+        self.links.idle_after(clock).max(self.links.out_free().max(begin) + self.owed)
     }
 }

@@ -1,0 +1,149 @@
+//! Models: what is read, planned and written is a plan for the same model, and what is none is refused by its name.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use support::{Folder, sublet};
+
+const SEEDS: &str = "../fuzz/seeds/model/";
+
+fn seed(name: &str) -> PathBuf {
+    Path::new(SEEDS).join(name)
+}
+
+fn plan(model: &str, more: &[&str]) -> Value {
+    let ran = sublet(&[&["plan", model, "--json"], more].concat());
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.json()
+}
+
+fn fails(arguments: &[&str], status: i32) -> String {
+    let ran = sublet(arguments);
+    assert_eq!(ran.status, status, "{arguments:?}: {}", ran.err);
+    ran.err
+}
+
+#[test]
+fn each_means_needs_no_more_than_without_and_what_is_written_verifies() {
+    let folder = Folder::new();
+    let model = seed("small.tflite");
+    let model = model.to_str().unwrap();
+    let plain = plan(model, &[])["peak"].as_u64().unwrap();
+    assert_eq!(plain, 864);
+    let out = folder.path("planned.tflite");
+    for (options, peak) in [
+        (&["--in-place"][..], 864),
+        (&["--reorder", "--in-place"], 576),
+        (&["--reorder", "--in-place", "--overlap", "reference"], 576),
+    ] {
+        let planned = plan(model, &[options, &["--output", &out]].concat());
+        assert_eq!(planned["peak"], peak, "{options:?}");
+        assert_eq!(planned["tflm_greedy"], plain);
+        let overlap = if options.contains(&"--overlap") { &["--overlap", "reference"][..] } else { &[] };
+        let verified = sublet(&[&["verify", &out, "--json"], overlap].concat());
+        assert_eq!(verified.status, 0, "{}", verified.err);
+        // A plan of a plan stands in place of it.
+        let again = folder.path("again.tflite");
+        plan(&out, &["--output", &again]);
+        let long = |file: &str| fs::read(file).unwrap().len();
+        assert!(long(&again) > long(&out) && plan(&again, &[])["peak"].as_u64().unwrap() <= plain);
+    }
+}
+
+#[test]
+fn a_hostile_plan_is_named_and_a_model_without_one_is_told() {
+    let folder = Folder::new();
+    let (model, out) = (seed("small.tflite"), folder.path("planned.tflite"));
+    let model = model.to_str().unwrap();
+    assert!(fails(&["verify", model], 2).contains("there is no plan in the file"));
+    plan(model, &["--output", &out]);
+    let mut bytes = fs::read(&out).unwrap();
+    let name = bytes.windows(8).position(|w| w == b"OfflineM").unwrap();
+    // Behind version 1, the graph 0 and their number come the offsets: all of them to 0.
+    let begins = |at: usize| bytes[at..at + 8] == [1, 0, 0, 0, 0, 0, 0, 0];
+    let at = (name..bytes.len() - 12).step_by(4).find(|&at| begins(at) && bytes[at + 8] > 0).unwrap() + 12;
+    let count = usize::from(bytes[at - 4]);
+    for offset in bytes[at..at + 4 * count].as_chunks_mut::<4>().0 {
+        if i32::from_le_bytes(*offset) > 0 {
+            *offset = [0; 4];
+        }
+    }
+    fs::write(&out, bytes).unwrap();
+    assert!(fails(&["verify", &out], 1).contains("are both alive at"));
+}
+
+#[test]
+fn a_header_and_what_kernels_ask_for() {
+    let folder = Folder::new();
+    let model = seed("small.tflite");
+    let model = model.to_str().unwrap();
+    let (header, asked) = (folder.path("plan.h"), folder.path("asked.csv"));
+    fs::write(&asked, "op,bytes\n0,1000\n").unwrap();
+    let with = plan(model, &["--header", &header, "--workspace", &asked]);
+    // Image and first value are 288 bytes each; 1,000 are rounded up to 16.
+    assert_eq!(with["peak"], 2 * 288 + 1008);
+    let text = fs::read_to_string(&header).unwrap();
+    assert!(text.contains("#define SUBLET_ARENA_BYTES 1584u") && text.contains(":image */"), "{text}");
+    fs::write(&asked, "op,bytes\n5,1000\n").unwrap();
+    assert!(fails(&["plan", model, "--workspace", &asked], 2).contains("the model has 5 operators"));
+    let log = folder.path("boot.txt");
+    fs::write(&log, "0 (id=0): size=288, offset=0, first_used=0 last_used=1\n").unwrap();
+    assert!(fails(&["plan", model, "--tflm-log", &log], 2).contains("found 1"));
+}
+
+#[test]
+fn onnx_is_planned_and_only_a_model_for_tflm_holds_a_plan() {
+    let model = seed("small.onnx");
+    let model = model.to_str().unwrap();
+    // The image has 768 bytes, each other value 1,024.
+    assert_eq!(plan(model, &[])["peak"], 3072);
+    assert_eq!(plan(model, &["--in-place"])["peak"], 2816);
+    assert!(fails(&["plan", model, "--output", "x.tflite"], 2).contains("only a .tflite holds a plan"));
+    assert!(fails(&["plan", model, "--overlap", "reference"], 2).contains("only a .tflite holds a plan"));
+    let mut bytes = fs::read(model).unwrap();
+    let at = bytes.windows(4).rposition(|w| w == [0x0a, 1, b'c', 0x12]).unwrap();
+    bytes[at + 2] = b'd';
+    let message = sublet_cli::read("net.onnx", bytes.as_slice()).unwrap_err();
+    assert!(message.contains("the shape of tensor c is not told"), "{message}");
+}
+
+/// A thousand files that are nearly a model: each gives an error with the file's name, or blocks that can be planned.
+#[test]
+fn spoiled_models_are_errors() {
+    for name in ["small.tflite", "small.onnx"] {
+        let whole = fs::read(seed(name)).unwrap();
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % below as u64).unwrap()
+        };
+        let mut errors = 0;
+        let mut tried = 0;
+        while errors < 1000 {
+            tried += 1;
+            assert!(tried < 20_000, "{name}: only {errors} of {tried} are errors");
+            let mut bytes = whole.clone();
+            if random(4) == 0 {
+                bytes.truncate(random(whole.len()));
+            }
+            for _ in 0..1 + random(8) {
+                let at = random(bytes.len().max(1));
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = [0, 0xff, 0x7f, 0x80, u8::try_from(random(256)).unwrap()][random(5)];
+                }
+            }
+            match sublet_cli::read(name, bytes.as_slice()) {
+                Ok(problem) => assert!(!problem.blocks().is_empty()),
+                Err(message) => {
+                    assert!(message.contains(name) || message.contains("empty"), "{message}");
+                    errors += 1;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! Planned memory for a framework whose tensors stay.
+//!
+//! Such a framework allocates each tensor once and keeps it: there are no frees to record. What it can tell is which
+//! memories each operator reads and writes, in one pass. From that:
+//!
+//! 1. [`residency`] finds what belongs to the iteration alone: a memory that is written before it is read. It is resident
+//!    from its first operator to its last; of a scratch memory nothing outlives an operator, so that it is resident in each of
+//!    its operators anew. All other memories are kept: they stay where they are, and are no part of the plan.
+//! 2. The rows of these residencies are placed; where that is over the limit, [`fit`] rewrites them first: operators run
+//!    again, or blocks leave for the host.
+//! 3. The result is proved by [`schedule`], as any plan is.
+//! 4. [`steps`] turns the proved schedule into what the framework does before each of its operators: bind a memory to an
+//!    offset of the arena, run an operator again, copy.
+//!
+//! What the framework tells is taken for true but read with care. A write may leave parts of a memory as they were, so
+//! that it reads what the memory holds, if that is of this iteration; [`Use::Overwrite`] says that it does not. An operator
+//! that writes a kept memory never runs again, for it might update it twice; one that reads it does so only while the memory
+//! holds what it read.
+//!
+//! Cost: linear, beside placement, fit and proof.
+
+mod residency;
+mod steps;
+
+use crate::error::Buffer;
+use crate::rewrite::fit::{self, Lengths, Means, Using};
+use crate::rewrite::means::swap::Policy;
+use crate::simulate::{Device, Run, Timing};
+use crate::trace::{self, Recorded, Row, liveness, liveness::Stay};
+use crate::verify::Violation;
+use crate::verify::schedule::{self, Room, VerifiedSchedule};
+use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, place};
+pub use steps::{Action, Step};
+
+/// A memory of the framework.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Memory {
+    /// Its size in bytes; one of 0 bytes is kept.
+    pub bytes: u64,
+    /// It stays where it is: a parameter, an output, or what the user wants to look at after the iteration.
+    pub kept: bool,
+    /// Nothing that it holds outlives an operator. Where an operator reads it first, this is not believed.
+    pub scratch: bool,
+}
+
+/// An operator, in the order of execution; backward passes are operators of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Operator {
+    /// How long it takes, in ns: only compared with others.
+    pub time_ns: u64,
+    /// May it run again?
+    pub again: bool,
+}
+
+/// How an operator uses a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Use {
+    /// It reads.
+    #[default]
+    Read,
+    /// It writes, and may leave parts as they are.
+    Write,
+    /// It writes every byte, and reads none before.
+    Overwrite,
+}
+
+/// An operator uses a memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Access {
+    /// The operator; never less than that of the access before.
+    pub op: u32,
+    /// The memory.
+    pub memory: u32,
+    /// How.
+    pub how: Use,
+}
+
+/// One pass of a framework whose tensors stay.
+#[derive(Clone, Copy, Debug)]
+pub struct Network<'a> {
+    /// The memories, by their numbers.
+    pub memories: &'a [Memory],
+    /// The operators, by their numbers.
+    pub operators: &'a [Operator],
+    /// What uses what, in the order of execution. An operator may use a memory several times.
+    pub accesses: &'a [Access],
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// The most bytes that the arena may have; [`u64::MAX`] is no limit, and then nothing runs again.
+    pub limit: u64,
+    /// Every address is a multiple of this power of two, in bytes, if that of the arena is.
+    pub alignment: u64,
+    /// The links to the host; of an integrated device nothing leaves.
+    pub device: Device,
+    /// The means: of these, [`Means::Swap`] and [`Means::Recompute`] are used.
+    pub using: Using,
+    /// How much a fit may search, as in [`fit::Options`].
+    pub work: u64,
+    /// Where random choices begin.
+    pub seed: u64,
+}
+
+impl Options {
+    /// Memory of the host itself, from which nothing leaves.
+    #[must_use]
+    pub const fn new(limit: u64) -> Self {
+        let device = Device { integrated: true, host_capacity: Some(0), ..Device::symmetric(12e9) };
+        let using = Using::NONE.with(Means::Recompute).with(Means::Swap);
+        Self { limit, alignment: 64, device, using, work: fit::Options::DEFAULT_WORK, seed: 1 }
+    }
+}
+
+/// A pass as the rows of a trace: made by [`record`].
+#[derive(Clone, Copy, Debug)]
+pub struct Recording<'a> {
+    rows: &'a [Row],
+    operators: &'a [trace::Operator],
+    /// The memory of each block.
+    memories: &'a [u32],
+    planned_bytes: u64,
+    kept_bytes: u64,
+}
+
+/// How long the slices of [`record`] must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordNeeded {
+    /// Rows.
+    pub rows: usize,
+    /// The memories of blocks.
+    pub memories: usize,
+    /// The workspace.
+    pub workspace: WorkspaceLen,
+}
+
+impl RecordNeeded {
+    /// For a network with so many memories and accesses.
+    #[must_use]
+    pub const fn of(memories: usize, accesses: usize) -> Self {
+        let rows = residency::most_rows(accesses);
+        Self { rows, memories: accesses, workspace: residency::workspace(memories) }
+    }
+}
+
+impl Recording<'_> {
+    /// What [`plan`] needs for it.
+    #[must_use]
+    pub fn needed(&self, limited: bool) -> Needed {
+        let blocks = self.memories.len();
+        let lengths = if limited { Lengths::of(self.rows, blocks) } else { Needed::unlimited(self.rows.len(), blocks) };
+        Needed::for_lengths(self.rows.len(), blocks, lengths, limited)
+    }
+
+    fn recorded(&self) -> Recorded<'_> {
+        Recorded { rows: self.rows, operators: self.operators, blocks: self.memories.len() }
+    }
+}
+
+/// Memory for the result and for what it is made from, which the caller lends; how long is told by [`Needed`].
+#[derive(Debug)]
+pub struct Output<'a> {
+    /// For the traces of a fit.
+    pub rows: &'a mut [Row],
+    /// For times.
+    pub timings: &'a mut [Timing],
+    /// For residencies.
+    pub blocks: &'a mut [Block],
+    /// For their names.
+    pub names: &'a mut [Stay],
+    /// For where they lie.
+    pub offsets: &'a mut [u64],
+    /// For what the framework is to do, in order: the result.
+    pub steps: &'a mut [Step],
+}
+
+/// How long the slices of an [`Output`] must be, and the workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needed {
+    /// Rows.
+    pub rows: usize,
+    /// Timings.
+    pub timings: usize,
+    /// Blocks, names and offsets.
+    pub stays: usize,
+    /// Steps.
+    pub steps: usize,
+    /// The workspace of [`plan`].
+    pub workspace: WorkspaceLen,
+}
+
+impl Needed {
+    /// The most that any network with so many accesses needs. Without a limit nothing is rewritten, and that is far less.
+    #[must_use]
+    pub const fn most(accesses: usize, limited: bool) -> Self {
+        let (rows, blocks) = (residency::most_rows(accesses), accesses);
+        let lengths = if limited {
+            Lengths::of_counts(rows, residency::most_accesses(accesses), blocks, blocks)
+        } else {
+            Self::unlimited(rows, blocks)
+        };
+        Self::for_lengths(rows, blocks, lengths, limited)
+    }
+
+    const fn unlimited(rows: usize, blocks: usize) -> Lengths {
+        Lengths { rows: 0, timings: rows, stays: blocks }
+    }
+
+    const fn for_lengths(rows: usize, blocks: usize, lengths: Lengths, limited: bool) -> Self {
+        let proof = schedule::workspace(rows, blocks, lengths.stays);
+        let made = if limited {
+            fit::workspace(rows, blocks, lengths)
+        } else {
+            place::workspace_of(SOLVER, blocks).max(liveness::workspace(blocks))
+        };
+        Self {
+            rows: lengths.rows,
+            timings: lengths.timings,
+            stays: lengths.stays,
+            steps: lengths.timings,
+            workspace: proof.max(made).max(steps::workspace(blocks)),
+        }
+    }
+}
+
+/// Who places where there is no limit.
+const SOLVER: place::Solver = place::Solver::Auto;
+
+/// What a plan takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Planned {
+    /// How many steps there are.
+    pub steps: usize,
+    /// The bytes of the arena.
+    pub peak: u64,
+    /// The most bytes that are resident in it at once.
+    pub max_load: u64,
+    /// The most that would be, if nothing ran again and nothing left.
+    pub original_load: u64,
+    /// The bytes of the memories that are planned: what the arena takes the place of.
+    pub planned_bytes: u64,
+    /// The bytes of those that are kept.
+    pub kept_bytes: u64,
+    /// How it runs: the times are those that were told.
+    pub run: Run,
+}
+
+/// Makes the rows of a pass.
+///
+/// # Errors
+/// [`Error::Access`] for an access that cannot follow those before it; [`Error::Alignment`]; [`Error::SizeOverflow`] with a
+/// memory; [`Error::BufferTooSmall`] if a slice or the workspace is shorter than [`RecordNeeded`] says, or there is not one
+/// of `known` for each operator.
+pub fn record<'a>(
+    network: &Network<'_>,
+    options: &Options,
+    scratch: Workspace<'_>,
+    rows: &'a mut [Row],
+    known: &'a mut [trace::Operator],
+    owners: &'a mut [u32],
+) -> Result<Recording<'a>, Error> {
+    let needed = RecordNeeded::of(network.memories.len(), network.accesses.len());
+    scratch.check(needed.workspace)?;
+    for (buffer, needed, got) in [
+        (Buffer::Rows, needed.rows, rows.len()),
+        (Buffer::Operators, network.operators.len(), known.len()),
+        (Buffer::Blocks, needed.memories, owners.len()),
+    ] {
+        if got < needed {
+            return Err(Error::BufferTooSmall { buffer, needed, got });
+        }
+    }
+    if !options.alignment.is_power_of_two() {
+        return Err(Error::Alignment { block: None, alignment: options.alignment });
+    }
+    residency::record(network, options.alignment, scratch, rows, known, owners)
+}
+
+/// Plans a network, and writes what is to be done before each operator.
+///
+/// # Errors
+/// [`Error::OverLimit`] with the least footprint that was made, a limit that works; [`Error::SizeOverflow`];
+/// [`Error::Device`]; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if an output or the workspace is too short.
+///
+/// ```
+/// use sublet_core::network::{self, Access, Action, Memory, Network, Operator, Options, Output, RecordNeeded, Use};
+/// use sublet_core::Workspace;
+/// // Three operators: a makes b, b makes c, c makes d; none is needed after the next one.
+/// let memory = |kept| Memory { bytes: 4096, kept, scratch: false };
+/// let operators = [Operator { time_ns: 10, again: true }; 4];
+/// let access = |op, memory, how| Access { op, memory, how };
+/// let network = Network {
+///     memories: &[memory(false), memory(false), memory(false), memory(true)],
+///     operators: &operators,
+///     accesses: &[
+///         access(0, 0, Use::Write),
+///         access(1, 0, Use::Read),
+///         access(1, 1, Use::Write),
+///         access(2, 1, Use::Read),
+///         access(2, 2, Use::Write),
+///         access(3, 2, Use::Read),
+///         access(3, 3, Use::Write),
+///     ],
+/// };
+/// let needed = RecordNeeded::of(4, network.accesses.len());
+/// let (mut words, mut indices) = (vec![0; needed.workspace.words], vec![0; needed.workspace.indices]);
+/// let (mut rows, mut owners) = (vec![Default::default(); needed.rows], vec![0; needed.memories]);
+/// let mut known = [Default::default(); 4];
+/// let options = Options::new(u64::MAX);
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let recording = network::record(&network, &options, scratch, &mut rows, &mut known, &mut owners)?;
+///
+/// let needed = recording.needed(false);
+/// let (mut words, mut indices) = (vec![0; needed.workspace.words], vec![0; needed.workspace.indices]);
+/// let mut steps = vec![Default::default(); needed.steps];
+/// let output = Output {
+///     rows: &mut vec![Default::default(); needed.rows],
+///     timings: &mut vec![Default::default(); needed.timings],
+///     blocks: &mut vec![Default::default(); needed.stays],
+///     names: &mut vec![Default::default(); needed.stays],
+///     offsets: &mut vec![0; needed.stays],
+///     steps: &mut steps,
+/// };
+/// let planned = network::plan(&recording, &options, Workspace::new(&mut words, &mut indices), output)?;
+/// assert_eq!((planned.planned_bytes, planned.peak, planned.steps), (3 * 4096, 2 * 4096, 3));
+/// // The third memory lies where the first was, which nobody needs any more.
+/// assert_eq!(steps[2].action, Action::Bind { memory: 2, offset: 0 });
+/// assert_eq!(steps[2].before, 2);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn plan(
+    recording: &Recording<'_>,
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    output: Output<'_>,
+) -> Result<Planned, Error> {
+    let limited = options.limit < u64::MAX;
+    let needed = recording.needed(limited);
+    scratch.check(needed.workspace)?;
+    check(&output, needed)?;
+    let Output { rows, timings, blocks, names, offsets, steps } = output;
+    let recorded = recording.recorded();
+    let result = fit::Output { rows, timings, blocks, names, offsets };
+    let (schedule, original_load) = if limited {
+        fitted(&recorded, options, scratch.reborrow(), result)?
+    } else {
+        placed(&recorded, options, scratch.reborrow(), result)?
+    };
+    aligned(&schedule, options.alignment)?;
+    Ok(Planned {
+        steps: steps::write(&schedule, recording.memories, scratch, steps)?,
+        peak: schedule.plan().peak(),
+        max_load: schedule.plan().max_load(),
+        original_load,
+        planned_bytes: recording.planned_bytes,
+        kept_bytes: recording.kept_bytes,
+        run: *schedule.run(),
+    })
+}
+
+fn check(output: &Output<'_>, needed: Needed) -> Result<(), Error> {
+    let stays = output.blocks.len().min(output.names.len());
+    for (buffer, needed, got) in [
+        (Buffer::Rows, needed.rows, output.rows.len()),
+        (Buffer::Timings, needed.timings, output.timings.len()),
+        (Buffer::Blocks, needed.stays, stays),
+        (Buffer::Offsets, needed.stays, output.offsets.len()),
+        (Buffer::Steps, needed.steps, output.steps.len()),
+    ] {
+        if got < needed {
+            return Err(Error::BufferTooSmall { buffer, needed, got });
+        }
+    }
+    Ok(())
+}
+
+/// The iteration as it was recorded, placed and proved; and its load.
+fn placed<'a>(
+    recorded: &Recorded<'a>,
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    output: fit::Output<'a>,
+) -> Result<(VerifiedSchedule<'a>, u64), Error> {
+    let fit::Output { timings, blocks, names, offsets, .. } = output;
+    let stays = liveness::stays(recorded.rows);
+    let timings = timings.get_mut(..recorded.rows.len()).unwrap_or_default();
+    let (blocks, names) = (blocks.get_mut(..stays).unwrap_or_default(), names.get_mut(..stays).unwrap_or_default());
+    let offsets = offsets.get_mut(..stays).unwrap_or_default();
+    liveness::lifetimes(recorded.rows, recorded.blocks, scratch.reborrow(), blocks, names)?;
+    let constraints = Constraints { alignment: options.alignment, ..Constraints::NONE };
+    let asked = place::Options { constraints, seed: options.seed, ..place::Options::default() };
+    place::place(SOLVER, blocks, &asked, scratch.reborrow(), offsets)?;
+    let room = Room { timings, blocks, names };
+    let device = (&options.device, true);
+    let schedule = schedule::schedule(recorded, recorded.rows, offsets, device, &constraints, scratch, room)?;
+    let load = schedule.plan().max_load();
+    Ok((schedule, load))
+}
+
+/// The iteration rewritten to stay within the limit, placed and proved; and the load before.
+fn fitted<'a>(
+    recorded: &Recorded<'a>,
+    options: &Options,
+    scratch: Workspace<'_>,
+    output: fit::Output<'a>,
+) -> Result<(VerifiedSchedule<'a>, u64), Error> {
+    let of = |means| if options.using.has(means) { Using::NONE.with(means) } else { Using::NONE };
+    let mut using = of(Means::Recompute);
+    if options.using.has(Means::Swap) {
+        using = using.with(Means::Swap);
+    }
+    let usual = fit::Options::new(options.limit, options.device);
+    // What stands for a kept memory never leaves.
+    let least_bytes = usual.least_bytes.max(options.alignment.saturating_add(1));
+    let asked =
+        fit::Options { using, policy: Policy::Auto, least_bytes, seed: options.seed, work: options.work, ..usual };
+    let found = fit::fit(recorded, &asked, scratch, output)?;
+    Ok((found.schedule, found.original_peak))
+}
+
+/// The fit knows no alignment: sizes are multiples of it, and so are sums of them. Here it is proved.
+fn aligned(schedule: &VerifiedSchedule<'_>, alignment: u64) -> Result<(), Error> {
+    for (block, &offset) in (0..).zip(schedule.plan().offsets()) {
+        if offset & (alignment - 1) != 0 {
+            return Err(Error::Invalid(Violation::Misaligned { block, offset, alignment }));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

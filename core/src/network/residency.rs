@@ -1,0 +1,249 @@
+//! From what operators use to the rows of a trace.
+//!
+//! Two passes over the accesses, which stand in the order of execution.
+//!
+//! 1. Which memories are kept: those of which the caller says so, that have no bytes, or whose first access reads. For the
+//!    others, the last operator that uses them; for the kept ones, the last that writes them. Whether a scratch memory is one:
+//!    each operator writes it before it reads it.
+//!    Of the kept ones, those that are written after they were read are told of in the rows, as blocks of a few bytes that are
+//!    always there: so that nothing runs again that would read another value.
+//! 2. Operator by operator, the mallocs of the residencies that begin, its reads, its writes, and the frees of those that
+//!    end. Of several uses of a memory by an operator one read and one write remain: what it reads after it has written
+//!    it itself is no read.
+
+use super::{Access, Network, Recording, Use};
+use crate::error::{AccessFault, Buffer};
+use crate::table::Table;
+use crate::trace::{self, Event, Op, Row};
+use crate::{Error, Workspace, WorkspaceLen};
+
+/// The most rows for so many accesses: the first of a residency is a malloc, a write and a free; others read and write.
+pub(super) const fn most_rows(accesses: usize) -> usize {
+    3 * accesses
+}
+
+/// The most accesses among them.
+pub(super) const fn most_accesses(accesses: usize) -> usize {
+    2 * accesses
+}
+
+/// Scratch while rows are made: four indices for each memory.
+pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 0, indices: 4 * memories }
+}
+
+/// Whose a block is that stands for a kept memory: it has no place of its own.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Residencies as they are made.
+struct Maker<'a> {
+    rows: &'a mut [Row],
+    row_count: usize,
+    /// The memory of each block.
+    owners: Table<'a, u32>,
+    blocks: u32,
+}
+
+/// What is known of a memory.
+struct Memories<'a> {
+    /// 1 + the last operator that uses it; of a kept one, 1 + the last that writes it. 0 is none.
+    last: Table<'a, u32>,
+    /// What it is: the bits below.
+    what: Table<'a, u32>,
+    /// 1 + its block, while it is resident.
+    block: Table<'a, u32>,
+    /// What the operator at hand does with it: the bits below.
+    does: Table<'a, u32>,
+}
+
+const KEPT: u32 = 1;
+const SCRATCH: u32 = 2;
+/// It is kept, and written after it was read.
+const CHANGES: u32 = 4;
+
+const READS: u32 = 1;
+const WRITES: u32 = 2;
+const TOUCHES: u32 = 4;
+
+/// Writes rows, what is known of the operators, and whose each block is.
+pub(super) fn record<'a>(
+    network: &Network<'_>,
+    alignment: u64,
+    mut scratch: Workspace<'_>,
+    rows: &'a mut [Row],
+    known: &'a mut [trace::Operator],
+    owners: &'a mut [u32],
+) -> Result<Recording<'a>, Error> {
+    let n = network.memories.len();
+    let mut memories = Memories {
+        last: scratch.indices(n),
+        what: scratch.indices(n),
+        block: scratch.indices(n),
+        does: scratch.indices(n),
+    };
+    memories.look(network)?;
+    let (mut planned_bytes, mut kept_bytes) = (0_u64, 0_u64);
+    for (memory, m) in (0..).zip(network.memories) {
+        let bytes = if memories.what[memory] & KEPT > 0 { &mut kept_bytes } else { &mut planned_bytes };
+        *bytes = bytes.checked_add(m.bytes).ok_or(Error::SizeOverflow { block: memory })?;
+    }
+    let known = known.get_mut(..network.operators.len()).unwrap_or_default();
+    for (op, told) in known.iter_mut().zip(network.operators) {
+        *op = trace::Operator { again: told.again, ..trace::Operator::default() };
+    }
+    let mut maker = Maker { rows, row_count: 0, owners: Table::new(owners), blocks: 0 };
+    for memory in (0..).take(n).filter(|&memory| memories.what[memory] & CHANGES > 0) {
+        maker.owners[maker.blocks] = NONE;
+        let row = Row { time_ns: 0, bytes: alignment, block: maker.blocks, op: Op::None, event: Event::Malloc };
+        maker.push(row)?;
+        maker.blocks += 1;
+        memories.block[memory] = maker.blocks;
+    }
+    let (mut time, mut op) = (0_u64, 0);
+    for accesses in network.accesses.chunk_by(|a, b| a.op == b.op) {
+        let number = accesses.first().map_or(0, |a| a.op);
+        for skipped in network.operators.get(position(op)..position(number)).unwrap_or_default() {
+            time = time.saturating_add(skipped.time_ns);
+        }
+        let takes = network.operators.get(position(number)).map_or(0, |o| o.time_ns);
+        let end = time.saturating_add(takes);
+        if memories.changes_what_is_kept(accesses)
+            && let Some(operator) = known.get_mut(position(number))
+        {
+            operator.again = false;
+        }
+        maker.operator(network, alignment, &mut memories, accesses, (time, end))?;
+        (time, op) = (end, number.saturating_add(1));
+    }
+    let Maker { rows, row_count, owners, blocks } = maker;
+    Ok(Recording {
+        rows: rows.get(..row_count).unwrap_or_default(),
+        operators: known,
+        memories: owners.into_slice().get(..position(blocks)).unwrap_or_default(),
+        planned_bytes,
+        kept_bytes,
+    })
+}
+
+impl Maker<'_> {
+    /// The rows of one operator, whose accesses these are.
+    fn operator(
+        &mut self,
+        network: &Network<'_>,
+        alignment: u64,
+        memories: &mut Memories<'_>,
+        accesses: &[Access],
+        (begin, end): (u64, u64),
+    ) -> Result<(), Error> {
+        memories.open(accesses);
+        let op = accesses.first().map_or(Op::None, |a| Op::First(a.op));
+        let row = |time_ns, event, block| Row { time_ns, bytes: 0, block, op, event };
+        for a in accesses.iter().filter(|a| memories.what[a.memory] & KEPT == 0) {
+            if memories.block[a.memory] == 0 {
+                let size = network.memories.get(position(a.memory)).map_or(0, |m| m.bytes);
+                let bytes = size.checked_next_multiple_of(alignment).ok_or(Error::SizeOverflow { block: a.memory })?;
+                self.owners[self.blocks] = a.memory;
+                self.push(Row { bytes, ..row(begin, Event::Malloc, self.blocks) })?;
+                self.blocks += 1;
+                memories.block[a.memory] = self.blocks;
+            }
+        }
+        for (bit, time, event) in [(READS, begin, Event::Read), (WRITES, end, Event::Write)] {
+            for a in accesses {
+                if memories.does[a.memory] & bit > 0 {
+                    memories.does[a.memory] &= !bit;
+                    self.push(row(time, event, memories.block[a.memory] - 1))?;
+                }
+            }
+        }
+        for a in accesses {
+            memories.does[a.memory] = 0;
+            let block = memories.block[a.memory];
+            let what = memories.what[a.memory];
+            if block > 0 && what & KEPT == 0 && (what & SCRATCH > 0 || memories.last[a.memory] == a.op + 1) {
+                memories.block[a.memory] = 0;
+                self.push(Row { op: Op::None, ..row(end, Event::Free, block - 1) })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, row: Row) -> Result<(), Error> {
+        let got = self.rows.len();
+        let free = self.rows.get_mut(self.row_count);
+        let needed = self.row_count + 1;
+        *free.ok_or(Error::BufferTooSmall { buffer: Buffer::Rows, needed, got })? = row;
+        self.row_count = needed;
+        Ok(())
+    }
+}
+
+impl Memories<'_> {
+    /// The first pass.
+    fn look(&mut self, network: &Network<'_>) -> Result<(), Error> {
+        for (memory, m) in (0..).zip(network.memories) {
+            let bit = |is: bool, bit| if is { bit } else { 0 };
+            self.what[memory] = bit(m.kept || m.bytes == 0, KEPT) | bit(m.scratch, SCRATCH);
+        }
+        let mut op = 0;
+        for (access, a) in (0..).zip(network.accesses) {
+            let refuse = |fault| Err(Error::Access { access, fault });
+            if position(a.memory) >= network.memories.len() {
+                return refuse(AccessFault::UnknownMemory);
+            }
+            if position(a.op) >= network.operators.len() || a.op == u32::MAX {
+                return refuse(AccessFault::UnknownOperator);
+            }
+            if a.op < op {
+                return refuse(AccessFault::OutOfOrder);
+            }
+            op = a.op;
+            // `block` holds 1 + the last operator so far.
+            if a.how == Use::Read && self.block[a.memory] == 0 {
+                self.what[a.memory] |= KEPT;
+            }
+            if a.how == Use::Read && self.block[a.memory] != op + 1 {
+                self.what[a.memory] &= !SCRATCH;
+            }
+            self.block[a.memory] = op + 1;
+        }
+        for a in network.accesses {
+            if self.what[a.memory] & KEPT == 0 || a.how != Use::Read {
+                self.last[a.memory] = a.op + 1;
+            }
+            self.block[a.memory] = 0;
+        }
+        for a in network.accesses {
+            let kept = self.what[a.memory] & KEPT > 0;
+            if kept && a.how == Use::Read && self.last[a.memory] > a.op + 1 {
+                self.what[a.memory] |= CHANGES;
+                self.what[a.memory] &= !SCRATCH;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an operator writes what is kept: run again, it might update it twice.
+    fn changes_what_is_kept(&self, accesses: &[Access]) -> bool {
+        accesses.iter().any(|a| self.what[a.memory] & KEPT > 0 && a.how != Use::Read)
+    }
+
+    /// Finds out what the operator does with its memories.
+    fn open(&mut self, accesses: &[Access]) {
+        for a in accesses.iter().filter(|a| self.what[a.memory] & (KEPT | CHANGES) != KEPT) {
+            let holds = self.block[a.memory] > 0 && self.what[a.memory] & SCRATCH == 0;
+            let is_first = self.does[a.memory] == 0;
+            self.does[a.memory] |= TOUCHES
+                | match a.how {
+                    Use::Read if is_first => READS,
+                    Use::Write if is_first && holds => READS | WRITES,
+                    Use::Write | Use::Overwrite => WRITES,
+                    Use::Read => 0,
+                };
+        }
+    }
+}
+
+fn position(i: u32) -> usize {
+    usize::try_from(i).unwrap_or(usize::MAX)
+}

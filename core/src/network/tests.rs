@@ -1,0 +1,363 @@
+//! Networks at random are run twice: with a memory for each tensor, and by their plan, in an arena in which every residency
+//! begins with poison. Each operator must read the same values.
+
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+use super::{
+    Access, Action, Memory, Needed, Network, Operator, Options, Output, Planned, RecordNeeded, Recording, Step, Use,
+    plan, record,
+};
+use crate::error::AccessFault;
+use crate::rewrite::fit::{Means, Using};
+use crate::simulate::{Device, Timing};
+use crate::trace::liveness::Stay;
+use crate::trace::{self, Event, Op, Row};
+use crate::{Block, Error, Workspace};
+
+const LINE: u64 = 64;
+const POISON: u64 = 0x7ff8_dead_dead_dead;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+fn mix(a: u64, b: u64) -> u64 {
+    (a ^ b.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31)
+}
+
+#[derive(Default)]
+struct Pass {
+    memories: Vec<Memory>,
+    operators: Vec<Operator>,
+    accesses: Vec<Access>,
+}
+
+impl Pass {
+    fn memory(&mut self, bytes: u64, kept: bool, scratch: bool) -> u32 {
+        self.memories.push(Memory { bytes, kept, scratch });
+        self.memories.len() as u32 - 1
+    }
+
+    fn operator(&mut self, time_ns: u64, again: bool, accesses: &[(u32, Use)]) {
+        let op = self.operators.len() as u32;
+        self.operators.push(Operator { time_ns, again });
+        self.accesses.extend(accesses.iter().map(|&(memory, how)| Access { op, memory, how }));
+    }
+
+    fn network(&self) -> Network<'_> {
+        Network { memories: &self.memories, operators: &self.operators, accesses: &self.accesses }
+    }
+
+    /// Does something with the recording.
+    fn record<T>(&self, options: &Options, body: impl FnOnce(&Recording<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        let needed = RecordNeeded::of(self.memories.len(), self.accesses.len());
+        let (mut words, mut indices) = (vec![7; needed.workspace.words], vec![7; needed.workspace.indices]);
+        let (mut rows, mut owners) = (vec![Row::default(); needed.rows], vec![7; needed.memories]);
+        let mut known = vec![trace::Operator::default(); self.operators.len()];
+        let scratch = Workspace::new(&mut words, &mut indices);
+        body(&record(&self.network(), options, scratch, &mut rows, &mut known, &mut owners)?)
+    }
+
+    fn plan(&self, options: &Options) -> Result<(Planned, Vec<Step>), Error> {
+        self.record(options, |recording| {
+            let limited = options.limit < u64::MAX;
+            let (needed, most) = (recording.needed(limited), Needed::most(self.accesses.len(), limited));
+            assert!(needed.rows <= most.rows && needed.timings <= most.timings && needed.stays <= most.stays);
+            assert_eq!(needed.workspace.max(most.workspace), most.workspace);
+            let (mut words, mut indices) = (vec![7; needed.workspace.words], vec![7; needed.workspace.indices]);
+            let mut steps = vec![Step::default(); needed.steps];
+            let output = Output {
+                rows: &mut vec![Row::default(); needed.rows],
+                timings: &mut vec![Timing::default(); needed.timings],
+                blocks: &mut vec![Block::default(); needed.stays],
+                names: &mut vec![Stay::default(); needed.stays],
+                offsets: &mut vec![0; needed.stays],
+                steps: &mut steps,
+            };
+            let planned = plan(recording, options, Workspace::new(&mut words, &mut indices), output)?;
+            steps.truncate(planned.steps);
+            Ok((planned, steps))
+        })
+    }
+
+    /// What each operator reads in two iterations, and what is kept after them; by these steps, or without.
+    fn run(&self, steps: Option<&[Step]>) -> Vec<u64> {
+        let size = |m: u32| self.memories[m as usize].bytes.div_ceil(LINE) as usize;
+        let mut own: Vec<Vec<u64>> = (0..self.memories.len() as u32).map(|m| vec![u64::from(m); size(m)]).collect();
+        let mut arena = vec![POISON; 1 << 16];
+        let mut bound: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut host: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            let mut steps = steps.unwrap_or_default().iter().peekable();
+            for op in 0..self.operators.len() as u32 {
+                while let Some(step) = steps.next_if(|s| s.before <= op) {
+                    match step.action {
+                        Action::Bind { memory, offset } => {
+                            let at = usize::try_from(offset / LINE).unwrap();
+                            assert_eq!(offset % LINE, 0);
+                            bound.insert(memory, at);
+                            arena[at..at + size(memory)].fill(POISON);
+                        }
+                        Action::Run { op } => self.operate(op, &mut own, &mut arena, &bound, &mut Vec::new()),
+                        Action::CopyOut { memory, host_offset } => {
+                            let at = bound[&memory];
+                            host.insert(host_offset, arena[at..at + size(memory)].to_vec());
+                        }
+                        Action::CopyIn { memory, host_offset } => {
+                            let at = bound[&memory];
+                            arena[at..at + size(memory)].copy_from_slice(&host[&host_offset]);
+                        }
+                    }
+                }
+                self.operate(op, &mut own, &mut arena, &bound, &mut seen);
+            }
+            assert!(steps.next().is_none(), "steps after the last operator");
+            seen.extend(own.iter().zip(&self.memories).filter(|(_, m)| m.kept).map(|(o, _)| o[0]));
+        }
+        seen
+    }
+
+    fn operate(
+        &self,
+        op: u32,
+        own: &mut [Vec<u64>],
+        arena: &mut [u64],
+        bound: &BTreeMap<u32, usize>,
+        seen: &mut Vec<u64>,
+    ) {
+        let mut value = u64::from(op) + 1;
+        for a in self.accesses.iter().filter(|a| a.op == op) {
+            let n = self.memories[a.memory as usize].bytes.div_ceil(LINE) as usize;
+            let cells = match bound.get(&a.memory) {
+                Some(&at) => &mut arena[at..at + n],
+                None => &mut own[a.memory as usize],
+            };
+            if a.how == Use::Read {
+                value = cells.iter().fold(value, |v, &c| mix(v, c));
+                seen.push(value);
+            } else {
+                cells.fill(mix(value, u64::from(a.memory)));
+            }
+        }
+    }
+}
+
+/// Layers in a chain with skips, and their gradients; some in place, some with scratch, some that update what is kept.
+fn training(random: &mut Random) -> Pass {
+    let mut pass = Pass::default();
+    let layers = 3 + random.below(8) as usize;
+    let updates = random.below(2) == 0;
+    let data = pass.memory(1 + random.below(900), false, false);
+    pass.operator(10, false, &[(data, Use::Write)]);
+    let mut tops = vec![data];
+    let mut backward: Vec<Vec<(u32, Use)>> = Vec::new();
+    for i in 0..layers {
+        let bottom = tops[i];
+        let weight = pass.memory(64, true, false);
+        let diff = pass.memory(64, true, false);
+        let in_place = i > 0 && random.below(4) == 0;
+        let top = if in_place { bottom } else { pass.memory(1 + random.below(900), false, false) };
+        let scratch = pass.memory(1 + random.below(900), false, true);
+        let mut accesses = vec![(bottom, Use::Read), (weight, Use::Read)];
+        if random.below(3) == 0 {
+            accesses.push((tops[random.below(tops.len() as u64) as usize], Use::Read));
+        }
+        if random.below(2) == 0 {
+            accesses.extend([(scratch, Use::Write), (scratch, Use::Read)]);
+        }
+        accesses.push((top, if in_place { Use::Write } else { Use::Overwrite }));
+        pass.operator(1 + random.below(50), random.below(5) > 0, &accesses);
+        tops.push(top);
+        backward.push(vec![
+            (bottom, Use::Read),
+            (scratch, Use::Write),
+            (scratch, Use::Read),
+            (weight, Use::Read),
+            (diff, Use::Write),
+        ]);
+    }
+    let mut gradient = pass.memory(1 + random.below(900), false, false);
+    pass.operator(5, true, &[(tops[layers], Use::Read), (gradient, Use::Write)]);
+    for accesses in backward.iter().rev() {
+        let next = pass.memory(1 + random.below(900), false, false);
+        let mut accesses = accesses.clone();
+        accesses.extend([(gradient, Use::Read), (next, Use::Write)]);
+        pass.operator(1 + random.below(50), true, &accesses);
+        if updates {
+            let [(diff, _), (weight, _)] = [accesses[4], accesses[3]];
+            pass.operator(5, true, &[(diff, Use::Read), (weight, Use::Write)]);
+        }
+        gradient = next;
+    }
+    pass
+}
+
+fn options(limit: u64) -> Options {
+    Options { work: 200, ..Options::new(limit) }
+}
+
+#[test]
+fn a_plan_computes_what_was_recorded() {
+    let mut random = Random(1);
+    let mut less = 0;
+    for _ in 0..60 {
+        let pass = training(&mut random);
+        let stock = pass.run(None);
+        let (planned, steps) = pass.plan(&options(u64::MAX)).unwrap();
+        assert_eq!(pass.run(Some(&steps)), stock);
+        assert!(steps.iter().all(|s| matches!(s.action, Action::Bind { .. })));
+        assert!(planned.peak <= planned.planned_bytes + LINE * pass.accesses.len() as u64);
+        less += usize::from(planned.peak < planned.planned_bytes);
+    }
+    assert!(less > 55, "{less}");
+}
+
+#[test]
+fn within_a_limit_it_computes_the_same() {
+    let mut random = Random(2);
+    let (mut runs, mut copies) = (0, 0);
+    for round in 0..60 {
+        let pass = training(&mut random);
+        let stock = pass.run(None);
+        let mut asked = options(1);
+        if round % 2 == 0 {
+            asked.device = Device { out_latency: 0.0, in_latency: 0.0, ..Device::symmetric(1e9) };
+            asked.using = Using::NONE.with(Means::Swap);
+        }
+        let Err(Error::OverLimit { least, .. }) = pass.plan(&asked) else { panic!("one byte is enough") };
+        asked.limit = least;
+        let (planned, steps) = pass.plan(&asked).unwrap();
+        assert!(planned.peak <= least);
+        assert_eq!(pass.run(Some(&steps)), stock);
+        runs += steps.iter().filter(|s| matches!(s.action, Action::Run { .. })).count();
+        copies += steps.iter().filter(|s| matches!(s.action, Action::CopyIn { .. })).count();
+    }
+    assert!(runs > 20 && copies > 0, "{runs} runs, {copies} copies");
+}
+
+/// The control: what makes the test above able to fail.
+#[test]
+fn two_residencies_that_share_memory_are_seen() {
+    let mut random = Random(3);
+    let (mut seen, mut spoiled) = (0, 0);
+    for _ in 0..40 {
+        let pass = training(&mut random);
+        let stock = pass.run(None);
+        let (_, steps) = pass.plan(&options(u64::MAX)).unwrap();
+        let mut wrong = steps.clone();
+        // All gradients and activations begin at the same place.
+        for step in &mut wrong {
+            if let Action::Bind { offset, .. } = &mut step.action {
+                *offset = 0;
+            }
+        }
+        spoiled += 1;
+        seen += usize::from(pass.run(Some(&wrong)) != stock);
+    }
+    assert_eq!(seen, spoiled);
+}
+
+#[test]
+fn what_is_read_first_stays() {
+    let mut pass = Pass::default();
+    let state = pass.memory(640, false, false);
+    let own = pass.memory(640, false, false);
+    pass.operator(1, true, &[(state, Use::Read), (own, Use::Write)]);
+    pass.operator(1, true, &[(own, Use::Read), (state, Use::Write)]);
+    let (planned, steps) = pass.plan(&options(u64::MAX)).unwrap();
+    assert_eq!((planned.planned_bytes, planned.kept_bytes, steps.len()), (640, 640, 1));
+}
+
+#[test]
+fn of_scratch_nothing_outlives_an_operator() {
+    for (scratch, peak) in [(true, 640), (false, 1280)] {
+        let mut pass = Pass::default();
+        let between = pass.memory(640, false, false);
+        let buffer = pass.memory(640, false, scratch);
+        pass.operator(1, true, &[(buffer, Use::Write), (buffer, Use::Read)]);
+        pass.operator(1, true, &[(between, Use::Write)]);
+        pass.operator(1, true, &[(between, Use::Read)]);
+        pass.operator(1, true, &[(buffer, Use::Write), (buffer, Use::Read)]);
+        assert_eq!(pass.plan(&options(u64::MAX)).unwrap().0.peak, peak);
+    }
+    // An operator that reads it first says otherwise.
+    let mut pass = Pass::default();
+    let buffer = pass.memory(640, false, true);
+    pass.operator(1, true, &[(buffer, Use::Write)]);
+    pass.operator(1, true, &[(buffer, Use::Read)]);
+    let (_, steps) = pass.plan(&options(u64::MAX)).unwrap();
+    assert_eq!(steps.len(), 1);
+}
+
+/// A chain whose first activation could be made again in the operator 5, if what is kept allows it: how the operator that makes
+/// it uses that, and how the operator 4 does.
+fn rerun(by_itself: Use, later: Use) -> Pass {
+    let mut pass = Pass::default();
+    let kept = pass.memory(64, true, false);
+    let data = pass.memory(64, false, false);
+    let [a, b, c] = [(); 3].map(|()| pass.memory(6400, false, false));
+    pass.operator(1, false, &[(data, Use::Write)]);
+    pass.operator(1, true, &[(kept, by_itself), (data, Use::Read), (a, Use::Write)]);
+    pass.operator(1, true, &[(a, Use::Read), (b, Use::Write)]);
+    pass.operator(1, true, &[(b, Use::Read), (c, Use::Write)]);
+    pass.operator(1, true, &[(c, Use::Read), (kept, later)]);
+    pass.operator(1, true, &[(a, Use::Read), (data, Use::Read)]);
+    // What is updated when all is done, hinders nobody.
+    pass.operator(1, true, &[(kept, Use::Write)]);
+    pass
+}
+
+#[test]
+fn what_is_kept_is_updated_once_and_read_as_it_was() {
+    let (planned, steps) = rerun(Use::Read, Use::Read).plan(&options(13_000)).unwrap();
+    assert!(planned.peak <= 13_000 && steps.iter().any(|s| s.action == Action::Run { op: 1 }));
+    for (by_itself, later) in [(Use::Write, Use::Read), (Use::Overwrite, Use::Read), (Use::Read, Use::Write)] {
+        let found = rerun(by_itself, later).plan(&options(13_000));
+        assert!(matches!(found, Err(Error::OverLimit { .. })), "{by_itself:?} {later:?}");
+    }
+}
+
+#[test]
+fn a_write_reads_what_is_left_of_the_iteration() {
+    for (how, again) in [(Use::Write, false), (Use::Overwrite, true)] {
+        let mut pass = Pass::default();
+        let [a, b] = [pass.memory(640, false, false), pass.memory(6400, false, false)];
+        pass.operator(1, true, &[(a, Use::Write)]);
+        pass.operator(1, true, &[(b, Use::Write)]);
+        pass.operator(1, true, &[(b, Use::Read)]);
+        pass.operator(1, true, &[(a, how)]);
+        pass.operator(1, true, &[(a, Use::Read)]);
+        let is_read = |r: &Row| r.op == Op::First(3) && r.event == Event::Read;
+        let reads = pass.record(&options(u64::MAX), |recording| Ok(recording.rows.iter().any(is_read)));
+        assert_eq!(reads, Ok(!again));
+    }
+}
+
+#[test]
+fn accesses_that_cannot_be() {
+    let mut pass = Pass::default();
+    let a = pass.memory(64, false, false);
+    pass.operator(1, true, &[(a, Use::Write)]);
+    pass.operator(1, true, &[(a, Use::Read)]);
+    let refused = |access: Access| {
+        let mut wrong = Pass { accesses: pass.accesses.clone(), ..Pass::default() };
+        wrong.memories.clone_from(&pass.memories);
+        wrong.operators.clone_from(&pass.operators);
+        wrong.accesses.push(access);
+        wrong.plan(&options(u64::MAX)).unwrap_err()
+    };
+    let access = |op, memory| Access { op, memory, how: Use::Read };
+    assert_eq!(refused(access(1, 1)), Error::Access { access: 2, fault: AccessFault::UnknownMemory });
+    assert_eq!(refused(access(2, 0)), Error::Access { access: 2, fault: AccessFault::UnknownOperator });
+    assert_eq!(refused(access(0, 0)), Error::Access { access: 2, fault: AccessFault::OutOfOrder });
+    let odd = Options { alignment: 48, ..options(u64::MAX) };
+    assert_eq!(pass.plan(&odd).unwrap_err(), Error::Alignment { block: None, alignment: 48 });
+    assert_eq!(Pass::default().plan(&options(u64::MAX)).unwrap().0.peak, 0);
+}

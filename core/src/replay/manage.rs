@@ -1,0 +1,191 @@
+//! What a framework asks an allocator beside its requests, and tells it.
+
+use super::allocator::Allocator;
+use super::ranges::Source;
+use crate::{Block, Error};
+
+impl<S: Source> Allocator<'_, S> {
+    /// The address of `bytes` bytes at a multiple of a power of two. One that is more than the allocator's alignment is served
+    /// beside the plan, and is no part of an iteration. O(log live).
+    ///
+    /// # Errors
+    /// As [`malloc`](Self::malloc); [`Error::Alignment`] if that is no power of two.
+    pub fn malloc_aligned(&mut self, bytes: u64, alignment: u64) -> Result<u64, Error> {
+        if !alignment.is_power_of_two() {
+            return Err(Error::Alignment { block: None, alignment });
+        }
+        if alignment <= self.config.alignment {
+            return self.malloc(bytes);
+        }
+        let mut answer = self.pool.malloc_aligned(bytes, alignment);
+        if let Err(Error::OutOfMemory { needed, .. }) = answer
+            && self.grow(needed, self.usual_range())
+        {
+            answer = self.pool.malloc_aligned(bytes, alignment);
+        }
+        self.done.fallback_peak = self.done.fallback_peak.max(self.pool.live() - self.arena_len);
+        answer
+    }
+
+    /// The bytes that the live block at an address may use, at least those that were asked for; none if none begins there.
+    #[must_use]
+    pub fn size_at(&self, address: u64) -> Option<u64> {
+        let offset = address.wrapping_sub(self.arena);
+        if offset < self.arena_len { self.replay.size_at(offset) } else { self.pool.size_at(address) }
+    }
+
+    /// Whether an address lies in one of its ranges.
+    #[must_use]
+    pub fn owns(&self, address: u64) -> bool {
+        self.pool.ranges().with(address).is_some()
+    }
+
+    /// Bytes and number of the blocks that are live now. O(planned blocks).
+    #[must_use]
+    pub fn live(&self) -> (u64, u64) {
+        let beside = (self.pool.live() - self.arena_len, u64::from(self.pool.count()) - u64::from(self.arena_len > 0));
+        let planned = self.replay.live().filter(|_| self.arena_len > 0);
+        planned.fold(beside, |(bytes, blocks), (_, size, _)| (bytes + size, blocks + 1))
+    }
+
+    /// Gives back the ranges in which nothing is, where the source takes them.
+    pub fn trim(&mut self) {
+        if self.source.grows() {
+            self.give_back_empty(0);
+        }
+    }
+
+    /// From here on the peaks of the [statistics](Self::statistics) are of what there is now, and comes.
+    pub fn reset_peaks(&mut self) {
+        self.pool.reset_peaks();
+        (self.done.arena_peak, self.done.fallback_peak) = (self.arena_len, self.pool.live() - self.arena_len);
+    }
+
+    /// Forgets the plan and what was recorded, for a network that has changed. What is live stays where it is.
+    pub fn forget(&mut self) {
+        self.give_up_plan();
+        self.detector.restart();
+        self.recording = true;
+        self.update();
+    }
+
+    /// The plan that is followed: its blocks in the order of their requests, each request and each free a step, sizes
+    /// rounded up to the alignment; and their offsets in the arena. Both are empty without one. O(n).
+    pub fn plan(&mut self) -> (&[Block], &[u64]) {
+        if self.arena_len == 0 {
+            return (&[], &[]);
+        }
+        let mut scratch = self.scratch.reborrow();
+        let offsets = scratch.words(self.config.events / 2).into_slice();
+        let count = self.replay.plan(scratch, self.blocks, offsets);
+        (self.blocks.get(..count).unwrap_or_default(), offsets.get(..count).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::{Config, Fixed, Memory, State, memory};
+    use crate::{Constraints, Workspace, verify};
+    use std::vec::Vec;
+
+    fn allocator(config: &Config) -> Allocator<'static, Fixed> {
+        let len = memory(config);
+        let blocks = vec![Block::default(); len.blocks].leak();
+        let (words, indices) = (vec![9; len.words].leak(), vec![9; len.indices].leak());
+        Allocator::new(config, Memory { blocks, words, indices }).unwrap()
+    }
+
+    /// Each block lives until `span` more are requested.
+    fn iteration(allocator: &mut Allocator<'_, Fixed>, sizes: &[u64], span: usize) -> Vec<u64> {
+        allocator.begin_iteration();
+        let mut addresses: Vec<u64> = Vec::new();
+        for i in 0..sizes.len() + span {
+            if i >= span {
+                allocator.free(addresses[i - span]).unwrap();
+            }
+            if let Some(&bytes) = sizes.get(i) {
+                addresses.push(allocator.malloc(bytes).unwrap());
+            }
+        }
+        allocator.end_iteration().unwrap();
+        addresses
+    }
+
+    const SIZES: [u64; 7] = [100, 700, 64, 1000, 300, 12, 100];
+
+    #[test]
+    fn a_plan_goes_out_and_comes_in_again() {
+        let config = Config { alignment: 64, ..Config::new(1 << 16, 64, 16) };
+        let mut first = allocator(&config);
+        assert_eq!(first.plan(), (&[][..], &[][..]));
+        iteration(&mut first, &SIZES, 3);
+        let planned = iteration(&mut first, &SIZES, 3);
+        let arena = first.arena().start;
+        let (blocks, offsets) = first.plan();
+        let (blocks, offsets) = (blocks.to_vec(), offsets.to_vec());
+        assert_eq!(offsets, planned.iter().map(|a| a - arena).collect::<Vec<_>>());
+        assert_eq!(blocks[..4].iter().map(|b| (b.start, b.end)).collect::<Vec<_>>(), [(0, 3), (1, 5), (2, 7), (4, 9)]);
+        let (mut words, mut indices) = (vec![0; 100], vec![0; 100]);
+        let mut verified = |offsets: &[u64], second: &mut Allocator<'_, Fixed>| {
+            let scratch = Workspace::new(&mut words, &mut indices);
+            second.adopt(&verify::verify(&blocks, offsets, &Constraints::NONE, scratch).unwrap()).unwrap();
+            iteration(second, &SIZES, 3)
+        };
+        let mut second = allocator(&config);
+        assert_eq!(verified(&offsets, &mut second), planned);
+        assert_eq!((second.statistics().hits, second.statistics().misses), (7, 0));
+        // Offsets that nobody can be served at are placed anew.
+        let mut odd = allocator(&config);
+        let moved = verified(&offsets.iter().map(|o| o + 3).collect::<Vec<_>>(), &mut odd);
+        assert!(moved.iter().all(|address| address % 64 == 0));
+        assert_eq!((odd.statistics().hits, odd.statistics().misses, odd.statistics().plans), (7, 0, 1));
+        assert_eq!(odd.state(), State::Replay);
+    }
+
+    #[test]
+    fn what_is_live_is_known_by_address_and_size() {
+        let config = Config { alignment: 64, ..Config::new(1 << 14, 64, 16) };
+        let mut a = allocator(&config);
+        for round in 0..2 {
+            a.begin_iteration();
+            let block = a.malloc(100).unwrap();
+            assert_eq!(
+                (a.statistics().hits > 0, a.size_at(block), a.size_at(block + 64)),
+                (round > 0, Some(128), None)
+            );
+            assert!(a.owns(block + 64) && !a.owns(1 << 14));
+            assert_eq!(a.live(), (128, 1));
+            a.interrupt();
+            let beside = a.malloc(1).unwrap();
+            a.resume();
+            assert_eq!((a.size_at(beside), a.live()), (Some(64), (192, 2)));
+            a.free(beside).unwrap();
+            a.free(block).unwrap();
+            assert_eq!((a.size_at(block), a.live()), (None, (0, 0)));
+            a.end_iteration().unwrap();
+        }
+        assert_eq!((a.state(), a.statistics().arena_peak), (State::Replay, 128));
+        a.forget();
+        assert_eq!((a.state(), a.live(), a.arena().is_empty()), (State::Profile, (0, 0), true));
+        a.reset_peaks();
+        assert_eq!((a.statistics().footprint, a.statistics().fallback_peak, a.statistics().arena_peak), (0, 0, 0));
+        let high = a.malloc(1 << 12).unwrap();
+        assert_eq!((high, a.statistics().footprint), (0, 1 << 12));
+    }
+
+    #[test]
+    fn any_power_of_two_can_be_asked_for() {
+        let mut a = allocator(&Config { alignment: 64, ..Config::new(1 << 14, 64, 16) });
+        let first = a.malloc(10).unwrap();
+        let aligned = a.malloc_aligned(100, 4096).unwrap();
+        assert_eq!((first, aligned, a.size_at(aligned)), (0, 4096, Some(128)));
+        assert_eq!(a.malloc_aligned(1, 32), Ok(64), "the hole before it is used");
+        assert!(matches!(a.malloc_aligned(1 << 13, 1 << 13), Err(Error::OutOfMemory { .. })));
+        assert_eq!(a.malloc_aligned(8, 3), Err(Error::Alignment { block: None, alignment: 3 }));
+        assert_eq!(a.malloc_aligned(0, 4096), Err(Error::ZeroSize { block: 0 }));
+        a.free(aligned).unwrap();
+        a.free(first).unwrap();
+        assert_eq!(a.live(), (64, 1));
+    }
+}

@@ -1,0 +1,89 @@
+//! A device, as far as its links to the host go.
+
+/// The links between a device and its host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Device {
+    /// From the device to the host, in bytes per second.
+    pub out_bandwidth: f64,
+    /// From the host to the device, in bytes per second.
+    pub in_bandwidth: f64,
+    /// What a copy out takes beside its bytes, in ns.
+    pub out_latency: f64,
+    /// What a copy in takes beside its bytes, in ns.
+    pub in_latency: f64,
+    /// Bytes that the host can hold for the device; none is no limit.
+    pub host_capacity: Option<u64>,
+    /// Host and device share one memory: swapping frees nothing.
+    pub integrated: bool,
+}
+
+impl Device {
+    /// The devices that have a name, with it.
+    pub const PRESETS: [(&'static str, Self); 4] = [
+        // PCIe 3, 16 lanes.
+        ("gtx1080ti", Self::symmetric(12e9)),
+        // PCIe 5, 16 lanes.
+        ("h200", Self::symmetric(55e9)),
+        ("k40", Self::symmetric(10e9)),
+        // One memory for both; the bandwidth is not asked for.
+        ("jetson-orin", Self { host_capacity: Some(0), integrated: true, ..Self::symmetric(12e9) }),
+    ];
+
+    /// The same bandwidth each way, in bytes per second, a latency of 10 µs, and a host that holds everything.
+    #[must_use]
+    pub const fn symmetric(bandwidth: f64) -> Self {
+        let latency = 10_000.0;
+        Self {
+            out_bandwidth: bandwidth,
+            in_bandwidth: bandwidth,
+            out_latency: latency,
+            in_latency: latency,
+            host_capacity: None,
+            integrated: false,
+        }
+    }
+
+    /// The preset of this name.
+    ///
+    /// ```
+    /// use sublet_core::simulate::Device;
+    /// assert_eq!(Device::named("gtx1080ti"), Some(Device::symmetric(12e9)));
+    /// assert_eq!(Device::named("abacus"), None);
+    /// ```
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::PRESETS.iter().find(|(n, _)| *n == name).map(|&(_, device)| device)
+    }
+
+    /// How long a copy of this many bytes takes to the host, in ns.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    pub fn out_ns(&self, bytes: u64) -> f64 {
+        self.out_latency + bytes as f64 * 1e9 / self.out_bandwidth
+    }
+
+    /// How long a copy of this many bytes takes from the host, in ns.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a time")]
+    pub fn in_ns(&self, bytes: u64) -> f64 {
+        self.in_latency + bytes as f64 * 1e9 / self.in_bandwidth
+    }
+
+    /// The bytes whose copy out takes twice its latency: for smaller blocks the link is less than half in use.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
+    pub fn least_worth_copying(&self) -> u64 {
+        libm::ceil(self.out_latency * self.out_bandwidth / 1e9) as u64
+    }
+
+    /// Whether copies take a time that can be computed with.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let positive = |x: f64| x.is_finite() && x > 0.0;
+        let latency = |x: f64| x.is_finite() && x >= 0.0;
+        positive(self.out_bandwidth)
+            && positive(self.in_bandwidth)
+            && latency(self.out_latency)
+            && latency(self.in_latency)
+    }
+}

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Caffe, built from its sources, trains nets with its own memory and with planned memory: what comes out has to be the same
+# to the bit, with NaN in each memory as it begins, and the memory of the process has to fall to what is named here.
+#
+#   test.sh CAFFE PREFIX OUT    CAFFE: sources with build.sh and nets/; PREFIX: the installed C library; OUT: a folder that
+#                               keeps what was built
+set -euo pipefail
+caffe=$1 prefix=$2 out=$3
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$out"
+# One thread: how many there are would change what comes out, and what the library of products takes.
+export OPENBLAS_NUM_THREADS=1 LC_ALL=C
+
+# Built once for these sources.
+sources=$(cat "$caffe"/build.sh "$caffe"/src/caffe/*.cpp "$caffe"/src/caffe/layers/*.cpp | sha256sum)
+if [ ! -f "$out/libcaffe.so" ] || [ "$(cat "$out/sources" 2> /dev/null)" != "$sources" ]; then
+    rm -f "$out/sources"
+    sh "$caffe/build.sh" "$out" > "$out/build.log" 2>&1 || { tail -n 40 "$out/build.log"; exit 1; }
+    rm -rf "$out/unity"
+    echo "$sources" > "$out/sources"
+fi
+
+patch -s -o "$out/syncedmem.cpp" "$caffe/src/caffe/syncedmem.cpp" "$here/sublet_caffe.patch"
+compile() {
+    c++ -std=c++11 -O1 -w -I"$caffe/include" -I"$out/include" -I"$prefix/include" -I"$here" "$@"
+}
+link=(-L"$out" -lcaffe -lglog -lgflags -lboost_system -lprotobuf -lpthread -Wl,-rpath,"$out")
+compile -DCPU_ONLY -DSTOCK "$here/train.cpp" -o "$out/stock" "${link[@]}"
+# The patched file stands before the one in the library.
+compile -DCPU_ONLY "$here/train.cpp" "$out/syncedmem.cpp" -o "$out/planned" "${link[@]}" \
+    -L"$prefix/lib" -lsublet -Wl,-rpath,"$prefix/lib"
+# For a GPU: compiled, with headers that only declare; never run.
+compile -I"$here/cuda_stub" -fsyntax-only "$here/train.cpp"
+compile -I"$here/cuda_stub" -fsyntax-only "$out/syncedmem.cpp"
+echo "the GPU's half of the adapter compiles against stub headers; it has not run"
+
+# The value after a word in what a run has printed.
+value() { sed -n "s/.*$1 \([^ ,]*\).*/\1/p" <<< "$2"; }
+bits() { echo "$(value outputs "$1") $(value weights "$1")"; }
+above() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a > b) }'; }
+
+failed=0
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+# NET ITERATIONS [PLAN_MIB [LIMIT LIMIT_MIB]]: the most that the process may take by a plan, and within a limit.
+net() {
+    local file=$1 name iterations=$2 stock planned limited spoiled
+    name=$(basename "$file" .prototxt)
+    stock=$("$out/stock" "$file" "$iterations" "${options[@]}" 2> /dev/null)
+    local line="$name, $iterations iterations: stock $(value VmHWM "$stock") MiB"
+    if [ "${3:-0}" != 0 ]; then
+        planned=$("$out/planned" "$file" "$iterations" plan poison "${options[@]}" 2> /dev/null)
+        line+=", planned $(value VmHWM "$planned") MiB"
+        [ "$(bits "$planned")" = "$(bits "$stock")" ] || fail "$name by a plan gives something else: $planned, not $stock"
+        ! above "$(value VmHWM "$planned")" "$3" || fail "$name takes more than $3 MiB by a plan"
+    fi
+    if [ -n "${4:-}" ]; then
+        limited=$("$out/planned" "$file" "$iterations" plan poison "limit=$4" "${options[@]}" 2> /dev/null)
+        line+=", with layers run again $(value VmHWM "$limited") MiB"
+        [ "$(bits "$limited")" = "$(bits "$stock")" ] || fail "$name within $4 MiB gives something else: $limited, not $stock"
+        ! above "$(value VmHWM "$limited")" "$5" || fail "$name takes more than $5 MiB within $4 MiB"
+        [[ $limited != *", 0 layers ran again"* ]] || fail "$name: nothing ran again"
+    fi
+    spoiled=$("$out/planned" "$file" 1 plan overlap "${options[@]}" 2> /dev/null || true)
+    [ "$(bits "$spoiled")" != "$(bits "$("$out/stock" "$file" 1 "${options[@]}" 2> /dev/null)")" ] ||
+        fail "$name: two memories in one place are not seen"
+    echo "$line; same bits; a planted overlap is seen"
+}
+
+options=()
+net "$caffe/nets/lenet_b64.prototxt" 20 30
+net "$caffe/nets/cifar_quick_b100.prototxt" 20 42
+net "$caffe/nets/cifar_full_sig_b100.prototxt" 20 53 27 48.4
+net "$caffe/nets/googlenet_b4.prototxt" 20 0 70 270
+for file in "$here"/nets/*.prototxt; do
+    net "$file" 3 200
+done
+options=(infer)
+for file in "$caffe"/models/*/deploy.prototxt; do
+    stock=$("$out/stock" "$file" 1 infer 2> /dev/null)
+    planned=$("$out/planned" "$file" 1 infer plan poison 2> /dev/null)
+    [ "$(bits "$planned")" = "$(bits "$stock")" ] || fail "$file infers something else by a plan"
+    echo "$(basename "$(dirname "$file")"), inference: blobs$(sed 's/.*, blobs\(.*\), 0 layers.*/\1/' <<< "$planned")"
+done
+# Two nets that share parameters, one arena; gradients over two passes.
+options=(test iter_size=2)
+net "$caffe/nets/lenet_b64.prototxt" 10 32
+exit "$failed"

@@ -1,0 +1,161 @@
+// Trains or runs a net of Caffe and tells what came out, to the bit, and what memory the process took.
+//
+//     train NET.prototxt ITERATIONS [plan] [limit=MIB] [poison] [overlap] [infer] [test] [iter_size=N]
+//
+// `plan` plans the net's memory, within `limit` where that is told; `poison` fills each memory with NaN as it begins;
+// `overlap` puts two memories in one place behind the proof's back: what comes out is then something else. `test` evaluates
+// the test net after each fifth iteration, by a plan of its own in the same arena.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "caffe/caffe.hpp"
+#ifndef STOCK
+#include "sublet_caffe.hpp"
+#endif
+
+namespace {
+
+typedef std::map<std::string, std::string> Arguments;
+
+double memory_mib(const char* field) {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+        if (line.compare(0, std::strlen(field), field) == 0) return std::atof(line.c_str() + std::strlen(field) + 1) / 1024;
+    }
+    return 0;
+}
+
+// FNV-1a.
+class Hash {
+  public:
+    void add(const void* data, size_t size) {
+        for (size_t i = 0; i < size; ++i) {
+            state_ = (state_ ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211ull;
+        }
+    }
+    unsigned long long value() const { return state_; }
+
+  private:
+    unsigned long long state_ = 14695981039346656037ull;
+};
+
+#ifndef STOCK
+caffe::SubletOptions options(const Arguments& given) {
+    caffe::SubletOptions asked;
+    if (given.count("limit")) asked.limit = static_cast<uint64_t>(std::atof(given.at("limit").c_str()) * (1 << 20));
+    asked.poison = given.count("poison") > 0;
+    return asked;
+}
+
+// Has the memory that is bound last before the second operator lie where the first one lies.
+void overlap(std::vector<sublet_step>& steps) {
+    for (sublet_step& step : steps) {
+        if (step.action == SUBLET_ACTION_BIND && step.offset != steps[0].offset && step.before <= steps[0].before + 2) {
+            step.offset = steps[0].offset;
+            return;
+        }
+    }
+}
+#endif
+
+double seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+int run(const std::string& file, int iterations, const Arguments& given) {
+    const bool infers = given.count("infer") > 0;
+    caffe::Caffe::set_mode(caffe::Caffe::CPU);
+    caffe::Caffe::set_random_seed(1701);
+    std::shared_ptr<caffe::Solver<float> > solver;
+    std::shared_ptr<caffe::Net<float> > alone;
+    if (infers) {
+        alone.reset(new caffe::Net<float>(file, caffe::TEST));
+        for (caffe::Blob<float>* input : alone->input_blobs()) {
+            for (int i = 0; i < input->count(); ++i) input->mutable_cpu_data()[i] = static_cast<float>(i % 255) / 255;
+        }
+    } else {
+        caffe::SolverParameter asked;
+        asked.set_type("SGD");
+        asked.set_net(file);
+        asked.set_base_lr(0.001f);
+        asked.set_momentum(0.9f);
+        asked.set_weight_decay(0.0005f);
+        asked.set_lr_policy("fixed");
+        asked.set_snapshot_after_train(false);
+        asked.set_random_seed(1701);
+        if (given.count("iter_size")) asked.set_iter_size(std::atoi(given.at("iter_size").c_str()));
+        if (given.count("test")) {
+            asked.add_test_iter(2);
+            asked.set_test_interval(5);
+        }
+        solver.reset(caffe::SolverRegistry<float>::CreateSolver(asked));
+    }
+    caffe::Net<float>* net = infers ? alone.get() : solver->net().get();
+#ifndef STOCK
+    std::unique_ptr<caffe::SubletPlan<float> > plan, test;
+    const auto planning = std::chrono::steady_clock::now();
+    if (given.count("plan")) {
+        plan.reset(new caffe::SubletPlan<float>(net, options(given)));
+        std::fprintf(stderr, "%s; planned in %.2f s, VmHWM %.1f MiB\n", plan->summary().c_str(),
+                     seconds(std::chrono::steady_clock::now() - planning), memory_mib("VmHWM:"));
+        if (given.count("test")) {
+            caffe::SubletOptions shared = options(given);
+            shared.share = &plan->arena();
+            test.reset(new caffe::SubletPlan<float>(solver->test_nets()[0].get(), shared));
+        }
+        if (given.count("overlap")) overlap(plan->steps());
+    }
+#endif
+    Hash losses, weights;
+    float last = 0;
+    double best = 1e9, all = 0;
+    for (int i = 0; i < iterations; ++i) {
+        const auto since = std::chrono::steady_clock::now();
+        if (infers) {
+            net->Forward();
+        } else {
+            solver->Step(1);
+        }
+        const double taken = seconds(std::chrono::steady_clock::now() - since);
+        best = taken < best ? taken : best;
+        all += taken;
+        for (caffe::Blob<float>* output : net->output_blobs()) {
+            losses.add(output->cpu_data(), output->count() * sizeof(float));
+            last = output->cpu_data()[0];
+        }
+    }
+    for (caffe::Blob<float>* blob : net->learnable_params()) weights.add(blob->cpu_data(), blob->count() * sizeof(float));
+    std::printf("output %.6f, outputs %016llx, weights %016llx, VmHWM %.1f MiB, %.4f s each, best %.4f s", last, losses.value(),
+                weights.value(), memory_mib("VmHWM:"), all / iterations, best);
+#ifndef STOCK
+    if (plan) {
+        const sublet_network_planned& p = plan->planned();
+        std::printf(", blobs %.1f -> %.1f MiB, load %.1f MiB, %llu layers ran again", p.planned_bytes / 1048576.0,
+                    p.peak / 1048576.0, p.max_load / 1048576.0, static_cast<unsigned long long>(plan->runs()));
+    }
+#endif
+    std::printf("\n");
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    FLAGS_minloglevel = 2;
+    google::InitGoogleLogging(argv[0]);
+    if (argc < 3) {
+        std::fprintf(stderr, "train NET.prototxt ITERATIONS [plan] [limit=MIB] [poison] [overlap] [infer] [test] [iter_size=N]\n");
+        return 2;
+    }
+    Arguments given;
+    for (int i = 3; i < argc; ++i) {
+        const std::string word = argv[i];
+        const size_t equals = word.find('=');
+        given[word.substr(0, equals)] = equals == std::string::npos ? "" : word.substr(equals + 1);
+    }
+    return run(argv[1], std::atoi(argv[2]), given);
+}

@@ -1,0 +1,86 @@
+//! What an allocator has done, and what it is told beside requests.
+
+use sublet_core::replay::State;
+
+use super::{looked_at, sublet_allocator, sublet_state, sublet_statistics, within};
+use crate::boundary::boundary;
+use crate::error::sublet_error;
+use crate::status::sublet_status;
+
+/// What an allocator has done so far.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_stats(
+    allocator: *const sublet_allocator,
+    statistics: *mut sublet_statistics,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, |arguments| {
+        // SAFETY: the header asks for an allocator that lives, and for pointers that hold what they are to hold.
+        let handle = unsafe { looked_at(allocator, arguments)? };
+        // SAFETY: as above.
+        let statistics = unsafe { arguments.report(statistics)? };
+        let (done, state, (live_bytes, live_blocks)) = handle.inner.with(|inner| {
+            let allocator = &inner.allocator;
+            Ok((allocator.statistics(), allocator.state(), allocator.live()))
+        })?;
+        statistics.set(sublet_statistics {
+            struct_size: 0,
+            state: match state {
+                State::Profile => sublet_state::Profile,
+                State::Replay => sublet_state::Replay,
+                State::Diverged => sublet_state::Diverged,
+            } as u32,
+            hits: done.hits,
+            misses: done.misses,
+            plans: done.plans,
+            arena_peak: done.arena_peak,
+            fallback_peak: done.fallback_peak,
+            footprint: done.footprint,
+            held: done.held,
+            live_bytes,
+            live_blocks,
+        });
+        Ok(())
+    })
+}
+
+/// From here on `arena_peak`, `fallback_peak` and `footprint` of the statistics are of what there is now, and comes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_reset_peaks(
+    allocator: *mut sublet_allocator,
+    error: *mut sublet_error,
+) -> sublet_status {
+    // SAFETY: the header asks for an allocator that lives.
+    unsafe {
+        within(allocator, error, |inner| {
+            inner.allocator.reset_peaks();
+            Ok(())
+        })
+    }
+}
+
+/// Gives the ranges back in which nothing lives, by the `free` of the parameters.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_trim(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
+    // SAFETY: the header asks for an allocator that lives.
+    unsafe {
+        within(allocator, error, |inner| {
+            inner.allocator.trim();
+            Ok(())
+        })
+    }
+}
+
+/// Forgets the plan and what was recorded, for a network that is another from here on. Live blocks stay where they are, and
+/// the next iteration is planned anew.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_forget(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
+    // SAFETY: the header asks for an allocator that lives.
+    unsafe {
+        within(allocator, error, |inner| {
+            inner.allocator.forget();
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,217 @@
+//! An allocator's plan as text, and plans from elsewhere.
+
+use core::ffi::{c_char, c_void};
+use core::fmt::Write;
+
+use sublet_core::{Block, Constraints, verify};
+
+use super::{looked_at, sublet_allocator};
+use crate::arguments::counted;
+use crate::block::{self, sublet_block};
+use crate::boundary::boundary;
+use crate::error::{Failure, Text, sublet_error};
+use crate::status::{sublet_status, sublet_status as S};
+use crate::workspace::Needed;
+
+/// Follows a plan that was made elsewhere, from its first request on: blocks in the order in which an iteration
+/// allocates them, and their offsets. It is verified first, with a workspace as sublet_verify needs. Where an offset is not
+/// a multiple of the allocator's alignment, the blocks are placed anew, in multiples of it.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_adopt(
+    allocator: *mut sublet_allocator,
+    blocks: *const sublet_block,
+    block_count: usize,
+    offsets: *const u64,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, |arguments| {
+        // SAFETY: the header asks for an allocator that lives.
+        let handle = unsafe { looked_at(allocator, arguments)? };
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (blocks, offsets, mut room) = unsafe {
+            let needed = Needed::workspace(verify::workspace(counted(block_count, 2)?)).and::<Block>(block_count);
+            let blocks = arguments.input(blocks, block_count)?;
+            let offsets = arguments.input_of(offsets, block_count)?;
+            (blocks, offsets, arguments.workspace(workspace, workspace_size, needed)?)
+        };
+        let blocks = block::blocks(&mut room, blocks)?;
+        let scratch = room.workspace(verify::workspace(block_count));
+        let plan = verify::verify(blocks, offsets, &Constraints::NONE, scratch)?;
+        handle.inner.with(|inner| Ok(inner.allocator.adopt(&plan)?))
+    })
+}
+
+/// Writes the plan that is followed as CSV, `id,lower,upper,size,offset`, ended by a zero: what sublet_plan_read reads, in
+/// another process too. Without a plan it is the header alone.
+///
+/// `needed`, `capacity` and cutting are those of sublet_export_trace.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_export_plan(
+    allocator: *mut sublet_allocator,
+    buffer: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, |arguments| {
+        // SAFETY: the header asks for an allocator that lives, and for pointers that hold what their lengths say.
+        let (handle, buffer, needed) = unsafe {
+            let handle = looked_at(allocator, arguments)?;
+            (handle, arguments.output(buffer, capacity)?, arguments.optional(needed)?)
+        };
+        let mut text = Text { buffer, len: 0 };
+        handle.inner.with(|inner| {
+            let (blocks, offsets) = inner.allocator.plan();
+            // A `Text` takes everything.
+            let _ = writeln!(text, "{HEADER}");
+            for (id, (Block { start, end, size, .. }, offset)) in blocks.iter().zip(offsets).enumerate() {
+                let _ = writeln!(text, "{id},{start},{end},{size},{offset}");
+            }
+            Ok(())
+        })?;
+        text.finish(1, needed)
+    })
+}
+
+const HEADER: &str = "id,lower,upper,size,offset";
+
+/// Reads a plan from the `bytes` bytes of a text as sublet_export_plan and `sublet plan` write it: its blocks in the order of
+/// the lines, and an offset for each. `count` receives how many there are; with a capacity of 0 that is all.
+///
+/// SUBLET_STATUS_PLAN_TEXT: a line is not as it has to be. Whether the plan is a valid one, sublet_verify and sublet_adopt find.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_plan_read(
+    text: *const c_char,
+    bytes: usize,
+    blocks: *mut sublet_block,
+    offsets: *mut u64,
+    capacity: usize,
+    count: *mut usize,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, |arguments| {
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (text, blocks, offsets, count) = unsafe {
+            let text = arguments.input(text.cast::<u8>(), bytes)?;
+            let blocks = arguments.output_of(blocks, capacity)?;
+            (text, blocks, arguments.output(offsets, capacity)?, arguments.result(count)?)
+        };
+        let mut lines = Lines { rest: text.iter().copied(), line: 0 };
+        lines.header()?;
+        let mut places = blocks.iter_mut().zip(offsets);
+        let mut found = 0;
+        while let Some((block, offset)) = lines.next_block()? {
+            if let Some((to, at)) = places.next() {
+                (*to, *at) = (block, offset);
+            }
+            found += 1;
+        }
+        if capacity > 0 && capacity < found {
+            return Err(Failure::new(S::BufferTooSmall, 4, found as u64, capacity as u64));
+        }
+        count.set(found);
+        Ok(())
+    })
+}
+
+/// The lines of a plan, byte by byte.
+struct Lines<B> {
+    rest: B,
+    /// The line that is read, from 1.
+    line: u32,
+}
+
+impl<B: Iterator<Item = u8>> Lines<B> {
+    fn wrong(&self) -> Failure {
+        Failure::new(S::PlanText, self.line, 0, 0)
+    }
+
+    /// What ends a line, or the text.
+    fn end(&mut self, byte: Option<u8>) -> bool {
+        matches!(byte, None | Some(b'\n')) || (byte == Some(b'\r') && matches!(self.rest.next(), None | Some(b'\n')))
+    }
+
+    fn header(&mut self) -> Result<(), Failure> {
+        self.line = 1;
+        let same = HEADER.bytes().all(|expected| self.rest.next() == Some(expected));
+        let after = self.rest.next();
+        if same && self.end(after) { Ok(()) } else { Err(self.wrong()) }
+    }
+
+    /// The next block and its offset; none where the text ends.
+    fn next_block(&mut self) -> Result<Option<(sublet_block, u64)>, Failure> {
+        self.line = self.line.saturating_add(1);
+        let mut numbers = [0u64; 5];
+        for (column, number) in numbers.iter_mut().enumerate() {
+            let mut digits = 0;
+            loop {
+                let byte = self.rest.next();
+                let digit = byte.filter(u8::is_ascii_digit).map(|byte| u64::from(byte - b'0'));
+                if let Some(digit) = digit {
+                    let longer = number.checked_mul(10).and_then(|n| n.checked_add(digit));
+                    *number = longer.ok_or(self.wrong())?;
+                    digits += 1;
+                } else if byte.is_none() && column == 0 && digits == 0 {
+                    return Ok(None);
+                } else if digits > 0 && if column < 4 { byte == Some(b',') } else { self.end(byte) } {
+                    break;
+                } else {
+                    return Err(self.wrong());
+                }
+            }
+        }
+        let [_, lower, upper, size, offset] = numbers;
+        let step = |n: u64| u32::try_from(n).map_err(|_| self.wrong());
+        let block = sublet_block { start: step(lower)?, end: step(upper)?, size, alignment: 0, pin: 0, flags: 0 };
+        Ok(Some((block, offset)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Plan = Vec<(u32, u32, u64, u64)>;
+
+    fn read(text: &str) -> Result<Plan, Failure> {
+        let mut lines = Lines { rest: text.bytes(), line: 0 };
+        lines.header()?;
+        let mut plan = Plan::new();
+        while let Some((block, offset)) = lines.next_block()? {
+            plan.push((block.start, block.end, block.size, offset));
+        }
+        Ok(plan)
+    }
+
+    #[test]
+    fn a_plan_is_read_or_the_line_is_named() {
+        assert_eq!(read(HEADER), Ok(vec![]));
+        let (first, last) = ((0, 3, 64, 0), (2, 5, u64::MAX, 128));
+        for text in
+            ["\n0,0,3,64,0\n7,2,5,18446744073709551615,128\n", "\r\n0,0,3,64,0\r\n1,2,5,18446744073709551615,128"]
+        {
+            assert_eq!(read(&format!("{HEADER}{text}")), Ok(vec![first, last]), "{text:?}");
+        }
+        for (line, text) in [
+            (1, ",bank\n"),
+            (1, "s\n"),
+            (2, "\n\n"),
+            (2, "\n0,0,3,64\n"),
+            (2, "\n0,0,3,64,0,1\n"),
+            (2, "\n0,0,3,64,\n"),
+            (2, "\n0,0,4294967296,64,0\n"),
+            (2, "\n0,0,3,18446744073709551616,0\n"),
+            (2, "\n0,0,3,-1,0\n"),
+            (3, "\n0,0,3,1,0\n 1,0,3,1,0\n"),
+            (3, "\n0,0,3,1,0\n1,0"),
+        ] {
+            assert_eq!(read(&format!("{HEADER}{text}")), Err(Failure::new(S::PlanText, line, 0, 0)), "{text:?}");
+        }
+        assert_eq!(read(""), Err(Failure::new(S::PlanText, 1, 0, 0)));
+    }
+}

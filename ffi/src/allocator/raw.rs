@@ -1,0 +1,129 @@
+//! Where the ranges come from: the caller's own, the caller's functions, or the system.
+
+use core::ffi::c_void;
+use core::mem::offset_of;
+use core::ptr;
+
+use sublet_core::replay::{Config, Range, Source};
+
+use super::sublet_allocator_params;
+use crate::failure::Failure;
+use crate::lock::Caller;
+use crate::status::sublet_status as S;
+use crate::system;
+
+/// Where the ranges come from.
+pub(super) struct Raw {
+    /// The caller's own range, and whether it is in use.
+    lent: Option<Range>,
+    lent_in_use: bool,
+    /// A power of two.
+    alignment: usize,
+    /// None is the system.
+    callbacks: Option<Callbacks>,
+    /// Knows which thread is in one of them.
+    caller: &'static Caller,
+}
+
+#[derive(Clone, Copy)]
+struct Callbacks {
+    alloc: unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void,
+    free: unsafe extern "C" fn(*mut c_void, *mut c_void, usize),
+    context: *mut c_void,
+}
+
+// SAFETY: the header says that any thread may call them, with this context.
+unsafe impl Send for Callbacks {}
+
+impl Raw {
+    /// Looks at what the parameters, argument 0, say of ranges; nothing is asked for yet.
+    pub(super) fn new(
+        params: &sublet_allocator_params,
+        config: &Config,
+        caller: &'static Caller,
+    ) -> Result<Self, Failure> {
+        let missing = |at: usize| Failure::new(S::MissingField, 0, 0, at as u64);
+        let too_much = Failure::new(S::LengthOverflow, 0, MOST_BYTES as u64, config.capacity);
+        let bytes = usize::try_from(config.capacity).ok().filter(|&bytes| bytes <= MOST_BYTES).ok_or(too_much)?;
+        let alignment = usize::try_from(config.alignment).ok().filter(|a| a.is_power_of_two());
+        let alignment = alignment.ok_or(Failure::new(S::Alignment, u32::MAX, 0, config.alignment))?;
+        let callbacks = match (params.alloc, params.free) {
+            (Some(alloc), Some(free)) => Some(Callbacks { alloc, free, context: params.context }),
+            (None, None) => None,
+            (Some(_), None) => return Err(missing(offset_of!(sublet_allocator_params, free))),
+            (None, Some(_)) => return Err(missing(offset_of!(sublet_allocator_params, alloc))),
+        };
+        // Without callbacks there is never another range than the first.
+        if bytes == 0 && (callbacks.is_none() || !params.range.is_null()) {
+            return Err(missing(offset_of!(sublet_allocator_params, capacity)));
+        }
+        let lent = if params.range.is_null() {
+            None
+        } else {
+            if params.range.addr() & (alignment - 1) != 0 {
+                let at = offset_of!(sublet_allocator_params, range) as u64;
+                return Err(Failure::new(S::MisalignedField, 0, config.alignment, at));
+            }
+            params.range.addr().checked_add(bytes).ok_or(too_much)?;
+            Some(Range { begin: params.range.expose_provenance() as u64, bytes: config.capacity })
+        };
+        Ok(Self { lent, lent_in_use: false, alignment, callbacks, caller })
+    }
+}
+
+/// The most bytes that a range has: what can be addressed.
+const MOST_BYTES: usize = isize::MAX.cast_unsigned();
+
+impl Source for Raw {
+    fn grows(&self) -> bool {
+        self.callbacks.is_some()
+    }
+
+    fn take(&mut self, bytes: u64) -> Option<Range> {
+        if let Some(lent) = self.lent.filter(|lent| !self.lent_in_use && bytes <= lent.bytes) {
+            self.lent_in_use = true;
+            return Some(lent);
+        }
+        let size = usize::try_from(bytes).ok().filter(|&size| size <= MOST_BYTES)?;
+        let pointer = match self.callbacks {
+            Some(Callbacks { alloc, context, .. }) => {
+                // SAFETY: the header asks for a function that takes these and returns.
+                self.caller.during(|| unsafe { alloc(context, size, self.alignment) })
+            }
+            None => system::alloc(size, self.alignment).ok()?,
+        };
+        (!pointer.is_null()).then(|| Range { begin: pointer.expose_provenance() as u64, bytes })
+    }
+
+    fn give_back(&mut self, range: Range) {
+        if self.lent_in_use && self.lent == Some(range) {
+            self.lent_in_use = false;
+            return;
+        }
+        let pointer = ptr::with_exposed_provenance_mut(usize::try_from(range.begin).unwrap_or(0));
+        let size = usize::try_from(range.bytes).unwrap_or(0);
+        match self.callbacks {
+            // SAFETY: the pair of what has given the pointer, once.
+            Some(Callbacks { free, context, .. }) => self.caller.during(|| unsafe { free(context, pointer, size) }),
+            // SAFETY: given by `system::alloc` with these, once.
+            None => unsafe { system::free(pointer, size, self.alignment) },
+        }
+    }
+}
+
+/// Bookkeeping memory of the system, and its bytes; it goes back when this is dropped.
+pub(super) struct SystemMemory(pub(super) Option<(*mut c_void, usize)>);
+
+// SAFETY: nobody uses it before it goes back.
+unsafe impl Send for SystemMemory {}
+// SAFETY: it is only looked at when it goes back.
+unsafe impl Sync for SystemMemory {}
+
+impl Drop for SystemMemory {
+    fn drop(&mut self) {
+        if let Some((pointer, bytes)) = self.0.take() {
+            // SAFETY: given by `system::alloc` with these, once.
+            unsafe { system::free(pointer, bytes, align_of::<u64>()) };
+        }
+    }
+}

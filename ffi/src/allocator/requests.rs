@@ -1,0 +1,116 @@
+//! Requests beside malloc and free, and what an allocator tells of an address.
+
+use core::ffi::c_void;
+use core::ptr;
+
+use super::{handle, result, sublet_allocator};
+use crate::boundary::short;
+use crate::error::{Failure, sublet_error};
+use crate::status::{sublet_status, sublet_status as S};
+
+/// As sublet_malloc, at a multiple of `alignment`, a power of two. Where that is more than the allocator's own, the request is
+/// served beside the plan, in O(log live), and is no part of an iteration: let `alignment` of the parameters be what most
+/// requests need.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_malloc_aligned(
+    allocator: *mut sublet_allocator,
+    bytes: usize,
+    alignment: usize,
+    pointer: *mut *mut c_void,
+    error: *mut sublet_error,
+) -> sublet_status {
+    short(error, || {
+        // SAFETY: the header asks for an allocator that lives, and for a pointer that can be written.
+        let (handle, to) = unsafe {
+            let handle = handle(allocator, error)?;
+            (handle, result(handle, pointer, 3, error)?)
+        };
+        *to = handle.take(bytes, |allocator| allocator.malloc_aligned(bytes as u64, alignment as u64))?;
+        Ok(())
+    })
+}
+
+/// Makes a block larger or smaller: where its memory does for `bytes` it stays where it is, else its contents are copied to a
+/// new one, and it is freed. The range must be memory of the host. NULL is a new block, and 0 bytes are a free.
+///
+/// SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_NOT_ALLOCATED: the block is what it was.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_realloc(
+    allocator: *mut sublet_allocator,
+    pointer: *mut c_void,
+    bytes: usize,
+    moved: *mut *mut c_void,
+    error: *mut sublet_error,
+) -> sublet_status {
+    short(error, || {
+        // SAFETY: the header asks for an allocator that lives, and for a pointer that can be written.
+        let (handle, to) = unsafe {
+            let handle = handle(allocator, error)?;
+            (handle, result(handle, moved, 3, error)?)
+        };
+        let size = if pointer.is_null() { 0 } else { handle.size(pointer)? };
+        if bytes > 0 && bytes <= size {
+            *to = pointer;
+            return Ok(());
+        }
+        let new = handle.take(bytes, |allocator| allocator.malloc(bytes as u64))?;
+        // SAFETY: both are memory of the host that nobody else has, and as long.
+        unsafe { ptr::copy_nonoverlapping(pointer.cast::<u8>(), new.cast::<u8>(), size.min(bytes)) };
+        handle.give_back(pointer, 1)?;
+        *to = new;
+        Ok(())
+    })
+}
+
+/// The bytes that the block that begins at `pointer` may use: at least those that were asked for.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_usable_size(
+    allocator: *const sublet_allocator,
+    pointer: *const c_void,
+    bytes: *mut usize,
+    error: *mut sublet_error,
+) -> sublet_status {
+    short(error, || {
+        // SAFETY: the header asks for an allocator that lives, and for a number that can be written.
+        let (handle, to) = unsafe {
+            let handle = handle(allocator, error)?;
+            (handle, result(handle, bytes, 2, error)?)
+        };
+        *to = handle.size(pointer)?;
+        Ok(())
+    })
+}
+
+/// Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a free that has to
+/// tell its own memory from that of others.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_owns(
+    allocator: *const sublet_allocator,
+    pointer: *const c_void,
+    owns: *mut i32,
+    error: *mut sublet_error,
+) -> sublet_status {
+    short(error, || {
+        // SAFETY: the header asks for an allocator that lives, and for a number that can be written.
+        let (handle, to) = unsafe {
+            let handle = handle(allocator, error)?;
+            (handle, result(handle, owns, 2, error)?)
+        };
+        *to = handle.inner.with(|inner| Ok(inner.allocator.owns(pointer.addr() as u64)))?.into();
+        Ok(())
+    })
+}
+
+impl sublet_allocator {
+    /// What the block at a pointer, argument 1, may use.
+    fn size(&self, pointer: *const c_void) -> Result<usize, Failure> {
+        let address = pointer.addr() as u64;
+        let size = self.inner.with(|inner| Ok(inner.allocator.size_at(address)))?;
+        let unknown = Failure::new(S::NotAllocated, 1, 0, address);
+        size.and_then(|size| usize::try_from(size).ok()).ok_or(unknown)
+    }
+}

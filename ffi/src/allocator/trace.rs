@@ -1,0 +1,72 @@
+//! What an allocator was asked for, as a trace.
+
+use core::ffi::c_char;
+
+use super::{looked_at, sublet_allocator, within};
+use crate::boundary::boundary;
+use crate::error::{Failure, Text, sublet_error};
+use crate::profile::Profile;
+use crate::status::{sublet_status, sublet_status as S};
+
+/// Begins a trace of what the allocator is asked for, and forgets the one before. Blocks that are alive already are no
+/// part of it. It takes the system's memory, about 100 bytes a request, until the next one begins or the allocator
+/// ends; SUBLET_STATUS_UNAVAILABLE where there is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_trace_begin(
+    allocator: *mut sublet_allocator,
+    error: *mut sublet_error,
+) -> sublet_status {
+    // SAFETY: the header asks for an allocator that lives.
+    unsafe {
+        within(allocator, error, |inner| {
+            if !Profile::IS_AVAILABLE {
+                return Err(Failure::of(S::Unavailable));
+            }
+            inner.profile.begin();
+            Ok(())
+        })
+    }
+}
+
+/// Ends the trace.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_trace_end(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
+    // SAFETY: the header asks for an allocator that lives.
+    unsafe {
+        within(allocator, error, |inner| {
+            inner.profile.end();
+            Ok(())
+        })
+    }
+}
+
+/// Writes the trace as CSV that the command line reads (`sublet plan trace.csv`), ended by a zero.
+///
+/// `needed`, which may be NULL, receives the bytes that the whole text takes with its zero. If `capacity` is less, the
+/// text is cut, still ended by a zero, and the status is SUBLET_STATUS_BUFFER_TOO_SMALL; but a capacity of 0 is a
+/// question about `needed` alone, and no failure.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_export_trace(
+    allocator: *const sublet_allocator,
+    buffer: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, |arguments| {
+        // SAFETY: the header asks for an allocator that lives.
+        let handle = unsafe { looked_at(allocator, arguments)? };
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (buffer, needed) = unsafe { (arguments.output(buffer, capacity)?, arguments.optional(needed)?) };
+        let mut text = Text { buffer, len: 0 };
+        if !Profile::IS_AVAILABLE {
+            return Err(Failure::of(S::Unavailable));
+        }
+        handle.inner.with(|inner| {
+            inner.profile.write(&mut text);
+            Ok(())
+        })?;
+        text.finish(1, needed)
+    })
+}

@@ -1,0 +1,426 @@
+//! Frameworks whose tensors stay: what to bind where before each operator, and what to run again.
+
+use core::ffi::c_void;
+
+use sublet_core::Block;
+use sublet_core::network::{
+    self, Access, Action, Memory, Network, Operator, Options, Output, Planned, RecordNeeded, Step, Use,
+};
+use sublet_core::rewrite::fit::{Means, Using};
+use sublet_core::simulate::Timing;
+use sublet_core::trace::{self, Row, liveness::Stay};
+
+use crate::arguments::{Arguments, Params, counted, plain};
+use crate::boundary::boundary;
+use crate::error::{Failure, sublet_error};
+use crate::fit::sublet_means;
+use crate::operator::SUBLET_OPERATOR_ONCE;
+use crate::simulate::{sublet_device, sublet_run};
+use crate::status::{sublet_status, sublet_status as S};
+use crate::workspace::{Needed, Room, sublet_layout};
+
+/// The flag of a memory that stays where it is: a parameter, an output, what is looked at after the iteration, and what
+/// holds something from before it, such as a table that was filled when the network was made.
+pub const SUBLET_MEMORY_KEEP: u32 = 1;
+
+/// The flag of a memory of which nothing outlives an operator: each operator that uses it writes it first.
+pub const SUBLET_MEMORY_SCRATCH: u32 = 2;
+
+/// A memory of a framework.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct sublet_memory {
+    /// Its size.
+    pub bytes: u64,
+    /// SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added.
+    pub flags: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// An operator of a framework, a layer's forward or backward pass.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct sublet_layer {
+    /// How long it takes, in ns; only compared with others.
+    pub time_ns: u64,
+    /// 0, or SUBLET_OPERATOR_ONCE: it may not run again, for it is random, reads data, or has an effect elsewhere.
+    pub flags: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// How an operator uses a memory.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum sublet_use {
+    /// It reads.
+    Read = 0,
+    /// It writes, and may leave parts as they are: so that it reads what is there, if that is of this iteration.
+    Write = 1,
+    /// It writes every byte, and reads none before.
+    Overwrite = 2,
+}
+
+/// An operator uses a memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct sublet_access {
+    /// The operator's number; never less than that of the access before.
+    pub op: u32,
+    /// The memory's number.
+    pub memory: u32,
+    /// A sublet_use.
+    pub how: u32,
+}
+
+/// One pass of a framework whose tensors stay, as its hooks have seen it. Memories and operators are numbered from 0;
+/// operators in the order in which they run.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_network {
+    /// sizeof(sublet_network).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The memories.
+    pub memories: *const sublet_memory,
+    /// How many.
+    pub memory_count: usize,
+    /// The operators.
+    pub operators: *const sublet_layer,
+    /// How many.
+    pub operator_count: usize,
+    /// What they use, in the order of the operators; an operator may use a memory several times.
+    pub accesses: *const sublet_access,
+    /// How many.
+    pub access_count: usize,
+    /// The device on which the arena is; NULL is the host's own memory, from which nothing can leave.
+    pub device: *const sublet_device,
+}
+
+/// What a plan of a network is asked for. NULL, or all 0 but `struct_size`, is a plan without a limit.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_network_params {
+    /// sizeof(sublet_network_params).
+    pub struct_size: u32,
+    /// SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE, added; 0 is both. What leaves leaves for the host, from a device.
+    pub means: u32,
+    /// The most bytes that the arena may take; 0 is no limit, and then nothing leaves or runs again.
+    pub limit: u64,
+    /// All offsets are multiples of this power of two; 0 is 64.
+    pub alignment: u64,
+    /// How much a fit may search, as in sublet_fit_params.
+    pub work: u64,
+    /// Where random choices begin.
+    pub seed: u64,
+}
+
+/// What is to be done.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum sublet_action {
+    /// Memory `subject` is at `offset` of the arena from here on. It holds anything until it is written.
+    Bind = 0,
+    /// Operator `subject`, which has run, runs again, on the memories as they are bound now.
+    Run = 1,
+    /// What memory `subject` holds is copied to `offset` of the host's memory.
+    CopyOut = 2,
+    /// What was copied to `offset` of the host's memory comes back to where memory `subject` is bound now.
+    CopyIn = 3,
+}
+
+/// Something that a framework does, after all steps before it have been done.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct sublet_step {
+    /// It is done right before this operator.
+    pub before: u32,
+    /// A sublet_action.
+    pub action: u32,
+    /// A memory's number, or an operator's.
+    pub subject: u32,
+    /// 0.
+    pub reserved: u32,
+    /// In bytes; of SUBLET_ACTION_RUN 0.
+    pub offset: u64,
+}
+
+/// What a planned network takes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_network_planned {
+    /// sizeof(sublet_network_planned).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// How many steps were written.
+    pub step_count: usize,
+    /// The bytes of the arena.
+    pub peak: u64,
+    /// The most bytes that are used in it at once.
+    pub max_load: u64,
+    /// The most that would be used if nothing left or ran again.
+    pub original_load: u64,
+    /// The bytes of the memories that are bound to the arena, each counted by itself.
+    pub planned_bytes: u64,
+    /// The bytes of those that stay where they are.
+    pub kept_bytes: u64,
+    /// How it runs, by the times that were told; `host_bytes` are those that the copies take on the host.
+    pub run: sublet_run,
+}
+
+plain!(
+    sublet_memory,
+    sublet_layer,
+    sublet_access,
+    sublet_network,
+    sublet_network_params,
+    sublet_step,
+    sublet_network_planned
+);
+// SAFETY: they begin with their size.
+unsafe impl Params for sublet_network {}
+// SAFETY: as above.
+unsafe impl Params for sublet_network_params {}
+// SAFETY: as above.
+unsafe impl Params for sublet_network_planned {}
+
+const USES: [(sublet_use, Use); 3] =
+    [(sublet_use::Read, Use::Read), (sublet_use::Write, Use::Write), (sublet_use::Overwrite, Use::Overwrite)];
+
+const MEANS: [(sublet_means, Means); 2] =
+    [(sublet_means::Swap, Means::Swap), (sublet_means::Recompute, Means::Recompute)];
+
+/// What a call was given.
+struct Given<'a> {
+    memories: &'a [sublet_memory],
+    operators: &'a [sublet_layer],
+    accesses: &'a [sublet_access],
+    options: Options,
+}
+
+impl<'a> Given<'a> {
+    /// The arguments 0 and 1 of both functions.
+    ///
+    /// # Safety
+    /// If they are not NULL, as many bytes can be read as their first fields say, and what the network points to.
+    unsafe fn new(
+        arguments: &mut Arguments<'a>,
+        network: *const sublet_network,
+        params: *const sublet_network_params,
+    ) -> Result<Self, Failure> {
+        if network.is_null() {
+            return Err(Failure::of(S::NullPointer));
+        }
+        // SAFETY: as promised.
+        let network = unsafe { arguments.params(network)? };
+        if network.reserved != 0 {
+            return Err(Failure::new(S::UnknownValue, 0, 0, network.reserved.into()));
+        }
+        let (count, device) = (network.operator_count, network.device);
+        // SAFETY: as promised; each array is held by argument 0.
+        let (memories, operators, accesses) = unsafe {
+            let memories = arguments.at(0, |a| a.input_of(network.memories, counted(network.memory_count, 0)?))?;
+            let operators = arguments.at(0, |a| a.input_of(network.operators, counted(count, 0)?))?;
+            let accesses = arguments.at(0, |a| a.input_of(network.accesses, counted(network.access_count, 0)?))?;
+            (memories, operators, accesses)
+        };
+        let mut options = Options::new(u64::MAX);
+        if !device.is_null() {
+            // SAFETY: as promised.
+            options.device = unsafe { arguments.at(0, |a| a.params(device))? }.device(0)?;
+        }
+        // SAFETY: as promised.
+        unsafe { arguments.params(params)? }.tell(&mut options)?;
+        Ok(Self { memories, operators, accesses, options })
+    }
+
+    fn is_limited(&self) -> bool {
+        self.options.limit < u64::MAX
+    }
+
+    /// How long the outputs may become.
+    fn most(&self) -> network::Needed {
+        network::Needed::most(self.accesses.len(), self.is_limited())
+    }
+
+    /// What the call needs in all: of the parts after the recording as much as it cuts, which is no more than this.
+    fn memory(&self) -> Needed {
+        let (first, most) = (RecordNeeded::of(self.memories.len(), self.accesses.len()), self.most());
+        Needed::workspace(most.workspace)
+            .and_workspace(first.workspace)
+            .and::<Memory>(self.memories.len())
+            .and::<Operator>(self.operators.len())
+            .and::<Access>(self.accesses.len())
+            .and::<trace::Operator>(self.operators.len())
+            .and::<Row>(first.rows)
+            .and::<u32>(first.memories)
+            .and::<Row>(most.rows)
+            .and::<Timing>(most.timings)
+            .and::<Block>(most.stays)
+            .and::<Stay>(most.stays)
+            .and::<u64>(most.stays)
+            .and::<Step>(most.steps)
+    }
+
+    fn network(&self, room: &mut Room<'a>) -> Result<Network<'a>, Failure> {
+        let wrong = |i: usize, got: u32| {
+            Failure::new(S::NetworkUnknownValue, u32::try_from(i).unwrap_or(u32::MAX), 0, got.into())
+        };
+        let memories = room.slice(self.memories.len(), |i| {
+            let &sublet_memory { bytes, flags, reserved } = self.memories.get(i).ok_or(Failure::of(S::Unnamed))?;
+            if flags & !(SUBLET_MEMORY_KEEP | SUBLET_MEMORY_SCRATCH) != 0 || reserved != 0 {
+                return Err(wrong(i, flags | reserved));
+            }
+            Ok(Memory { bytes, kept: flags & SUBLET_MEMORY_KEEP > 0, scratch: flags & SUBLET_MEMORY_SCRATCH > 0 })
+        })?;
+        let operators = room.slice(self.operators.len(), |i| {
+            let &sublet_layer { time_ns, flags, reserved } = self.operators.get(i).ok_or(Failure::of(S::Unnamed))?;
+            if flags & !SUBLET_OPERATOR_ONCE != 0 || reserved != 0 {
+                return Err(wrong(i, flags | reserved));
+            }
+            Ok(Operator { time_ns, again: flags == 0 })
+        })?;
+        let accesses = room.slice(self.accesses.len(), |i| {
+            let &sublet_access { op, memory, how } = self.accesses.get(i).ok_or(Failure::of(S::Unnamed))?;
+            let how = USES.iter().find(|&&(number, _)| number as u32 == how).ok_or(wrong(i, how))?.1;
+            Ok::<_, Failure>(Access { op, memory, how })
+        })?;
+        Ok(Network { memories, operators, accesses })
+    }
+}
+
+impl sublet_network_params {
+    fn tell(&self, options: &mut Options) -> Result<(), Failure> {
+        let all = MEANS.iter().fold(0, |bits, &(number, _)| bits | number as u32);
+        if self.means & !all != 0 {
+            return Err(Failure::new(S::UnknownValue, 1, 0, self.means.into()));
+        }
+        if self.means != 0 {
+            let asked = MEANS.iter().filter(|&&(number, _)| self.means & number as u32 > 0);
+            options.using = asked.fold(Using::NONE, |using, &(_, means)| using.with(means));
+        }
+        let or = |n: u64, default: u64| if n == 0 { default } else { n };
+        options.limit = or(self.limit, options.limit);
+        options.alignment = or(self.alignment, options.alignment);
+        options.work = or(self.work, options.work);
+        options.seed = or(self.seed, options.seed);
+        Ok(())
+    }
+}
+
+impl From<Step> for sublet_step {
+    fn from(Step { before, action }: Step) -> Self {
+        let (action, subject, offset) = match action {
+            Action::Bind { memory, offset } => (sublet_action::Bind, memory, offset),
+            Action::Run { op } => (sublet_action::Run, op, 0),
+            Action::CopyOut { memory, host_offset } => (sublet_action::CopyOut, memory, host_offset),
+            Action::CopyIn { memory, host_offset } => (sublet_action::CopyIn, memory, host_offset),
+        };
+        Self { before, action: action as u32, subject, reserved: 0, offset }
+    }
+}
+
+impl From<Planned> for sublet_network_planned {
+    fn from(planned: Planned) -> Self {
+        let Planned { steps, peak, max_load, original_load, planned_bytes, kept_bytes, run } = planned;
+        Self {
+            struct_size: 0,
+            reserved: 0,
+            step_count: steps,
+            peak,
+            max_load,
+            original_load,
+            planned_bytes,
+            kept_bytes,
+            run: run.into(),
+        }
+    }
+}
+
+/// How many steps a plan of this network may have, and the workspace that sublet_network_plan needs with these
+/// parameters. Linear; without a limit far less, but for the search of placements up to 6,000 residencies.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_network_workspace(
+    network: *const sublet_network,
+    params: *const sublet_network_params,
+    step_capacity: *mut usize,
+    layout: *mut sublet_layout,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, |arguments| {
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (given, steps, layout) = unsafe {
+            let given = Given::new(arguments, network, params)?;
+            (given, arguments.result(step_capacity)?, arguments.result(layout)?)
+        };
+        steps.set(given.most().steps);
+        layout.set(given.memory().layout());
+        Ok(())
+    })
+}
+
+/// Plans the memory of a framework whose tensors stay, and tells what is to be done before each operator of an iteration.
+/// Without a limit each planned memory is bound once, and need not be bound again in later iterations.
+///
+/// A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept. All
+/// others stay where they are. An operator that writes a kept memory never runs again, whatever is told of it; one that
+/// reads it does so only while the memory holds what it read. The plan is proved like any other.
+///
+/// The steps are in the order in which they are done. Before operator k of each iteration a framework does those that have
+/// `before` k, and no later one; a step that runs an operator again calls it as it was called before. Between iterations
+/// planned memories hold anything.
+///
+/// `steps` has room for `step_capacity` steps, at least what sublet_network_workspace tells. `planned` may be NULL.
+///
+/// SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found; a limit of `needed` works.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_network_plan(
+    network: *const sublet_network,
+    params: *const sublet_network_params,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    steps: *mut sublet_step,
+    step_capacity: usize,
+    planned: *mut sublet_network_planned,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, |arguments| {
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (given, mut room, steps, planned) = unsafe {
+            let given = Given::new(arguments, network, params)?;
+            let room = arguments.workspace(workspace, workspace_size, given.memory())?;
+            let steps = arguments.output(steps, step_capacity)?;
+            (given, room, steps, arguments.report_if_wanted(planned)?)
+        };
+        let most = given.most().steps;
+        if step_capacity < most {
+            return Err(Failure::new(S::BufferTooSmall, 4, most as u64, step_capacity as u64));
+        }
+        let network = given.network(&mut room)?;
+        let first = RecordNeeded::of(network.memories.len(), network.accesses.len());
+        let known = room.fill(network.operators.len(), trace::Operator::default());
+        let (rows, owners) = (room.fill(first.rows, Row::default()), room.fill(first.memories, 0));
+        let scratch = room.front(first.workspace);
+        let recording = network::record(&network, &given.options, scratch, rows, known, owners)?;
+        let needed = recording.needed(given.is_limited());
+        let made = room.fill(needed.steps, Step::default());
+        let output = Output {
+            rows: room.fill(needed.rows, Row::default()),
+            timings: room.fill(needed.timings, Timing::default()),
+            blocks: room.fill(needed.stays, Block::default()),
+            names: room.fill(needed.stays, Stay::default()),
+            offsets: room.fill(needed.stays, 0),
+            steps: &mut *made,
+        };
+        let scratch = room.workspace(needed.workspace);
+        let found = network::plan(&recording, &given.options, scratch, output)?;
+        crate::trace::copy(made.get(..found.steps).unwrap_or_default(), steps);
+        planned.set(found.into());
+        Ok(())
+    })
+}

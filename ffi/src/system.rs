@@ -1,0 +1,116 @@
+//! Memory of the system, which is not there until somebody touches it.
+
+use core::ffi::c_void;
+
+use crate::failure::Failure;
+use crate::status::sublet_status as S;
+
+/// Addresses with memory behind them as it is touched, all 0; not more than there is may be used, though more can be taken.
+#[cfg(all(unix, any(feature = "std", test)))]
+pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
+    let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);
+    // SAFETY: no pointer.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1 << 16);
+    let size = bytes.checked_next_multiple_of(page).filter(|&size| size > 0).ok_or(none)?;
+    // What is mapped begins at a page: for more, more is mapped, and what is around it goes back.
+    let more = if alignment > page { alignment } else { 0 };
+    let whole = size.checked_add(more).ok_or(none)?;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: new addresses, of nobody's.
+    let mapped = unsafe { libc::mmap(core::ptr::null_mut(), whole, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+    if mapped == libc::MAP_FAILED {
+        return Err(none);
+    }
+    if more == 0 {
+        return Ok(mapped);
+    }
+    let before = mapped.addr().wrapping_neg() & (alignment - 1);
+    let pointer = mapped.wrapping_byte_add(before);
+    // SAFETY: parts of what was mapped, in whole pages; nobody uses them.
+    unsafe {
+        if before > 0 {
+            libc::munmap(mapped, before);
+        }
+        if whole > before + size {
+            libc::munmap(pointer.wrapping_byte_add(size), whole - before - size);
+        }
+    }
+    Ok(pointer)
+}
+
+/// # Safety
+/// `alloc` has given the pointer for so many bytes, and it has not been given back.
+#[cfg(all(unix, any(feature = "std", test)))]
+pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, _: usize) {
+    // SAFETY: as promised; the last page goes with the bytes.
+    unsafe { libc::munmap(pointer, bytes) };
+}
+
+/// The same where there is no mmap.
+#[cfg(all(not(unix), any(feature = "std", test)))]
+pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
+    let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);
+    let layout = std::alloc::Layout::from_size_align(bytes, alignment).map_err(|_| none)?;
+    if bytes == 0 {
+        return Err(none);
+    }
+    // SAFETY: the layout has bytes.
+    let pointer = unsafe { std::alloc::alloc_zeroed(layout) };
+    if pointer.is_null() { Err(none) } else { Ok(pointer.cast()) }
+}
+
+/// # Safety
+/// `alloc` has given the pointer with these, and it has not been given back.
+#[cfg(all(not(unix), any(feature = "std", test)))]
+pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, alignment: usize) {
+    if let Ok(layout) = std::alloc::Layout::from_size_align(bytes, alignment) {
+        // SAFETY: as promised.
+        unsafe { std::alloc::dealloc(pointer.cast(), layout) };
+    }
+}
+
+/// There is no system.
+#[cfg(not(any(feature = "std", test)))]
+pub(crate) const fn alloc(_: usize, _: usize) -> Result<*mut c_void, Failure> {
+    Err(Failure::of(S::Unavailable))
+}
+
+#[cfg(not(any(feature = "std", test)))]
+pub(crate) const unsafe fn free(_: *mut c_void, _: usize, _: usize) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_alignment_is_had_and_what_there_is_is_zero() {
+        for alignment in [1, 256, 1 << 12, 1 << 16, 1 << 21] {
+            for bytes in [1, 4096, 100_000] {
+                let pointer = alloc(bytes, alignment).unwrap();
+                assert_eq!(pointer.addr() % alignment, 0);
+                // SAFETY: so many bytes were taken, and all of them go back.
+                unsafe {
+                    let bytes = core::slice::from_raw_parts_mut(pointer.cast::<u8>(), bytes);
+                    assert!(bytes.iter().all(|&byte| byte == 0));
+                    bytes.fill(1);
+                    free(pointer, bytes.len(), alignment);
+                }
+            }
+        }
+        assert!(alloc(0, 8).is_err() && alloc(usize::MAX, 8).is_err());
+    }
+
+    /// More than there is: only what is touched is taken.
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn addresses_cost_no_memory() {
+        let bytes = 1 << 41;
+        let pointer = alloc(bytes, 256).unwrap();
+        // SAFETY: two of these bytes; then all go back.
+        unsafe {
+            pointer.cast::<u8>().write(1);
+            pointer.cast::<u8>().add(bytes - 1).write(1);
+            free(pointer, bytes, 256);
+        }
+    }
+}
