@@ -74,7 +74,7 @@ fn main() -> Result<ExitCode, Error> {
             let runtime = if with_file == 1 {
                 let (storage, how) = storage()?;
                 caching = how;
-                Runtime::with_storage(host.clone(), program.clone(), host.stream()?, storage)?
+                Runtime::with_storage(host.clone(), program.clone(), host.stream()?, &storage)?
             } else {
                 Runtime::new(host, program.clone())?
             };
@@ -83,7 +83,8 @@ fn main() -> Result<ExitCode, Error> {
             *all += took;
         }
     }
-    let mean = found.each_ref().map(|(calls, _)| calls.iter().sum::<Duration>().as_secs_f64() / calls.len() as f64);
+    let number = |calls: &[Duration]| u32::try_from(calls.len()).unwrap_or(u32::MAX);
+    let mean = found.each_ref().map(|(calls, _)| (calls.iter().sum::<Duration>() / number(calls)).as_secs_f64());
     for ((name, (calls, all)), mean) in ["pinned memory", "a file"].iter().zip(&found).zip(mean) {
         let longest = calls.iter().max().copied().unwrap_or_default();
         println!(

@@ -138,8 +138,8 @@ impl<B: Backend> Runtime<B> {
     /// # Errors
     /// [`Error::Storage`] if the disk has not enough room; [`Error::OutOfMemory`]; what else the backend tells.
     #[cfg(target_os = "linux")]
-    pub fn with_storage(backend: B, program: Program, compute: B::Stream, storage: Storage) -> Result<Self> {
-        let tier = Tier::storage(&backend, &storage, program.host)?;
+    pub fn with_storage(backend: B, program: Program, compute: B::Stream, storage: &Storage) -> Result<Self> {
+        let tier = Tier::storage(&backend, storage, program.host)?;
         Self::with(backend, program, compute, tier)
     }
 

@@ -21,7 +21,7 @@ use sublet_cuda::{Error, Program, Runtime, StorageOperation};
 
 const THREADS: Mode = Mode::Threads { paced: false, delays: None };
 /// After so long a test that waits has failed.
-const TOO_LONG: Duration = Duration::from_secs(60);
+const TOO_LONG: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
@@ -32,11 +32,14 @@ enum Access {
 /// What has begun, in order: the access, where, and whether it is done.
 type Log = Vec<(Access, u64, bool)>;
 
-/// Memory that is a disk. What `admits` says of an access and the log before it decides when it goes on, or that it fails.
+/// When an access goes on, or that it fails, by the access, where it is, and the log; none to ask again.
+type Admits = dyn Fn(Access, u64, &Log) -> Option<io::Result<()>> + Send + Sync;
+
+/// Memory that is a disk.
 struct Watched {
     bytes: Mutex<Vec<u8>>,
     log: Arc<(Mutex<Log>, Condvar)>,
-    admits: Box<dyn Fn(Access, u64, &Log) -> Option<io::Result<()>> + Send + Sync>,
+    admits: Box<Admits>,
 }
 
 impl std::fmt::Debug for Watched {
@@ -110,7 +113,7 @@ fn host(mode: Mode) -> HostBackend {
 }
 
 fn runtime(host: &HostBackend, program: Program, disk: Watched) -> Result<Runtime<HostBackend>, Error> {
-    Runtime::with_storage(host.clone(), program, host.stream()?, Storage::on(disk))
+    Runtime::with_storage(host.clone(), program, host.stream()?, &Storage::on(disk))
 }
 
 #[test]

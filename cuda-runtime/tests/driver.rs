@@ -62,10 +62,10 @@ fn again(test: &str, folder: &Path, settings: &[(&str, String)]) -> Left {
         .unwrap();
     let said = [output.stdout, output.stderr].concat();
     assert!(output.status.success(), "{settings:?}: {}", String::from_utf8_lossy(&said));
-    let text = std::fs::read_to_string(&count).unwrap();
+    let counted = std::fs::read_to_string(&count).unwrap();
     std::fs::remove_file(count).unwrap();
-    let numbers: Vec<u64> = text.split_whitespace().map(|n| n.parse().unwrap()).collect();
-    let [calls, in_use, bytes, contexts, timed] = numbers[..] else { panic!("{text}") };
+    let numbers: Vec<u64> = counted.split_whitespace().map(|n| n.parse().unwrap()).collect();
+    let [calls, in_use, bytes, contexts, timed] = numbers[..] else { panic!("{counted}") };
     assert_eq!(contexts, 0, "a context that was pushed is popped");
     Left { calls, in_use, bytes, timed }
 }

@@ -115,7 +115,7 @@ fn so_they_do_with_a_file() {
     let host = host(Order::Random(2), 1 << 20);
     let storage = Storage::in_folder(&std::env::temp_dir(), Caching::Through).unwrap();
     let stream = host.stream().unwrap();
-    train(Runtime::with_storage(host.clone(), program(&small, 50), stream, storage).unwrap(), &small).unwrap();
+    train(Runtime::with_storage(host.clone(), program(&small, 50), stream, &storage).unwrap(), &small).unwrap();
     assert_eq!(host.races(), []);
     assert_eq!(host.in_use(), InUse::default());
 }

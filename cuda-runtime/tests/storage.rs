@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use support::pattern;
 use sublet_core::simulate::Device;
 use sublet_cuda::backend::Backend;
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
-use sublet_cuda::storage::{Caching, Storage};
+use sublet_cuda::storage::{Caching, Disk, Storage};
 use sublet_cuda::{Error, Program, Runtime, StorageOperation, integrated};
 
 fn folder() -> PathBuf {
@@ -54,7 +56,7 @@ fn blocks_go_to_a_file_and_come_back() {
             for storage in [past, through] {
                 let host = jetson(mode);
                 let mut runtime =
-                    Runtime::with_storage(host.clone(), program(&trace), host.stream().unwrap(), storage).unwrap();
+                    Runtime::with_storage(host.clone(), program(&trace), host.stream().unwrap(), &storage).unwrap();
                 assert_eq!(pattern::run(&mut runtime, &trace, 3), Ok(vec![]), "{bytes}, {mode:?}");
                 assert_eq!(host.races(), []);
                 // The copies take no memory but the buffers on the way, and those for the caller.
@@ -72,7 +74,7 @@ fn storage_needs_nothing_of_a_backend_but_its_functions() {
     let storage = Storage::in_folder(&folder(), Caching::Through).unwrap();
     let delays = Some((3, Duration::from_micros(20)));
     let host = jetson(Mode::Threads { paced: false, delays });
-    let mut runtime = Runtime::with_storage(host.clone(), program(&trace), host.stream().unwrap(), storage).unwrap();
+    let mut runtime = Runtime::with_storage(host.clone(), program(&trace), host.stream().unwrap(), &storage).unwrap();
     assert_eq!(by_host::run(&mut runtime, &trace, 4), Ok(vec![]));
 }
 
@@ -98,12 +100,21 @@ fn a_file_that_cannot_be_is_an_error() {
     drop(storage);
 }
 
+/// A file that is read beyond its end, and one that cannot be written.
+#[test]
+fn a_file_tells_what_the_operating_system_refuses() {
+    let file = File::open("/dev/null").unwrap();
+    assert_eq!(Disk::read(&file, 0, &mut [0; 4096]).unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    // 9 is EBADF: it is open for reading alone.
+    assert_eq!(Disk::write(&file, 0, &[0; 4096]).unwrap_err().raw_os_error(), Some(9));
+}
+
 #[test]
 fn a_disk_that_is_too_small_is_told_before_anything_runs() {
     let trace = chain(6, 1 << 50);
     let host = jetson(Mode::Ordered(Order::Time));
     let storage = Storage::in_folder(&folder(), Caching::Through).unwrap();
-    let made = Runtime::with_storage(host.clone(), program(&trace), host.stream().unwrap(), storage).map(drop);
+    let made = Runtime::with_storage(host.clone(), program(&trace), host.stream().unwrap(), &storage).map(drop);
     assert!(matches!(made, Err(Error::Storage { operation: StorageOperation::Extend, .. })), "{made:?}");
     assert_eq!(host.in_use(), InUse::default());
 }

@@ -267,7 +267,7 @@ fn made<B: Backend>(
         None => Runtime::on_stream(backend, program, stream)?,
         Some(folder) => {
             let storage = Storage::in_folder(Path::new(folder), Caching::Past)?;
-            Runtime::with_storage(backend, program, stream, storage)?
+            Runtime::with_storage(backend, program, stream, &storage)?
         }
     })
 }

@@ -434,8 +434,11 @@ impl<D: Driver> Device<D> {
 
     /// Has a stream follow others; the first error.
     fn follow(&mut self, stream: Stream, others: impl IntoIterator<Item = Stream>) -> Result<()> {
-        let others = others.into_iter().filter(|other| *other != stream);
-        others.fold(Ok(()), |followed, other| followed.and(self.driver.follow(stream, other)))
+        let mut followed = Ok(());
+        for other in others.into_iter().filter(|other| *other != stream) {
+            followed = followed.and(self.driver.follow(stream, other));
+        }
+        followed
     }
 
     /// Takes back what the driver served.

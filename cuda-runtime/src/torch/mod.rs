@@ -75,6 +75,7 @@ impl<D: Driver> Devices<D> {
         let mut device = lock(&found);
         body(&mut device)
     }
+
     /// Does something with each device that has been asked, until it succeeds on one: for what is told without a device.
     /// None where there is none.
     ///
@@ -96,7 +97,11 @@ impl<D: Driver> Devices<D> {
     /// # Errors
     /// As above.
     pub fn all(&self, mut body: impl FnMut(&mut Device<D>) -> Result<()>) -> Result<()> {
-        self.opened().iter().fold(Ok(()), |outcome, device| outcome.and(body(&mut lock(device))))
+        let mut outcome = Ok(());
+        for device in self.opened() {
+            outcome = outcome.and(body(&mut lock(&device)));
+        }
+        outcome
     }
 
     fn opened(&self) -> Vec<Arc<Mutex<Device<D>>>> {

@@ -57,7 +57,7 @@ pub(crate) fn swap_to_a_file(folder: &std::path::Path) -> Result<(), Error> {
     let storage =
         Storage::in_folder(folder, Caching::Past).or_else(|_| Storage::in_folder(folder, Caching::Through))?;
     let stream = backend.stream()?;
-    let mut runtime = Runtime::with_storage(backend, program(&trace), stream, storage)?;
+    let mut runtime = Runtime::with_storage(backend, program(&trace), stream, &storage)?;
     assert_eq!(by_host::run(&mut runtime, &trace, 3)?, [] as [String; 0]);
     Ok(())
 }
