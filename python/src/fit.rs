@@ -60,7 +60,7 @@ pub fn fit(
     for name in &using {
         means = means.with(Means::named(name).ok_or_else(|| refused(format!("there is no means {name}")))?);
     }
-    let options = Options { using: means, ..Options::new(limit, named) };
+    let options = Options { using: means, alignment, ..Options::new(limit, named) };
     let fitted = py.detach(|| owned::fit(&recorded, &options)).map_err(|e| refused(problem.inner.message(&e)))?;
     let rows = &fitted.rows;
     let event = |event| match event {

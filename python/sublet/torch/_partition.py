@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import fx
 from torch._functorch import partitioners
+from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 from .. import Fit, PlanError, fit
 from .._problem import FREE, READ, SWAP_IN, SWAP_OUT, WRITE
@@ -145,7 +146,7 @@ class Writer:
         return new
 
 
-class Partitioner:
+class Partitioner(CustomPartitionerFn):
     """Cuts a joint graph into forward and backward so that both stay within a limit.
 
     `limit` is bytes, `8GiB`, or `60%` of what the graph takes at most; it counts parameters, inputs, gradients, activations
@@ -207,6 +208,9 @@ class Partitioner:
             )
         )
         return cut(joint, steps)
+
+    def uuid(self) -> None:
+        """Inductor keeps no code of what this has cut: times that are measured anew may cut it otherwise."""
 
     def _agree(self, costs: list[Cost]) -> list[Cost]:
         if self.group is None:
