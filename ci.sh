@@ -367,6 +367,7 @@ all() {
         embedded
         kernels
         tflm
+        python_package
         package
         fuzz 1
         caffe

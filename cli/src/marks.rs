@@ -109,10 +109,10 @@ impl Fate {
     pub(crate) fn of(schedule: &VerifiedSchedule<'_>, marks: &Marks, trace: &Trace) -> Vec<Self> {
         let (rows, blocks) = (schedule.rows(), trace.names.len());
         let mallocs = || rows.iter().filter(|r| r.event == Event::Malloc).map(|r| r.block as usize);
-        let marked = |mark: Mark| -> HashSet<usize> {
+        let having = |mark: Mark| -> HashSet<usize> {
             mallocs().zip(&marks.0).filter(|&(_, bits)| bits & mark as u8 > 0).map(|(block, _)| block).collect()
         };
-        let [recomputed, masked, in_place] = [Mark::Recomputed, Mark::Mask, Mark::InPlace].map(marked);
+        let [recomputed, masked, in_place] = [Mark::Recomputed, Mark::Mask, Mark::InPlace].map(having);
         let is_copy = |r: &&Row| matches!(r.event, Event::SwapOut | Event::SwapIn);
         let swapped: HashSet<usize> = rows.iter().filter(is_copy).map(|r| r.block as usize).collect();
         let fate = |block| match block {

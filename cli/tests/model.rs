@@ -131,7 +131,7 @@ fn spoiled_models_are_errors() {
             if random(4) == 0 {
                 bytes.truncate(random(whole.len()));
             }
-            for _ in 0..1 + random(8) {
+            for _ in 0..=random(8) {
                 let at = random(bytes.len().max(1));
                 if let Some(byte) = bytes.get_mut(at) {
                     *byte = [0, 0xff, 0x7f, 0x80, u8::try_from(random(256)).unwrap()][random(5)];

@@ -87,7 +87,7 @@ struct Outcome<'a> {
     /// How long the operators that run again take.
     #[serde(skip_serializing_if = "Option::is_none")]
     recomputed_ns: Option<u64>,
-    /// Masks of ReLUs, and blocks that are written over their dying inputs.
+    /// Masks of `ReLU`s, and blocks that are written over their dying inputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     masks: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -158,7 +158,7 @@ fn refuse(args: &PlanArgs, problem: &Problem, error: &Error, seconds: f64) -> Fa
         let answer = Some(if proved { "proved: none fits" } else { "none found" });
         let (solver, lower_bound) = (Some(args.solve.solver.name()), Some(lower_bound));
         let refused = Outcome::refused(problem, Some(peak), &message);
-        let outcome = Outcome { answer, solver, seconds, lower_bound, ..refused };
+        let outcome = Outcome { solver, seconds, answer, lower_bound, ..refused };
         if let Err(e) = output::json(&outcome, &mut io::stdout().lock()) {
             return Failure::printing(&e);
         }

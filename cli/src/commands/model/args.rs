@@ -20,7 +20,7 @@ pub(crate) struct ModelArgs {
     /// Of a model: writes the offsets as a C header, for firmware without a runtime
     #[arg(long, value_name = "H")]
     pub(crate) header: Option<String>,
-    /// Of a model: what TFLM prints of its plan, built with TF_LITE_SHOW_MEMORY_USE; tells what its kernels ask for
+    /// Of a model: what TFLM prints of its plan, built with `TF_LITE_SHOW_MEMORY_USE`; tells what its kernels ask for
     #[arg(long, value_name = "TXT", conflicts_with = "workspace")]
     pub(crate) tflm_log: Option<String>,
     /// Of a model: what kernels ask for while they run, a CSV file op,bytes

@@ -283,7 +283,7 @@ pub fn fit<'a>(
     let mut stage = Stage::new(lengths, rows.len(), options.alignment, output, &mut scratch);
     let plain = Base { rows, handed: rows, in_place: false };
     let bases = bases(recorded, options, plain, scratch.reborrow(), masked, handed)?;
-    let bases = Bases { recorded, bases, peak: aligned_peak };
+    let bases = Bases { recorded, starts: bases, peak: aligned_peak };
     let mut all = |pass: &mut Pass<'_, '_, '_>| joint(pass, using, recorded, options, aligned_peak);
     stage = bases.each(options, 0.0, stage, scratch.reborrow(), &mut all)?;
     let mut least = u64::MAX;
@@ -312,7 +312,7 @@ const PROBE: u64 = 16;
 /// The traces to begin with.
 struct Bases<'s> {
     recorded: &'s Recorded<'s>,
-    bases: [Option<Base<'s>>; 2],
+    starts: [Option<Base<'s>>; 2],
     /// The most bytes that are live at once as recorded.
     peak: u64,
 }
@@ -327,8 +327,8 @@ impl Bases<'_> {
         mut scratch: Workspace<'_>,
         then: &mut dyn FnMut(&mut Pass<'a, 'w, '_>) -> Result<(), Error>,
     ) -> Result<Stage<'a, 'w>, Error> {
-        let &Self { recorded, bases, peak } = self;
-        for base in bases.into_iter().flatten() {
+        let &Self { recorded, starts, peak } = self;
+        for base in starts.into_iter().flatten() {
             let mut scratch = scratch.reborrow();
             let program = Program::new(base.rows, recorded.numbers(), &mut scratch)?;
             let mut scratch = scratch.reborrow();
