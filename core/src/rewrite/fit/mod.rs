@@ -497,8 +497,9 @@ fn joint(
     if recompute && pass.bound() > 0.0 {
         pass.fit_alone(&again)?;
         if swap {
-            levels::recompute_then_swap(pass, options.limit, peak, work)?;
             both(pass, options.limit, peak, work)?;
+            // After all that was tried before there were levels, which is not spared anything: no result becomes worse.
+            levels::recompute_then_swap(pass, options.limit, peak, work)?;
         }
     }
     if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) && !pass.is_too_slow_swapped()? {
