@@ -410,12 +410,12 @@ fn wrong_usage() {
 fn a_policy_for_what_is_not_swapped() {
     let folder = Folder::new();
     let file = folder.file("t.csv", trace("0,malloc,a,8,0\n0,write,a,,0\n5,read,a,,1\n9,free,a,,\n"));
-    let ran = sublet(&["fit", &file, "--limit", "8", "--using", "recompute", "--policy", "doa"]);
+    let ran = sublet(&["fit", &file, "--limit", "256", "--using", "recompute", "--policy", "doa"]);
     assert_eq!((ran.status, ran.out.as_str()), (2, ""), "{ran:?}");
     assert!(ran.err.contains("--policy says what is swapped, and nothing is: the means are recompute"), "{ran:?}");
     let [swapped, recomputed] = [&["--policy", "doa"][..], &[]].map(|policy| {
         let using = if policy.is_empty() { "recompute" } else { "swap" };
-        sublet(&[&["fit", &file, "--limit", "8", "--using", using][..], policy].concat())
+        sublet(&[&["fit", &file, "--limit", "256", "--using", using][..], policy].concat())
     });
     assert_eq!((swapped.status, recomputed.status), (0, 0), "{swapped:?} {recomputed:?}");
     // Nothing is swapped where the limit is the peak, and so nobody decided it.

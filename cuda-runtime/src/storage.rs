@@ -2,7 +2,7 @@
 //!
 //! On a GPU that shares the host's memory, storage is the only place outside that memory. The file is read and written
 //! past the page cache (`O_DIRECT`), because the page cache is that same memory. The place of a copy in the file is planned
-//! as in pinned memory; [`spill`](crate::spill) moves the data.
+//! as in pinned memory; `spill` moves the data.
 //!
 //! The file has no name: it is gone when it is closed, even after a crash.
 

@@ -3,8 +3,8 @@
 #![cfg_attr(fuzzing, no_main)]
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use sublet_core::rewrite::published::chen::{self, Cuts, Plan};
 use sublet_core::rewrite::means::{in_place, mask};
+use sublet_core::rewrite::published::chen::{self, Cuts, Plan};
 use sublet_core::rewrite::published::layrub;
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Operator, Recorded, Row};

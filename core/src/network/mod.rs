@@ -3,13 +3,13 @@
 //! Such a framework allocates each tensor once and keeps it: there are no frees to record. What it can tell is which
 //! memories each operator reads and writes, in one pass. From that:
 //!
-//! 1. [`residency`] finds what belongs to the iteration alone: a memory that is written before it is read. It is resident
+//! 1. `residency` finds what belongs to the iteration alone: a memory that is written before it is read. It is resident
 //!    from its first operator to its last; of a scratch memory nothing outlives an operator, so that it is resident in each of
 //!    its operators anew. All other memories are kept: they stay where they are, and are no part of the plan.
 //! 2. The rows of these residencies are placed; where that is over the limit, [`fit`] rewrites them first: operators run
 //!    again, or blocks leave for the host.
 //! 3. The result is proved by [`schedule`], as any plan is.
-//! 4. [`steps`] turns the proved schedule into what the framework does before each of its operators: bind a memory to an
+//! 4. `steps` turns the proved schedule into what the framework does before each of its operators: bind a memory to an
 //!    offset of the arena, run an operator again, copy.
 //!
 //! What the framework tells is taken for true but read with care. A write may leave parts of a memory as they were, so
@@ -413,13 +413,13 @@ fn fitted<'a>(
     let usual = fit::Options::new(options.limit, options.device);
     // What stands for a kept memory never leaves.
     let least_bytes = usual.least_bytes.max(options.alignment.saturating_add(1));
-    let asked =
-        fit::Options { using, policy: Policy::Auto, least_bytes, seed: options.seed, work: options.work, ..usual };
+    let &Options { alignment, seed, work, .. } = options;
+    let asked = fit::Options { using, policy: Policy::Auto, least_bytes, alignment, seed, work, ..usual };
     let found = fit::fit(recorded, &asked, scratch, output)?;
     Ok((found.schedule, found.original_peak))
 }
 
-/// The fit knows no alignment: sizes are multiples of it, and so are sums of them. Here it is proved.
+/// Proves that every residency begins at a multiple of the alignment.
 fn aligned(schedule: &VerifiedSchedule<'_>, alignment: u64) -> Result<(), Error> {
     for (block, &offset) in (0..).zip(schedule.plan().offsets()) {
         if offset & (alignment - 1) != 0 {

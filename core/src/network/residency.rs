@@ -100,8 +100,11 @@ pub(super) fn record<'a>(
         memories.block[memory] = maker.blocks;
     }
     let (mut time, mut op) = (0_u64, 0);
-    for accesses in network.accesses.chunk_by(|a, b| a.op == b.op) {
-        let number = accesses.first().map_or(0, |a| a.op);
+    let mut rest = network.accesses;
+    while let Some(&Access { op: number, .. }) = rest.first() {
+        let count = rest.iter().take_while(|a| a.op == number).count();
+        let (accesses, after) = rest.split_at_checked(count).unwrap_or_default();
+        rest = after;
         for skipped in network.operators.get(position(op)..position(number)).unwrap_or_default() {
             time = time.saturating_add(skipped.time_ns);
         }

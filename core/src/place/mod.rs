@@ -310,7 +310,7 @@ fn copy(from: &[u64], to: &mut [u64]) {
 }
 
 /// The next multiple of a power of two.
-fn align_up(offset: u64, alignment: u64) -> u64 {
+pub(crate) fn align_up(offset: u64, alignment: u64) -> u64 {
     offset.wrapping_add(alignment - 1) & !(alignment - 1)
 }
 

@@ -126,7 +126,7 @@ impl<'a> Ranges<'a> {
     /// What is above this end was never used.
     pub(super) fn set_top(&mut self, i: u32, end: u64) {
         let [begin, bytes, top, age] = self.list[i];
-        let end = end.clamp(begin, top);
+        let end = end.max(begin).min(top);
         self.used -= top - end;
         self.list[i] = [begin, bytes, end, age];
     }

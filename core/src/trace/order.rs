@@ -6,12 +6,12 @@
 //! Steps:
 //! 1. The order as it is given is the incumbent. No order is below what the largest operator touches: where that is what the
 //!    incumbent needs, it is proved.
-//! 2. [`exact`]: best-first search over the sets of operators that have run, by the most that had to be alive on the way. It
+//! 2. `exact`: best-first search over the sets of operators that have run, by the most that had to be alive on the way. It
 //!    proves what it finds, and where it runs out of memory it still proves a lower bound.
-//! 3. [`beam`]: where the exact search did not end, one level for each operator, with the best sets of each.
+//! 3. `beam`: where the exact search did not end, one level for each operator, with the best sets of each.
 //!
 //! Both run at once any operator that is ready, keeps within what is needed so far and leaves no more alive than there was
-//! ([`model`] says why that is safe).
+//! (`model` says why that is safe).
 //!
 //! Papers: Ahn et al. 2020 (Serenity: sets of operators, dynamic programming); Liberis and Lane 2019 (enumeration by
 //! recursion, for microcontrollers). The obvious alternative, a list scheduler that takes what frees most, is 5 to 30 %

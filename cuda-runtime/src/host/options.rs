@@ -38,7 +38,7 @@ pub struct Options {
     pub memory: u64,
     /// The links; their host capacity is what can be pinned.
     pub device: Device,
-    /// Uses in no order are told by [`HostBackend::races`].
+    /// Uses in no order are told by `HostBackend::races`.
     pub races: bool,
 }
 

@@ -15,7 +15,7 @@
 //!   requests of others are the driver's, which knows how to order streams. What another stream uses too, as
 //!   `Tensor.record_stream` tells, or is freed in, is given out again after that stream's work.
 //! - *Graphs.* Before anything else a request asks whether its stream is captured. What is then allocated is the graph's
-//!   ([`graphs`]), and never planned; what is then freed is taken back when the capture is over. No call is made that
+//!   (`graphs.rs`), and never planned; what is then freed is taken back when the capture is over. No call is made that
 //!   capture forbids.
 //! - *A new plan.* The allocation behind the one before stays until its last block is freed, or goes at once.
 //! - *No memory.* What the driver holds for nobody is given back, an arena without live blocks too, and it is asked again.

@@ -12,7 +12,7 @@
 //!    longer than what was found.
 //! 3. Second runs alone.
 //! 4. Both, one after the other: recompute down to a level, then the search for swaps down to the limit, over a grid of levels
-//!    ([`levels`]).
+//!    (`levels`).
 //! 5. Both at once: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
 //!    load is within the level, and what is left to save is made again, or swapped where that is too little; then absences
 //!    and second runs are chosen together. The arrangements with the least estimated time are made, but for those whose
@@ -44,7 +44,7 @@ use crate::simulate::{Device, Timing};
 use crate::table::at;
 use crate::trace::{Event, Recorded, Row, liveness, liveness::Stay};
 use crate::verify::schedule::VerifiedSchedule;
-use crate::{Block, Error, Workspace, WorkspaceLen, block};
+use crate::{Block, Error, Workspace, WorkspaceLen, block, place};
 pub use means::{Means, Using};
 use pass::{Arrangement, Pass};
 use stage::{Base, Stage};
@@ -439,7 +439,7 @@ fn bases<'s>(
             Ok(n) if n > plain.rows.len() => {
                 let masked = masked.get_mut(..n).unwrap_or_default();
                 for r in masked.iter_mut().filter(|r| recorded.masked(r.block).is_some()) {
-                    r.bytes = r.bytes.next_multiple_of(options.alignment);
+                    r.bytes = place::align_up(r.bytes, options.alignment);
                 }
                 rich.rows = masked;
             }
