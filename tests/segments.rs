@@ -50,7 +50,7 @@ fn compare(name: &str, recorded: Recorded<'_>, solver: Solver, work: u64, slack:
     for &(footprint, added) in &points {
         let limit = footprint + footprint / 100 * slack;
         let using = Using::NONE.with(Means::Recompute);
-        let found = fitter.fit(&Options { using, work, ..Options::new(limit, DEVICE) });
+        let found = fitter.fit(&Options { using, work, alignment: 1, ..Options::new(limit, DEVICE) });
         let overhead =
             found.unwrap_or_else(|e| panic!("{name} at {limit}: {e}, the paper {added}")).schedule.run().overhead();
         println!("{name} at {limit}: {:.2} %, the paper {:.2} %", 100.0 * overhead, 100.0 * added);

@@ -10,8 +10,13 @@ use sublet::operator::*;
 use sublet::simulate::*;
 use sublet::status::*;
 use sublet::trace::*;
+use sublet::verify::sublet_certificate;
 use sublet::workspace::sublet_layout;
 use sublet_fuzz::{blocks, number, trace};
+
+/// A certificate that nobody has written.
+pub(crate) const CERTIFICATE: sublet_certificate =
+    sublet_certificate { struct_size: size_of::<sublet_certificate>() as u32, reserved: 0, peak: 7, max_load: 7 };
 
 /// What may be wrong with a call.
 pub(crate) struct Hostile<'a, 'b> {

@@ -9,7 +9,7 @@ use sublet::place::*;
 use sublet::verify::*;
 use sublet_fuzz::naive;
 
-use crate::hostile::{Buffer, Hostile, Params, Told, asked};
+use crate::hostile::{Buffer, CERTIFICATE, Hostile, Params, Told, asked};
 
 pub(crate) fn place(h: &mut Hostile<'_, '_>) {
     let mut list = h.blocks();
@@ -24,10 +24,9 @@ pub(crate) fn place(h: &mut Hostile<'_, '_>) {
     let asked = asked(|layout| unsafe { sublet_place_workspace(n, params_pointer, layout, ptr::null_mut()) });
     let (mut workspace, size) = h.workspace(asked);
     let mut offsets = Buffer::of(vec![!0u64; n], 0);
-    let mut placement = Buffer::of(
-        vec![sublet_placement { peak: 7, lower_bound: 7, nodes: 7, solver: 7, reserved: 7 }],
-        sublet_placement { peak: 0, lower_bound: 0, nodes: 0, solver: 0, reserved: 0 },
-    );
+    let struct_size = size_of::<sublet_placement>() as u32;
+    let untouched = sublet_placement { struct_size, peak: 7, lower_bound: 7, nodes: 7, solver: 77 };
+    let mut placement = Buffer::of(vec![untouched], untouched);
     let mut told = Told::new(h);
     let blocks_pointer = h.pointer(&mut list, false);
     let workspace_pointer = h.pointer(&mut workspace, false).cast::<c_void>();
@@ -56,7 +55,7 @@ pub(crate) fn place(h: &mut Hostile<'_, '_>) {
             assert_eq!(u128::from(placement.memory[0].peak), naive::peak(&blocks, &offsets.memory[..n]));
         }
     } else {
-        assert_eq!(placement.memory[0].reserved, 7, "a scalar was written without success");
+        assert_eq!(placement.memory[0].solver, 77, "a scalar was written without success");
     }
 }
 
@@ -131,8 +130,7 @@ pub(crate) fn verify(h: &mut Hostile<'_, '_>) {
     // SAFETY: what the pointers point to is there, or they are what has to be refused.
     let asked = asked(|layout| unsafe { sublet_verify_workspace(n, layout, ptr::null_mut()) });
     let (mut workspace, size) = h.workspace(asked);
-    let mut certificate =
-        Buffer::of(vec![sublet_certificate { peak: 7, max_load: 7 }], sublet_certificate { peak: 0, max_load: 0 });
+    let mut certificate = Buffer::of(vec![CERTIFICATE], CERTIFICATE);
     let mut told = Told::new(h);
     let pointer = h.pointer(&mut list, false);
     let said = h.length(n);

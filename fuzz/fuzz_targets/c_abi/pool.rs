@@ -71,11 +71,12 @@ pub(crate) fn pool(h: &mut Hostile<'_, '_>) {
                     sublet_pool_free(to, stray, error)
                 }
                 _ => {
-                    let nothing = sublet_pool_usage { live: 7, peak: 7, footprint: 7 };
+                    let struct_size = size_of::<sublet_pool_usage>() as u32;
+                    let nothing = sublet_pool_usage { struct_size, blocks: 7, live: 7, peak: 7, footprint: 7 };
                     let mut usage = Buffer::of(vec![nothing], nothing);
                     let usage_pointer = h.pointer(&mut usage, false);
                     let status = sublet_pool_stats(to, usage_pointer, error);
-                    let sublet_pool_usage { live: bytes, peak, footprint } = usage.memory[0];
+                    let sublet_pool_usage { live: bytes, peak, footprint, .. } = usage.memory[0];
                     if status == sublet_status::Ok {
                         let least: u64 = live.iter().map(|(o, e)| e - o).sum();
                         assert!(least <= bytes && bytes <= peak && peak <= footprint && footprint <= capacity);

@@ -8,15 +8,22 @@ use sublet::schedule::*;
 use sublet::simulate::*;
 use sublet::status::*;
 use sublet::trace::*;
-use sublet::verify::*;
 
-use crate::hostile::{Buffer, Hostile, Told, asked};
+use crate::hostile::{Buffer, CERTIFICATE, Hostile, Told, asked};
 
 const STAY: sublet_stay = sublet_stay { block: 7, ordinal: 7 };
 const BLOCK: sublet_block = sublet_block { start: 7, end: 3, size: 0, alignment: 3, pin: 5, flags: 9 };
 const TIMING: sublet_timing = sublet_timing { reached: f64::NAN, begin: f64::NAN, end: f64::NAN };
-const RUN: sublet_run =
-    sublet_run { time_ns: 7.0, original_ns: 7, swapped_bytes: 7, peak_load: 7, host_bytes: 7, recomputed_ns: 7 };
+const RUN: sublet_run = sublet_run {
+    struct_size: size_of::<sublet_run>() as u32,
+    reserved: 0,
+    time_ns: 7.0,
+    original_ns: 7,
+    swapped_bytes: 7,
+    peak_load: 7,
+    host_bytes: 7,
+    recomputed_ns: 7,
+};
 
 pub(crate) fn lifetimes(h: &mut Hostile<'_, '_>) {
     let (mut rows, blocks) = h.rows();
@@ -123,8 +130,7 @@ pub(crate) fn schedule(h: &mut Hostile<'_, '_>) {
     });
     let mut offsets = Buffer::of(offsets.collect(), 0);
     let (mut timings, mut run) = (Buffer::of(vec![TIMING; n], TIMING), Buffer::of(vec![RUN], RUN));
-    let mut certificate =
-        Buffer::of(vec![sublet_certificate { peak: 7, max_load: 7 }], sublet_certificate { peak: 0, max_load: 0 });
+    let mut certificate = Buffer::of(vec![CERTIFICATE], CERTIFICATE);
     let mut told = Told::new(h);
     let (original, rewritten) = (h.pointer(&mut rows, false), h.pointer(&mut rows, false));
     let (operators_pointer, said_operators) = (h.pointer(&mut operators, false), h.length(o));
@@ -199,8 +205,9 @@ pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
         Buffer::of(vec![STAY; stay_capacity], STAY),
         Buffer::of(vec![!0u64; stay_capacity], 0),
     );
+    let struct_size = size_of::<sublet_fitted>() as u32;
     let nothing =
-        sublet_fitted { row_count: 7, stay_count: 7, peak: 7, original_peak: 7, run: RUN, policy: 7, reserved: 7 };
+        sublet_fitted { struct_size, row_count: 7, stay_count: 7, peak: 7, original_peak: 7, run: RUN, policy: 7 };
     let mut fitted = Buffer::of(vec![nothing], nothing);
     let limit = h.number() << h.u.int_in_range(0..=20).unwrap_or(0);
     let mut told = Told::new(h);
@@ -286,7 +293,8 @@ pub(crate) fn device_named(h: &mut Hostile<'_, '_>) {
     let presets = sublet_core::simulate::Device::PRESETS;
     let (text, known) = h.name(&presets.map(|(name, _)| name));
     h.spoiled |= !known;
-    let mut device = Buffer::of(vec![DEVICE], DEVICE);
+    let right = size_of::<sublet_device>() as u32;
+    let mut device = Buffer::of(vec![sublet_device { struct_size: right, ..DEVICE }], DEVICE);
     let mut told = Told::new(h);
     let pointer = h.pointer(&mut device, false);
     // SAFETY: the text ends; what the pointers point to is there, or they are what has to be refused.
@@ -295,7 +303,7 @@ pub(crate) fn device_named(h: &mut Hostile<'_, '_>) {
     if told.judge(status, h) {
         assert!(struct_size as usize == size_of::<sublet_device>() && flags < 2 && out_bandwidth > 1e9);
     } else {
-        assert_eq!(struct_size, 7);
+        assert_eq!((struct_size, flags), (right, 7));
     }
 }
 
