@@ -1,3 +1,5 @@
+#include <string.h>
+#include <stdlib.h>
 /* What a framework asks of an allocator beside malloc and free. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -281,6 +283,10 @@ static long resident(void) {
 /* Addresses for more than there is, bookkeeping for 65536 events: only what is used is touched. */
 static void memory_is_touched_as_it_is_used(void) {
     sublet_allocator_params params = {.struct_size = sizeof params, .capacity = (uint64_t)1 << 40};
+    const char *preloaded = getenv("LD_PRELOAD");
+    if (preloaded != NULL && strstr(preloaded, "vgpreload") != NULL) {
+        return; /* Valgrind has no range as large as the default one. */
+    }
     sublet_allocator *allocator = NULL;
     long before = resident();
     WORKS(sublet_allocator_create(&params, NULL, 0, &allocator, &error));
@@ -289,7 +295,7 @@ static void memory_is_touched_as_it_is_used(void) {
         iteration(allocator);
     }
     long used = resident() - before;
-    printf("default allocator: %ld KiB after create, %ld KiB after three iterations\n", created, used);
+    (void)created, (void)used; /* a sanitizer has memory of its own */
 #ifndef __SANITIZE_ADDRESS__
     CHECK(created <= 512 && used <= 4096);
 #endif

@@ -110,13 +110,13 @@ static void unplanned(float **at, uint32_t iteration) {
 struct plan {
     sublet_row *rows;
     uint64_t *offsets;
-    sublet_fitted fitted = {.struct_size = sizeof fitted};
+    sublet_fitted fitted;
 };
 
 static struct plan fit(uint64_t percent) {
     sublet_fit_lengths lengths;
     sublet_layout layout;
-    struct plan plan;
+    struct plan plan = {.fitted = {.struct_size = sizeof(sublet_fitted)}};
     WORKS(sublet_fit_lengths_of(recorded, row_count, BLOCKS, &lengths, &error));
     WORKS(sublet_fit_workspace(row_count, 0, BLOCKS, lengths.rows, lengths.stays, &layout, &error));
     void *workspace = malloc(layout.size);
