@@ -6,7 +6,6 @@ use proptest::prelude::*;
 use sublet_core::error::Buffer;
 use sublet_core::place::Solver;
 use sublet_core::replay::{Config, State};
-use sublet_core::verify::Violation;
 use sublet_core::{Block, Constraints, Error};
 use sublet_tests::checked::{Checked, allocator};
 use sublet_tests::network::{Network, Request};
