@@ -51,7 +51,7 @@ pub fn place<'py>(
         // Asking Python takes its lock: ten times a second is enough for a person.
         if asked.elapsed() > Duration::from_millis(100) {
             asked = Instant::now();
-            signal = Python::attach(Python::check_signals).err();
+            signal = Python::attach(|py| py.check_signals()).err();
         }
         if signal.is_some() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             ControlFlow::Break(())

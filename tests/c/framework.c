@@ -1,5 +1,3 @@
-#include <string.h>
-#include <stdlib.h>
 /* What a framework asks of an allocator beside malloc and free. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -7,6 +5,8 @@
 #include "check.h"
 
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 
 #ifndef FIRMWARE
 #include <sys/mman.h>
