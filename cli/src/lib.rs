@@ -17,7 +17,6 @@ mod output;
 mod pools;
 mod problem;
 mod report;
-mod scratch;
 mod solve;
 mod text;
 mod timeline;

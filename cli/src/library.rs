@@ -8,8 +8,8 @@ use sublet_core::{Block, Constraints, Error, block, verify};
 use crate::commands::compare::Comparison;
 use crate::problem::{BadRow, Problem};
 use crate::report::{self, Picture};
-use crate::scratch::Scratch;
 use crate::{input, output};
+use sublet_core::owned::Scratch;
 
 impl Problem {
     /// Reads a file of any format, and the operators beside it; `-` is standard input.

@@ -11,7 +11,7 @@ use sublet_core::verify::Violation;
 use sublet_core::{Block, Error, Overlap, block};
 
 use crate::model::Model;
-use crate::scratch::Scratch;
+use sublet_core::owned::Scratch;
 
 /// Blocks to place, with the names that plans call them by.
 #[derive(Debug, Default)]

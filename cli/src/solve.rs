@@ -15,7 +15,7 @@ use sublet_core::place::{self, Options, Solver, Summary};
 use sublet_core::{Block, Constraints, Error};
 
 use crate::args::{Effort, SolveArgs};
-use crate::scratch::Scratch;
+use sublet_core::owned::Scratch;
 
 /// Lanes of `--effort max`, and how much more each may do than by default.
 const MOST_LANES: usize = 16;

@@ -11,8 +11,8 @@ use crate::args::PlanArgs;
 use crate::failure::{Failure, InputError};
 use crate::output;
 use crate::problem::Problem;
-use crate::scratch::Scratch;
 use crate::text::bank::NamedBank;
+use sublet_core::owned::Scratch;
 
 /// What is known of a plan over banks. Sizes in bytes.
 #[derive(Debug, Serialize)]

@@ -8,7 +8,7 @@ use crate::args::CheckArgs;
 use crate::certificate::Certificate;
 use crate::failure::{Failure, InputError};
 use crate::input;
-use crate::scratch::Scratch;
+use sublet_core::owned::Scratch;
 
 /// Verifies the plan, and then each statement of the certificate.
 ///

@@ -13,10 +13,10 @@ use crate::failure::{Failure, InputError};
 use crate::model::schedule::in_file_order;
 use crate::pools::tflm;
 use crate::problem::Problem;
-use crate::scratch::Scratch;
 use crate::text::unit::Unit;
 use crate::text::{progress, table};
 use crate::{input, output, pools};
+use sublet_core::owned::Scratch;
 
 /// Reads, compares and prints.
 ///

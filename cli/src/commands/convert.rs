@@ -7,8 +7,8 @@ use sublet_core::{Constraints, verify};
 use crate::args::{ConvertArgs, Format};
 use crate::failure::{Failure, InputError};
 use crate::problem::Problem;
-use crate::scratch::Scratch;
 use crate::{input, output};
+use sublet_core::owned::Scratch;
 
 /// Reads and writes.
 ///

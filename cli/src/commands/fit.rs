@@ -16,10 +16,10 @@ use crate::failure::{Failure, InputError};
 use crate::marks::{Fate, Mark, Marks};
 use crate::problem::{BadRow, Problem, Trace};
 use crate::report::{FittedRun, Picture};
-use crate::scratch::Scratch;
 use crate::text::progress;
 use crate::text::unit::Unit;
 use crate::{device, input, output, report, timeline};
+use sublet_core::owned::Scratch;
 
 /// The memory that a fit is made in.
 #[derive(Debug)]

@@ -15,10 +15,10 @@ use crate::model::plan::PlanError;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::report::{self, Picture, SolverRow};
-use crate::scratch::Scratch;
 use crate::solve::{self, Solved};
 use crate::text::progress;
 use crate::{input, output};
+use sublet_core::owned::Scratch;
 
 /// Plans, verifies, writes and prints.
 ///

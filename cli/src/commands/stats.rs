@@ -12,10 +12,10 @@ use sublet_core::{Error, block};
 use crate::args::InputArgs;
 use crate::failure::{Failure, InputError};
 use crate::problem::{Problem, Trace};
-use crate::scratch::Scratch;
 use crate::text::unit::Unit;
 use crate::text::{load_chart, table};
 use crate::{input, output};
+use sublet_core::owned::Scratch;
 
 /// How many of the largest blocks at the peak are told.
 const LARGEST: usize = 10;

@@ -14,10 +14,10 @@ use crate::args::SweepArgs;
 use crate::commands::fit::{self, Buffers};
 use crate::failure::{Failure, InputError};
 use crate::problem::Trace;
-use crate::scratch::Scratch;
 use crate::text::unit::Unit;
 use crate::text::{progress, table};
 use crate::{device, input, output, report};
+use sublet_core::owned::Scratch;
 
 /// One curve: the means or the policy that it is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

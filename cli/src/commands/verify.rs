@@ -12,8 +12,8 @@ use crate::args::VerifyArgs;
 use crate::failure::{Failure, InputError};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
-use crate::scratch::Scratch;
 use crate::{input, output};
+use sublet_core::owned::Scratch;
 
 /// Verifies and prints.
 ///

@@ -17,7 +17,7 @@ use sublet_core::trace::{Operator, Row};
 use super::{ops, table::Table, unreadable};
 use crate::failure::InputError;
 use crate::problem::{BadRow, Problem};
-use crate::scratch::Scratch;
+use sublet_core::owned::Scratch;
 
 const COLUMNS: [&str; 9] = ["op", "name", "phase", "inputs", "outputs", "workspace", "time_ns", "inplace", "rerun"];
 

@@ -13,8 +13,8 @@ use super::{Means, Model, kernels};
 use crate::args::SolveArgs;
 use crate::failure::InputError;
 use crate::problem::Problem;
-use crate::scratch::Scratch;
 use crate::solve::{self, Solved};
+use sublet_core::owned::Scratch;
 
 /// A model with a place for each tensor.
 #[derive(Debug)]

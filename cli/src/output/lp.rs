@@ -21,7 +21,7 @@ use sublet_core::Error;
 use sublet_core::place::interval::{self, Sweep};
 
 use crate::problem::Problem;
-use crate::scratch::Scratch;
+use sublet_core::owned::Scratch;
 
 /// Writes the program whose arena ends at `capacity`, in bytes.
 pub(crate) fn write(problem: &Problem, capacity: u64, out: &mut impl Write) -> io::Result<()> {

@@ -12,7 +12,7 @@ use crate::model::plan::told;
 use crate::model::schedule::in_file_order;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
-use crate::scratch::Scratch;
+use sublet_core::owned::Scratch;
 
 /// Verifies the plan in a model, and prints.
 ///

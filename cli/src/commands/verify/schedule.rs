@@ -13,8 +13,8 @@ use crate::args::VerifyArgs;
 use crate::commands::fit;
 use crate::failure::{Failure, InputError};
 use crate::problem::Problem;
-use crate::scratch::Scratch;
 use crate::{device, input, output};
+use sublet_core::owned::Scratch;
 
 /// What is told. Sizes in bytes.
 #[derive(Debug, Default, Serialize)]
