@@ -8,7 +8,7 @@
  *   sublet_place_workspace and sublet_verify_workspace tell what memory to lend; sublet_format_error says what was wrong.
  *
  * A trace is rows in the order of time. The accesses of an operator stand together; what it takes follows from them: from
- * the access before its first to its own last. In a rewritten trace accesses with SUBLET_OP_KIND_AGAIN are of an operator that
+ * the access before its first to its own last. In a rewritten trace accesses with SUBLET_OP_KIND_RERUN are of an operator that
  * runs again, which one with SUBLET_OPERATOR_ONCE never does. Offsets go by malloc rows: the n-th is that of the n-th malloc.
  * Without a sublet_device one over PCIe 3.0 is meant, 12 GB/s each way.
  *
@@ -332,7 +332,7 @@ enum sublet_status
   /**
    * Row `index` of a rewritten trace: the operator may not run again.
    */
-  SUBLET_STATUS_ROW_MAY_NOT_RUN_AGAIN = 96,
+  SUBLET_STATUS_ROW_MAY_NOT_RERUN = 96,
   /**
    * Row `index` of a rewritten trace: a mask of less than a bit for each element of 4 bytes.
    */
@@ -604,7 +604,7 @@ enum sublet_op_kind
   /**
    * The operator of this number, run again (recomputation).
    */
-  SUBLET_OP_KIND_AGAIN = 2,
+  SUBLET_OP_KIND_RERUN = 2,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

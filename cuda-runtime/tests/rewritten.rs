@@ -99,7 +99,7 @@ fn whatever_the_verifier_accepts_computes_what_was_recorded() {
         let Ok(program) = program(&trace, &rewritten) else { continue };
         let with = |what: &dyn Fn(&Row) -> bool| usize::from(rewritten.iter().any(what));
         ran += 1;
-        again += with(&|r| matches!(r.op, Op::Again(_)));
+        again += with(&|r| matches!(r.op, Op::Rerun(_)));
         masks += with(&|r| r.block as usize >= trace.blocks && r.event == Event::Read);
         copies += with(&|r| r.event == Event::SwapIn);
         in_place += usize::from(works_in_place(&rewritten));

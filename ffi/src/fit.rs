@@ -296,7 +296,7 @@ pub unsafe extern "C" fn sublet_fit(
             }
         }
         let known = |op: Op| match op {
-            Op::First(k) | Op::Again(k) => usize::try_from(k).is_ok_and(|k| k < operators.len()),
+            Op::First(k) | Op::Rerun(k) => usize::try_from(k).is_ok_and(|k| k < operators.len()),
             Op::None => true,
         };
         let options = params.options(limit, device, rows.iter().all(|r| known(r.op)), 7)?;

@@ -46,7 +46,7 @@ impl Pass {
 
     fn operator(&mut self, time_ns: u64, again: bool, accesses: &[(u32, Use)]) {
         let op = self.operators.len() as u32;
-        self.operators.push(Operator { time_ns, again });
+        self.operators.push(Operator { time_ns, rerun: again });
         self.accesses.extend(accesses.iter().map(|&(memory, how)| Access { op, memory, how }));
     }
 

@@ -429,7 +429,7 @@ impl State<'_> {
     /// The signs of what the rectifier that has just run reads or writes.
     fn mask(&mut self, r: &Row, block: u32) -> Result<(), RowFault> {
         let is_relu = r.op != Op::None && r.op == self.last && self.recorded.operator(r.op).kind == Kind::Relu;
-        let label = if let Op::First(k) = r.op { Op::Again(k) } else { r.op };
+        let label = if let Op::First(k) = r.op { Op::Rerun(k) } else { r.op };
         let Some(relu) = self.operators.begin(label, self.next).filter(|_| is_relu) else {
             return Err(RowFault::MaskElsewhere);
         };
@@ -451,7 +451,7 @@ impl State<'_> {
         };
         let again = open.progress.again;
         let label = match expected.op {
-            Op::First(k) if again => Op::Again(k),
+            Op::First(k) if again => Op::Rerun(k),
             op => op,
         };
         let in_its_place = mask == Some(expected.block)
@@ -482,8 +482,8 @@ impl State<'_> {
     /// Opens the operator to which the next access belongs.
     fn begin(&mut self, op: Op) -> Result<Open, RowFault> {
         let progress = self.operators.begin(op, self.next).ok_or(RowFault::OtherAccess)?;
-        if progress.again && !self.recorded.operator(op).again {
-            return Err(RowFault::MayNotRunAgain);
+        if progress.again && !self.recorded.operator(op).rerun {
+            return Err(RowFault::MayNotRerun);
         }
         let rows = self.recorded.rows.get(progress.first..progress.end).unwrap_or_default();
         for own in rows.iter().filter(|r| !r.event.is_access()) {

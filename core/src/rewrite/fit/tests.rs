@@ -276,7 +276,7 @@ fn said(operators: &[u32]) -> Vec<Operator> {
     let kinds = [Kind::Other, Kind::Relu, Kind::ReluBackward];
     let said = operators.iter().map(|&n| Operator {
         in_place: n % 2 > 0,
-        again: n / 2 % 4 > 0,
+        rerun: n / 2 % 4 > 0,
         kind: kinds[(n / 8 % 3) as usize],
     });
     said.collect()

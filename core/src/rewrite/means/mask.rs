@@ -166,7 +166,7 @@ impl Ranges<'_> {
             if r.event.is_access() && row >= operator {
                 operator = end_of_operator(rows, row);
                 let known = self.recorded.operator(r.op);
-                if matches!(r.op, Op::First(_)) && known.again {
+                if matches!(r.op, Op::First(_)) && known.rerun {
                     again = operator;
                 }
                 if known.kind == Kind::ReluBackward {
