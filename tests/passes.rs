@@ -76,7 +76,7 @@ fn masks_and_work_in_place_are_accepted_on_every_training_trace_and_lower_the_pe
         assert!(both.run.peak_load <= masked.run.peak_load.min(in_place.run.peak_load), "{}", network.name);
         assert!(
             both.footprint as f64 <= 1.02 * both.run.peak_load as f64,
-            "{}: chains of stays are placed at {} over {}",
+            "{}: chains of residencies are placed at {} over {}",
             network.name,
             both.footprint,
             both.run.peak_load
@@ -140,12 +140,12 @@ fn is_persistent(network: &Network, block: u32) -> bool {
 }
 
 /// The rows from a malloc to its free, or to the end.
-fn stay(rows: &[Row], malloc: usize) -> std::ops::Range<usize> {
+fn residency(rows: &[Row], malloc: usize) -> std::ops::Range<usize> {
     let free = rows[malloc..].iter().position(|r| r.event == Event::Free && r.block == rows[malloc].block);
     malloc..free.map_or(rows.len(), |n| malloc + n)
 }
 
-/// The rule of the masks, one stay after the other, each time looking through everything.
+/// The rule of the masks, one residency after the other, each time looking through everything.
 fn naive_masks(network: &Network, rows: &[Row]) -> Vec<Row> {
     let recorded = network.recorded();
     let kind = |op| recorded.operator(op).kind;
@@ -159,9 +159,9 @@ fn naive_masks(network: &Network, rows: &[Row]) -> Vec<Row> {
     for malloc in (0..rows.len()).filter(|&i| rows[i].event == Event::Malloc && rows[i].block < network.blocks) {
         let Row { block, bytes, .. } = rows[malloc];
         let mask = network.blocks + block;
-        let stay = stay(rows, malloc);
-        let uses = || stay.clone().filter(|&i| rows[i].block == block && i != malloc);
-        let freed_inside = operators.iter().any(|o| o.0 < stay.end && stay.end < o.1);
+        let residency = residency(rows, malloc);
+        let uses = || residency.clone().filter(|&i| rows[i].block == block && i != malloc);
+        let freed_inside = operators.iter().any(|o| o.0 < residency.end && residency.end < o.1);
         if is_persistent(network, block) || rows.iter().any(|r| r.block == mask) || freed_inside {
             continue;
         }
@@ -171,7 +171,7 @@ fn naive_masks(network: &Network, rows: &[Row]) -> Vec<Row> {
         let maker = uses().filter(|&i| rows[i].event.is_access() && kind(rows[i].op) == Kind::Relu).filter_map(end_of);
         let Some(maker) = maker.max() else { continue };
         let changed = uses().any(|i| i > maker && matches!(rows[i].event, Event::Write | Event::SwapIn));
-        let saved = (bytes - bytes.div_ceil(32)) * (stay.end - needed - 1) as u64;
+        let saved = (bytes - bytes.div_ceil(32)) * (residency.end - needed - 1) as u64;
         let taken = bytes.div_ceil(32) * (needed - maker) as u64;
         if changed || gradients.is_empty() || needed >= turn || saved <= taken {
             continue;
@@ -181,7 +181,7 @@ fn naive_masks(network: &Network, rows: &[Row]) -> Vec<Row> {
         after[maker][0].push(row(Event::Malloc, bytes.div_ceil(32), mask, Op::None, time_ns));
         after[maker][0].push(row(Event::Write, 0, mask, own, time_ns));
         after[needed][1].push(row(Event::Free, 0, block, Op::None, rows[needed].time_ns));
-        for i in gradients.into_iter().chain(Some(stay.end).filter(|&end| end < rows.len())) {
+        for i in gradients.into_iter().chain(Some(residency.end).filter(|&end| end < rows.len())) {
             new[i].block = mask;
         }
     }
@@ -217,7 +217,7 @@ fn naive_in_place(network: &Network, rows: &[Row]) -> Vec<Row> {
         let Some(reads) = (first..=last).rfind(|&i| rows[i].event == Event::Read) else { continue };
         let malloc_of = |b: u32| (0..first).rfind(|&i| rows[i].event == Event::Malloc && rows[i].block == b);
         let (Some(from), Some(to)) = (malloc_of(x), malloc_of(y)) else { continue };
-        let (giver, taker) = (stay(rows, from), stay(rows, to));
+        let (giver, taker) = (residency(rows, from), residency(rows, to));
         let mask = network.blocks + x;
         let needed = giver
             .clone()

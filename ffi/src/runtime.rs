@@ -8,7 +8,7 @@ use std::path::Path;
 
 use sublet_core::Block;
 use sublet_core::simulate::{Device, Timing};
-use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Op, Recorded};
 use sublet_core::verify::schedule::{self, Room};
 use sublet_cuda::backend::Backend;
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn sublet_runtime_create(
     rewritten_count: usize,
     block_count: usize,
     offsets: *const u64,
-    stay_count: usize,
+    residency_count: usize,
     device: *const sublet_device,
     params: *const sublet_runtime_params,
     runtime: *mut *mut sublet_runtime,
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn sublet_runtime_create(
             let operators = arguments.input(operators, operator_count)?;
             let rewritten = arguments.input(rewritten, rewritten_count)?;
             arguments.count(block_count)?;
-            let offsets = arguments.input(offsets, stay_count)?;
+            let offsets = arguments.input(offsets, residency_count)?;
             let (device, params) = (arguments.params(device)?.device(9)?, arguments.params(params)?);
             (original, operators, rewritten, offsets, device, params, arguments.result(runtime)?)
         };
@@ -241,21 +241,21 @@ fn program(
     device: &Device,
     how: How,
 ) -> Result<Program, Failure> {
-    let stays = offsets.len();
-    let needed = crate::schedule::needed(original.len(), operators.len(), rewritten.len(), blocks, stays);
+    let residencies = offsets.len();
+    let needed = crate::schedule::needed(original.len(), operators.len(), rewritten.len(), blocks, residencies);
     let mut memory = vec![0; needed.bytes().div_ceil(size_of::<u64>())];
     let mut room = workspace::Room::new(&mut memory);
     let (original, rewritten) = (trace::rows(&mut room, original)?, trace::rows(&mut room, rewritten)?);
     let operators = operator::operators(&mut room, operators)?;
-    let there = liveness::stays(rewritten);
-    if there != stays {
-        return Err(Failure::new(S::BufferTooSmall, 7, there as u64, stays as u64));
+    let there = liveness::residencies(rewritten);
+    if there != residencies {
+        return Err(Failure::new(S::BufferTooSmall, 7, there as u64, residencies as u64));
     }
     let recorded = Recorded { rows: original, operators, blocks };
     let own = Room {
         timings: room.fill(rewritten.len(), Timing::default()),
-        blocks: room.fill(stays, Block::default()),
-        names: room.fill(stays, Stay::default()),
+        blocks: room.fill(residencies, Block::default()),
+        names: room.fill(residencies, Residency::default()),
     };
     let verified = schedule::schedule(
         &recorded,
@@ -263,7 +263,7 @@ fn program(
         offsets,
         (device, true),
         &block::constraints(how.alignment, 0),
-        room.workspace(schedule::workspace(original.len(), blocks, stays)),
+        room.workspace(schedule::workspace(original.len(), blocks, residencies)),
         own,
     )?;
     Ok(Program::paced(&recorded, &verified, how.alignment, how.pace)?)
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn sublet_runtime_replan(
     rewritten_count: usize,
     block_count: usize,
     offsets: *const u64,
-    stay_count: usize,
+    residency_count: usize,
     device: *const sublet_device,
     was: *const u32,
     error: *mut sublet_error,
@@ -321,7 +321,7 @@ pub unsafe extern "C" fn sublet_runtime_replan(
             let operators = arguments.input(operators, operator_count)?;
             let rewritten = arguments.input(rewritten, rewritten_count)?;
             arguments.count(block_count)?;
-            let offsets = arguments.input(offsets, stay_count)?;
+            let offsets = arguments.input(offsets, residency_count)?;
             let device = arguments.params(device)?.device(10)?;
             let was = arguments.input_of(was, if was.is_null() { 0 } else { block_count })?;
             (runtime, original, operators, rewritten, offsets, device, was)

@@ -36,7 +36,7 @@ pub fn recorded(rows: &[Row]) -> bool {
 }
 
 /// Whether `rewritten`, whose rows can follow each other, computes what `recorded`, which is as recorded, computes: then
-/// the stays that take over memory in place, each behind the one that it takes it from.
+/// the residencies that take over memory in place, each behind the one that it takes it from.
 #[must_use]
 pub fn computes_the_same(recorded: &Recorded<'_>, rewritten: &[Row], cyclic: bool) -> Option<Vec<[usize; 2]>> {
     let mut machine = Machine::new(recorded, cyclic);
@@ -119,10 +119,10 @@ struct Machine<'a> {
     /// What the blocks hold after it.
     last: HashMap<u32, u64>,
 
-    /// The stay that is on the device, and the last that was.
+    /// The residency that is on the device, and the last that was.
     resident: HashMap<u32, usize>,
     was: HashMap<u32, usize>,
-    stays: usize,
+    residencies: usize,
     value: HashMap<u32, u64>,
     host: HashMap<u32, Option<u64>>,
     at_start: HashSet<u32>,
@@ -177,7 +177,7 @@ impl<'a> Machine<'a> {
             last,
             resident: HashMap::new(),
             was: HashMap::new(),
-            stays: 0,
+            residencies: 0,
             value: HashMap::new(),
             host: HashMap::new(),
             at_start: HashSet::new(),
@@ -221,10 +221,10 @@ impl<'a> Machine<'a> {
                 let giver = above.filter(|a| a.event == Event::Free).map(|a| a.block);
                 let in_place = self.open.as_ref().filter(|o| mask.is_some() || !o.own.contains(&b));
                 if let (Some(_), Some(giver)) = (in_place, giver) {
-                    self.handed_over.push([self.was[&giver], self.stays]);
+                    self.handed_over.push([self.was[&giver], self.residencies]);
                 }
-                self.resident.insert(b, self.stays);
-                self.stays += 1;
+                self.resident.insert(b, self.residencies);
+                self.residencies += 1;
                 if self.persistent.contains(&b) && self.done == 0 && !self.copied {
                     self.value.insert(b, initial(b));
                     self.at_start.insert(b);

@@ -52,7 +52,7 @@ static const sublet_row again[] = {
 };
 static const uint64_t again_offsets[] = {0, SIZE, 2 * SIZE, 3 * SIZE, SIZE, 4 * SIZE};
 
-/* What the simulator and the verifier say of a rewritten trace with six stays. */
+/* What the simulator and the verifier say of a rewritten trace with six residencies. */
 static sublet_status judge(const sublet_operator *operators, size_t operator_count, const sublet_row *rewritten,
                            size_t row_count, const uint64_t *offsets, sublet_run *run) {
     sublet_layout layout;

@@ -34,9 +34,9 @@ static const uint64_t offsets[] = {0, 0, 0}, apart[] = {0, BYTES};
 
 static const sublet_runtime_params on_host = {.struct_size = sizeof on_host, .on_host = 1, .memory = 2 * BYTES};
 
-static sublet_status create(const sublet_runtime_params *params, const uint64_t *where, size_t stays,
+static sublet_status create(const sublet_runtime_params *params, const uint64_t *where, size_t residencies,
                             sublet_runtime **runtime) {
-    return sublet_runtime_create(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 2, where, stays, NULL, params,
+    return sublet_runtime_create(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 2, where, residencies, NULL, params,
                                  runtime, &error);
 }
 

@@ -71,16 +71,16 @@ fn judge_plan(
     device: &Device,
     cyclic: bool,
 ) -> Result<Run, Error> {
-    let stays = liveness::stays(rewritten);
-    let len = workspace(recorded.rows.len(), recorded.blocks, stays);
+    let residencies = liveness::residencies(rewritten);
+    let len = workspace(recorded.rows.len(), recorded.blocks, residencies);
     let (mut words, mut indices) = (vec![3; len.words], vec![3; len.indices]);
-    let mut blocks = vec![Block::default(); stays];
-    let mut names = vec![Stay::default(); stays];
+    let mut blocks = vec![Block::default(); residencies];
+    let mut names = vec![Residency::default(); residencies];
     let mut timings = vec![Timing::default(); rewritten.len()];
     let scratch = Workspace::new(&mut words, &mut indices);
     let room = Room { timings: &mut timings, blocks: &mut blocks, names: &mut names };
     let verified = schedule(recorded, rewritten, offsets, (device, cyclic), &Constraints::NONE, scratch, room)?;
-    assert_eq!((verified.rows(), verified.names().len()), (rewritten, stays));
+    assert_eq!((verified.rows(), verified.names().len()), (rewritten, residencies));
     assert_eq!((verified.timings().len(), verified.plan().offsets()), (rewritten.len(), offsets));
     Ok(*verified.run())
 }
@@ -518,7 +518,7 @@ fn what_is_no_device_and_what_is_too_short_is_refused() {
     let ask = |recorded: &Recorded<'_>, [words, indices, timings, blocks, names]: [usize; 5]| {
         let (mut words, mut indices) = (vec![0; words], vec![0; indices]);
         let mut timings = vec![Timing::default(); timings];
-        let (mut blocks, mut names) = (vec![Block::default(); blocks], vec![Stay::default(); names]);
+        let (mut blocks, mut names) = (vec![Block::default(); blocks], vec![Residency::default(); names]);
         let room = Room { timings: &mut timings, blocks: &mut blocks, names: &mut names };
         let scratch = Workspace::new(&mut words, &mut indices);
         schedule(recorded, &ORIGINAL, &[0, 8], (&device, false), &Constraints::NONE, scratch, room).map(|_| ())
