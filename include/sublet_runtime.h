@@ -103,17 +103,9 @@ typedef struct sublet_operand {
  */
 typedef struct sublet_launch {
   /**
-   * What it uses, until the next call.
+   * sizeof(sublet_launch).
    */
-  const struct sublet_operand *operands;
-  /**
-   * How many these are.
-   */
-  size_t operand_count;
-  /**
-   * The stream to launch on, a CUstream; NULL on the host, see sublet_runtime_call.
-   */
-  void *stream;
+  uint32_t struct_size;
   /**
    * The operator.
    */
@@ -130,6 +122,22 @@ typedef struct sublet_launch {
    * 1: the iteration is complete, and there is nothing to launch.
    */
   uint32_t ended;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * What it uses, until the next call.
+   */
+  const struct sublet_operand *operands;
+  /**
+   * How many these are.
+   */
+  size_t operand_count;
+  /**
+   * The stream to launch on, a CUstream; NULL on the host, see sublet_runtime_call.
+   */
+  void *stream;
 } sublet_launch;
 
 /**
@@ -141,6 +149,14 @@ typedef void (*sublet_host_function)(void *data);
  * What an iteration took, in ns.
  */
 typedef struct sublet_measured {
+  /**
+   * sizeof(sublet_measured).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
   /**
    * From its begin until all streams were done.
    */

@@ -17,7 +17,7 @@ use sublet_cuda::host::{HostBackend, Mode, Options};
 use sublet_cuda::storage::{Caching, Storage};
 use sublet_cuda::{ALIGNMENT, Operand, Pace, Part, Program, Runtime};
 
-use crate::arguments::{Out, Params, plain};
+use crate::arguments::{Params, Report, plain};
 use crate::block;
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
@@ -108,12 +108,8 @@ pub struct sublet_operand {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_launch {
-    /// What it uses, until the next call.
-    pub operands: *const sublet_operand,
-    /// How many these are.
-    pub operand_count: usize,
-    /// The stream to launch on, a CUstream; NULL on the host, see sublet_runtime_call.
-    pub stream: *mut c_void,
+    /// sizeof(sublet_launch).
+    pub struct_size: u32,
     /// The operator.
     pub op: u32,
     /// A sublet_op_kind: with SUBLET_OP_KIND_RERUN it runs again, and what it updates besides stays as it is.
@@ -122,12 +118,24 @@ pub struct sublet_launch {
     pub mask_only: u32,
     /// 1: the iteration is complete, and there is nothing to launch.
     pub ended: u32,
+    /// 0.
+    pub reserved: u32,
+    /// What it uses, until the next call.
+    pub operands: *const sublet_operand,
+    /// How many these are.
+    pub operand_count: usize,
+    /// The stream to launch on, a CUstream; NULL on the host, see sublet_runtime_call.
+    pub stream: *mut c_void,
 }
 
 /// What an iteration took, in ns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_measured {
+    /// sizeof(sublet_measured).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
     /// From its begin until all streams were done.
     pub time_ns: f64,
     /// The same in the simulation.
@@ -145,8 +153,12 @@ pub struct sublet_measured {
 }
 
 plain!(sublet_runtime_params, sublet_operand, sublet_launch, sublet_measured);
-// SAFETY: it begins with its size.
+// SAFETY: they begin with their size.
 unsafe impl Params for sublet_runtime_params {}
+// SAFETY: as above.
+unsafe impl Params for sublet_launch {}
+// SAFETY: as above.
+unsafe impl Params for sublet_measured {}
 
 /// Makes a runtime for a rewritten trace and its offsets, which are verified as by sublet_verify_schedule, with what it is
 /// told of operators, for iterations that repeat. `device`, whose simulation is what sublet_runtime_measured compares with, and `params` may be NULL.
@@ -352,7 +364,7 @@ pub unsafe extern "C" fn sublet_runtime_next(
         // SAFETY: the header asks for a runtime, and for a launch that can be written.
         let (sublet_runtime { on, operands, .. }, to) = unsafe {
             let runtime = arguments.handle(runtime)?;
-            (runtime, arguments.result(launch)?)
+            (runtime, arguments.report(launch)?)
         };
         match on {
             On::Gpu(runtime) => tell(runtime, operands, to, |stream| stream.raw().cast()),
@@ -364,18 +376,20 @@ pub unsafe extern "C" fn sublet_runtime_next(
 fn tell<B: Backend>(
     runtime: &mut Runtime<B>,
     operands: &mut Vec<sublet_operand>,
-    to: Out<'_, sublet_launch>,
+    to: Report<'_, sublet_launch>,
     stream: impl FnOnce(&B::Stream) -> *mut c_void,
 ) -> Result<(), Failure> {
     operands.clear();
     let none = sublet_launch {
-        operands: ptr::null(),
-        operand_count: 0,
-        stream: ptr::null_mut(),
+        struct_size: 0,
         op: 0,
         op_kind: sublet_op_kind::None as u32,
         mask_only: 0,
         ended: 1,
+        reserved: 0,
+        operands: ptr::null(),
+        operand_count: 0,
+        stream: ptr::null_mut(),
     };
     let Some(next) = runtime.next()? else {
         to.set(none);
@@ -396,13 +410,14 @@ fn tell<B: Backend>(
         Op::Rerun(k) => (k, sublet_op_kind::Rerun),
     };
     to.set(sublet_launch {
-        operands: operands.as_ptr(),
-        operand_count: operands.len(),
-        stream: stream(next.stream),
         op,
         op_kind: kind as u32,
         mask_only: (next.part == Part::Mask).into(),
         ended: 0,
+        operands: operands.as_ptr(),
+        operand_count: operands.len(),
+        stream: stream(next.stream),
+        ..none
     });
     Ok(())
 }
@@ -563,12 +578,14 @@ pub unsafe extern "C" fn sublet_runtime_measured(
         // SAFETY: the header asks for a runtime, and for a result that can be written.
         let (runtime, to) = unsafe {
             let runtime = arguments.handle(runtime)?;
-            (runtime, arguments.result(measured)?)
+            (runtime, arguments.report(measured)?)
         };
         let found = on!(&mut runtime.on, runtime => runtime.measured())?;
         let links = found.device(&Device::symmetric(1.0));
         let of = |figure: fn(&Device) -> f64| links.as_ref().map_or(0.0, figure);
         to.set(sublet_measured {
+            struct_size: 0,
+            reserved: 0,
             time_ns: found.time_ns,
             simulated_ns: found.simulated_ns,
             stalled_ns: found.stalled_ns(),

@@ -134,7 +134,7 @@ static struct plan fit(uint64_t percent) {
 
 static void iterate(sublet_runtime *runtime, uint32_t iteration) {
     for (;;) {
-        sublet_launch launch;
+        sublet_launch launch = {.struct_size = sizeof launch};
         WORKS(sublet_runtime_next(runtime, &launch, &error));
         if (launch.ended) {
             return;
