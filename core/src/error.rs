@@ -229,7 +229,7 @@ pub enum RowFault {
     /// The trace ends before the original's last access.
     AccessesMissing,
     /// The operator may not run again.
-    MayNotRunAgain,
+    MayNotRerun,
     /// A mask of less than a bit for each element of 4 bytes.
     MaskTooSmall,
     /// A mask that is written elsewhere than right after a ReLU that touches its block.
@@ -353,7 +353,7 @@ impl fmt::Display for RowFault {
             Self::OtherValue => "the block has another value than in the original",
             Self::NotOnHost => "copy of a block that is not on the host",
             Self::AccessesMissing => "accesses of the original are missing",
-            Self::MayNotRunAgain => "the operator may not run again",
+            Self::MayNotRerun => "the operator may not run again",
             Self::MaskTooSmall => "a mask takes a bit for each element of 4 bytes of its block",
             Self::MaskElsewhere => "a mask is written right after a ReLU that touches its block, and nowhere else",
             Self::NotInPlace => "the block takes over another's memory in place, but has another offset",

@@ -71,7 +71,7 @@ const ROW_FAULTS: [(S, RowFault); 20] = [
     (S::RowNotOnHost, RowFault::NotOnHost),
     (S::RowAccessesMissing, RowFault::AccessesMissing),
     (S::RowEndNotRestored, RowFault::EndNotRestored),
-    (S::RowMayNotRunAgain, RowFault::MayNotRunAgain),
+    (S::RowMayNotRerun, RowFault::MayNotRerun),
     (S::RowMaskTooSmall, RowFault::MaskTooSmall),
     (S::RowMaskElsewhere, RowFault::MaskElsewhere),
     (S::RowNotInPlace, RowFault::NotInPlace),

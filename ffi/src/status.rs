@@ -130,7 +130,7 @@ pub enum sublet_status {
     /// Row `index`: `got` is no event, or no kind of operator.
     RowUnknownValue = 95,
     /// Row `index` of a rewritten trace: the operator may not run again.
-    RowMayNotRunAgain = 96,
+    RowMayNotRerun = 96,
     /// Row `index` of a rewritten trace: a mask of less than a bit for each element of 4 bytes.
     RowMaskTooSmall = 97,
     /// Row `index` of a rewritten trace: a mask that is written elsewhere than right after a ReLU.
@@ -262,7 +262,7 @@ const WORDS: [(S, &CStr); 83] = [
     (S::RowNotOnHost, c"a row copies a block that is not on the host"),
     (S::RowAccessesMissing, c"accesses of the original are missing"),
     (S::RowEndNotRestored, c"a persistent block is not restored at the end"),
-    (S::RowMayNotRunAgain, c"the operator may not run again"),
+    (S::RowMayNotRerun, c"the operator may not run again"),
     (S::RowMaskTooSmall, c"a mask is too small"),
     (S::RowMaskElsewhere, c"a mask is not written right after a ReLU"),
     (S::RowNotInPlace, c"a block that is handed over in place has another offset"),

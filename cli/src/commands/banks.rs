@@ -87,17 +87,17 @@ fn uses(problem: &Problem, banks: usize) -> Vec<Use> {
     for u in &mut uses {
         u.touched = 0;
     }
-    let (mut stay_of, mut stays) = (vec![0; trace.names.len()], 0);
+    let (mut residency_of, mut residencies) = (vec![0; trace.names.len()], 0);
     for row in &trace.rows {
         match row.event {
             Event::Malloc => {
-                stay_of[row.block as usize] = stays;
-                stays += 1;
+                residency_of[row.block as usize] = residencies;
+                residencies += 1;
             }
             Event::Free => {}
             _ => {
-                let stay: usize = stay_of[row.block as usize];
-                uses[stay].touched = uses[stay].touched.saturating_add(problem.blocks[stay].size);
+                let residency: usize = residency_of[row.block as usize];
+                uses[residency].touched = uses[residency].touched.saturating_add(problem.blocks[residency].size);
             }
         }
     }
