@@ -220,6 +220,11 @@ enum sublet_status
    */
   SUBLET_STATUS_NO_PLAN_FITS = 51,
   /**
+   * Block `index` of `needed` bytes fits in none of the banks that it may lie in, beside what is there; the largest of
+   * them has `got`.
+   */
+  SUBLET_STATUS_NO_BANK = 52,
+  /**
    * Invalid plan: block `index` at offset `got` ends beyond 64 bits.
    */
   SUBLET_STATUS_PLAN_END_OVERFLOW = 60,
@@ -1041,6 +1046,97 @@ typedef struct sublet_constraints {
 } sublet_constraints;
 
 /**
+ * One of several memories.
+ */
+typedef struct sublet_bank {
+  /**
+   * Where it ends, in bytes.
+   */
+  uint64_t capacity;
+  /**
+   * What a byte costs that is read from it or written to it.
+   */
+  uint64_t cost;
+  /**
+   * Every offset in it must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+   */
+  uint64_t alignment;
+} sublet_bank;
+
+/**
+ * How a block is used.
+ */
+typedef struct sublet_bank_use {
+  /**
+   * Bytes that are read and written while it is alive.
+   */
+  uint64_t touched;
+  /**
+   * The banks that it may lie in: bit k stands for bank k. 0 is all. Memory that only a DMA engine reaches is left out
+   * here.
+   */
+  uint64_t banks;
+} sublet_bank_use;
+
+/**
+ * Banks, and how blocks are used.
+ */
+typedef struct sublet_banks_params {
+  /**
+   * sizeof(sublet_banks_params).
+   */
+  uint32_t struct_size;
+  /**
+   * How many banks there are, at most 32.
+   */
+  uint32_t bank_count;
+  /**
+   * The banks.
+   */
+  const struct sublet_bank *banks;
+  /**
+   * One for each block.
+   */
+  const struct sublet_bank_use *uses;
+} sublet_banks_params;
+
+/**
+ * Where a block lies.
+ */
+typedef struct sublet_spot {
+  /**
+   * Which bank.
+   */
+  uint64_t bank;
+  /**
+   * Where in it, in bytes.
+   */
+  uint64_t offset;
+} sublet_spot;
+
+/**
+ * What a placement in banks costs.
+ */
+typedef struct sublet_banks_cost {
+  /**
+   * sizeof(sublet_banks_cost).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * The sum of bytes touched times the cost of their bank; UINT64_MAX stands for more too.
+   */
+  uint64_t cost;
+  /**
+   * No placement costs less: the placement is optimal when the cost is that. UINT64_MAX stands for more too.
+   */
+  uint64_t lower_bound;
+} sublet_banks_cost;
+
+/**
  * What is known of a plan that has been proved valid.
  */
 typedef struct sublet_certificate {
@@ -1806,6 +1902,31 @@ sublet_status sublet_lower_bound(const struct sublet_block *blocks,
                                  void *workspace,
                                  size_t workspace_size,
                                  uint64_t *lower_bound,
+                                 struct sublet_error *error);
+
+/**
+ * The workspace that sublet_place_banks needs for so many blocks. Linear.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_place_banks_workspace(size_t block_count,
+                                           struct sublet_layout *layout,
+                                           struct sublet_error *error);
+
+/**
+ * Gives every block a bank and an offset, so that blocks that are alive together share no address of a bank, and the sum
+ * of bytes touched times the cost of their bank is small.
+ *
+ * `spots` has room for one for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: nothing was found in which all
+ * blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_place_banks(const struct sublet_block *blocks,
+                                 size_t block_count,
+                                 const struct sublet_banks_params *params,
+                                 void *workspace,
+                                 size_t workspace_size,
+                                 struct sublet_spot *spots,
+                                 struct sublet_banks_cost *cost,
                                  struct sublet_error *error);
 
 /**

@@ -123,6 +123,15 @@ pub enum Error {
         /// What the host can hold.
         capacity: u64,
     },
+    /// A block that fits in none of the banks that it may lie in, beside what is there.
+    NoBank {
+        /// The block.
+        block: u32,
+        /// Its bytes.
+        size: u64,
+        /// The largest capacity of those banks, in bytes.
+        most: u64,
+    },
     /// No rewriting stays within the limit.
     OverLimit {
         /// The least limit that is known to work, in bytes.
@@ -287,6 +296,12 @@ impl fmt::Display for Error {
             Self::Device => f.write_str("a device needs positive bandwidths and latencies that are not negative"),
             Self::HostTooSmall { needed, capacity } => {
                 write!(f, "the blocks that are swapped take {needed} bytes on the host, which can hold {capacity}")
+            }
+            Self::NoBank { block, size, most } => {
+                write!(
+                    f,
+                    "block {block} of {size} bytes fits in no bank beside the others; the largest that it may lie in has {most}"
+                )
             }
             Self::OverLimit { least, limit } => {
                 write!(f, "nothing that was tried stays within {limit} bytes; {least} bytes are enough")

@@ -66,6 +66,9 @@ pub enum sublet_status {
     OverCapacity = 50,
     /// It is proved that no plan fits within the capacity, `got`; the best has the peak `needed` and is in the offsets.
     NoPlanFits = 51,
+    /// Block `index` of `needed` bytes fits in none of the banks that it may lie in, beside what is there; the largest of
+    /// them has `got`.
+    NoBank = 52,
 
     /// Invalid plan: block `index` at offset `got` ends beyond 64 bits.
     PlanEndOverflow = 60,
@@ -205,7 +208,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status with its words.
-const WORDS: [(S, &CStr); 82] = [
+const WORDS: [(S, &CStr); 83] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -232,6 +235,7 @@ const WORDS: [(S, &CStr); 82] = [
     (S::BlockFlags, c"a block has flags that this version does not know"),
     (S::OverCapacity, c"no plan within the capacity was found"),
     (S::NoPlanFits, c"no plan fits within the capacity: that is proved"),
+    (S::NoBank, c"a block fits in none of its banks"),
     (S::PlanEndOverflow, c"invalid plan: a block ends beyond 64 bits"),
     (S::PlanOverCapacity, c"invalid plan: a block ends above the capacity"),
     (S::PlanOverlap, c"invalid plan: two blocks share an address"),
