@@ -112,7 +112,7 @@ pub(crate) enum Command {
     /// Whether a certificate says the truth of a plan
     Check(CheckArgs),
     /// Every solver, and what users have today, on the same blocks
-    Compare(InputArgs),
+    Compare(CompareArgs),
     /// Blocks, events, max load, the load curve, the largest blocks at the peak
     Stats(InputArgs),
     /// What a memory snapshot of PyTorch tells: what fragmentation costs, what a plan would take, who holds the peak
@@ -313,6 +313,15 @@ pub(crate) struct DoctorArgs {
     /// Prints one JSON object, with all who hold the peak and their stacks
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// One of several memories, as for `plan`: compares what lies in them, by cost
+    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse)]
+    pub(crate) bank: Vec<NamedBank>,
 }
 
 #[derive(Debug, Args)]

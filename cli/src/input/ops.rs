@@ -62,18 +62,18 @@ pub(super) struct Columns {
     name: usize,
     phase: Option<usize>,
     in_place: Option<usize>,
-    again: Option<usize>,
+    rerun: Option<usize>,
 }
 
 impl Columns {
     pub(super) fn of<R: BufRead>(table: &Table<R>) -> Result<Self, InputError> {
-        let [phase, in_place, again] = ["phase", "inplace", "rerun"].map(|column| table.optional(column));
-        Ok(Self { op: table.column("op")?, name: table.column("name")?, phase, in_place, again })
+        let [phase, in_place, rerun] = ["phase", "inplace", "rerun"].map(|column| table.optional(column));
+        Ok(Self { op: table.column("op")?, name: table.column("name")?, phase, in_place, rerun })
     }
 
     /// Whether it says which operators may run again.
     pub(super) const fn tells_rerun(&self) -> bool {
-        self.again.is_some()
+        self.rerun.is_some()
     }
 
     /// The operator of a row, which has to have this number.
@@ -98,7 +98,7 @@ impl Columns {
             "threshold_backward" => Kind::ReluBackward,
             _ => Kind::Other,
         };
-        let may = Operator { in_place: flag(self.in_place, false)?, again: flag(self.again, true)?, kind };
+        let may = Operator { in_place: flag(self.in_place, false)?, rerun: flag(self.rerun, true)?, kind };
         Ok((name.to_owned(), may))
     }
 }

@@ -118,6 +118,7 @@ enum Record {
 enum List {
     /// Frames, or still empty.
     Stack(Stack),
+    #[expect(clippy::box_collection, reason = "a list takes 16 bytes, and most lists are stacks")]
     Items(Box<Vec<Object>>),
     /// Somebody has it.
     Taken,
