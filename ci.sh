@@ -452,6 +452,8 @@ tools() {
     fi
     # The assembler of CUDA 12: that of CUDA 13 does not know Volta any more.
     "$oracles/bin/pip" install --quiet --disable-pip-version-check highspy ortools nvidia-cuda-nvcc-cu12==12.9.86
+    # Checks proofs that no plan is lower.
+    command -v veripb > /dev/null || cargo install --quiet --locked veripb@3.0.2
 }
 
 # Where the library goes: `prefix`, and `libdir`, which is LIBDIR in it, or LIBDIR itself where that is a path from the root.

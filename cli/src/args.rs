@@ -192,6 +192,10 @@ pub(crate) struct PlanArgs {
     /// Writes what the plan's peak is, and the step that shows how far it is from the best, for `sublet check`
     #[arg(long, value_name = "JSON")]
     pub(crate) certificate: Option<String>,
+    /// Where no plan is below the peak, or none fits, and no step shows it: proves it in NAME.opb and NAME.pbp, which
+    /// the program veripb checks; up to 64 blocks
+    #[arg(long, value_name = "NAME", conflicts_with = "bank")]
+    pub(crate) proof: Option<String>,
     /// Draws the memory map: a page for the browser, or the picture alone if the name ends in .svg
     #[arg(long, value_name = "HTML|SVG")]
     pub(crate) report: Option<String>,

@@ -16,6 +16,7 @@ mod outcome;
 mod output;
 mod pools;
 mod problem;
+mod proof;
 mod report;
 mod solve;
 mod text;

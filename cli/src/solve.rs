@@ -132,9 +132,9 @@ pub(crate) fn flow() -> ControlFlow<()> {
     if INTERRUPTED.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
-/// The nodes of the search that take about a second, or fewer: with more blocks each takes longer.
+/// The nodes that take search and beam about a second together, or fewer: with more blocks each takes longer.
 fn nodes_of_a_second(blocks: usize) -> u64 {
-    const BLOCKS_OF_NODES: u64 = 30_000_000;
+    const BLOCKS_OF_NODES: u64 = 20_000_000;
     Options::DEFAULT_NODES.min(BLOCKS_OF_NODES / (blocks as u64).max(1))
 }
 

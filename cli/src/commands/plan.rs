@@ -17,7 +17,7 @@ use crate::problem::Problem;
 use crate::report::{self, Picture, SolverRow};
 use crate::solve::{self, Solved};
 use crate::text::progress;
-use crate::{input, output};
+use crate::{input, output, proof};
 use sublet_core::owned::Scratch;
 
 /// Plans, verifies, writes and prints.
@@ -29,6 +29,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         return Err(Failure::Usage("--json and --output - both want standard output".into()));
     }
     let mut problem = input::read(&args.input)?;
+    proof::check(args, &problem)?;
     let model = problem.model.take();
     let constraints = model.as_deref().map_or(args.constraints.get(), |(model, _)| model::constraints(args, model));
     if !args.bank.is_empty() {
@@ -76,7 +77,13 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let seconds = begin.elapsed().as_secs_f64();
     let Solved { offsets, summary } = match solved {
         Ok(solved) => solved,
-        Err(e @ Error::OverCapacity { .. }) => return Err(refuse(args, &problem, &e, seconds)),
+        Err(e @ Error::OverCapacity { capacity, .. }) => {
+            let said = match proof::write(args, &problem, &constraints, capacity) {
+                Err(Failure::Unknown(said)) => Some(said),
+                said => said?,
+            };
+            return Err(refuse(args, &problem, &e, seconds, said.as_deref()));
+        }
         Err(e) => return Err(Failure::Input(InputError::file(&args.input, problem.explain(&e)))),
     };
     let plan = verified(&problem, &offsets, &constraints)?;
@@ -97,6 +104,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         let picture = Picture { problem: &problem, plan: &plan, solver: solver.name(), rows: vec![row], run: None };
         output::write(file, |out| report::write(file, &picture, out))?;
     }
+    let proved = proof::write(args, &problem, &constraints, plan.peak().saturating_sub(1));
     let optimal = plan.peak() == summary.lower_bound;
     // The search may have proved more than the max load.
     let searched = (summary.nodes > 0).then_some(summary);
@@ -113,8 +121,17 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         nodes: searched.map(|s| s.nodes),
         ..Outcome::of(&plan, &args.input)
     };
+    print(args, &outcome)?;
+    if let (Some(said), false) = (proved?, args.json) {
+        eprintln!("proof     {said}");
+    }
+    Ok(())
+}
+
+/// Prints what has become of it, where the plan itself is not.
+fn print(args: &PlanArgs, outcome: &Outcome<'_>) -> Result<(), Failure> {
     let printed = match (args.json, args.output.as_deref()) {
-        (true, _) => output::json(&outcome, &mut io::stdout().lock()),
+        (true, _) => output::json(outcome, &mut io::stdout().lock()),
         // The plan itself is on standard output.
         (false, Some("-")) => outcome.text(&mut io::stderr().lock()),
         (false, file) => {
@@ -151,8 +168,8 @@ pub(super) fn verified_by<'a>(
 }
 
 /// The best plan found does not fit.
-fn refuse(args: &PlanArgs, problem: &Problem, error: &Error, seconds: f64) -> Failure {
-    let message = problem.explain(error);
+fn refuse(args: &PlanArgs, problem: &Problem, error: &Error, seconds: f64, proof: Option<&str>) -> Failure {
+    let message = problem.explain(error) + &proof.map(|said| format!("\nproof: {said}")).unwrap_or_default();
     let proved = matches!(error, Error::OverCapacity { lower_bound, capacity, .. } if lower_bound > capacity);
     if let (true, &Error::OverCapacity { peak, lower_bound, .. }) = (args.json, error) {
         let answer = Some(if proved { "proved: none fits" } else { "none found" });
