@@ -334,7 +334,7 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_MAY_NOT_RUN_AGAIN = 96,
   /**
-   * Row `index` of a rewritten trace: a mask of less than a bit for each element of 4 bytes.
+   * Row `index` of a rewritten trace: a mask of less than a bit for each element.
    */
   SUBLET_STATUS_ROW_MASK_TOO_SMALL = 97,
   /**
@@ -627,7 +627,7 @@ enum sublet_operator_kind
    */
   SUBLET_OPERATOR_KIND_OTHER = 0,
   /**
-   * A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+   * A ReLU: after it, one bit for each element can be kept of what it reads or writes.
    */
   SUBLET_OPERATOR_KIND_RELU = 1,
   /**
@@ -1182,8 +1182,8 @@ typedef struct sublet_device {
 } sublet_device;
 
 /**
- * What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, and
- * not in place.
+ * What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, not
+ * in place, and its elements have 4 bytes.
  */
 typedef struct sublet_operator {
   /**
@@ -1194,6 +1194,11 @@ typedef struct sublet_operator {
    * A sublet_operator_kind.
    */
   uint32_t kind;
+  /**
+   * The bytes of an element of what it reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit for each
+   * element, and no fewer than one for each 4 bytes.
+   */
+  uint32_t element;
 } sublet_operator;
 
 /**
