@@ -113,7 +113,7 @@ pub(crate) enum Command {
     /// Whether a certificate says the truth of a plan
     Check(CheckArgs),
     /// Every solver, and what users have today, on the same blocks
-    Compare(InputArgs),
+    Compare(CompareArgs),
     /// Blocks, events, max load, the load curve, the largest blocks at the peak
     Stats(InputArgs),
     /// Writes the blocks of INPUT in another format
@@ -303,6 +303,15 @@ pub(crate) struct InputArgs {
     /// Prints one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// One of several memories, as for `plan`: compares what lies in them, by cost
+    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse)]
+    pub(crate) bank: Vec<NamedBank>,
 }
 
 #[derive(Debug, Args)]

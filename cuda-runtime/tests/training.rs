@@ -76,7 +76,7 @@ fn what_is_made_again_is_the_same_to_the_bit() {
         // A link so slow that it is no use alone.
         let (program, again) = trace
             .fit_using(using, limit, Device::symmetric(3e7), |schedule| {
-                let again = schedule.rows().iter().filter(|r| matches!(r.op, Op::Again(_))).count();
+                let again = schedule.rows().iter().filter(|r| matches!(r.op, Op::Rerun(_))).count();
                 (Program::new(&trace.recorded(), schedule, ALIGNMENT).unwrap(), again)
             })
             .unwrap();

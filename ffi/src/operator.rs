@@ -57,13 +57,13 @@ pub(crate) fn operators<'a>(room: &mut Room<'a>, given: &[sublet_operator]) -> R
             return Err(refuse(flags));
         }
         let kind = KINDS.iter().find(|&&(k, _)| k as u32 == number).ok_or(refuse(number))?.1;
-        let (in_place, again) = (flags & SUBLET_OPERATOR_IN_PLACE != 0, flags & SUBLET_OPERATOR_ONCE == 0);
+        let (in_place, rerun) = (flags & SUBLET_OPERATOR_IN_PLACE != 0, flags & SUBLET_OPERATOR_ONCE == 0);
         let element = match element {
             0 => 4,
             1 | 2 | 4 | 8 => u8::try_from(element).map_err(|_| refuse(element))?,
             _ => return Err(refuse(element)),
         };
-        Ok(Operator { in_place, again, kind, element })
+        Ok(Operator { in_place, rerun, kind, element })
     })
 }
 

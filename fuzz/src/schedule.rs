@@ -36,7 +36,7 @@ pub fn recorded(rows: &[Row]) -> bool {
 }
 
 /// Whether `rewritten`, whose rows can follow each other, computes what `recorded`, which is as recorded, computes: then
-/// the stays that take over memory in place, each behind the one that it takes it from.
+/// the residencies that take over memory in place, each behind the one that it takes it from.
 #[must_use]
 pub fn computes_the_same(recorded: &Recorded<'_>, rewritten: &[Row], cyclic: bool) -> Option<Vec<[usize; 2]>> {
     let mut machine = Machine::new(recorded, cyclic);
@@ -119,10 +119,10 @@ struct Machine<'a> {
     /// What the blocks hold after it.
     last: HashMap<u32, u64>,
 
-    /// The stay that is on the device, and the last that was.
+    /// The residency that is on the device, and the last that was.
     resident: HashMap<u32, usize>,
     was: HashMap<u32, usize>,
-    stays: usize,
+    residencies: usize,
     value: HashMap<u32, u64>,
     host: HashMap<u32, Option<u64>>,
     at_start: HashSet<u32>,
@@ -177,7 +177,7 @@ impl<'a> Machine<'a> {
             last,
             resident: HashMap::new(),
             was: HashMap::new(),
-            stays: 0,
+            residencies: 0,
             value: HashMap::new(),
             host: HashMap::new(),
             at_start: HashSet::new(),
@@ -230,10 +230,10 @@ impl<'a> Machine<'a> {
                 let giver = above.filter(|a| a.event == Event::Free).map(|a| a.block);
                 let in_place = self.open.as_ref().filter(|o| mask.is_some() || !o.own.contains(&b));
                 if let (Some(_), Some(giver)) = (in_place, giver) {
-                    self.handed_over.push([self.was[&giver], self.stays]);
+                    self.handed_over.push([self.was[&giver], self.residencies]);
                 }
-                self.resident.insert(b, self.stays);
-                self.stays += 1;
+                self.resident.insert(b, self.residencies);
+                self.residencies += 1;
                 if self.persistent.contains(&b) && self.done == 0 && !self.copied {
                     self.value.insert(b, initial(b));
                     self.at_start.insert(b);
@@ -282,7 +282,7 @@ impl<'a> Machine<'a> {
 
     /// A rectifier has just run, and leaves the signs of a block that it touches.
     fn write_mask(&mut self, r: &Row, block: u32) -> Option<()> {
-        let (Op::First(k) | Op::Again(k)) = r.op else { return None };
+        let (Op::First(k) | Op::Rerun(k)) = r.op else { return None };
         let touches = |row: &Row| row.event.is_access() && row.op == Op::First(k) && row.block == block;
         let is_relu = self.recorded.operator(r.op).kind == Kind::Relu && self.recorded.rows.iter().any(touches);
         if r.op != self.latest || !is_relu {
@@ -303,7 +303,7 @@ impl<'a> Machine<'a> {
         let row = open.todo.pop_front()?;
         let expected = &self.recorded.rows[row];
         let op = match expected.op {
-            Op::First(k) if open.again => Op::Again(k),
+            Op::First(k) if open.again => Op::Rerun(k),
             op => op,
         };
         let signs_do = self.recorded.operator(op).kind == Kind::ReluBackward && r.event == Event::Read;
@@ -337,9 +337,9 @@ impl<'a> Machine<'a> {
     /// Opens the operator of the next access.
     fn begin(&self, op: Op) -> Option<Open> {
         let Recorded { rows, .. } = self.recorded;
-        let again = matches!(op, Op::Again(_));
+        let again = matches!(op, Op::Rerun(_));
         let first = match op {
-            Op::Again(k) => *self.accesses.iter().find(|&&i| rows[i].op == Op::First(k))?,
+            Op::Rerun(k) => *self.accesses.iter().find(|&&i| rows[i].op == Op::First(k))?,
             _ => *self.accesses.get(self.done)?,
         };
         let label = rows[first].op;
@@ -355,7 +355,7 @@ impl<'a> Machine<'a> {
         let all: Vec<&Row> = todo.iter().map(|&i| &rows[i]).collect();
         let work = Work::new(label, &all, &self.persistent);
         if again {
-            if !self.recorded.operator(op).again {
+            if !self.recorded.operator(op).rerun {
                 return None;
             }
             todo.retain(|&i| !work.updated.contains(&rows[i].block));

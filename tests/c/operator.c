@@ -39,20 +39,20 @@ static const sublet_row in_place[] = {
 static const uint64_t in_place_offsets[] = {0, SIZE, 0, 3328, 6528, 9728};
 
 /* The ReLU runs a second time, for its gradient. */
-#define AGAIN(what, number) \
-    {.time_ns = 300, .event = SUBLET_EVENT_##what, .block = (number), .op = 0, .op_kind = SUBLET_OP_KIND_AGAIN}
+#define RERUN(what, number) \
+    {.time_ns = 300, .event = SUBLET_EVENT_##what, .block = (number), .op = 0, .op_kind = SUBLET_OP_KIND_RERUN}
 static const sublet_row again[] = {
     {.event = SUBLET_EVENT_MALLOC, .block = 0, .bytes = SIZE},
     {.event = SUBLET_EVENT_WRITE, .block = 0},
     MALLOC(0, 1, 0), ROW(0, READ, 0, 0), ROW(100, WRITE, 1, 0),
     MALLOC(100, 2, 1), ROW(100, READ, 1, 1), ROW(200, WRITE, 2, 1), FREE(200, 1),
     MALLOC(200, 3, 2), ROW(200, READ, 2, 2), ROW(300, WRITE, 3, 2),
-    {.time_ns = 300, .event = SUBLET_EVENT_MALLOC, .block = 1, .bytes = SIZE}, AGAIN(READ, 0), AGAIN(WRITE, 1),
+    {.time_ns = 300, .event = SUBLET_EVENT_MALLOC, .block = 1, .bytes = SIZE}, RERUN(READ, 0), RERUN(WRITE, 1),
     MALLOC(300, 4, 3), ROW(300, READ, 3, 3), ROW(300, READ, 1, 3), ROW(400, WRITE, 4, 3), FREE(400, 1),
 };
 static const uint64_t again_offsets[] = {0, SIZE, 2 * SIZE, 3 * SIZE, SIZE, 4 * SIZE};
 
-/* What the simulator and the verifier say of a rewritten trace with six stays. */
+/* What the simulator and the verifier say of a rewritten trace with six residencies. */
 static sublet_status judge(const sublet_operator *operators, size_t operator_count, const sublet_row *rewritten,
                            size_t row_count, const uint64_t *offsets, sublet_run *run) {
     sublet_layout layout;

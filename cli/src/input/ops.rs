@@ -63,20 +63,20 @@ pub(super) struct Columns {
     name: usize,
     phase: Option<usize>,
     in_place: Option<usize>,
-    again: Option<usize>,
+    rerun: Option<usize>,
     element: Option<usize>,
 }
 
 impl Columns {
     pub(super) fn of<R: BufRead>(table: &Table<R>) -> Result<Self, InputError> {
-        let [phase, in_place, again, element] =
+        let [phase, in_place, rerun, element] =
             ["phase", "inplace", "rerun", "element"].map(|column| table.optional(column));
-        Ok(Self { op: table.column("op")?, name: table.column("name")?, phase, in_place, again, element })
+        Ok(Self { op: table.column("op")?, name: table.column("name")?, phase, in_place, rerun, element })
     }
 
     /// Whether it says which operators may run again.
     pub(super) const fn tells_rerun(&self) -> bool {
-        self.again.is_some()
+        self.rerun.is_some()
     }
 
     /// The operator of a row, which has to have this number.
@@ -108,7 +108,7 @@ impl Columns {
             Some((_, b"8")) => 8,
             Some((column, _)) => return Err(table.fault(column, "the bytes of an element: 1, 2, 4 or 8")),
         };
-        let may = Operator { in_place: flag(self.in_place, false)?, again: flag(self.again, true)?, kind, element };
+        let may = Operator { in_place: flag(self.in_place, false)?, rerun: flag(self.rerun, true)?, kind, element };
         Ok((name.to_owned(), may))
     }
 }

@@ -144,7 +144,7 @@ impl Hostile<'_, '_> {
             let (op_kind, op) = match r.op {
                 sublet_core::trace::Op::None => (0, 0),
                 sublet_core::trace::Op::First(k) => (1, k),
-                sublet_core::trace::Op::Again(k) => (2, k),
+                sublet_core::trace::Op::Rerun(k) => (2, k),
             };
             let strange = wild && self.seldom(16);
             let event = if strange { self.u.arbitrary().unwrap_or(9) } else { r.event as u32 };

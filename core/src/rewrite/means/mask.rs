@@ -37,7 +37,7 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// The most rows that [`rewrite`] writes: for each live range the malloc and the write of a mask, and an early free.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
-    rows.len() + 3 * liveness::stays(rows)
+    rows.len() + 3 * liveness::residencies(rows)
 }
 
 /// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that ReLU operators leave masks; writes the
@@ -171,7 +171,7 @@ impl Ranges<'_> {
             if r.event.is_access() && row >= operator {
                 operator = end_of_operator(rows, row);
                 let known = self.recorded.operator(r.op);
-                if matches!(r.op, Op::First(_)) && known.again {
+                if matches!(r.op, Op::First(_)) && known.rerun {
                     again = operator;
                 }
                 if known.kind == Kind::ReluBackward {

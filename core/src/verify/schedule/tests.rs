@@ -37,7 +37,7 @@ const fn write(block: u32, op: u32) -> Row {
 /// The same access when its operator runs again.
 const fn again(r: Row) -> Row {
     match r.op {
-        Op::First(k) => Row { op: Op::Again(k), ..r },
+        Op::First(k) => Row { op: Op::Rerun(k), ..r },
         _ => r,
     }
 }
@@ -71,16 +71,16 @@ fn judge_plan(
     device: &Device,
     cyclic: bool,
 ) -> Result<Run, Error> {
-    let stays = liveness::stays(rewritten);
-    let len = workspace(recorded.rows.len(), recorded.blocks, stays);
+    let residencies = liveness::residencies(rewritten);
+    let len = workspace(recorded.rows.len(), recorded.blocks, residencies);
     let (mut words, mut indices) = (vec![3; len.words], vec![3; len.indices]);
-    let mut blocks = vec![Block::default(); stays];
-    let mut names = vec![Stay::default(); stays];
+    let mut blocks = vec![Block::default(); residencies];
+    let mut names = vec![Residency::default(); residencies];
     let mut timings = vec![Timing::default(); rewritten.len()];
     let scratch = Workspace::new(&mut words, &mut indices);
     let room = Room { timings: &mut timings, blocks: &mut blocks, names: &mut names };
     let verified = schedule(recorded, rewritten, offsets, (device, cyclic), &Constraints::NONE, scratch, room)?;
-    assert_eq!((verified.rows(), verified.names().len()), (rewritten, stays));
+    assert_eq!((verified.rows(), verified.names().len()), (rewritten, residencies));
     assert_eq!((verified.timings().len(), verified.plan().offsets()), (rewritten.len(), offsets));
     Ok(*verified.run())
 }
@@ -250,11 +250,11 @@ fn accesses_without_an_operator() {
 
 #[test]
 fn an_operator_may_run_again_only_where_it_is_said() {
-    let operators = [Operator { again: false, ..Operator::default() }];
+    let operators = [Operator { rerun: false, ..Operator::default() }];
     let twice = changed(&WRITES, &[(5, &[again(write(0, 0))])], &[]);
     let recorded = Recorded::new(&WRITES, 2);
     assert_eq!(judge(&recorded, &twice, false), Ok(()));
-    assert_eq!(judge(&Recorded { operators: &operators, ..recorded }, &twice, false), Err(RowFault::MayNotRunAgain));
+    assert_eq!(judge(&Recorded { operators: &operators, ..recorded }, &twice, false), Err(RowFault::MayNotRerun));
 }
 
 /// Statistics that an operator updates are left out when it runs again; weights that it only reads are not.
@@ -291,7 +291,7 @@ const IN_PLACE: [Row; 17] = [
 ];
 
 const MAY_BE_IN_PLACE: [Operator; 4] = {
-    let other = Operator { in_place: false, again: true, kind: Kind::Other, element: 4 };
+    let other = Operator { in_place: false, rerun: true, kind: Kind::Other, element: 4 };
     let in_place = Operator { in_place: true, ..other };
     [other, other, in_place, in_place]
 };
@@ -320,7 +320,7 @@ fn an_output_over_an_input_has_its_address() {
     assert_eq!(fault(&in_place(&MAY_BE_IN_PLACE, &IN_PLACE, &[0, 64, 128, 192])), None);
 }
 
-/// The giver is the stay that is there: not the first of all, and not the first of its block.
+/// The giver is the residency that is there: not the first of all, and not the first of its block.
 #[test]
 fn an_output_has_the_address_that_its_input_has_now() {
     let before = [malloc(4, 8), free(4)];
@@ -398,7 +398,7 @@ const MASK: u32 = 3;
 
 const fn of_kinds(kinds: [Kind; 3]) -> [Operator; 3] {
     let [a, b, c] = kinds;
-    let other = Operator { in_place: false, again: true, kind: Kind::Other, element: 4 };
+    let other = Operator { in_place: false, rerun: true, kind: Kind::Other, element: 4 };
     [Operator { kind: a, ..other }, Operator { kind: b, ..other }, Operator { kind: c, ..other }]
 }
 
@@ -564,7 +564,7 @@ fn what_is_no_device_and_what_is_too_short_is_refused() {
     let ask = |recorded: &Recorded<'_>, [words, indices, timings, blocks, names]: [usize; 5]| {
         let (mut words, mut indices) = (vec![0; words], vec![0; indices]);
         let mut timings = vec![Timing::default(); timings];
-        let (mut blocks, mut names) = (vec![Block::default(); blocks], vec![Stay::default(); names]);
+        let (mut blocks, mut names) = (vec![Block::default(); blocks], vec![Residency::default(); names]);
         let room = Room { timings: &mut timings, blocks: &mut blocks, names: &mut names };
         let scratch = Workspace::new(&mut words, &mut indices);
         schedule(recorded, &ORIGINAL, &[0, 8], (&device, false), &Constraints::NONE, scratch, room).map(|_| ())
