@@ -90,7 +90,7 @@ static void flags_are_heard(void) {
     sublet_operator other[COUNT(known)];
     memcpy(other, known, sizeof other);
     other[0].flags = SUBLET_OPERATOR_IN_PLACE | SUBLET_OPERATOR_ONCE;
-    FAILS(SUBLET_STATUS_ROW_MAY_NOT_RUN_AGAIN, 13, 0, 0,
+    FAILS(SUBLET_STATUS_ROW_MAY_NOT_RERUN, 13, 0, 0,
           judge(other, COUNT(other), again, COUNT(again), again_offsets, &run));
     other[0].kind = SUBLET_OPERATOR_KIND_OTHER;
     FAILS(SUBLET_STATUS_ROW_MASK_ELSEWHERE, 7, 0, 0,
