@@ -706,7 +706,7 @@ enum sublet_means
    */
   SUBLET_MEANS_SWAP = 1,
   /**
-   * Values are freed, and made again by the operators that made them, but for those with SUBLET_OPERATOR_ONCE.
+   * Values are freed, and recomputed by the operators that made them, but not by those with SUBLET_OPERATOR_ONCE.
    */
   SUBLET_MEANS_RECOMPUTE = 2,
   /**
@@ -2202,7 +2202,7 @@ sublet_status sublet_fit_workspace(size_t row_count,
 
 /**
  * Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
- * leave for the host while they are not in use, values are made again, written over what nobody needs any more, or kept
+ * leave for the host while they are not in use, values are recomputed, written over what nobody needs any more, or kept
  * as the bits of a mask. `block_count` is the number of block numbers that the rows use; in the result the number
  * `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
  *

@@ -97,7 +97,7 @@ fn shown(rows: &[Row]) -> String {
     rows.iter().map(|r| format!("{:?} {} {:?}", r.event, r.block, r.op)).collect::<Vec<_>>().join("\n")
 }
 
-/// Small networks, rewritten by swaps, second runs, masks and work in place, that the verifier accepts.
+/// Small networks, rewritten by swaps, reruns, masks and in-place reuse, that the verifier accepts.
 fn small() -> impl Iterator<Item = (Network, Vec<Row>)> {
     let mut rng = instance::rng(7);
     let mut draw = move || {

@@ -116,6 +116,8 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Blocks, events, max load, the load curve, the largest blocks at the peak
     Stats(InputArgs),
+    /// What a memory snapshot of PyTorch tells: what fragmentation costs, what a plan would take, who holds the peak
+    Doctor(DoctorArgs),
     /// Writes the blocks of INPUT in another format
     Convert(ConvertArgs),
     /// Writes the trace of a network of any depth and batch size
@@ -301,6 +303,15 @@ pub(crate) struct InputArgs {
     /// An instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
     pub(crate) input: String,
     /// Prints one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// A pickle of `torch.cuda.memory._dump_snapshot`, of any length; nothing in it is run; - is standard input
+    pub(crate) snapshot: String,
+    /// Prints one JSON object, with all who hold the peak and their stacks
     #[arg(long)]
     pub(crate) json: bool,
 }

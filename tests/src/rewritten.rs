@@ -1,4 +1,4 @@
-//! Small networks that are rewritten at random, by swaps, second runs, masks and work in place, and spoiled.
+//! Small networks that are rewritten at random, by swaps, reruns, masks and in-place reuse, and spoiled.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -143,7 +143,7 @@ pub fn rewrite(network: &Network, rows: &mut Vec<Row>, rng: &mut Xoshiro256PlusP
             rows.splice(back..back, [network.malloc(block), row(Event::SwapIn, block, Op::None)]);
             rows.splice(out..out, [row(Event::SwapOut, block, Op::None), row(Event::Free, block, Op::None)]);
         }
-        // A second run, for a value that is lost before.
+        // A rerun, for a value that is lost before.
         1 => {
             let Some(out) = network.accesses(k).find(|r| r.event == Event::Write).map(|r| r.block) else { return };
             let after = position_after(rows, Op::First(k));

@@ -14,7 +14,7 @@
 //! 3. Each block is tried in cheaper banks again, until none moves: what has come since may lie better.
 //!
 //! Lower bound: no block costs less than in its cheapest bank. And what is alive at one step lies in the banks at that
-//! step: the bytes above the capacity of the cheapest bank are in dearer ones, those whose price rises least for a byte
+//! step: the bytes above the capacity of the cheapest bank are in more costly ones, those whose price rises least for a byte
 //! first. The highest of all steps is the bound: a fractional knapsack for each step.
 //!
 //! Cost: O(n² banks) in the third step for each placement that is tried; linear workspace.
