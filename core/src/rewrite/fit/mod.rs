@@ -166,7 +166,8 @@ pub struct Fitted<'a> {
     pub policy: Policy,
     /// The most bytes on the device in the original.
     pub original_peak: u64,
-    /// The least load of Zhang et al. 2019: every gap over the peak away.
+    /// The least load of Zhang et al. 2019: every gap over the peak away. It is of swapping alone: with other means a
+    /// footprint may be below it.
     pub load_min: u64,
 }
 
@@ -367,12 +368,13 @@ impl Bases<'_> {
             let probe = Options { limit, work: options.work / PROBE, ..*options };
             let mut all = |pass: &mut Pass<'_, '_, '_>| joint(pass, using, self.recorded, &probe, self.peak);
             stage = self.each(&probe, f64::MAX, stage, scratch.reborrow(), &mut all)?;
-            if stage.overhead().is_infinite() {
+            let Some(footprint) = stage.kept.footprint() else {
                 low = limit;
                 continue;
-            }
-            least = limit;
-            if limit <= options.limit {
+            };
+            // What was made for this limit is found again by whoever asks for no more than it takes.
+            least = footprint;
+            if footprint <= options.limit {
                 break;
             }
             stage.kept.clear();
