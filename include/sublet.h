@@ -339,7 +339,7 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_MAY_NOT_RERUN = 96,
   /**
-   * Row `index` of a rewritten trace: a mask of less than a bit for each element of 4 bytes.
+   * Row `index` of a rewritten trace: a mask of less than a bit for each element.
    */
   SUBLET_STATUS_ROW_MASK_TOO_SMALL = 97,
   /**
@@ -632,7 +632,7 @@ enum sublet_operator_kind
    */
   SUBLET_OPERATOR_KIND_OTHER = 0,
   /**
-   * A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+   * A ReLU: after it, one bit for each element can be kept of what it reads or writes.
    */
   SUBLET_OPERATOR_KIND_RELU = 1,
   /**
@@ -706,7 +706,7 @@ enum sublet_means
    */
   SUBLET_MEANS_SWAP = 1,
   /**
-   * Values are freed, and made again by the operators that made them, but for those with SUBLET_OPERATOR_ONCE.
+   * Values are freed, and recomputed by the operators that made them, but not by those with SUBLET_OPERATOR_ONCE.
    */
   SUBLET_MEANS_RECOMPUTE = 2,
   /**
@@ -1278,8 +1278,8 @@ typedef struct sublet_device {
 } sublet_device;
 
 /**
- * What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, and
- * not in place.
+ * What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, not
+ * in place, and its elements have 4 bytes.
  */
 typedef struct sublet_operator {
   /**
@@ -1290,6 +1290,11 @@ typedef struct sublet_operator {
    * A sublet_operator_kind.
    */
   uint32_t kind;
+  /**
+   * The bytes of an element of what it reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit for each
+   * element, and no fewer than one for each 4 bytes.
+   */
+  uint32_t element;
 } sublet_operator;
 
 /**
@@ -2197,7 +2202,7 @@ sublet_status sublet_fit_workspace(size_t row_count,
 
 /**
  * Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
- * leave for the host while they are not in use, values are made again, written over what nobody needs any more, or kept
+ * leave for the host while they are not in use, values are recomputed, written over what nobody needs any more, or kept
  * as the bits of a mask. `block_count` is the number of block numbers that the rows use; in the result the number
  * `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
  *

@@ -80,7 +80,7 @@ fn what_is_made_again_is_the_same_to_the_bit() {
                 (Program::new(&trace.recorded(), schedule, ALIGNMENT).unwrap(), again)
             })
             .unwrap();
-        println!("{percent} %: {} bytes, {again} rows of second runs", program.arena_bytes());
+        println!("{percent} %: {} bytes, {again} rows of reruns", program.arena_bytes());
         assert!(again > 0 && program.arena_bytes() <= limit);
         let host = host(Mode::Ordered(Order::Random(percent)));
         let mut runtime = Runtime::new(host.clone(), program).unwrap();

@@ -80,7 +80,7 @@ pub struct sublet_fit_params {
 pub enum sublet_means {
     /// Blocks leave for the host while they are idle.
     Swap = 1,
-    /// Values are freed, and made again by the operators that made them, but for those with SUBLET_OPERATOR_ONCE.
+    /// Values are freed, and recomputed by the operators that made them, but not by those with SUBLET_OPERATOR_ONCE.
     Recompute = 2,
     /// Outputs are written over inputs that nobody needs any more, by operators of which it is said that they can.
     InPlace = 4,
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn sublet_fit_workspace(
 }
 
 /// Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
-/// leave for the host while they are not in use, values are made again, written over what nobody needs any more, or kept
+/// leave for the host while they are not in use, values are recomputed, written over what nobody needs any more, or kept
 /// as the bits of a mask. `block_count` is the number of block numbers that the rows use; in the result the number
 /// `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
 ///

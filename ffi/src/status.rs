@@ -131,7 +131,7 @@ pub enum sublet_status {
     RowUnknownValue = 95,
     /// Row `index` of a rewritten trace: the operator may not run again.
     RowMayNotRerun = 96,
-    /// Row `index` of a rewritten trace: a mask of less than a bit for each element of 4 bytes.
+    /// Row `index` of a rewritten trace: a mask of less than a bit for each element.
     RowMaskTooSmall = 97,
     /// Row `index` of a rewritten trace: a mask that is written elsewhere than right after a ReLU.
     RowMaskElsewhere = 98,
@@ -265,7 +265,7 @@ const WORDS: [(S, &CStr); 83] = [
     (S::RowMayNotRerun, c"the operator may not run again"),
     (S::RowMaskTooSmall, c"a mask is too small"),
     (S::RowMaskElsewhere, c"a mask is not written right after a ReLU"),
-    (S::RowNotInPlace, c"a block that is handed over in place has another offset"),
+    (S::RowNotInPlace, c"a block that is reused in place has another offset"),
     (S::RowPersistentLate, c"a persistent block is allocated after an access"),
     (S::RowUnknownValue, c"a row holds a value that is no event, or no kind of operator"),
     (S::OperatorUnknownValue, c"an operator holds a value that is no kind, or no flags, of this version"),

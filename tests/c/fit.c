@@ -16,7 +16,7 @@ static const sublet_row rows[] = {
 #define ROWS COUNT(rows)
 #define BLOCKS 2
 
-static const sublet_operator repeatable[3] = {{0, 0}, {0, 0}, {0, 0}};
+static const sublet_operator repeatable[3] = {{.flags = 0}, {.flags = 0}, {.flags = 0}};
 #define OPERATORS COUNT(repeatable)
 
 static void what_fits_is_proved(const sublet_row *rewritten, const uint64_t *offsets, const sublet_fitted *fitted) {

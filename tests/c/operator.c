@@ -90,7 +90,7 @@ static void flags_are_heard(void) {
     sublet_operator other[COUNT(known)];
     memcpy(other, known, sizeof other);
     other[0].flags = SUBLET_OPERATOR_IN_PLACE | SUBLET_OPERATOR_ONCE;
-    FAILS(SUBLET_STATUS_ROW_MAY_NOT_RUN_AGAIN, 13, 0, 0,
+    FAILS(SUBLET_STATUS_ROW_MAY_NOT_RERUN, 13, 0, 0,
           judge(other, COUNT(other), again, COUNT(again), again_offsets, &run));
     other[0].kind = SUBLET_OPERATOR_KIND_OTHER;
     FAILS(SUBLET_STATUS_ROW_MASK_ELSEWHERE, 7, 0, 0,
@@ -106,13 +106,27 @@ static void flags_are_heard(void) {
     small[2].bytes -= 1;
     FAILS(SUBLET_STATUS_ROW_MASK_TOO_SMALL, 2, 0, 0,
           judge(known, COUNT(known), small, COUNT(small), in_place_offsets, &run));
+
+    /* Elements of 2 bytes take a mask of twice as many. */
+    memcpy(other, known, sizeof other);
+    other[0].element = 2;
+    FAILS(SUBLET_STATUS_ROW_MASK_TOO_SMALL, 2, 0, 0,
+          judge(other, COUNT(other), in_place, COUNT(in_place), in_place_offsets, &run));
+    uint64_t wide[COUNT(in_place_offsets)];
+    for (size_t i = 0; i < COUNT(wide); i++) wide[i] = in_place_offsets[i] + (i < 3 ? 0 : SIZE);
+    memcpy(small, in_place, sizeof small);
+    small[2].bytes = SIZE / 16;
+    WORKS(judge(other, COUNT(other), small, COUNT(small), wide, &run));
+    other[0].element = 8;
+    WORKS(judge(other, COUNT(other), in_place, COUNT(in_place), in_place_offsets, &run));
 }
 
 static void wrong_operators(void) {
     sublet_run run = {.struct_size = sizeof run};
-    const sublet_operator flags[] = {{0, 0}, {.flags = 4, .kind = 0}}, kind[] = {{.flags = 0, .kind = 3}};
+    const sublet_operator flags[] = {{.flags = 0}, {.flags = 4}}, kind[] = {{.kind = 3}}, element[] = {{.element = 3}};
     FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 1, 0, 4, judge(flags, 2, again, COUNT(again), again_offsets, &run));
     FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 0, 0, 3, judge(kind, 1, again, COUNT(again), again_offsets, &run));
+    FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 0, 0, 3, judge(element, 1, again, COUNT(again), again_offsets, &run));
     FAILS(SUBLET_STATUS_NULL_POINTER, 2, 0, 0, judge(NULL, 1, again, COUNT(again), again_offsets, &run));
     FAILS(SUBLET_STATUS_MISALIGNED_POINTER, 2, 4, 0,
           judge(ODD(known), 1, again, COUNT(again), again_offsets, &run));

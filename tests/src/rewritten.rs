@@ -1,4 +1,4 @@
-//! Small networks that are rewritten at random, by swaps, second runs, masks and work in place, and spoiled.
+//! Small networks that are rewritten at random, by swaps, reruns, masks and in-place reuse, and spoiled.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -61,7 +61,8 @@ impl Network {
                     alive.push(dead);
                 }
             }
-            operators.push(Operator { in_place: rng.random_ratio(2, 3), rerun: rng.random_ratio(5, 6), kind });
+            let (in_place, rerun) = (rng.random_ratio(2, 3), rng.random_ratio(5, 6));
+            operators.push(Operator { in_place, rerun, kind, ..Operator::default() });
         }
         let sizes: Vec<u64> = (0..blocks).map(|_| [3212, 4100][rng.random_range(0..2)]).collect();
         // What is allocated at time 0 and stays is there before the iteration.
@@ -142,7 +143,7 @@ pub fn rewrite(network: &Network, rows: &mut Vec<Row>, rng: &mut Xoshiro256PlusP
             rows.splice(back..back, [network.malloc(block), row(Event::SwapIn, block, Op::None)]);
             rows.splice(out..out, [row(Event::SwapOut, block, Op::None), row(Event::Free, block, Op::None)]);
         }
-        // A second run, for a value that is lost before.
+        // A rerun, for a value that is lost before.
         1 => {
             let Some(out) = network.accesses(k).find(|r| r.event == Event::Write).map(|r| r.block) else { return };
             let after = position_after(rows, Op::First(k));

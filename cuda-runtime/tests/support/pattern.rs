@@ -48,7 +48,7 @@ fn output(op: Op, iteration: u64, block: u32, reads: &[(u32, u64)], updated: &[u
         Op::None => return mix(mix(77, iteration), block.into()),
         Op::First(k) | Op::Rerun(k) => k,
     };
-    // What is updated besides is not read by a second run, so that nothing else depends on it.
+    // What is updated besides is not read by a rerun, so that nothing else depends on it.
     let seen = reads.iter().filter(|(read, _)| *read == block || !updated.contains(read));
     seen.fold(mix(k.into(), block.into()), |seed, &(read, number)| mix(mix(seed, read.into()), number))
 }

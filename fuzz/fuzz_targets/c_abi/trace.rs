@@ -34,7 +34,8 @@ pub(crate) fn lifetimes(h: &mut Hostile<'_, '_>) {
     // SAFETY: what the pointers point to is there, or they are what has to be refused.
     let asked = asked(|layout| unsafe { sublet_lifetimes_workspace(n, blocks, residencies, layout, ptr::null_mut()) });
     let (mut workspace, size) = h.workspace(asked);
-    let (mut lives, mut names) = (Buffer::of(vec![BLOCK; residencies], BLOCK), Buffer::of(vec![STAY; residencies], STAY));
+    let (mut lives, mut names) =
+        (Buffer::of(vec![BLOCK; residencies], BLOCK), Buffer::of(vec![STAY; residencies], STAY));
     let mut count = Buffer::of(vec![usize::MAX], 0);
     let mut told = Told::new(h);
     let rows_pointer = h.pointer(&mut rows, false);

@@ -8,7 +8,7 @@
 //!
 //! Steps:
 //! 1. The *price* of a block in a bank is the bytes touched times the cost. Bank by bank, the cheapest first, the blocks are
-//!    chosen that gain most over the next dearer bank, as far as the load says ([`choice`]). If they cannot be placed, of
+//!    chosen that gain most over the next more costly bank, as far as the load says ([`choice`]). If they cannot be placed, of
 //!    those around the block that was left the one goes to the next bank that gains least for each byte. Again of the
 //!    large blocks alone.
 //! 2. The other way: in order of what is lost for each byte and step if it does not lie in its cheapest bank, each block
@@ -22,7 +22,7 @@
 //!
 //! Lower bound: no block costs less than in its cheapest bank. What lies in none of the banks that are cheapest of all
 //! costs more; no choice that their capacity has room for spares more of that than [`choice`] finds. And at one step: the
-//! bytes above that capacity are in dearer banks, those whose price rises least for a byte first, a fractional knapsack.
+//! bytes above that capacity are in more costly ones, those whose price rises least for a byte first, a fractional knapsack.
 //! The higher of both is the bound.
 //!
 //! Cost: O(n² banks) in the third step for each placement that is tried; linear workspace.
@@ -240,8 +240,8 @@ impl Packing<'_> {
             let Bank { capacity, alignment, .. } = bank(banks, k);
             let candidate = |i: u32| {
                 let later = || allowed(uses, banks, i).filter(|&o| Some((bank(banks, o).cost, o)) > last);
-                let dearer = later().filter(|&o| bank(banks, o).cost > way.0).map(|o| price(uses, banks, i, o)).min();
-                let gain = dearer.map_or(0, |dearer| (dearer - price(uses, banks, i, k)) >> shift);
+                let costlier = later().filter(|&o| bank(banks, o).cost > way.0).map(|o| price(uses, banks, i, o)).min();
+                let gain = costlier.map_or(0, |costlier| (costlier - price(uses, banks, i, k)) >> shift);
                 let b = at(blocks, i);
                 let (gain, size) = (u64::try_from(gain).unwrap_or(0), align_up(b.size, alignment));
                 Candidate { start: b.start, end: b.end, size, gain, forced: later().next().is_none() }

@@ -110,7 +110,7 @@ struct Layer {
     running: [u32; 2],
 }
 
-const PLAIN: Operator = Operator { in_place: false, rerun: true, kind: Kind::Other };
+const PLAIN: Operator = Operator { in_place: false, rerun: true, kind: Kind::Other, element: 4 };
 const ONCE: Operator = Operator { rerun: false, ..PLAIN };
 
 impl ConvNet {
@@ -319,7 +319,7 @@ impl ConvNet {
                     (Some(s), _) => numbers(slices[s].bytes(), n),
                     // A mask in the place of the block: where it was above 0.
                     (None, Some(s)) => bits(slices[s].bytes(), n),
-                    // What a second run leaves out.
+                    // What a rerun leaves out.
                     (None, None) => vec![0.0; n],
                 };
                 let is_whole = slice(b, false).is_some();
