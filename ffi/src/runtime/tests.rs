@@ -57,7 +57,9 @@ fn create(params: &sublet_runtime_params, offsets: &[u64]) -> (*mut sublet_runti
     };
     let (mut runtime, mut error) = (ptr::null_mut(), NONE);
     // SAFETY: arrays with their lengths.
-    let status = unsafe { sublet_runtime_create(&trace, &schedule, params, &raw mut runtime, &raw mut error) };
+    let status = unsafe {
+        sublet_runtime_create(&raw const trace, &raw const schedule, params, &raw mut runtime, &raw mut error)
+    };
     assert_eq!(status as i32, error.status);
     (runtime, error)
 }
