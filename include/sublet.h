@@ -8,7 +8,7 @@
  *   sublet_place_workspace and sublet_verify_workspace tell what memory to lend; sublet_format_error says what was wrong.
  *
  * A trace is rows in the order of time. The accesses of an operator stand together; what it takes follows from them: from
- * the access before its first to its own last. In a rewritten trace accesses with SUBLET_OP_KIND_AGAIN are of an operator that
+ * the access before its first to its own last. In a rewritten trace accesses with SUBLET_OP_KIND_RERUN are of an operator that
  * runs again, which one with SUBLET_OPERATOR_ONCE never does. Offsets go by malloc rows: the n-th is that of the n-th malloc.
  * Without a sublet_device one over PCIe 3.0 is meant, 12 GB/s each way.
  *
@@ -220,6 +220,11 @@ enum sublet_status
    */
   SUBLET_STATUS_NO_PLAN_FITS = 51,
   /**
+   * Block `index` of `needed` bytes fits in none of the banks that it may lie in, beside what is there; the largest of
+   * them has `got`.
+   */
+  SUBLET_STATUS_NO_BANK = 52,
+  /**
    * Invalid plan: block `index` at offset `got` ends beyond 64 bits.
    */
   SUBLET_STATUS_PLAN_END_OVERFLOW = 60,
@@ -332,9 +337,9 @@ enum sublet_status
   /**
    * Row `index` of a rewritten trace: the operator may not run again.
    */
-  SUBLET_STATUS_ROW_MAY_NOT_RUN_AGAIN = 96,
+  SUBLET_STATUS_ROW_MAY_NOT_RERUN = 96,
   /**
-   * Row `index` of a rewritten trace: a mask of less than a bit for each element of 4 bytes.
+   * Row `index` of a rewritten trace: a mask of less than a bit for each element.
    */
   SUBLET_STATUS_ROW_MASK_TOO_SMALL = 97,
   /**
@@ -604,7 +609,7 @@ enum sublet_op_kind
   /**
    * The operator of this number, run again (recomputation).
    */
-  SUBLET_OP_KIND_AGAIN = 2,
+  SUBLET_OP_KIND_RERUN = 2,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -627,7 +632,7 @@ enum sublet_operator_kind
    */
   SUBLET_OPERATOR_KIND_OTHER = 0,
   /**
-   * A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+   * A ReLU: after it, one bit for each element can be kept of what it reads or writes.
    */
   SUBLET_OPERATOR_KIND_RELU = 1,
   /**
@@ -701,7 +706,7 @@ enum sublet_means
    */
   SUBLET_MEANS_SWAP = 1,
   /**
-   * Values are freed, and made again by the operators that made them, but for those with SUBLET_OPERATOR_ONCE.
+   * Values are freed, and recomputed by the operators that made them, but not by those with SUBLET_OPERATOR_ONCE.
    */
   SUBLET_MEANS_RECOMPUTE = 2,
   /**
@@ -1041,6 +1046,97 @@ typedef struct sublet_constraints {
 } sublet_constraints;
 
 /**
+ * One of several memories.
+ */
+typedef struct sublet_bank {
+  /**
+   * Where it ends, in bytes.
+   */
+  uint64_t capacity;
+  /**
+   * What a byte costs that is read from it or written to it.
+   */
+  uint64_t cost;
+  /**
+   * Every offset in it must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+   */
+  uint64_t alignment;
+} sublet_bank;
+
+/**
+ * How a block is used.
+ */
+typedef struct sublet_bank_use {
+  /**
+   * Bytes that are read and written while it is alive.
+   */
+  uint64_t touched;
+  /**
+   * The banks that it may lie in: bit k stands for bank k. 0 is all. Memory that only a DMA engine reaches is left out
+   * here.
+   */
+  uint64_t banks;
+} sublet_bank_use;
+
+/**
+ * Banks, and how blocks are used.
+ */
+typedef struct sublet_banks_params {
+  /**
+   * sizeof(sublet_banks_params).
+   */
+  uint32_t struct_size;
+  /**
+   * How many banks there are, at most 32.
+   */
+  uint32_t bank_count;
+  /**
+   * The banks.
+   */
+  const struct sublet_bank *banks;
+  /**
+   * One for each block.
+   */
+  const struct sublet_bank_use *uses;
+} sublet_banks_params;
+
+/**
+ * Where a block lies.
+ */
+typedef struct sublet_spot {
+  /**
+   * Which bank.
+   */
+  uint64_t bank;
+  /**
+   * Where in it, in bytes.
+   */
+  uint64_t offset;
+} sublet_spot;
+
+/**
+ * What a placement in banks costs.
+ */
+typedef struct sublet_banks_cost {
+  /**
+   * sizeof(sublet_banks_cost).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * The sum of bytes touched times the cost of their bank; UINT64_MAX stands for more too.
+   */
+  uint64_t cost;
+  /**
+   * No placement costs less: the placement is optimal when the cost is that. UINT64_MAX stands for more too.
+   */
+  uint64_t lower_bound;
+} sublet_banks_cost;
+
+/**
  * What is known of a plan that has been proved valid.
  */
 typedef struct sublet_certificate {
@@ -1127,8 +1223,8 @@ typedef struct sublet_row {
 } sublet_row;
 
 /**
- * What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, and
- * not in place.
+ * What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, not
+ * in place, and its elements have 4 bytes.
  */
 typedef struct sublet_operator {
   /**
@@ -1139,6 +1235,11 @@ typedef struct sublet_operator {
    * A sublet_operator_kind.
    */
   uint32_t kind;
+  /**
+   * The bytes of an element of what it reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit for each
+   * element, and no fewer than one for each 4 bytes.
+   */
+  uint32_t element;
 } sublet_operator;
 
 /**
@@ -1987,6 +2088,31 @@ sublet_status sublet_lower_bound(const struct sublet_block *blocks,
                                  void *workspace,
                                  size_t workspace_size,
                                  uint64_t *lower_bound,
+                                 struct sublet_error *error);
+
+/**
+ * The workspace that sublet_place_banks needs for so many blocks. Linear.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_place_banks_workspace(size_t block_count,
+                                           struct sublet_layout *layout,
+                                           struct sublet_error *error);
+
+/**
+ * Gives every block a bank and an offset, so that blocks that are alive together share no address of a bank, and the sum
+ * of bytes touched times the cost of their bank is small.
+ *
+ * `spots` has room for one for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: nothing was found in which all
+ * blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_place_banks(const struct sublet_block *blocks,
+                                 size_t block_count,
+                                 const struct sublet_banks_params *params,
+                                 void *workspace,
+                                 size_t workspace_size,
+                                 struct sublet_spot *spots,
+                                 struct sublet_banks_cost *cost,
                                  struct sublet_error *error);
 
 /**

@@ -111,7 +111,7 @@ typedef struct sublet_launch {
    */
   uint32_t op;
   /**
-   * A sublet_op_kind: with SUBLET_OP_KIND_AGAIN it runs again, and what it updates besides stays as it is.
+   * A sublet_op_kind: with SUBLET_OP_KIND_RERUN it runs again, and what it updates besides stays as it is.
    */
   uint32_t op_kind;
   /**

@@ -33,7 +33,7 @@ pub(crate) fn case(recorded: &Recorded<'_>, rewritten: &[Row], offsets: &[u64], 
                 Kind::Relu => "relu",
                 Kind::ReluBackward => "threshold_backward",
             };
-            (k.to_string(), json!([kind, o.in_place, o.again]))
+            (k.to_string(), json!([kind, o.in_place, o.rerun]))
         })
         .collect();
     let mut ordinals = HashMap::new();
@@ -67,6 +67,6 @@ fn op(op: Op) -> String {
     match op {
         Op::None => String::new(),
         Op::First(k) => k.to_string(),
-        Op::Again(k) => format!("{k}'"),
+        Op::Rerun(k) => format!("{k}'"),
     }
 }

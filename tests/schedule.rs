@@ -1,5 +1,5 @@
 //! The verifier of rewritten traces against a judge that shares no code with it: the same are valid, and they take
-//! the same time. Small networks are rewritten at random, by swaps, second runs, masks and work in place, and then
+//! the same time. Small networks are rewritten at random, by swaps, reruns, masks and in-place reuse, and then
 //! often spoiled.
 
 mod judge;

@@ -294,7 +294,7 @@ impl Accesses {
         match op {
             Op::None => 1,
             Op::First(k) => known(k)[0],
-            Op::Again(k) => known(k)[1],
+            Op::Rerun(k) => known(k)[1],
         }
     }
 }

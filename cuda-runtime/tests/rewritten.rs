@@ -1,4 +1,4 @@
-//! Small networks that are rewritten at random, by swaps, second runs, masks and work in place, run with real bytes.
+//! Small networks that are rewritten at random, by swaps, reruns, masks and in-place reuse, run with real bytes.
 
 mod support;
 
@@ -19,7 +19,7 @@ use sublet_tests::rewritten::{Network, rewrite};
 
 const CASES: usize = 6000;
 
-/// Where the residencies lie: as the solver says, but those that are handed over in place lie where they did.
+/// Where the residencies lie: as the solver says, but those that are reused in place lie where they did.
 fn offsets(rows: &[Row], numbers: usize) -> Vec<u64> {
     let residencies = liveness::residencies(rows);
     let (mut blocks, mut names) = (vec![Block::default(); residencies], vec![Residency::default(); residencies]);
@@ -99,7 +99,7 @@ fn whatever_the_verifier_accepts_computes_what_was_recorded() {
         let Ok(program) = program(&trace, &rewritten) else { continue };
         let with = |what: &dyn Fn(&Row) -> bool| usize::from(rewritten.iter().any(what));
         ran += 1;
-        again += with(&|r| matches!(r.op, Op::Again(_)));
+        again += with(&|r| matches!(r.op, Op::Rerun(_)));
         masks += with(&|r| r.block as usize >= trace.blocks && r.event == Event::Read);
         copies += with(&|r| r.event == Event::SwapIn);
         in_place += usize::from(works_in_place(&rewritten));
@@ -117,6 +117,6 @@ fn whatever_the_verifier_accepts_computes_what_was_recorded() {
         }
         assert_eq!(host.in_use(), InUse::default());
     }
-    println!("{ran} ran: {again} with second runs, {masks} with masks, {copies} with copies, {in_place} in place");
+    println!("{ran} ran: {again} with reruns, {masks} with masks, {copies} with copies, {in_place} in place");
     assert!(ran > CASES / 4 && [again, masks, copies, in_place].iter().all(|&n| n > CASES / 50));
 }

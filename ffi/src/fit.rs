@@ -83,7 +83,7 @@ pub struct sublet_fit_params {
 pub enum sublet_means {
     /// Blocks leave for the host while they are idle.
     Swap = 1,
-    /// Values are freed, and made again by the operators that made them, but for those with SUBLET_OPERATOR_ONCE.
+    /// Values are freed, and recomputed by the operators that made them, but not by those with SUBLET_OPERATOR_ONCE.
     Recompute = 2,
     /// Outputs are written over inputs that nobody needs any more, by operators of which it is said that they can.
     InPlace = 4,
@@ -337,7 +337,7 @@ pub unsafe extern "C" fn sublet_fit(
             return Err(Failure::new(S::BufferTooSmall, 5, needed as u64, got as u64));
         }
         let known = |op: Op| match op {
-            Op::First(k) | Op::Again(k) => usize::try_from(k).is_ok_and(|k| k < recorded.operators.len()),
+            Op::First(k) | Op::Rerun(k) => usize::try_from(k).is_ok_and(|k| k < recorded.operators.len()),
             Op::None => true,
         };
         let options = params.options(limit, trace.device, recorded.rows.iter().all(|r| known(r.op)), 2)?;

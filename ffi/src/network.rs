@@ -284,7 +284,7 @@ impl<'a> Given<'a> {
             if flags & !SUBLET_OPERATOR_ONCE != 0 || reserved != 0 {
                 return Err(wrong(i, flags | reserved));
             }
-            Ok(Operator { time_ns, again: flags == 0 })
+            Ok(Operator { time_ns, rerun: flags == 0 })
         })?;
         let accesses = room.slice(self.accesses.len(), |i| {
             let &sublet_access { op, memory, how } = self.accesses.get(i).ok_or(Failure::of(S::Unnamed))?;

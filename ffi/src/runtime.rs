@@ -109,7 +109,7 @@ pub struct sublet_launch {
     pub struct_size: u32,
     /// The operator.
     pub op: u32,
-    /// A sublet_op_kind: with SUBLET_OP_KIND_AGAIN it runs again, and what it updates besides stays as it is.
+    /// A sublet_op_kind: with SUBLET_OP_KIND_RERUN it runs again, and what it updates besides stays as it is.
     pub op_kind: u32,
     /// 1: only the mask of the block that is read.
     pub mask_only: u32,
@@ -352,7 +352,7 @@ fn tell<B: Backend>(
     let (op, kind) = match next.op {
         Op::None => (0, sublet_op_kind::None),
         Op::First(k) => (k, sublet_op_kind::First),
-        Op::Again(k) => (k, sublet_op_kind::Again),
+        Op::Rerun(k) => (k, sublet_op_kind::Rerun),
     };
     to.set(sublet_launch {
         op,

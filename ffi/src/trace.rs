@@ -34,7 +34,7 @@ pub enum sublet_op_kind {
     /// The operator of this number.
     First = 1,
     /// The operator of this number, run again (recomputation).
-    Again = 2,
+    Rerun = 2,
 }
 
 /// One row of a trace; its position is its step.
@@ -77,7 +77,7 @@ impl sublet_row {
         let op = match self.op_kind {
             k if k == sublet_op_kind::None as u32 => Op::None,
             k if k == sublet_op_kind::First as u32 => Op::First(self.op),
-            k if k == sublet_op_kind::Again as u32 => Op::Again(self.op),
+            k if k == sublet_op_kind::Rerun as u32 => Op::Rerun(self.op),
             unknown => return Err(unknown),
         };
         let event = event(self.event).ok_or(self.event)?;
@@ -91,7 +91,7 @@ impl From<Row> for sublet_row {
         let (op, kind) = match op {
             Op::None => (0, sublet_op_kind::None),
             Op::First(k) => (k, sublet_op_kind::First),
-            Op::Again(k) => (k, sublet_op_kind::Again),
+            Op::Rerun(k) => (k, sublet_op_kind::Rerun),
         };
         Self { time_ns, bytes, block, event, op, op_kind: kind as u32 }
     }

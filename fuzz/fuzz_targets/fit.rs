@@ -139,7 +139,7 @@ sublet_fuzz::target!(|input: Input| {
 });
 
 fn runs_again(rewritten: &[Row]) -> bool {
-    rewritten.iter().any(|r| matches!(r.op, Op::Again(_)))
+    rewritten.iter().any(|r| matches!(r.op, Op::Rerun(_)))
 }
 
 /// More block numbers than there is memory for: every call says so.

@@ -196,12 +196,21 @@ impl<'a> Machine<'a> {
         number.checked_sub(blocks).filter(|&b| b < blocks)
     }
 
+    /// The bytes of a block whose elements have a bit each in a byte of its mask.
+    fn elements_of_a_byte(&self, block: u32) -> u128 {
+        let touching = self.recorded.rows.iter().filter(|r| r.event.is_access() && r.block == block);
+        let operators = touching.map(|r| self.recorded.operator(r.op)).filter(|o| o.kind == Kind::Relu);
+        operators.map(|o| 8 * u128::from(o.element)).fold(32, u128::min)
+    }
+
     fn row(&mut self, r: &Row, above: Option<&Row>, below: Option<&Row>) -> Option<()> {
         let (b, mask) = (r.block, self.masked(r.block));
         let known = *self.size.get(&mask.unwrap_or(b))?;
         let fine = match (r.event, mask) {
             (Event::Malloc, None) => r.bytes == known && !self.resident.contains_key(&b),
-            (Event::Malloc, Some(_)) => u128::from(r.bytes) * 32 >= known.into() && !self.resident.contains_key(&b),
+            (Event::Malloc, Some(block)) => {
+                u128::from(r.bytes) * self.elements_of_a_byte(block) >= known.into() && !self.resident.contains_key(&b)
+            }
             _ => self.resident.contains_key(&b),
         };
         if !fine {
@@ -273,7 +282,7 @@ impl<'a> Machine<'a> {
 
     /// A rectifier has just run, and leaves the signs of a block that it touches.
     fn write_mask(&mut self, r: &Row, block: u32) -> Option<()> {
-        let (Op::First(k) | Op::Again(k)) = r.op else { return None };
+        let (Op::First(k) | Op::Rerun(k)) = r.op else { return None };
         let touches = |row: &Row| row.event.is_access() && row.op == Op::First(k) && row.block == block;
         let is_relu = self.recorded.operator(r.op).kind == Kind::Relu && self.recorded.rows.iter().any(touches);
         if r.op != self.latest || !is_relu {
@@ -294,7 +303,7 @@ impl<'a> Machine<'a> {
         let row = open.todo.pop_front()?;
         let expected = &self.recorded.rows[row];
         let op = match expected.op {
-            Op::First(k) if open.again => Op::Again(k),
+            Op::First(k) if open.again => Op::Rerun(k),
             op => op,
         };
         let signs_do = self.recorded.operator(op).kind == Kind::ReluBackward && r.event == Event::Read;
@@ -328,9 +337,9 @@ impl<'a> Machine<'a> {
     /// Opens the operator of the next access.
     fn begin(&self, op: Op) -> Option<Open> {
         let Recorded { rows, .. } = self.recorded;
-        let again = matches!(op, Op::Again(_));
+        let again = matches!(op, Op::Rerun(_));
         let first = match op {
-            Op::Again(k) => *self.accesses.iter().find(|&&i| rows[i].op == Op::First(k))?,
+            Op::Rerun(k) => *self.accesses.iter().find(|&&i| rows[i].op == Op::First(k))?,
             _ => *self.accesses.get(self.done)?,
         };
         let label = rows[first].op;
@@ -346,7 +355,7 @@ impl<'a> Machine<'a> {
         let all: Vec<&Row> = todo.iter().map(|&i| &rows[i]).collect();
         let work = Work::new(label, &all, &self.persistent);
         if again {
-            if !self.recorded.operator(op).again {
+            if !self.recorded.operator(op).rerun {
                 return None;
             }
             todo.retain(|&i| !work.updated.contains(&rows[i].block));

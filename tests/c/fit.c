@@ -16,7 +16,7 @@ static const sublet_row rows[] = {
 #define ROWS COUNT(rows)
 #define BLOCKS 2
 
-static const sublet_operator repeatable[3] = {{0, 0}, {0, 0}, {0, 0}};
+static const sublet_operator repeatable[3] = {{.flags = 0}, {.flags = 0}, {.flags = 0}};
 #define OPERATORS COUNT(repeatable)
 
 static sublet_trace told(const sublet_operator *operators, size_t operator_count) {

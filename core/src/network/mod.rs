@@ -49,7 +49,7 @@ pub struct Operator {
     /// How long it takes, in ns: only compared with others.
     pub time_ns: u64,
     /// May it run again?
-    pub again: bool,
+    pub rerun: bool,
 }
 
 /// How an operator uses a memory.
@@ -288,7 +288,7 @@ pub fn record<'a>(
 /// use sublet_core::Workspace;
 /// // Three operators: a makes b, b makes c, c makes d; none is needed after the next one.
 /// let memory = |kept| Memory { bytes: 4096, kept, scratch: false };
-/// let operators = [Operator { time_ns: 10, again: true }; 4];
+/// let operators = [Operator { time_ns: 10, rerun: true }; 4];
 /// let access = |op, memory, how| Access { op, memory, how };
 /// let network = Network {
 ///     memories: &[memory(false), memory(false), memory(false), memory(true)],

@@ -91,7 +91,7 @@ pub(super) fn write(
                     _ => Action::CopyIn { memory, host_offset },
                 })
             }
-            (Event::Read | Event::Write, Op::Again(op)) if running != r.op => Some(Action::Run { op }),
+            (Event::Read | Event::Write, Op::Rerun(op)) if running != r.op => Some(Action::Run { op }),
             _ => None,
         };
         if let Some(action) = action {

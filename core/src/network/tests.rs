@@ -46,7 +46,7 @@ impl Pass {
 
     fn operator(&mut self, time_ns: u64, again: bool, accesses: &[(u32, Use)]) {
         let op = self.operators.len() as u32;
-        self.operators.push(Operator { time_ns, again });
+        self.operators.push(Operator { time_ns, rerun: again });
         self.accesses.extend(accesses.iter().map(|&(memory, how)| Access { op, memory, how }));
     }
 
@@ -298,7 +298,7 @@ fn of_scratch_nothing_outlives_an_operator() {
     assert_eq!(steps.len(), 1);
 }
 
-/// A chain whose first activation could be made again in the operator 5, if what is kept allows it: how the operator that makes
+/// A chain whose first activation could be recomputed in the operator 5, if what is kept allows it: how the operator that makes
 /// it uses that, and how the operator 4 does.
 fn rerun(by_itself: Use, later: Use) -> Pass {
     let mut pass = Pass::default();

@@ -14,7 +14,7 @@
 //! 3. Each block is tried in cheaper banks again, until none moves: what has come since may lie better.
 //!
 //! Lower bound: no block costs less than in its cheapest bank. And what is alive at one step lies in the banks at that
-//! step: the bytes above the capacity of the cheapest bank are in dearer ones, those whose price rises least for a byte
+//! step: the bytes above the capacity of the cheapest bank are in more costly ones, those whose price rises least for a byte
 //! first. The highest of all steps is the bound: a fractional knapsack for each step.
 //!
 //! Cost: O(n² banks) in the third step for each placement that is tried; linear workspace.
@@ -76,8 +76,8 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
 /// Gives every block a bank and an offset; `uses` and `spots` have an entry for each block.
 ///
 /// # Errors
-/// What [`block::check`] refuses; [`Error::Alignment`] for a bank's; [`Error::OverCapacity`] if the blocks that may lie nowhere else do not
-/// fit their banks, with the bytes of the block that was left and the largest capacity; [`Error::BufferTooSmall`].
+/// What [`block::check`] refuses; [`Error::Alignment`] for a bank's; [`Error::NoBank`] for a block that was left, since
+/// nothing was found in which all fit; [`Error::BufferTooSmall`].
 ///
 /// ```
 /// use sublet_core::place::banks::{self, Bank, Spot, Use};
@@ -182,9 +182,8 @@ impl Packing<'_> {
         if self.move_below(i, u128::MAX) {
             return Ok(());
         }
-        let capacity = allowed(self.uses, self.banks, i).map(|k| bank(self.banks, k).capacity).max().unwrap_or(0);
-        let peak = at(self.blocks, i).size;
-        Err(Error::OverCapacity { peak, lower_bound: peak, capacity })
+        let most = allowed(self.uses, self.banks, i).map(|k| bank(self.banks, k).capacity).max().unwrap_or(0);
+        Err(Error::NoBank { block: i, size: at(self.blocks, i).size, most })
     }
 
     /// Puts a block into a cheaper bank than it lies in, if that can be placed.
@@ -393,10 +392,10 @@ mod tests {
         let banks = [Bank { capacity: 8, cost: 1, alignment: 1 }];
         let uses = [Use { touched: 1, banks: 1 }];
         let refused = run(&[Block::new(0, 1, 9)], &uses, &banks);
-        assert_eq!(refused.unwrap_err(), Error::OverCapacity { peak: 9, lower_bound: 9, capacity: 8 });
+        assert_eq!(refused.unwrap_err(), Error::NoBank { block: 0, size: 9, most: 8 });
         // A bank that is not there.
         let refused = run(&[Block::new(0, 1, 1)], &[Use { touched: 1, banks: 2 }], &banks);
-        assert_eq!(refused.unwrap_err(), Error::OverCapacity { peak: 1, lower_bound: 1, capacity: 0 });
+        assert_eq!(refused.unwrap_err(), Error::NoBank { block: 0, size: 1, most: 0 });
         let odd = [Bank { alignment: 3, ..banks[0] }];
         assert_eq!(
             run(&[Block::new(0, 1, 1)], &uses, &odd).unwrap_err(),

@@ -145,7 +145,7 @@ impl Hostile<'_, '_> {
             let (op_kind, op) = match r.op {
                 sublet_core::trace::Op::None => (0, 0),
                 sublet_core::trace::Op::First(k) => (1, k),
-                sublet_core::trace::Op::Again(k) => (2, k),
+                sublet_core::trace::Op::Rerun(k) => (2, k),
             };
             let strange = wild && self.seldom(16);
             let event = if strange { self.u.arbitrary().unwrap_or(9) } else { r.event as u32 };
@@ -171,17 +171,17 @@ impl Hostile<'_, '_> {
     pub(crate) fn operators(&mut self) -> Buffer<sublet_operator> {
         let mut list = Vec::new();
         for _ in 0..self.u.int_in_range(0..=6).unwrap_or(0) {
-            let [flags, kind] = [self.value(4), self.value(3)];
-            self.spoiled |= flags > 3 || kind > 2;
-            list.push(sublet_operator { flags, kind });
+            let [flags, kind, element] = [self.value(4), self.value(3), self.value(3)];
+            self.spoiled |= flags > 3 || kind > 2 || !matches!(element, 0 | 1 | 2 | 4 | 8);
+            list.push(sublet_operator { flags, kind, element });
         }
-        Buffer::of(list, sublet_operator { flags: 0, kind: 0 })
+        Buffer::of(list, sublet_operator { flags: 0, kind: 0, element: 0 })
     }
 
     /// A trace; of its operators nothing is told where nobody would look at them.
     pub(crate) fn trace(&mut self, are_operators_told: bool) -> Trace {
         let (rows, blocks) = self.rows();
-        let none = Buffer::of(Vec::new(), sublet_operator { flags: 0, kind: 0 });
+        let none = Buffer::of(Vec::new(), sublet_operator { flags: 0, kind: 0, element: 0 });
         let operators = if are_operators_told { self.operators() } else { none };
         Trace { rows, operators, blocks, device: self.device() }
     }

@@ -358,7 +358,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let mut begin = scratch.indices(segments + 2);
         let (mut segment, mut previous) = (0, Op::None);
         for (row, r) in (1..).zip(rows).filter(|(_, r)| r.event.is_access()) {
-            let again = matches!(r.op, Op::Again(_));
+            let again = matches!(r.op, Op::Rerun(_));
             if !again {
                 segment += u32::from(r.op != previous || r.op == Op::None);
                 begin[segment] = row;

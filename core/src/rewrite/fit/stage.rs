@@ -310,7 +310,7 @@ impl Placed<'_, '_> {
         let blocks = blocks.get(..self.merged).unwrap_or_default();
         let offsets = offsets.get_mut(..self.merged).unwrap_or_default();
         let constraints = Constraints { alignment: *alignment, capacity: within.map(|within| within.limit) };
-        let again = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Again(_)));
+        let again = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Rerun(_)));
         let residencies = blocks.len() as u64;
         let searched = residencies <= MOST_SEARCHED;
         let nodes = if searched { NODES * 1_000_000_000 / residencies.saturating_pow(3).max(1_000_000) } else { 0 };
