@@ -21,7 +21,7 @@ const INPUTS: &str = "\
 INPUT is recognised by its content, whatever it is called; - is standard input:
   instance   id,lower,upper,size[,alignment][,offset]   lifetimes are half-open; `end` for `upper` is inclusive
   trace      time_ns,event,block,bytes,op               events are malloc, free, read, write, swap_out, swap_in
-  graph      op,name,inputs,outputs[,phase][,workspace][,time_ns][,inplace][,rerun], with its tensors in
+  graph      op,name,inputs,outputs[,phase][,workspace][,time_ns][,inplace][,rerun][,element], with its tensors in
              NAME.tensors.csv: tensor,bytes[,storage]
   RMM log    Thread,Time,Action,Pointer,Size,Stream     as RAPIDS RMM writes it
   snapshot   a pickle of torch.cuda.memory._dump_snapshot; nothing in it is run
@@ -54,7 +54,8 @@ or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency
 
 MEANS are swap (to the host and back), recompute (values are freed, and their operators run again), in-place (outputs over
 inputs), relu (one bit for each element that only a ReLU's gradient reads) and, to compare with, layer (Layrub's rule).
-What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun.
+What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun
+and, for elements of other than 4 bytes, element (1, 2 or 8).
 
 DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, where every block lies each time it is there; and
 timeline.json, which opens in Perfetto.

@@ -232,7 +232,7 @@ pub enum RowFault {
     AccessesMissing,
     /// The operator may not run again.
     MayNotRerun,
-    /// A mask of less than a bit for each element of 4 bytes.
+    /// A mask of less than a bit for each element ([`Operator::mask_bytes`](crate::trace::Operator::mask_bytes)).
     MaskTooSmall,
     /// A mask that is written elsewhere than right after a ReLU that touches its block.
     MaskElsewhere,
@@ -357,7 +357,7 @@ impl fmt::Display for RowFault {
             Self::NotOnHost => "copy of a block that is not on the host",
             Self::AccessesMissing => "accesses of the original are missing",
             Self::MayNotRerun => "the operator may not run again",
-            Self::MaskTooSmall => "a mask takes a bit for each element of 4 bytes of its block",
+            Self::MaskTooSmall => "a mask takes a bit for each element of its block",
             Self::MaskElsewhere => "a mask is written right after a ReLU that touches its block, and nowhere else",
             Self::NotInPlace => "the block takes over another's memory in place, but has another offset",
             Self::PersistentLate => {

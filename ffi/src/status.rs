@@ -131,7 +131,7 @@ pub enum sublet_status {
     RowUnknownValue = 95,
     /// Row `index` of a rewritten trace: the operator may not run again.
     RowMayNotRerun = 96,
-    /// Row `index` of a rewritten trace: a mask of less than a bit for each element of 4 bytes.
+    /// Row `index` of a rewritten trace: a mask of less than a bit for each element.
     RowMaskTooSmall = 97,
     /// Row `index` of a rewritten trace: a mask that is written elsewhere than right after a ReLU.
     RowMaskElsewhere = 98,

@@ -278,13 +278,14 @@ fn no_more_leaves_than_the_host_can_hold() {
     }
 }
 
-/// What is said of operators: in place, again, and what they compute, by a number.
+/// What is said of operators: in place, again, what they compute, and of what elements, by a number.
 fn said(operators: &[u32]) -> Vec<Operator> {
     let kinds = [Kind::Other, Kind::Relu, Kind::ReluBackward];
     let said = operators.iter().map(|&n| Operator {
         in_place: n % 2 > 0,
         rerun: n / 2 % 4 > 0,
         kind: kinds[(n / 8 % 3) as usize],
+        element: [4, 2, 1, 8][(n / 24 % 4) as usize],
     });
     said.collect()
 }
@@ -305,7 +306,7 @@ proptest! {
     /// them; and the least limit that a refusal names works.
     #[test]
     fn all_means_are_proved_and_never_worse_than_fewer(
-        weights in 0u32..4, operators in operators(), flags in prop::collection::vec(0u32..24, 24),
+        weights in 0u32..4, operators in operators(), flags in prop::collection::vec(0u32..96, 24),
         percent in 15u64..100, fewer in 0usize..32,
     ) {
         let (rows, blocks) = trace(weights, &operators);
