@@ -12,6 +12,7 @@ use super::schedule::{Schedule, Sharing, trace};
 use super::{Means, Model, kernels};
 use crate::args::SolveArgs;
 use crate::failure::InputError;
+use crate::interrupt::Until;
 use crate::problem::Problem;
 use crate::solve::{self, Solved};
 use sublet_core::owned::Scratch;
@@ -170,7 +171,8 @@ fn place(problem: &Problem, request: &Request<'_>, bar: &ProgressBar) -> Result<
     let mut scratch = Scratch::of(overlap::workspace(problem.blocks.len()));
     let mut offsets = vec![0; problem.blocks.len()];
     let options = Options { constraints: request.constraints, work: solve::work(request.solve), ..Options::default() };
-    let mut watch = |_: &Summary| solve::flow();
+    let until = Until::after(request.solve.time_limit);
+    let mut watch = |_: &Summary| until.flow();
     let summary =
         overlap::place(&problem.blocks, &problem.overlaps, &options, scratch.lend(), &mut offsets, &mut watch);
     match (apart, summary) {
