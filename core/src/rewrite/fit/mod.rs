@@ -389,19 +389,20 @@ impl Bases<'_> {
             let probe = Options { limit, work: options.work / PROBE, ..*options };
             let mut all = |pass: &mut Pass<'_, '_, '_>| joint(pass, using, self.recorded, &probe, self.peak);
             stage = self.each(&probe, f64::MAX, stage, scratch.reborrow(), &mut all)?;
+            match stage.kept.footprint() {
+                None => low = limit,
+                // What was made for this limit is found again by whoever asks for no more than it takes.
+                Some(footprint) => {
+                    least = footprint;
+                    if footprint <= options.limit {
+                        break;
+                    }
+                    stage.kept.clear();
+                }
+            }
             if stage.stopped() {
                 break;
             }
-            let Some(footprint) = stage.kept.footprint() else {
-                low = limit;
-                continue;
-            };
-            // What was made for this limit is found again by whoever asks for no more than it takes.
-            least = footprint;
-            if footprint <= options.limit {
-                break;
-            }
-            stage.kept.clear();
         }
         Ok((stage, least))
     }
