@@ -186,7 +186,7 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// One of several memories: its size, and what a byte costs that is read or written (1); given once for each
-    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "report"])]
+    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "certificate"])]
     pub(crate) bank: Vec<NamedBank>,
     /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output
     #[arg(long, short, value_name = "PLAN")]
