@@ -21,7 +21,7 @@ const INPUTS: &str = "\
 INPUT is recognised by its content, whatever it is called; - is standard input:
   instance   id,lower,upper,size[,alignment][,offset]   lifetimes are half-open; `end` for `upper` is inclusive
   trace      time_ns,event,block,bytes,op               events are malloc, free, read, write, swap_out, swap_in
-  graph      op,name,inputs,outputs[,phase][,workspace][,time_ns][,inplace][,rerun], with its tensors in
+  graph      op,name,inputs,outputs[,phase][,workspace][,time_ns][,inplace][,rerun][,element], with its tensors in
              NAME.tensors.csv: tensor,bytes[,storage]
   RMM log    Thread,Time,Action,Pointer,Size,Stream     as RAPIDS RMM writes it
   snapshot   a pickle of torch.cuda.memory._dump_snapshot; nothing in it is run
@@ -54,7 +54,8 @@ or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency
 
 MEANS are swap (to the host and back), recompute (values are freed, and their operators run again), in-place (outputs over
 inputs), relu (one bit for each element that only a ReLU's gradient reads) and, to compare with, layer (Layrub's rule).
-What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun.
+What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun
+and, for elements of other than 4 bytes, element (1, 2 or 8).
 
 DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, where every block lies each time it is there; and
 timeline.json, which opens in Perfetto.
@@ -63,7 +64,8 @@ Examples:
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G --device h200 --output fitted --report fit.html
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 60% --using recompute --json
-  sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using swap --policy bayes";
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using swap --policy bayes
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 40% --explain --time-limit 2";
 
 const SWEEP_EXAMPLES: &str = "\
 All means together and each alone at every limit, down to the least that works, or with --policy the policies of
@@ -184,7 +186,7 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// One of several memories: its size, and what a byte costs that is read or written (1); given once for each
-    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "report"])]
+    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "certificate"])]
     pub(crate) bank: Vec<NamedBank>,
     /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output
     #[arg(long, short, value_name = "PLAN")]
@@ -227,6 +229,12 @@ pub(crate) struct FitArgs {
     /// Who decides what is swapped, and when; auto if not given
     #[arg(long, value_name = "NAME", value_parser = policies())]
     pub(crate) policy: Option<Policy>,
+    /// Ends with the best schedule so far after this time; so does Ctrl-C
+    #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
+    pub(crate) time_limit: Option<Duration>,
+    /// Says what was tried, what came of it, and which won
+    #[arg(long)]
+    pub(crate) explain: bool,
     /// Blocks that are smaller stay on the device; if not given, those whose copy takes less than twice its latency
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) least: Option<u64>,

@@ -196,12 +196,21 @@ impl<'a> Machine<'a> {
         number.checked_sub(blocks).filter(|&b| b < blocks)
     }
 
+    /// The bytes of a block whose elements have a bit each in a byte of its mask.
+    fn elements_of_a_byte(&self, block: u32) -> u128 {
+        let touching = self.recorded.rows.iter().filter(|r| r.event.is_access() && r.block == block);
+        let operators = touching.map(|r| self.recorded.operator(r.op)).filter(|o| o.kind == Kind::Relu);
+        operators.map(|o| 8 * u128::from(o.element)).fold(32, u128::min)
+    }
+
     fn row(&mut self, r: &Row, above: Option<&Row>, below: Option<&Row>) -> Option<()> {
         let (b, mask) = (r.block, self.masked(r.block));
         let known = *self.size.get(&mask.unwrap_or(b))?;
         let fine = match (r.event, mask) {
             (Event::Malloc, None) => r.bytes == known && !self.resident.contains_key(&b),
-            (Event::Malloc, Some(_)) => u128::from(r.bytes) * 32 >= known.into() && !self.resident.contains_key(&b),
+            (Event::Malloc, Some(block)) => {
+                u128::from(r.bytes) * self.elements_of_a_byte(block) >= known.into() && !self.resident.contains_key(&b)
+            }
             _ => self.resident.contains_key(&b),
         };
         if !fine {

@@ -19,6 +19,8 @@ pub struct Operator {
     pub rerun: bool,
     /// What it computes, as far as planning asks.
     pub kind: Kind,
+    /// Bytes of an element of what it reads and writes: 1, 2, 4 or 8. A ReLU's mask is as long as that asks.
+    pub element: u8,
 }
 
 /// Kinds of operators that planning tells apart.
@@ -27,7 +29,7 @@ pub enum Kind {
     /// An operator that planning knows nothing special of.
     #[default]
     Other,
-    /// A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+    /// A ReLU: after it, one bit for each element can be kept of what it reads or writes.
     Relu,
     /// The gradient of a ReLU: it may read such a mask in place of the block.
     ReluBackward,
@@ -35,7 +37,22 @@ pub enum Kind {
 
 impl Default for Operator {
     fn default() -> Self {
-        Self { in_place: false, rerun: true, kind: Kind::Other }
+        Self { in_place: false, rerun: true, kind: Kind::Other, element: 4 }
+    }
+}
+
+impl Operator {
+    /// The bytes of a mask that has a bit for each element of a block of `bytes`, the last byte filled up. Elements of more
+    /// than 4 bytes count as elements of 4: no mask is shorter than 1/32 of its block, whoever checks it.
+    ///
+    /// ```
+    /// use sublet_core::trace::Operator;
+    /// let mask = |element| Operator { element, ..Operator::default() }.mask_bytes(6404);
+    /// assert_eq!([1, 2, 4, 8].map(mask), [801, 401, 201, 201]);
+    /// ```
+    #[must_use]
+    pub fn mask_bytes(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(8 * u64::from(self.element.clamp(1, 4)))
     }
 }
 

@@ -8,7 +8,8 @@
 //! the host and a copy in brings the last copy back. Every operator reads the values that it read in the recording;
 //! one that runs again yields the values of its first run if all that it reads has the values of the first run, and
 //! undefined ones if not. It leaves out the persistent blocks that it updates. Masks: right after a rectifier, `write`
-//! of the mask of a block that it touches keeps the signs, and its gradient may read the mask in place of the block.
+//! of the mask of a block that it touches keeps the signs, and its gradient may read the mask in place of the block; it is
+//! allocated with at least a bit for each element, of the size that the rectifiers that touch the block are said to have.
 //! Residency: a block is accessed and copied only between its malloc and its free. Operators: between the accesses of
 //! one stand only mallocs and frees that stand there in the recording, and where it works in place, after its reads,
 //! a free of its first input directly followed by the malloc of its first output, of the same size and at the same
@@ -26,11 +27,8 @@ use crate::simulate::{self, Device, Run, Timing};
 use crate::table::{Table, at};
 use crate::trace::liveness::{self, Residency};
 use crate::trace::recorded::{self, Operators, Progress};
-use crate::trace::{Event, Kind, Op, Recorded, Row};
+use crate::trace::{Event, Kind, Op, Operator, Recorded, Row};
 use crate::{Block, Constraints, Error, VerifiedPlan, Workspace, WorkspaceLen, block, sort};
-
-/// A mask takes a bit for each element of 4 bytes.
-const MASKED: u64 = 32;
 
 /// A rewritten trace with a plan, both of which [`schedule`] has accepted.
 ///
@@ -100,7 +98,7 @@ pub const fn workspace(rows: usize, blocks: usize, residencies: usize) -> Worksp
 }
 
 const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    recorded::workspace(rows, blocks).and(WorkspaceLen { words: blocks, indices: 3 * rows + 12 * blocks })
+    recorded::workspace(rows, blocks).and(WorkspaceLen { words: 2 * blocks, indices: 3 * rows + 12 * blocks })
 }
 
 /// Proves that `rewritten` computes what was recorded and that `offsets` is a plan for its residencies, and times it.
@@ -229,6 +227,8 @@ fn values(
 /// The values of the recording.
 struct Seen<'a> {
     size: Table<'a, u64>,
+    /// The least bytes of the mask of each block: a bit for each element, as its rectifiers say how many there are.
+    mask: Table<'a, u64>,
     /// By row: the value that a read sees, the value that a write makes.
     value: Table<'a, u32>,
     /// The value of each block after the last row.
@@ -241,6 +241,7 @@ impl<'a> Seen<'a> {
         let Recorded { rows, blocks: block_count, .. } = *recorded;
         let blocks = u32::try_from(block_count).unwrap_or(u32::MAX);
         let mut size = scratch.words(block_count);
+        let mut mask = scratch.words(block_count);
         let mut value = scratch.indices(rows.len());
         let mut order = scratch.indices(rows.len());
         let mut aside = scratch.indices(rows.len());
@@ -249,10 +250,17 @@ impl<'a> Seen<'a> {
             let refuse = Err(Error::Row { row, fault: RowFault::NotRecorded });
             match r.event {
                 Event::Malloc if size[r.block] > 0 => return refuse,
-                Event::Malloc => size[r.block] = r.bytes,
+                Event::Malloc => {
+                    size[r.block] = r.bytes;
+                    mask[r.block] = Operator::default().mask_bytes(r.bytes);
+                }
                 Event::SwapIn | Event::SwapOut => return refuse,
                 Event::Free => {}
                 Event::Read | Event::Write => {
+                    let operator = recorded.operator(r.op);
+                    if operator.kind == Kind::Relu {
+                        mask[r.block] = mask[r.block].max(operator.mask_bytes(size[r.block]));
+                    }
                     order[accesses] = row;
                     accesses += 1;
                 }
@@ -283,7 +291,7 @@ impl<'a> Seen<'a> {
                 _ => {}
             }
         }
-        Ok(Self { size, value, last: current })
+        Ok(Self { size, mask, value, last: current })
     }
 }
 
@@ -333,7 +341,9 @@ impl State<'_> {
         match r.event {
             Event::Malloc if self.resident[b] > 0 => return Err(RowFault::AllocatedTwice),
             Event::Malloc if mask.is_none() && r.bytes != size => return Err(RowFault::SizeChanged),
-            Event::Malloc if mask.is_some() && r.bytes < size.div_ceil(MASKED) => return Err(RowFault::MaskTooSmall),
+            Event::Malloc if mask.is_some_and(|block| r.bytes < self.seen.mask[block]) => {
+                return Err(RowFault::MaskTooSmall);
+            }
             Event::Malloc => {}
             Event::Free if self.resident[b] == 0 => return Err(RowFault::FreeWithoutMalloc),
             _ if self.resident[b] == 0 => return Err(RowFault::AccessWithoutMalloc),
