@@ -63,7 +63,7 @@ test_all() {
     $tests -- --show-output 2>&1 | tee "$log" || status=$?
     cargo test -p sublet-ffi --lib --features cuda --locked -- torch runtime relu arena --show-output 2>&1 | tee -a "$log" || status=$?
     # What the README's command leaves out, for it builds the C library anew: as installed, from C and C++, in frameworks.
-    cargo test -p sublet-tests --test c --test c_runtime --test frameworks --locked -- --show-output 2>&1 |
+    cargo test -p sublet-tests --test c --test packaging --test c_runtime --test frameworks --locked -- --show-output 2>&1 |
         tee -a "$log" || status=$?
     echo
     echo "Skipped:"
@@ -539,10 +539,15 @@ install_library() {
         text=${text//@CUDA@/"$cuda"}
         printf '%s\n' "$text" > "$to$libdir/$2/$1"
     }
-    local root=$back here=$back lib=$libdir
+    # pkg-config reads values as a shell does.
+    escaped() { sed 's|[^A-Za-z0-9_./-]|\\&|g' <<< "$1"; }
+    local root here=$back lib
     case "$back" in
-        /*) ;;
-        *) root="\${pcfiledir}/../$back" here="\${CMAKE_CURRENT_LIST_DIR}/../../$back" lib="\${prefix}/$inside" ;;
+        /*) root=$(escaped "$back") lib=$(escaped "$libdir") ;;
+        *)
+            root="\${pcfiledir}/../$back" here="\${CMAKE_CURRENT_LIST_DIR}/../../$back"
+            lib="\${prefix}/$(escaped "$inside")"
+            ;;
     esac
     fill sublet.pc pkgconfig "$root"
     fill sublet-static.pc pkgconfig "$root"

@@ -1,16 +1,26 @@
 /*
  * sublet: plans the memory of a deep network before it runs.
  *
- * A framework begins with one of two shapes:
- * - It allocates and frees as it goes: sublet_allocator_create, sublet_malloc, sublet_free, sublet_iteration_begin and
- *   sublet_iteration_end, sublet_allocator_destroy. The first iteration is recorded and planned, the next are look-ups.
- * - It knows its blocks, their sizes and lifetimes: sublet_place gives offsets, sublet_verify proves them.
- *   sublet_place_workspace and sublet_verify_workspace tell what memory to lend; sublet_format_error says what was wrong.
+ * Ten functions are what a framework needs, by how it works:
+ * - It allocates and frees as it goes: sublet_allocator_create, then sublet_malloc and sublet_free, between
+ *   sublet_iteration_begin and sublet_iteration_end. The first iteration is recorded and planned, the next are look-ups.
+ * - It keeps its tensors: sublet_network_workspace and sublet_network_plan tell what to bind where before each operator
+ *   and, within a limit, what to copy to the host and what to recompute.
+ * - It has a graph: sublet_graph_rows makes a trace of it, sublet_lifetimes blocks of the trace, sublet_place their offsets.
+ * Then sublet_fit rewrites a trace until it fits into a limit, sublet_verify and sublet_verify_schedule prove what was
+ * planned, and sublet_format_error says in a sentence what was wrong.
  *
- * A trace is rows in the order of time. The accesses of an operator stand together; what it takes follows from them: from
- * the access before its first to its own last. In a rewritten trace accesses with SUBLET_OP_KIND_RERUN are of an operator that
- * runs again, which one with SUBLET_OPERATOR_ONCE never does. Offsets go by malloc rows: the n-th is that of the n-th malloc.
- * Without a sublet_device one over PCIe 3.0 is meant, 12 GB/s each way.
+ * A trace is rows in the order of time.
+ * - The reads and writes of an operator stand together, in the order in which it makes them. How long it takes follows from
+ *   their times: from the access before its first one to its own last one.
+ * - A rewritten trace has the same accesses in the same order. Mallocs, frees and copies stand between operators; within one
+ *   stand only those of the original and of in-place reuse.
+ * - Accesses with SUBLET_OP_KIND_RERUN are of an operator that runs again, to recompute what it wrote. One with
+ *   SUBLET_OPERATOR_ONCE never does.
+ * - A block that was freed is on the device again from another malloc row on, before it is recomputed or copied in. There the
+ *   operator of a malloc, free or copy does not matter.
+ * - Offsets go by malloc rows: the n-th offset is that of the n-th malloc, and a block that has two mallocs has two.
+ * - Without a sublet_device one over PCIe 3.0 is meant: 12 GB/s and 10 us for a copy, each way at the same time.
  *
  * Every function returns a sublet_status, 0 for success, and where it has an `error`, which may be NULL, tells there
  * what it was about; sublet_format_error makes a sentence of it. Arguments come in this order: inputs, parameters,
@@ -18,12 +28,13 @@
  *
  * Pointers are checked: for NULL, but where the length is 0 or the text says that NULL may be given; for the alignment
  * of their type; and that what is written shares no memory with another argument. That there is as much as the lengths
- * say, and that it residencies there and is nobody else's until the call returns, only the caller can know.
+ * say, and that it stays there and is nobody else's until the call returns, only the caller can know.
  *
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
  * default, so that a caller names what it wants alone: sublet_place_params params = {.struct_size = sizeof params};
  * A caller that was compiled with another version may know more fields or fewer: those that the library does not know
- * must be 0. Structs of results begin with it too: as much of one is written as the caller knows, and what the library
+ * must be 0. A pointer in a struct is checked as an argument is, and a fault names the struct and the field. Structs of
+ * results begin with their size too: as much of one is written as the caller knows, and what the library
  * does not know is 0. sublet_error, sublet_layout and what arrays are made of never grow.
  *
  * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. How much of it
@@ -155,11 +166,11 @@ enum sublet_status
    */
   SUBLET_STATUS_UNKNOWN_VALUE = 16,
   /**
-   * The workspace, argument `index`, has `got` bytes; `needed` are enough.
+   * The workspace, argument `index`, has `got` bytes; it takes `needed`.
    */
   SUBLET_STATUS_WORKSPACE_TOO_SMALL = 17,
   /**
-   * Argument `index` has room for `got` elements; `needed` are enough.
+   * Argument `index` has room for `got` elements; it takes `needed`.
    */
   SUBLET_STATUS_BUFFER_TOO_SMALL = 18,
   /**
@@ -367,7 +378,7 @@ enum sublet_status
    */
   SUBLET_STATUS_HOST_TOO_SMALL = 111,
   /**
-   * Nothing that was tried stays within `got` bytes; `needed` are enough.
+   * Nothing that was tried stays within `got` bytes; a limit of `needed` works.
    */
   SUBLET_STATUS_OVER_LIMIT = 112,
   /**
@@ -403,7 +414,7 @@ enum sublet_status
    */
   SUBLET_STATUS_TOO_MANY_EVENTS = 133,
   /**
-   * The record has room for `got` rows; `needed` are enough so far.
+   * The record has room for `got` rows; it takes `needed` so far.
    */
   SUBLET_STATUS_RECORD_FULL = 134,
   /**
@@ -1461,7 +1472,7 @@ typedef struct sublet_run {
    */
   uint64_t host_bytes;
   /**
-   * How long the operators that run again take together, in ns.
+   * How long recomputation takes: the operators that run again together, in ns.
    */
   uint64_t recomputed_ns;
 } sublet_run;
@@ -1700,7 +1711,7 @@ typedef struct sublet_access {
 } sublet_access;
 
 /**
- * One pass of a framework whose tensors stay, as its hooks have seen it. Memories and operators are numbered from 0;
+ * One pass of a framework that keeps its tensors, as its hooks have seen it. Memories and operators are numbered from 0;
  * operators in the order in which they run.
  */
 typedef struct sublet_network {
@@ -2375,7 +2386,7 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
                                        struct sublet_error *error);
 
 /**
- * Plans the memory of a framework whose tensors stay, and tells what is to be done before each operator of an iteration.
+ * Plans the memory of a framework that keeps its tensors, and tells what is to be done before each operator of an iteration.
  * Without a limit each planned memory is bound once, and need not be bound again in later iterations.
  *
  * A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept. All
@@ -2410,7 +2421,8 @@ sublet_status sublet_allocator_workspace(const struct sublet_allocator_params *p
 
 /**
  * Makes an allocator whose range is free. `workspace` stays lent until sublet_allocator_destroy; NULL with the size 0
- * takes the system's memory, where there is one.
+ * takes the system's memory, where there is one. Of that nothing is written before it is used; of lent memory 40 bytes for
+ * each of `events` are, at once.
  */
 SUBLET_MUST_USE
 sublet_status sublet_allocator_create(const struct sublet_allocator_params *params,

@@ -1,4 +1,4 @@
-//! Frameworks whose tensors stay: what to bind where before each operator, and what to run again.
+//! Frameworks that keep their tensors: what to bind where before each operator, and what to run again.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -77,7 +77,7 @@ pub struct sublet_access {
     pub how: u32,
 }
 
-/// One pass of a framework whose tensors stay, as its hooks have seen it. Memories and operators are numbered from 0;
+/// One pass of a framework that keeps its tensors, as its hooks have seen it. Memories and operators are numbered from 0;
 /// operators in the order in which they run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -366,7 +366,7 @@ pub unsafe extern "C" fn sublet_network_workspace(
     })
 }
 
-/// Plans the memory of a framework whose tensors stay, and tells what is to be done before each operator of an iteration.
+/// Plans the memory of a framework that keeps its tensors, and tells what is to be done before each operator of an iteration.
 /// Without a limit each planned memory is bound once, and need not be bound again in later iterations.
 ///
 /// A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept. All

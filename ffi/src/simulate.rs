@@ -43,7 +43,7 @@ pub struct sublet_run {
     pub peak_load: u64,
     /// Bytes of the blocks that are copied, each once: what the host has to hold for them.
     pub host_bytes: u64,
-    /// How long the operators that run again take together, in ns.
+    /// How long recomputation takes: the operators that run again together, in ns.
     pub recomputed_ns: u64,
 }
 
