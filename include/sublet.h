@@ -975,7 +975,8 @@ typedef struct sublet_place_params {
    */
   uint64_t work;
   /**
-   * How many nodes of its tree the search may look at; 0 is enough for most hard instances, in about a second.
+   * How many nodes of its tree the search may look at; 0 is enough for most hard instances of a few hundred blocks, in
+   * about a second, and takes longer with more.
    */
   uint64_t nodes;
   /**
