@@ -55,7 +55,7 @@ pub(crate) fn operators<'a>(room: &mut Room<'a>, given: &[sublet_operator]) -> R
         }
         let kind = KINDS.iter().find(|&&(k, _)| k as u32 == number).ok_or(refuse(number))?.1;
         let (in_place, again) = (flags & SUBLET_OPERATOR_IN_PLACE != 0, flags & SUBLET_OPERATOR_ONCE == 0);
-        Ok(Operator { in_place, again, kind })
+        Ok(Operator { in_place, again, ordered: true, kind })
     })
 }
 

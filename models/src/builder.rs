@@ -185,13 +185,13 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     pub(crate) const fn forward(name: &'static str) -> Self {
-        let may = trace::Operator { in_place: false, again: true, kind: Kind::Other };
+        let may = trace::Operator { in_place: false, again: true, ordered: true, kind: Kind::Other };
         Self { name, phase: Phase::Forward, may }
     }
 
     /// Operators of the backward pass and the update run once.
     pub(crate) const fn backward(name: &'static str) -> Self {
-        let may = trace::Operator { in_place: false, again: false, kind: Kind::Other };
+        let may = trace::Operator { in_place: false, again: false, ordered: true, kind: Kind::Other };
         Self { name, phase: Phase::Backward, may }
     }
 

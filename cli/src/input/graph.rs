@@ -19,7 +19,8 @@ use crate::failure::InputError;
 use crate::problem::{BadRow, Problem};
 use sublet_core::owned::Scratch;
 
-const COLUMNS: [&str; 9] = ["op", "name", "phase", "inputs", "outputs", "workspace", "time_ns", "inplace", "rerun"];
+const COLUMNS: [&str; 10] =
+    ["op", "name", "phase", "inputs", "outputs", "workspace", "time_ns", "inplace", "rerun", "ordered"];
 
 /// The operators of a file.
 #[derive(Default)]

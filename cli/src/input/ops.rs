@@ -1,7 +1,8 @@
-//! The operators of a trace: `op,name,phase,inplace,rerun`, in a file beside it.
+//! The operators of a trace: `op,name,phase,inplace,rerun[,ordered]`, in a file beside it.
 //!
 //! `phase` is fwd, bwd, upd or empty. `inplace` and `rerun` are 0 or 1; where a column is missing, no operator works in
-//! place and all may run again.
+//! place and all may run again. `ordered` 1: the operator keeps its place among such operators (collectives); without the column,
+//! those keep it that draw random numbers, by their names.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -63,12 +64,17 @@ pub(super) struct Columns {
     phase: Option<usize>,
     in_place: Option<usize>,
     again: Option<usize>,
+    ordered: Option<usize>,
 }
+
+/// Operators that draw random numbers: what each draws depends on those before it.
+const RANDOM: [&str; 7] = ["native_dropout", "dropout", "bernoulli_", "rand", "randn", "normal_", "uniform_"];
 
 impl Columns {
     pub(super) fn of<R: BufRead>(table: &Table<R>) -> Result<Self, InputError> {
-        let [phase, in_place, again] = ["phase", "inplace", "rerun"].map(|column| table.optional(column));
-        Ok(Self { op: table.column("op")?, name: table.column("name")?, phase, in_place, again })
+        let [phase, in_place, again, ordered] =
+            ["phase", "inplace", "rerun", "ordered"].map(|column| table.optional(column));
+        Ok(Self { op: table.column("op")?, name: table.column("name")?, phase, in_place, again, ordered })
     }
 
     /// Whether it says which operators may run again.
@@ -98,7 +104,9 @@ impl Columns {
             "threshold_backward" => Kind::ReluBackward,
             _ => Kind::Other,
         };
-        let may = Operator { in_place: flag(self.in_place, false)?, again: flag(self.again, true)?, kind };
+        let by_name = self.ordered.is_none_or(|column| table.bytes(column).trim_ascii().is_empty());
+        let ordered = if by_name { RANDOM.contains(&name) } else { flag(self.ordered, true)? };
+        let may = Operator { in_place: flag(self.in_place, false)?, again: flag(self.again, true)?, ordered, kind };
         Ok((name.to_owned(), may))
     }
 }

@@ -110,7 +110,7 @@ struct Layer {
     running: [u32; 2],
 }
 
-const PLAIN: Operator = Operator { in_place: false, again: true, kind: Kind::Other };
+const PLAIN: Operator = Operator { in_place: false, again: true, ordered: true, kind: Kind::Other };
 const ONCE: Operator = Operator { again: false, ..PLAIN };
 
 impl ConvNet {
