@@ -10,8 +10,8 @@
 #   ./ci.sh kernels    the committed PTX is what clang 14 makes of the kernels, and assembles for the GPUs from 2017 on
 #   ./ci.sh threads    the runtime's threads under ThreadSanitizer, with the nightly toolchain and its sources
 #   ./ci.sh fuzz       each fuzz target on its committed inputs and on changes of them, the same ones each time
-#   ./ci.sh python     the Python package as a wheel: types, examples, tests; and PyTorch trained within a limit (by hand
-#                      without PyTorch: SUBLET_TORCH=0)
+#   ./ci.sh python     the Python package as a wheel: types, examples, tests; and PyTorch trained within a limit
+#                      (SUBLET_TORCH: 0 leaves PyTorch out, which is a download of 1.5 GB; long adds larger networks)
 #   ./ci.sh wheel DIR  the wheel of the Python package
 #   ./ci.sh package    every crate that is published, packed as it would be and built from that
 #   ./ci.sh msrv       the workspace with the oldest Rust that Cargo.toml promises; by hand
@@ -310,13 +310,24 @@ python_package() {
         echo "skipped: PyTorch, for SUBLET_TORCH is 0"
         return
     fi
-    # PyTorch's build for CUDA runs on the processor without NVIDIA's libraries, once somebody has their names.
-    "$python/bin/pip" install --quiet --disable-pip-version-check --no-deps torch==2.15.0
-    "$python/bin/pip" install --quiet --disable-pip-version-check typing_extensions sympy networkx jinja2 fsspec filelock \
-        'setuptools>=77,<82'
-    "$python/bin/python" python/tests/stub_libraries.py
-    cc -O2 -shared -fPIC python/tests/heap.c -o "$python/libheap.so"
-    SUBLET_HEAP=$python/libheap.so "${run[@]}" -s python/tests/test_torch.py
+    torch_package
+}
+
+# PyTorch in an environment of its own. Its build for CUDA runs on the processor without NVIDIA's libraries, once somebody
+# has their names.
+torch=$PWD/target/torch
+torch_package() {
+    [ -x "$torch/bin/python" ] || python3 -m venv "$torch"
+    local install=("$torch/bin/pip" install --quiet --disable-pip-version-check)
+    if ! "${install[@]}" numpy pytest typing_extensions sympy networkx jinja2 fsspec filelock 'setuptools>=77,<82' ||
+        ! "${install[@]}" --no-deps torch==2.15.0; then
+        echo "skipped: PyTorch, which cannot be installed here"
+        return
+    fi
+    "${install[@]}" --force-reinstall --no-deps "$python"/wheels/sublet-*.whl
+    "$torch/bin/python" python/tests/stub_libraries.py
+    cc -O2 -shared -fPIC python/tests/heap.c -o "$torch/libheap.so"
+    SUBLET_HEAP=$torch/libheap.so "$torch/bin/pytest" --quiet --import-mode=importlib -s python/tests/test_torch.py
 }
 
 # What is built of Caffe, four minutes on two cores, stays in target.
@@ -368,8 +379,7 @@ all() {
         embedded
         kernels
         tflm
-        # With PyTorch it is run by hand: ./ci.sh python.
-        SUBLET_TORCH=0 python_package
+        python_package
         package
         fuzz 1
         caffe

@@ -1,4 +1,4 @@
-//! What a limit costs by swapping, by second runs, by both, and by all means, on every training trace and on 1001 layers of
+//! What a limit costs by swapping, by recomputation, by both, and by all means, on every training trace and on 1001 layers of
 //! a `ResNet`.
 //!
 //! `cargo bench -p sublet-benches --bench joint -- [FILTER [LIMITS]]` prints a table for each trace whose name holds FILTER,

@@ -8,7 +8,7 @@
  *   sublet_place_workspace and sublet_verify_workspace tell what memory to lend; sublet_format_error says what was wrong.
  *
  * A trace is rows in the order of time. The accesses of an operator stand together; what it takes follows from them: from
- * the access before its first to its own last. In a rewritten trace accesses with SUBLET_OP_KIND_AGAIN are of an operator that
+ * the access before its first to its own last. In a rewritten trace accesses with SUBLET_OP_KIND_RERUN are of an operator that
  * runs again, which one with SUBLET_OPERATOR_ONCE never does. Offsets go by malloc rows: the n-th is that of the n-th malloc.
  * Without a sublet_device one over PCIe 3.0 is meant, 12 GB/s each way.
  *
@@ -18,7 +18,7 @@
  *
  * Pointers are checked: for NULL, but where the length is 0 or the text says that NULL may be given; for the alignment
  * of their type; and that what is written shares no memory with another argument. That there is as much as the lengths
- * say, and that it stays there and is nobody else's until the call returns, only the caller can know.
+ * say, and that it residencies there and is nobody else's until the call returns, only the caller can know.
  *
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
  * default, so that a caller names what it wants alone: sublet_place_params params = {.struct_size = sizeof params};
@@ -220,6 +220,11 @@ enum sublet_status
    */
   SUBLET_STATUS_NO_PLAN_FITS = 51,
   /**
+   * Block `index` of `needed` bytes fits in none of the banks that it may lie in, beside what is there; the largest of
+   * them has `got`.
+   */
+  SUBLET_STATUS_NO_BANK = 52,
+  /**
    * Invalid plan: block `index` at offset `got` ends beyond 64 bits.
    */
   SUBLET_STATUS_PLAN_END_OVERFLOW = 60,
@@ -332,9 +337,9 @@ enum sublet_status
   /**
    * Row `index` of a rewritten trace: the operator may not run again.
    */
-  SUBLET_STATUS_ROW_MAY_NOT_RUN_AGAIN = 96,
+  SUBLET_STATUS_ROW_MAY_NOT_RERUN = 96,
   /**
-   * Row `index` of a rewritten trace: a mask of less than a bit for each element of 4 bytes.
+   * Row `index` of a rewritten trace: a mask of less than a bit for each element.
    */
   SUBLET_STATUS_ROW_MASK_TOO_SMALL = 97,
   /**
@@ -604,7 +609,7 @@ enum sublet_op_kind
   /**
    * The operator of this number, run again (recomputation).
    */
-  SUBLET_OP_KIND_AGAIN = 2,
+  SUBLET_OP_KIND_RERUN = 2,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -627,7 +632,7 @@ enum sublet_operator_kind
    */
   SUBLET_OPERATOR_KIND_OTHER = 0,
   /**
-   * A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+   * A ReLU: after it, one bit for each element can be kept of what it reads or writes.
    */
   SUBLET_OPERATOR_KIND_RELU = 1,
   /**
@@ -701,7 +706,7 @@ enum sublet_means
    */
   SUBLET_MEANS_SWAP = 1,
   /**
-   * Values are freed, and made again by the operators that made them, but for those with SUBLET_OPERATOR_ONCE.
+   * Values are freed, and recomputed by the operators that made them, but not by those with SUBLET_OPERATOR_ONCE.
    */
   SUBLET_MEANS_RECOMPUTE = 2,
   /**
@@ -1041,6 +1046,97 @@ typedef struct sublet_constraints {
 } sublet_constraints;
 
 /**
+ * One of several memories.
+ */
+typedef struct sublet_bank {
+  /**
+   * Where it ends, in bytes.
+   */
+  uint64_t capacity;
+  /**
+   * What a byte costs that is read from it or written to it.
+   */
+  uint64_t cost;
+  /**
+   * Every offset in it must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+   */
+  uint64_t alignment;
+} sublet_bank;
+
+/**
+ * How a block is used.
+ */
+typedef struct sublet_bank_use {
+  /**
+   * Bytes that are read and written while it is alive.
+   */
+  uint64_t touched;
+  /**
+   * The banks that it may lie in: bit k stands for bank k. 0 is all. Memory that only a DMA engine reaches is left out
+   * here.
+   */
+  uint64_t banks;
+} sublet_bank_use;
+
+/**
+ * Banks, and how blocks are used.
+ */
+typedef struct sublet_banks_params {
+  /**
+   * sizeof(sublet_banks_params).
+   */
+  uint32_t struct_size;
+  /**
+   * How many banks there are, at most 32.
+   */
+  uint32_t bank_count;
+  /**
+   * The banks.
+   */
+  const struct sublet_bank *banks;
+  /**
+   * One for each block.
+   */
+  const struct sublet_bank_use *uses;
+} sublet_banks_params;
+
+/**
+ * Where a block lies.
+ */
+typedef struct sublet_spot {
+  /**
+   * Which bank.
+   */
+  uint64_t bank;
+  /**
+   * Where in it, in bytes.
+   */
+  uint64_t offset;
+} sublet_spot;
+
+/**
+ * What a placement in banks costs.
+ */
+typedef struct sublet_banks_cost {
+  /**
+   * sizeof(sublet_banks_cost).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * The sum of bytes touched times the cost of their bank; UINT64_MAX stands for more too.
+   */
+  uint64_t cost;
+  /**
+   * No placement costs less: the placement is optimal when the cost is that. UINT64_MAX stands for more too.
+   */
+  uint64_t lower_bound;
+} sublet_banks_cost;
+
+/**
  * What is known of a plan that has been proved valid.
  */
 typedef struct sublet_certificate {
@@ -1095,16 +1191,16 @@ typedef struct sublet_row {
 /**
  * One uninterrupted residence of a block of a trace on the device.
  */
-typedef struct sublet_stay {
+typedef struct sublet_residency {
   /**
    * The block of the trace.
    */
   uint32_t block;
   /**
-   * 0 for its first stay, 1 for the next, and so on.
+   * 0 for its first residency, 1 for the next, and so on.
    */
   uint32_t ordinal;
-} sublet_stay;
+} sublet_residency;
 
 /**
  * One value of a graph, which takes one block of memory.
@@ -1182,8 +1278,8 @@ typedef struct sublet_device {
 } sublet_device;
 
 /**
- * What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, and
- * not in place.
+ * What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, not
+ * in place, and its elements have 4 bytes.
  */
 typedef struct sublet_operator {
   /**
@@ -1194,6 +1290,11 @@ typedef struct sublet_operator {
    * A sublet_operator_kind.
    */
   uint32_t kind;
+  /**
+   * The bytes of an element of what it reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit for each
+   * element, and no fewer than one for each 4 bytes.
+   */
+  uint32_t element;
 } sublet_operator;
 
 /**
@@ -1286,7 +1387,7 @@ typedef struct sublet_fit_lengths {
   /**
    * Blocks, names and offsets.
    */
-  size_t stays;
+  size_t residencies;
 } sublet_fit_lengths;
 
 /**
@@ -1346,9 +1447,9 @@ typedef struct sublet_fitted {
    */
   size_t row_count;
   /**
-   * Its stays: blocks, names and offsets.
+   * Its residencies: blocks, names and offsets.
    */
-  size_t stay_count;
+  size_t residency_count;
   /**
    * The bytes that the arena takes, within the limit.
    */
@@ -1809,6 +1910,31 @@ sublet_status sublet_lower_bound(const struct sublet_block *blocks,
                                  struct sublet_error *error);
 
 /**
+ * The workspace that sublet_place_banks needs for so many blocks. Linear.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_place_banks_workspace(size_t block_count,
+                                           struct sublet_layout *layout,
+                                           struct sublet_error *error);
+
+/**
+ * Gives every block a bank and an offset, so that blocks that are alive together share no address of a bank, and the sum
+ * of bytes touched times the cost of their bank is small.
+ *
+ * `spots` has room for one for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: nothing was found in which all
+ * blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_place_banks(const struct sublet_block *blocks,
+                                 size_t block_count,
+                                 const struct sublet_banks_params *params,
+                                 void *workspace,
+                                 size_t workspace_size,
+                                 struct sublet_spot *spots,
+                                 struct sublet_banks_cost *cost,
+                                 struct sublet_error *error);
+
+/**
  * The workspace that sublet_verify needs for so many blocks. Linear.
  */
 SUBLET_MUST_USE
@@ -1833,30 +1959,30 @@ sublet_status sublet_verify(const struct sublet_block *blocks,
                             struct sublet_error *error);
 
 /**
- * Number of stays in a trace, which is that of its mallocs: how many blocks sublet_lifetimes writes.
+ * Number of residencies in a trace, which is that of its mallocs: how many blocks sublet_lifetimes writes.
  */
 SUBLET_MUST_USE
-sublet_status sublet_stays(const struct sublet_row *rows,
-                           size_t row_count,
-                           size_t *stay_count,
-                           struct sublet_error *error);
+sublet_status sublet_residencies(const struct sublet_row *rows,
+                                 size_t row_count,
+                                 size_t *residency_count,
+                                 struct sublet_error *error);
 
 /**
- * The workspace that sublet_lifetimes needs for so many rows, block numbers, and room for so many stays. Linear.
+ * The workspace that sublet_lifetimes needs for so many rows, block numbers, and room for so many residencies. Linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lifetimes_workspace(size_t row_count,
                                          size_t block_count,
-                                         size_t stay_capacity,
+                                         size_t residency_capacity,
                                          struct sublet_layout *layout,
                                          struct sublet_error *error);
 
 /**
- * Writes the lifetime of every stay of a trace to `blocks`, in the order of the mallocs, and which stay it is to
+ * Writes the lifetime of every residency of a trace to `blocks`, in the order of the mallocs, and which residency it is to
  * `names`, which may be NULL. A lifetime is [row of the malloc, row of the free); what is never freed ends one past
  * the last row. `block_count` is the number of block numbers that the rows use. O(rows).
  *
- * `blocks` and `names` have room for `stay_capacity`, which sublet_stays tells; `stay_count` receives how many there
+ * `blocks` and `names` have room for `residency_capacity`, which sublet_residencies tells; `residency_count` receives how many there
  * are, and may be NULL.
  */
 SUBLET_MUST_USE
@@ -1866,9 +1992,9 @@ sublet_status sublet_lifetimes(const struct sublet_row *rows,
                                void *workspace,
                                size_t workspace_size,
                                struct sublet_block *blocks,
-                               struct sublet_stay *names,
-                               size_t stay_capacity,
-                               size_t *stay_count,
+                               struct sublet_residency *names,
+                               size_t residency_capacity,
+                               size_t *residency_count,
                                struct sublet_error *error);
 
 /**
@@ -1939,7 +2065,7 @@ sublet_status sublet_parallel_lifetimes(const struct sublet_tensor *tensors,
                                         void *workspace,
                                         size_t workspace_size,
                                         struct sublet_block *blocks,
-                                        struct sublet_stay *names,
+                                        struct sublet_residency *names,
                                         size_t capacity,
                                         size_t *block_count,
                                         struct sublet_error *error);
@@ -2007,7 +2133,7 @@ sublet_status sublet_simulate(const struct sublet_row *original,
                               struct sublet_error *error);
 
 /**
- * The workspace that sublet_verify_schedule needs for so many rows, operators and block numbers, and for `stay_count`
+ * The workspace that sublet_verify_schedule needs for so many rows, operators and block numbers, and for `residency_count`
  * mallocs in the rewritten trace. Linear.
  */
 SUBLET_MUST_USE
@@ -2015,13 +2141,13 @@ sublet_status sublet_verify_schedule_workspace(size_t original_count,
                                                size_t operator_count,
                                                size_t rewritten_count,
                                                size_t block_count,
-                                               size_t stay_count,
+                                               size_t residency_count,
                                                struct sublet_layout *layout,
                                                struct sublet_error *error);
 
 /**
  * Proves that `rewritten` computes what `original` computes, and that `offsets`, one for each of its mallocs, is a
- * valid plan for its stays; and times it.
+ * valid plan for its residencies; and times it.
  *
  * Every read sees the value that it saw in the original, blocks are accessed and copied only while they are on the
  * device, and persistent ones (allocated at time 0, never freed) end where the next iteration needs them. The statuses
@@ -2042,7 +2168,7 @@ sublet_status sublet_verify_schedule(const struct sublet_row *original,
                                      size_t rewritten_count,
                                      size_t block_count,
                                      const uint64_t *offsets,
-                                     size_t stay_count,
+                                     size_t residency_count,
                                      const struct sublet_device *device,
                                      const struct sublet_schedule_params *params,
                                      void *workspace,
@@ -2070,13 +2196,13 @@ sublet_status sublet_fit_workspace(size_t row_count,
                                    size_t operator_count,
                                    size_t block_count,
                                    size_t row_capacity,
-                                   size_t stay_capacity,
+                                   size_t residency_capacity,
                                    struct sublet_layout *layout,
                                    struct sublet_error *error);
 
 /**
  * Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
- * leave for the host while they are not in use, values are made again, written over what nobody needs any more, or kept
+ * leave for the host while they are not in use, values are recomputed, written over what nobody needs any more, or kept
  * as the bits of a mask. `block_count` is the number of block numbers that the rows use; in the result the number
  * `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
  *
@@ -2084,7 +2210,7 @@ sublet_status sublet_fit_workspace(size_t row_count,
  * are ReLUs. It may be NULL, with `operator_count` 0.
  *
  * `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
- * `offsets` for `stay_capacity` stays, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may
+ * `offsets` for `residency_capacity` residencies, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may
  * be NULL. `fitted` tells how many were written.
  */
 SUBLET_MUST_USE
@@ -2102,9 +2228,9 @@ sublet_status sublet_fit(const struct sublet_row *rows,
                          struct sublet_timing *timings,
                          size_t row_capacity,
                          struct sublet_block *blocks,
-                         struct sublet_stay *names,
+                         struct sublet_residency *names,
                          uint64_t *offsets,
-                         size_t stay_capacity,
+                         size_t residency_capacity,
                          struct sublet_fitted *fitted,
                          struct sublet_error *error);
 

@@ -103,6 +103,30 @@ typedef struct sublet_operand {
  */
 typedef struct sublet_launch {
   /**
+   * sizeof(sublet_launch).
+   */
+  uint32_t struct_size;
+  /**
+   * The operator.
+   */
+  uint32_t op;
+  /**
+   * A sublet_op_kind: with SUBLET_OP_KIND_RERUN it runs again, and what it updates besides stays as it is.
+   */
+  uint32_t op_kind;
+  /**
+   * 1: only the mask of the block that is read.
+   */
+  uint32_t mask_only;
+  /**
+   * 1: the iteration is complete, and there is nothing to launch.
+   */
+  uint32_t ended;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
    * What it uses, until the next call.
    */
   const struct sublet_operand *operands;
@@ -114,22 +138,6 @@ typedef struct sublet_launch {
    * The stream to launch on, a CUstream; NULL on the host, see sublet_runtime_call.
    */
   void *stream;
-  /**
-   * The operator.
-   */
-  uint32_t op;
-  /**
-   * A sublet_op_kind: with SUBLET_OP_KIND_AGAIN it runs again, and what it updates besides stays as it is.
-   */
-  uint32_t op_kind;
-  /**
-   * 1: only the mask of the block that is read.
-   */
-  uint32_t mask_only;
-  /**
-   * 1: the iteration is complete, and there is nothing to launch.
-   */
-  uint32_t ended;
 } sublet_launch;
 
 /**
@@ -141,6 +149,14 @@ typedef void (*sublet_host_function)(void *data);
  * What an iteration took, in ns.
  */
 typedef struct sublet_measured {
+  /**
+   * sizeof(sublet_measured).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
   /**
    * From its begin until all streams were done.
    */
@@ -194,7 +210,7 @@ sublet_status sublet_runtime_create(const sublet_row *original,
                                     size_t rewritten_count,
                                     size_t block_count,
                                     const uint64_t *offsets,
-                                    size_t stay_count,
+                                    size_t residency_count,
                                     const sublet_device *device,
                                     const struct sublet_runtime_params *params,
                                     struct sublet_runtime **runtime,
@@ -224,7 +240,7 @@ sublet_status sublet_runtime_replan(struct sublet_runtime *runtime,
                                     size_t rewritten_count,
                                     size_t block_count,
                                     const uint64_t *offsets,
-                                    size_t stay_count,
+                                    size_t residency_count,
                                     const sublet_device *device,
                                     const uint32_t *was,
                                     sublet_error *error);

@@ -34,6 +34,14 @@ typedef struct sublet_torch_pool {
  */
 typedef struct sublet_torch_statistics {
   /**
+   * sizeof(sublet_torch_statistics).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
    * Requests that got their address from a plan.
    */
   uint64_t planned;
@@ -52,11 +60,11 @@ typedef struct sublet_torch_statistics {
   /**
    * What is held of the device's memory now, live or not.
    */
-  uint64_t reserved;
+  uint64_t held;
   /**
    * The most that was held so far.
    */
-  uint64_t reserved_peak;
+  uint64_t held_peak;
 } sublet_torch_statistics;
 
 #ifdef __cplusplus

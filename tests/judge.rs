@@ -18,7 +18,7 @@ pub(crate) fn ask(skipped: &str, cases: &[Value]) -> Option<Vec<Option<Value>>> 
     oracle::ask("schedule_oracle.py", "argparse", skipped, cases)
 }
 
-/// A rewritten trace with a plan for its stays, as the judge reads it.
+/// A rewritten trace with a plan for its residencies, as the judge reads it.
 pub(crate) fn case(recorded: &Recorded<'_>, rewritten: &[Row], offsets: &[u64], cyclic: bool) -> Value {
     let blocks = u32::try_from(recorded.blocks).unwrap();
     let name = |b: u32| if b < blocks { b.to_string() } else { format!("{}~", b - blocks) };
@@ -33,7 +33,7 @@ pub(crate) fn case(recorded: &Recorded<'_>, rewritten: &[Row], offsets: &[u64], 
                 Kind::Relu => "relu",
                 Kind::ReluBackward => "threshold_backward",
             };
-            (k.to_string(), json!([kind, o.in_place, o.again]))
+            (k.to_string(), json!([kind, o.in_place, o.rerun]))
         })
         .collect();
     let mut ordinals = HashMap::new();
@@ -67,6 +67,6 @@ fn op(op: Op) -> String {
     match op {
         Op::None => String::new(),
         Op::First(k) => k.to_string(),
-        Op::Again(k) => format!("{k}'"),
+        Op::Rerun(k) => format!("{k}'"),
     }
 }

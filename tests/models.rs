@@ -28,7 +28,7 @@ fn sizes(rows: &[Row]) -> BTreeMap<u64, usize> {
 
 fn line(operator: &Operator) -> String {
     let Operator { name, phase, may, .. } = operator;
-    format!("{name},{phase},{},{}", u8::from(may.in_place), u8::from(may.again))
+    format!("{name},{phase},{},{}", u8::from(may.in_place), u8::from(may.rerun))
 }
 
 /// The same operators in the same order, tensors of the same sizes, the same peak but for what the recorder held; and

@@ -5,7 +5,7 @@ use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use sublet_core::place::Solver;
 use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
-use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Row, parallel};
 use sublet_core::{Block, Workspace};
 use sublet_models::{Lstm, Network, ResNet, Roofline, Setting};
@@ -69,12 +69,12 @@ impl Drawn {
     }
 
     /// The blocks by their numbers in the graph, if any order may be run.
-    fn parallel(&self, streams: &[u32]) -> (Vec<Block>, Vec<Stay>) {
+    fn parallel(&self, streams: &[u32]) -> (Vec<Block>, Vec<Residency>) {
         self.with(|graph| {
             let len = parallel::workspace(graph.tensors.len(), graph.nodes.len(), graph.operands());
             let (mut words, mut indices) = (vec![3; len.words], vec![3; len.indices]);
             let mut blocks = vec![Block::default(); graph.blocks()];
-            let mut names = vec![Stay::default(); graph.blocks()];
+            let mut names = vec![Residency::default(); graph.blocks()];
             let lent = Workspace::new(&mut words, &mut indices);
             let n = parallel::lifetimes(graph, streams, lent, &mut blocks, &mut names).unwrap();
             blocks.truncate(n);
@@ -95,15 +95,15 @@ impl Drawn {
     }
 
     /// The same, if only the order of the list is run.
-    fn serial(&self) -> (Vec<Block>, Vec<Stay>) {
+    fn serial(&self) -> (Vec<Block>, Vec<Residency>) {
         self.with(|graph| {
             let len = graph::workspace(graph.tensors.len(), graph.nodes.len(), graph.operands());
             let (mut words, mut indices) = (vec![3; len.words], vec![3; len.indices]);
             let mut rows = vec![Row::default(); graph.most_rows()];
             let n = graph::rows(graph, Workspace::new(&mut words, &mut indices), &mut rows).unwrap();
             rows.truncate(n);
-            let n = liveness::stays(&rows);
-            let (mut blocks, mut names) = (vec![Block::default(); n], vec![Stay::default(); n]);
+            let n = liveness::residencies(&rows);
+            let (mut blocks, mut names) = (vec![Block::default(); n], vec![Residency::default(); n]);
             let len = liveness::workspace(graph.blocks());
             let (mut words, mut indices) = (vec![3; len.words], vec![3; len.indices]);
             let lent = Workspace::new(&mut words, &mut indices);
@@ -209,7 +209,7 @@ impl Drawn {
 }
 
 /// Offsets by the numbers of the graph.
-fn place((blocks, names): &(Vec<Block>, Vec<Stay>), count: usize) -> Vec<Option<u64>> {
+fn place((blocks, names): &(Vec<Block>, Vec<Residency>), count: usize) -> Vec<Option<u64>> {
     let (_, offsets) = sublet_tests::place(Solver::Portfolio, blocks);
     let mut by_number = vec![None; count];
     for (name, offset) in names.iter().zip(offsets) {

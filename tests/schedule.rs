@@ -1,5 +1,5 @@
 //! The verifier of rewritten traces against a judge that shares no code with it: the same are valid, and they take
-//! the same time. Small networks are rewritten at random, by swaps, second runs, masks and work in place, and then
+//! the same time. Small networks are rewritten at random, by swaps, reruns, masks and in-place reuse, and then
 //! often spoiled.
 
 mod judge;
@@ -11,7 +11,7 @@ use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::Value;
 use sublet_core::simulate::{Device, Run, Timing};
-use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Event, Recorded, Row};
 use sublet_core::verify::schedule::{self, Room};
 use sublet_core::{Block, Constraints, Error, Workspace};
@@ -54,10 +54,10 @@ impl Case {
 
     fn verify(&self) -> Result<(Run, u64), Error> {
         let (rewritten, recorded) = (&self.rewritten, self.recorded());
-        let stays = liveness::stays(rewritten);
-        let len = schedule::workspace(recorded.rows.len(), recorded.blocks, stays);
+        let residencies = liveness::residencies(rewritten);
+        let len = schedule::workspace(recorded.rows.len(), recorded.blocks, residencies);
         let (mut words, mut indices) = (vec![9; len.words], vec![9; len.indices]);
-        let (mut blocks, mut names) = (vec![Block::default(); stays], vec![Stay::default(); stays]);
+        let (mut blocks, mut names) = (vec![Block::default(); residencies], vec![Residency::default(); residencies]);
         let mut timings = vec![Timing::default(); rewritten.len()];
         let verified = schedule::schedule(
             &recorded,
@@ -76,7 +76,7 @@ impl Case {
     }
 }
 
-/// An address of its own for every stay, but mostly that of the block that was freed just before.
+/// An address of its own for every residency, but mostly that of the block that was freed just before.
 fn offsets(rows: &[Row], rng: &mut Xoshiro256PlusPlus) -> Vec<u64> {
     let mut end = 0;
     let mut current = HashMap::new();

@@ -1,4 +1,4 @@
-//! What second runs come to is never worse than the published segments, at any limit.
+//! What recomputation comes to is never worse than the published segments, at any limit.
 
 use sublet_core::Error;
 use sublet_core::place::Solver;

@@ -21,8 +21,8 @@ const INPUTS: &str = "\
 INPUT is recognised by its content, whatever it is called; - is standard input:
   instance   id,lower,upper,size[,alignment][,offset]   lifetimes are half-open; `end` for `upper` is inclusive
   trace      time_ns,event,block,bytes,op               events are malloc, free, read, write, swap_out, swap_in
-  graph      op,name,inputs,outputs[,phase][,workspace][,time_ns][,inplace][,rerun][,ordered], with its
-             tensors in NAME.tensors.csv: tensor,bytes[,storage]
+  graph      op,name,inputs,outputs[,phase][,workspace][,time_ns][,inplace][,rerun][,ordered][,element], with
+             its tensors in NAME.tensors.csv: tensor,bytes[,storage]
   RMM log    Thread,Time,Action,Pointer,Size,Stream     as RAPIDS RMM writes it
   snapshot   a pickle of torch.cuda.memory._dump_snapshot; nothing in it is run
   model      a .tflite of TensorFlow Lite (Micro), or an .onnx whose shapes are all told
@@ -53,9 +53,10 @@ DEVICE is gtx1080ti (12 GB/s each way), h200 (55 GB/s), k40 (10 GB/s), jetson-or
 or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes].
 
 MEANS are swap (to the host and back), recompute (values are freed, and their operators run again), in-place (outputs over
-inputs), relu (one bit for each element that only a ReLU's gradient reads), order (operators run in another order, updates of parameters
-right after their gradients) and, to compare with, layer (Layrub's rule).
-What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun[,ordered].
+inputs), relu (one bit for each element that only a ReLU's gradient reads), order (operators run in another order, updates
+of parameters right after their gradients) and, to compare with, layer (Layrub's rule).
+What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun[,ordered]
+and, for elements of other than 4 bytes, element (1, 2 or 8).
 
 DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, where every block lies each time it is there; and
 timeline.json, which opens in Perfetto.
@@ -114,9 +115,11 @@ pub(crate) enum Command {
     /// Whether a certificate says the truth of a plan
     Check(CheckArgs),
     /// Every solver, and what users have today, on the same blocks
-    Compare(InputArgs),
+    Compare(CompareArgs),
     /// Blocks, events, max load, the load curve, the largest blocks at the peak
     Stats(InputArgs),
+    /// What a memory snapshot of PyTorch tells: what fragmentation costs, what a plan would take, who holds the peak
+    Doctor(DoctorArgs),
     /// Writes the blocks of INPUT in another format
     Convert(ConvertArgs),
     /// Writes the trace of a network of any depth and batch size
@@ -310,6 +313,24 @@ pub(crate) struct InputArgs {
     /// Prints one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// A pickle of `torch.cuda.memory._dump_snapshot`, of any length; nothing in it is run; - is standard input
+    pub(crate) snapshot: String,
+    /// Prints one JSON object, with all who hold the peak and their stacks
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) input: InputArgs,
+    /// One of several memories, as for `plan`: compares what lies in them, by cost
+    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse)]
+    pub(crate) bank: Vec<NamedBank>,
 }
 
 #[derive(Debug, Args)]

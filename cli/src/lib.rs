@@ -28,8 +28,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use args::{Command, CommandLine};
-use commands::{check, compare, convert, fit, generate, plan, stats, sweep, verify};
+use commands::{check, compare, convert, doctor, fit, generate, plan, stats, sweep, verify};
 use failure::Failure;
+pub use library::doctor;
 pub use problem::Problem;
 
 /// Does what the arguments of the process ask for; the status that it ends with.
@@ -57,6 +58,7 @@ pub fn run_with<A: Into<OsString> + Clone>(args: impl IntoIterator<Item = A>) ->
         Command::Check(args) => check::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Completions { shell } => {

@@ -6,10 +6,23 @@ use sublet_core::trace::{Operator, Recorded, Row};
 use sublet_core::{Block, Constraints, Error, block, verify};
 
 use crate::commands::compare::Comparison;
+use crate::commands::doctor::Diagnosis;
 use crate::problem::{BadRow, Problem};
 use crate::report::{self, Picture};
 use crate::{input, output};
 use sublet_core::owned::Scratch;
+
+/// What a memory snapshot of PyTorch tells: a JSON object, as `sublet doctor --json` prints it, and a page for people.
+///
+/// # Errors
+/// A sentence that says where the file is not as expected.
+pub fn doctor(file: &str) -> Result<(String, String), String> {
+    let diagnosis = Diagnosis::of(file).map_err(|e| e.to_string())?;
+    let json = serde_json::to_string(&diagnosis).map_err(|e| e.to_string())?;
+    let mut page = Vec::new();
+    diagnosis.write_page(&mut page).map_err(|e| e.to_string())?;
+    Ok((json, String::from_utf8_lossy(&page).into_owned()))
+}
 
 impl Problem {
     /// Reads a file of any format, and the operators beside it; `-` is standard input.

@@ -55,7 +55,7 @@ impl Marks {
                 begun.insert(row.block, i);
             } else if let Some(malloc) = begun.remove(&row.block)
                 && row.event == Event::Write
-                && matches!(row.op, Op::Again(_))
+                && matches!(row.op, Op::Rerun(_))
             {
                 recomputed.insert(malloc);
             }

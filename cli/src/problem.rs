@@ -6,7 +6,7 @@ use std::path::Path;
 
 use sublet_core::error::RowFault;
 use sublet_core::place::interval::{self, Sweep};
-use sublet_core::trace::{Event, Op, Operator, Recorded, Row, liveness, liveness::Stay};
+use sublet_core::trace::{Event, Op, Operator, Recorded, Row, liveness, liveness::Residency};
 use sublet_core::verify::Violation;
 use sublet_core::{Block, Error, Overlap, block};
 
@@ -96,21 +96,23 @@ impl Problem {
     /// # Errors
     /// The first row that cannot follow the rows before it, or whose block cannot be planned.
     pub(crate) fn of_trace(name: &str, rows: Vec<Row>, names: Vec<String>) -> Result<Self, BadRow> {
-        let n = liveness::stays(&rows);
-        let (mut blocks, mut stays) = (vec![Block::default(); n], vec![Stay::default(); n]);
+        let n = liveness::residencies(&rows);
+        let (mut blocks, mut residencies) = (vec![Block::default(); n], vec![Residency::default(); n]);
         let mut scratch = Scratch::of(liveness::workspace(names.len()));
-        liveness::lifetimes(&rows, names.len(), scratch.lend(), &mut blocks, &mut stays).map_err(|e| match e {
-            Error::Row { row, fault } => {
-                let block = rows.get(row as usize).and_then(|r| names.get(r.block as usize));
-                BadRow { row, message: explain_row(fault, block.map_or("?", String::as_str)) }
-            }
-            e => BadRow { row: 0, message: e.to_string() },
-        })?;
-        let id = |stay: &Stay| match (&names[stay.block as usize], stay.ordinal) {
+        liveness::lifetimes(&rows, names.len(), scratch.lend(), &mut blocks, &mut residencies).map_err(
+            |e| match e {
+                Error::Row { row, fault } => {
+                    let block = rows.get(row as usize).and_then(|r| names.get(r.block as usize));
+                    BadRow { row, message: explain_row(fault, block.map_or("?", String::as_str)) }
+                }
+                e => BadRow { row: 0, message: e.to_string() },
+            },
+        )?;
+        let id = |residency: &Residency| match (&names[residency.block as usize], residency.ordinal) {
             (name, 0) => name.clone(),
             (name, k) => format!("{name}#{k}"),
         };
-        let ids: Vec<String> = stays.iter().map(id).collect();
+        let ids: Vec<String> = residencies.iter().map(id).collect();
         // `B#1` may be a block of that name, or the first later residency of B, but not both.
         if names.iter().any(|name| name.contains('#')) {
             let mut seen = HashSet::new();

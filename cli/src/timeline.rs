@@ -124,7 +124,7 @@ impl Timeline {
         let (number, again) = match op {
             Op::None => return String::new(),
             Op::First(number) => (number, ""),
-            Op::Again(number) => (number, "'"),
+            Op::Rerun(number) => (number, "'"),
         };
         let name = names.get(number as usize).map_or("", String::as_str);
         format!("{number}{again} {name}").trim_end().into()

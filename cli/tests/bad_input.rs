@@ -328,7 +328,25 @@ mod bounded {
         let traces = [b"](".to_vec(), trace, b"h\x00".repeat(4999), b"e".to_vec()].concat();
         let ran = sublet_limited(LIMIT, &["plan", "-"], [pickle::of(&pickle::dict(&[("device_traces", traces)]))]);
         assert_eq!(ran.status, 2, "{ran:?}");
-        assert!(ran.err.contains("device 0: event 1: expected a dict with an \"action\""), "{ran:?}");
+        assert!(ran.err.contains("device 1: expected a list of events of its own"), "{ran:?}");
+    }
+
+    #[test]
+    fn a_pickle_whose_stacks_grow_a_frame_at_a_time() {
+        // A list that begins anew and grows to 900 frames, over and over: each length is another stack.
+        let frame = pickle::dict(&[("name", pickle::text("f")), ("filename", pickle::text("f.py"))]);
+        let list = [b"]".to_vec(), b"h\0a".repeat(900), b"0".to_vec()].concat();
+        let program = [frame, b"\x94".to_vec(), list.repeat(200)].concat();
+        let ran = sublet_limited(LIMIT, &["plan", "-"], [pickle::of(&program)]);
+        assert_eq!(ran.status, 2, "{ran:?}");
+        assert!(ran.err.contains("expected a memory snapshot"), "{ran:?}");
+    }
+
+    #[test]
+    fn a_pickle_that_only_waits() {
+        let ran = sublet_limited(LIMIT, &["plan", "-"], [b"\x80\x04".to_vec(), vec![b'N'; 1 << 23]]);
+        assert_eq!(ran.status, 2, "{ran:?}");
+        assert!(ran.err.contains("values wait on the pickle's stack"), "{ran:?}");
     }
 
     #[test]

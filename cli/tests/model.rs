@@ -147,3 +147,34 @@ fn spoiled_models_are_errors() {
         }
     }
 }
+
+/// Files of models that are in `SUBLET_DATA`, or only the small one.
+fn models() -> Vec<PathBuf> {
+    let mut found = vec![seed("small.tflite")];
+    match std::env::var("SUBLET_DATA").map(|data| fs::read_dir(Path::new(&data).join("edge"))) {
+        Ok(Ok(files)) => {
+            found.extend(files.map(|f| f.unwrap().path()).filter(|f| f.extension().is_some_and(|e| e == "tflite")));
+        }
+        _ => eprintln!("skipped: models of others; SUBLET_DATA is not set, or has no folder edge"),
+    }
+    found
+}
+
+/// Less time in slow memory than by ExecuTorch's `banked_greedy`, or as much, on every model and for every size.
+#[test]
+fn banks_are_used_no_worse_than_by_executorch() {
+    for model in models() {
+        for fast in ["512B", "16KiB", "64KiB", "256KiB", "1MiB"] {
+            let fast = format!("fast={fast}");
+            let arguments = ["compare", model.to_str().unwrap(), "--bank", &fast, "--bank", "slow=64MiB:4", "--json"];
+            let ran = sublet(&arguments);
+            assert_eq!(ran.status, 0, "{}", ran.err);
+            let cost = |k: usize| ran.json()["planners"][k]["cost"].as_u64().unwrap();
+            assert!(ran.json()["lower_bound"].as_u64().unwrap() <= cost(0), "{arguments:?}");
+            assert!(cost(0) <= cost(1), "{arguments:?}: {} and {}", cost(0), cost(1));
+        }
+    }
+    let model = seed("small.tflite");
+    let said = sublet(&["compare", model.to_str().unwrap(), "--bank", "fast=512B", "--bank", "slow=64KiB:4"]).out;
+    assert!(said.contains("executorch-banked-greedy") && said.contains("lower bound"), "{said}");
+}

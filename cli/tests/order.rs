@@ -78,8 +78,8 @@ fn moved(op: usize, before: usize) -> String {
     let of = |op: usize| {
         let ends = format!(",{op}");
         let own = |line: &&str| line.ends_with(&ends) && !line.contains(",free,");
-        let first = lines.iter().position(|line| own(line)).unwrap();
-        let last = lines.iter().rposition(|line| own(line)).unwrap();
+        let first = lines.iter().position(&own).unwrap();
+        let last = lines.iter().rposition(own).unwrap();
         first..last + 1
     };
     let (taken, to) = (of(op), of(before).start);
@@ -87,11 +87,11 @@ fn moved(op: usize, before: usize) -> String {
     let to = if to > taken.start { to - taken.len() } else { to };
     let all = [&rest[..to], &lines[taken], &rest[to..]].concat();
     // Times are not trusted, but they do not go back.
-    let timeless = all.iter().map(|line| line.split_once(',').unwrap().1);
-    timeless
-        .enumerate()
-        .map(|(i, rest)| if i == 0 { format!("time_ns,{rest}\n") } else { format!("0,{rest}\n") })
-        .collect()
+    let mut rows = String::from("time_ns,event,block,bytes,op\n");
+    for line in &all[1..] {
+        rows.extend(["0,", line.split_once(',').unwrap().1, "\n"]);
+    }
+    rows
 }
 
 const PLAN: &str = "id,offset\nu,0\nv,4096\nr,8192\ns,12288\ng,16384\nh,20480\n";

@@ -123,6 +123,15 @@ pub enum Error {
         /// What the host can hold.
         capacity: u64,
     },
+    /// A block that fits in none of the banks that it may lie in, beside what is there.
+    NoBank {
+        /// The block.
+        block: u32,
+        /// Its bytes.
+        size: u64,
+        /// The largest capacity of those banks, in bytes.
+        most: u64,
+    },
     /// No rewriting stays within the limit.
     OverLimit {
         /// The least limit that is known to work, in bytes.
@@ -220,8 +229,8 @@ pub enum RowFault {
     /// The trace ends before the original's last access.
     AccessesMissing,
     /// The operator may not run again.
-    MayNotRunAgain,
-    /// A mask of less than a bit for each element of 4 bytes.
+    MayNotRerun,
+    /// A mask of less than a bit for each element ([`Operator::mask_bytes`](crate::trace::Operator::mask_bytes)).
     MaskTooSmall,
     /// A mask that is written elsewhere than right after a ReLU that touches its block.
     MaskElsewhere,
@@ -288,6 +297,12 @@ impl fmt::Display for Error {
             Self::HostTooSmall { needed, capacity } => {
                 write!(f, "the blocks that are swapped take {needed} bytes on the host, which can hold {capacity}")
             }
+            Self::NoBank { block, size, most } => {
+                write!(
+                    f,
+                    "block {block} of {size} bytes fits in no bank beside the others; the largest that it may lie in has {most}"
+                )
+            }
             Self::OverLimit { least, limit } => {
                 write!(f, "nothing that was tried stays within {limit} bytes; {least} bytes are enough")
             }
@@ -338,8 +353,8 @@ impl fmt::Display for RowFault {
             Self::OtherValue => "the block has another value than in the original",
             Self::NotOnHost => "copy of a block that is not on the host",
             Self::AccessesMissing => "accesses of the original are missing",
-            Self::MayNotRunAgain => "the operator may not run again",
-            Self::MaskTooSmall => "a mask takes a bit for each element of 4 bytes of its block",
+            Self::MayNotRerun => "the operator may not run again",
+            Self::MaskTooSmall => "a mask takes a bit for each element of its block",
             Self::MaskElsewhere => "a mask is written right after a ReLU that touches its block, and nowhere else",
             Self::NotInPlace => "the block takes over another's memory in place, but has another offset",
             Self::PersistentLate => {

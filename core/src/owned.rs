@@ -11,7 +11,7 @@ use crate::rewrite::fit::{self, Lengths, Output};
 use crate::rewrite::means::swap::Policy;
 use crate::simulate::{Run, Timing};
 use crate::trace::graph::{self, Graph};
-use crate::trace::liveness::{self, Stay};
+use crate::trace::liveness::{self, Residency};
 use crate::trace::{Recorded, Row};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, verify};
 
@@ -116,12 +116,12 @@ fn proved(
 ///
 /// # Errors
 /// As [`liveness::lifetimes`].
-pub fn lifetimes(rows: &[Row], block_count: usize) -> Result<(Vec<Block>, Vec<Stay>), Error> {
-    let n = liveness::stays(rows);
-    let (mut blocks, mut stays) = (vec![Block::default(); n], vec![Stay::default(); n]);
+pub fn lifetimes(rows: &[Row], block_count: usize) -> Result<(Vec<Block>, Vec<Residency>), Error> {
+    let n = liveness::residencies(rows);
+    let (mut blocks, mut residencies) = (vec![Block::default(); n], vec![Residency::default(); n]);
     let mut scratch = Scratch::of(liveness::workspace(block_count));
-    liveness::lifetimes(rows, block_count, scratch.lend(), &mut blocks, &mut stays)?;
-    Ok((blocks, stays))
+    liveness::lifetimes(rows, block_count, scratch.lend(), &mut blocks, &mut residencies)?;
+    Ok((blocks, residencies))
 }
 
 /// The trace of a static graph.
@@ -146,7 +146,7 @@ pub struct Fit {
     /// Its residencies as blocks, in the order of the mallocs.
     pub blocks: Vec<Block>,
     /// Which residency of which block each is.
-    pub stays: Vec<Stay>,
+    pub residencies: Vec<Residency>,
     /// Where they lie, in bytes.
     pub offsets: Vec<u64>,
     /// The highest end of a residency, in bytes.
@@ -179,9 +179,9 @@ pub fn fit(recorded: &Recorded<'_>, options: &fit::Options) -> Result<Fit, Error
     let output = Output {
         rows: &mut vec![Row::default(); lengths.rows],
         timings: &mut vec![Timing::default(); lengths.timings],
-        blocks: &mut vec![Block::default(); lengths.stays],
-        names: &mut vec![Stay::default(); lengths.stays],
-        offsets: &mut vec![0; lengths.stays],
+        blocks: &mut vec![Block::default(); lengths.residencies],
+        names: &mut vec![Residency::default(); lengths.residencies],
+        offsets: &mut vec![0; lengths.residencies],
     };
     let fitted = fit::fit(recorded, options, scratch.lend(), output)?;
     let plan = fitted.schedule.plan();
@@ -189,7 +189,7 @@ pub fn fit(recorded: &Recorded<'_>, options: &fit::Options) -> Result<Fit, Error
         rows: fitted.schedule.rows().to_vec(),
         timings: fitted.schedule.timings().to_vec(),
         blocks: plan.blocks().to_vec(),
-        stays: fitted.schedule.names().to_vec(),
+        residencies: fitted.schedule.names().to_vec(),
         offsets: plan.offsets().to_vec(),
         footprint: plan.peak(),
         original_peak: fitted.original_peak,

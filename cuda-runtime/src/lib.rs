@@ -32,7 +32,7 @@
 //!
 //! ```
 //! use sublet_core::simulate::{Device, Timing};
-//! use sublet_core::trace::{Event, Op, Recorded, Row, liveness::Stay};
+//! use sublet_core::trace::{Event, Op, Recorded, Row, liveness::Residency};
 //! use sublet_core::verify::schedule::{self, Room};
 //! use sublet_core::{Block, Constraints, Workspace};
 //! use sublet_cuda::host::{HostBackend, Mode, Operand, Options};
@@ -47,7 +47,7 @@
 //! let recorded = Recorded::new(&recorded, 1);
 //! let len = schedule::workspace(recorded.rows.len(), 1, 2);
 //! let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-//! let (mut timings, mut blocks, mut names) = ([Timing::default(); 7], [Block::default(); 2], [Stay::default(); 2]);
+//! let (mut timings, mut blocks, mut names) = ([Timing::default(); 7], [Block::default(); 2], [Residency::default(); 2]);
 //! let verified = schedule::schedule(
 //!     &recorded,
 //!     &swapped,

@@ -28,7 +28,7 @@ pub(crate) struct HostStay {
 /// Copies, and where they are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostPlan {
-    pub(crate) stays: Vec<HostStay>,
+    pub(crate) residencies: Vec<HostStay>,
     /// By row: the copy that it writes or reads.
     pub(crate) of_row: Vec<Option<usize>>,
     /// By block: the copy that is there when the iteration begins, and when it ends.
@@ -59,30 +59,30 @@ impl HostPlan {
         for (row, r) in (0u32..).zip(rows).filter(|(_, r)| is_copy(r)) {
             let block = r.block as usize;
             let crossing = plan.at_start[block];
-            let stay = match (crossing, latest[block], r.event) {
+            let residency = match (crossing, latest[block], r.event) {
                 // What comes in before it has gone out was there before the iteration: its copy is there always.
-                (Some(stay), ..) | (None, Some(stay), Event::SwapIn) => stay,
+                (Some(residency), ..) | (None, Some(residency), Event::SwapIn) => residency,
                 (None, None, Event::SwapIn) => {
-                    plan.stays.push(HostStay { rows: 0..end, bytes: sizes[block] });
-                    plan.at_start[block] = Some(plan.stays.len() - 1);
-                    plan.stays.len() - 1
+                    plan.residencies.push(HostStay { rows: 0..end, bytes: sizes[block] });
+                    plan.at_start[block] = Some(plan.residencies.len() - 1);
+                    plan.residencies.len() - 1
                 }
                 _ => {
-                    plan.stays.push(HostStay { rows: row..row, bytes: sizes[block] });
-                    plan.stays.len() - 1
+                    plan.residencies.push(HostStay { rows: row..row, bytes: sizes[block] });
+                    plan.residencies.len() - 1
                 }
             };
-            let known = &mut plan.stays[stay];
+            let known = &mut plan.residencies[residency];
             let read = timings.get(row as usize).map_or(0.0, |timing| timing.end);
             let reached = u32::try_from(timings.partition_point(|timing| timing.reached < read)).unwrap_or(u32::MAX);
             known.rows.end = known.rows.end.max(row + 1).max(reached);
-            latest[block] = Some(stay);
-            plan.of_row[row as usize] = Some(stay);
+            latest[block] = Some(residency);
+            plan.of_row[row as usize] = Some(residency);
         }
-        for (block, stay) in (0u32..).zip(&latest).filter(|(block, _)| kept(*block)) {
-            plan.at_end[block as usize] = *stay;
-            if let Some(stay) = *stay {
-                plan.stays[stay].rows.end = end;
+        for (block, residency) in (0u32..).zip(&latest).filter(|(block, _)| kept(*block)) {
+            plan.at_end[block as usize] = *residency;
+            if let Some(residency) = *residency {
+                plan.residencies[residency].rows.end = end;
             }
         }
         plan
@@ -90,8 +90,8 @@ impl HostPlan {
 
     /// Adds a copy that is there between iterations for so long.
     pub(crate) fn add(&mut self, rows: Range<u32>, bytes: u64) -> usize {
-        self.stays.push(HostStay { rows, bytes });
-        self.stays.len() - 1
+        self.residencies.push(HostStay { rows, bytes });
+        self.residencies.len() - 1
     }
 
     /// Gives all copies their places; offsets and lengths are multiples of `alignment`.
@@ -102,7 +102,7 @@ impl HostPlan {
         let block = |HostStay { rows, bytes }: &HostStay| {
             Block::new(rows.start, rows.end, bytes.checked_next_multiple_of(alignment).unwrap_or(u64::MAX))
         };
-        let blocks: Vec<Block> = self.stays.iter().map(block).collect();
+        let blocks: Vec<Block> = self.residencies.iter().map(block).collect();
         (self.places, self.bytes) = placed(&blocks, alignment)?;
         Ok(())
     }
@@ -139,7 +139,7 @@ mod tests {
         let of = |read: f64| {
             let times = [(0.0, 1.0), (2.0, read), (3.0, 4.0), (5.0, 6.0), (7.0, 8.0)];
             let timings = times.map(|(reached, end)| Timing { reached, begin: reached, end });
-            HostPlan::find((&rows, &timings), 2, &[64, 64], |_| false).stays[0].rows.clone()
+            HostPlan::find((&rows, &timings), 2, &[64, 64], |_| false).residencies[0].rows.clone()
         };
         assert_eq!([of(2.5), of(4.0), of(6.0), of(9.0)], [0..2, 0..3, 0..4, 0..5]);
     }

@@ -110,7 +110,8 @@ impl Program {
         let mut reader = Reader::new(recorded, &persistent, schedule);
         reader.read();
         let Reader { mut steps, ends, resident, .. } = reader;
-        let resident: Vec<Option<u64>> = resident.iter().map(|stay| stay.map(|stay| offsets[stay])).collect();
+        let resident: Vec<Option<u64>> =
+            resident.iter().map(|residency| residency.map(|residency| offsets[residency])).collect();
         let rows = schedule.rows();
         let kept = |b: u32| persistent.get(b as usize) == Some(&true) && ends[b as usize].on_host_last;
         let mut host = HostPlan::find((rows, schedule.timings()), sizes.len(), &sizes, kept);
@@ -119,20 +120,20 @@ impl Program {
         let arena = schedule.plan().peak();
         let moves = moves(&homes, &mut host, end, (arena, alignment));
         host.place(PAGE)?;
-        let place = |stay: usize| host.places[stay];
+        let place = |residency: usize| host.places[residency];
         for step in &mut steps {
-            let stay = host.of_row.get(step.row as usize).copied().flatten();
-            match (&mut step.work, stay) {
-                (Work::Out { to, .. }, Some(stay)) => *to = place(stay),
-                (Work::In { from, .. }, Some(stay)) => *from = place(stay),
+            let residency = host.of_row.get(step.row as usize).copied().flatten();
+            match (&mut step.work, residency) {
+                (Work::Out { to, .. }, Some(residency)) => *to = place(residency),
+                (Work::In { from, .. }, Some(residency)) => *from = place(residency),
                 _ => {}
             }
         }
         for Move { from, to, bytes } in moves {
             let work = match (from, to) {
                 (Spot::Device(from), Spot::Device(to)) => Work::Move { from, to, bytes },
-                (Spot::Device(from), Spot::Host(stay)) => Work::Out { from, to: place(stay), bytes },
-                (Spot::Host(stay), Spot::Device(to)) => Work::In { from: place(stay), to, bytes },
+                (Spot::Device(from), Spot::Host(residency)) => Work::Out { from, to: place(residency), bytes },
+                (Spot::Host(residency), Spot::Device(to)) => Work::In { from: place(residency), to, bytes },
                 (Spot::Host(_), Spot::Host(_)) => continue,
             };
             steps.push(Step { lane: COMPUTE, work, row: end });
@@ -146,7 +147,7 @@ impl Program {
                 on_host: home.on_host.map(place),
                 after: match (home.on_device, home.after) {
                     (Some(offset), _) | (None, Spot::Device(offset)) => Residence::Device(offset),
-                    (None, Spot::Host(stay)) => Residence::Host(place(stay)),
+                    (None, Spot::Host(residency)) => Residence::Host(place(residency)),
                 },
             })
             .collect();
@@ -260,9 +261,9 @@ struct Reader<'r> {
     schedule: &'r VerifiedSchedule<'r>,
     steps: Vec<Step>,
     ends: Vec<Ends>,
-    /// By block number: the stay that is on the device.
+    /// By block number: the residency that is on the device.
     resident: Vec<Option<usize>>,
-    stays: usize,
+    residencies: usize,
     accesses: Accesses,
     /// The operator that is under way, and how many accesses it has still to do.
     open: Option<(Op, usize)>,
@@ -293,7 +294,7 @@ impl Accesses {
         match op {
             Op::None => 1,
             Op::First(k) => known(k)[0],
-            Op::Again(k) => known(k)[1],
+            Op::Rerun(k) => known(k)[1],
         }
     }
 }
@@ -307,7 +308,7 @@ impl<'r> Reader<'r> {
             steps: Vec::new(),
             ends: vec![Ends::default(); numbers],
             resident: vec![None; numbers],
-            stays: 0,
+            residencies: 0,
             accesses: Accesses::new(recorded, persistent),
             open: None,
         }
@@ -318,8 +319,8 @@ impl<'r> Reader<'r> {
             let number = r.block as usize;
             match r.event {
                 Event::Malloc => {
-                    self.resident[number] = Some(self.stays);
-                    self.stays += 1;
+                    self.resident[number] = Some(self.residencies);
+                    self.residencies += 1;
                     if self.steps.is_empty() {
                         self.ends[number].start = self.place(r.block).map(|(offset, _)| offset);
                     }
@@ -338,9 +339,9 @@ impl<'r> Reader<'r> {
 
     /// Offset and bytes of a block that is on the device.
     fn place(&self, number: u32) -> Option<(u64, u64)> {
-        let stay = self.resident[number as usize]?;
+        let residency = self.resident[number as usize]?;
         let plan = self.schedule.plan();
-        Some((plan.offsets()[stay], plan.blocks()[stay].size))
+        Some((plan.offsets()[residency], plan.blocks()[residency].size))
     }
 
     fn copy(&mut self, row: u32, r: &Row) {

@@ -30,7 +30,7 @@ impl<B: Backend> Launch<'_, B> {
     /// such as running statistics, is not among its operands and stays as it is.
     #[must_use]
     pub const fn again(&self) -> bool {
-        matches!(self.op, Op::Again(_))
+        matches!(self.op, Op::Rerun(_))
     }
 
     /// What it uses, in the order in which the trace says so.

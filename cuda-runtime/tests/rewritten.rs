@@ -1,4 +1,4 @@
-//! Small networks that are rewritten at random, by swaps, second runs, masks and work in place, run with real bytes.
+//! Small networks that are rewritten at random, by swaps, reruns, masks and in-place reuse, run with real bytes.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::fit::Trace;
 use support::{by_host, pattern};
 
 use sublet_core::place::{self, Solver};
-use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Event, Op, Row};
 use sublet_core::{Block, Error, Workspace};
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
@@ -19,33 +19,33 @@ use sublet_tests::rewritten::{Network, rewrite};
 
 const CASES: usize = 6000;
 
-/// Where the stays lie: as the solver says, but those that are handed over in place lie where they did.
+/// Where the residencies lie: as the solver says, but those that are reused in place lie where they did.
 fn offsets(rows: &[Row], numbers: usize) -> Vec<u64> {
-    let stays = liveness::stays(rows);
-    let (mut blocks, mut names) = (vec![Block::default(); stays], vec![Stay::default(); stays]);
+    let residencies = liveness::residencies(rows);
+    let (mut blocks, mut names) = (vec![Block::default(); residencies], vec![Residency::default(); residencies]);
     let len = liveness::workspace(numbers);
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
     if liveness::lifetimes(rows, numbers, Workspace::new(&mut words, &mut indices), &mut blocks, &mut names).is_err() {
-        return vec![0; stays];
+        return vec![0; residencies];
     }
-    // Chains of stays, each directly where and when the one before was: one block for the placement.
-    let mut chain: Vec<usize> = (0..stays).collect();
+    // Chains of residencies, each directly where and when the one before was: one block for the placement.
+    let mut chain: Vec<usize> = (0..residencies).collect();
     for (row, pair) in rows.windows(2).enumerate() {
         let is_handed_over = pair[0].event == Event::Free && pair[1].event == Event::Malloc;
         let at = u32::try_from(row).unwrap();
-        let giver = (0..stays).find(|&s| names[s].block == pair[0].block && blocks[s].end == at);
-        let taker = (0..stays).find(|&s| names[s].block == pair[1].block && blocks[s].start == at + 1);
+        let giver = (0..residencies).find(|&s| names[s].block == pair[0].block && blocks[s].end == at);
+        let taker = (0..residencies).find(|&s| names[s].block == pair[1].block && blocks[s].start == at + 1);
         if let (true, Some(giver), Some(taker)) = (is_handed_over, giver, taker)
             && blocks[giver].size == blocks[taker].size
         {
             chain[taker] = chain[giver];
         }
     }
-    let merged: Vec<usize> = (0..stays).filter(|&s| chain[s] == s).collect();
+    let merged: Vec<usize> = (0..residencies).filter(|&s| chain[s] == s).collect();
     let whole: Vec<Block> = merged
         .iter()
         .map(|&first| {
-            let end = (0..stays).filter(|&s| chain[s] == first).map(|s| blocks[s].end).max().unwrap();
+            let end = (0..residencies).filter(|&s| chain[s] == first).map(|s| blocks[s].end).max().unwrap();
             Block { end, ..blocks[first] }
         })
         .collect();
@@ -54,7 +54,7 @@ fn offsets(rows: &[Row], numbers: usize) -> Vec<u64> {
     let mut placed = vec![0; whole.len()];
     let scratch = Workspace::new(&mut words, &mut indices);
     place::place(Solver::BestFit, &whole, &place::Options::default(), scratch, &mut placed).unwrap();
-    (0..stays).map(|s| placed[merged.iter().position(|&m| m == chain[s]).unwrap()]).collect()
+    (0..residencies).map(|s| placed[merged.iter().position(|&m| m == chain[s]).unwrap()]).collect()
 }
 
 /// A program, if the verifier accepts what was made.
@@ -99,7 +99,7 @@ fn whatever_the_verifier_accepts_computes_what_was_recorded() {
         let Ok(program) = program(&trace, &rewritten) else { continue };
         let with = |what: &dyn Fn(&Row) -> bool| usize::from(rewritten.iter().any(what));
         ran += 1;
-        again += with(&|r| matches!(r.op, Op::Again(_)));
+        again += with(&|r| matches!(r.op, Op::Rerun(_)));
         masks += with(&|r| r.block as usize >= trace.blocks && r.event == Event::Read);
         copies += with(&|r| r.event == Event::SwapIn);
         in_place += usize::from(works_in_place(&rewritten));
@@ -117,6 +117,6 @@ fn whatever_the_verifier_accepts_computes_what_was_recorded() {
         }
         assert_eq!(host.in_use(), InUse::default());
     }
-    println!("{ran} ran: {again} with second runs, {masks} with masks, {copies} with copies, {in_place} in place");
+    println!("{ran} ran: {again} with reruns, {masks} with masks, {copies} with copies, {in_place} in place");
     assert!(ran > CASES / 4 && [again, masks, copies, in_place].iter().all(|&n| n > CASES / 50));
 }

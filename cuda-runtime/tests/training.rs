@@ -77,11 +77,11 @@ fn what_is_made_again_is_the_same_to_the_bit() {
         // A link so slow that it is no use alone.
         let (program, again) = trace
             .fit_using(using, limit, Device::symmetric(3e7), |schedule| {
-                let again = schedule.rows().iter().filter(|r| matches!(r.op, Op::Again(_))).count();
+                let again = schedule.rows().iter().filter(|r| matches!(r.op, Op::Rerun(_))).count();
                 (Program::new(&trace.recorded(), schedule, ALIGNMENT).unwrap(), again)
             })
             .unwrap();
-        println!("{percent} %: {} bytes, {again} rows of second runs", program.arena_bytes());
+        println!("{percent} %: {} bytes, {again} rows of reruns", program.arena_bytes());
         assert!(again > 0 && program.arena_bytes() <= limit);
         let host = host(Mode::Ordered(Order::Random(percent)));
         let mut runtime = Runtime::new(host.clone(), program).unwrap();

@@ -24,9 +24,9 @@ SKIPPED = 77
 class Statistics(ctypes.Structure):
     """sublet_torch_statistics of include/sublet_torch.h."""
 
-    _fields_ = [
+    _fields_ = [("struct_size", ctypes.c_uint32), ("reserved", ctypes.c_uint32)] + [
         (name, ctypes.c_uint64)
-        for name in ("planned", "unplanned", "plans", "arena", "reserved", "reserved_peak")
+        for name in ("planned", "unplanned", "plans", "arena", "held", "held_peak")
     ]
 
 
@@ -72,11 +72,11 @@ def train(allocator, library, batch, steps):
 
     result = {"losses": losses, "seconds": seconds}
     if loaded:
-        done = Statistics()
+        done = Statistics(struct_size=ctypes.sizeof(Statistics))
         status = loaded.sublet_torch_stats(0, ctypes.byref(done), None)
         if status != 0:
             raise SystemExit(f"sublet_torch_stats: status {status}")
-        result["reserved"] = done.reserved_peak
+        result["reserved"] = done.held_peak
         result["note"] = f"{done.planned} requests planned, {done.unplanned} not; arena {done.arena / 2**20:.0f} MiB"
     else:
         result["reserved"] = torch.cuda.max_memory_reserved()

@@ -7,7 +7,7 @@ use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
 use sublet_core::rewrite::lower_bound;
 use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::{Device, Timing};
-use sublet_core::trace::liveness::Stay;
+use sublet_core::trace::liveness::Residency;
 use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
 
 use crate::arguments::{Arguments, Params, counted, plain};
@@ -17,7 +17,7 @@ use crate::error::{Failure, sublet_error};
 use crate::operator::{self, sublet_operator};
 use crate::simulate::{sublet_device, sublet_run, sublet_timing};
 use crate::status::{sublet_status, sublet_status as S};
-use crate::trace::{self, sublet_row, sublet_stay};
+use crate::trace::{self, sublet_residency, sublet_row};
 use crate::workspace::{Needed, sublet_layout};
 
 /// How it is decided what leaves the device, and when.
@@ -80,7 +80,7 @@ pub struct sublet_fit_params {
 pub enum sublet_means {
     /// Blocks leave for the host while they are idle.
     Swap = 1,
-    /// Values are freed, and made again by the operators that made them, but for those with SUBLET_OPERATOR_ONCE.
+    /// Values are freed, and recomputed by the operators that made them, but not by those with SUBLET_OPERATOR_ONCE.
     Recompute = 2,
     /// Outputs are written over inputs that nobody needs any more, by operators of which it is said that they can.
     InPlace = 4,
@@ -105,7 +105,7 @@ pub struct sublet_fit_lengths {
     /// Rows and timings.
     pub rows: usize,
     /// Blocks, names and offsets.
-    pub stays: usize,
+    pub residencies: usize,
 }
 
 /// A network that fits.
@@ -118,8 +118,8 @@ pub struct sublet_fitted {
     pub policy: u32,
     /// Rows of the rewritten trace, and timings.
     pub row_count: usize,
-    /// Its stays: blocks, names and offsets.
-    pub stay_count: usize,
+    /// Its residencies: blocks, names and offsets.
+    pub residency_count: usize,
     /// The bytes that the arena takes, within the limit.
     pub peak: u64,
     /// The most bytes on the device in the original.
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn sublet_fit_lengths_of(
             mallocs += usize::from(event == Event::Malloc);
         }
         let needed = Lengths::of_counts(rows.len(), accesses, mallocs, block_count);
-        lengths.set(sublet_fit_lengths { rows: needed.timings, stays: needed.stays });
+        lengths.set(sublet_fit_lengths { rows: needed.timings, residencies: needed.residencies });
         Ok(())
     })
 }
@@ -199,9 +199,9 @@ fn needed(rows: usize, operators: usize, blocks: usize, lengths: Lengths) -> Nee
         .and::<Operator>(operators)
         .and::<Row>(lengths.rows)
         .and::<Timing>(lengths.timings)
-        .and::<Block>(lengths.stays)
-        .and::<Stay>(lengths.stays)
-        .and::<u64>(lengths.stays)
+        .and::<Block>(lengths.residencies)
+        .and::<Residency>(lengths.residencies)
+        .and::<u64>(lengths.residencies)
 }
 
 /// The workspace that sublet_fit needs for so many rows, operators and block numbers, and outputs of these lengths. Linear.
@@ -212,14 +212,14 @@ pub unsafe extern "C" fn sublet_fit_workspace(
     operator_count: usize,
     block_count: usize,
     row_capacity: usize,
-    stay_capacity: usize,
+    residency_capacity: usize,
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
     let needed = |arguments: &mut Arguments<'_>| {
         let (rows, operators) = (arguments.count(row_count)?, arguments.count(operator_count)?);
         let blocks = arguments.count(block_count)?;
-        let lengths = Lengths::for_result(rows, arguments.count(row_capacity)?, arguments.count(stay_capacity)?);
+        let lengths = Lengths::for_result(rows, arguments.count(row_capacity)?, arguments.count(residency_capacity)?);
         Ok(needed(rows, operators, blocks, lengths))
     };
     // SAFETY: the header asks for a layout that can be written.
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn sublet_fit_workspace(
 }
 
 /// Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
-/// leave for the host while they are not in use, values are made again, written over what nobody needs any more, or kept
+/// leave for the host while they are not in use, values are recomputed, written over what nobody needs any more, or kept
 /// as the bits of a mask. `block_count` is the number of block numbers that the rows use; in the result the number
 /// `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
 ///
@@ -235,7 +235,7 @@ pub unsafe extern "C" fn sublet_fit_workspace(
 /// are ReLUs. It may be NULL, with `operator_count` 0.
 ///
 /// `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
-/// `offsets` for `stay_capacity` stays, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may
+/// `offsets` for `residency_capacity` residencies, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may
 /// be NULL. `fitted` tells how many were written.
 #[must_use]
 #[unsafe(no_mangle)]
@@ -254,9 +254,9 @@ pub unsafe extern "C" fn sublet_fit(
     timings: *mut sublet_timing,
     row_capacity: usize,
     blocks: *mut sublet_block,
-    names: *mut sublet_stay,
+    names: *mut sublet_residency,
     offsets: *mut u64,
-    stay_capacity: usize,
+    residency_capacity: usize,
     fitted: *mut sublet_fitted,
     error: *mut sublet_error,
 ) -> sublet_status {
@@ -268,9 +268,9 @@ pub unsafe extern "C" fn sublet_fit(
             arguments.count(block_count)?;
             arguments.skip();
             counted(row_capacity, 12)?;
-            counted(stay_capacity, 16)?;
+            counted(residency_capacity, 16)?;
             let (device, params) = (arguments.params(device)?.device(6)?, arguments.params(params)?);
-            let lengths = Lengths::for_result(row_count, row_capacity, stay_capacity);
+            let lengths = Lengths::for_result(row_count, row_capacity, residency_capacity);
             let needed = needed(row_count, operator_count, block_count, lengths);
             (given, operators, device, params, arguments.workspace(workspace, workspace_size, needed)?)
         };
@@ -279,31 +279,33 @@ pub unsafe extern "C" fn sublet_fit(
             let rewritten = arguments.output_of(rewritten, row_capacity)?;
             let timings = arguments.output_if_wanted(timings, row_capacity)?;
             arguments.skip();
-            let blocks = arguments.output_if_wanted(blocks, stay_capacity)?;
-            let names = arguments.output_if_wanted(names, stay_capacity)?;
-            let offsets = arguments.output_of(offsets, stay_capacity)?;
+            let blocks = arguments.output_if_wanted(blocks, residency_capacity)?;
+            let names = arguments.output_if_wanted(names, residency_capacity)?;
+            let offsets = arguments.output_of(offsets, residency_capacity)?;
             arguments.skip();
             (rewritten, timings, blocks, names, offsets, arguments.report(fitted)?)
         };
         let rows = trace::rows(&mut room, given)?;
         let operators = operator::operators(&mut room, operators)?;
         let lengths = Lengths::of(rows, block_count);
-        for (position, needed, got) in [(10, lengths.timings, row_capacity), (15, lengths.stays, stay_capacity)] {
+        for (position, needed, got) in
+            [(10, lengths.timings, row_capacity), (15, lengths.residencies, residency_capacity)]
+        {
             if got < needed {
                 return Err(Failure::new(S::BufferTooSmall, position, needed as u64, got as u64));
             }
         }
         let known = |op: Op| match op {
-            Op::First(k) | Op::Again(k) => usize::try_from(k).is_ok_and(|k| k < operators.len()),
+            Op::First(k) | Op::Rerun(k) => usize::try_from(k).is_ok_and(|k| k < operators.len()),
             Op::None => true,
         };
         let options = params.options(limit, device, rows.iter().all(|r| known(r.op)), 7)?;
         let output = Output {
             rows: room.fill(lengths.rows, Row::default()),
             timings: room.fill(lengths.timings, Timing::default()),
-            blocks: room.fill(lengths.stays, Block::default()),
-            names: room.fill(lengths.stays, Stay::default()),
-            offsets: room.fill(lengths.stays, 0),
+            blocks: room.fill(lengths.residencies, Block::default()),
+            names: room.fill(lengths.residencies, Residency::default()),
+            offsets: room.fill(lengths.residencies, 0),
         };
         let scratch = room.workspace(fit::workspace(row_count, block_count, lengths));
         let found = fit::fit(&Recorded { rows, operators, blocks: block_count }, &options, scratch, output)?;
@@ -317,7 +319,7 @@ pub unsafe extern "C" fn sublet_fit(
             struct_size: 0,
             policy: POLICIES.iter().find(|&&(_, p)| p == found.policy).map_or(0, |&(number, _)| number as u32),
             row_count: schedule.rows().len(),
-            stay_count: plan.blocks().len(),
+            residency_count: plan.blocks().len(),
             peak: plan.peak(),
             original_peak: found.original_peak,
             run: (*schedule.run()).into(),

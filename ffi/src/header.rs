@@ -15,7 +15,7 @@ const OPENING: &str = "\
  *   sublet_place_workspace and sublet_verify_workspace tell what memory to lend; sublet_format_error says what was wrong.
  *
  * A trace is rows in the order of time. The accesses of an operator stand together; what it takes follows from them: from
- * the access before its first to its own last. In a rewritten trace accesses with SUBLET_OP_KIND_AGAIN are of an operator that
+ * the access before its first to its own last. In a rewritten trace accesses with SUBLET_OP_KIND_RERUN are of an operator that
  * runs again, which one with SUBLET_OPERATOR_ONCE never does. Offsets go by malloc rows: the n-th is that of the n-th malloc.
  * Without a sublet_device one over PCIe 3.0 is meant, 12 GB/s each way.
  *
@@ -25,7 +25,7 @@ const OPENING: &str = "\
  *
  * Pointers are checked: for NULL, but where the length is 0 or the text says that NULL may be given; for the alignment
  * of their type; and that what is written shares no memory with another argument. That there is as much as the lengths
- * say, and that it stays there and is nobody else's until the call returns, only the caller can know.
+ * say, and that it residencies there and is nobody else's until the call returns, only the caller can know.
  *
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
  * default, so that a caller names what it wants alone: sublet_place_params params = {.struct_size = sizeof params};

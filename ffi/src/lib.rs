@@ -42,6 +42,8 @@ pub mod place;
 
 pub mod bound;
 
+pub mod banks;
+
 pub mod verify;
 
 pub mod trace;

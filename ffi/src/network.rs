@@ -8,7 +8,7 @@ use sublet_core::network::{
 };
 use sublet_core::rewrite::fit::{Means, Using};
 use sublet_core::simulate::Timing;
-use sublet_core::trace::{self, Row, liveness::Stay};
+use sublet_core::trace::{self, Row, liveness::Residency};
 
 use crate::arguments::{Arguments, Params, counted, plain};
 use crate::boundary::boundary;
@@ -259,9 +259,9 @@ impl<'a> Given<'a> {
             .and::<u32>(first.memories)
             .and::<Row>(most.rows)
             .and::<Timing>(most.timings)
-            .and::<Block>(most.stays)
-            .and::<Stay>(most.stays)
-            .and::<u64>(most.stays)
+            .and::<Block>(most.residencies)
+            .and::<Residency>(most.residencies)
+            .and::<u64>(most.residencies)
             .and::<Step>(most.steps)
     }
 
@@ -281,7 +281,7 @@ impl<'a> Given<'a> {
             if flags & !SUBLET_OPERATOR_ONCE != 0 || reserved != 0 {
                 return Err(wrong(i, flags | reserved));
             }
-            Ok(Operator { time_ns, again: flags == 0 })
+            Ok(Operator { time_ns, rerun: flags == 0 })
         })?;
         let accesses = room.slice(self.accesses.len(), |i| {
             let &sublet_access { op, memory, how } = self.accesses.get(i).ok_or(Failure::of(S::Unnamed))?;
@@ -412,9 +412,9 @@ pub unsafe extern "C" fn sublet_network_plan(
         let output = Output {
             rows: room.fill(needed.rows, Row::default()),
             timings: room.fill(needed.timings, Timing::default()),
-            blocks: room.fill(needed.stays, Block::default()),
-            names: room.fill(needed.stays, Stay::default()),
-            offsets: room.fill(needed.stays, 0),
+            blocks: room.fill(needed.residencies, Block::default()),
+            names: room.fill(needed.residencies, Residency::default()),
+            offsets: room.fill(needed.residencies, 0),
             steps: &mut *made,
         };
         let scratch = room.workspace(needed.workspace);

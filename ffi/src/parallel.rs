@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use sublet_core::Block;
 use sublet_core::trace::graph::{Graph, Node, Tensor};
-use sublet_core::trace::liveness::Stay;
+use sublet_core::trace::liveness::Residency;
 use sublet_core::trace::parallel;
 
 use crate::arguments::Arguments;
@@ -13,7 +13,7 @@ use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
 use crate::graph::{nodes, sublet_node, sublet_tensor, tensors};
 use crate::status::{sublet_status, sublet_status as S};
-use crate::trace::{copy, sublet_stay};
+use crate::trace::{copy, sublet_residency};
 use crate::workspace::{Needed, sublet_layout};
 
 /// Enough for either function.
@@ -23,7 +23,7 @@ fn needed(tensors: usize, nodes: usize, operands: usize) -> Needed {
         .and::<Tensor>(tensors)
         .and::<Node<'_>>(nodes)
         .and::<Block>(tensors + nodes)
-        .and::<Stay>(tensors + nodes)
+        .and::<Residency>(tensors + nodes)
 }
 
 /// The workspace that sublet_parallel_lifetimes and sublet_longest_paths need for so many tensors, operators and
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn sublet_parallel_lifetimes(
     workspace: *mut c_void,
     workspace_size: usize,
     blocks: *mut sublet_block,
-    names: *mut sublet_stay,
+    names: *mut sublet_residency,
     capacity: usize,
     block_count: *mut usize,
     error: *mut sublet_error,
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn sublet_parallel_lifetimes(
         let tensors = self::tensors(&mut room, tensors)?;
         let nodes = self::nodes(&mut room, nodes, operands)?;
         let most = tensor_count + node_count;
-        let (to_blocks, to_names) = (room.fill(most, Block::default()), room.fill(most, Stay::default()));
+        let (to_blocks, to_names) = (room.fill(most, Block::default()), room.fill(most, Residency::default()));
         let scratch = room.workspace(parallel::workspace(tensor_count, node_count, operand_count));
         let found = parallel::lifetimes(&Graph { tensors, nodes }, streams, scratch, to_blocks, to_names)?;
         if found > capacity {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use sublet_core::Block;
 use sublet_core::simulate::{Device, Timing};
-use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Op, Recorded};
 use sublet_core::verify::schedule::{self, Room};
 use sublet_cuda::backend::Backend;
@@ -17,7 +17,7 @@ use sublet_cuda::host::{HostBackend, Mode, Options};
 use sublet_cuda::storage::{Caching, Storage};
 use sublet_cuda::{ALIGNMENT, Operand, Pace, Part, Program, Runtime};
 
-use crate::arguments::{Out, Params, plain};
+use crate::arguments::{Params, Report, plain};
 use crate::block;
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
@@ -108,26 +108,34 @@ pub struct sublet_operand {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_launch {
+    /// sizeof(sublet_launch).
+    pub struct_size: u32,
+    /// The operator.
+    pub op: u32,
+    /// A sublet_op_kind: with SUBLET_OP_KIND_RERUN it runs again, and what it updates besides stays as it is.
+    pub op_kind: u32,
+    /// 1: only the mask of the block that is read.
+    pub mask_only: u32,
+    /// 1: the iteration is complete, and there is nothing to launch.
+    pub ended: u32,
+    /// 0.
+    pub reserved: u32,
     /// What it uses, until the next call.
     pub operands: *const sublet_operand,
     /// How many these are.
     pub operand_count: usize,
     /// The stream to launch on, a CUstream; NULL on the host, see sublet_runtime_call.
     pub stream: *mut c_void,
-    /// The operator.
-    pub op: u32,
-    /// A sublet_op_kind: with SUBLET_OP_KIND_AGAIN it runs again, and what it updates besides stays as it is.
-    pub op_kind: u32,
-    /// 1: only the mask of the block that is read.
-    pub mask_only: u32,
-    /// 1: the iteration is complete, and there is nothing to launch.
-    pub ended: u32,
 }
 
 /// What an iteration took, in ns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_measured {
+    /// sizeof(sublet_measured).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
     /// From its begin until all streams were done.
     pub time_ns: f64,
     /// The same in the simulation.
@@ -145,8 +153,12 @@ pub struct sublet_measured {
 }
 
 plain!(sublet_runtime_params, sublet_operand, sublet_launch, sublet_measured);
-// SAFETY: it begins with its size.
+// SAFETY: they begin with their size.
 unsafe impl Params for sublet_runtime_params {}
+// SAFETY: as above.
+unsafe impl Params for sublet_launch {}
+// SAFETY: as above.
+unsafe impl Params for sublet_measured {}
 
 /// Makes a runtime for a rewritten trace and its offsets, which are verified as by sublet_verify_schedule, with what it is
 /// told of operators, for iterations that repeat. `device`, whose simulation is what sublet_runtime_measured compares with, and `params` may be NULL.
@@ -167,7 +179,7 @@ pub unsafe extern "C" fn sublet_runtime_create(
     rewritten_count: usize,
     block_count: usize,
     offsets: *const u64,
-    stay_count: usize,
+    residency_count: usize,
     device: *const sublet_device,
     params: *const sublet_runtime_params,
     runtime: *mut *mut sublet_runtime,
@@ -180,7 +192,7 @@ pub unsafe extern "C" fn sublet_runtime_create(
             let operators = arguments.input(operators, operator_count)?;
             let rewritten = arguments.input(rewritten, rewritten_count)?;
             arguments.count(block_count)?;
-            let offsets = arguments.input(offsets, stay_count)?;
+            let offsets = arguments.input(offsets, residency_count)?;
             let (device, params) = (arguments.params(device)?.device(9)?, arguments.params(params)?);
             (original, operators, rewritten, offsets, device, params, arguments.result(runtime)?)
         };
@@ -229,21 +241,21 @@ fn program(
     device: &Device,
     how: How,
 ) -> Result<Program, Failure> {
-    let stays = offsets.len();
-    let needed = crate::schedule::needed(original.len(), operators.len(), rewritten.len(), blocks, stays);
+    let residencies = offsets.len();
+    let needed = crate::schedule::needed(original.len(), operators.len(), rewritten.len(), blocks, residencies);
     let mut memory = vec![0; needed.bytes().div_ceil(size_of::<u64>())];
     let mut room = workspace::Room::new(&mut memory);
     let (original, rewritten) = (trace::rows(&mut room, original)?, trace::rows(&mut room, rewritten)?);
     let operators = operator::operators(&mut room, operators)?;
-    let there = liveness::stays(rewritten);
-    if there != stays {
-        return Err(Failure::new(S::BufferTooSmall, 7, there as u64, stays as u64));
+    let there = liveness::residencies(rewritten);
+    if there != residencies {
+        return Err(Failure::new(S::BufferTooSmall, 7, there as u64, residencies as u64));
     }
     let recorded = Recorded { rows: original, operators, blocks };
     let own = Room {
         timings: room.fill(rewritten.len(), Timing::default()),
-        blocks: room.fill(stays, Block::default()),
-        names: room.fill(stays, Stay::default()),
+        blocks: room.fill(residencies, Block::default()),
+        names: room.fill(residencies, Residency::default()),
     };
     let verified = schedule::schedule(
         &recorded,
@@ -251,7 +263,7 @@ fn program(
         offsets,
         (device, true),
         &block::constraints(how.alignment, 0),
-        room.workspace(schedule::workspace(original.len(), blocks, stays)),
+        room.workspace(schedule::workspace(original.len(), blocks, residencies)),
         own,
     )?;
     Ok(Program::paced(&recorded, &verified, how.alignment, how.pace)?)
@@ -296,7 +308,7 @@ pub unsafe extern "C" fn sublet_runtime_replan(
     rewritten_count: usize,
     block_count: usize,
     offsets: *const u64,
-    stay_count: usize,
+    residency_count: usize,
     device: *const sublet_device,
     was: *const u32,
     error: *mut sublet_error,
@@ -309,7 +321,7 @@ pub unsafe extern "C" fn sublet_runtime_replan(
             let operators = arguments.input(operators, operator_count)?;
             let rewritten = arguments.input(rewritten, rewritten_count)?;
             arguments.count(block_count)?;
-            let offsets = arguments.input(offsets, stay_count)?;
+            let offsets = arguments.input(offsets, residency_count)?;
             let device = arguments.params(device)?.device(10)?;
             let was = arguments.input_of(was, if was.is_null() { 0 } else { block_count })?;
             (runtime, original, operators, rewritten, offsets, device, was)
@@ -352,7 +364,7 @@ pub unsafe extern "C" fn sublet_runtime_next(
         // SAFETY: the header asks for a runtime, and for a launch that can be written.
         let (sublet_runtime { on, operands, .. }, to) = unsafe {
             let runtime = arguments.handle(runtime)?;
-            (runtime, arguments.result(launch)?)
+            (runtime, arguments.report(launch)?)
         };
         match on {
             On::Gpu(runtime) => tell(runtime, operands, to, |stream| stream.raw().cast()),
@@ -364,18 +376,20 @@ pub unsafe extern "C" fn sublet_runtime_next(
 fn tell<B: Backend>(
     runtime: &mut Runtime<B>,
     operands: &mut Vec<sublet_operand>,
-    to: Out<'_, sublet_launch>,
+    to: Report<'_, sublet_launch>,
     stream: impl FnOnce(&B::Stream) -> *mut c_void,
 ) -> Result<(), Failure> {
     operands.clear();
     let none = sublet_launch {
-        operands: ptr::null(),
-        operand_count: 0,
-        stream: ptr::null_mut(),
+        struct_size: 0,
         op: 0,
         op_kind: sublet_op_kind::None as u32,
         mask_only: 0,
         ended: 1,
+        reserved: 0,
+        operands: ptr::null(),
+        operand_count: 0,
+        stream: ptr::null_mut(),
     };
     let Some(next) = runtime.next()? else {
         to.set(none);
@@ -393,16 +407,17 @@ fn tell<B: Backend>(
     let (op, kind) = match next.op {
         Op::None => (0, sublet_op_kind::None),
         Op::First(k) => (k, sublet_op_kind::First),
-        Op::Again(k) => (k, sublet_op_kind::Again),
+        Op::Rerun(k) => (k, sublet_op_kind::Rerun),
     };
     to.set(sublet_launch {
-        operands: operands.as_ptr(),
-        operand_count: operands.len(),
-        stream: stream(next.stream),
         op,
         op_kind: kind as u32,
         mask_only: (next.part == Part::Mask).into(),
         ended: 0,
+        operands: operands.as_ptr(),
+        operand_count: operands.len(),
+        stream: stream(next.stream),
+        ..none
     });
     Ok(())
 }
@@ -563,12 +578,14 @@ pub unsafe extern "C" fn sublet_runtime_measured(
         // SAFETY: the header asks for a runtime, and for a result that can be written.
         let (runtime, to) = unsafe {
             let runtime = arguments.handle(runtime)?;
-            (runtime, arguments.result(measured)?)
+            (runtime, arguments.report(measured)?)
         };
         let found = on!(&mut runtime.on, runtime => runtime.measured())?;
         let links = found.device(&Device::symmetric(1.0));
         let of = |figure: fn(&Device) -> f64| links.as_ref().map_or(0.0, figure);
         to.set(sublet_measured {
+            struct_size: 0,
+            reserved: 0,
             time_ns: found.time_ns,
             simulated_ns: found.simulated_ns,
             stalled_ns: found.stalled_ns(),

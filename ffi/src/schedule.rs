@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use sublet_core::Block;
 use sublet_core::simulate::Timing;
-use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Operator, Recorded, Row};
 use sublet_core::verify::schedule::{self, Room};
 
@@ -38,17 +38,17 @@ plain!(sublet_schedule_params);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_schedule_params {}
 
-pub(crate) fn needed(original: usize, operators: usize, rewritten: usize, blocks: usize, stays: usize) -> Needed {
-    Needed::workspace(schedule::workspace(original, blocks, stays))
+pub(crate) fn needed(original: usize, operators: usize, rewritten: usize, blocks: usize, residencies: usize) -> Needed {
+    Needed::workspace(schedule::workspace(original, blocks, residencies))
         .and::<Row>(original)
         .and::<Operator>(operators)
         .and::<Row>(rewritten)
         .and::<Timing>(rewritten)
-        .and::<Block>(stays)
-        .and::<Stay>(stays)
+        .and::<Block>(residencies)
+        .and::<Residency>(residencies)
 }
 
-/// The workspace that sublet_verify_schedule needs for so many rows, operators and block numbers, and for `stay_count`
+/// The workspace that sublet_verify_schedule needs for so many rows, operators and block numbers, and for `residency_count`
 /// mallocs in the rewritten trace. Linear.
 #[must_use]
 #[unsafe(no_mangle)]
@@ -57,22 +57,22 @@ pub unsafe extern "C" fn sublet_verify_schedule_workspace(
     operator_count: usize,
     rewritten_count: usize,
     block_count: usize,
-    stay_count: usize,
+    residency_count: usize,
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
     let needed = |arguments: &mut Arguments<'_>| {
         let (original, operators) = (arguments.count(original_count)?, arguments.count(operator_count)?);
         let (rewritten, blocks) = (arguments.count(rewritten_count)?, arguments.count(block_count)?);
-        let stays = arguments.count(stay_count)?;
-        Ok(needed(original, operators, rewritten, blocks, stays))
+        let residencies = arguments.count(residency_count)?;
+        Ok(needed(original, operators, rewritten, blocks, residencies))
     };
     // SAFETY: the header asks for a layout that can be written.
     unsafe { tell(needed, layout, error) }
 }
 
 /// Proves that `rewritten` computes what `original` computes, and that `offsets`, one for each of its mallocs, is a
-/// valid plan for its stays; and times it.
+/// valid plan for its residencies; and times it.
 ///
 /// Every read sees the value that it saw in the original, blocks are accessed and copied only while they are on the
 /// device, and persistent ones (allocated at time 0, never freed) end where the next iteration needs them. The statuses
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn sublet_verify_schedule(
     rewritten_count: usize,
     block_count: usize,
     offsets: *const u64,
-    stay_count: usize,
+    residency_count: usize,
     device: *const sublet_device,
     params: *const sublet_schedule_params,
     workspace: *mut c_void,
@@ -111,9 +111,9 @@ pub unsafe extern "C" fn sublet_verify_schedule(
             let operators = arguments.input(operators, operator_count)?;
             let rewritten = arguments.input(rewritten, rewritten_count)?;
             arguments.count(block_count)?;
-            let offsets = arguments.input(offsets, stay_count)?;
+            let offsets = arguments.input(offsets, residency_count)?;
             let (device, params) = (arguments.params(device)?.device(9)?, arguments.params(params)?);
-            let needed = needed(original_count, operator_count, rewritten_count, block_count, stay_count);
+            let needed = needed(original_count, operator_count, rewritten_count, block_count, residency_count);
             let room = arguments.workspace(workspace, workspace_size, needed)?;
             let timings = arguments.output_if_wanted(timings, rewritten_count)?;
             let (run, certificate) = (arguments.report_if_wanted(run)?, arguments.report_if_wanted(certificate)?);
@@ -124,14 +124,14 @@ pub unsafe extern "C" fn sublet_verify_schedule(
         }
         let (original, rewritten) = (trace::rows(&mut room, original)?, trace::rows(&mut room, rewritten)?);
         let operators = operator::operators(&mut room, operators)?;
-        let stays = liveness::stays(rewritten);
-        if stays != stay_count {
-            return Err(Failure::new(S::BufferTooSmall, 7, stays as u64, stay_count as u64));
+        let residencies = liveness::residencies(rewritten);
+        if residencies != residency_count {
+            return Err(Failure::new(S::BufferTooSmall, 7, residencies as u64, residency_count as u64));
         }
         let own = Room {
             timings: room.fill(rewritten_count, Timing::default()),
-            blocks: room.fill(stays, Block::default()),
-            names: room.fill(stays, Stay::default()),
+            blocks: room.fill(residencies, Block::default()),
+            names: room.fill(residencies, Residency::default()),
         };
         let verified = schedule::schedule(
             &Recorded { rows: original, operators, blocks: block_count },
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn sublet_verify_schedule(
             offsets,
             (&device, params.once == 0),
             &block::constraints(params.alignment, params.capacity),
-            room.workspace(schedule::workspace(original_count, block_count, stays)),
+            room.workspace(schedule::workspace(original_count, block_count, residencies)),
             own,
         )?;
         trace::copy(verified.timings(), timings);

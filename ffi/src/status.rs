@@ -66,6 +66,9 @@ pub enum sublet_status {
     OverCapacity = 50,
     /// It is proved that no plan fits within the capacity, `got`; the best has the peak `needed` and is in the offsets.
     NoPlanFits = 51,
+    /// Block `index` of `needed` bytes fits in none of the banks that it may lie in, beside what is there; the largest of
+    /// them has `got`.
+    NoBank = 52,
 
     /// Invalid plan: block `index` at offset `got` ends beyond 64 bits.
     PlanEndOverflow = 60,
@@ -127,8 +130,8 @@ pub enum sublet_status {
     /// Row `index`: `got` is no event, or no kind of operator.
     RowUnknownValue = 95,
     /// Row `index` of a rewritten trace: the operator may not run again.
-    RowMayNotRunAgain = 96,
-    /// Row `index` of a rewritten trace: a mask of less than a bit for each element of 4 bytes.
+    RowMayNotRerun = 96,
+    /// Row `index` of a rewritten trace: a mask of less than a bit for each element.
     RowMaskTooSmall = 97,
     /// Row `index` of a rewritten trace: a mask that is written elsewhere than right after a ReLU.
     RowMaskElsewhere = 98,
@@ -205,7 +208,7 @@ pub(crate) fn words(status: i32) -> &'static CStr {
 }
 
 /// Every status with its words.
-const WORDS: [(S, &CStr); 82] = [
+const WORDS: [(S, &CStr); 83] = [
     (S::Ok, c"success"),
     (S::Panicked, c"a fault of the library"),
     (S::Unnamed, c"a failure that the C library has no name for"),
@@ -232,6 +235,7 @@ const WORDS: [(S, &CStr); 82] = [
     (S::BlockFlags, c"a block has flags that this version does not know"),
     (S::OverCapacity, c"no plan within the capacity was found"),
     (S::NoPlanFits, c"no plan fits within the capacity: that is proved"),
+    (S::NoBank, c"a block fits in none of its banks"),
     (S::PlanEndOverflow, c"invalid plan: a block ends beyond 64 bits"),
     (S::PlanOverCapacity, c"invalid plan: a block ends above the capacity"),
     (S::PlanOverlap, c"invalid plan: two blocks share an address"),
@@ -258,10 +262,10 @@ const WORDS: [(S, &CStr); 82] = [
     (S::RowNotOnHost, c"a row copies a block that is not on the host"),
     (S::RowAccessesMissing, c"accesses of the original are missing"),
     (S::RowEndNotRestored, c"a persistent block is not restored at the end"),
-    (S::RowMayNotRunAgain, c"the operator may not run again"),
+    (S::RowMayNotRerun, c"the operator may not run again"),
     (S::RowMaskTooSmall, c"a mask is too small"),
     (S::RowMaskElsewhere, c"a mask is not written right after a ReLU"),
-    (S::RowNotInPlace, c"a block that is handed over in place has another offset"),
+    (S::RowNotInPlace, c"a block that is reused in place has another offset"),
     (S::RowPersistentLate, c"a persistent block is allocated after an access"),
     (S::RowUnknownValue, c"a row holds a value that is no event, or no kind of operator"),
     (S::OperatorUnknownValue, c"an operator holds a value that is no kind, or no flags, of this version"),

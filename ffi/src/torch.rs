@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use sublet_cuda::torch::{Cuda, Device, Devices, Driver, PoolId};
 use sublet_cuda::{Error, Result};
 
-use crate::arguments::plain;
+use crate::arguments::{Params, plain};
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
@@ -21,6 +21,10 @@ static DEVICES: Devices<Cuda> = Devices::new(Cuda::open);
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_torch_statistics {
+    /// sizeof(sublet_torch_statistics).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
     /// Requests that got their address from a plan.
     pub planned: u64,
     /// All others.
@@ -30,12 +34,14 @@ pub struct sublet_torch_statistics {
     /// The allocation behind the plan in use; 0 without one.
     pub arena: u64,
     /// What is held of the device's memory now, live or not.
-    pub reserved: u64,
+    pub held: u64,
     /// The most that was held so far.
-    pub reserved_peak: u64,
+    pub held_peak: u64,
 }
 
 plain!(sublet_torch_statistics);
+// SAFETY: it begins with its size.
+unsafe impl Params for sublet_torch_statistics {}
 
 /// Memory of a device for work in this stream: what CUDAPluggableAllocator takes as `alloc_fn_name`.
 ///
@@ -156,15 +162,17 @@ pub unsafe extern "C" fn sublet_torch_stats(
     boundary(error, |arguments| {
         arguments.skip();
         // SAFETY: the header asks for a pointer that can be written.
-        let to = unsafe { arguments.result(statistics)? };
+        let to = unsafe { arguments.report(statistics)? };
         let done = DEVICES.with(device, Device::statistics)?;
         to.set(sublet_torch_statistics {
+            struct_size: 0,
+            reserved: 0,
             planned: done.planned,
             unplanned: done.unplanned,
             plans: done.plans,
             arena: done.arena,
-            reserved: done.reserved,
-            reserved_peak: done.reserved_peak,
+            held: done.reserved,
+            held_peak: done.reserved_peak,
         });
         Ok(())
     })
@@ -220,8 +228,9 @@ mod tests {
         }
         assert!(sublet_torch_malloc(10, 0, ptr::null_mut()).is_null());
         sublet_torch_free(ptr::null_mut(), 0, 0, ptr::null_mut());
-        let mut done =
-            sublet_torch_statistics { planned: 7, unplanned: 0, plans: 0, arena: 0, reserved: 0, reserved_peak: 0 };
+        // SAFETY: zeros are statistics.
+        let mut done: sublet_torch_statistics = unsafe { core::mem::zeroed() };
+        (done.struct_size, done.planned) = (u32::try_from(size_of::<sublet_torch_statistics>()).unwrap(), 7);
         // SAFETY: a place for statistics, and no error.
         let status = unsafe { sublet_torch_stats(0, &raw mut done, ptr::null_mut()) };
         assert_eq!((status, done.planned), (S::Unavailable, 7));

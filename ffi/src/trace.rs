@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 
 use sublet_core::Block;
-use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Event, Op, Row};
 
 use crate::arguments::{Arguments, counted, plain};
@@ -40,7 +40,7 @@ pub enum sublet_op_kind {
     /// The operator of this number.
     First = 1,
     /// The operator of this number, run again (recomputation).
-    Again = 2,
+    Rerun = 2,
 }
 
 /// One row of a trace; its position is its step.
@@ -64,14 +64,14 @@ pub struct sublet_row {
 /// One uninterrupted residence of a block of a trace on the device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct sublet_stay {
+pub struct sublet_residency {
     /// The block of the trace.
     pub block: u32,
-    /// 0 for its first stay, 1 for the next, and so on.
+    /// 0 for its first residency, 1 for the next, and so on.
     pub ordinal: u32,
 }
 
-plain!(sublet_row, sublet_stay);
+plain!(sublet_row, sublet_residency);
 
 const EVENTS: [(sublet_event, Event); 6] = [
     (sublet_event::Malloc, Event::Malloc),
@@ -93,7 +93,7 @@ impl sublet_row {
         let op = match self.op_kind {
             k if k == sublet_op_kind::None as u32 => Op::None,
             k if k == sublet_op_kind::First as u32 => Op::First(self.op),
-            k if k == sublet_op_kind::Again as u32 => Op::Again(self.op),
+            k if k == sublet_op_kind::Rerun as u32 => Op::Rerun(self.op),
             unknown => return Err(unknown),
         };
         let event = event(self.event).ok_or(self.event)?;
@@ -107,14 +107,14 @@ impl From<Row> for sublet_row {
         let (op, kind) = match op {
             Op::None => (0, sublet_op_kind::None),
             Op::First(k) => (k, sublet_op_kind::First),
-            Op::Again(k) => (k, sublet_op_kind::Again),
+            Op::Rerun(k) => (k, sublet_op_kind::Rerun),
         };
         Self { time_ns, bytes, block, event, op, op_kind: kind as u32 }
     }
 }
 
-impl From<Stay> for sublet_stay {
-    fn from(Stay { block, ordinal }: Stay) -> Self {
+impl From<Residency> for sublet_residency {
+    fn from(Residency { block, ordinal }: Residency) -> Self {
         Self { block, ordinal }
     }
 }
@@ -137,55 +137,59 @@ pub(crate) fn copy<T: Copy + Into<U>, U>(from: &[T], to: &mut [U]) {
     }
 }
 
-/// Number of stays in a trace, which is that of its mallocs: how many blocks sublet_lifetimes writes.
+/// Number of residencies in a trace, which is that of its mallocs: how many blocks sublet_lifetimes writes.
 #[must_use]
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sublet_stays(
+pub unsafe extern "C" fn sublet_residencies(
     rows: *const sublet_row,
     row_count: usize,
-    stay_count: *mut usize,
+    residency_count: *mut usize,
     error: *mut sublet_error,
 ) -> sublet_status {
     boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
-        let (rows, stay_count) = unsafe { (arguments.input(rows, row_count)?, arguments.result(stay_count)?) };
-        let mut stays = 0;
+        let (rows, residency_count) =
+            unsafe { (arguments.input(rows, row_count)?, arguments.result(residency_count)?) };
+        let mut residencies = 0;
         for i in 0..rows.len() {
-            stays += liveness::stays(&[row(rows, i)?]);
+            residencies += liveness::residencies(&[row(rows, i)?]);
         }
-        stay_count.set(stays);
+        residency_count.set(residencies);
         Ok(())
     })
 }
 
-fn needed(rows: usize, blocks: usize, stays: usize) -> Needed {
-    Needed::workspace(liveness::workspace(blocks)).and::<Row>(rows).and::<Block>(stays).and::<Stay>(stays)
+fn needed(rows: usize, blocks: usize, residencies: usize) -> Needed {
+    Needed::workspace(liveness::workspace(blocks))
+        .and::<Row>(rows)
+        .and::<Block>(residencies)
+        .and::<Residency>(residencies)
 }
 
-/// The workspace that sublet_lifetimes needs for so many rows, block numbers, and room for so many stays. Linear.
+/// The workspace that sublet_lifetimes needs for so many rows, block numbers, and room for so many residencies. Linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_lifetimes_workspace(
     row_count: usize,
     block_count: usize,
-    stay_capacity: usize,
+    residency_capacity: usize,
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
     let needed = |arguments: &mut Arguments<'_>| {
         let (rows, blocks) = (arguments.count(row_count)?, arguments.count(block_count)?);
-        let stays = arguments.count(stay_capacity)?;
-        Ok(needed(rows, blocks, stays))
+        let residencies = arguments.count(residency_capacity)?;
+        Ok(needed(rows, blocks, residencies))
     };
     // SAFETY: the header asks for a layout that can be written.
     unsafe { tell(needed, layout, error) }
 }
 
-/// Writes the lifetime of every stay of a trace to `blocks`, in the order of the mallocs, and which stay it is to
+/// Writes the lifetime of every residency of a trace to `blocks`, in the order of the mallocs, and which residency it is to
 /// `names`, which may be NULL. A lifetime is [row of the malloc, row of the free); what is never freed ends one past
 /// the last row. `block_count` is the number of block numbers that the rows use. O(rows).
 ///
-/// `blocks` and `names` have room for `stay_capacity`, which sublet_stays tells; `stay_count` receives how many there
+/// `blocks` and `names` have room for `residency_capacity`, which sublet_residencies tells; `residency_count` receives how many there
 /// are, and may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
@@ -196,36 +200,36 @@ pub unsafe extern "C" fn sublet_lifetimes(
     workspace: *mut c_void,
     workspace_size: usize,
     blocks: *mut sublet_block,
-    names: *mut sublet_stay,
-    stay_capacity: usize,
-    stay_count: *mut usize,
+    names: *mut sublet_residency,
+    residency_capacity: usize,
+    residency_count: *mut usize,
     error: *mut sublet_error,
 ) -> sublet_status {
     boundary(error, |arguments| {
         // SAFETY: the header asks for pointers that hold what their lengths say.
-        let (given, blocks, names, stay_count, mut room) = unsafe {
+        let (given, blocks, names, residency_count, mut room) = unsafe {
             let given = arguments.input(rows, row_count)?;
             arguments.count(block_count)?;
-            counted(stay_capacity, 7)?;
-            let needed = needed(row_count, block_count, stay_capacity);
+            counted(residency_capacity, 7)?;
+            let needed = needed(row_count, block_count, residency_capacity);
             let room = arguments.workspace(workspace, workspace_size, needed)?;
-            let blocks = arguments.output_of(blocks, stay_capacity)?;
-            let names = arguments.output_if_wanted(names, stay_capacity)?;
+            let blocks = arguments.output_of(blocks, residency_capacity)?;
+            let names = arguments.output_if_wanted(names, residency_capacity)?;
             arguments.skip();
-            (given, blocks, names, arguments.optional(stay_count)?, room)
+            (given, blocks, names, arguments.optional(residency_count)?, room)
         };
         let rows = crate::trace::rows(&mut room, given)?;
         let (to_blocks, to_names) =
-            (room.fill(stay_capacity, Block::default()), room.fill(stay_capacity, Stay::default()));
-        let stays = liveness::stays(rows);
-        if stays > stay_capacity {
-            return Err(Failure::new(S::BufferTooSmall, 5, stays as u64, stay_capacity as u64));
+            (room.fill(residency_capacity, Block::default()), room.fill(residency_capacity, Residency::default()));
+        let residencies = liveness::residencies(rows);
+        if residencies > residency_capacity {
+            return Err(Failure::new(S::BufferTooSmall, 5, residencies as u64, residency_capacity as u64));
         }
         let scratch = room.workspace(liveness::workspace(block_count));
         let found = liveness::lifetimes(rows, block_count, scratch, to_blocks, to_names)?;
         copy(to_blocks.get(..found).unwrap_or_default(), blocks);
         copy(to_names.get(..found).unwrap_or_default(), names);
-        stay_count.set(found);
+        residency_count.set(found);
         Ok(())
     })
 }

@@ -13,7 +13,7 @@ use cortex_m_semihosting::{debug, hio};
 use heapless::String;
 use sublet_core::place::{self, Options, Solver};
 use sublet_core::replay::{self, Answer, Replay};
-use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Event, Op, Row};
 use sublet_core::{Block, Error, VerifiedPlan, Workspace, WorkspaceLen, verify};
 
@@ -42,7 +42,7 @@ const fn mallocs(rows: &[Row]) -> usize {
 fn main() -> ! {
     // All that planning takes beside the stack.
     static mut PLANNED: [Block; BLOCKS] = [Block::new(0, 0, 0); BLOCKS];
-    static mut NAMES: [Stay; BLOCKS] = [Stay { block: 0, ordinal: 0 }; BLOCKS];
+    static mut NAMES: [Residency; BLOCKS] = [Residency { block: 0, ordinal: 0 }; BLOCKS];
     static mut OFFSETS: [u64; BLOCKS] = [0; BLOCKS];
     static mut WORDS: [u64; SCRATCH.words] = [0; SCRATCH.words];
     static mut INDICES: [u32; SCRATCH.indices] = [0; SCRATCH.indices];
@@ -56,7 +56,7 @@ fn main() -> ! {
 /// Plans and replays; whether every request was served as planned.
 fn run(
     blocks: &mut [Block],
-    names: &mut [Stay],
+    names: &mut [Residency],
     offsets: &mut [u64],
     mut scratch: Workspace<'_>,
 ) -> Result<bool, Error> {
@@ -76,7 +76,7 @@ fn run(
 }
 
 /// Asks for every block of the plan, and frees it, as the network does.
-fn replayed(plan: &VerifiedPlan<'_>, names: &[Stay], scratch: Workspace<'_>) -> Result<bool, Error> {
+fn replayed(plan: &VerifiedPlan<'_>, names: &[Residency], scratch: Workspace<'_>) -> Result<bool, Error> {
     // What planning took is free again.
     let mut replay = Replay::new(BLOCKS, scratch)?;
     let mut indices = [0; replay::scratch(BLOCKS).indices];

@@ -8,7 +8,7 @@ use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
 use sublet_core::rewrite::lower_bound;
 use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::{self, Device, Timing};
-use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
 use sublet_core::verify::schedule::{self as verify, Room};
 use sublet_core::{Block, Constraints, Error, VerifiedSchedule, Workspace};
@@ -139,7 +139,7 @@ sublet_fuzz::target!(|input: Input| {
 });
 
 fn runs_again(rewritten: &[Row]) -> bool {
-    rewritten.iter().any(|r| matches!(r.op, Op::Again(_)))
+    rewritten.iter().any(|r| matches!(r.op, Op::Rerun(_)))
 }
 
 /// More block numbers than there is memory for: every call says so.
@@ -148,8 +148,8 @@ fn refused(Trace { rows, blocks }: &Trace, device: &Device) {
         assert!(matches!(e, Some(Error::BufferTooSmall { .. } | Error::TooManyBlocks { .. })), "{e:?}");
     };
     let none = || Workspace::new(&mut [], &mut []);
-    let n = liveness::stays(rows);
-    let (mut lives, mut names) = (vec![Block::default(); n], vec![Stay::default(); n]);
+    let n = liveness::residencies(rows);
+    let (mut lives, mut names) = (vec![Block::default(); n], vec![Residency::default(); n]);
     too_small(liveness::lifetimes(rows, *blocks, none(), &mut lives, &mut names).err());
     let mut timings = vec![Timing::default(); rows.len()];
     too_small(simulate::simulate(&Recorded::new(rows, *blocks), rows, device, none(), &mut timings).err());
@@ -171,7 +171,7 @@ struct Memory {
     rows: Vec<Row>,
     timings: Vec<Timing>,
     blocks: Vec<Block>,
-    names: Vec<Stay>,
+    names: Vec<Residency>,
     offsets: Vec<u64>,
 }
 
@@ -182,9 +182,9 @@ impl Memory {
             scratch: Scratch::of(fit::workspace(trace.rows.len(), trace.blocks, lengths)),
             rows: vec![Row::default(); lengths.rows],
             timings: vec![Timing::default(); lengths.timings],
-            blocks: vec![Block::default(); lengths.stays],
-            names: vec![Stay::default(); lengths.stays],
-            offsets: vec![!9; lengths.stays],
+            blocks: vec![Block::default(); lengths.residencies],
+            names: vec![Residency::default(); lengths.residencies],
+            offsets: vec![!9; lengths.residencies],
         }
     }
 

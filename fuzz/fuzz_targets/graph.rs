@@ -4,7 +4,7 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
-use sublet_core::trace::liveness::Stay;
+use sublet_core::trace::liveness::Residency;
 use sublet_core::trace::{Event, Op, Row, parallel};
 use sublet_core::{Block, Error};
 use sublet_fuzz::scratch::Scratch;
@@ -254,14 +254,14 @@ impl Naive<'_> {
         let Graph { tensors, nodes } = self.graph;
         let mut scratch = Scratch::of(parallel::workspace(tensors.len(), nodes.len(), self.graph.operands()));
         let most = self.graph.blocks();
-        let (mut blocks, mut names) = (vec![Block::default(); most], vec![Stay::default(); most]);
+        let (mut blocks, mut names) = (vec![Block::default(); most], vec![Residency::default(); most]);
         let found = parallel::lifetimes(&self.graph, streams, scratch.lend(), &mut blocks, &mut names);
         let n = match found {
             Ok(n) => n,
             Err(Error::SizeOverflow { .. }) => return,
             Err(e) => panic!("{e}"),
         };
-        let users = |name: &Stay| -> Vec<usize> {
+        let users = |name: &Residency| -> Vec<usize> {
             let scratch = |&&n: &&usize| nodes[n].workspace > 0 && self.workspace_of(n) == name.block;
             let is_tensor = (name.block as usize) < tensors.len();
             let uses = |n: &&usize| if is_tensor { self.uses(**n, name.block) } else { scratch(n) };

@@ -12,7 +12,7 @@ use sublet_core::rewrite::fit::{self, Lengths, Output};
 use sublet_core::rewrite::lower_bound;
 use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::{self, Device, Timing};
-use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Recorded, Row};
 use sublet_core::verify::schedule::{self, Room};
 use sublet_core::{Block, Error, Workspace, WorkspaceLen, verify};
@@ -76,7 +76,7 @@ sublet_fuzz::target!(|input: Input| {
     let numbers = (*numbers).min(1 << 10);
     let Instance { blocks, constraints } = instance;
     let n = blocks.len();
-    let stays = liveness::stays(rows);
+    let residencies = liveness::residencies(rows);
     match call {
         Call::Place => {
             let len = place::workspace_of(attempt.solver, n);
@@ -111,10 +111,10 @@ sublet_fuzz::target!(|input: Input| {
             verify::verify(blocks, &offsets, constraints, scratch).map(|plan| (plan.peak(), plan.max_load()))
         }),
         Call::Lifetimes => {
-            let outputs = [(Buffer::Blocks, stays), (Buffer::Blocks, stays)];
+            let outputs = [(Buffer::Blocks, residencies), (Buffer::Blocks, residencies)];
             lend(lent, liveness::workspace(numbers), &outputs, |scratch, outputs, fill| {
                 let mut lives = vec![Block::new(1, 2, fill); outputs[0]];
-                let mut names = vec![Stay { block: fill as u32, ordinal: 7 }; outputs[1]];
+                let mut names = vec![Residency { block: fill as u32, ordinal: 7 }; outputs[1]];
                 let found = liveness::lifetimes(rows, numbers, scratch, &mut lives, &mut names)?;
                 Ok((found, lives[..found].to_vec(), names[..found].to_vec()))
             });
@@ -137,14 +137,14 @@ sublet_fuzz::target!(|input: Input| {
         Call::Schedule => {
             let outputs = [
                 (Buffer::Timings, rows.len()),
-                (Buffer::Blocks, stays),
-                (Buffer::Blocks, stays),
-                (Buffer::Offsets, stays),
+                (Buffer::Blocks, residencies),
+                (Buffer::Blocks, residencies),
+                (Buffer::Offsets, residencies),
             ];
-            lend(lent, schedule::workspace(rows.len(), numbers, stays), &outputs, |scratch, outputs, fill| {
+            lend(lent, schedule::workspace(rows.len(), numbers, residencies), &outputs, |scratch, outputs, fill| {
                 let mut timings = filled_timings(outputs[0], fill);
                 let mut lives = vec![Block::new(3, 1, fill); outputs[1]];
-                let mut names = vec![Stay { block: fill as u32, ordinal: 7 }; outputs[2]];
+                let mut names = vec![Residency { block: fill as u32, ordinal: 7 }; outputs[2]];
                 let sizes = rows.iter().filter(|r| r.bytes > 0).scan(0u64, |top, r| {
                     let offset = *top;
                     *top = top.saturating_add(r.bytes);
@@ -163,9 +163,9 @@ sublet_fuzz::target!(|input: Input| {
             let outputs = [
                 (Buffer::Rows, lengths.rows),
                 (Buffer::Timings, lengths.timings),
-                (Buffer::Blocks, lengths.stays),
-                (Buffer::Blocks, lengths.stays),
-                (Buffer::Offsets, lengths.stays),
+                (Buffer::Blocks, lengths.residencies),
+                (Buffer::Blocks, lengths.residencies),
+                (Buffer::Offsets, lengths.residencies),
             ];
             let load: u64 = rows.iter().fold(0, |sum, r| sum.saturating_add(r.bytes));
             let options = fit::Options {
@@ -180,7 +180,7 @@ sublet_fuzz::target!(|input: Input| {
                     rows: &mut vec![Row { bytes: fill, ..Row::default() }; outputs[0]],
                     timings: &mut filled_timings(outputs[1], fill),
                     blocks: &mut vec![Block::new(3, 1, fill); outputs[2]],
-                    names: &mut vec![Stay { block: fill as u32, ordinal: 7 }; outputs[3]],
+                    names: &mut vec![Residency { block: fill as u32, ordinal: 7 }; outputs[3]],
                     offsets: &mut vec![fill; outputs[4]],
                 };
                 let fitted = fit::fit(&Recorded::new(rows, numbers), &options, scratch, output)?;

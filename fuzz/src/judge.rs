@@ -2,7 +2,7 @@
 
 use sublet_core::place::{self, Solver};
 use sublet_core::simulate::{Device, Run, Timing};
-use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Event, Recorded, Row};
 use sublet_core::verify::schedule::{self as verify, Room};
 use sublet_core::{Block, Constraints, Error, VerifiedSchedule};
@@ -10,13 +10,13 @@ use sublet_core::{Block, Constraints, Error, VerifiedSchedule};
 use crate::scratch::Scratch;
 use crate::{naive, schedule};
 
-/// The stays of rows with so many block numbers, against a naive model.
+/// The residencies of rows with so many block numbers, against a naive model.
 ///
 /// # Errors
 /// As those of `liveness::lifetimes`.
-pub fn lifetimes(rows: &[Row], blocks: usize) -> Result<(Vec<Block>, Vec<Stay>), Error> {
-    let n = liveness::stays(rows);
-    let (mut lives, mut names) = (vec![Block::default(); n], vec![Stay::default(); n]);
+pub fn lifetimes(rows: &[Row], blocks: usize) -> Result<(Vec<Block>, Vec<Residency>), Error> {
+    let n = liveness::residencies(rows);
+    let (mut lives, mut names) = (vec![Block::default(); n], vec![Residency::default(); n]);
     let mut scratch = Scratch::of(liveness::workspace(blocks));
     assert_eq!(liveness::lifetimes(rows, blocks, scratch.lend(), &mut lives, &mut names)?, n);
     let mallocs = rows.iter().enumerate().filter(|(_, r)| r.event == Event::Malloc);
@@ -25,14 +25,14 @@ pub fn lifetimes(rows: &[Row], blocks: usize) -> Result<(Vec<Block>, Vec<Stay>),
         let end = rows.iter().enumerate().skip(begin).find(is_end).map_or(rows.len(), |(i, _)| i);
         assert_eq!(*life, Block::new(begin as u32, end as u32, r.bytes));
         let before = rows[..begin].iter().filter(|o| o.event == Event::Malloc && o.block == r.block).count();
-        assert_eq!(*name, Stay { block: r.block, ordinal: before as u32 });
+        assert_eq!(*name, Residency { block: r.block, ordinal: before as u32 });
     }
     Ok((lives, names))
 }
 
-/// Places the stays of rows, those that pass their memory on in place on top of each other; zeros if they cannot be placed.
+/// Places the residencies of rows, those that pass their memory on in place on top of each other; zeros if they cannot be placed.
 pub fn place(rows: &[Row], blocks: usize) -> Vec<u64> {
-    let mut offsets = vec![0; liveness::stays(rows)];
+    let mut offsets = vec![0; liveness::residencies(rows)];
     let Ok((mut lives, _)) = lifetimes(rows, blocks) else { return offsets };
     let mut part_of = vec![0; lives.len()];
     let mut scratch = Scratch::of(liveness::merge_workspace(blocks));
@@ -56,9 +56,9 @@ pub fn judge(
     (device, cyclic): (&Device, bool),
     constraints: &Constraints,
 ) -> Result<Run, Error> {
-    let n = liveness::stays(rewritten);
+    let n = liveness::residencies(rewritten);
     let mut timings = vec![Timing::default(); rewritten.len()];
-    let (mut lives, mut names) = (vec![Block::default(); n], vec![Stay::default(); n]);
+    let (mut lives, mut names) = (vec![Block::default(); n], vec![Residency::default(); n]);
     let mut scratch = Scratch::of(verify::workspace(recorded.rows.len(), recorded.blocks, n));
     let room = Room { timings: &mut timings, blocks: &mut lives, names: &mut names };
     let schedule = verify::schedule(recorded, rewritten, offsets, (device, cyclic), constraints, scratch.lend(), room)?;
@@ -98,8 +98,8 @@ pub fn check_times(schedule: &VerifiedSchedule<'_>, device: &Device) {
     for (r, t) in schedule.rows().iter().zip(schedule.timings()) {
         assert!(t.reached >= compute && t.begin >= t.reached && t.end >= t.begin, "{r:?} {t:?} after {compute}");
         assert!(t.end <= run.time_ns, "{r:?} {t:?} {run:?}");
-        let stay = schedule.names().iter().position(|name| name.block == r.block);
-        let size = stay.map_or(0, |i| schedule.plan().blocks()[i].size);
+        let residency = schedule.names().iter().position(|name| name.block == r.block);
+        let size = residency.map_or(0, |i| schedule.plan().blocks()[i].size);
         let (link, takes) = match r.event {
             Event::SwapOut => (&mut out, device.out_ns(size)),
             Event::SwapIn => (&mut back, device.in_ns(size)),

@@ -36,7 +36,7 @@ pub fn recorded(rows: &[Row]) -> bool {
 }
 
 /// Whether `rewritten`, whose rows can follow each other, computes what `recorded`, which is as recorded, computes: then
-/// the stays that take over memory in place, each behind the one that it takes it from.
+/// the residencies that take over memory in place, each behind the one that it takes it from.
 #[must_use]
 pub fn computes_the_same(recorded: &Recorded<'_>, rewritten: &[Row], cyclic: bool) -> Option<Vec<[usize; 2]>> {
     let mut machine = Machine::new(recorded, cyclic);
@@ -119,10 +119,10 @@ struct Machine<'a> {
     /// What the blocks hold after it.
     last: HashMap<u32, u64>,
 
-    /// The stay that is on the device, and the last that was.
+    /// The residency that is on the device, and the last that was.
     resident: HashMap<u32, usize>,
     was: HashMap<u32, usize>,
-    stays: usize,
+    residencies: usize,
     value: HashMap<u32, u64>,
     host: HashMap<u32, Option<u64>>,
     at_start: HashSet<u32>,
@@ -177,7 +177,7 @@ impl<'a> Machine<'a> {
             last,
             resident: HashMap::new(),
             was: HashMap::new(),
-            stays: 0,
+            residencies: 0,
             value: HashMap::new(),
             host: HashMap::new(),
             at_start: HashSet::new(),
@@ -196,12 +196,21 @@ impl<'a> Machine<'a> {
         number.checked_sub(blocks).filter(|&b| b < blocks)
     }
 
+    /// The bytes of a block whose elements have a bit each in a byte of its mask.
+    fn elements_of_a_byte(&self, block: u32) -> u128 {
+        let touching = self.recorded.rows.iter().filter(|r| r.event.is_access() && r.block == block);
+        let operators = touching.map(|r| self.recorded.operator(r.op)).filter(|o| o.kind == Kind::Relu);
+        operators.map(|o| 8 * u128::from(o.element)).fold(32, u128::min)
+    }
+
     fn row(&mut self, r: &Row, above: Option<&Row>, below: Option<&Row>) -> Option<()> {
         let (b, mask) = (r.block, self.masked(r.block));
         let known = *self.size.get(&mask.unwrap_or(b))?;
         let fine = match (r.event, mask) {
             (Event::Malloc, None) => r.bytes == known && !self.resident.contains_key(&b),
-            (Event::Malloc, Some(_)) => u128::from(r.bytes) * 32 >= known.into() && !self.resident.contains_key(&b),
+            (Event::Malloc, Some(block)) => {
+                u128::from(r.bytes) * self.elements_of_a_byte(block) >= known.into() && !self.resident.contains_key(&b)
+            }
             _ => self.resident.contains_key(&b),
         };
         if !fine {
@@ -221,10 +230,10 @@ impl<'a> Machine<'a> {
                 let giver = above.filter(|a| a.event == Event::Free).map(|a| a.block);
                 let in_place = self.open.as_ref().filter(|o| mask.is_some() || !o.own.contains(&b));
                 if let (Some(_), Some(giver)) = (in_place, giver) {
-                    self.handed_over.push([self.was[&giver], self.stays]);
+                    self.handed_over.push([self.was[&giver], self.residencies]);
                 }
-                self.resident.insert(b, self.stays);
-                self.stays += 1;
+                self.resident.insert(b, self.residencies);
+                self.residencies += 1;
                 if self.persistent.contains(&b) && self.ran.is_empty() && !self.copied {
                     self.value.insert(b, initial(b));
                     self.at_start.insert(b);
@@ -273,7 +282,7 @@ impl<'a> Machine<'a> {
 
     /// A rectifier has just run, and leaves the signs of a block that it touches.
     fn write_mask(&mut self, r: &Row, block: u32) -> Option<()> {
-        let (Op::First(k) | Op::Again(k)) = r.op else { return None };
+        let (Op::First(k) | Op::Rerun(k)) = r.op else { return None };
         let touches = |row: &Row| row.event.is_access() && row.op == Op::First(k) && row.block == block;
         let is_relu = self.recorded.operator(r.op).kind == Kind::Relu && self.recorded.rows.iter().any(touches);
         if r.op != self.latest || !is_relu {
@@ -294,7 +303,7 @@ impl<'a> Machine<'a> {
         let row = open.todo.pop_front()?;
         let expected = &self.recorded.rows[row];
         let op = match expected.op {
-            Op::First(k) if open.again => Op::Again(k),
+            Op::First(k) if open.again => Op::Rerun(k),
             op => op,
         };
         let signs_do = self.recorded.operator(op).kind == Kind::ReluBackward && r.event == Event::Read;
@@ -330,9 +339,9 @@ impl<'a> Machine<'a> {
     /// Opens the operator of the next access.
     fn begin(&self, op: Op) -> Option<Open> {
         let Recorded { rows, .. } = self.recorded;
-        let again = matches!(op, Op::Again(_));
+        let again = matches!(op, Op::Rerun(_));
         let first = match op {
-            Op::Again(k) | Op::First(k) => *self.accesses.iter().find(|&&i| rows[i].op == Op::First(k))?,
+            Op::Rerun(k) | Op::First(k) => *self.accesses.iter().find(|&&i| rows[i].op == Op::First(k))?,
             Op::None => *self.accesses.iter().find(|&&i| rows[i].op == Op::None && !self.ran.contains(&i))?,
         };
         let keeps_place = |i: usize| rows[i].op == Op::None || self.recorded.operator(rows[i].op).ordered;
@@ -353,7 +362,7 @@ impl<'a> Machine<'a> {
         let all: Vec<&Row> = todo.iter().map(|&i| &rows[i]).collect();
         let work = Work::new(label, &all, &self.persistent);
         if again {
-            if !self.recorded.operator(op).again {
+            if !self.recorded.operator(op).rerun {
                 return None;
             }
             todo.retain(|&i| !work.updated.contains(&rows[i].block));

@@ -124,7 +124,7 @@ fn row(u: &mut Unstructured<'_>, blocks: u32) -> Result<Row> {
     let block = if u.ratio(15, 16)? { u.int_in_range(0..=blocks)? } else { u.arbitrary()? };
     let op = match u.int_in_range(0..=5)? {
         0 => Op::None,
-        1 => Op::Again(u.int_in_range(0..=3)?),
+        1 => Op::Rerun(u.int_in_range(0..=3)?),
         2 => Op::First(u.arbitrary()?),
         _ => Op::First(u.int_in_range(0..=3)?),
     };
@@ -156,7 +156,13 @@ pub fn operators(u: &mut Unstructured<'_>) -> Result<Vec<Operator>> {
     let mut operators = Vec::new();
     for _ in 0..u.int_in_range(0..=24)? {
         let kind = *u.choose(&[Kind::Other, Kind::Relu, Kind::ReluBackward])?;
-        operators.push(Operator { in_place: u.arbitrary()?, again: u.ratio(3, 4)?, ordered: u.ratio(3, 4)?, kind });
+        operators.push(Operator {
+            in_place: u.arbitrary()?,
+            rerun: u.ratio(3, 4)?,
+            ordered: u.ratio(3, 4)?,
+            kind,
+            element: *u.choose(&[1, 2, 4, 8])?,
+        });
     }
     Ok(operators)
 }
@@ -230,7 +236,7 @@ impl Absence {
         let (mut leaves, mut returns) = (vec![plain(Event::Free)], vec![plain(Event::Malloc)]);
         let writes = |r: &&Row| r.event == Event::Write && r.block == block && r.op != Op::None;
         match (&self.from, rows[..at].iter().rfind(writes).map(|r| r.op)) {
-            (From::Operator, Some(Op::First(k) | Op::Again(k))) => {
+            (From::Operator, Some(Op::First(k) | Op::Rerun(k))) => {
                 let accesses = || recorded.rows.iter().filter(|r| r.event.is_access() && r.op == Op::First(k));
                 let touches = |event, block| accesses().any(|r| r.event == event && r.block == block);
                 let lasts = |b| {
@@ -247,7 +253,7 @@ impl Absence {
                 others.sort_unstable();
                 others.dedup();
                 returns.extend(others.iter().map(|&b| row(Event::Malloc, b, Op::None)));
-                returns.extend(accesses().filter(|r| !updated(r.block)).map(|r| row(r.event, r.block, Op::Again(k))));
+                returns.extend(accesses().filter(|r| !updated(r.block)).map(|r| row(r.event, r.block, Op::Rerun(k))));
                 returns.extend(others.iter().map(|&b| row(Event::Free, b, Op::None)));
             }
             _ => {

@@ -185,13 +185,13 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     pub(crate) const fn forward(name: &'static str) -> Self {
-        let may = trace::Operator { in_place: false, again: true, ordered: true, kind: Kind::Other };
+        let may = trace::Operator { in_place: false, rerun: true, ordered: true, kind: Kind::Other, element: 4 };
         Self { name, phase: Phase::Forward, may }
     }
 
     /// Operators of the backward pass and the update run once.
     pub(crate) const fn backward(name: &'static str) -> Self {
-        let may = trace::Operator { in_place: false, again: false, ordered: true, kind: Kind::Other };
+        let may = trace::Operator { in_place: false, rerun: false, ordered: true, kind: Kind::Other, element: 4 };
         Self { name, phase: Phase::Backward, may }
     }
 
@@ -472,7 +472,7 @@ impl Builder {
         }
         let mask = self.constant(x.bytes);
         let mut random = Kernel::forward("bernoulli_");
-        random.may.again = false;
+        random.may.rerun = false;
         self.emit(random, &[], &[mask], 0);
         self.emit(Kernel::forward("div_").in_place(), &[mask], &[mask], 0);
         let y = self.result(x.bytes);
@@ -488,7 +488,7 @@ impl Builder {
         }
         let (y, mask) = (self.result(x.bytes), self.constant(x.bytes / REAL));
         let mut random = Kernel::forward("native_dropout").in_place();
-        random.may.again = false;
+        random.may.rerun = false;
         self.emit(random, &[x], &[y, mask], 0);
         self.note(Step::FusedDropout { x, mask, y });
         y

@@ -73,13 +73,13 @@ pub fn fit(
     };
     let op = |op| match op {
         Op::None => -1,
-        Op::First(op) | Op::Again(op) => i64::from(op),
+        Op::First(op) | Op::Rerun(op) => i64::from(op),
     };
     Ok(Fitted {
         event: rows.iter().map(|r| event(r.event)).collect::<Vec<u8>>().into_pyarray(py).unbind(),
         block: rows.iter().map(|r| r.block).collect::<Vec<u32>>().into_pyarray(py).unbind(),
         op: rows.iter().map(|r| op(r.op)).collect::<Vec<i64>>().into_pyarray(py).unbind(),
-        again: rows.iter().map(|r| matches!(r.op, Op::Again(_))).collect::<Vec<bool>>().into_pyarray(py).unbind(),
+        again: rows.iter().map(|r| matches!(r.op, Op::Rerun(_))).collect::<Vec<bool>>().into_pyarray(py).unbind(),
         end_ns: fitted.timings.iter().map(|t| t.end).collect::<Vec<f64>>().into_pyarray(py).unbind(),
         offsets: fitted.offsets.into_pyarray(py).unbind(),
         footprint: fitted.footprint,

@@ -34,7 +34,7 @@ impl Operators<'_> {
         let (rerun, in_place) = (column("rerun", &self.rerun, n)?, column("in_place", &self.in_place, n)?);
         let flags = rerun.into_iter().zip(in_place);
         let operator =
-            |(rerun, in_place)| Operator { in_place: in_place != 0, again: rerun != 0, ..Operator::default() };
+            |(rerun, in_place)| Operator { in_place: in_place != 0, rerun: rerun != 0, ..Operator::default() };
         Ok(self.names.into_iter().zip(flags.map(operator)).collect())
     }
 }

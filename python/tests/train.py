@@ -1,6 +1,6 @@
-"""Trains a network and prints what it took, as JSON.
+"""Trains a network in several ways, one after the other, and prints what each took, as a line of JSON.
 
-    LD_PRELOAD=libheap.so python train.py NETWORK HOW [sgd|adam] [STEPS]
+    LD_PRELOAD=libheap.so python train.py NETWORK sgd|adam HOW...
 
 HOW: `eager`; `sublet=60%`, a part of the peak above what persists; `torch=0.5`, PyTorch's activation memory budget, in the
 same executor; `inductor` and `inductor=60%`, PyTorch's compiler on its own cut and on ours; `spoiled=60%`, where what runs again comes
@@ -9,10 +9,12 @@ out a thousandth larger, which must be seen.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -51,7 +53,8 @@ class Part(Partitioner):
         return super()._fit(joint)
 
 
-def spoil() -> None:
+@contextlib.contextmanager
+def spoiled() -> Iterator[None]:
     """What runs again comes out a thousandth larger."""
     whole = Writer._run
 
@@ -62,6 +65,8 @@ def spoil() -> None:
             self.device[op].meta = dict(op.meta)
 
     Writer._run = run
+    yield
+    Writer._run = whole
 
 
 class Peer:
@@ -84,36 +89,40 @@ def total_ns(graph: fx.GraphModule) -> int:
     return sum(cost_of(n).time_ns for n in ops)
 
 
-def main(name: str, how: str, kind: str = "sgd", steps: int = 3) -> dict[str, Any]:
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(True)
+def compiled(network: torch.nn.Module, how: str) -> tuple[Any, Any]:
+    """The network as it is to run, and the partitioner that has cut it."""
+    what, _, value = how.partition("=")
+    partitioner: Any = None
+    if what == "eager":
+        return network, None
+    if what in ("sublet", "spoiled"):
+        partitioner = Part(value)
+        return torch.compile(network, backend="sublet", options={"partitioner": partitioner}, fullgraph=True), partitioner
+    if what == "inductor":
+        partitioner = Part(value) if value else None
+        options = {"custom_partitioner_fn": partitioner} if value else {}
+        return torch.compile(network, fullgraph=True, options=options), partitioner
+    assert what == "torch", f"there is no way {how}"
+    config.activation_memory_budget = float(value)
+    partitioner = Peer()
+    backend = aot_autograd(fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partitioner)
+    return torch.compile(network, backend=backend, fullgraph=True), partitioner
+
+
+def train(name: str, kind: str, how: str, steps: int = 3) -> dict[str, Any]:
+    """Trains it from its beginning, and tells what it took: the peak is that of the last step, in bytes."""
+    torch._dynamo.reset()
     network, inputs = networks.build(name)
     network.train()
     params = list(network.parameters())
     optimizer: Any = torch.optim.SGD(params, lr=0.01, momentum=0.9)
     if kind == "adam":
         optimizer = torch.optim.Adam(params, fused=True)
-    run: Any = network
-    what, _, value = how.partition("=")
-    partitioner: Any = None
-    if what in ("sublet", "spoiled"):
-        partitioner = Part(value)
-        if what == "spoiled":
-            spoil()
-        run = torch.compile(network, backend="sublet", options={"partitioner": partitioner}, fullgraph=True)
-    elif what == "inductor":
-        options: dict[str, Any] = {}
-        if value:
-            partitioner = Part(value)
-            options = {"custom_partitioner_fn": partitioner}
-        run = torch.compile(network, fullgraph=True, options=options)
-    elif what == "torch":
-        config.activation_memory_budget = float(value)
-        partitioner = Peer()
-        run = torch.compile(network, backend=aot_autograd(fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partitioner), fullgraph=True)
+    run, partitioner = compiled(network, how)
     torch.manual_seed(1)
     peaks, losses, gradients = [], [], ""
     for i in range(steps):
+        gc.collect()
         base = HEAP.now(CPU)
         HEAP.reset(CPU)
         loss = run(*inputs)
@@ -141,5 +150,13 @@ def main(name: str, how: str, kind: str = "sgd", steps: int = 3) -> dict[str, An
     return result
 
 
+def main(name: str, kind: str, hows: list[str]) -> None:
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    for how in hows:
+        with spoiled() if how.startswith("spoiled") else contextlib.nullcontext():
+            print(json.dumps(train(name, kind, how)), flush=True)
+
+
 if __name__ == "__main__":
-    print(json.dumps(main(*sys.argv[1:4], *map(int, sys.argv[4:5]))))
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])

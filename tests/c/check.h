@@ -3,6 +3,7 @@
 #define CHECK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,38 @@ extern sublet_error error;
         }                                                                              \
     } while (0)
 
+/* A struct of results may be that of an older caller, which ends right after `known`, and of a newer one: as much is written as
+ * the caller knows. A size that is none is refused, and nothing is written. `place` is the argument's position in the call. */
+#define SIZES_ARE_HEARD(type, known, place, result, call)                              \
+    do {                                                                               \
+        struct {                                                                       \
+            type first;                                                                \
+            unsigned char more[16];                                                    \
+        } buffer_;                                                                     \
+        type *result = &buffer_.first;                                                 \
+        const size_t older_ = offsetof(type, known) + sizeof result->known;            \
+        memset(&buffer_, 0xee, sizeof buffer_);                                        \
+        result->struct_size = (uint32_t)older_;                                        \
+        WORKS(call);                                                                   \
+        for (size_t i_ = older_; i_ < sizeof buffer_; ++i_) {                          \
+            CHECK(((unsigned char *)&buffer_)[i_] == 0xee);                            \
+        }                                                                              \
+        unsigned char unwritten_[sizeof result->known];                                \
+        memset(unwritten_, 0xee, sizeof unwritten_);                                   \
+        CHECK(memcmp(unwritten_, &result->known, sizeof unwritten_) != 0);             \
+        memset(&buffer_, 0xee, sizeof buffer_);                                        \
+        result->struct_size = sizeof buffer_;                                          \
+        WORKS(call);                                                                   \
+        CHECK(result->struct_size == sizeof buffer_ && buffer_.more[15] == 0);         \
+        const uint32_t none_[] = {0, 3, 4097, UINT32_MAX};                             \
+        for (size_t i_ = 0; i_ < COUNT(none_); ++i_) {                                 \
+            memset(&buffer_, 0xee, sizeof buffer_);                                    \
+            result->struct_size = none_[i_];                                           \
+            FAILS(SUBLET_STATUS_STRUCT_SIZE, place, 4096, none_[i_], call);            \
+            CHECK(((unsigned char *)&buffer_)[sizeof(uint32_t)] == 0xee);              \
+        }                                                                              \
+    } while (0)
+
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* A pointer that is one byte off. */
@@ -55,6 +88,7 @@ void test_error(void);
 void test_handle(void);
 void test_place(void);
 void test_bound(void);
+void test_banks(void);
 void test_verify(void);
 void test_trace(void);
 void test_graph(void);

@@ -16,16 +16,16 @@ static const sublet_row rows[] = {
 #define ROWS COUNT(rows)
 #define BLOCKS 2
 
-static const sublet_operator repeatable[3] = {{0, 0}, {0, 0}, {0, 0}};
+static const sublet_operator repeatable[3] = {{.flags = 0}, {.flags = 0}, {.flags = 0}};
 #define OPERATORS COUNT(repeatable)
 
 static void what_fits_is_proved(const sublet_row *rewritten, const uint64_t *offsets, const sublet_fitted *fitted) {
     sublet_layout layout;
-    WORKS(sublet_verify_schedule_workspace(ROWS, 0, fitted->row_count, BLOCKS, fitted->stay_count, &layout, &error));
+    WORKS(sublet_verify_schedule_workspace(ROWS, 0, fitted->row_count, BLOCKS, fitted->residency_count, &layout, &error));
     void *workspace = lend(layout);
     sublet_run run = {.struct_size = sizeof run};
     sublet_certificate certificate = {.struct_size = sizeof certificate};
-    WORKS(sublet_verify_schedule(rows, ROWS, NULL, 0, rewritten, fitted->row_count, BLOCKS, offsets, fitted->stay_count, NULL,
+    WORKS(sublet_verify_schedule(rows, ROWS, NULL, 0, rewritten, fitted->row_count, BLOCKS, offsets, fitted->residency_count, NULL,
                                  NULL, workspace, layout.size, NULL, &run, &certificate, &error));
     CHECK(certificate.peak == fitted->peak && run.time_ns == fitted->run.time_ns);
     free(workspace);
@@ -34,14 +34,14 @@ static void what_fits_is_proved(const sublet_row *rewritten, const uint64_t *off
 void test_fit(void) {
     sublet_fit_lengths lengths;
     WORKS(sublet_fit_lengths_of(rows, ROWS, BLOCKS, &lengths, &error));
-    CHECK(lengths.rows > ROWS && lengths.stays >= BLOCKS);
+    CHECK(lengths.rows > ROWS && lengths.residencies >= BLOCKS);
     FAILS(SUBLET_STATUS_NULL_POINTER, 3, 0, 0, sublet_fit_lengths_of(rows, ROWS, BLOCKS, NULL, &error));
     CHECK(sublet_fit_lengths_of(rows, ROWS, SIZE_MAX, &lengths, &error) == SUBLET_STATUS_LENGTH_OVERFLOW);
     sublet_row unknown = {.event = 9};
     FAILS(SUBLET_STATUS_ROW_UNKNOWN_VALUE, 0, 0, 9, sublet_fit_lengths_of(&unknown, 1, BLOCKS, &lengths, &error));
 
     sublet_layout layout;
-    size_t r = lengths.rows, s = lengths.stays;
+    size_t r = lengths.rows, s = lengths.residencies;
     WORKS(sublet_fit_workspace(ROWS, OPERATORS, BLOCKS, r, s, &layout, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 5, 0, 0, sublet_fit_workspace(ROWS, OPERATORS, BLOCKS, r, s, NULL, &error));
     void *workspace = lend(layout);
@@ -49,13 +49,13 @@ void test_fit(void) {
     sublet_row *rewritten = malloc(r * sizeof *rewritten);
     sublet_timing *timings = malloc(r * sizeof *timings);
     sublet_block *blocks = malloc(s * sizeof *blocks);
-    sublet_stay *names = malloc(s * sizeof *names);
+    sublet_residency *names = malloc(s * sizeof *names);
     uint64_t *offsets = malloc(s * sizeof *offsets);
     sublet_fitted fitted = {.struct_size = sizeof fitted};
     /* By swapping, if nothing is known of the operators and nothing else is asked for. */
     WORKS(sublet_fit(rows, ROWS, NULL, 0, BLOCKS, 8 * MIB, NULL, NULL, workspace, size, rewritten, timings, r, blocks, names,
                      offsets, s, &fitted, &error));
-    CHECK(fitted.original_peak == 16 * MIB && fitted.peak == 8 * MIB && fitted.stay_count == 3);
+    CHECK(fitted.original_peak == 16 * MIB && fitted.peak == 8 * MIB && fitted.residency_count == 3);
     CHECK(fitted.run.time_ns > 1.05 * (double)fitted.run.original_ns); /* the second operator waits for the copy */
     CHECK(names[2].block == 0 && names[2].ordinal == 1 && blocks[2].size == 8 * MIB);
     CHECK(timings[fitted.row_count - 1].end > 9e6);

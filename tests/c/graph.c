@@ -66,7 +66,7 @@ static void branches_may_run_at_the_same_time(void) {
     void *workspace = lend(layout);
     size_t size = layout.size, count = 0;
     sublet_block blocks[4];
-    sublet_stay names[4];
+    sublet_residency names[4];
     WORKS(sublet_parallel_lifetimes(four, 4, three, 3, used, 6, NULL, workspace, size, blocks, names, 4, &count, &error));
     CHECK(count == 4 && blocks[1].end > blocks[3].start && names[3].block == 3);
     uint32_t streams[3] = {9, 9, 9};

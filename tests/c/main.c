@@ -17,6 +17,7 @@ int main(void) {
     test_handle();
     test_place();
     test_bound();
+    test_banks();
     test_verify();
     test_trace();
     test_graph();

@@ -40,15 +40,15 @@ static sublet_row *read_rows(const char *path, size_t *row_count, size_t *block_
 
 /* What the blocks that an iteration frees take in the best case, at an alignment of 256. */
 static uint64_t least_arena(const sublet_row *rows, size_t row_count, size_t block_count) {
-    size_t stays = 0, n = 0;
+    size_t residencies = 0, n = 0;
     sublet_layout layout;
-    WORKS(sublet_stays(rows, row_count, &stays, &error));
-    WORKS(sublet_lifetimes_workspace(row_count, block_count, stays, &layout, &error));
-    sublet_block *blocks = calloc(stays, sizeof *blocks);
+    WORKS(sublet_residencies(rows, row_count, &residencies, &error));
+    WORKS(sublet_lifetimes_workspace(row_count, block_count, residencies, &layout, &error));
+    sublet_block *blocks = calloc(residencies, sizeof *blocks);
     void *workspace = lend(layout);
-    WORKS(sublet_lifetimes(rows, row_count, block_count, workspace, layout.size, blocks, NULL, stays, NULL, &error));
+    WORKS(sublet_lifetimes(rows, row_count, block_count, workspace, layout.size, blocks, NULL, residencies, NULL, &error));
     free(workspace);
-    for (size_t i = 0; i < stays; ++i) {
+    for (size_t i = 0; i < residencies; ++i) {
         if (blocks[i].end < row_count) {
             blocks[n++] = blocks[i];
         }

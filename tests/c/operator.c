@@ -39,20 +39,20 @@ static const sublet_row in_place[] = {
 static const uint64_t in_place_offsets[] = {0, SIZE, 0, 3328, 6528, 9728};
 
 /* The ReLU runs a second time, for its gradient. */
-#define AGAIN(what, number) \
-    {.time_ns = 300, .event = SUBLET_EVENT_##what, .block = (number), .op = 0, .op_kind = SUBLET_OP_KIND_AGAIN}
+#define RERUN(what, number) \
+    {.time_ns = 300, .event = SUBLET_EVENT_##what, .block = (number), .op = 0, .op_kind = SUBLET_OP_KIND_RERUN}
 static const sublet_row again[] = {
     {.event = SUBLET_EVENT_MALLOC, .block = 0, .bytes = SIZE},
     {.event = SUBLET_EVENT_WRITE, .block = 0},
     MALLOC(0, 1, 0), ROW(0, READ, 0, 0), ROW(100, WRITE, 1, 0),
     MALLOC(100, 2, 1), ROW(100, READ, 1, 1), ROW(200, WRITE, 2, 1), FREE(200, 1),
     MALLOC(200, 3, 2), ROW(200, READ, 2, 2), ROW(300, WRITE, 3, 2),
-    {.time_ns = 300, .event = SUBLET_EVENT_MALLOC, .block = 1, .bytes = SIZE}, AGAIN(READ, 0), AGAIN(WRITE, 1),
+    {.time_ns = 300, .event = SUBLET_EVENT_MALLOC, .block = 1, .bytes = SIZE}, RERUN(READ, 0), RERUN(WRITE, 1),
     MALLOC(300, 4, 3), ROW(300, READ, 3, 3), ROW(300, READ, 1, 3), ROW(400, WRITE, 4, 3), FREE(400, 1),
 };
 static const uint64_t again_offsets[] = {0, SIZE, 2 * SIZE, 3 * SIZE, SIZE, 4 * SIZE};
 
-/* What the simulator and the verifier say of a rewritten trace with six stays. */
+/* What the simulator and the verifier say of a rewritten trace with six residencies. */
 static sublet_status judge(const sublet_operator *operators, size_t operator_count, const sublet_row *rewritten,
                            size_t row_count, const uint64_t *offsets, sublet_run *run) {
     sublet_layout layout;
@@ -90,7 +90,7 @@ static void flags_are_heard(void) {
     sublet_operator other[COUNT(known)];
     memcpy(other, known, sizeof other);
     other[0].flags = SUBLET_OPERATOR_IN_PLACE | SUBLET_OPERATOR_ONCE;
-    FAILS(SUBLET_STATUS_ROW_MAY_NOT_RUN_AGAIN, 13, 0, 0,
+    FAILS(SUBLET_STATUS_ROW_MAY_NOT_RERUN, 13, 0, 0,
           judge(other, COUNT(other), again, COUNT(again), again_offsets, &run));
     other[0].kind = SUBLET_OPERATOR_KIND_OTHER;
     FAILS(SUBLET_STATUS_ROW_MASK_ELSEWHERE, 7, 0, 0,
@@ -106,13 +106,27 @@ static void flags_are_heard(void) {
     small[2].bytes -= 1;
     FAILS(SUBLET_STATUS_ROW_MASK_TOO_SMALL, 2, 0, 0,
           judge(known, COUNT(known), small, COUNT(small), in_place_offsets, &run));
+
+    /* Elements of 2 bytes take a mask of twice as many. */
+    memcpy(other, known, sizeof other);
+    other[0].element = 2;
+    FAILS(SUBLET_STATUS_ROW_MASK_TOO_SMALL, 2, 0, 0,
+          judge(other, COUNT(other), in_place, COUNT(in_place), in_place_offsets, &run));
+    uint64_t wide[COUNT(in_place_offsets)];
+    for (size_t i = 0; i < COUNT(wide); i++) wide[i] = in_place_offsets[i] + (i < 3 ? 0 : SIZE);
+    memcpy(small, in_place, sizeof small);
+    small[2].bytes = SIZE / 16;
+    WORKS(judge(other, COUNT(other), small, COUNT(small), wide, &run));
+    other[0].element = 8;
+    WORKS(judge(other, COUNT(other), in_place, COUNT(in_place), in_place_offsets, &run));
 }
 
 static void wrong_operators(void) {
     sublet_run run = {.struct_size = sizeof run};
-    const sublet_operator flags[] = {{0, 0}, {.flags = 4, .kind = 0}}, kind[] = {{.flags = 0, .kind = 3}};
+    const sublet_operator flags[] = {{.flags = 0}, {.flags = 4}}, kind[] = {{.kind = 3}}, element[] = {{.element = 3}};
     FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 1, 0, 4, judge(flags, 2, again, COUNT(again), again_offsets, &run));
     FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 0, 0, 3, judge(kind, 1, again, COUNT(again), again_offsets, &run));
+    FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 0, 0, 3, judge(element, 1, again, COUNT(again), again_offsets, &run));
     FAILS(SUBLET_STATUS_NULL_POINTER, 2, 0, 0, judge(NULL, 1, again, COUNT(again), again_offsets, &run));
     FAILS(SUBLET_STATUS_MISALIGNED_POINTER, 2, 4, 0,
           judge(ODD(known), 1, again, COUNT(again), again_offsets, &run));

@@ -60,14 +60,14 @@ static void refused(sublet_status status, uint32_t index, size_t at, sublet_row 
     sublet_row broken[REWRITTEN];
     memcpy(broken, rewritten, sizeof broken);
     broken[at] = row;
-    size_t stays;
-    WORKS(sublet_stays(broken, REWRITTEN, &stays, &error));
-    WORKS(sublet_verify_schedule_workspace(ORIGINAL, 0, REWRITTEN, 1, stays, &layout, &error));
+    size_t residencies;
+    WORKS(sublet_residencies(broken, REWRITTEN, &residencies, &error));
+    WORKS(sublet_verify_schedule_workspace(ORIGINAL, 0, REWRITTEN, 1, residencies, &layout, &error));
     void *workspace = lend(layout);
     const uint64_t offsets[3] = {0, 0, 0};
     sublet_schedule_params params = {.struct_size = sizeof params, .once = once};
     FAILS(status, index, 0, 0,
-          sublet_verify_schedule(original, ORIGINAL, NULL, 0, broken, REWRITTEN, 1, offsets, stays, NULL, &params, workspace,
+          sublet_verify_schedule(original, ORIGINAL, NULL, 0, broken, REWRITTEN, 1, offsets, residencies, NULL, &params, workspace,
                                  layout.size, NULL, NULL, NULL, &error));
     free(workspace);
 }

@@ -38,23 +38,23 @@ static void every_fault_has_its_status(void *workspace, size_t size) {
     FAILS(SUBLET_STATUS_ROW_UNKNOWN_VALUE, 1, 0, 6,
           sublet_lifetimes(no_event, 2, 2, workspace, size, blocks, NULL, COUNT(blocks), NULL, &error));
     const sublet_row no_kind[] = {rows[0], {.event = SUBLET_EVENT_READ, .op_kind = 3}};
-    size_t stays;
-    FAILS(SUBLET_STATUS_ROW_UNKNOWN_VALUE, 1, 0, 3, sublet_stays(no_kind, 2, &stays, &error));
+    size_t residencies;
+    FAILS(SUBLET_STATUS_ROW_UNKNOWN_VALUE, 1, 0, 3, sublet_residencies(no_kind, 2, &residencies, &error));
 }
 
 void test_trace(void) {
-    size_t stays = 0;
-    WORKS(sublet_stays(rows, ROWS, &stays, &error));
-    CHECK(stays == 2);
-    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_stays(NULL, ROWS, &stays, &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 2, 0, 0, sublet_stays(rows, ROWS, NULL, &error));
+    size_t residencies = 0;
+    WORKS(sublet_residencies(rows, ROWS, &residencies, &error));
+    CHECK(residencies == 2);
+    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_residencies(NULL, ROWS, &residencies, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 2, 0, 0, sublet_residencies(rows, ROWS, NULL, &error));
 
     sublet_layout layout;
     WORKS(sublet_lifetimes_workspace(ROWS, 2, 3, &layout, &error));
     void *workspace = lend(layout);
     size_t size = layout.size;
     sublet_block blocks[4];
-    sublet_stay names[3];
+    sublet_residency names[3];
     size_t count = 0;
     memset(blocks, 7, sizeof blocks);
     WORKS(sublet_lifetimes(rows, ROWS, 2, workspace, size, blocks, names, 3, &count, &error));
@@ -71,7 +71,7 @@ void test_trace(void) {
     FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 3, size, size - 1,
           sublet_lifetimes(rows, ROWS, 2, workspace, size - 1, blocks, names, 3, &count, &error));
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 6, 0, 5,
-          sublet_lifetimes(rows, ROWS, 2, workspace, size, blocks, (sublet_stay *)blocks, 3, &count, &error));
+          sublet_lifetimes(rows, ROWS, 2, workspace, size, blocks, (sublet_residency *)blocks, 3, &count, &error));
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 3, 0, 0,
           sublet_lifetimes(workspace, 2, 2, workspace, size, blocks, names, 3, &count, &error));
     CHECK(sublet_lifetimes(rows, ROWS, SIZE_MAX, workspace, size, blocks, names, 3, &count, &error) ==

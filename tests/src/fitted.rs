@@ -2,7 +2,7 @@
 
 use sublet_core::rewrite::fit::{self, Fitted, Lengths, Options, Output};
 use sublet_core::simulate::Timing;
-use sublet_core::trace::liveness::Stay;
+use sublet_core::trace::liveness::Residency;
 use sublet_core::trace::{Recorded, Row};
 use sublet_core::{Block, Error, Workspace};
 
@@ -15,7 +15,7 @@ pub struct Fitter<'a> {
     rows: Vec<Row>,
     timings: Vec<Timing>,
     blocks: Vec<Block>,
-    names: Vec<Stay>,
+    names: Vec<Residency>,
     offsets: Vec<u64>,
 }
 
@@ -31,9 +31,9 @@ impl<'a> Fitter<'a> {
             indices: vec![0; len.indices],
             rows: vec![Row::default(); lengths.rows],
             timings: vec![Timing::default(); lengths.timings],
-            blocks: vec![Block::default(); lengths.stays],
-            names: vec![Stay::default(); lengths.stays],
-            offsets: vec![0; lengths.stays],
+            blocks: vec![Block::default(); lengths.residencies],
+            names: vec![Residency::default(); lengths.residencies],
+            offsets: vec![0; lengths.residencies],
         }
     }
 

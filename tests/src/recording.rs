@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sublet_core::place::{self, Options, Solver};
 use sublet_core::simulate::{Device, Run, Timing};
-use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Event, Kind, Op, Operator, Recorded, Row};
 use sublet_core::verify::schedule::{self, Room};
 use sublet_core::{Block, Constraints, Error, Workspace};
@@ -70,7 +70,7 @@ impl Recording {
                 "threshold_backward" => Kind::ReluBackward,
                 _ => Kind::Other,
             };
-            operators.push(Operator { in_place: in_place == "1", again: again == "1", ordered: true, kind });
+            operators.push(Operator { in_place: in_place == "1", rerun: again == "1", kind, ..Operator::default() });
             lines.push(line.to_owned());
         }
         let name = path.file_stem().expect("a file").to_string_lossy().into_owned();
@@ -181,11 +181,11 @@ pub struct Proved {
     pub run: Run,
     /// What its placement needs, in bytes.
     pub footprint: u64,
-    /// Where each of its stays lies.
+    /// Where each of its residencies lies.
     pub offsets: Vec<u64>,
 }
 
-/// Places the stays of a rewritten trace, those that work in place over each other, and has the verifier judge it; `cyclic`
+/// Places the residencies of a rewritten trace, those that work in place over each other, and has the verifier judge it; `cyclic`
 /// says that iterations repeat.
 ///
 /// # Errors
@@ -198,18 +198,18 @@ pub fn prove(
     cyclic: bool,
 ) -> Result<Proved, Error> {
     let numbers = 2 * recorded.blocks;
-    let stays = liveness::stays(rows);
+    let residencies = liveness::residencies(rows);
     let len = liveness::workspace(numbers)
         .max(liveness::merge_workspace(numbers))
-        .max(place::workspace_of(solver, stays))
-        .max(schedule::workspace(recorded.rows.len(), recorded.blocks, stays));
+        .max(place::workspace_of(solver, residencies))
+        .max(schedule::workspace(recorded.rows.len(), recorded.blocks, residencies));
     let (mut words, mut indices) = (vec![9; len.words], vec![9; len.indices]);
     let mut scratch = Workspace::new(&mut words, &mut indices);
-    let (mut blocks, mut names) = (vec![Block::default(); stays], vec![Stay::default(); stays]);
+    let (mut blocks, mut names) = (vec![Block::default(); residencies], vec![Residency::default(); residencies]);
     liveness::lifetimes(rows, numbers, scratch.reborrow(), &mut blocks, &mut names)?;
-    let mut part_of = vec![0; stays];
+    let mut part_of = vec![0; residencies];
     let merged = liveness::merge(rows, numbers, scratch.reborrow(), &mut blocks, &mut part_of)?;
-    let mut offsets = vec![0; stays];
+    let mut offsets = vec![0; residencies];
     place::place(solver, &blocks[..merged], &Options::default(), scratch.reborrow(), &mut offsets[..merged])?;
     liveness::spread(&part_of, &mut offsets);
     let mut timings = vec![Timing::default(); rows.len()];

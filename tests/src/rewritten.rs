@@ -1,4 +1,4 @@
-//! Small networks that are rewritten at random, by swaps, second runs, masks and work in place, and spoiled.
+//! Small networks that are rewritten at random, by swaps, reruns, masks and in-place reuse, and spoiled.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -61,7 +61,8 @@ impl Network {
                     alive.push(dead);
                 }
             }
-            operators.push(Operator { in_place: rng.random_ratio(2, 3), again: rng.random_ratio(5, 6), ordered: true, kind });
+            let (in_place, rerun) = (rng.random_ratio(2, 3), rng.random_ratio(5, 6));
+            operators.push(Operator { in_place, rerun, kind, ..Operator::default() });
         }
         let sizes: Vec<u64> = (0..blocks).map(|_| [3212, 4100][rng.random_range(0..2)]).collect();
         // What is allocated at time 0 and stays is there before the iteration.
@@ -142,7 +143,7 @@ pub fn rewrite(network: &Network, rows: &mut Vec<Row>, rng: &mut Xoshiro256PlusP
             rows.splice(back..back, [network.malloc(block), row(Event::SwapIn, block, Op::None)]);
             rows.splice(out..out, [row(Event::SwapOut, block, Op::None), row(Event::Free, block, Op::None)]);
         }
-        // A second run, for a value that is lost before.
+        // A rerun, for a value that is lost before.
         1 => {
             let Some(out) = network.accesses(k).find(|r| r.event == Event::Write).map(|r| r.block) else { return };
             let after = position_after(rows, Op::First(k));
@@ -158,7 +159,7 @@ pub fn rewrite(network: &Network, rows: &mut Vec<Row>, rng: &mut Xoshiro256PlusP
             }
             let first = network.rows.iter().position(|r| r.op == Op::First(k) && r.event.is_access()).unwrap();
             let last = network.rows.iter().rposition(|r| r.op == Op::First(k) && r.event.is_access()).unwrap();
-            again.extend(network.rows[first..=last].iter().map(|r| Row { op: Op::Again(k), ..*r }));
+            again.extend(network.rows[first..=last].iter().map(|r| Row { op: Op::Rerun(k), ..*r }));
             let updated = |b: u32| network.accesses(k).any(|r| r.block == b && r.event == Event::Read);
             again.retain(|r| r.event != Event::Write || r.block == out || !updated(r.block) || rng.random_ratio(1, 8));
             rows.splice(at..at, again);

@@ -10,8 +10,10 @@ use sublet_core::{Block, Constraints, Error, verify};
 use crate::args::PlanArgs;
 use crate::failure::{Failure, InputError};
 use crate::output;
+use crate::pools::executorch;
 use crate::problem::Problem;
 use crate::text::bank::NamedBank;
+use crate::text::table;
 use sublet_core::owned::Scratch;
 
 /// What is known of a plan over banks. Sizes in bytes.
@@ -44,27 +46,36 @@ struct BankOutcome<'a> {
 /// # Errors
 /// Blocks that fit in no bank; a file that cannot be written.
 pub(crate) fn run(args: &PlanArgs, problem: &Problem, constraints: &Constraints) -> Result<(), Failure> {
-    let named = &args.bank;
-    if named.len() > banks::MOST_BANKS {
-        return Err(Failure::Usage(format!("there are {} banks; at most {}", named.len(), banks::MOST_BANKS)));
-    }
-    let bank = |b: &NamedBank| Bank { capacity: b.capacity, cost: b.cost, alignment: constraints.alignment };
-    let given: Vec<Bank> = named.iter().map(bank).collect();
-    let uses = uses(problem, named.len());
-    let mut scratch = Scratch::of(banks::workspace(problem.blocks.len()));
-    let mut spots = vec![Spot::default(); problem.blocks.len()];
-    let cost = banks::place(&problem.blocks, &uses, &given, scratch.lend(), &mut spots).map_err(|e| match e {
-        Error::OverCapacity { peak, capacity, .. } => Failure::No(format!(
-            "a block of {peak} bytes fits in no bank beside the others; the largest has {capacity}"
-        )),
-        e => Failure::Input(InputError::file(&problem.name, problem.explain(&e))),
-    })?;
+    let given = given(&args.bank, constraints.alignment)?;
+    let uses = uses(problem, given.len());
+    let (cost, spots) = place(problem, &uses, &given)?;
     let found = outcome(args, problem, &given, (&uses, &spots), cost)?;
     if let Some(file) = &args.output {
-        output::write(file, |out| write(problem, named, &spots, out))?;
+        output::write(file, |out| write(problem, &args.bank, &spots, out))?;
     }
     let mut out = io::stdout().lock();
     if args.json { output::json(&found, &mut out) } else { found.text(&mut out) }.map_err(|e| Failure::printing(&e))
+}
+
+/// The banks as `core` has them.
+fn given(named: &[NamedBank], alignment: u64) -> Result<Vec<Bank>, Failure> {
+    if named.len() > banks::MOST_BANKS {
+        return Err(Failure::Usage(format!("there are {} banks; at most {}", named.len(), banks::MOST_BANKS)));
+    }
+    Ok(named.iter().map(|b| Bank { capacity: b.capacity, cost: b.cost, alignment }).collect())
+}
+
+fn place(problem: &Problem, uses: &[Use], banks: &[Bank]) -> Result<(Cost, Vec<Spot>), Failure> {
+    let mut scratch = Scratch::of(banks::workspace(problem.blocks.len()));
+    let mut spots = vec![Spot::default(); problem.blocks.len()];
+    let cost = banks::place(&problem.blocks, uses, banks, scratch.lend(), &mut spots).map_err(|e| match e {
+        Error::NoBank { block, size, most } => Failure::No(format!(
+            "{} of {size} bytes fits in no bank beside the others; the largest has {most}",
+            problem.ids[block as usize]
+        )),
+        e => Failure::Input(InputError::file(&problem.name, problem.explain(&e))),
+    })?;
+    Ok((cost, spots))
 }
 
 /// How each block is used: every read and write touches all of it; without a trace it is written once and read once.
@@ -76,17 +87,17 @@ fn uses(problem: &Problem, banks: usize) -> Vec<Use> {
     for u in &mut uses {
         u.touched = 0;
     }
-    let (mut stay_of, mut stays) = (vec![0; trace.names.len()], 0);
+    let (mut residency_of, mut residencies) = (vec![0; trace.names.len()], 0);
     for row in &trace.rows {
         match row.event {
             Event::Malloc => {
-                stay_of[row.block as usize] = stays;
-                stays += 1;
+                residency_of[row.block as usize] = residencies;
+                residencies += 1;
             }
             Event::Free => {}
             _ => {
-                let stay: usize = stay_of[row.block as usize];
-                uses[stay].touched = uses[stay].touched.saturating_add(problem.blocks[stay].size);
+                let residency: usize = residency_of[row.block as usize];
+                uses[residency].touched = uses[residency].touched.saturating_add(problem.blocks[residency].size);
             }
         }
     }
@@ -144,4 +155,79 @@ fn write(problem: &Problem, named: &[NamedBank], spots: &[Spot], out: &mut impl 
         writeln!(out, "{id},{lower},{upper},{},{},{bank}", block.size, spot.offset)?;
     }
     Ok(())
+}
+
+/// What planners make of banks: the time that accesses take, as bytes times the cost of their bank.
+#[derive(Debug, Serialize)]
+struct Comparison<'a> {
+    input: &'a str,
+    blocks: usize,
+    /// Bytes that are read and written.
+    touched: u128,
+    /// No placement costs less.
+    lower_bound: u128,
+    planners: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    planner: &'static str,
+    /// None where it finds no room for a block.
+    cost: Option<u128>,
+    /// Of the bytes that are read and written, those in the banks of least cost.
+    fast_percent: Option<f64>,
+}
+
+/// Holds the plan over banks against what others make of them.
+///
+/// # Errors
+/// Blocks that fit in no bank.
+pub(crate) fn compare(problem: &Problem, named: &[NamedBank], json: bool) -> Result<(), Failure> {
+    // ExecuTorch aligns to 16 bytes.
+    let given = given(named, 16)?;
+    let uses = uses(problem, given.len());
+    let (cost, spots) = place(problem, &uses, &given)?;
+    let touched: u128 = uses.iter().map(|u| u128::from(u.touched)).sum();
+    let least = given.iter().map(|b| b.cost).min().unwrap_or(0);
+    let row = |planner, bank: Option<Vec<usize>>| {
+        let sum = |price: &dyn Fn(&Bank, u64) -> u64| {
+            let bank = bank.as_ref()?;
+            Some(uses.iter().zip(bank).map(|(u, &k)| u128::from(u.touched) * u128::from(price(&given[k], 1))).sum())
+        };
+        let cost: Option<u128> = sum(&|b, _| b.cost);
+        let fast: Option<u128> = sum(&|b, one| if b.cost == least { one } else { 0 });
+        Row { planner, cost, fast_percent: fast.map(|fast| percent(fast, touched)) }
+    };
+    let mut fastest: Vec<usize> = (0..given.len()).collect();
+    fastest.sort_by_key(|&k| given[k].cost);
+    let capacities: Vec<u64> = fastest.iter().map(|&k| given[k].capacity).collect();
+    let peer = executorch::banked_greedy(&problem.blocks, &capacities);
+    let planners = vec![
+        row("sublet", Some(spots.iter().map(|s| s.bank as usize).collect())),
+        row("executorch-banked-greedy", peer.map(|found| found.bank.iter().map(|&k| fastest[k]).collect())),
+    ];
+    let (input, blocks) = (problem.name.as_str(), problem.blocks.len());
+    let found = Comparison { input, blocks, touched, lower_bound: cost.lower_bound, planners };
+    let mut out = io::stdout().lock();
+    if json { output::json(&found, &mut out) } else { found.text(&mut out) }.map_err(|e| Failure::printing(&e))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share to be read")]
+fn percent(part: u128, of: u128) -> f64 {
+    if of == 0 { 100.0 } else { 100.0 * part as f64 / of as f64 }
+}
+
+impl Comparison<'_> {
+    fn text(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "{}: {} blocks, {} bytes read and written\n", self.input, self.blocks, self.touched)?;
+        let mut table = table::aligned(["", "cost", "over bound %", "in fast %"], 1..4);
+        let bound = self.lower_bound;
+        for row in &self.planners {
+            let share = row.fast_percent.map_or("does not fit".into(), |p| format!("{p:.1}"));
+            let over = row.cost.map_or(String::new(), |c| format!("{:.2}", percent(c, bound) - 100.0));
+            table.add_row([row.planner, &row.cost.map_or(String::new(), |c| c.to_string()), &over, &share]);
+        }
+        table.add_row(["lower bound", &bound.to_string()]);
+        writeln!(out, "{}", table.trim_fmt())
+    }
 }

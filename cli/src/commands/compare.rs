@@ -7,11 +7,12 @@ use serde::Serialize;
 use sublet_core::place::{self, Solver};
 use sublet_core::{Block, Error, verify};
 
-use crate::args::InputArgs;
+use crate::args::CompareArgs;
+use crate::commands::banks;
 use crate::commands::model::buffers;
 use crate::failure::{Failure, InputError};
 use crate::model::schedule::in_file_order;
-use crate::pools::tflm;
+use crate::pools::{executorch, tflm};
 use crate::problem::Problem;
 use crate::text::unit::Unit;
 use crate::text::{progress, table};
@@ -22,8 +23,12 @@ use sublet_core::owned::Scratch;
 ///
 /// # Errors
 /// A file that cannot be read, or blocks that cannot be planned.
-pub(crate) fn run(args: &InputArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
+    let CompareArgs { input: args, bank } = args;
     let problem = input::read(&args.input)?;
+    if !bank.is_empty() {
+        return banks::compare(&problem, bank, args.json);
+    }
     let comparison = progress::during("comparing", |_| Comparison::of(&problem))
         .map_err(|e| InputError::file(&args.input, problem.explain(&e)))?;
     let mut out = io::stdout().lock();
@@ -95,6 +100,9 @@ impl<'a> Comparison<'a> {
         // Runtimes of models that plan before they run.
         if let Some((model, _)) = problem.model.as_deref() {
             peaks.push(("tflite-arena", pools::tflite::peak(blocks)));
+            if let Some(peak) = executorch::greedy(blocks) {
+                peaks.push(("executorch-greedy", peak));
+            }
             if let Some(schedule) = in_file_order(model, &[]).ok().filter(|_| model.for_tflm) {
                 peaks.push(("tflm-greedy", tflm::head(&buffers(model, &schedule, None))));
             }

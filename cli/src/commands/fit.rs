@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::Serialize;
 use sublet_core::rewrite::fit::{self, Fitted, Lengths, Means, Options, Output, Using};
 use sublet_core::simulate::{Device, Timing};
-use sublet_core::trace::{Event, Kind, Operator, Row, liveness::Stay};
+use sublet_core::trace::{Event, Kind, Operator, Row, liveness::Residency};
 use sublet_core::{Block, Error};
 
 use crate::args::{FitArgs, FittingArgs};
@@ -28,7 +28,7 @@ pub(crate) struct Buffers {
     rows: Vec<Row>,
     timings: Vec<Timing>,
     blocks: Vec<Block>,
-    names: Vec<Stay>,
+    names: Vec<Residency>,
     offsets: Vec<u64>,
 }
 
@@ -40,9 +40,9 @@ impl Buffers {
             scratch: Scratch::of(fit::workspace(trace.rows.len(), trace.names.len(), lengths)),
             rows: vec![Row::default(); lengths.rows],
             timings: vec![Timing::default(); lengths.timings],
-            blocks: vec![Block::default(); lengths.stays],
-            names: vec![Stay::default(); lengths.stays],
-            offsets: vec![0; lengths.stays],
+            blocks: vec![Block::default(); lengths.residencies],
+            names: vec![Residency::default(); lengths.residencies],
+            offsets: vec![0; lengths.residencies],
         }
     }
 

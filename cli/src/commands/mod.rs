@@ -4,6 +4,7 @@ pub(crate) mod banks;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod convert;
+pub(crate) mod doctor;
 pub(crate) mod fit;
 pub(crate) mod generate;
 pub(crate) mod model;

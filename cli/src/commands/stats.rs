@@ -217,7 +217,7 @@ fn events(trace: &Trace, peak_step: u32) -> Events {
         match row.op {
             Op::None => {}
             Op::First(op) => _ = operators.insert(op),
-            Op::Again(op) => _ = again.insert(op),
+            Op::Rerun(op) => _ = again.insert(op),
         }
     }
     Events { operators: operators.len(), operators_run_again: again.len(), ..e }
@@ -228,7 +228,7 @@ fn allocated_by(trace: &Trace, step: u32) -> Option<String> {
     let (op, prime) = match trace.rows.get(step as usize)?.op {
         Op::None => return None,
         Op::First(op) => (op, ""),
-        Op::Again(op) => (op, "'"),
+        Op::Rerun(op) => (op, "'"),
     };
     let name = trace.op_names.get(op as usize).map_or("", String::as_str);
     Some(format!("{op}{prime} {name}").trim_end().into())
@@ -261,8 +261,8 @@ mod tests {
             row(2_500_000, Event::Write, 1, 0, Op::First(0)),
             row(2_500_000, Event::Free, 1, 0, Op::First(0)),
             row(2_500_000, Event::SwapOut, 0, 0, Op::None),
-            row(2_500_000, Event::Malloc, 1, 100, Op::Again(0)),
-            row(4_000_000, Event::Write, 1, 0, Op::Again(0)),
+            row(2_500_000, Event::Malloc, 1, 100, Op::Rerun(0)),
+            row(4_000_000, Event::Write, 1, 0, Op::Rerun(0)),
         ];
         Problem {
             name: "tiny.csv".into(),

@@ -4,12 +4,11 @@ pub(crate) mod graph;
 mod instance;
 mod onnx;
 pub(crate) mod ops;
-mod pickle;
 pub(crate) mod plan;
 mod recording;
 mod rmm;
 pub(crate) mod scratch;
-mod snapshot;
+pub(crate) mod snapshot;
 mod table;
 pub(crate) mod tflite;
 mod trace;
@@ -19,6 +18,7 @@ use std::io::{self, BufRead, BufReader};
 
 use crate::failure::InputError;
 use crate::problem::Problem;
+use snapshot::Snapshot;
 use table::Table;
 
 /// What a file may be, to be said when it is something else.
@@ -52,7 +52,7 @@ pub(crate) fn read_from(file: &str, mut reader: impl BufRead) -> Result<Problem,
     if begin.first() == Some(&onnx::BEGIN) {
         return onnx::read(file, reader);
     }
-    if begin.first() == Some(&pickle::PROTO) {
+    if begin.first() == Some(&snapshot::pickle::PROTO) {
         return snapshot::read(file, reader);
     }
     let table = Table::open(file, reader)?;
@@ -89,6 +89,18 @@ impl Problem {
         let trace = self.trace.as_mut().ok_or_else(|| format!("{}: only a trace has operators", self.name))?;
         ops::read_from(name, reader).map_err(|e| e.to_string())?.give(trace);
         Ok(&trace.op_names)
+    }
+}
+
+/// A memory snapshot of PyTorch, with all that it tells.
+///
+/// # Errors
+/// Which place of the file is not as expected.
+pub(crate) fn snapshot(file: &str) -> Result<Snapshot, InputError> {
+    let mut reader = open(file)?;
+    match reader.fill_buf().map_err(|e| unreadable(file, &e))?.first() {
+        Some(&snapshot::pickle::PROTO) => Snapshot::read(file, reader),
+        _ => Err(InputError::file(file, "expected a memory snapshot: a pickle of torch.cuda.memory._dump_snapshot")),
     }
 }
 

@@ -71,12 +71,20 @@ impl Recording {
         }
     }
 
-    /// `address` is in use when the recording ends, whether its malloc was seen or not.
-    pub(super) fn in_use(&mut self, address: u64, bytes: u64) {
-        if bytes > 0 && !self.at.contains_key(&address) {
+    /// `address` is in use when the recording ends, whether its malloc was seen or not; whether this tells of a block that
+    /// was not known.
+    pub(super) fn in_use(&mut self, address: u64, bytes: u64) -> bool {
+        let is_new = bytes > 0 && !self.at.contains_key(&address);
+        if is_new {
             self.early.push(bytes);
             self.at.insert(address, None);
         }
+        is_new
+    }
+
+    /// How many blocks are known that were there before the recording.
+    pub(super) fn early(&self) -> usize {
+        self.early.len()
     }
 
     /// Whether nothing was recorded.

@@ -80,7 +80,7 @@ fn parse_op(cell: &[u8]) -> Option<Op> {
     let number = |digits| decimal(digits).and_then(|k| u32::try_from(k).ok());
     match cell.strip_suffix(b"'") {
         _ if cell.is_empty() => Some(Op::None),
-        Some(again) => number(again).map(Op::Again),
+        Some(again) => number(again).map(Op::Rerun),
         None => number(cell).map(Op::First),
     }
 }

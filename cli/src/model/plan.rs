@@ -29,14 +29,16 @@ pub(crate) struct Planned {
     /// When each tensor is alive.
     pub(crate) schedule: Schedule,
     /// The block of each tensor.
-    pub(crate) stays: Vec<Option<u32>>,
+    pub(crate) residencies: Vec<Option<u32>>,
 }
 
 impl Planned {
     /// The offset of each tensor; -1 where the runtime decides.
     pub(crate) fn offsets(&self) -> Vec<i32> {
-        let offset = |stay: &Option<u32>| stay.and_then(|stay| i32::try_from(self.solved.offsets[stay as usize]).ok());
-        self.stays.iter().map(|stay| offset(stay).unwrap_or(-1)).collect()
+        let offset = |residency: &Option<u32>| {
+            residency.and_then(|residency| i32::try_from(self.solved.offsets[residency as usize]).ok())
+        };
+        self.residencies.iter().map(|residency| offset(residency).unwrap_or(-1)).collect()
     }
 }
 
@@ -70,12 +72,12 @@ pub(crate) fn told(
     let traced = trace(model, &schedule, &sharing);
     let mut problem = traced.problem(name, model, &schedule)?;
     if overlap {
-        problem.overlaps = overlaps(model, &schedule, &sharing, &traced.stays);
+        problem.overlaps = overlaps(model, &schedule, &sharing, &traced.residencies);
     }
     let mut offsets = vec![0; problem.blocks.len()];
-    for (tensor, stay) in (0..).zip(&traced.stays) {
-        if let (Some(stay), Some(offset)) = (*stay, offset(tensor)) {
-            offsets[stay as usize] = offset;
+    for (tensor, residency) in (0..).zip(&traced.residencies) {
+        if let (Some(residency), Some(offset)) = (*residency, offset(tensor)) {
+            offsets[residency as usize] = offset;
         }
     }
     Ok((problem, offsets))
@@ -112,7 +114,7 @@ pub(crate) fn plan(model: &Model, request: &Request<'_>, bar: &ProgressBar) -> R
         let traced = trace(model, &schedule, &sharing);
         let mut problem = traced.problem(request.name, model, &schedule).map_err(PlanError::Input)?;
         if overlap {
-            problem.overlaps = overlaps(model, &schedule, &sharing, &traced.stays);
+            problem.overlaps = overlaps(model, &schedule, &sharing, &traced.residencies);
         }
         let solved = match place(&problem, request, bar) {
             Ok(solved) => solved,
@@ -123,8 +125,8 @@ pub(crate) fn plan(model: &Model, request: &Request<'_>, bar: &ProgressBar) -> R
         let better = best.as_ref().is_none_or(|best| solved.summary.peak < best.solved.summary.peak);
         let least = solved.summary.peak == solved.summary.lower_bound;
         if better {
-            let (order, stays) = (order.clone(), traced.stays);
-            best = Some(Planned { problem, solved, order, ordered, schedule, stays });
+            let (order, residencies) = (order.clone(), traced.residencies);
+            best = Some(Planned { problem, solved, order, ordered, schedule, residencies });
         }
         if least {
             break;
@@ -154,12 +156,12 @@ fn place(problem: &Problem, request: &Request<'_>, bar: &ProgressBar) -> Result<
 }
 
 /// The outputs that may reach into an input that dies with their operator.
-fn overlaps(model: &Model, schedule: &Schedule, sharing: &Sharing, stays: &[Option<u32>]) -> Vec<Overlap> {
+fn overlaps(model: &Model, schedule: &Schedule, sharing: &Sharing, residencies: &[Option<u32>]) -> Vec<Overlap> {
     // The first and last time of each block.
     let mut lives: HashMap<u32, [u32; 2]> = HashMap::new();
-    for (life, stay) in schedule.lives.iter().zip(stays) {
-        if let (&Some([first, last]), &Some(stay)) = (life, stay) {
-            let own = lives.entry(stay).or_insert([first, last]);
+    for (life, residency) in schedule.lives.iter().zip(residencies) {
+        if let (&Some([first, last]), &Some(residency)) = (life, residency) {
+            let own = lives.entry(residency).or_insert([first, last]);
             *own = [own[0].min(first), own[1].max(last)];
         }
     }
@@ -167,9 +169,11 @@ fn overlaps(model: &Model, schedule: &Schedule, sharing: &Sharing, stays: &[Opti
     for (&number, time) in schedule.steps.iter().zip(1u32..) {
         let operator = &model.operators[number as usize];
         let &[written] = operator.outputs.as_slice() else { continue };
-        let Some(output) = stays[written as usize].filter(|_| sharing.0[written as usize] == written) else { continue };
+        let Some(output) = residencies[written as usize].filter(|_| sharing.0[written as usize] == written) else {
+            continue;
+        };
         for &read in &operator.inputs {
-            let Some(input) = stays[read as usize].filter(|&input| input != output) else { continue };
+            let Some(input) = residencies[read as usize].filter(|&input| input != output) else { continue };
             let dies = lives[&input][1] == time && lives[&output][0] == time;
             let distance = kernels::distance(model, operator, read).filter(|&d| dies && d < model.bytes(written));
             found.extend(distance.map(|distance| Overlap { output, input, distance }));

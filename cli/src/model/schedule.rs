@@ -149,8 +149,8 @@ pub(crate) struct Traced {
     pub(crate) rows: Vec<Row>,
     /// What each block is called: by its first tensor, or as scratch.
     pub(crate) names: Vec<String>,
-    /// The stay in which each tensor lies, in the order of the mallocs.
-    pub(crate) stays: Vec<Option<u32>>,
+    /// The residency in which each tensor lies, in the order of the mallocs.
+    pub(crate) residencies: Vec<Option<u32>>,
 }
 
 impl Traced {
@@ -195,12 +195,12 @@ pub(crate) fn trace(model: &Model, schedule: &Schedule, sharing: &Sharing) -> Tr
         }
     }
     let rows: Vec<Row> = at.into_iter().flatten().flatten().collect();
-    let mut stay_of = vec![0; blocks.len()];
-    for (row, stay) in rows.iter().filter(|row| row.event == Event::Malloc).zip(0u32..) {
-        stay_of[row.block as usize] = stay;
+    let mut residency_of = vec![0; blocks.len()];
+    for (row, residency) in rows.iter().filter(|row| row.event == Event::Malloc).zip(0u32..) {
+        residency_of[row.block as usize] = residency;
     }
-    let stays = of_tensor.iter().map(|block| block.map(|block| stay_of[block as usize])).collect();
-    Traced { rows, names: blocks.into_iter().map(|made| made.name).collect(), stays }
+    let residencies = of_tensor.iter().map(|block| block.map(|block| residency_of[block as usize])).collect();
+    Traced { rows, names: blocks.into_iter().map(|made| made.name).collect(), residencies }
 }
 
 /// The blocks of a schedule, and the block of each tensor.

@@ -12,7 +12,7 @@ pub(crate) fn operators(operators: &[Operator], out: &mut impl Write) -> io::Res
     for (op, o) in operators.iter().enumerate() {
         let (inputs, outputs) = (list(&o.inputs), list(&o.outputs));
         write!(out, "{op},{},{},{inputs},{outputs},{},{},", o.name, o.phase, o.workspace, o.time_ns)?;
-        writeln!(out, "{},{}", u8::from(o.may.in_place), u8::from(o.may.again))?;
+        writeln!(out, "{},{}", u8::from(o.may.in_place), u8::from(o.may.rerun))?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use sublet_models::Operator;
 pub(crate) fn write(operators: &[Operator], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "op,name,phase,inplace,rerun")?;
     for (op, Operator { name, phase, may, .. }) in operators.iter().enumerate() {
-        writeln!(out, "{op},{name},{phase},{},{}", u8::from(may.in_place), u8::from(may.again))?;
+        writeln!(out, "{op},{name},{phase},{},{}", u8::from(may.in_place), u8::from(may.rerun))?;
     }
     Ok(())
 }

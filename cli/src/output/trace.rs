@@ -35,7 +35,7 @@ fn recorded(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
         match row.op {
             Op::None => writeln!(out, ",")?,
             Op::First(k) => writeln!(out, ",{k}")?,
-            Op::Again(k) => writeln!(out, ",{k}'")?,
+            Op::Rerun(k) => writeln!(out, ",{k}'")?,
         }
     }
     Ok(())

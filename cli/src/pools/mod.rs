@@ -8,6 +8,7 @@
 //! Cost: O(log n) for a malloc or a free.
 
 mod cnmem;
+pub(crate) mod executorch;
 mod no_reuse;
 mod pytorch;
 mod segments;

@@ -27,7 +27,7 @@ impl<'a> Ops<'a> {
     }
 
     pub(super) fn index(&mut self, op: Op) -> Option<usize> {
-        let (Op::First(number) | Op::Again(number)) = op else { return None };
+        let (Op::First(number) | Op::Rerun(number)) = op else { return None };
         let Self { names, known, indices } = self;
         Some(*indices.entry(op).or_insert_with(|| {
             let name = names.get(number as usize).map_or("", String::as_str);

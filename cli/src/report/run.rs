@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
         for operator in &timeline.operators {
             push(operator.span, &mut operators.begin, &mut operators.end);
             operators.op.push(ops.index(operator.op));
-            operators.again.push(matches!(operator.op, Op::Again(_)));
+            operators.again.push(matches!(operator.op, Op::Rerun(_)));
         }
         let mut stalls = Stalls::default();
         for stall in &timeline.stalls {

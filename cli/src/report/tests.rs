@@ -145,7 +145,7 @@ fn no_blocks_and_one_block_are_pictures_too() {
 fn ops_have_colours_by_the_area_that_they_fill() {
     // Op k is called "k" and allocates k + 1 bytes; ops 12 and 13 run again under the name of op 0.
     let names: Vec<String> = (0..12).map(|k| k.to_string()).chain(["0".into(), "0".into()]).collect();
-    let ops = (0..14).map(|k| if k < 12 { Op::First(k) } else { Op::Again(k) }).chain([Op::None]);
+    let ops = (0..14).map(|k| if k < 12 { Op::First(k) } else { Op::Rerun(k) }).chain([Op::None]);
     let rows: Vec<_> = (0..).zip(ops).map(|(block, op)| Row { block, op, ..Row::default() }).collect();
     let blocks: Vec<_> = (0..15).map(|i| Block::new(i, i + 1, u64::from(i) + 1)).collect();
     let mut problem = instance(blocks, "b");

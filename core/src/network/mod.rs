@@ -26,7 +26,7 @@ use crate::error::Buffer;
 use crate::rewrite::fit::{self, Lengths, Means, Using};
 use crate::rewrite::means::swap::Policy;
 use crate::simulate::{Device, Run, Timing};
-use crate::trace::{self, Recorded, Row, liveness, liveness::Stay};
+use crate::trace::{self, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::Violation;
 use crate::verify::schedule::{self, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, place};
@@ -49,7 +49,7 @@ pub struct Operator {
     /// How long it takes, in ns: only compared with others.
     pub time_ns: u64,
     /// May it run again?
-    pub again: bool,
+    pub rerun: bool,
 }
 
 /// How an operator uses a memory.
@@ -168,7 +168,7 @@ pub struct Output<'a> {
     /// For residencies.
     pub blocks: &'a mut [Block],
     /// For their names.
-    pub names: &'a mut [Stay],
+    pub names: &'a mut [Residency],
     /// For where they lie.
     pub offsets: &'a mut [u64],
     /// For what the framework is to do, in order: the result.
@@ -183,7 +183,7 @@ pub struct Needed {
     /// Timings.
     pub timings: usize,
     /// Blocks, names and offsets.
-    pub stays: usize,
+    pub residencies: usize,
     /// Steps.
     pub steps: usize,
     /// The workspace of [`plan`].
@@ -204,11 +204,11 @@ impl Needed {
     }
 
     const fn unlimited(rows: usize, blocks: usize) -> Lengths {
-        Lengths { rows: 0, timings: rows, stays: blocks }
+        Lengths { rows: 0, timings: rows, residencies: blocks }
     }
 
     const fn for_lengths(rows: usize, blocks: usize, lengths: Lengths, limited: bool) -> Self {
-        let proof = schedule::workspace(rows, blocks, lengths.stays);
+        let proof = schedule::workspace(rows, blocks, lengths.residencies);
         let made = if limited {
             fit::workspace(rows, blocks, lengths)
         } else {
@@ -217,7 +217,7 @@ impl Needed {
         Self {
             rows: lengths.rows,
             timings: lengths.timings,
-            stays: lengths.stays,
+            residencies: lengths.residencies,
             steps: lengths.timings,
             workspace: proof.max(made).max(steps::workspace(blocks)),
         }
@@ -288,7 +288,7 @@ pub fn record<'a>(
 /// use sublet_core::Workspace;
 /// // Three operators: a makes b, b makes c, c makes d; none is needed after the next one.
 /// let memory = |kept| Memory { bytes: 4096, kept, scratch: false };
-/// let operators = [Operator { time_ns: 10, again: true }; 4];
+/// let operators = [Operator { time_ns: 10, rerun: true }; 4];
 /// let access = |op, memory, how| Access { op, memory, how };
 /// let network = Network {
 ///     memories: &[memory(false), memory(false), memory(false), memory(true)],
@@ -317,9 +317,9 @@ pub fn record<'a>(
 /// let output = Output {
 ///     rows: &mut vec![Default::default(); needed.rows],
 ///     timings: &mut vec![Default::default(); needed.timings],
-///     blocks: &mut vec![Default::default(); needed.stays],
-///     names: &mut vec![Default::default(); needed.stays],
-///     offsets: &mut vec![0; needed.stays],
+///     blocks: &mut vec![Default::default(); needed.residencies],
+///     names: &mut vec![Default::default(); needed.residencies],
+///     offsets: &mut vec![0; needed.residencies],
 ///     steps: &mut steps,
 /// };
 /// let planned = network::plan(&recording, &options, Workspace::new(&mut words, &mut indices), output)?;
@@ -361,12 +361,12 @@ pub fn plan(
 }
 
 fn check(output: &Output<'_>, needed: Needed) -> Result<(), Error> {
-    let stays = output.blocks.len().min(output.names.len());
+    let residencies = output.blocks.len().min(output.names.len());
     for (buffer, needed, got) in [
         (Buffer::Rows, needed.rows, output.rows.len()),
         (Buffer::Timings, needed.timings, output.timings.len()),
-        (Buffer::Blocks, needed.stays, stays),
-        (Buffer::Offsets, needed.stays, output.offsets.len()),
+        (Buffer::Blocks, needed.residencies, residencies),
+        (Buffer::Offsets, needed.residencies, output.offsets.len()),
         (Buffer::Steps, needed.steps, output.steps.len()),
     ] {
         if got < needed {
@@ -384,10 +384,11 @@ fn placed<'a>(
     output: fit::Output<'a>,
 ) -> Result<(VerifiedSchedule<'a>, u64), Error> {
     let fit::Output { timings, blocks, names, offsets, .. } = output;
-    let stays = liveness::stays(recorded.rows);
+    let residencies = liveness::residencies(recorded.rows);
     let timings = timings.get_mut(..recorded.rows.len()).unwrap_or_default();
-    let (blocks, names) = (blocks.get_mut(..stays).unwrap_or_default(), names.get_mut(..stays).unwrap_or_default());
-    let offsets = offsets.get_mut(..stays).unwrap_or_default();
+    let (blocks, names) =
+        (blocks.get_mut(..residencies).unwrap_or_default(), names.get_mut(..residencies).unwrap_or_default());
+    let offsets = offsets.get_mut(..residencies).unwrap_or_default();
     liveness::lifetimes(recorded.rows, recorded.blocks, scratch.reborrow(), blocks, names)?;
     let constraints = Constraints { alignment: options.alignment, ..Constraints::NONE };
     let asked = place::Options { constraints, seed: options.seed, ..place::Options::default() };

@@ -89,7 +89,7 @@ pub(super) fn record<'a>(
     }
     let known = known.get_mut(..network.operators.len()).unwrap_or_default();
     for (op, told) in known.iter_mut().zip(network.operators) {
-        *op = trace::Operator { again: told.again, ..trace::Operator::default() };
+        *op = trace::Operator { rerun: told.rerun, ..trace::Operator::default() };
     }
     let mut maker = Maker { rows, row_count: 0, owners: Table::new(owners), blocks: 0 };
     for memory in (0..).take(n).filter(|&memory| memories.what[memory] & CHANGES > 0) {
@@ -113,7 +113,7 @@ pub(super) fn record<'a>(
         if memories.changes_what_is_kept(accesses)
             && let Some(operator) = known.get_mut(position(number))
         {
-            operator.again = false;
+            operator.rerun = false;
         }
         maker.operator(network, alignment, &mut memories, accesses, (time, end))?;
         (time, op) = (end, number.saturating_add(1));

@@ -68,15 +68,15 @@ pub(super) fn write(
     // Of each block: its size, and 1 + its place on the host.
     let mut known = scratch.word_records::<2>(memories.len());
     let mut host = 0_u64;
-    let (mut count, mut undated, mut stay) = (0_usize, 0_usize, 0_u32);
+    let (mut count, mut undated, mut residency) = (0_usize, 0_usize, 0_u32);
     let mut running = Op::None;
     for r in schedule.rows() {
         let memory = at(memories, r.block);
         let action = match (r.event, r.op) {
             (Event::Malloc, _) => {
-                let offset = at(schedule.plan().offsets(), stay);
+                let offset = at(schedule.plan().offsets(), residency);
                 known[r.block][0] = r.bytes;
-                stay += 1;
+                residency += 1;
                 (memory != NONE).then_some(Action::Bind { memory, offset })
             }
             (Event::SwapOut | Event::SwapIn, _) => {
@@ -91,7 +91,7 @@ pub(super) fn write(
                     _ => Action::CopyIn { memory, host_offset },
                 })
             }
-            (Event::Read | Event::Write, Op::Again(op)) if running != r.op => Some(Action::Run { op }),
+            (Event::Read | Event::Write, Op::Rerun(op)) if running != r.op => Some(Action::Run { op }),
             _ => None,
         };
         if let Some(action) = action {

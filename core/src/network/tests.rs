@@ -11,7 +11,7 @@ use super::{
 use crate::error::AccessFault;
 use crate::rewrite::fit::{Means, Using};
 use crate::simulate::{Device, Timing};
-use crate::trace::liveness::Stay;
+use crate::trace::liveness::Residency;
 use crate::trace::{self, Event, Op, Row};
 use crate::{Block, Error, Workspace};
 
@@ -46,7 +46,7 @@ impl Pass {
 
     fn operator(&mut self, time_ns: u64, again: bool, accesses: &[(u32, Use)]) {
         let op = self.operators.len() as u32;
-        self.operators.push(Operator { time_ns, again });
+        self.operators.push(Operator { time_ns, rerun: again });
         self.accesses.extend(accesses.iter().map(|&(memory, how)| Access { op, memory, how }));
     }
 
@@ -68,16 +68,18 @@ impl Pass {
         self.record(options, |recording| {
             let limited = options.limit < u64::MAX;
             let (needed, most) = (recording.needed(limited), Needed::most(self.accesses.len(), limited));
-            assert!(needed.rows <= most.rows && needed.timings <= most.timings && needed.stays <= most.stays);
+            assert!(
+                needed.rows <= most.rows && needed.timings <= most.timings && needed.residencies <= most.residencies
+            );
             assert_eq!(needed.workspace.max(most.workspace), most.workspace);
             let (mut words, mut indices) = (vec![7; needed.workspace.words], vec![7; needed.workspace.indices]);
             let mut steps = vec![Step::default(); needed.steps];
             let output = Output {
                 rows: &mut vec![Row::default(); needed.rows],
                 timings: &mut vec![Timing::default(); needed.timings],
-                blocks: &mut vec![Block::default(); needed.stays],
-                names: &mut vec![Stay::default(); needed.stays],
-                offsets: &mut vec![0; needed.stays],
+                blocks: &mut vec![Block::default(); needed.residencies],
+                names: &mut vec![Residency::default(); needed.residencies],
+                offsets: &mut vec![0; needed.residencies],
                 steps: &mut steps,
             };
             let planned = plan(recording, options, Workspace::new(&mut words, &mut indices), output)?;
@@ -296,7 +298,7 @@ fn of_scratch_nothing_outlives_an_operator() {
     assert_eq!(steps.len(), 1);
 }
 
-/// A chain whose first activation could be made again in the operator 5, if what is kept allows it: how the operator that makes
+/// A chain whose first activation could be recomputed in the operator 5, if what is kept allows it: how the operator that makes
 /// it uses that, and how the operator 4 does.
 fn rerun(by_itself: Use, later: Use) -> Pass {
     let mut pass = Pass::default();

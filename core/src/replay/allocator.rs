@@ -30,64 +30,15 @@
 //!
 //! Limits: one alignment; one thread at a time; a plan is made within the call that completes the record.
 
+use super::config::{self, Config, Memory, kept, pool_live, scratch};
 use super::follow::{self, Answer, Replay};
 use super::ranges::{Fixed, Range, Source};
 use super::{iteration, pool};
 use crate::error::Buffer;
-use crate::place::{self, Options, Solver};
+use crate::place::{self, Options};
 use crate::trace::Event;
 use crate::trace::period::{self, Detector};
-use crate::{Block, Constraints, Error, Pool, VerifiedPlan, Workspace, WorkspaceLen, block, verify};
-
-/// What an [`Allocator`] works with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// Bytes of the first range.
-    pub capacity: u64,
-    /// The most ranges at once; at least 1, and without a [`Source`] there is never another.
-    pub ranges: usize,
-    /// Every address is a multiple of this power of two, in bytes; sizes are rounded up to it.
-    pub alignment: u64,
-    /// The most mallocs and frees of an iteration.
-    pub events: usize,
-    /// The most blocks that are alive at once and not planned.
-    pub live: usize,
-    /// How plans are made. The memory grows linearly with the events for all but the searching solvers.
-    pub solver: Solver,
-    /// Seed and effort of the solver; its constraints are not looked at.
-    pub options: Options,
-}
-
-impl Config {
-    /// Addresses of a GPU's alignment, 256 bytes, and plans by the portfolio.
-    #[must_use]
-    pub fn new(capacity: u64, events: usize, live: usize) -> Self {
-        let (solver, options) = (Solver::Portfolio, Options::default());
-        Self { capacity, ranges: 1, alignment: 256, events, live, solver, options }
-    }
-}
-
-/// The memory that an [`Allocator`] keeps; what it holds before means nothing.
-#[derive(Debug)]
-pub struct Memory<'a> {
-    /// The blocks of an iteration.
-    pub blocks: &'a mut [Block],
-    /// Words.
-    pub words: &'a mut [u64],
-    /// Indices.
-    pub indices: &'a mut [u32],
-}
-
-/// How long the slices of a [`Memory`] must be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryLen {
-    /// Elements of the slice of blocks.
-    pub blocks: usize,
-    /// Elements of the `u64` slice.
-    pub words: usize,
-    /// Elements of the `u32` slice.
-    pub indices: usize,
-}
+use crate::{Block, Constraints, Error, Pool, VerifiedPlan, Workspace, block, verify};
 
 /// Where an [`Allocator`] stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,39 +79,6 @@ pub struct Statistics {
     pub footprint: u64,
     /// Bytes of the ranges that there are now.
     pub held: u64,
-}
-
-/// The least bytes of a range beside the first, unless the source has only less.
-const LEAST_MORE: u64 = 1 << 20;
-
-/// After so many iterations in which nothing was put into it, an empty range is given back.
-const IDLE: u64 = 8;
-
-/// What the pool needs room for: what is not planned, what a given-up plan leaves live, and the arena.
-const fn pool_live(config: &Config) -> usize {
-    config.live + config.events / 2 + 1
-}
-
-/// The memory that stays in use, but for the blocks.
-const fn kept(config: &Config) -> WorkspaceLen {
-    pool::workspace_of(pool_live(config), config.ranges)
-        .and(period::workspace(config.events))
-        .and(follow::workspace(config.events))
-}
-
-/// What making a plan takes, and its offsets.
-const fn scratch(config: &Config) -> WorkspaceLen {
-    let blocks = config.events / 2;
-    let planning = place::workspace_of(config.solver, blocks).max(verify::workspace(blocks));
-    let offsets = WorkspaceLen { words: blocks, indices: 0 };
-    planning.max(follow::scratch(config.events)).and(offsets).max(iteration::workspace(config.events))
-}
-
-/// How long the memory of an [`Allocator`] must be.
-#[must_use]
-pub const fn memory(config: &Config) -> MemoryLen {
-    let len = kept(config).and(scratch(config));
-    MemoryLen { blocks: config.events, words: len.words, indices: len.indices }
 }
 
 /// An allocator of addresses in a range, or in as many as a [`Source`] gives, that plans what repeats.
@@ -248,7 +166,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         block::check_count(config.ranges)?;
         let config = &Config { ranges: config.ranges.max(1), ..*config };
         let Memory { blocks, words, indices } = memory;
-        let (needed, got) = (self::memory(config).blocks, blocks.len());
+        let (needed, got) = (config::memory(config).blocks, blocks.len());
         if got < needed {
             return Err(Error::BufferTooSmall { buffer: Buffer::Blocks, needed, got });
         }
@@ -575,56 +493,6 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.update();
     }
 
-    /// Bytes of all ranges.
-    fn held(&self) -> u64 {
-        let ranges = self.pool.ranges();
-        (0..ranges.count()).map(|i| ranges.get(i).bytes).fold(0, u64::saturating_add)
-    }
-
-    /// How large a range is asked for where a request needs less.
-    pub(super) fn usual_range(&self) -> u64 {
-        let held = self.held();
-        if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
-    }
-
-    /// Gets a range of so many bytes, or of those that are needed, in place of the empty ones; whether there is one.
-    #[cold]
-    pub(super) fn grow(&mut self, needed: u64, wanted: u64) -> bool {
-        if !self.source.grows() {
-            return false;
-        }
-        self.give_back_empty(0);
-        self.take(needed.max(wanted)) || (needed < wanted && self.take(needed))
-    }
-
-    /// Gets a range of so many bytes; whether there is one.
-    fn take(&mut self, bytes: u64) -> bool {
-        if self.pool.ranges().room() == 0 {
-            return false;
-        }
-        let Some(range) = self.source.take(bytes) else { return false };
-        let added = self.pool.add(range);
-        if !added {
-            self.source.give_back(range);
-        }
-        added
-    }
-
-    /// After an iteration: gives back what was not used for long.
-    fn give_back_idle(&mut self) {
-        if self.source.grows() {
-            self.pool.grow_older();
-            self.give_back_empty(IDLE);
-        }
-    }
-
-    /// Gives ranges back in which nothing is, and nothing was put for so many iterations.
-    pub(super) fn give_back_empty(&mut self, iterations: u64) {
-        while let Some(range) = self.pool.remove_empty(iterations) {
-            self.source.give_back(range);
-        }
-    }
-
     /// After a change of what is told, interrupted, or planned.
     pub(super) fn update(&mut self) {
         if self.is_told() {
@@ -662,7 +530,7 @@ mod tests {
     #[test]
     fn a_request_for_nothing_leaves_the_plan_as_it_is() {
         let config = Config { alignment: 8, ..Config::new(1 << 10, 16, 4) };
-        let len = memory(&config);
+        let len = config::memory(&config);
         let (mut blocks, mut words, mut indices) =
             (vec![Block::default(); len.blocks], vec![0; len.words], vec![0; len.indices]);
         let memory = Memory { blocks: &mut blocks, words: &mut words, indices: &mut indices };

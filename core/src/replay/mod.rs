@@ -7,14 +7,17 @@
 //! Addresses are numbers in a range that the caller has; this room never touches what is there.
 
 mod allocator;
+mod config;
 mod follow;
+mod growth;
 mod iteration;
 mod manage;
 pub mod pool;
 mod ranges;
 mod treap;
 
-pub use allocator::{Allocator, Config, Memory, MemoryLen, State, Statistics, memory};
+pub use allocator::{Allocator, State, Statistics};
+pub use config::{Config, Memory, MemoryLen, memory};
 pub use follow::{Answer, Replay, scratch, workspace};
 pub use pool::Pool;
 pub use ranges::{Fixed, Range, Source};

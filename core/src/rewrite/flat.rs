@@ -59,10 +59,10 @@ impl<'a> Flat<'a> {
             }
             let mut op = Op::None;
             if r.event.is_access() {
-                let again = matches!(r.op, Op::Again(_));
+                let again = matches!(r.op, Op::Rerun(_));
                 let begins = r.op != previous || r.op == Op::None;
                 begun += u32::from(begins && !again);
-                if let (true, Op::First(k) | Op::Again(k)) = (begins, r.op) {
+                if let (true, Op::First(k) | Op::Rerun(k)) = (begins, r.op) {
                     flat.op.push(2 * k + u32::from(again));
                 }
                 previous = r.op;
@@ -71,7 +71,7 @@ impl<'a> Flat<'a> {
                 }
             }
             // What is recomputed runs for the operator that comes.
-            flat.operator[i] = begun - u32::from(begun > 0 && !matches!(r.op, Op::Again(_)) && r.event.is_access());
+            flat.operator[i] = begun - u32::from(begun > 0 && !matches!(r.op, Op::Rerun(_)) && r.event.is_access());
             *r = Row { time_ns, bytes: r.bytes, block: range[r.block].saturating_sub(1), op, event: r.event };
         }
         Ok(flat)
@@ -98,7 +98,7 @@ impl<'a> Flat<'a> {
             r.block = self.block(r.block);
             if let Op::First(run) = r.op {
                 let op = self.op.at(run).unwrap_or(0);
-                r.op = if op.is_multiple_of(2) { Op::First(op / 2) } else { Op::Again(op / 2) };
+                r.op = if op.is_multiple_of(2) { Op::First(op / 2) } else { Op::Rerun(op / 2) };
             }
         }
     }

@@ -63,7 +63,7 @@ impl<'a> Program<'a> {
                     self.persistent[r.block] = u32::from(r.time_ns == 0);
                 }
                 Event::Free => self.persistent[r.block] = 0,
-                _ if matches!(r.op, Op::Again(_)) => return refuse(RowFault::NotRecorded),
+                _ if matches!(r.op, Op::Rerun(_)) => return refuse(RowFault::NotRecorded),
                 _ => {}
             }
         }

@@ -284,7 +284,7 @@ impl<'a> Values<'a> {
                 self.seen.set(r.block, seen);
             }
             let op = program.op(o);
-            let allowed = matches!(op, Op::First(_)) && recorded.operator(op).again;
+            let allowed = matches!(op, Op::First(_)) && recorded.operator(op).rerun;
             self.recomputable[o] = u32::from(allowed && defined);
             for i in self.first_reference[o]..references {
                 let r = self.reference(i);

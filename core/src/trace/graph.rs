@@ -186,7 +186,7 @@ impl Writer<'_, '_> {
 mod tests {
     use super::*;
     use crate::Block;
-    use crate::trace::liveness::{self, Stay};
+    use crate::trace::liveness::{self, Residency};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::vec::Vec;
@@ -367,8 +367,8 @@ mod tests {
             prop_assert_eq!(&ran, &expected.iter().filter(visible).copied().collect::<Vec<_>>());
 
             let count = tensors.len() + list.iter().filter(|n| n.2 > 0).count();
-            let stays = liveness::stays(&found);
-            let (mut blocks, mut names) = (vec![Block::default(); stays], vec![Stay::default(); stays]);
+            let residencies = liveness::residencies(&found);
+            let (mut blocks, mut names) = (vec![Block::default(); residencies], vec![Residency::default(); residencies]);
             let len = liveness::workspace(count);
             let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
             liveness::lifetimes(&found, count, Workspace::new(&mut words, &mut indices), &mut blocks, &mut names).unwrap();

@@ -2,11 +2,11 @@
 //!
 //! The lifetime of a block is `[row of its malloc, row of its free)`; a block that is never freed ends one
 //! past the last row. A block that is allocated again after its free (in a rewritten trace) has several
-//! stays, each of which is a block for placement. One pass over the rows, two indices of scratch for each
+//! residencies, each of which is a block for placement. One pass over the rows, two indices of scratch for each
 //! block of the trace.
 //!
-//! Where an operator works in place, a stay takes over the memory of another: [`merge`] makes one block of such a chain,
-//! and [`spread`] gives its offset to each of its stays.
+//! Where an operator works in place, a residency takes over the memory of another: [`merge`] makes one block of such a chain,
+//! and [`spread`] gives its offset to each of its residencies.
 
 use super::{Event, Row, recorded};
 use crate::error::{Buffer, RowFault};
@@ -15,10 +15,10 @@ use crate::{Block, Error, Workspace, WorkspaceLen, block};
 
 /// One uninterrupted residence of a block of the trace on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Stay {
+pub struct Residency {
     /// The block of the trace.
     pub block: u32,
-    /// 0 for its first stay, 1 for the next, …
+    /// 0 for its first residency, 1 for the next, …
     pub ordinal: u32,
 }
 
@@ -28,13 +28,13 @@ pub const fn workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: blocks, indices: 2 * blocks }
 }
 
-/// Number of stays in a trace: its mallocs. This is how long the outputs of [`lifetimes`] must be.
+/// Number of residencies in a trace: its mallocs. This is how long the outputs of [`lifetimes`] must be.
 #[must_use]
-pub fn stays(rows: &[Row]) -> usize {
+pub fn residencies(rows: &[Row]) -> usize {
     rows.iter().filter(|r| r.event == Event::Malloc).count()
 }
 
-/// Writes the lifetime of every stay of a trace to `blocks`, and which stay it is to `names`, in the order
+/// Writes the lifetime of every residency of a trace to `blocks`, and which residency it is to `names`, in the order
 /// of the mallocs; returns how many there are. `block_count` is the number of block numbers that the rows
 /// use. O(rows).
 ///
@@ -65,9 +65,9 @@ pub fn lifetimes(
     block_count: usize,
     scratch: Workspace<'_>,
     blocks: &mut [Block],
-    names: &mut [Stay],
+    names: &mut [Residency],
 ) -> Result<usize, Error> {
-    let needed = stays(rows);
+    let needed = residencies(rows);
     let shorter = blocks.len().min(names.len());
     block::check_count(block_count)?;
     if shorter < needed {
@@ -75,12 +75,12 @@ pub fn lifetimes(
     }
     let end = u32::try_from(rows.len()).unwrap_or(u32::MAX);
     let (mut blocks, mut names) = (Table::new(blocks), Table::new(names));
-    follow(rows, block_count, scratch, |step, r, stay, ordinal| {
+    follow(rows, block_count, scratch, |step, r, residency, ordinal| {
         if r.event == Event::Malloc {
-            blocks[stay] = Block::new(step, end, r.bytes);
-            names[stay] = Stay { block: r.block, ordinal };
+            blocks[residency] = Block::new(step, end, r.bytes);
+            names[residency] = Residency { block: r.block, ordinal };
         } else {
-            blocks[stay].end = step;
+            blocks[residency].end = step;
         }
     })?;
     Ok(needed)
@@ -92,7 +92,7 @@ pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) ->
     follow(rows, block_count, scratch, |_, _, _, _| ())
 }
 
-/// Goes through the rows, and tells each malloc and free, with the number of its stay and the stay's ordinal.
+/// Goes through the rows, and tells each malloc and free, with the number of its residency and the residency's ordinal.
 fn follow(
     rows: &[Row],
     block_count: usize,
@@ -103,7 +103,7 @@ fn follow(
         return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
     }
     scratch.check(workspace(block_count))?;
-    // Per block of the trace: its size, how many stays it has had, and 1 + the index of the open one.
+    // Per block of the trace: its size, how many residencies it has had, and 1 + the index of the open one.
     let mut size = scratch.words(block_count);
     let mut ordinal = scratch.indices(block_count);
     let mut open = scratch.indices(block_count);
@@ -150,9 +150,9 @@ pub const fn merge_workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: blocks }
 }
 
-/// Makes one block of all stays that pass their memory on in place: where between the accesses of an operator the free of
+/// Makes one block of all residencies that pass their memory on in place: where between the accesses of an operator the free of
 /// a block stands directly before the malloc of another of the same size. `blocks` holds what [`lifetimes`] wrote for
-/// these rows, and afterwards the merged blocks, in the order in which they begin; `part_of` gets for each stay the merged
+/// these rows, and afterwards the merged blocks, in the order in which they begin; `part_of` gets for each residency the merged
 /// block that it is a part of. Returns how many merged blocks there are. O(rows).
 ///
 /// # Errors
@@ -185,17 +185,17 @@ pub fn merge(
     blocks: &mut [Block],
     part_of: &mut [u32],
 ) -> Result<usize, Error> {
-    let needed = stays(rows);
+    let needed = residencies(rows);
     let shorter = blocks.len().min(part_of.len());
     if shorter < needed {
         return Err(Error::BufferTooSmall { buffer: Buffer::Blocks, needed, got: shorter });
     }
     scratch.check(merge_workspace(block_count))?;
-    // Per block of the trace: 1 + its open stay.
+    // Per block of the trace: 1 + its open residency.
     let mut open = scratch.indices(block_count);
     let (mut blocks, mut part_of) = (Table::new(blocks), Table::new(part_of));
     let (mut found, mut merged) = (0, 0);
-    // 1 + the last row of the operator that is under way, and 1 + the stay that was freed in it in the row above.
+    // 1 + the last row of the operator that is under way, and 1 + the residency that was freed in it in the row above.
     let (mut operator, mut giver) = (0, 0u32);
     for (step, r) in (0u32..).zip(rows) {
         if usize::try_from(r.block).map_or(true, |b| b >= block_count) {
@@ -208,13 +208,13 @@ pub fn merge(
         let freed = core::mem::take(&mut giver);
         match r.event {
             Event::Malloc => {
-                let stay = blocks[found];
+                let residency = blocks[found];
                 let chain = freed.checked_sub(1).map(|giver| part_of[giver]);
-                if let Some(chain) = chain.filter(|&chain| blocks[chain].size == stay.size) {
-                    blocks[chain].end = stay.end;
+                if let Some(chain) = chain.filter(|&chain| blocks[chain].size == residency.size) {
+                    blocks[chain].end = residency.end;
                     part_of[found] = chain;
                 } else {
-                    blocks[merged] = stay;
+                    blocks[merged] = residency;
                     part_of[found] = merged;
                     merged += 1;
                 }
@@ -229,14 +229,14 @@ pub fn merge(
     Ok(usize::try_from(merged).unwrap_or(usize::MAX))
 }
 
-/// Gives each stay the offset of the merged block that it is a part of: `offsets` begins with those of the merged blocks,
-/// and afterwards holds one for each stay. The entries of `part_of` are those that [`merge`] wrote.
+/// Gives each residency the offset of the merged block that it is a part of: `offsets` begins with those of the merged blocks,
+/// and afterwards holds one for each residency. The entries of `part_of` are those that [`merge`] wrote.
 pub fn spread(part_of: &[u32], offsets: &mut [u64]) {
-    // No stay is a part of a block with a larger number, so what is still to be read is never overwritten.
-    for stay in (0..part_of.len().min(offsets.len())).rev() {
-        let chain = part_of.get(stay).and_then(|&chain| usize::try_from(chain).ok());
+    // No residency is a part of a block with a larger number, so what is still to be read is never overwritten.
+    for residency in (0..part_of.len().min(offsets.len())).rev() {
+        let chain = part_of.get(residency).and_then(|&chain| usize::try_from(chain).ok());
         let of = chain.and_then(|chain| offsets.get(chain).copied());
-        if let (Some(of), Some(offset)) = (of, offsets.get_mut(stay)) {
+        if let (Some(of), Some(offset)) = (of, offsets.get_mut(residency)) {
             *offset = of;
         }
     }

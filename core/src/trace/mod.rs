@@ -67,5 +67,5 @@ pub enum Op {
     /// The operator of this number.
     First(u32),
     /// The operator of this number, run again (recomputation).
-    Again(u32),
+    Rerun(u32),
 }

@@ -24,7 +24,7 @@
 //! that two chains run beside each other and each reuses its own memory; there the blocks of one chain are all kept.
 
 use super::dependencies::{self, Dependencies};
-use super::liveness::Stay;
+use super::liveness::Residency;
 use super::network::{Graph, Storage};
 use crate::error::Buffer;
 use crate::table::{Table, at, count};
@@ -75,7 +75,7 @@ pub fn lifetimes(
     streams: &[u32],
     mut scratch: Workspace<'_>,
     blocks: &mut [Block],
-    names: &mut [Stay],
+    names: &mut [Residency],
 ) -> Result<usize, Error> {
     let (tensors, nodes) = (graph.tensors.len(), graph.nodes.len());
     scratch.check(workspace(tensors, nodes, graph.operands()))?;
@@ -203,7 +203,7 @@ struct Orders<'a> {
 /// The blocks so far.
 struct Writer<'b> {
     blocks: Table<'b, Block>,
-    names: Table<'b, Stay>,
+    names: Table<'b, Residency>,
     len: u32,
 }
 
@@ -371,7 +371,7 @@ impl<'a> Orders<'a> {
 
 impl Writer<'_> {
     fn push(&mut self, block: u32, lifetime: Block) {
-        self.names[self.len] = Stay { block, ordinal: 0 };
+        self.names[self.len] = Residency { block, ordinal: 0 };
         self.blocks[self.len] = lifetime;
         self.len += 1;
     }
@@ -422,7 +422,7 @@ mod tests {
         assert_eq!(workspace(0, 0, 0), WorkspaceLen { words: 0, indices: 0 });
         assert_eq!(lifetimes(&nothing, &[], Workspace::new(&mut [], &mut []), &mut [], &mut []), Ok(0));
         let weights = Graph { tensors: &[Tensor { bytes: 3, storage: Storage::Persistent }], nodes: &[] };
-        let (mut blocks, mut names) = ([Block::default()], [Stay::default()]);
+        let (mut blocks, mut names) = ([Block::default()], [Residency::default()]);
         let mut indices = [0; 2];
         let lent = Workspace::new(&mut [], &mut indices);
         assert_eq!(lifetimes(&weights, &[], lent, &mut blocks, &mut names), Ok(1));
@@ -435,7 +435,7 @@ mod tests {
         let graph = Graph { tensors: &[Tensor { bytes: 1, storage: Storage::Transient }; 7], nodes: &nodes };
         let len = workspace(7, 6, graph.operands());
         let (mut words, mut indices) = (vec![9; len.words], vec![9; len.indices]);
-        let (mut blocks, mut names) = ([Block::default(); 7], [Stay::default(); 7]);
+        let (mut blocks, mut names) = ([Block::default(); 7], [Residency::default(); 7]);
         let mut lifetimes = |streams: &[u32], indices: &mut [u32]| {
             lifetimes(&graph, streams, Workspace::new(&mut words, indices), &mut blocks, &mut names).map(|n| {
                 assert_eq!(n, 7);

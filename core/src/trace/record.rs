@@ -225,7 +225,7 @@ mod tests {
         assert_eq!((a, b, recorder.block_count()), (0, 1, 2));
         let ops = recorder.rows().iter().map(|r| r.op);
         assert!(ops.eq([0, 0, 0, 0, 1].map(Op::First)));
-        let (mut blocks, mut names) = ([Block::default(); 2], [liveness::Stay::default(); 2]);
+        let (mut blocks, mut names) = ([Block::default(); 2], [liveness::Residency::default(); 2]);
         let scratch = (&mut [0; 2], &mut [0; 4]);
         let found =
             liveness::lifetimes(recorder.rows(), 2, Workspace::new(scratch.0, scratch.1), &mut blocks, &mut names);

@@ -16,13 +16,15 @@ pub struct Operator {
     /// Its kernel may write its first output over its first input.
     pub in_place: bool,
     /// It may run again, and gives the same result.
-    pub again: bool,
+    pub rerun: bool,
     /// It keeps its place among the operators of which this is said, and the accesses without an operator: they run in the
     /// order in which they were recorded. Others may run whenever what they read is there (random numbers and collectives
     /// are ordered; what nothing is known of is, too).
     pub ordered: bool,
     /// What it computes, as far as planning asks.
     pub kind: Kind,
+    /// Bytes of an element of what it reads and writes: 1, 2, 4 or 8. A ReLU's mask is as long as that asks.
+    pub element: u8,
 }
 
 /// Kinds of operators that planning tells apart.
@@ -31,7 +33,7 @@ pub enum Kind {
     /// An operator that planning knows nothing special of.
     #[default]
     Other,
-    /// A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+    /// A ReLU: after it, one bit for each element can be kept of what it reads or writes.
     Relu,
     /// The gradient of a ReLU: it may read such a mask in place of the block.
     ReluBackward,
@@ -39,7 +41,22 @@ pub enum Kind {
 
 impl Default for Operator {
     fn default() -> Self {
-        Self { in_place: false, again: true, ordered: true, kind: Kind::Other }
+        Self { in_place: false, rerun: true, ordered: true, kind: Kind::Other, element: 4 }
+    }
+}
+
+impl Operator {
+    /// The bytes of a mask that has a bit for each element of a block of `bytes`, the last byte filled up. Elements of more
+    /// than 4 bytes count as elements of 4: no mask is shorter than 1/32 of its block, whoever checks it.
+    ///
+    /// ```
+    /// use sublet_core::trace::Operator;
+    /// let mask = |element| Operator { element, ..Operator::default() }.mask_bytes(6404);
+    /// assert_eq!([1, 2, 4, 8].map(mask), [801, 401, 201, 201]);
+    /// ```
+    #[must_use]
+    pub fn mask_bytes(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(8 * u64::from(self.element.clamp(1, 4)))
     }
 }
 
@@ -68,13 +85,13 @@ impl<'a> Recorded<'a> {
     ///
     /// ```
     /// use sublet_core::trace::{Op, Operator, Recorded};
-    /// let dropout = Operator { again: false, ..Operator::default() };
+    /// let dropout = Operator { rerun: false, ..Operator::default() };
     /// let recorded = Recorded { rows: &[], operators: &[dropout], blocks: 0 };
-    /// assert!(!recorded.operator(Op::Again(0)).again && recorded.operator(Op::First(1)).again);
+    /// assert!(!recorded.operator(Op::Rerun(0)).again && recorded.operator(Op::First(1)).again);
     /// ```
     #[must_use]
     pub fn operator(&self, op: Op) -> Operator {
-        let (Op::First(k) | Op::Again(k)) = op else { return Operator::default() };
+        let (Op::First(k) | Op::Rerun(k)) = op else { return Operator::default() };
         usize::try_from(k).ok().and_then(|k| self.operators.get(k)).copied().unwrap_or_default()
     }
 
@@ -156,7 +173,7 @@ impl<'a> Operators<'a> {
                             first[first_count] = row;
                             first_count += 1;
                         }
-                        Op::Again(_) => return Err(Error::Row { row, fault: RowFault::NotRecorded }),
+                        Op::Rerun(_) => return Err(Error::Row { row, fault: RowFault::NotRecorded }),
                     }
                     previous = r.op;
                 }
@@ -181,7 +198,7 @@ impl<'a> Operators<'a> {
     /// or the next access without an operator.
     pub(crate) fn begin(&mut self, op: Op) -> Option<Progress> {
         let (first, again) = match op {
-            Op::Again(k) => (self.first_access(k)?, true),
+            Op::Rerun(k) => (self.first_access(k)?, true),
             Op::First(k) => (self.first_access(k)?, false),
             Op::None => {
                 let is_loose = |r: &Row| r.event.is_access() && r.op == Op::None;
@@ -235,7 +252,7 @@ impl<'a> Operators<'a> {
 pub(crate) fn number(op: Op) -> u64 {
     match op {
         Op::None => 0,
-        Op::First(k) | Op::Again(k) => 1 + u64::from(k),
+        Op::First(k) | Op::Rerun(k) => 1 + u64::from(k),
     }
 }
 

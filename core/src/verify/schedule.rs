@@ -11,7 +11,8 @@
 //! the host and a copy in brings the last copy back. Every operator reads the values that it read in the recording;
 //! one that runs again yields the values of its first run if all that it reads has the values of the first run, and
 //! undefined ones if not. It leaves out the persistent blocks that it updates. Masks: right after a rectifier, `write`
-//! of the mask of a block that it touches keeps the signs, and its gradient may read the mask in place of the block.
+//! of the mask of a block that it touches keeps the signs, and its gradient may read the mask in place of the block; it is
+//! allocated with at least a bit for each element, of the size that the rectifiers that touch the block are said to have.
 //! Residency: a block is accessed and copied only between its malloc and its free. Operators: between the accesses of
 //! one stand only mallocs and frees that stand there in the recording, and where it works in place, after its reads,
 //! a free of its first input directly followed by the malloc of its first output, of the same size and at the same
@@ -27,13 +28,10 @@
 use crate::error::{Buffer, RowFault};
 use crate::simulate::{self, Device, Run, Timing};
 use crate::table::{Table, at};
-use crate::trace::liveness::{self, Stay};
+use crate::trace::liveness::{self, Residency};
 use crate::trace::recorded::{self, Operators, Progress};
-use crate::trace::{Event, Kind, Op, Recorded, Row};
+use crate::trace::{Event, Kind, Op, Operator, Recorded, Row};
 use crate::{Block, Constraints, Error, VerifiedPlan, Workspace, WorkspaceLen, block, sort};
-
-/// A mask takes a bit for each element of 4 bytes.
-const MASKED: u64 = 32;
 
 /// A rewritten trace with a plan, both of which [`schedule`] has accepted.
 ///
@@ -42,7 +40,7 @@ const MASKED: u64 = 32;
 pub struct VerifiedSchedule<'a> {
     rows: &'a [Row],
     timings: &'a [Timing],
-    names: &'a [Stay],
+    names: &'a [Residency],
     plan: VerifiedPlan<'a>,
     run: Run,
 }
@@ -60,13 +58,13 @@ impl<'a> VerifiedSchedule<'a> {
         self.timings
     }
 
-    /// Which stay of which block each block of the plan is.
+    /// Which residency of which block each block of the plan is.
     #[must_use]
-    pub const fn names(&self) -> &'a [Stay] {
+    pub const fn names(&self) -> &'a [Residency] {
         self.names
     }
 
-    /// Where every stay lies.
+    /// Where every residency lies.
     #[must_use]
     pub const fn plan(&self) -> &VerifiedPlan<'a> {
         &self.plan
@@ -86,27 +84,27 @@ pub struct Room<'a> {
     pub timings: &'a mut [Timing],
     /// The stays as blocks to place.
     pub blocks: &'a mut [Block],
-    /// Which stays they are.
-    pub names: &'a mut [Stay],
+    /// Which residencies they are.
+    pub names: &'a mut [Residency],
 }
 
 /// Length of the workspace that [`schedule`] needs for a recording of `rows` rows with `blocks` block numbers, and for
-/// `stays` mallocs in the rewritten trace.
+/// `residencies` mallocs in the rewritten trace.
 #[must_use]
-pub const fn workspace(rows: usize, blocks: usize, stays: usize) -> WorkspaceLen {
-    WorkspaceLen { words: 0, indices: stays }.and(
+pub const fn workspace(rows: usize, blocks: usize, residencies: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 0, indices: residencies }.and(
         values_workspace(rows, blocks)
             .max(simulate::workspace(rows, blocks))
             .max(liveness::workspace(2 * blocks))
-            .max(super::workspace(stays)),
+            .max(super::workspace(residencies)),
     )
 }
 
 const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    recorded::workspace(rows, blocks).and(WorkspaceLen { words: blocks, indices: 4 * rows + 12 * blocks })
+    recorded::workspace(rows, blocks).and(WorkspaceLen { words: 2 * blocks, indices: 4 * rows + 12 * blocks })
 }
 
-/// Proves that `rewritten` computes what was recorded and that `offsets` is a plan for its stays, and times it.
+/// Proves that `rewritten` computes what was recorded and that `offsets` is a plan for its residencies, and times it.
 /// `cyclic` says that iterations repeat, so that persistent blocks may be on the host at both ends.
 ///
 /// # Errors
@@ -117,7 +115,7 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 ///
 /// ```
 /// use sublet_core::simulate::{Device, Timing};
-/// use sublet_core::trace::{liveness::Stay, Event, Op, Recorded, Row};
+/// use sublet_core::trace::{liveness::Residency, Event, Op, Recorded, Row};
 /// use sublet_core::verify::schedule::{self, Room};
 /// use sublet_core::{Block, Constraints, Workspace};
 /// let row = |event, op| Row { event, op, block: 0, bytes: if event == Event::Malloc { 64 } else { 0 }, time_ns: 0 };
@@ -131,7 +129,7 @@ const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 ///     row(Event::SwapIn, Op::None),
 ///     recorded[2],
 /// ];
-/// let (mut timings, mut blocks, mut names) = ([Timing::default(); 7], [Block::default(); 2], [Stay::default(); 2]);
+/// let (mut timings, mut blocks, mut names) = ([Timing::default(); 7], [Block::default(); 2], [Residency::default(); 2]);
 /// let len = schedule::workspace(recorded.len(), 1, 2);
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
 /// let verified = schedule::schedule(
@@ -160,18 +158,18 @@ pub fn schedule<'a>(
         return Err(Error::Device);
     }
     block::check_count(recorded.blocks)?;
-    let stays = liveness::stays(rewritten);
-    scratch.check(workspace(recorded.rows.len(), recorded.blocks, stays))?;
+    let residencies = liveness::residencies(rewritten);
+    scratch.check(workspace(recorded.rows.len(), recorded.blocks, residencies))?;
     for (buffer, needed, got) in [
         (Buffer::Timings, rewritten.len(), timings.len()),
-        (Buffer::Blocks, stays, blocks.len()),
-        (Buffer::Blocks, stays, names.len()),
+        (Buffer::Blocks, residencies, blocks.len()),
+        (Buffer::Blocks, residencies, names.len()),
     ] {
         if needed != got {
             return Err(Error::BufferTooSmall { buffer, needed, got });
         }
     }
-    let mut taken_over = scratch.indices(stays);
+    let mut taken_over = scratch.indices(residencies);
     values(recorded, rewritten, cyclic, &mut taken_over, scratch.reborrow())?;
     let run = simulate::simulate(recorded, rewritten, device, scratch.reborrow(), timings)?;
     if let Some(capacity) = device.host_capacity.filter(|&capacity| run.host_bytes > capacity) {
@@ -179,15 +177,15 @@ pub fn schedule<'a>(
     }
     liveness::lifetimes(rewritten, 2 * recorded.blocks, scratch.reborrow(), blocks, names)?;
     let plan = super::verify(blocks, offsets, constraints, scratch)?;
-    for stay in (0..).take(stays).filter(|&stay| taken_over[stay] > 0) {
-        if at(offsets, stay) != at(offsets, taken_over[stay] - 1) {
-            return Err(Error::Row { row: at(blocks, stay).start, fault: RowFault::NotInPlace });
+    for residency in (0..).take(residencies).filter(|&residency| taken_over[residency] > 0) {
+        if at(offsets, residency) != at(offsets, taken_over[residency] - 1) {
+            return Err(Error::Row { row: at(blocks, residency).start, fault: RowFault::NotInPlace });
         }
     }
     Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })
 }
 
-/// Judges residency, values, operators and ends. Writes for each stay 1 + the stay whose memory it takes over in place.
+/// Judges residency, values, operators and ends. Writes for each residency 1 + the residency whose memory it takes over in place.
 fn values(
     recorded: &Recorded<'_>,
     rewritten: &[Row],
@@ -209,10 +207,10 @@ fn values(
         resident: scratch.indices(numbers),
         value: scratch.indices(numbers),
         host: scratch.indices(numbers),
-        stay: scratch.indices(numbers),
+        residency: scratch.indices(numbers),
         marks: scratch.index_records(recorded.blocks),
         own: scratch.indices(recorded.blocks),
-        stays: 0,
+        residencies: 0,
         next: 0,
         begun: scratch.indices(recorded.rows.len()),
         missing: recorded.rows.iter().filter(|r| r.event.is_access()).count(),
@@ -234,6 +232,8 @@ fn values(
 /// The values of the recording.
 struct Seen<'a> {
     size: Table<'a, u64>,
+    /// The least bytes of the mask of each block: a bit for each element, as its rectifiers say how many there are.
+    mask: Table<'a, u64>,
     /// By row: the value that a read sees, the value that a write makes.
     value: Table<'a, u32>,
     /// The value of each block after the last row.
@@ -246,6 +246,7 @@ impl<'a> Seen<'a> {
         let Recorded { rows, blocks: block_count, .. } = *recorded;
         let blocks = u32::try_from(block_count).unwrap_or(u32::MAX);
         let mut size = scratch.words(block_count);
+        let mut mask = scratch.words(block_count);
         let mut value = scratch.indices(rows.len());
         let mut order = scratch.indices(rows.len());
         let mut aside = scratch.indices(rows.len());
@@ -254,10 +255,17 @@ impl<'a> Seen<'a> {
             let refuse = Err(Error::Row { row, fault: RowFault::NotRecorded });
             match r.event {
                 Event::Malloc if size[r.block] > 0 => return refuse,
-                Event::Malloc => size[r.block] = r.bytes,
+                Event::Malloc => {
+                    size[r.block] = r.bytes;
+                    mask[r.block] = Operator::default().mask_bytes(r.bytes);
+                }
                 Event::SwapIn | Event::SwapOut => return refuse,
                 Event::Free => {}
                 Event::Read | Event::Write => {
+                    let operator = recorded.operator(r.op);
+                    if operator.kind == Kind::Relu {
+                        mask[r.block] = mask[r.block].max(operator.mask_bytes(size[r.block]));
+                    }
                     order[accesses] = row;
                     accesses += 1;
                 }
@@ -288,7 +296,7 @@ impl<'a> Seen<'a> {
                 _ => {}
             }
         }
-        Ok(Self { size, value, last: current })
+        Ok(Self { size, mask, value, last: current })
     }
 }
 
@@ -311,13 +319,13 @@ struct State<'a> {
     value: Table<'a, u32>,
     /// 0 before the first copy out, then 1 + the value on the host.
     host: Table<'a, u32>,
-    /// The stay that is or was the last, in the order of the mallocs.
-    stay: Table<'a, u32>,
+    /// The residency that is or was the last, in the order of the mallocs.
+    residency: Table<'a, u32>,
     /// Whether it is on the device at the start, and whether the host's copy of its initial value has been used.
     marks: Table<'a, [u32; 2]>,
     /// 1 + the first row of the operator that last allocated or freed the block between its accesses.
     own: Table<'a, u32>,
-    stays: u32,
+    residencies: u32,
     /// The recorded row from which the next operator that keeps its place is searched.
     next: usize,
     /// By recorded row: whether an operator's first run began with this access.
@@ -334,7 +342,7 @@ struct State<'a> {
 }
 
 impl State<'_> {
-    /// Goes on to the next row, and says which stay takes over the memory of which in it.
+    /// Goes on to the next row, and says which residency takes over the memory of which in it.
     fn row(&mut self, r: &Row, following: Option<&Row>) -> Result<Option<(u32, u32)>, RowFault> {
         let b = r.block;
         let mask = self.recorded.masked(b);
@@ -342,7 +350,9 @@ impl State<'_> {
         match r.event {
             Event::Malloc if self.resident[b] > 0 => return Err(RowFault::AllocatedTwice),
             Event::Malloc if mask.is_none() && r.bytes != size => return Err(RowFault::SizeChanged),
-            Event::Malloc if mask.is_some() && r.bytes < size.div_ceil(MASKED) => return Err(RowFault::MaskTooSmall),
+            Event::Malloc if mask.is_some_and(|block| r.bytes < self.seen.mask[block]) => {
+                return Err(RowFault::MaskTooSmall);
+            }
             Event::Malloc => {}
             Event::Free if self.resident[b] == 0 => return Err(RowFault::FreeWithoutMalloc),
             _ if self.resident[b] == 0 => return Err(RowFault::AccessWithoutMalloc),
@@ -362,7 +372,7 @@ impl State<'_> {
             match r.event {
                 Event::Free if self.hands_over(open.progress, b, taker) => self.giver = Some(b),
                 Event::Malloc if giver.is_some_and(|x| self.hands_over(open.progress, x, Some(b))) => {
-                    taken_over = giver.map(|x| (self.stays, self.stay[x]));
+                    taken_over = giver.map(|x| (self.residencies, self.residency[x]));
                 }
                 _ => return Err(RowFault::InsideOperator),
             }
@@ -370,8 +380,8 @@ impl State<'_> {
         match r.event {
             Event::Malloc => {
                 self.resident[b] = 1;
-                self.stay[b] = self.stays;
-                self.stays += 1;
+                self.residency[b] = self.residencies;
+                self.residencies += 1;
                 if mask.is_none() && self.operators.is_persistent(b) && !self.accessed && !self.copied {
                     self.value[b] = 1 + b;
                     self.marks[b][0] = 1;
@@ -438,7 +448,7 @@ impl State<'_> {
     /// The signs of what the rectifier that has just run reads or writes.
     fn mask(&mut self, r: &Row, block: u32) -> Result<(), RowFault> {
         let is_relu = r.op != Op::None && r.op == self.last && self.recorded.operator(r.op).kind == Kind::Relu;
-        let label = if let Op::First(k) = r.op { Op::Again(k) } else { r.op };
+        let label = if let Op::First(k) = r.op { Op::Rerun(k) } else { r.op };
         let Some(relu) = self.operators.begin(label).filter(|_| is_relu) else {
             return Err(RowFault::MaskElsewhere);
         };
@@ -460,7 +470,7 @@ impl State<'_> {
         };
         let again = open.progress.again;
         let label = match expected.op {
-            Op::First(k) if again => Op::Again(k),
+            Op::First(k) if again => Op::Rerun(k),
             op => op,
         };
         let in_its_place = mask == Some(expected.block)
@@ -491,8 +501,8 @@ impl State<'_> {
     /// Opens the operator to which the next access belongs.
     fn begin(&mut self, op: Op) -> Result<Open, RowFault> {
         let progress = self.operators.begin(op).ok_or(RowFault::OtherAccess)?;
-        if progress.again && !self.recorded.operator(op).again {
-            return Err(RowFault::MayNotRunAgain);
+        if progress.again && !self.recorded.operator(op).rerun {
+            return Err(RowFault::MayNotRerun);
         }
         if !progress.again && !self.may_run(op, progress) {
             return Err(RowFault::OtherAccess);

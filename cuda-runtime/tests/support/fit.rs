@@ -3,7 +3,7 @@
 use sublet_core::rewrite::fit::{Means, Options, Using};
 use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::{Device, Timing};
-use sublet_core::trace::liveness::{self, Stay};
+use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Operator, Recorded, Row};
 use sublet_core::verify::VerifiedSchedule;
 use sublet_core::verify::schedule::{self, Room};
@@ -73,10 +73,10 @@ impl Trace {
         offsets: &[u64],
         with: impl FnOnce(&VerifiedSchedule<'_>) -> T,
     ) -> Result<T, Error> {
-        let stays = liveness::stays(rewritten);
-        let len = schedule::workspace(self.rows.len(), self.blocks, stays);
+        let residencies = liveness::residencies(rewritten);
+        let len = schedule::workspace(self.rows.len(), self.blocks, residencies);
         let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
-        let (mut blocks, mut names) = (vec![Block::default(); stays], vec![Stay::default(); stays]);
+        let (mut blocks, mut names) = (vec![Block::default(); residencies], vec![Residency::default(); residencies]);
         let mut timings = vec![Timing::default(); rewritten.len()];
         let verified = schedule::schedule(
             &self.recorded(),

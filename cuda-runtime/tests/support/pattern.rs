@@ -46,9 +46,9 @@ fn output(op: Op, iteration: u64, block: u32, reads: &[(u32, u64)], updated: &[u
     let k = match op {
         // An input differs from iteration to iteration.
         Op::None => return mix(mix(77, iteration), block.into()),
-        Op::First(k) | Op::Again(k) => k,
+        Op::First(k) | Op::Rerun(k) => k,
     };
-    // What is updated besides is not read by a second run, so that nothing else depends on it.
+    // What is updated besides is not read by a rerun, so that nothing else depends on it.
     let seen = reads.iter().filter(|(read, _)| *read == block || !updated.contains(read));
     seen.fold(mix(k.into(), block.into()), |seed, &(read, number)| mix(mix(seed, read.into()), number))
 }
@@ -79,7 +79,7 @@ impl<'t> Reference<'t> {
     }
 
     pub(crate) fn updated(&self, op: Op) -> Vec<u32> {
-        let k = if let Op::Again(k) = op { Op::First(k) } else { op };
+        let k = if let Op::Rerun(k) = op { Op::First(k) } else { op };
         let does = |b: u32, event| self.trace.rows.iter().any(|r| r.op == k && r.event == event && r.block == b);
         let of = self.persistent.iter().copied();
         of.filter(|&b| op != Op::None && does(b, Event::Read) && does(b, Event::Write)).collect()
@@ -234,7 +234,7 @@ pub(crate) struct Launches {
 
 impl Launches {
     pub(crate) fn about<B: Backend>(&self, next: &Launch<'_, B>) -> About {
-        let first = if let Op::Again(k) = next.op { Op::First(k) } else { next.op };
+        let first = if let Op::Rerun(k) = next.op { Op::First(k) } else { next.op };
         let expected = |o: &Operand| self.seen.get(&(next.op, o.block)).copied().filter(|_| o.read);
         About {
             op: next.op,
@@ -257,7 +257,7 @@ pub(crate) fn outputs(about: &About, operands: &[Operand], numbers: &[Option<u64
     let mut is_defined = true;
     for ((o, found), expected) in operands.iter().zip(numbers).zip(expected).filter(|((o, _), _)| o.read) {
         let found = found.map(|seed| if o.mask { seed ^ MASK } else { seed });
-        if (found.is_none() || expected.is_some_and(|expected| found != Some(expected))) && !matches!(op, Op::Again(_))
+        if (found.is_none() || expected.is_some_and(|expected| found != Some(expected))) && !matches!(op, Op::Rerun(_))
         {
             let text = format!("iteration {iteration}, {op:?}: block {} (mask {}) is {found:?}", o.block, o.mask);
             faults.lock().unwrap().push(text);
@@ -298,7 +298,7 @@ pub(crate) fn run<B: OnHost>(runtime: &mut Runtime<B>, trace: &Trace, iterations
         launches.iteration = iteration;
         launches.seen = reference.iterate(iteration);
         runtime.iterate(|next| {
-            let first = if let Op::Again(k) = next.op { Op::First(k) } else { next.op };
+            let first = if let Op::Rerun(k) = next.op { Op::First(k) } else { next.op };
             let block = next.operands().first().map_or(0, |o| o.block);
             launch(&host, next, &launches, times[&work(first, block)])
         })?;

@@ -81,6 +81,16 @@ const HOST: sublet_runtime_params = sublet_runtime_params {
     memory: 0,
 };
 
+/// Zeros after the size.
+fn sized<T: Params>() -> T {
+    // SAFETY: any bytes are a value of such a type, and it begins with its size.
+    unsafe {
+        let mut value: T = core::mem::zeroed();
+        (&raw mut value).cast::<u32>().write(u32::try_from(size_of::<T>()).unwrap());
+        value
+    }
+}
+
 /// Trains for three iterations.
 fn train(runtime: *mut sublet_runtime) {
     for block in 0..2 {
@@ -88,8 +98,7 @@ fn train(runtime: *mut sublet_runtime) {
         let status = unsafe { sublet_runtime_write(runtime, block, [3; BYTES].as_ptr(), BYTES, ptr::null_mut()) };
         assert_eq!(status, S::Ok);
     }
-    // SAFETY: zero is a value of every field.
-    let mut launch: sublet_launch = unsafe { core::mem::zeroed() };
+    let mut launch: sublet_launch = sized();
     for iteration in 0..3 {
         if iteration == 2 {
             // SAFETY: a runtime.
@@ -119,8 +128,7 @@ fn train(runtime: *mut sublet_runtime) {
         let status = unsafe { sublet_runtime_read(runtime, block, content.as_mut_ptr(), BYTES, ptr::null_mut()) };
         assert_eq!((status, content), (S::Ok, [24; BYTES]), "{block}");
     }
-    // SAFETY: zero is a value of every field.
-    let mut measured: sublet_measured = unsafe { core::mem::zeroed() };
+    let mut measured: sublet_measured = sized();
     // SAFETY: a runtime, and a place for the result.
     assert_eq!(unsafe { sublet_runtime_measured(runtime, &raw mut measured, ptr::null_mut()) }, S::Ok);
     assert!(measured.time_ns > 0.0 && measured.simulated_ns > 0.0);
@@ -177,7 +185,7 @@ fn what_is_wrong_is_told() {
         assert_eq!(sublet_runtime_measured(runtime, ptr::null_mut(), ptr::null_mut()), S::NullPointer);
         assert_eq!(sublet_runtime_call(runtime, None, ptr::null_mut(), ptr::null_mut()), S::NullPointer);
         assert_eq!(sublet_runtime_finish(ptr::null_mut(), ptr::null_mut()), S::NullPointer);
-        let mut launch: sublet_launch = core::mem::zeroed();
+        let mut launch: sublet_launch = sized();
         assert_eq!(sublet_runtime_next(runtime, &raw mut launch, ptr::null_mut()), S::Ok);
         assert_eq!(sublet_runtime_measure(runtime, ptr::null_mut()), S::Interrupted);
         assert_eq!(sublet_runtime_restart(runtime, ptr::null_mut()), S::Ok);

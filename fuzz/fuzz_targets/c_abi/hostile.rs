@@ -144,7 +144,7 @@ impl Hostile<'_, '_> {
             let (op_kind, op) = match r.op {
                 sublet_core::trace::Op::None => (0, 0),
                 sublet_core::trace::Op::First(k) => (1, k),
-                sublet_core::trace::Op::Again(k) => (2, k),
+                sublet_core::trace::Op::Rerun(k) => (2, k),
             };
             let strange = wild && self.seldom(16);
             let event = if strange { self.u.arbitrary().unwrap_or(9) } else { r.event as u32 };
@@ -170,11 +170,11 @@ impl Hostile<'_, '_> {
     pub(crate) fn operators(&mut self) -> Buffer<sublet_operator> {
         let mut list = Vec::new();
         for _ in 0..self.u.int_in_range(0..=6).unwrap_or(0) {
-            let [flags, kind] = [self.value(4), self.value(3)];
-            self.spoiled |= flags > 3 || kind > 2;
-            list.push(sublet_operator { flags, kind });
+            let [flags, kind, element] = [self.value(4), self.value(3), self.value(3)];
+            self.spoiled |= flags > 3 || kind > 2 || !matches!(element, 0 | 1 | 2 | 4 | 8);
+            list.push(sublet_operator { flags, kind, element });
         }
-        Buffer::of(list, sublet_operator { flags: 0, kind: 0 })
+        Buffer::of(list, sublet_operator { flags: 0, kind: 0, element: 0 })
     }
 
     /// A pointer to an output, most often its own; or else where another argument is.

@@ -11,7 +11,7 @@ use sublet::trace::*;
 
 use crate::hostile::{Buffer, CERTIFICATE, Hostile, Told, asked};
 
-const STAY: sublet_stay = sublet_stay { block: 7, ordinal: 7 };
+const STAY: sublet_residency = sublet_residency { block: 7, ordinal: 7 };
 const BLOCK: sublet_block = sublet_block { start: 7, end: 3, size: 0, alignment: 3, pin: 5, flags: 9 };
 const TIMING: sublet_timing = sublet_timing { reached: f64::NAN, begin: f64::NAN, end: f64::NAN };
 const RUN: sublet_run = sublet_run {
@@ -29,16 +29,17 @@ pub(crate) fn lifetimes(h: &mut Hostile<'_, '_>) {
     let (mut rows, blocks) = h.rows();
     let n = rows.len;
     let mallocs = rows.memory[..n].iter().filter(|r| r.event == 0).count();
-    let stays = if h.seldom(12) { mallocs / 2 } else { mallocs };
-    h.spoiled |= stays < mallocs;
+    let residencies = if h.seldom(12) { mallocs / 2 } else { mallocs };
+    h.spoiled |= residencies < mallocs;
     // SAFETY: what the pointers point to is there, or they are what has to be refused.
-    let asked = asked(|layout| unsafe { sublet_lifetimes_workspace(n, blocks, stays, layout, ptr::null_mut()) });
+    let asked = asked(|layout| unsafe { sublet_lifetimes_workspace(n, blocks, residencies, layout, ptr::null_mut()) });
     let (mut workspace, size) = h.workspace(asked);
-    let (mut lives, mut names) = (Buffer::of(vec![BLOCK; stays], BLOCK), Buffer::of(vec![STAY; stays], STAY));
+    let (mut lives, mut names) =
+        (Buffer::of(vec![BLOCK; residencies], BLOCK), Buffer::of(vec![STAY; residencies], STAY));
     let mut count = Buffer::of(vec![usize::MAX], 0);
     let mut told = Told::new(h);
     let rows_pointer = h.pointer(&mut rows, false);
-    let (said, blocks, stays) = (h.length(n), h.length(blocks), h.length(stays));
+    let (said, blocks, residencies) = (h.length(n), h.length(blocks), h.length(residencies));
     let workspace_pointer = h.pointer(&mut workspace, false).cast();
     let (lives_pointer, names_pointer) = (h.pointer(&mut lives, false), h.pointer(&mut names, true));
     let count_pointer = h.pointer(&mut count, true);
@@ -54,7 +55,7 @@ pub(crate) fn lifetimes(h: &mut Hostile<'_, '_>) {
             size,
             lives_pointer,
             names_pointer,
-            stays,
+            residencies,
             count_pointer,
             told.pointer(),
         )
@@ -134,7 +135,7 @@ pub(crate) fn schedule(h: &mut Hostile<'_, '_>) {
     let mut told = Told::new(h);
     let (original, rewritten) = (h.pointer(&mut rows, false), h.pointer(&mut rows, false));
     let (operators_pointer, said_operators) = (h.pointer(&mut operators, false), h.length(o));
-    let (said, said_again, blocks, stays) = (h.length(n), h.length(n), h.length(blocks), h.length(mallocs));
+    let (said, said_again, blocks, residencies) = (h.length(n), h.length(n), h.length(blocks), h.length(mallocs));
     let offsets_pointer = h.pointer(&mut offsets, false);
     let device_pointer = h.params_pointer(&mut device);
     let params_pointer = h.params_pointer(&mut params);
@@ -154,7 +155,7 @@ pub(crate) fn schedule(h: &mut Hostile<'_, '_>) {
             said_again,
             blocks,
             offsets_pointer,
-            stays,
+            residencies,
             device_pointer,
             params_pointer,
             workspace_pointer,
@@ -179,35 +180,35 @@ pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
     let (policy, least, seed, work) = (h.value(7), h.number(), h.number(), h.effort());
     let means = h.value(4);
     let mut params = h.params::<sublet_fit_params>(policy, &[least, seed, work, means.into()]);
-    let mut lengths = sublet_fit_lengths { rows: 0, stays: 0 };
+    let mut lengths = sublet_fit_lengths { rows: 0, residencies: 0 };
     // SAFETY: what the pointers point to is there, or they are what has to be refused.
     let (told_lengths, asked) = unsafe {
         let pointer = rows.memory.as_ptr();
         let told = sublet_fit_lengths_of(pointer, n, blocks, &raw mut lengths, ptr::null_mut());
-        let (rows, stays) = (lengths.rows, lengths.stays);
-        (told, asked(|layout| sublet_fit_workspace(n, o, blocks, rows, stays, layout, ptr::null_mut())))
+        let (rows, residencies) = (lengths.rows, lengths.residencies);
+        (told, asked(|layout| sublet_fit_workspace(n, o, blocks, rows, residencies, layout, ptr::null_mut())))
     };
     assert_ne!(told_lengths, sublet_status::Panicked);
     // More block numbers than any memory is lent for.
-    let most = lengths.rows.max(lengths.stays).max(asked.unwrap_or(0));
+    let most = lengths.rows.max(lengths.residencies).max(asked.unwrap_or(0));
     if most > 1 << 22 || told_lengths != sublet_status::Ok {
         return;
     }
     let (mut workspace, size) = h.workspace(asked);
     let shorter = if h.seldom(12) { 1 } else { 0 };
-    let (row_capacity, stay_capacity) = (lengths.rows.saturating_sub(shorter), lengths.stays);
+    let (row_capacity, residency_capacity) = (lengths.rows.saturating_sub(shorter), lengths.residencies);
     h.spoiled |= row_capacity < lengths.rows;
     let filler = sublet_row { time_ns: 9, bytes: 9, block: 9, event: 9, op: 9, op_kind: 9 };
     let (mut rewritten, mut timings) =
         (Buffer::of(vec![filler; row_capacity], filler), Buffer::of(vec![TIMING; row_capacity], TIMING));
     let (mut lives, mut names, mut offsets) = (
-        Buffer::of(vec![BLOCK; stay_capacity], BLOCK),
-        Buffer::of(vec![STAY; stay_capacity], STAY),
-        Buffer::of(vec![!0u64; stay_capacity], 0),
+        Buffer::of(vec![BLOCK; residency_capacity], BLOCK),
+        Buffer::of(vec![STAY; residency_capacity], STAY),
+        Buffer::of(vec![!0u64; residency_capacity], 0),
     );
     let struct_size = size_of::<sublet_fitted>() as u32;
     let nothing =
-        sublet_fitted { struct_size, row_count: 7, stay_count: 7, peak: 7, original_peak: 7, run: RUN, policy: 7 };
+        sublet_fitted { struct_size, row_count: 7, residency_count: 7, peak: 7, original_peak: 7, run: RUN, policy: 7 };
     let mut fitted = Buffer::of(vec![nothing], nothing);
     let limit = h.number() << h.u.int_in_range(0..=20).unwrap_or(0);
     let mut told = Told::new(h);
@@ -222,7 +223,7 @@ pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
     let (offsets_pointer, fitted_pointer) = (h.pointer(&mut offsets, false), h.pointer(&mut fitted, false));
     let offsets_pointer = h.alias(offsets_pointer, &offsets, rows_pointer, &rows);
     let fitted_pointer = h.alias(fitted_pointer, &fitted, rewritten_pointer, &rewritten);
-    let (row_capacity, stay_capacity) = (h.length(row_capacity), h.length(stay_capacity));
+    let (row_capacity, residency_capacity) = (h.length(row_capacity), h.length(residency_capacity));
     // SAFETY: as above.
     let status = unsafe {
         sublet_fit(
@@ -242,14 +243,14 @@ pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
             lives_pointer,
             names_pointer,
             offsets_pointer,
-            stay_capacity,
+            residency_capacity,
             fitted_pointer,
             told.pointer(),
         )
     };
     let done = fitted.memory[0];
     if told.judge(status, h) {
-        assert!(done.peak <= limit && done.row_count <= row_capacity && done.stay_count <= stay_capacity);
+        assert!(done.peak <= limit && done.row_count <= row_capacity && done.residency_count <= residency_capacity);
         assert!(rewritten.memory[..done.row_count].iter().all(|r| r.event < 6));
     } else {
         assert_eq!(done.peak, 7);

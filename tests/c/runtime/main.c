@@ -15,6 +15,7 @@ int main(int count, char **arguments) {
         CHECK(strcmp(arguments[1], "none") == 0);
         test_runtime();
         test_wrong_runtime();
+        test_sizes_of_results();
         test_network_on(1);
         test_arena(1);
         test_relu();

@@ -59,7 +59,7 @@ int main(int count, char **arguments) {
     const auto bytes = [](std::vector<float> &v) { return reinterpret_cast<std::uint8_t *>(v.data()); };
     sublet::check(sublet_runtime_write(made, 0, bytes(weight), floats * sizeof(float), &error), error);
     for (int iteration = 0; iteration < 3; ++iteration) {
-        sublet_launch launch{};
+        auto launch = sublet::params<sublet_launch>();
         sublet::check(sublet_runtime_next(made, &launch, &error), error);
         auto *at = reinterpret_cast<float *>(static_cast<std::uintptr_t>(launch.operands[0].address));
         auto work = std::make_unique<std::function<void()>>([at] {

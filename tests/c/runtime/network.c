@@ -118,15 +118,15 @@ static struct plan fit(uint64_t percent) {
     sublet_layout layout;
     struct plan plan = {.fitted = {.struct_size = sizeof(sublet_fitted)}};
     WORKS(sublet_fit_lengths_of(recorded, row_count, BLOCKS, &lengths, &error));
-    WORKS(sublet_fit_workspace(row_count, 0, BLOCKS, lengths.rows, lengths.stays, &layout, &error));
+    WORKS(sublet_fit_workspace(row_count, 0, BLOCKS, lengths.rows, lengths.residencies, &layout, &error));
     void *workspace = malloc(layout.size);
     plan.rows = malloc(lengths.rows * sizeof *plan.rows);
-    plan.offsets = malloc(lengths.stays * sizeof *plan.offsets);
+    plan.offsets = malloc(lengths.residencies * sizeof *plan.offsets);
     sublet_fit_params params = {.struct_size = sizeof params, .least_bytes = 1};
     uint64_t peak = (2 * LAYERS + 2) * BYTES;
     WORKS(sublet_fit(recorded, row_count, NULL, 0, BLOCKS, peak * percent / 100, NULL, &params, workspace, layout.size,
                      plan.rows, NULL,
-                     lengths.rows, NULL, NULL, plan.offsets, lengths.stays, &plan.fitted, &error));
+                     lengths.rows, NULL, NULL, plan.offsets, lengths.residencies, &plan.fitted, &error));
     CHECK(plan.fitted.original_peak == peak && (plan.fitted.run.swapped_bytes > 0) == (percent < 100));
     free(workspace);
     return plan;
@@ -134,7 +134,7 @@ static struct plan fit(uint64_t percent) {
 
 static void iterate(sublet_runtime *runtime, uint32_t iteration) {
     for (;;) {
-        sublet_launch launch;
+        sublet_launch launch = {.struct_size = sizeof launch};
         WORKS(sublet_runtime_next(runtime, &launch, &error));
         if (launch.ended) {
             return;
@@ -163,7 +163,7 @@ void test_network_on(uint32_t on_host) {
     sublet_runtime_params params = {.struct_size = sizeof params, .on_host = on_host, .memory = 1 << 24};
     sublet_runtime *runtime = NULL;
     WORKS(sublet_runtime_create(recorded, row_count, NULL, 0, half.rows, half.fitted.row_count, BLOCKS, half.offsets,
-                                half.fitted.stay_count, NULL, &params, &runtime, &error));
+                                half.fitted.residency_count, NULL, &params, &runtime, &error));
     for (uint32_t w = 0; w < LAYERS; ++w) {
         WORKS(sublet_runtime_write(runtime, w, (const uint8_t *)at[w], BYTES, &error));
     }
@@ -173,7 +173,7 @@ void test_network_on(uint32_t on_host) {
         if (iteration == 4 || iteration == 8) {
             const struct plan *next = iteration == 4 ? &whole : &half;
             WORKS(sublet_runtime_replan(runtime, recorded, row_count, NULL, 0, next->rows, next->fitted.row_count, BLOCKS,
-                                        next->offsets, next->fitted.stay_count, NULL, NULL, &error));
+                                        next->offsets, next->fitted.residency_count, NULL, NULL, &error));
             WORKS(sublet_runtime_arena(runtime, &later, &size, &error));
             CHECK(later == address && size >= whole.fitted.peak);
         }

@@ -34,9 +34,9 @@ static const uint64_t offsets[] = {0, 0, 0}, apart[] = {0, BYTES};
 
 static const sublet_runtime_params on_host = {.struct_size = sizeof on_host, .on_host = 1, .memory = 2 * BYTES};
 
-static sublet_status create(const sublet_runtime_params *params, const uint64_t *where, size_t stays,
+static sublet_status create(const sublet_runtime_params *params, const uint64_t *where, size_t residencies,
                             sublet_runtime **runtime) {
-    return sublet_runtime_create(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 2, where, stays, NULL, params,
+    return sublet_runtime_create(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 2, where, residencies, NULL, params,
                                  runtime, &error);
 }
 
@@ -48,7 +48,7 @@ static void doubled(void *data) {
 }
 
 static void iterate(sublet_runtime *runtime) {
-    sublet_launch launch;
+    sublet_launch launch = {.struct_size = sizeof launch};
     for (uint32_t k = 0; k < 3; ++k) {
         WORKS(sublet_runtime_next(runtime, &launch, &error));
         CHECK(launch.ended == (k == 2));
@@ -86,7 +86,7 @@ void test_runtime(void) {
         iterate(runtime);
         holds(runtime, 0, 24);
         holds(runtime, 1, 24);
-        sublet_measured measured = {0};
+        sublet_measured measured = {.struct_size = sizeof measured};
         WORKS(sublet_runtime_measured(runtime, &measured, &error));
         CHECK(measured.time_ns > 0 && measured.simulated_ns > 0 && measured.stalled_ns >= 0);
         CHECK(measured.simulated_stalled_ns > 0 && measured.out_bandwidth > 0 && measured.in_bandwidth > 0);
@@ -165,7 +165,7 @@ void test_wrong_runtime(void) {
     FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_runtime_next(runtime, NULL, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_runtime_call(runtime, NULL, NULL, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_runtime_measured(runtime, NULL, &error));
-    sublet_measured measured;
+    sublet_measured measured = {.struct_size = sizeof measured};
     FAILS(SUBLET_STATUS_INTERRUPTED, 0, 0, 0, sublet_runtime_measured(runtime, &measured, &error));
     WORKS(sublet_runtime_arena(runtime, NULL, NULL, &error));
     uint64_t address = NOTHING;
@@ -198,7 +198,7 @@ void test_wrong_runtime(void) {
     iterate(runtime);
     holds(runtime, 0, 2);
 
-    sublet_launch launch;
+    sublet_launch launch = {.struct_size = sizeof launch};
     WORKS(sublet_runtime_next(runtime, &launch, &error));
     FAILS(SUBLET_STATUS_INTERRUPTED, 0, 0, 0, sublet_runtime_measure(runtime, &error));
     FAILS(SUBLET_STATUS_INTERRUPTED, 0, 0, 0, sublet_runtime_write(runtime, 0, content, BYTES, &error));
@@ -210,6 +210,18 @@ void test_wrong_runtime(void) {
 
     FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_runtime_finish(NULL, &error));
     FAILS(SUBLET_STATUS_MISALIGNED_POINTER, 0, 8, 0, sublet_runtime_restart(ODD(&address), &error));
+}
+
+/* What a caller of an older or newer version knows of the results. */
+void test_sizes_of_results(void) {
+    sublet_runtime *runtime = NULL;
+    WORKS(create(&on_host, offsets, 3, &runtime));
+    SIZES_ARE_HEARD(sublet_launch, ended, 1, launch, sublet_runtime_next(runtime, launch, &error));
+    WORKS(sublet_runtime_restart(runtime, &error));
+    WORKS(sublet_runtime_measure(runtime, &error));
+    iterate(runtime);
+    SIZES_ARE_HEARD(sublet_measured, simulated_ns, 1, measured, sublet_runtime_measured(runtime, measured, &error));
+    sublet_runtime_destroy(runtime);
 }
 
 void test_arena(uint32_t on) {
@@ -249,7 +261,7 @@ void test_gpu_runtime(void) {
     sublet_runtime_params params = {.struct_size = sizeof params, .gpu = 7};
     FAILS(SUBLET_STATUS_UNAVAILABLE, 0, 0, 0, create(&params, offsets, 3, &runtime));
     WORKS(create(NULL, offsets, 3, &runtime));
-    sublet_launch launch;
+    sublet_launch launch = {.struct_size = sizeof launch};
     WORKS(sublet_runtime_next(runtime, &launch, &error));
     CHECK(launch.stream != NULL && launch.operand_count == 1);
     sublet_runtime_destroy(runtime);
@@ -269,7 +281,7 @@ void test_without_gpu(void) {
     FAILS(SUBLET_STATUS_UNAVAILABLE, 0, 0, 0, sublet_relu_kernels_create(0, &kernels, &error));
     sublet_arena *arena = NULL;
     FAILS(SUBLET_STATUS_UNAVAILABLE, 0, 0, 0, sublet_arena_create(1, 1, NULL, &arena, &error));
-    sublet_torch_statistics statistics;
+    sublet_torch_statistics statistics = {.struct_size = sizeof statistics};
     FAILS(SUBLET_STATUS_UNAVAILABLE, 0, 0, 0, sublet_torch_stats(0, &statistics, &error));
     FAILS(SUBLET_STATUS_UNAVAILABLE, 0, 0, 0, sublet_torch_iteration(0, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_torch_stats(0, NULL, &error));

@@ -16,6 +16,7 @@
 
 void test_runtime(void);
 void test_wrong_runtime(void);
+void test_sizes_of_results(void);
 void test_network_on(uint32_t on_host);
 void test_gpu_runtime(void);
 void test_arena(uint32_t on_host);

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use sublet_core::simulate::{Run, Timing};
-use sublet_core::trace::{Row, liveness::Stay};
+use sublet_core::trace::{Row, liveness::Residency};
 use sublet_core::verify::schedule::{self, Room};
 use sublet_core::{Block, Error};
 
@@ -82,7 +82,7 @@ fn judge(args: &VerifyArgs, original: &Problem, rewritten: &Problem, offsets: &[
         to.rows.iter().map(|row| Some(Row { block: number(&to.names[row.block as usize])?, ..*row })).collect();
     let rows = rows.ok_or_else(|| Failure::No("it has a block that the original does not have".into()))?;
     let (mut timings, mut blocks) = (vec![Timing::default(); rows.len()], vec![Block::default(); offsets.len()]);
-    let mut names = vec![Stay::default(); offsets.len()];
+    let mut names = vec![Residency::default(); offsets.len()];
     let mut scratch = Scratch::of(schedule::workspace(from.rows.len(), from.names.len(), offsets.len()));
     let verified = schedule::schedule(
         &from.recorded(),

@@ -19,7 +19,7 @@
 //!    load is within the level, and what is left to save is made again, or swapped where that is too little; then absences
 //!    and second runs are chosen together. The arrangements with the least estimated time are made, but for those whose
 //!    estimate is far above the best, and until a budget of placements is spent once something fits.
-//! 7. The stays of each are placed, those that hand memory over as one. Where the placement is above the limit, memory is
+//! 7. The residencies of each are placed, those that hand memory over as one. Where the placement is above the limit, memory is
 //!    lost between blocks: in those segments a part of what is too much is held back, from second runs and from swaps alike,
 //!    and the means decide again, some times over. Where nothing fits, what takes least memory is made, whatever it costs;
 //!    the limit has no part in that, so that the least limit that is named is one that works.
@@ -43,7 +43,7 @@ use super::values::Values;
 use crate::error::{Buffer, RowFault};
 use crate::simulate::{Device, Timing};
 use crate::table::at;
-use crate::trace::{Event, Recorded, Row, liveness, liveness::Stay};
+use crate::trace::{Event, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::VerifiedSchedule;
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 use bases::Orders;
@@ -103,10 +103,10 @@ pub struct Output<'a> {
     pub rows: &'a mut [Row],
     /// When its rows happen.
     pub timings: &'a mut [Timing],
-    /// Its stays as blocks.
+    /// Its residencies as blocks.
     pub blocks: &'a mut [Block],
-    /// Which stays they are.
-    pub names: &'a mut [Stay],
+    /// Which residencies they are.
+    pub names: &'a mut [Residency],
     /// Where they lie.
     pub offsets: &'a mut [u64],
 }
@@ -119,7 +119,7 @@ pub struct Lengths {
     /// Timings, and the most rows of the result.
     pub timings: usize,
     /// Blocks, names and offsets.
-    pub stays: usize,
+    pub residencies: usize,
 }
 
 impl Lengths {
@@ -127,7 +127,7 @@ impl Lengths {
     #[must_use]
     pub fn of(rows: &[Row], block_count: usize) -> Self {
         let accesses = rows.iter().filter(|r| r.event.is_access()).count();
-        Self::of_counts(rows.len(), accesses, liveness::stays(rows), block_count)
+        Self::of_counts(rows.len(), accesses, liveness::residencies(rows), block_count)
     }
 
     /// The same of a trace that has so many rows, of which so many are accesses and mallocs.
@@ -139,12 +139,12 @@ impl Lengths {
         Self::for_result(rows, timings, masked_rows(rows) + mallocs + gaps)
     }
 
-    /// Those of a trace of so many rows, of which the result has no more rows and stays than these.
+    /// Those of a trace of so many rows, of which the result has no more rows and residencies than these.
     #[must_use]
-    pub const fn for_result(recorded: usize, rows: usize, stays: usize) -> Self {
+    pub const fn for_result(recorded: usize, rows: usize, residencies: usize) -> Self {
         // Aligned; with masks; the same with hand-overs; the trace between two passes; what is made, and the best.
         let rows_of_all = bases::rows(recorded) + interim_rows(recorded) + 2 * rows;
-        Self { rows: rows_of_all, timings: rows, stays }
+        Self { rows: rows_of_all, timings: rows, residencies }
     }
 }
 
@@ -197,7 +197,7 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
 /// ```
 /// use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
 /// use sublet_core::simulate::{Device, Timing};
-/// use sublet_core::trace::{liveness::Stay, Event, Op, Recorded, Row};
+/// use sublet_core::trace::{liveness::Residency, Event, Op, Recorded, Row};
 /// use sublet_core::{Block, Workspace};
 /// let row = |time_ns, event, block, op| {
 ///     Row { time_ns, event, block, op, bytes: if event == Event::Malloc { 8 << 20 } else { 0 } }
@@ -218,9 +218,9 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
 /// let output = Output {
 ///     rows: &mut vec![Row::default(); lengths.rows],
 ///     timings: &mut vec![Timing::default(); lengths.timings],
-///     blocks: &mut vec![Block::default(); lengths.stays],
-///     names: &mut vec![Stay::default(); lengths.stays],
-///     offsets: &mut vec![0; lengths.stays],
+///     blocks: &mut vec![Block::default(); lengths.residencies],
+///     names: &mut vec![Residency::default(); lengths.residencies],
+///     offsets: &mut vec![0; lengths.residencies],
 /// };
 /// let using = Using::NONE.with(Means::Swap);
 /// let options = Options { using, ..Options::new(8 << 20, Device::symmetric(12e9)) };
@@ -249,16 +249,16 @@ pub fn fit<'a>(
     for (buffer, needed, got) in [
         (Buffer::Rows, lengths.rows, output.rows.len()),
         (Buffer::Timings, lengths.timings, output.timings.len()),
-        (Buffer::Blocks, lengths.stays, output.blocks.len().min(output.names.len())),
-        (Buffer::Offsets, lengths.stays, output.offsets.len()),
+        (Buffer::Blocks, lengths.residencies, output.blocks.len().min(output.names.len())),
+        (Buffer::Offsets, lengths.residencies, output.offsets.len()),
     ] {
         if got < needed {
             return Err(Error::BufferTooSmall { buffer, needed, got });
         }
     }
     // The passes take it for granted that the rows can follow each other.
-    let stays = liveness::lifetimes(original, blocks, scratch.reborrow(), output.blocks, output.names)?;
-    persistent_first(original, output.blocks.get(..stays).unwrap_or_default())?;
+    let residencies = liveness::lifetimes(original, blocks, scratch.reborrow(), output.blocks, output.names)?;
+    persistent_first(original, output.blocks.get(..residencies).unwrap_or_default())?;
     let original_peak = max_load(original, blocks, scratch.reborrow());
     let Output { rows: out, timings, blocks: lives, names, offsets } = output;
     let (begin, out) = out.split_at_mut_checked(bases::rows(original.len())).unwrap_or_default();
@@ -293,16 +293,16 @@ pub fn fit<'a>(
     Ok(Fitted { schedule, policy, original_peak, load_min: load_min.unwrap_or_default() })
 }
 
-/// Refuses persistent blocks that are not there from the start; `stays` are the trace's.
-fn persistent_first(rows: &[Row], stays: &[Block]) -> Result<(), Error> {
+/// Refuses persistent blocks that are not there from the start; `residencies` are the trace's.
+fn persistent_first(rows: &[Row], residencies: &[Block]) -> Result<(), Error> {
     let first_access = rows.iter().position(|r| r.event.is_access()).and_then(|row| u32::try_from(row).ok());
-    let late = |stay: &&Block| {
-        let malloc = at(rows, stay.start);
-        let is_freed = usize::try_from(stay.end).is_ok_and(|end| end < rows.len());
-        malloc.time_ns == 0 && !is_freed && first_access.is_some_and(|first| stay.start > first)
+    let late = |residency: &&Block| {
+        let malloc = at(rows, residency.start);
+        let is_freed = usize::try_from(residency.end).is_ok_and(|end| end < rows.len());
+        malloc.time_ns == 0 && !is_freed && first_access.is_some_and(|first| residency.start > first)
     };
-    match stays.iter().find(late) {
-        Some(stay) => Err(Error::Row { row: stay.start, fault: RowFault::PersistentLate }),
+    match residencies.iter().find(late) {
+        Some(residency) => Err(Error::Row { row: residency.start, fault: RowFault::PersistentLate }),
         None => Ok(()),
     }
 }

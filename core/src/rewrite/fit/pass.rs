@@ -49,11 +49,11 @@ pub(super) struct Pass<'a, 'w, 's> {
 
 /// Length of the workspace of a [`Pass`], beside the recomputer's and the stage's; enough for [`Stage::prove`] too.
 pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
-    let (base, most, stays) = (masked_rows(rows), interim_rows(rows), lengths.stays);
-    // Up to so many stays the placement searches, which takes more than it does for a few more.
-    let searched = if stays < search::MOST_BLOCKS { stays } else { search::MOST_BLOCKS };
-    let judge = verify::workspace(rows, blocks, stays)
-        .max(place::workspace_of(Solver::Auto, stays))
+    let (base, most, residencies) = (masked_rows(rows), interim_rows(rows), lengths.residencies);
+    // Up to so many residencies the placement searches, which takes more than it does for a few more.
+    let searched = if residencies < search::MOST_BLOCKS { residencies } else { search::MOST_BLOCKS };
+    let judge = verify::workspace(rows, blocks, residencies)
+        .max(place::workspace_of(Solver::Auto, residencies))
         .max(place::workspace_of(Solver::Auto, searched))
         .max(liveness::workspace(2 * blocks))
         .max(liveness::merge_workspace(2 * blocks))
@@ -358,7 +358,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let mut begin = scratch.indices(segments + 2);
         let (mut segment, mut previous) = (0, Op::None);
         for (row, r) in (1..).zip(rows).filter(|(_, r)| r.event.is_access()) {
-            let again = matches!(r.op, Op::Again(_));
+            let again = matches!(r.op, Op::Rerun(_));
             if !again {
                 segment += u32::from(r.op != previous || r.op == Op::None);
                 begin[segment] = row;

@@ -10,7 +10,7 @@ use crate::rewrite::means::recompute::Recomputer;
 use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::simulate::{self, Timing};
 use crate::table::Table;
-use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Stay};
+use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
@@ -19,7 +19,7 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 const NODES: u64 = 160;
 /// A node takes as long as so many blocks that are placed.
 const BLOCKS_PER_NODE: u64 = 8;
-/// With more stays than these the search finds nothing in so few nodes.
+/// With more residencies than these the search finds nothing in so few nodes.
 const MOST_SEARCHED: u64 = 600;
 /// Where heuristics that have placed so many blocks are above the limit by more than one part in `FAR` of it, they give
 /// up: it takes another schedule.
@@ -51,20 +51,20 @@ pub(super) struct Stage<'a, 'w> {
     pub(super) kept: Kept<'a, 'w>,
 }
 
-/// A rewritten trace, and where its stays lie.
+/// A rewritten trace, and where its residencies lie.
 pub(super) struct Placed<'a, 'w> {
     rows: &'a mut [Row],
     timings: &'a mut [Timing],
     blocks: &'a mut [Block],
-    names: &'a mut [Stay],
+    names: &'a mut [Residency],
     offsets: &'a mut [u64],
-    /// The block of which each stay is a part: where memory is handed over in place, several are one for the placement.
+    /// The block of which each residency is a part: where memory is handed over in place, several are one for the placement.
     part_of: &'w mut [u32],
     in_place: bool,
     alignment: u64,
     /// How much of them is in use.
     len: usize,
-    stays: usize,
+    residencies: usize,
     /// How many blocks were placed last, and how many so far, in all starts of all placements, with the nodes.
     merged: usize,
     cost: u64,
@@ -85,7 +85,7 @@ struct Best {
     overhead: f64,
     policy: Policy,
     rows: usize,
-    stays: usize,
+    residencies: usize,
 }
 
 /// Where a placement gives up: far above `limit` after `few` blocks have been placed.
@@ -97,7 +97,7 @@ pub(super) struct Within {
 
 /// Length of the workspace of a [`Stage`].
 pub(super) const fn workspace(lengths: Lengths) -> WorkspaceLen {
-    WorkspaceLen { words: lengths.stays, indices: lengths.stays }
+    WorkspaceLen { words: lengths.residencies, indices: lengths.residencies }
 }
 
 impl<'a, 'w> Stage<'a, 'w> {
@@ -111,8 +111,8 @@ impl<'a, 'w> Stage<'a, 'w> {
         let Output { rows, timings, blocks, names, offsets } = output;
         let (interim, rows) = rows.split_at_mut_checked(interim_rows(recorded)).unwrap_or_default();
         let (rows, kept) = rows.split_at_mut_checked(lengths.timings).unwrap_or_default();
-        let kept = Kept { rows: kept, offsets: scratch.words(lengths.stays), best: None, enough: f64::INFINITY };
-        let part_of = scratch.indices(lengths.stays).into_slice();
+        let kept = Kept { rows: kept, offsets: scratch.words(lengths.residencies), best: None, enough: f64::INFINITY };
+        let part_of = scratch.indices(lengths.residencies).into_slice();
         let made = Placed {
             rows,
             timings,
@@ -123,7 +123,7 @@ impl<'a, 'w> Stage<'a, 'w> {
             in_place: false,
             alignment,
             len: 0,
-            stays: 0,
+            residencies: 0,
             merged: 0,
             cost: 0,
         };
@@ -175,12 +175,12 @@ impl<'a, 'w> Stage<'a, 'w> {
         mut scratch: Workspace<'_>,
     ) -> Result<(VerifiedSchedule<'a>, Policy), Error> {
         let Self { made, kept: Kept { rows: kept, offsets: kept_offsets, best, .. }, .. } = self;
-        let Best { policy, rows, stays, .. } =
+        let Best { policy, rows, residencies, .. } =
             best.ok_or(Error::OverLimit { least: u64::MAX, limit: options.limit })?;
         let Placed { timings, blocks, names, offsets, .. } = made;
         let rows = kept.get_mut(..rows).unwrap_or_default();
         let timings = timings.get_mut(..rows.len()).unwrap_or_default();
-        let offsets = offsets.get_mut(..stays).unwrap_or_default();
+        let offsets = offsets.get_mut(..residencies).unwrap_or_default();
         unalign(recorded, rows, scratch.reborrow());
         for (kept, offset) in (0..).zip(&mut *offsets) {
             *offset = kept_offsets[kept];
@@ -199,8 +199,8 @@ impl<'a, 'w> Stage<'a, 'w> {
             scratch,
             Room {
                 timings,
-                blocks: blocks.get_mut(..stays).unwrap_or_default(),
-                names: names.get_mut(..stays).unwrap_or_default(),
+                blocks: blocks.get_mut(..residencies).unwrap_or_default(),
+                names: names.get_mut(..residencies).unwrap_or_default(),
             },
         )?;
         Ok((schedule, policy))
@@ -248,13 +248,13 @@ impl<'a> Kept<'a, '_> {
         }
         core::mem::swap(&mut self.rows, &mut made.rows);
         if made.in_place {
-            let offsets = made.offsets.get_mut(..made.stays).unwrap_or_default();
-            liveness::spread(made.part_of.get(..made.stays).unwrap_or_default(), offsets);
+            let offsets = made.offsets.get_mut(..made.residencies).unwrap_or_default();
+            liveness::spread(made.part_of.get(..made.residencies).unwrap_or_default(), offsets);
         }
-        for (kept, &offset) in (0..).zip(made.offsets.iter().take(made.stays)) {
+        for (kept, &offset) in (0..).zip(made.offsets.iter().take(made.residencies)) {
             self.offsets[kept] = offset;
         }
-        self.best = Some(Best { overhead, policy, rows: made.len, stays: made.stays });
+        self.best = Some(Best { overhead, policy, rows: made.len, residencies: made.residencies });
     }
 }
 
@@ -279,7 +279,7 @@ impl Placed<'_, '_> {
         self.cost
     }
 
-    /// Writes the rows of a schedule and places its stays: the footprint, or none if there is no room for them.
+    /// Writes the rows of a schedule and places its residencies: the footprint, or none if there is no room for them.
     pub(super) fn place(
         &mut self,
         recorded: &Recorded<'_>,
@@ -291,18 +291,18 @@ impl Placed<'_, '_> {
     ) -> Result<Option<u64>, Error> {
         let Self { rows, blocks, names, offsets, part_of, in_place, alignment, .. } = self;
         let written = swapper.rows(rows);
-        let stays = written.and_then(|len| {
+        let residencies = written.and_then(|len| {
             let rows = rows.get_mut(..len).unwrap_or_default();
             flat.restore(rows);
-            let stays = liveness::lifetimes(rows, recorded.numbers(), scratch.reborrow(), blocks, names)?;
+            let residencies = liveness::lifetimes(rows, recorded.numbers(), scratch.reborrow(), blocks, names)?;
             let merged = if *in_place {
                 liveness::merge(rows, recorded.numbers(), scratch.reborrow(), blocks, part_of)?
             } else {
-                stays
+                residencies
             };
-            Ok((len, stays, merged))
+            Ok((len, residencies, merged))
         });
-        (self.len, self.stays, self.merged) = match stays {
+        (self.len, self.residencies, self.merged) = match residencies {
             Ok(lengths) => lengths,
             Err(Error::BufferTooSmall { .. }) => return Ok(None),
             Err(e) => return Err(e),
@@ -310,17 +310,17 @@ impl Placed<'_, '_> {
         let blocks = blocks.get(..self.merged).unwrap_or_default();
         let offsets = offsets.get_mut(..self.merged).unwrap_or_default();
         let constraints = Constraints { alignment: *alignment, capacity: within.map(|within| within.limit) };
-        let again = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Again(_)));
-        let stays = blocks.len() as u64;
-        let searched = stays <= MOST_SEARCHED;
-        let nodes = if searched { NODES * 1_000_000_000 / stays.saturating_pow(3).max(1_000_000) } else { 0 };
+        let again = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Rerun(_)));
+        let residencies = blocks.len() as u64;
+        let searched = residencies <= MOST_SEARCHED;
+        let nodes = if searched { NODES * 1_000_000_000 / residencies.saturating_pow(3).max(1_000_000) } else { 0 };
         let (work, starts) = if again { (WORK_AGAIN, STARTS_AGAIN) } else { (WORK, STARTS) };
-        let starts = starts * stays;
+        let starts = starts * residencies;
         let (far, few) = within.map_or((u64::MAX, 0), |Within { limit, few }| (limit.saturating_add(limit / FAR), few));
         let mut cost = 0u64;
         // Told of each start.
         let mut watch = |now: &place::Summary| {
-            cost = stays.saturating_add(cost);
+            cost = residencies.saturating_add(cost);
             if cost > few.max(starts) && now.peak > far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let options = place::Options { constraints, seed, work: work.max(starts), nodes };

@@ -66,9 +66,9 @@ fn run_recorded(recorded: &Recorded<'_>, options: &Options) -> Result<(u64, u64,
     let output = Output {
         rows: &mut vec![Row::default(); lengths.rows],
         timings: &mut vec![Timing::default(); lengths.timings],
-        blocks: &mut vec![Block::default(); lengths.stays],
-        names: &mut vec![Stay::default(); lengths.stays],
-        offsets: &mut vec![9; lengths.stays],
+        blocks: &mut vec![Block::default(); lengths.residencies],
+        names: &mut vec![Residency::default(); lengths.residencies],
+        offsets: &mut vec![9; lengths.residencies],
     };
     let fitted = fit(recorded, options, Workspace::new(&mut words, &mut indices), output)?;
     Ok((fitted.original_peak, fitted.schedule.plan().peak(), fitted.schedule.run().overhead()))
@@ -273,14 +273,15 @@ fn no_more_leaves_than_the_host_can_hold() {
     }
 }
 
-/// What is said of operators: in place, again, ordered, and what they compute, by a number.
+/// What is said of operators: in place, rerun, what they compute, of what elements, and ordered, by a number.
 fn said(operators: &[u32]) -> Vec<Operator> {
     let kinds = [Kind::Other, Kind::Relu, Kind::ReluBackward];
     let said = operators.iter().map(|&n| Operator {
         in_place: n % 2 > 0,
-        again: n / 2 % 4 > 0,
-        ordered: n < 24,
+        rerun: n / 2 % 4 > 0,
+        ordered: n < 96,
         kind: kinds[(n / 8 % 3) as usize],
+        element: [4, 2, 1, 8][(n / 24 % 4) as usize],
     });
     said.collect()
 }
@@ -301,7 +302,7 @@ proptest! {
     /// them; and the least limit that a refusal names works.
     #[test]
     fn all_means_are_proved_and_never_worse_than_fewer(
-        weights in 0u32..4, operators in operators(), flags in prop::collection::vec(0u32..48, 24),
+        weights in 0u32..4, operators in operators(), flags in prop::collection::vec(0u32..192, 24),
         percent in 15u64..100, fewer in 0usize..64,
     ) {
         let (rows, blocks) = trace(weights, &operators);
@@ -350,6 +351,6 @@ fn bytes_on_the_links_may_add_up_to_more_than_can_be_counted() {
     }
     let fast = Device::symmetric(1e30);
     let made = run(&rows, 2, &Options { least_bytes: 0, alignment: 1, ..swapping(size, fast) });
-    // There is a schedule, but no plan for so many large stays.
+    // There is a schedule, but no plan for so many large residencies.
     assert_eq!(made, Err(Error::SizeOverflow { block: 2 }));
 }

@@ -34,7 +34,7 @@ pub const fn workspace(recorded: usize, rows: usize, blocks: usize) -> Workspace
 /// The most rows that [`rewrite`] writes: one more for each block whose memory is reused and that had no free.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
-    rows.len() + liveness::stays(rows)
+    rows.len() + liveness::residencies(rows)
 }
 
 /// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that operators work in place where they

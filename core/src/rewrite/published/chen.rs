@@ -106,7 +106,7 @@ pub const fn most_rows(rows: usize, depth: u32) -> usize {
 /// (1..4).for_each(|k| operator(k, &[k - 1], &[]));
 /// operator(4, &[3], &[3]);
 /// (5..8).for_each(|k| operator(k, &[k - 1, 7 - k], &[k - 1, 7 - k]));
-/// let operators: Vec<_> = (0..8).map(|k| Operator { again: k < 4, ..Operator::default() }).collect();
+/// let operators: Vec<_> = (0..8).map(|k| Operator { rerun: k < 4, ..Operator::default() }).collect();
 /// let recorded = Recorded { rows: &rows, operators: &operators, blocks: 8 };
 /// let len = chen::workspace(rows.len(), 8, 1);
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
@@ -115,8 +115,8 @@ pub const fn most_rows(rows: usize, depth: u32) -> usize {
 /// let made = chen::rewrite(&recorded, Plan::Budget(64, Cuts::One), 1, scratch, &mut out)?;
 /// // One cut, after two operators: the first is recomputed, the second is kept, as the last segment is.
 /// assert_eq!((made.cuts, made.stored, made.segment), (1, 64, 128));
-/// let again: Vec<_> = out[..made.rows].iter().filter(|r| matches!(r.op, Op::Again(_))).map(|r| r.op).collect();
-/// assert_eq!(again, [Op::Again(0), Op::Again(0)]); // its malloc and its write
+/// let again: Vec<_> = out[..made.rows].iter().filter(|r| matches!(r.op, Op::Rerun(_))).map(|r| r.op).collect();
+/// assert_eq!(again, [Op::Rerun(0), Op::Rerun(0)]); // its malloc and its write
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
 pub fn rewrite(

@@ -83,7 +83,7 @@ pub fn most_rows(rows: &[Row]) -> usize {
 ///     row(Event::Malloc, 1, 1), row(Event::Read, 0, 1), row(Event::Write, 1, 1), row(Event::Free, 0, 1),
 ///     row(Event::Malloc, 2, 2), row(Event::Read, 1, 2), row(Event::Write, 2, 2), row(Event::Free, 1, 2),
 /// ];
-/// let operators = [true, false, false].map(|again| Operator { again, ..Operator::default() });
+/// let operators = [true, false, false].map(|rerun| Operator { rerun, ..Operator::default() });
 /// let recorded = Recorded { rows: &rows, operators: &operators, blocks: 3 };
 /// let len = layrub::workspace(rows.len(), 3);
 /// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);

@@ -173,7 +173,7 @@ impl<'a> Mirror<'a> {
         self.operators = self.program.accessing;
         for operator in 0..self.operators {
             let op = self.program.op(operator);
-            if matches!(op, Op::First(_)) && self.recorded.operator(op).again {
+            if matches!(op, Op::First(_)) && self.recorded.operator(op).rerun {
                 self.forward = operator + 1;
             }
             for row in self.program.access_rows(operator) {
@@ -249,7 +249,7 @@ impl<'a> Mirror<'a> {
         let rows = self.program.rows;
         let [first, end] = self.program.span(operator);
         let op = self.program.op(operator);
-        let may = matches!(op, Op::First(_)) && self.recorded.operator(op).again;
+        let may = matches!(op, Op::First(_)) && self.recorded.operator(op).rerun;
         let touches = |event: Event, block: u32| {
             self.program.access_rows(operator).any(|row| (at(rows, row).event, at(rows, row).block) == (event, block))
         };
@@ -374,7 +374,7 @@ impl<'a> Mirror<'a> {
                 next += 1;
             }
             let op = match self.program.op(operator) {
-                Op::First(k) if again => Op::Again(k),
+                Op::First(k) if again => Op::Rerun(k),
                 op => op,
             };
             for row in self.program.access_rows(operator) {

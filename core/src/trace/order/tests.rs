@@ -63,7 +63,7 @@ impl Random {
         (found, order)
     }
 
-    /// The peak of the rows of the graph in an order; with operators in place what they hand over counts once.
+    /// The peak of the rows of the graph in an order; with operators in place what they reuse counts once.
     fn peak(&self, operators: &[Operator], order: &[u32]) -> u64 {
         let nodes = self.nodes(order);
         let graph = Graph { tensors: &self.tensors, nodes: &nodes };

@@ -110,8 +110,8 @@ struct Layer {
     running: [u32; 2],
 }
 
-const PLAIN: Operator = Operator { in_place: false, again: true, ordered: true, kind: Kind::Other };
-const ONCE: Operator = Operator { again: false, ..PLAIN };
+const PLAIN: Operator = Operator { in_place: false, rerun: true, ordered: true, kind: Kind::Other, element: 4 };
+const ONCE: Operator = Operator { rerun: false, ..PLAIN };
 
 impl ConvNet {
     /// Convolutions of so many channels each; a pooling after each of the layers in `pooled`.
@@ -294,7 +294,7 @@ impl ConvNet {
     ) -> Result<(), Error> {
         let operands = next.operands().to_vec();
         let (merged, slice_of) = slices(&operands, |o| next.address_of(o));
-        let (Op::First(k) | Op::Again(k)) = next.op else {
+        let (Op::First(k) | Op::Rerun(k)) = next.op else {
             let sample = self.sample(operands[0].block, iteration as u64);
             return host.launch(next.stream, 0.0, &merged, move |slices| put(slices[0].bytes_mut(), &sample));
         };
@@ -319,7 +319,7 @@ impl ConvNet {
                     (Some(s), _) => numbers(slices[s].bytes(), n),
                     // A mask in the place of the block: where it was above 0.
                     (None, Some(s)) => bits(slices[s].bytes(), n),
-                    // What a second run leaves out.
+                    // What a rerun leaves out.
                     (None, None) => vec![0.0; n],
                 };
                 let is_whole = slice(b, false).is_some();

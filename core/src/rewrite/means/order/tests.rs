@@ -1,6 +1,6 @@
 use super::*;
 use crate::simulate::{Device, Timing};
-use crate::trace::liveness::{self, Stay};
+use crate::trace::liveness::{self, Residency};
 use crate::trace::{Kind, Operator};
 use crate::verify::schedule::{self, Room};
 use crate::{Block, Constraints};
@@ -88,16 +88,16 @@ impl Random {
 
     /// What the verifier says of rows: how long they take.
     fn time(&self, rows: &[Row]) -> Result<f64, Error> {
-        let stays = liveness::stays(rows);
+        let residencies = liveness::residencies(rows);
         let mut offsets = Vec::new();
         let mut end = 0;
         for r in rows.iter().filter(|r| r.event == Event::Malloc) {
             offsets.push(end);
             end += r.bytes;
         }
-        let len = schedule::workspace(self.rows.len(), self.blocks, stays);
+        let len = schedule::workspace(self.rows.len(), self.blocks, residencies);
         let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
-        let (mut blocks, mut names) = (vec![Block::default(); stays], vec![Stay::default(); stays]);
+        let (mut blocks, mut names) = (vec![Block::default(); residencies], vec![Residency::default(); residencies]);
         let mut timings = vec![Timing::default(); rows.len()];
         let scratch = Workspace::new(&mut words, &mut indices);
         let room = Room { timings: &mut timings, blocks: &mut blocks, names: &mut names };

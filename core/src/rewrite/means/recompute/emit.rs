@@ -42,7 +42,7 @@ impl Recomputer<'_> {
                 Step::Free(_) => continue,
             };
             let op = program.op(g);
-            let op = if let (true, Op::First(k)) = (again, op) { Op::Again(k) } else { op };
+            let op = if let (true, Op::First(k)) = (again, op) { Op::Rerun(k) } else { op };
             for r in values.references(g) {
                 if r.writes && r.is_managed() && there[r.block] == 0 {
                     there[r.block] = 1;

@@ -1,0 +1,178 @@
+//! PyTorch's memory snapshots, as `torch.cuda.memory._dump_snapshot` pickles them.
+//!
+//! `device_traces` has a list of events for each device: `alloc` is a malloc, `free_completed` a free, and so is a
+//! `free_requested` that nothing completed. `segments` has what is in use at the end: blocks that the events do not
+//! mention were there before the recording, as were those that are freed without an `alloc`. Sizes are what the
+//! program asked for, before the allocator rounds them. The events of one device make the problem: a snapshot with
+//! events of several is refused, since nothing says which is meant. No two lists of events or of blocks are one object.
+//! The file may be of any length: it is never held.
+
+mod objects;
+pub(super) mod pickle;
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::io::Read;
+
+use super::recording::{Fault, Recording};
+use crate::failure::{InputError, Place};
+use crate::problem::{BadRow, Problem};
+pub(crate) use objects::{Action, Event, Stack};
+use objects::{Object, Objects, Part};
+
+/// What a snapshot tells of the device that has events.
+pub(crate) struct Snapshot {
+    pub(crate) device: usize,
+    /// In their order.
+    pub(crate) events: Vec<Event>,
+    /// What the allocator holds of the device at the end, in bytes.
+    pub(crate) reserved: u64,
+    /// What is in use at the end: address, bytes, who asked for it.
+    pub(crate) in_use: Vec<(u64, u64, Stack)>,
+    objects: Objects,
+}
+
+/// The problem that the events make.
+pub(super) fn read(file: &str, reader: impl Read) -> Result<Problem, InputError> {
+    Snapshot::read(file, reader)?.problem(file).map(|(problem, _)| problem)
+}
+
+impl Snapshot {
+    /// Reads a whole pickle.
+    ///
+    /// # Errors
+    /// Where it is no snapshot with the events of one device.
+    pub(crate) fn read(file: &str, reader: impl Read) -> Result<Self, InputError> {
+        let mut objects = Objects::new();
+        let root = pickle::read(reader, &mut objects).map_err(|refusal| InputError {
+            file: file.into(),
+            place: Some(Place::Byte(refusal.byte)),
+            message: refusal.message,
+        })?;
+        let wrong = |message: String| InputError::file(file, message);
+        let snapshot = objects.snapshot(&root);
+        let (traces, segments) = snapshot
+            .and_then(|(traces, segments)| Some((objects.take(traces)?, segments)))
+            .ok_or_else(|| wrong("expected a memory snapshot: a dict with a list \"device_traces\"".into()))?;
+        let (device, events) = only_device(&mut objects, &traces).map_err(wrong)?;
+        let found = events.iter().enumerate().map(|(index, &event)| found(&objects, index, event));
+        let events: Vec<Event> =
+            found.collect::<Result<_, _>>().map_err(|message| wrong(format!("device {device}: {message}")))?;
+        let segments = objects.take(segments).unwrap_or_default();
+        let (reserved, in_use) = in_use(&mut objects, &segments, device).map_err(wrong)?;
+        objects.forget();
+        Ok(Self { device, events, reserved, in_use, objects })
+    }
+
+    /// The trace, and who asked for each of its blocks.
+    ///
+    /// # Errors
+    /// An event that cannot follow the events before it.
+    pub(crate) fn problem(&self, file: &str) -> Result<(Problem, Vec<Stack>), InputError> {
+        let wrong = |message: String| InputError::file(file, message);
+        let mut recording = Recording::default();
+        let mut stacks = Vec::new();
+        let recorded = self.events.iter().enumerate().zip(self.mallocs_and_frees());
+        for (index, event) in recorded.filter_map(|(event, is_one)| is_one.then_some(event)) {
+            let time_ns = event.time_ns().unwrap_or(index as u64 * 1000);
+            let record = if event.action == Action::Alloc { Recording::alloc } else { Recording::free };
+            record(&mut recording, time_ns, event.address, event.bytes).map_err(|fault: Fault| {
+                let why = fault.explain(&format!("{:#x}", event.address));
+                wrong(format!("device {}, event {index}: {why}", self.device))
+            })?;
+            if event.action == Action::Alloc {
+                stacks.push(event.stack);
+            }
+        }
+        // Blocks from before the recording stand in front; only of those that are still there somebody is known.
+        let mut early = vec![Stack::default(); recording.early()];
+        for &(address, bytes, stack) in &self.in_use {
+            if recording.in_use(address, bytes) {
+                early.push(stack);
+            }
+        }
+        if recording.is_empty() {
+            return Err(wrong("expected an allocation, found none".into()));
+        }
+        early.append(&mut stacks);
+        let problem = recording.into_problem(file).map_err(|BadRow { message, .. }| wrong(message))?;
+        Ok((problem, early))
+    }
+
+    /// The frames of a stack, innermost first: file, line, name of the function.
+    pub(crate) fn frames(&self, stack: Stack) -> impl Iterator<Item = (Cow<'_, str>, u64, Cow<'_, str>)> {
+        self.objects.places(stack)
+    }
+
+    /// Whether each event is a malloc or a free: a request that is completed later is none.
+    pub(crate) fn mallocs_and_frees(&self) -> Vec<bool> {
+        let mut completed = HashSet::new();
+        let mut is_one = |event: &Event| match event.action {
+            Action::Alloc => {
+                completed.remove(&event.address);
+                event.bytes > 0
+            }
+            Action::FreeRequested => !completed.remove(&event.address) && event.bytes > 0,
+            Action::FreeCompleted => completed.insert(event.address) && event.bytes > 0,
+            _ => false,
+        };
+        let mut found: Vec<bool> = self.events.iter().rev().map(&mut is_one).collect();
+        found.reverse();
+        found
+    }
+}
+
+/// The events of the only device that has any.
+fn only_device(objects: &mut Objects, traces: &[Object]) -> Result<(usize, Vec<Object>), String> {
+    let mut with_events = Vec::new();
+    for (device, &trace) in traces.iter().enumerate() {
+        let events =
+            objects.take(trace).ok_or_else(|| format!("device {device}: expected a list of events of its own"))?;
+        if !events.is_empty() {
+            with_events.push((device, events));
+        }
+    }
+    match with_events.len() {
+        0 => Err("expected events of a device, found none; was the history recorded (_record_memory_history)?".into()),
+        1 => Ok(with_events.remove(0)),
+        _ => {
+            let several: Vec<usize> = with_events.iter().map(|&(device, _)| device).collect();
+            Err(format!("expected events of one device, found those of {several:?}; record one device at a time"))
+        }
+    }
+}
+
+fn found(objects: &Objects, index: usize, event: Object) -> Result<Event, String> {
+    let event = objects.event(event).ok_or_else(|| format!("event {index}: expected a dict with an \"action\""))?;
+    match event.action {
+        Action::NoAddress => Err(format!("event {index}: expected a whole number \"addr\"")),
+        Action::NoSize => Err(format!("event {index}: expected a whole number \"size\"")),
+        _ => Ok(event),
+    }
+}
+
+/// What the device's segments hold in all, and address, size and stack of what they have in use.
+#[expect(clippy::type_complexity, reason = "said above")]
+fn in_use(objects: &mut Objects, segments: &[Object], device: usize) -> Result<(u64, Vec<(u64, u64, Stack)>), String> {
+    let mut reserved = 0u64;
+    let mut found = Vec::new();
+    for (index, &segment) in segments.iter().enumerate() {
+        let broken = || format!("segment {index}: expected an \"address\" and \"blocks\" with \"size\" and \"state\"");
+        let segment = objects.segment(segment).ok_or_else(broken)?;
+        if segment.device.is_some_and(|d| d != device as u64) {
+            continue;
+        }
+        reserved = reserved.saturating_add(segment.bytes);
+        let mut address = segment.address.ok_or_else(broken)?;
+        for part in objects.take(segment.blocks).ok_or_else(broken)? {
+            let Part { address: own, size, in_use, stack } = objects.part(part).ok_or_else(broken)?;
+            // Older snapshots leave the addresses out: the blocks fill the segment.
+            address = own.unwrap_or(address);
+            if let Some(bytes) = in_use {
+                found.push((address, bytes, stack));
+            }
+            address = address.saturating_add(size);
+        }
+    }
+    Ok((reserved, found))
+}

@@ -1,0 +1,166 @@
+//! `sublet doctor` on memory snapshots of PyTorch.
+
+mod support;
+
+use serde_json::json;
+use support::{Folder, pickle, sublet, sublet_limited};
+
+const MIB: u64 = 1 << 20;
+
+fn frame(file: &str, line: u64, name: &str) -> Vec<u8> {
+    pickle::dict(&[("name", pickle::text(name)), ("filename", pickle::text(file)), ("line", pickle::int(line))])
+}
+
+/// Inside of PyTorch first, then the user's line, then who called it.
+fn stack(line: u64) -> Vec<u8> {
+    pickle::list(&[
+        frame("/opt/torch/nn/functional.py", 2000, "linear"),
+        frame("/home/me/net.py", line, "forward"),
+        frame("/home/me/train.py", 7, "main"),
+    ])
+}
+
+fn event(action: &str, address: u64, bytes: u64, frames: Vec<u8>) -> Vec<u8> {
+    pickle::dict(&[
+        ("action", pickle::text(action)),
+        ("addr", pickle::int(address)),
+        ("size", pickle::int(bytes)),
+        ("frames", frames),
+    ])
+}
+
+fn segment(address: u64, bytes: u64, blocks: &[Vec<u8>]) -> Vec<u8> {
+    pickle::dict(&[
+        ("device", pickle::int(0)),
+        ("address", pickle::int(address)),
+        ("total_size", pickle::int(bytes)),
+        ("blocks", pickle::list(blocks)),
+    ])
+}
+
+fn part(bytes: u64, state: &str, frames: Vec<u8>) -> Vec<u8> {
+    pickle::dict(&[("size", pickle::int(bytes)), ("state", pickle::text(state)), ("frames", frames)])
+}
+
+fn snapshot(events: &[Vec<u8>], segments: &[Vec<u8>]) -> Vec<u8> {
+    pickle::of(&pickle::dict(&[
+        ("segments", pickle::list(segments)),
+        ("device_traces", pickle::list(&[pickle::list(events)])),
+    ]))
+}
+
+/// Two blocks with a hole between them that a third does not fit into.
+fn fragmented() -> Vec<u8> {
+    let none = || pickle::list(&[]);
+    let events = [
+        event("segment_alloc", 0, 20 * MIB, none()),
+        event("alloc", 2 * MIB, 6 * MIB, stack(10)),
+        event("alloc", 8 * MIB, 6 * MIB, stack(11)),
+        event("alloc", 14 * MIB, 6 * MIB, stack(10)),
+        event("free_requested", 8 * MIB, 6 * MIB, none()),
+        event("free_completed", 8 * MIB, 6 * MIB, none()),
+        // 6 of the 20 MiB are free.
+        pickle::dict(&[
+            ("action", pickle::text("oom")),
+            ("device_free", pickle::int(MIB)),
+            ("size", pickle::int(12 * MIB)),
+            ("frames", none()),
+        ]),
+        event("segment_alloc", 32 * MIB, 10 * MIB, none()),
+        event("alloc", 32 * MIB, 10 * MIB, stack(12)),
+        event("free_completed", 14 * MIB, 6 * MIB, none()),
+        event("segment_free", 32 * MIB, 10 * MIB, none()),
+    ];
+    // Two MiB were there before the recording.
+    let parts = [
+        part(2 * MIB, "active_allocated", stack(3)),
+        part(6 * MIB, "active_allocated", stack(10)),
+        part(12 * MIB, "inactive", none()),
+    ];
+    snapshot(&events, &[segment(0, 20 * MIB, &parts)])
+}
+
+#[test]
+fn what_is_lost_and_who_holds_the_rest() {
+    let folder = Folder::new();
+    let file = folder.file("snapshot.pickle", fragmented());
+    let told = sublet(&["doctor", &file, "--json"]).json();
+    // In use at most: 2 from before, 6 and 6 of line 10, 10 of line 12, while 30 were reserved.
+    for (what, mib) in [("reserved", 30), ("in_use", 24), ("lost", 6), ("plan", 24), ("lower_bound", 24)] {
+        assert_eq!(told[what], mib * MIB, "{what}");
+    }
+    assert_eq!(
+        told["refused"],
+        json!([{ "event": 6, "bytes": 12 * MIB, "device_free": MIB, "reserved_free": 6 * MIB }])
+    );
+    let holders: Vec<_> = told["holders"].as_array().unwrap().iter().map(|h| (&h["place"], &h["bytes"])).collect();
+    let place = |line| json!(format!("/home/me/net.py:{line} forward"));
+    let expected = [(place(10), json!(12 * MIB)), (place(12), json!(10 * MIB)), (place(3), json!(2 * MIB))];
+    assert_eq!(holders, expected.iter().map(|(place, bytes)| (place, bytes)).collect::<Vec<_>>());
+    assert_eq!(told["holders"][0]["frames"][0], "/opt/torch/nn/functional.py:2000 linear");
+    let page = sublet(&["doctor", &file]).out;
+    for line in
+        ["reserved   30.00 MiB", "lost       6.00 MiB  20.0 %", "12.00  50.0       2  /home/me/net.py:10 forward"]
+    {
+        assert!(page.contains(line), "{page}");
+    }
+}
+
+#[test]
+fn what_a_snapshot_does_not_tell_is_not_made_up() {
+    let folder = Folder::new();
+    let file = folder.file("snapshot.pickle", snapshot(&[event("alloc", 512, MIB, pickle::list(&[]))], &[]));
+    let told = sublet(&["doctor", &file, "--json"]).json();
+    assert_eq!((&told["reserved"], &told["lost"]), (&json!(null), &json!(null)));
+    assert_eq!(told["holders"][0]["place"], "not told, or from before the recording");
+}
+
+#[test]
+fn what_is_no_snapshot_is_refused() {
+    let folder = Folder::new();
+    let whole = fragmented();
+    for (content, message) in [
+        (&b"id,lower,upper,size\n"[..], "expected a memory snapshot: a pickle"),
+        (&whole[..whole.len() / 2], "cut off"),
+        (&b"\x80\x04cos\nsystem\n."[..], "nothing was run"),
+    ] {
+        let ran = sublet(&["doctor", &folder.file("file", content)]);
+        assert_eq!((ran.status, ran.err.contains(message)), (2, true), "{ran:?}");
+    }
+}
+
+/// 64,000 events of 400 frames: 130 MB of pickle in 128 MiB of address space, the program included.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_long_snapshot_passes_in_little_memory() {
+    let ran = sublet_limited("ulimit -v 131072", &["doctor", "-", "--json"], long_snapshot(64, 1000, 400));
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let told = ran.json();
+    assert_eq!((&told["events"], &told["in_use"]), (&json!(64_000), &json!(2 * MIB)));
+    assert_eq!(told["holders"][0]["frames"].as_array().unwrap().len(), 400);
+}
+
+/// A snapshot of `chunks` times `events` events, each with a list of its own of the same frames.
+fn long_snapshot(chunks: u64, events: u64, frames: u32) -> impl Iterator<Item = Vec<u8>> {
+    let mut begin = b"\x80\x04}(".to_vec();
+    begin.extend(pickle::text("frames of the program"));
+    begin.push(b'(');
+    for i in 0..frames {
+        begin.extend(frame("/home/me/net.py", i.into(), "forward"));
+        begin.extend([&b"r"[..], &i.to_le_bytes()].concat());
+    }
+    begin.push(b't');
+    begin.extend(pickle::text("device_traces"));
+    begin.extend(b"](](");
+    let chunk = move |k: u64| {
+        let mut chunk = Vec::new();
+        for i in 0..events {
+            let again: Vec<u8> = (0..frames).flat_map(|i| [&b"j"[..], &i.to_le_bytes()].concat()).collect();
+            let list = [b"](", &again[..], b"e"].concat();
+            let action = if i % 2 == 0 { "alloc" } else { "free_completed" };
+            chunk.extend(event(action, 512, MIB * (1 + k % 2), list));
+        }
+        [chunk, b"e(".to_vec()].concat()
+    };
+    [begin].into_iter().chain((0..chunks).map(chunk)).chain([b"eeu.".to_vec()])
+}

@@ -1,0 +1,83 @@
+//! What an [`Allocator`](super::Allocator) works with, and the memory that it keeps.
+
+use super::{follow, iteration, pool};
+use crate::place::{self, Options, Solver};
+use crate::trace::period;
+use crate::{Block, WorkspaceLen, verify};
+
+/// What an [`Allocator`](super::Allocator) works with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes of the first range.
+    pub capacity: u64,
+    /// The most ranges at once; at least 1, and without a [`Source`](super::Source) there is never another.
+    pub ranges: usize,
+    /// Every address is a multiple of this power of two, in bytes; sizes are rounded up to it.
+    pub alignment: u64,
+    /// The most mallocs and frees of an iteration.
+    pub events: usize,
+    /// The most blocks that are alive at once and not planned.
+    pub live: usize,
+    /// How plans are made. The memory grows linearly with the events for all but the searching solvers.
+    pub solver: Solver,
+    /// Seed and effort of the solver; its constraints are not looked at.
+    pub options: Options,
+}
+
+impl Config {
+    /// Addresses of a GPU's alignment, 256 bytes, and plans by the portfolio.
+    #[must_use]
+    pub fn new(capacity: u64, events: usize, live: usize) -> Self {
+        let (solver, options) = (Solver::Portfolio, Options::default());
+        Self { capacity, ranges: 1, alignment: 256, events, live, solver, options }
+    }
+}
+
+/// The memory that an [`Allocator`](super::Allocator) keeps; what it holds before means nothing.
+#[derive(Debug)]
+pub struct Memory<'a> {
+    /// The blocks of an iteration.
+    pub blocks: &'a mut [Block],
+    /// Words.
+    pub words: &'a mut [u64],
+    /// Indices.
+    pub indices: &'a mut [u32],
+}
+
+/// How long the slices of a [`Memory`] must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLen {
+    /// Elements of the slice of blocks.
+    pub blocks: usize,
+    /// Elements of the `u64` slice.
+    pub words: usize,
+    /// Elements of the `u32` slice.
+    pub indices: usize,
+}
+
+/// What the pool needs room for: what is not planned, what a given-up plan leaves live, and the arena.
+pub(super) const fn pool_live(config: &Config) -> usize {
+    config.live + config.events / 2 + 1
+}
+
+/// The memory that stays in use, but for the blocks.
+pub(super) const fn kept(config: &Config) -> WorkspaceLen {
+    pool::workspace_of(pool_live(config), config.ranges)
+        .and(period::workspace(config.events))
+        .and(follow::workspace(config.events))
+}
+
+/// What making a plan takes, and its offsets.
+pub(super) const fn scratch(config: &Config) -> WorkspaceLen {
+    let blocks = config.events / 2;
+    let planning = place::workspace_of(config.solver, blocks).max(verify::workspace(blocks));
+    let offsets = WorkspaceLen { words: blocks, indices: 0 };
+    planning.max(follow::scratch(config.events)).and(offsets).max(iteration::workspace(config.events))
+}
+
+/// How long the memory of an [`Allocator`](super::Allocator) must be.
+#[must_use]
+pub const fn memory(config: &Config) -> MemoryLen {
+    let len = kept(config).and(scratch(config));
+    MemoryLen { blocks: config.events, words: len.words, indices: len.indices }
+}

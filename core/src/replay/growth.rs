@@ -1,0 +1,62 @@
+//! Ranges that an [`Allocator`] takes from its [`Source`] as it needs them, and gives back when they are idle.
+
+use super::Allocator;
+use super::ranges::Source;
+
+/// The least bytes of a range beside the first, unless the source has only less.
+const LEAST_MORE: u64 = 1 << 20;
+
+/// After so many iterations in which nothing was put into it, an empty range is given back.
+const IDLE: u64 = 8;
+
+impl<S: Source> Allocator<'_, S> {
+    /// Bytes of all ranges.
+    pub(super) fn held(&self) -> u64 {
+        let ranges = self.pool.ranges();
+        (0..ranges.count()).map(|i| ranges.get(i).bytes).fold(0, u64::saturating_add)
+    }
+
+    /// How large a range is asked for where a request needs less.
+    pub(super) fn usual_range(&self) -> u64 {
+        let held = self.held();
+        if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
+    }
+
+    /// Gets a range of so many bytes, or of those that are needed, in place of the empty ones; whether there is one.
+    #[cold]
+    pub(super) fn grow(&mut self, needed: u64, wanted: u64) -> bool {
+        if !self.source.grows() {
+            return false;
+        }
+        self.give_back_empty(0);
+        self.take(needed.max(wanted)) || (needed < wanted && self.take(needed))
+    }
+
+    /// Gets a range of so many bytes; whether there is one.
+    pub(super) fn take(&mut self, bytes: u64) -> bool {
+        if self.pool.ranges().room() == 0 {
+            return false;
+        }
+        let Some(range) = self.source.take(bytes) else { return false };
+        let added = self.pool.add(range);
+        if !added {
+            self.source.give_back(range);
+        }
+        added
+    }
+
+    /// After an iteration: gives back what was not used for long.
+    pub(super) fn give_back_idle(&mut self) {
+        if self.source.grows() {
+            self.pool.grow_older();
+            self.give_back_empty(IDLE);
+        }
+    }
+
+    /// Gives ranges back in which nothing is, and nothing was put for so many iterations.
+    pub(super) fn give_back_empty(&mut self, iterations: u64) {
+        while let Some(range) = self.pool.remove_empty(iterations) {
+            self.source.give_back(range);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Placement in several memories.
+
+use core::ffi::c_void;
+
+use sublet_core::Block;
+use sublet_core::place::banks::{self, Bank, Cost, Spot, Use};
+
+use crate::arguments::{Arguments, Params, plain};
+use crate::block::{self, sublet_block};
+use crate::boundary::{boundary, tell};
+use crate::error::{Failure, sublet_error};
+use crate::status::{sublet_status, sublet_status as S};
+use crate::workspace::{Needed, sublet_layout};
+
+/// One of several memories.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_bank {
+    /// Where it ends, in bytes.
+    pub capacity: u64,
+    /// What a byte costs that is read from it or written to it.
+    pub cost: u64,
+    /// Every offset in it must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
+    pub alignment: u64,
+}
+
+/// How a block is used.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_bank_use {
+    /// Bytes that are read and written while it is alive.
+    pub touched: u64,
+    /// The banks that it may lie in: bit k stands for bank k. 0 is all. Memory that only a DMA engine reaches is left out
+    /// here.
+    pub banks: u64,
+}
+
+/// Where a block lies.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_spot {
+    /// Which bank.
+    pub bank: u64,
+    /// Where in it, in bytes.
+    pub offset: u64,
+}
+
+/// Banks, and how blocks are used.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sublet_banks_params {
+    /// sizeof(sublet_banks_params).
+    pub struct_size: u32,
+    /// How many banks there are, at most 32.
+    pub bank_count: u32,
+    /// The banks.
+    pub banks: *const sublet_bank,
+    /// One for each block.
+    pub uses: *const sublet_bank_use,
+}
+
+/// What a placement in banks costs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_banks_cost {
+    /// sizeof(sublet_banks_cost).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The sum of bytes touched times the cost of their bank; UINT64_MAX stands for more too.
+    pub cost: u64,
+    /// No placement costs less: the placement is optimal when the cost is that. UINT64_MAX stands for more too.
+    pub lower_bound: u64,
+}
+
+plain!(sublet_bank, sublet_bank_use, sublet_spot, sublet_banks_params, sublet_banks_cost);
+// SAFETY: it begins with its size.
+unsafe impl Params for sublet_banks_params {}
+// SAFETY: as above.
+unsafe impl Params for sublet_banks_cost {}
+
+impl From<Cost> for sublet_banks_cost {
+    fn from(Cost { cost, lower_bound }: Cost) -> Self {
+        let told = |cost: u128| u64::try_from(cost).unwrap_or(u64::MAX);
+        Self { struct_size: 0, reserved: 0, cost: told(cost), lower_bound: told(lower_bound) }
+    }
+}
+
+impl From<sublet_bank> for Bank {
+    fn from(sublet_bank { capacity, cost, alignment }: sublet_bank) -> Self {
+        Self { capacity, cost, alignment: alignment.max(1) }
+    }
+}
+
+impl From<sublet_bank_use> for Use {
+    fn from(sublet_bank_use { touched, banks }: sublet_bank_use) -> Self {
+        // There are no banks above the 32.
+        let low = u32::try_from(banks & u64::from(u32::MAX)).unwrap_or(0);
+        Self { touched, banks: if banks == 0 { u32::MAX } else { low } }
+    }
+}
+
+fn needed(n: usize) -> Needed {
+    Needed::workspace(banks::workspace(n)).and::<Block>(n).and::<Use>(n).and::<Bank>(banks::MOST_BANKS).and::<Spot>(n)
+}
+
+/// The workspace that sublet_place_banks needs for so many blocks. Linear.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_place_banks_workspace(
+    block_count: usize,
+    layout: *mut sublet_layout,
+    error: *mut sublet_error,
+) -> sublet_status {
+    let needed = |arguments: &mut Arguments<'_>| {
+        let n = arguments.count(block_count)?;
+        Ok(needed(n))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
+}
+
+/// Gives every block a bank and an offset, so that blocks that are alive together share no address of a bank, and the sum
+/// of bytes touched times the cost of their bank is small.
+///
+/// `spots` has room for one for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: nothing was found in which all
+/// blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_place_banks(
+    blocks: *const sublet_block,
+    block_count: usize,
+    params: *const sublet_banks_params,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    spots: *mut sublet_spot,
+    cost: *mut sublet_banks_cost,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, |arguments| {
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (blocks, params) = unsafe { (arguments.input(blocks, block_count)?, arguments.params(params)?) };
+        let bank_count = usize::try_from(params.bank_count).unwrap_or(usize::MAX);
+        if bank_count > banks::MOST_BANKS {
+            return Err(Failure::new(S::LengthOverflow, 2, banks::MOST_BANKS as u64, params.bank_count.into()));
+        }
+        // SAFETY: as above.
+        let (given, uses, mut room, spots, cost) = unsafe {
+            (
+                arguments.at(2, |a| a.input_of(params.banks, bank_count))?,
+                arguments.at(2, |a| a.input_of(params.uses, block_count))?,
+                arguments.workspace(workspace, workspace_size, needed(block_count))?,
+                arguments.output_of(spots, block_count)?,
+                arguments.report_if_wanted(cost)?,
+            )
+        };
+        let blocks = block::blocks(&mut room, blocks)?;
+        let missing = || Failure::of(S::Unnamed);
+        let given = room.slice(bank_count, |k| given.get(k).map(|&b| Bank::from(b)).ok_or_else(missing))?;
+        let uses = room.slice(block_count, |i| uses.get(i).map(|&u| Use::from(u)).ok_or_else(missing))?;
+        let found = room.fill(block_count, Spot::default());
+        let scratch = room.workspace(banks::workspace(block_count));
+        let told = banks::place(blocks, uses, given, scratch, found)?;
+        for (to, spot) in spots.iter_mut().zip(found) {
+            *to = sublet_spot { bank: spot.bank.into(), offset: spot.offset };
+        }
+        cost.set(told.into());
+        Ok(())
+    })
+}
