@@ -66,6 +66,7 @@ Examples:
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G --device h200 --output fitted --report fit.html
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 60% --using recompute --json
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using swap --policy bayes
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 40% --explain --time-limit 2
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 30% --reorder";
 
 const SWEEP_EXAMPLES: &str = "\
@@ -187,7 +188,7 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// One of several memories: its size, and what a byte costs that is read or written (1); given once for each
-    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "report"])]
+    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "certificate"])]
     pub(crate) bank: Vec<NamedBank>,
     /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output
     #[arg(long, short, value_name = "PLAN")]
@@ -233,6 +234,12 @@ pub(crate) struct FitArgs {
     /// Who decides what is swapped, and when; auto if not given
     #[arg(long, value_name = "NAME", value_parser = policies())]
     pub(crate) policy: Option<Policy>,
+    /// Ends with the best schedule so far after this time; so does Ctrl-C
+    #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
+    pub(crate) time_limit: Option<Duration>,
+    /// Says what was tried, what came of it, and which won
+    #[arg(long)]
+    pub(crate) explain: bool,
     /// Blocks that are smaller stay on the device; if not given, those whose copy takes less than twice its latency
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) least: Option<u64>,

@@ -178,3 +178,39 @@ fn banks_are_used_no_worse_than_by_executorch() {
     let said = sublet(&["compare", model.to_str().unwrap(), "--bank", "fast=512B", "--bank", "slow=64KiB:4"]).out;
     assert!(said.contains("executorch-banked-greedy") && said.contains("lower bound"), "{said}");
 }
+
+/// A map for each bank, with the blocks of that bank by name, and the layers that wrote them.
+#[test]
+fn the_page_of_banks_has_a_map_for_each() {
+    let folder = Folder::new();
+    let (model, page, plan) = (seed("small.tflite"), folder.path("banks.html"), folder.path("plan.csv"));
+    let banks = ["--bank", "fast=512B", "--bank", "slow=64KiB:4", "--output", &plan];
+    let arguments = [&["plan", model.to_str().unwrap(), "--report", &page], &banks[..]].concat();
+    assert_eq!(sublet(&arguments).status, 0);
+    let (page, plan) = (fs::read_to_string(&page).unwrap(), fs::read_to_string(&plan).unwrap());
+    let maps: Vec<&str> = page.split("srcdoc=\"").skip(1).map(|map| map.split_once('"').unwrap().0).collect();
+    assert_eq!(maps.len(), 2);
+    for (map, bank) in maps.iter().zip(["fast", "slow"]) {
+        let data = map.split_once("id=&quot;plan&quot;>").unwrap().1.split_once("</script>").unwrap().0;
+        let data: Value = serde_json::from_str(&data.replace("&quot;", "\"").replace("&amp;", "&")).unwrap();
+        let shown: Vec<&str> = data["id"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+        let of_bank = plan.lines().filter(|row| row.ends_with(&format!(",{bank}")));
+        let planned: Vec<&str> = of_bank.map(|row| row.split_once(',').unwrap().0).collect();
+        assert_eq!(shown, planned, "{bank}");
+        assert!(!planned.is_empty() && data["ops"].as_array().is_some_and(|ops| !ops.is_empty()));
+    }
+    let drawn = folder.path("banks.svg");
+    let arguments = [&["plan", model.to_str().unwrap(), "--report", &drawn], &banks[..]].concat();
+    assert!(fails(&arguments, 2).contains("a map for each"));
+}
+
+/// What is asked for may help and never costs memory: where it does not help, the plan is one without it.
+#[test]
+fn no_means_costs_memory() {
+    for model in models() {
+        let peak = |options: &[&str]| plan(model.to_str().unwrap(), options)["peak"].as_u64().unwrap();
+        let (plain, in_place) = (peak(&[]), peak(&["--in-place"]));
+        let all = peak(&["--reorder", "--in-place", "--overlap", "reference"]);
+        assert!(in_place <= plain && all <= in_place, "{}: {plain} {in_place} {all}", model.display());
+    }
+}

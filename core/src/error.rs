@@ -132,6 +132,8 @@ pub enum Error {
         /// The largest capacity of those banks, in bytes.
         most: u64,
     },
+    /// The caller ended the work before anything was found.
+    Stopped,
     /// No rewriting stays within the limit.
     OverLimit {
         /// The least limit that is known to work, in bytes.
@@ -303,6 +305,7 @@ impl fmt::Display for Error {
                     "block {block} of {size} bytes fits in no bank beside the others; the largest that it may lie in has {most}"
                 )
             }
+            Self::Stopped => f.write_str("stopped before anything was found"),
             Self::OverLimit { least, limit } => {
                 write!(f, "nothing that was tried stays within {limit} bytes; {least} bytes are enough")
             }

@@ -210,7 +210,8 @@ pub unsafe extern "C" fn sublet_allocator_workspace(
 }
 
 /// Makes an allocator whose range is free. `workspace` stays lent until sublet_allocator_destroy; NULL with the size 0
-/// takes the system's memory, where there is one.
+/// takes the system's memory, where there is one. Of that nothing is written before it is used; of lent memory 40 bytes for
+/// each of `events` are, at once.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_create(

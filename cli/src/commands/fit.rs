@@ -2,17 +2,20 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
-use sublet_core::rewrite::fit::{self, Fitted, Lengths, Means, Options, Output, Using};
+use sublet_core::rewrite::fit::{self, Fitted, Lengths, Means, Options, Output, Progress, Using};
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::{Event, Kind, Operator, Row, liveness::Residency};
 use sublet_core::{Block, Error};
 
+use super::explain::{self, Explained, Way};
 use crate::args::{FitArgs, FittingArgs};
 use crate::failure::{Failure, InputError};
+use crate::interrupt::Until;
 use crate::marks::{self, Fate, Mark, Marks};
 use crate::problem::{BadRow, Problem, Trace};
 use crate::report::{FittedRun, Picture};
@@ -51,6 +54,14 @@ impl Buffers {
     /// # Errors
     /// As [`fit::fit`].
     pub(crate) fn fit(&mut self, trace: &Trace, options: &Options) -> Result<Fitted<'_>, Error> {
+        self.fit_watched(trace, options, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`Self::fit`], and tells `watch` of progress.
+    ///
+    /// # Errors
+    /// As [`fit::fit_watched`].
+    fn fit_watched(&mut self, trace: &Trace, options: &Options, watch: fit::Watch<'_>) -> Result<Fitted<'_>, Error> {
         let output = Output {
             rows: &mut self.rows,
             timings: &mut self.timings,
@@ -58,7 +69,7 @@ impl Buffers {
             names: &mut self.names,
             offsets: &mut self.offsets,
         };
-        fit::fit(&trace.recorded(), options, self.scratch.lend(), output)
+        fit::fit_watched(&trace.recorded(), options, self.scratch.lend(), output, watch)
     }
 }
 
@@ -105,6 +116,9 @@ struct Outcome<'a> {
     /// What is not as it seems.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<&'a str>,
+    /// What was tried, where that is asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tried: Vec<Way>,
     /// The least limit that is known to work, where this one does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     least_limit: Option<u64>,
@@ -134,7 +148,17 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     options.least_bytes = args.least.unwrap_or(options.least_bytes);
     let mut buffers = Buffers::of(trace);
     let begin = Instant::now();
-    let made = progress::during("fitting", |_| buffers.fit(trace, &options));
+    let (until, time_ns) = (Until::after(args.time_limit), trace.rows.last().map_or(0, |row| row.time_ns));
+    let mut explained = Explained::new();
+    let made = progress::during("fitting", |bar| {
+        buffers.fit_watched(trace, &options, &mut |progress| {
+            if let Progress::Tried(tried) = progress {
+                explained.add(tried, limit);
+                bar.set_message(best_so_far(explained.best_ns(), time_ns));
+            }
+            until.flow()
+        })
+    });
     let seconds = begin.elapsed().as_secs_f64();
     let fitted = made.map_err(|e| refuse(args, &problem, &e, seconds, &options, &notes))?;
     let run = fitted.schedule.run();
@@ -159,6 +183,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         seconds,
         using: names(using),
         notes,
+        tried: if args.explain { explained.into_ways() } else { Vec::new() },
         ..Outcome::default()
     };
     if args.output.is_some() || args.report.is_some() {
@@ -185,6 +210,16 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     }
     let mut out = io::stdout().lock();
     if args.json { output::json(&outcome, &mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
+}
+
+/// The progress bar's word on the best schedule so far.
+#[expect(clippy::cast_precision_loss, reason = "a time")]
+fn best_so_far(overhead_ns: f64, time_ns: u64) -> String {
+    if overhead_ns.is_finite() {
+        format!("overhead {:.3} %", 100.0 * overhead_ns / (time_ns as f64).max(1.0))
+    } else {
+        "nothing fits yet".into()
+    }
 }
 
 /// Means, and what is to be known of them.
@@ -301,6 +336,7 @@ fn refuse(
     let least = match *error {
         Error::OverLimit { least, .. } => Some(least),
         Error::HostTooSmall { .. } => None,
+        Error::Stopped => return Failure::Unknown(error.to_string()),
         _ => return InputError::file(&args.common.input, problem.explain(error)).into(),
     };
     if args.json {
@@ -355,6 +391,11 @@ impl Outcome<'_> {
             writeln!(out, "policy         {policy}")?;
         }
         writeln!(out, "fitted in      {:.3} s", self.seconds)?;
-        writeln!(out, "verified       {}", if self.verified { "yes" } else { "no" })
+        writeln!(out, "verified       {}", if self.verified { "yes" } else { "no" })?;
+        if self.tried.is_empty() {
+            return Ok(());
+        }
+        let original_ns = self.time_ns.unwrap_or(0.0) / (1.0 + self.overhead.unwrap_or(0.0));
+        explain::text(&self.tried, original_ns, unit, out)
     }
 }

@@ -68,7 +68,7 @@ impl<'s> Orders<'s> {
     ) -> Result<Stage<'a, 'w>, Error> {
         let Self { recorded, options, .. } = *self;
         for goal in ORDERS {
-            if stage.overhead() <= enough || !self.make(goal, scratch.reborrow())? {
+            if stage.overhead() <= enough || stage.stopped() || !self.make(goal, scratch.reborrow())? {
                 continue;
             }
             let recorded = &Recorded { rows: &*self.rows, ..*recorded };
@@ -195,7 +195,7 @@ impl Bases<'_> {
             let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
             then(&mut pass)?;
             stage = pass.into_stage();
-            if stage.overhead() <= enough {
+            if stage.overhead() <= enough || stage.stopped() {
                 break;
             }
         }
@@ -217,6 +217,9 @@ impl Bases<'_> {
             let limit = low + (least - low) / 2;
             let probe = Options { limit, work: options.work / PROBE, ..*options };
             stage = self.fit(&probe, f64::MAX, stage, scratch.reborrow())?;
+            if stage.stopped() {
+                break;
+            }
             if stage.overhead().is_infinite() {
                 low = limit;
                 continue;

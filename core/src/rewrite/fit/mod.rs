@@ -35,6 +35,9 @@ mod means;
 mod pass;
 mod stage;
 mod trial;
+mod watch;
+
+use core::ops::ControlFlow;
 
 use super::means::recompute::{self, Recomputer};
 use super::means::swap::Policy;
@@ -51,6 +54,7 @@ pub use means::{Means, Using};
 use pass::{Arrangement, Pass};
 use stage::Stage;
 use trial::Swaps;
+pub use watch::{Progress, Strategy, Tried, Watch};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -233,9 +237,25 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
 pub fn fit<'a>(
     recorded: &Recorded<'_>,
     options: &Options,
-    mut scratch: Workspace<'_>,
+    scratch: Workspace<'_>,
     output: Output<'a>,
 ) -> Result<Fitted<'a>, Error> {
+    fit_watched(recorded, options, scratch, output, &mut |_| ControlFlow::Continue(()))
+}
+
+/// As [`fit`], and tells `watch` of every schedule that is tried, and that work goes on; it may end the work, which then
+/// gives the best so far. Between two calls lies at most one search for what is recomputed: seconds for 100,000 rows.
+///
+/// # Errors
+/// As [`fit`]; [`Error::Stopped`] where the work was ended before anything was within the limit.
+pub fn fit_watched<'a>(
+    recorded: &Recorded<'_>,
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    output: Output<'a>,
+    watch: Watch<'_>,
+) -> Result<Fitted<'a>, Error> {
+    let mut scratch = scratch.reborrow();
     block::check_count(recorded.blocks)?;
     let Recorded { rows: original, blocks, .. } = *recorded;
     let lengths = Lengths::of(original, blocks);
@@ -263,7 +283,7 @@ pub fn fit<'a>(
     let Output { rows: out, timings, blocks: lives, names, offsets } = output;
     let (begin, out) = out.split_at_mut_checked(bases::rows(original.len())).unwrap_or_default();
     let output = Output { rows: out, timings, blocks: lives, names, offsets };
-    let mut stage = Stage::new(lengths, original.len(), options.alignment, output, &mut scratch);
+    let mut stage = Stage::new(lengths, original.len(), options.alignment, output, watch, &mut scratch);
     let mut orders = Orders::new(recorded, options, begin);
     let mut load_min = None;
     stage = orders.each(0.0, stage, scratch.reborrow(), &mut |bases, stage, scratch| {
@@ -271,7 +291,7 @@ pub fn fit<'a>(
         bases.fit(options, 0.0, stage, scratch)
     })?;
     let mut least = u64::MAX;
-    if stage.overhead().is_infinite() {
+    if stage.overhead().is_infinite() && !stage.stopped() {
         stage = orders.each(f64::MAX, stage, scratch.reborrow(), &mut |bases, mut stage, mut scratch| {
             let mut found = u64::MAX;
             let mut lowest = |pass: &mut Pass<'_, '_, '_>| {
@@ -279,7 +299,7 @@ pub fn fit<'a>(
                 Ok(())
             };
             stage = bases.each(options, f64::MAX, stage, scratch.reborrow(), &mut lowest)?;
-            if stage.overhead().is_infinite() && found < u64::MAX {
+            if stage.overhead().is_infinite() && found < u64::MAX && !stage.stopped() {
                 (stage, found) = bases.least_limit(found, stage, scratch)?;
             }
             least = least.min(found);
@@ -287,7 +307,8 @@ pub fn fit<'a>(
         })?;
     }
     if stage.overhead().is_infinite() {
-        return Err(Error::OverLimit { least, limit: options.limit });
+        let over = Error::OverLimit { least, limit: options.limit };
+        return Err(if stage.stopped() { Error::Stopped } else { over });
     }
     let (schedule, policy) = stage.prove(recorded, options, scratch)?;
     Ok(Fitted { schedule, policy, original_peak, load_min: load_min.unwrap_or_default() })
@@ -381,7 +402,7 @@ fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Resu
     if using.has(Means::Recompute) {
         let again = Arrangement { again: true, swaps: Swaps::None, ..swapping };
         for arrangement in [again, Arrangement { swaps: swapping.swaps, ..again }] {
-            if least > options.limit && (arrangement == again || using.has(Means::Swap)) {
+            if least > options.limit && !pass.stopped() && (arrangement == again || using.has(Means::Swap)) {
                 least = least.min(pass.least(&arrangement, peak)?);
             }
         }

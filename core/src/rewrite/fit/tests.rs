@@ -1,3 +1,5 @@
+mod watch;
+
 use super::*;
 use crate::Constraints;
 use crate::error::RowFault;
@@ -8,6 +10,7 @@ use crate::simulate;
 use crate::trace::{Event, Kind, Op, Operator};
 use crate::verify::schedule::{self as verify, Room};
 use proptest::prelude::*;
+use proptest::strategy::Strategy;
 use std::vec::Vec;
 
 const MIB: u64 = 1 << 20;
@@ -59,6 +62,10 @@ fn run(rows: &[Row], blocks: usize, options: &Options) -> Result<(u64, u64, f64)
 }
 
 fn run_recorded(recorded: &Recorded<'_>, options: &Options) -> Result<(u64, u64, f64), Error> {
+    run_watched(recorded, options, &mut |_| ControlFlow::Continue(()))
+}
+
+fn run_watched(recorded: &Recorded<'_>, options: &Options, watch: Watch<'_>) -> Result<(u64, u64, f64), Error> {
     let &Recorded { rows, blocks, .. } = recorded;
     let lengths = Lengths::of(rows, blocks);
     let len = workspace(rows.len(), blocks, lengths);
@@ -70,7 +77,7 @@ fn run_recorded(recorded: &Recorded<'_>, options: &Options) -> Result<(u64, u64,
         names: &mut vec![Residency::default(); lengths.residencies],
         offsets: &mut vec![9; lengths.residencies],
     };
-    let fitted = fit(recorded, options, Workspace::new(&mut words, &mut indices), output)?;
+    let fitted = fit_watched(recorded, options, Workspace::new(&mut words, &mut indices), output, watch)?;
     Ok((fitted.original_peak, fitted.schedule.plan().peak(), fitted.schedule.run().overhead()))
 }
 
