@@ -24,7 +24,7 @@ const IN_PLACE: [Row; 17] = [
 ];
 
 const MAY_BE_IN_PLACE: [Operator; 4] = {
-    let other = Operator { in_place: false, rerun: true, kind: Kind::Other, element: 4 };
+    let other = Operator { in_place: false, rerun: true, ordered: true, kind: Kind::Other, element: 4 };
     let in_place = Operator { in_place: true, ..other };
     [other, other, in_place, in_place]
 };
@@ -94,6 +94,8 @@ fn an_input_is_given_up_after_the_reads_and_for_the_first_output_alone() {
     assert_eq!(judged(&[(11, &[malloc(7, 8)])], &[]), Err(RowFault::InsideOperator));
     // Its own block is not copied there.
     assert_eq!(judged(&[(8, &[out(3)])], &[]), Err(RowFault::InsideOperator));
+    // Nor is what another operator has for itself.
+    assert_eq!(judged(&[(15, &[malloc(3, 8), free(3)])], &[]), Err(RowFault::InsideOperator));
     // Operator 3 writes what it reads: that is not another block.
     assert_eq!(judged(&[(15, &[free(1), malloc(1, 64)])], &[]), Err(RowFault::InsideOperator));
 }
