@@ -4,6 +4,8 @@ use super::*;
 use crate::trace::Operator;
 use std::vec::Vec;
 
+mod order;
+
 const ONCE: Op = Op::None;
 
 const fn row(event: Event, block: u32, bytes: u64, op: Op) -> Row {
@@ -291,7 +293,7 @@ const IN_PLACE: [Row; 17] = [
 ];
 
 const MAY_BE_IN_PLACE: [Operator; 4] = {
-    let other = Operator { in_place: false, rerun: true, kind: Kind::Other };
+    let other = Operator { in_place: false, rerun: true, ordered: true, kind: Kind::Other, element: 4 };
     let in_place = Operator { in_place: true, ..other };
     [other, other, in_place, in_place]
 };
@@ -318,6 +320,26 @@ fn an_output_over_an_input_has_its_address() {
     assert_eq!(fault(&in_place(&[], &rows, &[0, 64, 128, 0])), Some(RowFault::InsideOperator));
     // As recorded nothing is in place, and addresses are free.
     assert_eq!(fault(&in_place(&MAY_BE_IN_PLACE, &IN_PLACE, &[0, 64, 128, 192])), None);
+}
+
+/// The giver is the residency that is there: not the first of all, and not the first of its block.
+#[test]
+fn an_output_has_the_address_that_its_input_has_now() {
+    let before = [malloc(4, 8), free(4)];
+    let recorded: Vec<Row> = before.iter().chain(&IN_PLACE).copied().collect();
+    let original = Recorded { rows: &recorded, operators: &MAY_BE_IN_PLACE, blocks: 5 };
+    let over: Added = (13, &[free(0), malloc(1, 64)]);
+    let judged = |changes: &[Added], offsets: &[u64]| {
+        let rows = changed(&recorded, changes, &[6, 14]);
+        fault(&judge_plan(&original, &rows, offsets, &Device::symmetric(12e9), false))
+    };
+    // Blocks 4, 0, 2, 3, and 1 in the place of 0.
+    assert_eq!(judged(&[over], &[0, 0, 64, 128, 0]), None);
+    assert_eq!(judged(&[over], &[0, 0, 64, 192, 128]), Some(RowFault::NotInPlace));
+    // Blocks 4, 0, 2, 0 elsewhere, 3, and 1.
+    let moved: Added = (6, &[out(0), free(0), malloc(0, 64), back(0)]);
+    assert_eq!(judged(&[moved, over], &[0, 0, 64, 128, 192, 128]), None);
+    assert_eq!(judged(&[moved, over], &[0, 0, 64, 128, 192, 0]), Some(RowFault::NotInPlace));
 }
 
 #[test]
@@ -378,7 +400,7 @@ const MASK: u32 = 3;
 
 const fn of_kinds(kinds: [Kind; 3]) -> [Operator; 3] {
     let [a, b, c] = kinds;
-    let other = Operator { in_place: false, rerun: true, kind: Kind::Other };
+    let other = Operator { in_place: false, rerun: true, ordered: true, kind: Kind::Other, element: 4 };
     [Operator { kind: a, ..other }, Operator { kind: b, ..other }, Operator { kind: c, ..other }]
 }
 
@@ -426,6 +448,32 @@ fn a_mask_is_made_by_a_rectifier_and_read_by_its_gradient() {
     assert_eq!(masked(&RELU, &[(2, &made), (5, &swapped[1..]), reads, frees], &[6]), Err(RowFault::NotOnHost));
     // The mask does not bring the block back.
     assert_eq!(masked(&RELU, &[(2, &made), early, (6, &[malloc(0, 6400)])], &[]), Err(RowFault::OtherValue));
+}
+
+/// A mask that fits elements of 4 bytes is too small for those of 2, whichever operator of the rectifiers says it, and when
+/// it comes back from the host too.
+#[test]
+fn a_mask_is_as_long_as_the_elements_ask() {
+    let of = |element: [u8; 3]| [0, 1, 2].map(|k| Operator { element: element[k], ..RELU[k] });
+    let judged = |operators: &[Operator], first: u64, then: u64| {
+        let made = [malloc(MASK, first), write(MASK, 0)];
+        let swapped = [out(MASK), free(MASK), malloc(MASK, then), back(MASK), free(0)];
+        masked(operators, &[(2, &made), (5, &swapped), (6, &[read(MASK, 2)]), (8, &[free(MASK)])], &[6, 8])
+    };
+    for (element, bytes) in [(1, 800), (2, 400), (4, 200), (8, 200)] {
+        // What the gradient and others say of their elements is not about the mask.
+        let operators = of([element, 1, 1]);
+        assert_eq!(judged(&operators, bytes, bytes), Ok(()));
+        assert_eq!(judged(&operators, bytes - 1, bytes), Err(RowFault::MaskTooSmall));
+        assert_eq!(judged(&operators, bytes, bytes - 1), Err(RowFault::MaskTooSmall));
+    }
+    // Two rectifiers of one block: the most elements count, in either order.
+    let two = of_kinds([Kind::Relu, Kind::Relu, Kind::ReluBackward]);
+    for elements in [[1, 4, 4], [4, 1, 4]] {
+        let operators = [0, 1, 2].map(|k| Operator { element: elements[k], ..two[k] });
+        assert_eq!(judged(&operators, 800, 800), Ok(()));
+        assert_eq!(judged(&operators, 799, 800), Err(RowFault::MaskTooSmall));
+    }
 }
 
 #[test]
