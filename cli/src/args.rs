@@ -21,8 +21,8 @@ const INPUTS: &str = "\
 INPUT is recognised by its content, whatever it is called; - is standard input:
   instance   id,lower,upper,size[,alignment][,offset]   lifetimes are half-open; `end` for `upper` is inclusive
   trace      time_ns,event,block,bytes,op               events are malloc, free, read, write, swap_out, swap_in
-  graph      op,name,inputs,outputs[,phase][,workspace][,time_ns][,inplace][,rerun][,element], with its tensors in
-             NAME.tensors.csv: tensor,bytes[,storage]
+  graph      op,name,inputs,outputs[,phase][,workspace][,time_ns][,inplace][,rerun][,ordered][,element], with
+             its tensors in NAME.tensors.csv: tensor,bytes[,storage]
   RMM log    Thread,Time,Action,Pointer,Size,Stream     as RAPIDS RMM writes it
   snapshot   a pickle of torch.cuda.memory._dump_snapshot; nothing in it is run
   model      a .tflite of TensorFlow Lite (Micro), or an .onnx whose shapes are all told
@@ -53,8 +53,9 @@ DEVICE is gtx1080ti (12 GB/s each way), h200 (55 GB/s), k40 (10 GB/s), jetson-or
 or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes].
 
 MEANS are swap (to the host and back), recompute (values are freed, and their operators run again), in-place (outputs over
-inputs), relu (one bit for each element that only a ReLU's gradient reads) and, to compare with, layer (Layrub's rule).
-What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun
+inputs), relu (one bit for each element that only a ReLU's gradient reads), order (operators run in another order, updates
+of parameters right after their gradients) and, to compare with, layer (Layrub's rule).
+What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun[,ordered]
 and, for elements of other than 4 bytes, element (1, 2 or 8).
 
 DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, where every block lies each time it is there; and
@@ -65,7 +66,8 @@ Examples:
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G --device h200 --output fitted --report fit.html
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 60% --using recompute --json
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using swap --policy bayes
-  sublet fit traces/vgg16_cifar_train_b100.csv --limit 40% --explain --time-limit 2";
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 40% --explain --time-limit 2
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 30% --reorder";
 
 const SWEEP_EXAMPLES: &str = "\
 All means together and each alone at every limit, down to the least that works, or with --policy the policies of
@@ -210,9 +212,12 @@ pub(crate) struct FittingArgs {
     /// Whose links to the host are simulated
     #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti")]
     pub(crate) device: String,
-    /// The means, with commas between; if not given, all but layer that the device and the operators' file allow
+    /// The means, with commas between; if not given, all but layer and order that the device and the operators' file allow
     #[arg(long, value_name = "MEANS", value_delimiter = ',', value_parser = means())]
     pub(crate) using: Vec<Means>,
+    /// Operators may run in another order, in which each reads the same values; means order is added
+    #[arg(long)]
+    pub(crate) reorder: bool,
     /// Every block begins at a multiple of this
     #[arg(long, value_name = "SIZE", value_parser = size::parse_alignment, default_value_t = Options::DEFAULT_ALIGNMENT)]
     pub(crate) alignment: u64,
@@ -284,6 +289,9 @@ pub(crate) struct VerifyArgs {
     /// The plan is for this trace, which computes what INPUT computes with copies to the host and back
     #[arg(long, value_name = "TRACE")]
     pub(crate) rewritten: Option<String>,
+    /// TRACE may have its operators in another order, in which each reads the values that it reads in INPUT
+    #[arg(long, requires = "rewritten")]
+    pub(crate) reorder: bool,
     /// Whose links to the host are simulated
     #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti", requires = "rewritten")]
     pub(crate) device: String,
@@ -345,6 +353,9 @@ pub(crate) struct ConvertArgs {
     /// W of the MIP: where the arena ends
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) capacity: Option<u64>,
+    /// Of a model, as LP text: outputs may reach into the input that their operator reads last, as for `plan`
+    #[arg(long, value_name = "KERNELS")]
+    pub(crate) overlap: Option<Kernels>,
 }
 
 /// The solvers by their names.

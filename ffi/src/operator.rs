@@ -63,7 +63,7 @@ pub(crate) fn operators<'a>(room: &mut Room<'a>, given: &[sublet_operator]) -> R
             1 | 2 | 4 | 8 => u8::try_from(element).map_err(|_| refuse(element))?,
             _ => return Err(refuse(element)),
         };
-        Ok(Operator { in_place, rerun, kind, element })
+        Ok(Operator { in_place, rerun, ordered: true, kind, element })
     })
 }
 

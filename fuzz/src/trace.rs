@@ -159,6 +159,7 @@ pub fn operators(u: &mut Unstructured<'_>) -> Result<Vec<Operator>> {
         operators.push(Operator {
             in_place: u.arbitrary()?,
             rerun: u.ratio(3, 4)?,
+            ordered: u.ratio(3, 4)?,
             kind,
             element: *u.choose(&[1, 2, 4, 8])?,
         });

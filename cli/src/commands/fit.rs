@@ -13,10 +13,10 @@ use sublet_core::trace::{Event, Kind, Operator, Row, liveness::Residency};
 use sublet_core::{Block, Error};
 
 use super::explain::{self, Explained, Way};
-use crate::args::FitArgs;
+use crate::args::{FitArgs, FittingArgs};
 use crate::failure::{Failure, InputError};
 use crate::interrupt::Until;
-use crate::marks::{Fate, Mark, Marks};
+use crate::marks::{self, Fate, Mark, Marks};
 use crate::problem::{BadRow, Problem, Trace};
 use crate::report::{FittedRun, Picture};
 use crate::text::progress;
@@ -103,6 +103,9 @@ struct Outcome<'a> {
     masks: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     in_place: Option<usize>,
+    /// How many operators run elsewhere than recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moved: Option<usize>,
     /// Who made the schedule of swaps; none where nothing is swapped.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'a str>,
@@ -131,7 +134,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let device = device::named(&args.common.device)?;
     let problem = input::read(&args.common.input)?;
     let trace = recorded(&problem)?;
-    let asked = means(&args.common.device, &device, &args.common.using, trace)?;
+    let asked = means(&args.common, &device, &args.common.using, trace)?;
     asked.say();
     let (using, notes) = (asked.using, asked.note.into_iter().collect::<Vec<_>>());
     let limit = args.limit.of(problem.max_load());
@@ -174,6 +177,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         recomputed_ns: Some(run.recomputed_ns),
         masks: Some(marks.count(Mark::Mask)),
         in_place: Some(marks.count(Mark::InPlace)),
+        moved: using.has(Means::Order).then(|| marks::moved(&fitted.schedule, trace)),
         policy: (run.swapped_bytes > 0).then(|| fitted.policy.name()),
         verified: true,
         seconds,
@@ -236,7 +240,8 @@ impl Asked {
 
 /// What is asked for of the means that save memory on a device; if nothing is, all that it allows, and of which it is
 /// known that they do no harm: where nobody says which operators give the same result again, none runs again.
-pub(crate) fn means(name: &str, device: &Device, asked: &[Means], trace: &Trace) -> Result<Asked, Failure> {
+pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], trace: &Trace) -> Result<Asked, Failure> {
+    let name = &args.device;
     let using = asked.iter().fold(Using::NONE, |using, &means| using.with(means));
     let (using, note) = match (asked.is_empty(), trace.tells_rerun) {
         (true, true) => (allowed(trace), None),
@@ -244,6 +249,11 @@ pub(crate) fn means(name: &str, device: &Device, asked: &[Means], trace: &Trace)
         (false, false) if using.has(Means::Recompute) => (using, Some(AGAIN)),
         (false, _) => (using, None),
     };
+    let using = if args.reorder { using.with(Means::Order) } else { using };
+    let note = note.or_else(|| {
+        let fixed = using.has(Means::Order) && trace.operators.iter().all(|op| op.ordered);
+        fixed.then_some(FIXED)
+    });
     // A mask is called after its block; where blocks are called so, nobody could tell them apart.
     let using = if trace.names.iter().any(|name| name.ends_with('~')) { using.without(Means::Relu) } else { using };
     if using.on(device) == Using::NONE {
@@ -259,13 +269,15 @@ pub(crate) fn means(name: &str, device: &Device, asked: &[Means], trace: &Trace)
 
 const NOT_AGAIN: &str = "no operator runs again, for nothing says which of them give the same result: the column rerun of \
                          NAME.ops.csv beside NAME.csv does; --using recompute takes it that all do";
+const FIXED: &str = "no operator runs at another place, for nothing says which may: NAME.ops.csv beside NAME.csv does, and its \
+                     column ordered which of them keep theirs";
 const AGAIN: &str = "it is taken that every operator gives the same result when it runs again, random ones too: the column \
                      rerun of NAME.ops.csv beside NAME.csv would say which do";
 
-/// All means, but for those that no operator allows.
+/// All means, but for those that no operator allows, and another order, which is to be asked for.
 fn allowed(trace: &Trace) -> Using {
     let any = |has: fn(&Operator) -> bool| trace.operators.iter().any(has);
-    let mut using = Using::ALL;
+    let mut using = Using::ALL.without(Means::Order);
     if !any(|op| op.in_place) {
         using = using.without(Means::InPlace);
     }
@@ -368,6 +380,9 @@ impl Outcome<'_> {
             if let Some(count) = count.filter(|&count| count > 0) {
                 writeln!(out, "{name:<13}  {count} blocks")?;
             }
+        }
+        if let Some(moved) = self.moved {
+            writeln!(out, "moved          {moved} operators")?;
         }
         if let Some(overhead) = self.overhead {
             writeln!(out, "overhead       {:.3} %", 100.0 * overhead)?;

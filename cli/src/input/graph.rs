@@ -19,8 +19,8 @@ use crate::failure::InputError;
 use crate::problem::{BadRow, Problem};
 use sublet_core::owned::Scratch;
 
-const COLUMNS: [&str; 10] =
-    ["op", "name", "phase", "inputs", "outputs", "workspace", "time_ns", "inplace", "rerun", "element"];
+const COLUMNS: [&str; 11] =
+    ["op", "name", "phase", "inputs", "outputs", "workspace", "time_ns", "inplace", "rerun", "ordered", "element"];
 
 /// The operators of a file.
 #[derive(Default)]

@@ -1,8 +1,11 @@
 //! Proves that a rewritten trace computes what the recorded one computes, and when.
 //!
-//! Problem: `rewritten` holds the accesses of the recording in their order, and besides them other mallocs and
-//! frees, copies to and from the host, operators that run again, and masks. Is every value there when it is read, and
-//! is the iteration one that can be repeated?
+//! Problem: `rewritten` holds the operators of the recording, and besides them other mallocs and frees, copies to and from
+//! the host, operators that run again, and masks. Is every value there when it is read, and is the iteration one that can be
+//! repeated?
+//!
+//! Order: operators that are [ordered](crate::trace::Operator::ordered), and accesses without an operator, stand in the
+//! order of the recording; others stand anywhere.
 //!
 //! Values: a write gives a block a value, a malloc leaves it undefined, a free loses it, a copy out keeps it on
 //! the host and a copy in brings the last copy back. Every operator reads the values that it read in the recording;
@@ -98,7 +101,7 @@ pub const fn workspace(rows: usize, blocks: usize, residencies: usize) -> Worksp
 }
 
 const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    recorded::workspace(rows, blocks).and(WorkspaceLen { words: 2 * blocks, indices: 3 * rows + 12 * blocks })
+    recorded::workspace(rows, blocks).and(WorkspaceLen { words: 2 * blocks, indices: 4 * rows + 12 * blocks })
 }
 
 /// Proves that `rewritten` computes what was recorded and that `offsets` is a plan for its residencies, and times it.
@@ -209,6 +212,8 @@ fn values(
         own: scratch.indices(recorded.blocks),
         residencies: 0,
         next: 0,
+        begun: scratch.indices(recorded.rows.len()),
+        missing: recorded.rows.iter().filter(|r| r.event.is_access()).count(),
         open: None,
         last: Op::None,
         accessed: false,
@@ -321,8 +326,12 @@ struct State<'a> {
     /// 1 + the first row of the operator that last allocated or freed the block between its accesses.
     own: Table<'a, u32>,
     residencies: u32,
-    /// The recorded row from which the next access is searched.
+    /// The recorded row from which the next operator that keeps its place is searched.
     next: usize,
+    /// By recorded row: whether an operator's first run began with this access.
+    begun: Table<'a, u32>,
+    /// How many accesses of the recording are to come.
+    missing: usize,
     open: Option<Open>,
     /// The operator of the last access.
     last: Op,
@@ -440,7 +449,7 @@ impl State<'_> {
     fn mask(&mut self, r: &Row, block: u32) -> Result<(), RowFault> {
         let is_relu = r.op != Op::None && r.op == self.last && self.recorded.operator(r.op).kind == Kind::Relu;
         let label = if let Op::First(k) = r.op { Op::Rerun(k) } else { r.op };
-        let Some(relu) = self.operators.begin(label, self.next).filter(|_| is_relu) else {
+        let Some(relu) = self.operators.begin(label).filter(|_| is_relu) else {
             return Err(RowFault::MaskElsewhere);
         };
         let whole = Progress { again: false, ..relu };
@@ -481,7 +490,7 @@ impl State<'_> {
         }
         if !again {
             self.accessed = true;
-            self.next = row + 1;
+            self.missing = self.missing.saturating_sub(1);
         }
         self.last = r.op;
         open.progress.next = row + 1;
@@ -491,9 +500,12 @@ impl State<'_> {
 
     /// Opens the operator to which the next access belongs.
     fn begin(&mut self, op: Op) -> Result<Open, RowFault> {
-        let progress = self.operators.begin(op, self.next).ok_or(RowFault::OtherAccess)?;
+        let progress = self.operators.begin(op).ok_or(RowFault::OtherAccess)?;
         if progress.again && !self.recorded.operator(op).rerun {
             return Err(RowFault::MayNotRerun);
+        }
+        if !progress.again && !self.may_run(op, progress) {
+            return Err(RowFault::OtherAccess);
         }
         let rows = self.recorded.rows.get(progress.first..progress.end).unwrap_or_default();
         for own in rows.iter().filter(|r| !r.event.is_access()) {
@@ -502,9 +514,24 @@ impl State<'_> {
         Ok(Open { progress, same: true })
     }
 
-    fn end(&self) -> Result<(), RowFault> {
+    /// Whether an operator has not run yet, and comes after all that it keeps its place behind.
+    fn may_run(&mut self, op: Op, progress: Progress) -> bool {
+        let mark = row_mark(progress.first) - 1;
+        if core::mem::replace(&mut self.begun[mark], 1) > 0 {
+            return false;
+        }
+        if !self.recorded.is_ordered(op) {
+            return true;
+        }
         let rest = self.recorded.rows.get(self.next..).unwrap_or_default();
-        if self.open.is_some() || rest.iter().any(|r| r.event.is_access()) {
+        let next = rest.iter().position(|r| r.event.is_access() && self.recorded.is_ordered(r.op));
+        let in_turn = next.is_some_and(|next| self.next + next == progress.first);
+        self.next = progress.end;
+        in_turn
+    }
+
+    fn end(&self) -> Result<(), RowFault> {
+        if self.open.is_some() || self.missing > 0 {
             return Err(RowFault::AccessesMissing);
         }
         for b in (0..).take(self.recorded.blocks).filter(|&b| self.operators.is_persistent(b)) {

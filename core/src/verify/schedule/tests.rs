@@ -4,6 +4,8 @@ use super::*;
 use crate::trace::Operator;
 use std::vec::Vec;
 
+mod order;
+
 const ONCE: Op = Op::None;
 
 const fn row(event: Event, block: u32, bytes: u64, op: Op) -> Row {
@@ -291,7 +293,7 @@ const IN_PLACE: [Row; 17] = [
 ];
 
 const MAY_BE_IN_PLACE: [Operator; 4] = {
-    let other = Operator { in_place: false, rerun: true, kind: Kind::Other, element: 4 };
+    let other = Operator { in_place: false, rerun: true, ordered: true, kind: Kind::Other, element: 4 };
     let in_place = Operator { in_place: true, ..other };
     [other, other, in_place, in_place]
 };
@@ -398,7 +400,7 @@ const MASK: u32 = 3;
 
 const fn of_kinds(kinds: [Kind; 3]) -> [Operator; 3] {
     let [a, b, c] = kinds;
-    let other = Operator { in_place: false, rerun: true, kind: Kind::Other, element: 4 };
+    let other = Operator { in_place: false, rerun: true, ordered: true, kind: Kind::Other, element: 4 };
     [Operator { kind: a, ..other }, Operator { kind: b, ..other }, Operator { kind: c, ..other }]
 }
 
