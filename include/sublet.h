@@ -551,6 +551,10 @@ enum sublet_solver
    * One skyline, improved by ejection chains.
    */
   SUBLET_SOLVER_IMPROVE = 17,
+  /**
+   * One skyline, and many arrangements side by side along time.
+   */
+  SUBLET_SOLVER_BEAM = 18,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

@@ -354,6 +354,9 @@ pub(crate) struct ConvertArgs {
     /// W of the MIP: where the arena ends
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) capacity: Option<u64>,
+    /// Of a model, as LP text: outputs may reach into the input that their operator reads last, as for `plan`
+    #[arg(long, value_name = "KERNELS")]
+    pub(crate) overlap: Option<Kernels>,
 }
 
 /// The solvers by their names.

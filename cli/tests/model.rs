@@ -4,6 +4,7 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 use support::{Folder, sublet};
@@ -213,4 +214,63 @@ fn no_means_costs_memory() {
         let all = peak(&["--reorder", "--in-place", "--overlap", "reference"]);
         assert!(in_place <= plain && all <= in_place, "{}: {plain} {in_place} {all}", model.display());
     }
+}
+
+const SOLVE: &str = "
+import highspy, sys
+h = highspy.Highs()
+h.setOptionValue('output_flag', False)
+h.readModel(sys.argv[1])
+h.run()
+assert h.getModelStatus() == highspy.HighsModelStatus.kOptimal
+print(round(h.getInfo().objective_function_value))
+";
+
+/// The program with overlaps has the optimum that the plan has, and without them the one that the plan has then.
+#[test]
+fn the_mip_knows_overlaps() {
+    let folder = Folder::new();
+    let python = std::env::var_os("SUBLET_PYTHON").unwrap_or_else(|| "python3".into());
+    let solver = Command::new(&python).args(["-c", "import highspy"]).output();
+    if !solver.is_ok_and(|ran| ran.status.success()) {
+        eprintln!("skipped: overlaps are not held against a MIP solver; there is no highspy");
+        return;
+    }
+    let small = ["small", "mlperf_resnet8_int8", "mlperf_kws_int8"];
+    for model in models().iter().filter(|m| small.iter().any(|name| m.file_stem().is_some_and(|stem| stem == *name))) {
+        for overlap in [&[][..], &["--overlap", "reference"]] {
+            let lp = folder.path("model.lp");
+            let model = model.to_str().unwrap();
+            assert_eq!(sublet(&[&["convert", model, &lp], overlap].concat()).status, 0);
+            let solved = Command::new(&python).args(["-c", SOLVE, &lp]).output().unwrap();
+            let least: u64 = String::from_utf8(solved.stdout).unwrap().trim().parse().unwrap();
+            assert_eq!(plan(model, overlap)["peak"], least, "{model} {overlap:?}");
+        }
+    }
+    let instance = folder.file("in.csv", "id,lower,upper,size\na,0,2,8\n");
+    let lp = folder.path("in.lp");
+    assert!(fails(&["convert", &instance, &lp, "--overlap", "reference"], 2).contains("for a model as LP text"));
+}
+
+/// The first lines that a build of TFLM has printed for the model of person detection: all are as expected.
+const PRINTED: &str = "\
+0 (id=0): size=256, offset=2304, first_used=28 last_used=29
+1 (id=1): size=16, offset=0, first_used=29 last_used=30
+2 (id=2): size=16, offset=16, first_used=30 last_used=31
+3 (id=3): size=18432, offset=0, first_used=1 last_used=2
+4 (id=4): size=4608, offset=4608, first_used=20 last_used=21
+";
+
+#[test]
+fn the_log_of_a_device_is_understood() {
+    let folder = Folder::new();
+    let Some(model) = models().into_iter().find(|m| m.file_stem().is_some_and(|stem| stem == "person_detect")) else {
+        eprintln!("skipped: person_detect.tflite is not in SUBLET_DATA/edge");
+        return;
+    };
+    let model = model.to_str().unwrap();
+    let cut = folder.file("boot.txt", PRINTED);
+    assert!(fails(&["plan", model, "--tflm-log", &cut], 2).contains("for each of 32 tensors, found 5"));
+    let other = folder.file("other.txt", &PRINTED.replace("4608,", "4624,"));
+    assert!(fails(&["plan", model, "--tflm-log", &other], 2).contains("expected the model's tensor of 4608 bytes"));
 }

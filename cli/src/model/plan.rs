@@ -8,7 +8,7 @@ use sublet_core::trace::graph::{self, Graph, Node, Storage};
 use sublet_core::trace::order::{self, Ordered, Reuse};
 use sublet_core::{Block, Constraints, Error, Overlap};
 
-use super::schedule::{Schedule, Sharing, trace};
+use super::schedule::{Schedule, Sharing, in_file_order, trace};
 use super::{Means, Model, kernels};
 use crate::args::SolveArgs;
 use crate::failure::InputError;
@@ -52,6 +52,17 @@ pub(crate) struct Request<'a> {
     pub(crate) scratch: &'a [(u32, u64)],
     pub(crate) constraints: Constraints,
     pub(crate) solve: &'a SolveArgs,
+}
+
+/// The outputs of a model that may reach into their inputs, in the order of the file and with a block for each tensor.
+///
+/// # Errors
+/// A model that cannot run.
+pub(crate) fn overlaps_in_file_order(model: &Model) -> Result<Vec<Overlap>, String> {
+    let schedule = in_file_order(model, &[])?;
+    let sharing = Sharing::none(model);
+    let traced = trace(model, &schedule, &sharing);
+    Ok(overlaps(model, &schedule, &sharing, &traced.residencies))
 }
 
 /// The blocks of a plan that a model holds, and their offsets: an output at the offset of the input that it may write
