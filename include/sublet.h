@@ -1,16 +1,26 @@
 /*
  * sublet: plans the memory of a deep network before it runs.
  *
- * A framework begins with one of two shapes:
- * - It allocates and frees as it goes: sublet_allocator_create, sublet_malloc, sublet_free, sublet_iteration_begin and
- *   sublet_iteration_end, sublet_allocator_destroy. The first iteration is recorded and planned, the next are look-ups.
- * - It knows its blocks, their sizes and lifetimes: sublet_place gives offsets, sublet_verify proves them.
- *   sublet_place_workspace and sublet_verify_workspace tell what memory to lend; sublet_format_error says what was wrong.
+ * Ten functions are what a framework needs, by how it works:
+ * - It allocates and frees as it goes: sublet_allocator_create, then sublet_malloc and sublet_free, between
+ *   sublet_iteration_begin and sublet_iteration_end. The first iteration is recorded and planned, the next are look-ups.
+ * - It keeps its tensors: sublet_network_workspace and sublet_network_plan tell what to bind where before each operator
+ *   and, within a limit, what to copy to the host and what to recompute.
+ * - It has a graph: sublet_graph_rows makes a trace of it, sublet_lifetimes blocks of the trace, sublet_place their offsets.
+ * Then sublet_fit rewrites a trace until it fits into a limit, sublet_verify and sublet_verify_schedule prove what was
+ * planned, and sublet_format_error says in a sentence what was wrong.
  *
- * A trace is rows in the order of time. The accesses of an operator stand together; what it takes follows from them: from
- * the access before its first to its own last. In a rewritten trace accesses with SUBLET_OP_KIND_RERUN are of an operator that
- * runs again, which one with SUBLET_OPERATOR_ONCE never does. Offsets go by malloc rows: the n-th is that of the n-th malloc.
- * Without a sublet_device one over PCIe 3.0 is meant, 12 GB/s each way.
+ * A trace is rows in the order of time.
+ * - The reads and writes of an operator stand together, in the order in which it makes them. How long it takes follows from
+ *   their times: from the access before its first one to its own last one.
+ * - A rewritten trace has the same accesses in the same order. Mallocs, frees and copies stand between operators; within one
+ *   stand only those of the original and of in-place reuse.
+ * - Accesses with SUBLET_OP_KIND_RERUN are of an operator that runs again, to recompute what it wrote. One with
+ *   SUBLET_OPERATOR_ONCE never does.
+ * - A block that was freed is on the device again from another malloc row on, before it is recomputed or copied in. There the
+ *   operator of a malloc, free or copy does not matter.
+ * - Offsets go by malloc rows: the n-th offset is that of the n-th malloc, and a block that has two mallocs has two.
+ * - Without a sublet_device one over PCIe 3.0 is meant: 12 GB/s and 10 us for a copy, each way at the same time.
  *
  * Every function returns a sublet_status, 0 for success, and where it has an `error`, which may be NULL, tells there
  * what it was about; sublet_format_error makes a sentence of it. Arguments come in this order: inputs, parameters,
@@ -18,12 +28,13 @@
  *
  * Pointers are checked: for NULL, but where the length is 0 or the text says that NULL may be given; for the alignment
  * of their type; and that what is written shares no memory with another argument. That there is as much as the lengths
- * say, and that it residencies there and is nobody else's until the call returns, only the caller can know.
+ * say, and that it stays there and is nobody else's until the call returns, only the caller can know.
  *
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
  * default, so that a caller names what it wants alone: sublet_place_params params = {.struct_size = sizeof params};
  * A caller that was compiled with another version may know more fields or fewer: those that the library does not know
- * must be 0. Structs of results begin with it too: as much of one is written as the caller knows, and what the library
+ * must be 0. A pointer in a struct is checked as an argument is, and a fault names the struct and the field. Structs of
+ * results begin with their size too: as much of one is written as the caller knows, and what the library
  * does not know is 0. sublet_error, sublet_layout and what arrays are made of never grow.
  *
  * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. How much of it
@@ -155,11 +166,11 @@ enum sublet_status
    */
   SUBLET_STATUS_UNKNOWN_VALUE = 16,
   /**
-   * The workspace, argument `index`, has `got` bytes; `needed` are enough.
+   * The workspace, argument `index`, has `got` bytes; it takes `needed`.
    */
   SUBLET_STATUS_WORKSPACE_TOO_SMALL = 17,
   /**
-   * Argument `index` has room for `got` elements; `needed` are enough.
+   * Argument `index` has room for `got` elements; it takes `needed`.
    */
   SUBLET_STATUS_BUFFER_TOO_SMALL = 18,
   /**
@@ -339,7 +350,7 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_MAY_NOT_RERUN = 96,
   /**
-   * Row `index` of a rewritten trace: a mask of less than a bit for each element of 4 bytes.
+   * Row `index` of a rewritten trace: a mask of less than a bit for each element.
    */
   SUBLET_STATUS_ROW_MASK_TOO_SMALL = 97,
   /**
@@ -367,7 +378,7 @@ enum sublet_status
    */
   SUBLET_STATUS_HOST_TOO_SMALL = 111,
   /**
-   * Nothing that was tried stays within `got` bytes; `needed` are enough.
+   * Nothing that was tried stays within `got` bytes; a limit of `needed` works.
    */
   SUBLET_STATUS_OVER_LIMIT = 112,
   /**
@@ -403,7 +414,7 @@ enum sublet_status
    */
   SUBLET_STATUS_TOO_MANY_EVENTS = 133,
   /**
-   * The record has room for `got` rows; `needed` are enough so far.
+   * The record has room for `got` rows; it takes `needed` so far.
    */
   SUBLET_STATUS_RECORD_FULL = 134,
   /**
@@ -636,7 +647,7 @@ enum sublet_operator_kind
    */
   SUBLET_OPERATOR_KIND_OTHER = 0,
   /**
-   * A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+   * A ReLU: after it, one bit for each element can be kept of what it reads or writes.
    */
   SUBLET_OPERATOR_KIND_RELU = 1,
   /**
@@ -968,7 +979,8 @@ typedef struct sublet_place_params {
    */
   uint64_t work;
   /**
-   * How many nodes of its tree the search may look at; 0 is enough for most hard instances, in about a second.
+   * How many nodes of its tree the search may look at; 0 is enough for most hard instances of a few hundred blocks, in
+   * about a second, and takes longer with more.
    */
   uint64_t nodes;
   /**
@@ -1163,6 +1175,40 @@ typedef struct sublet_certificate {
 } sublet_certificate;
 
 /**
+ * The links between a device and its host. NULL, or all 0 but `struct_size`, is PCIe 3 with 16 lanes.
+ */
+typedef struct sublet_device {
+  /**
+   * sizeof(sublet_device).
+   */
+  uint32_t struct_size;
+  /**
+   * 0 or SUBLET_DEVICE_INTEGRATED.
+   */
+  uint32_t flags;
+  /**
+   * From the device to the host, in bytes per second; 0 is 12e9.
+   */
+  double out_bandwidth;
+  /**
+   * From the host to the device, in bytes per second; 0 is 12e9.
+   */
+  double in_bandwidth;
+  /**
+   * What a copy out takes beside its bytes, in ns; 0 is 10000.
+   */
+  double out_latency;
+  /**
+   * What a copy in takes beside its bytes, in ns; 0 is 10000.
+   */
+  double in_latency;
+  /**
+   * Bytes that the host can hold for the device; 0 is no limit, but with SUBLET_DEVICE_INTEGRATED none.
+   */
+  uint64_t host_capacity;
+} sublet_device;
+
+/**
  * One row of a trace; its position is its step.
  */
 typedef struct sublet_row {
@@ -1191,6 +1237,65 @@ typedef struct sublet_row {
    */
   uint32_t op_kind;
 } sublet_row;
+
+/**
+ * What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, not
+ * in place, and its elements have 4 bytes.
+ */
+typedef struct sublet_operator {
+  /**
+   * SUBLET_OPERATOR_IN_PLACE and SUBLET_OPERATOR_ONCE, added.
+   */
+  uint32_t flags;
+  /**
+   * A sublet_operator_kind.
+   */
+  uint32_t kind;
+  /**
+   * The bytes of an element of what it reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit for each
+   * element, and no fewer than one for each 4 bytes.
+   */
+  uint32_t element;
+} sublet_operator;
+
+/**
+ * A recorded iteration, and what is known of it.
+ */
+typedef struct sublet_trace {
+  /**
+   * sizeof(sublet_trace).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * The rows, in the order of time.
+   */
+  const struct sublet_row *rows;
+  /**
+   * How many.
+   */
+  size_t row_count;
+  /**
+   * What is known of the operators, by their numbers: which may not run again, which work in place, which are ReLUs. Of
+   * operators beyond the end nothing is known; NULL, with `operator_count` 0, tells of none.
+   */
+  const struct sublet_operator *operators;
+  /**
+   * How many.
+   */
+  size_t operator_count;
+  /**
+   * How many block numbers the rows use: all are below. In a rewritten trace `block_count` + b is the mask of block b.
+   */
+  size_t block_count;
+  /**
+   * The device that the iteration runs on; NULL is one over PCIe 3.0, as a sublet_device of zeros.
+   */
+  const struct sublet_device *device;
+} sublet_trace;
 
 /**
  * One uninterrupted residence of a block of a trace on the device.
@@ -1248,53 +1353,78 @@ typedef struct sublet_node {
 } sublet_node;
 
 /**
- * The links between a device and its host. NULL, or all 0 but `struct_size`, is PCIe 3 with 16 lanes.
+ * A static graph.
  */
-typedef struct sublet_device {
+typedef struct sublet_graph {
   /**
-   * sizeof(sublet_device).
+   * sizeof(sublet_graph).
    */
   uint32_t struct_size;
   /**
-   * 0 or SUBLET_DEVICE_INTEGRATED.
+   * 0.
    */
-  uint32_t flags;
+  uint32_t reserved;
   /**
-   * From the device to the host, in bytes per second; 0 is 12e9.
+   * The tensors.
    */
-  double out_bandwidth;
+  const struct sublet_tensor *tensors;
   /**
-   * From the host to the device, in bytes per second; 0 is 12e9.
+   * How many.
    */
-  double in_bandwidth;
+  size_t tensor_count;
   /**
-   * What a copy out takes beside its bytes, in ns; 0 is 10000.
+   * The operators.
    */
-  double out_latency;
+  const struct sublet_node *nodes;
   /**
-   * What a copy in takes beside its bytes, in ns; 0 is 10000.
+   * How many.
    */
-  double in_latency;
+  size_t node_count;
   /**
-   * Bytes that the host can hold for the device; 0 is no limit, but with SUBLET_DEVICE_INTEGRATED none.
+   * The operands of all operators: numbers of tensors.
    */
-  uint64_t host_capacity;
-} sublet_device;
+  const uint32_t *operands;
+  /**
+   * How many.
+   */
+  size_t operand_count;
+  /**
+   * On which stream each operator runs, for sublet_parallel_lifetimes alone. An operator on a stream runs after those
+   * before it there; one whose stream is not below `node_count`, and all if this is NULL, run whenever what they read is
+   * there.
+   */
+  const uint32_t *streams;
+} sublet_graph;
 
 /**
- * What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, and
- * not in place.
+ * A rewritten trace, which does what a sublet_trace does in less memory, and where its blocks lie.
  */
-typedef struct sublet_operator {
+typedef struct sublet_schedule {
   /**
-   * SUBLET_OPERATOR_IN_PLACE and SUBLET_OPERATOR_ONCE, added.
+   * sizeof(sublet_schedule).
    */
-  uint32_t flags;
+  uint32_t struct_size;
   /**
-   * A sublet_operator_kind.
+   * 0.
    */
-  uint32_t kind;
-} sublet_operator;
+  uint32_t reserved;
+  /**
+   * The rows, in the order of time.
+   */
+  const struct sublet_row *rows;
+  /**
+   * How many.
+   */
+  size_t row_count;
+  /**
+   * An offset for each malloc row, in their order.
+   */
+  const uint64_t *offsets;
+  /**
+   * How many: the malloc rows.
+   */
+  size_t residency_count;
+} sublet_schedule;
 
 /**
  * When a row of a rewritten trace happens, in ns.
@@ -1347,7 +1477,7 @@ typedef struct sublet_run {
    */
   uint64_t host_bytes;
   /**
-   * How long the operators that run again take together, in ns.
+   * How long recomputation takes: the operators that run again together, in ns.
    */
   uint64_t recomputed_ns;
 } sublet_run;
@@ -1376,6 +1506,32 @@ typedef struct sublet_schedule_params {
 } sublet_schedule_params;
 
 /**
+ * What is known of a schedule that has been proved valid.
+ */
+typedef struct sublet_verified {
+  /**
+   * sizeof(sublet_verified).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * The bytes that the arena takes: the highest end of a block.
+   */
+  uint64_t peak;
+  /**
+   * The most bytes that are alive at one step: no offsets of these rows have a lower peak.
+   */
+  uint64_t max_load;
+  /**
+   * How it runs. It is the last field here, so that both can grow.
+   */
+  struct sublet_run run;
+} sublet_verified;
+
+/**
  * How long the outputs of a fit must be.
  */
 typedef struct sublet_fit_lengths {
@@ -1388,6 +1544,48 @@ typedef struct sublet_fit_lengths {
    */
   size_t residencies;
 } sublet_fit_lengths;
+
+/**
+ * Where sublet_fit writes. What was written is a sublet_schedule of `rows` and `offsets`, as long as sublet_fitted tells.
+ */
+typedef struct sublet_fit_output {
+  /**
+   * sizeof(sublet_fit_output).
+   */
+  uint32_t struct_size;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * The rewritten rows.
+   */
+  struct sublet_row *rows;
+  /**
+   * When each of them happens; may be NULL.
+   */
+  struct sublet_timing *timings;
+  /**
+   * How many rows, and timings, there is room for.
+   */
+  size_t row_capacity;
+  /**
+   * An offset for each malloc row, in their order.
+   */
+  uint64_t *offsets;
+  /**
+   * The lifetime of each of these residencies, in rewritten rows; may be NULL.
+   */
+  struct sublet_block *blocks;
+  /**
+   * Which residencies they are; may be NULL.
+   */
+  struct sublet_residency *names;
+  /**
+   * How many residencies there is room for.
+   */
+  size_t residency_capacity;
+} sublet_fit_output;
 
 /**
  * What a fit is asked for beside the limit. NULL, or all 0 but `struct_size`, is what to use.
@@ -1518,7 +1716,7 @@ typedef struct sublet_access {
 } sublet_access;
 
 /**
- * One pass of a framework whose tensors stay, as its hooks have seen it. Memories and operators are numbered from 0;
+ * One pass of a framework that keeps its tensors, as its hooks have seen it. Memories and operators are numbered from 0;
  * operators in the order in which they run.
  */
 typedef struct sublet_network {
@@ -1958,6 +2156,16 @@ sublet_status sublet_verify(const struct sublet_block *blocks,
                             struct sublet_error *error);
 
 /**
+ * The device that people call so, into one whose `struct_size` is set: "gtx1080ti", "h200", "k40", "jetson-orin".
+ *
+ * SUBLET_STATUS_UNKNOWN_NAME: there is none.
+ */
+SUBLET_MUST_USE
+sublet_status sublet_device_named(const char *name,
+                                  struct sublet_device *device,
+                                  struct sublet_error *error);
+
+/**
  * Number of residencies in a trace, which is that of its mallocs: how many blocks sublet_lifetimes writes.
  */
 SUBLET_MUST_USE
@@ -1967,42 +2175,38 @@ sublet_status sublet_residencies(const struct sublet_row *rows,
                                  struct sublet_error *error);
 
 /**
- * The workspace that sublet_lifetimes needs for so many rows, block numbers, and room for so many residencies. Linear.
+ * The workspace that sublet_lifetimes needs with room for so many residencies; of `trace` the counts alone are looked at.
+ * Linear.
  */
 SUBLET_MUST_USE
-sublet_status sublet_lifetimes_workspace(size_t row_count,
-                                         size_t block_count,
-                                         size_t residency_capacity,
+sublet_status sublet_lifetimes_workspace(const struct sublet_trace *trace,
+                                         size_t capacity,
                                          struct sublet_layout *layout,
                                          struct sublet_error *error);
 
 /**
  * Writes the lifetime of every residency of a trace to `blocks`, in the order of the mallocs, and which residency it is to
  * `names`, which may be NULL. A lifetime is [row of the malloc, row of the free); what is never freed ends one past
- * the last row. `block_count` is the number of block numbers that the rows use. O(rows).
+ * the last row. O(rows).
  *
- * `blocks` and `names` have room for `residency_capacity`, which sublet_residencies tells; `residency_count` receives how many there
- * are, and may be NULL.
+ * `blocks` and `names` have room for `capacity`, which sublet_residencies tells; `count` receives how many there are, and
+ * may be NULL.
  */
 SUBLET_MUST_USE
-sublet_status sublet_lifetimes(const struct sublet_row *rows,
-                               size_t row_count,
-                               size_t block_count,
+sublet_status sublet_lifetimes(const struct sublet_trace *trace,
                                void *workspace,
                                size_t workspace_size,
                                struct sublet_block *blocks,
                                struct sublet_residency *names,
-                               size_t residency_capacity,
-                               size_t *residency_count,
+                               size_t capacity,
+                               size_t *count,
                                struct sublet_error *error);
 
 /**
- * The workspace that sublet_graph_rows needs for so many tensors, operators and operands. Linear.
+ * The workspace that sublet_graph_rows needs; of `graph` the counts alone are looked at. Linear.
  */
 SUBLET_MUST_USE
-sublet_status sublet_graph_rows_workspace(size_t tensor_count,
-                                          size_t node_count,
-                                          size_t operand_count,
+sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
                                           struct sublet_layout *layout,
                                           struct sublet_error *error);
 
@@ -2017,12 +2221,7 @@ sublet_status sublet_graph_rows_workspace(size_t tensor_count,
  * and `block_count` receive how many there are, and may be NULL.
  */
 SUBLET_MUST_USE
-sublet_status sublet_graph_rows(const struct sublet_tensor *tensors,
-                                size_t tensor_count,
-                                const struct sublet_node *nodes,
-                                size_t node_count,
-                                const uint32_t *operands,
-                                size_t operand_count,
+sublet_status sublet_graph_rows(const struct sublet_graph *graph,
                                 void *workspace,
                                 size_t workspace_size,
                                 struct sublet_row *rows,
@@ -2032,41 +2231,30 @@ sublet_status sublet_graph_rows(const struct sublet_tensor *tensors,
                                 struct sublet_error *error);
 
 /**
- * The workspace that sublet_parallel_lifetimes and sublet_longest_paths need for so many tensors, operators and
- * operands. Linear.
+ * The workspace that sublet_parallel_lifetimes and sublet_longest_paths need; of `graph` the counts alone are looked at.
+ * Linear.
  */
 SUBLET_MUST_USE
-sublet_status sublet_parallel_workspace(size_t tensor_count,
-                                        size_t node_count,
-                                        size_t operand_count,
+sublet_status sublet_parallel_workspace(const struct sublet_graph *graph,
                                         struct sublet_layout *layout,
                                         struct sublet_error *error);
 
 /**
  * Writes lifetimes under which blocks may share memory in every order and overlap of operators that the dependencies
- * of a graph and its streams allow. Steps are places in the order in which sublet_graph_rows runs the operators. The
- * graph is told as there, and blocks have the numbers that they have there, which `names`, which may be NULL, receives.
- * O(edges * operators / 64).
+ * of a graph and its streams allow. Steps are places in the order in which sublet_graph_rows runs the operators. Blocks
+ * have the numbers that they have there, which `names`, which may be NULL, receives. O(edges * operators / 64).
  *
- * `streams`, one for each operator, tells on which it runs, after those before it in the order; an operator whose number
- * is not below node_count, and all if `streams` is NULL, run whenever their dependencies allow. `blocks` and `names`
- * have room for `capacity`; tensor_count + node_count are always enough. `block_count` receives how many there are, and
- * may be NULL.
+ * `blocks` and `names` have room for `capacity`; tensor_count + node_count are always enough. `count` receives how many
+ * there are, and may be NULL.
  */
 SUBLET_MUST_USE
-sublet_status sublet_parallel_lifetimes(const struct sublet_tensor *tensors,
-                                        size_t tensor_count,
-                                        const struct sublet_node *nodes,
-                                        size_t node_count,
-                                        const uint32_t *operands,
-                                        size_t operand_count,
-                                        const uint32_t *streams,
+sublet_status sublet_parallel_lifetimes(const struct sublet_graph *graph,
                                         void *workspace,
                                         size_t workspace_size,
                                         struct sublet_block *blocks,
                                         struct sublet_residency *names,
                                         size_t capacity,
-                                        size_t *block_count,
+                                        size_t *count,
                                         struct sublet_error *error);
 
 /**
@@ -2075,12 +2263,7 @@ sublet_status sublet_parallel_lifetimes(const struct sublet_tensor *tensors,
  * last shares the last stream. O(path_count * edges).
  */
 SUBLET_MUST_USE
-sublet_status sublet_longest_paths(const struct sublet_tensor *tensors,
-                                   size_t tensor_count,
-                                   const struct sublet_node *nodes,
-                                   size_t node_count,
-                                   const uint32_t *operands,
-                                   size_t operand_count,
+sublet_status sublet_longest_paths(const struct sublet_graph *graph,
                                    uint32_t path_count,
                                    void *workspace,
                                    size_t workspace_size,
@@ -2088,43 +2271,24 @@ sublet_status sublet_longest_paths(const struct sublet_tensor *tensors,
                                    struct sublet_error *error);
 
 /**
- * The device that people call so, into one whose `struct_size` is set: "gtx1080ti", "h200", "k40", "jetson-orin".
- *
- * SUBLET_STATUS_UNKNOWN_NAME: there is none.
+ * The workspace that sublet_simulate needs, of whose arguments the counts alone are looked at. Linear.
  */
 SUBLET_MUST_USE
-sublet_status sublet_device_named(const char *name,
-                                  struct sublet_device *device,
-                                  struct sublet_error *error);
-
-/**
- * The workspace that sublet_simulate needs for so many rows, operators and block numbers. Linear.
- */
-SUBLET_MUST_USE
-sublet_status sublet_simulate_workspace(size_t original_count,
-                                        size_t operator_count,
-                                        size_t rewritten_count,
-                                        size_t block_count,
+sublet_status sublet_simulate_workspace(const struct sublet_trace *trace,
+                                        const struct sublet_schedule *schedule,
                                         struct sublet_layout *layout,
                                         struct sublet_error *error);
 
 /**
- * Times `rewritten`, which holds the accesses of `original` in their order. Three queues run side by side: compute,
- * copies out, copies in. Whether the trace is valid is not asked here, but by sublet_verify_schedule.
+ * Times the rows of `schedule`, which hold the accesses of `trace` in their order. Three queues run side by side: compute,
+ * copies out, copies in. Whether the schedule is valid is not asked here, but by sublet_verify_schedule; its offsets are
+ * not looked at.
  *
- * `operators` tells what is known of the operators of `original`, by their numbers; of those beyond its end, all with
- * `operator_count` 0, nothing is. `original` uses block numbers below `block_count`; in `rewritten` the number
- * `block_count` + b is the mask of block b. `device` may be NULL. `timings`, one for each row of `rewritten`, may be NULL, and so may `run`. O(rows).
+ * `timings`, one for each row of `schedule`, may be NULL, and so may `run`. O(rows).
  */
 SUBLET_MUST_USE
-sublet_status sublet_simulate(const struct sublet_row *original,
-                              size_t original_count,
-                              const struct sublet_operator *operators,
-                              size_t operator_count,
-                              const struct sublet_row *rewritten,
-                              size_t rewritten_count,
-                              size_t block_count,
-                              const struct sublet_device *device,
+sublet_status sublet_simulate(const struct sublet_trace *trace,
+                              const struct sublet_schedule *schedule,
                               void *workspace,
                               size_t workspace_size,
                               struct sublet_timing *timings,
@@ -2132,124 +2296,84 @@ sublet_status sublet_simulate(const struct sublet_row *original,
                               struct sublet_error *error);
 
 /**
- * The workspace that sublet_verify_schedule needs for so many rows, operators and block numbers, and for `residency_count`
- * mallocs in the rewritten trace. Linear.
+ * The workspace that sublet_verify_schedule needs, of whose arguments the counts alone are looked at. Linear.
  */
 SUBLET_MUST_USE
-sublet_status sublet_verify_schedule_workspace(size_t original_count,
-                                               size_t operator_count,
-                                               size_t rewritten_count,
-                                               size_t block_count,
-                                               size_t residency_count,
+sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
+                                               const struct sublet_schedule *schedule,
                                                struct sublet_layout *layout,
                                                struct sublet_error *error);
 
 /**
- * Proves that `rewritten` computes what `original` computes, and that `offsets`, one for each of its mallocs, is a
- * valid plan for its residencies; and times it.
+ * Proves that `schedule` computes what `trace` computes, and that its offsets are a valid plan for its residencies; and
+ * times it.
  *
  * Every read sees the value that it saw in the original, blocks are accessed and copied only while they are on the
  * device, and persistent ones (allocated at time 0, never freed) end where the next iteration needs them. The statuses
  * SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
  *
- * `operators` tells what is known of the operators of `original`, by their numbers: whether they may run again and work
- * in place, and which are ReLUs; of those beyond its end, all with `operator_count` 0, nothing is. `original` uses
- * block numbers below `block_count`; in `rewritten` the number `block_count` + b is the mask of block b.
- *
- * `device` and `params` may be NULL; so may `timings`, one for each row of `rewritten`, `run` and `certificate`.
+ * `params` may be NULL; so may `timings`, one for each row of `schedule`, and `verified`.
  */
 SUBLET_MUST_USE
-sublet_status sublet_verify_schedule(const struct sublet_row *original,
-                                     size_t original_count,
-                                     const struct sublet_operator *operators,
-                                     size_t operator_count,
-                                     const struct sublet_row *rewritten,
-                                     size_t rewritten_count,
-                                     size_t block_count,
-                                     const uint64_t *offsets,
-                                     size_t residency_count,
-                                     const struct sublet_device *device,
+sublet_status sublet_verify_schedule(const struct sublet_trace *trace,
+                                     const struct sublet_schedule *schedule,
                                      const struct sublet_schedule_params *params,
                                      void *workspace,
                                      size_t workspace_size,
                                      struct sublet_timing *timings,
-                                     struct sublet_run *run,
-                                     struct sublet_certificate *certificate,
+                                     struct sublet_verified *verified,
                                      struct sublet_error *error);
 
 /**
  * Lengths of the outputs of sublet_fit for this trace.
  */
 SUBLET_MUST_USE
-sublet_status sublet_fit_lengths_of(const struct sublet_row *rows,
-                                    size_t row_count,
-                                    size_t block_count,
+sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
                                     struct sublet_fit_lengths *lengths,
                                     struct sublet_error *error);
 
 /**
- * The workspace that sublet_fit needs for so many rows, operators and block numbers, and outputs of these lengths. Linear.
+ * The workspace that sublet_fit needs, of whose arguments the counts and capacities alone are looked at. Linear.
  */
 SUBLET_MUST_USE
-sublet_status sublet_fit_workspace(size_t row_count,
-                                   size_t operator_count,
-                                   size_t block_count,
-                                   size_t row_capacity,
-                                   size_t residency_capacity,
+sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
+                                   const struct sublet_fit_output *output,
                                    struct sublet_layout *layout,
                                    struct sublet_error *error);
 
 /**
  * Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
  * leave for the host while they are not in use, values are recomputed, written over what nobody needs any more, or kept
- * as the bits of a mask. `block_count` is the number of block numbers that the rows use; in the result the number
- * `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
+ * as the bits of a mask. The result is placed, timed and verified over iterations that repeat.
  *
- * `operators` tells what is known of the operators, by their numbers: which may not run again, which work in place, which
- * are ReLUs. It may be NULL, with `operator_count` 0.
+ * `params` may be NULL. `output` has room for at least what sublet_fit_lengths_of tells; `fitted` tells how much was
+ * written.
  *
- * `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
- * `offsets` for `residency_capacity` residencies, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may
- * be NULL. `fitted` tells how many were written.
+ * SUBLET_STATUS_OVER_LIMIT: nothing that was tried stays within the limit; one of `needed` works.
  */
 SUBLET_MUST_USE
-sublet_status sublet_fit(const struct sublet_row *rows,
-                         size_t row_count,
-                         const struct sublet_operator *operators,
-                         size_t operator_count,
-                         size_t block_count,
+sublet_status sublet_fit(const struct sublet_trace *trace,
                          uint64_t limit,
-                         const struct sublet_device *device,
                          const struct sublet_fit_params *params,
                          void *workspace,
                          size_t workspace_size,
-                         struct sublet_row *rewritten,
-                         struct sublet_timing *timings,
-                         size_t row_capacity,
-                         struct sublet_block *blocks,
-                         struct sublet_residency *names,
-                         uint64_t *offsets,
-                         size_t residency_capacity,
+                         const struct sublet_fit_output *output,
                          struct sublet_fitted *fitted,
                          struct sublet_error *error);
 
 /**
- * The workspace that sublet_load_without_overhead needs for so many rows and block numbers. Linear.
+ * The workspace that sublet_load_without_overhead needs; of `trace` the counts alone are looked at. Linear.
  */
 SUBLET_MUST_USE
-sublet_status sublet_load_without_overhead_workspace(size_t row_count,
-                                                     size_t block_count,
+sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *trace,
                                                      struct sublet_layout *layout,
                                                      struct sublet_error *error);
 
 /**
- * A lower bound on the bytes on the device in every schedule of swaps that costs no time at all. `device` may be NULL.
+ * A lower bound on the bytes on the device in every schedule of swaps that costs no time at all.
  */
 SUBLET_MUST_USE
-sublet_status sublet_load_without_overhead(const struct sublet_row *rows,
-                                           size_t row_count,
-                                           size_t block_count,
-                                           const struct sublet_device *device,
+sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
                                            void *workspace,
                                            size_t workspace_size,
                                            uint64_t *load,
@@ -2267,7 +2391,7 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
                                        struct sublet_error *error);
 
 /**
- * Plans the memory of a framework whose tensors stay, and tells what is to be done before each operator of an iteration.
+ * Plans the memory of a framework that keeps its tensors, and tells what is to be done before each operator of an iteration.
  * Without a limit each planned memory is bound once, and need not be bound again in later iterations.
  *
  * A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept. All
@@ -2302,7 +2426,8 @@ sublet_status sublet_allocator_workspace(const struct sublet_allocator_params *p
 
 /**
  * Makes an allocator whose range is free. `workspace` stays lent until sublet_allocator_destroy; NULL with the size 0
- * takes the system's memory, where there is one.
+ * takes the system's memory, where there is one. Of that nothing is written before it is used; of lent memory 40 bytes for
+ * each of `events` are, at once.
  */
 SUBLET_MUST_USE
 sublet_status sublet_allocator_create(const struct sublet_allocator_params *params,

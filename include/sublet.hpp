@@ -85,7 +85,7 @@ inline std::vector<std::uint64_t> workspace(const sublet_layout &layout) {
 
 }  // namespace detail
 
-// A framework whose tensors stay: what its hooks have seen, and the plan. It throws nothing but std::bad_alloc.
+// A framework that keeps its tensors: what its hooks have seen, and the plan. It throws nothing but std::bad_alloc.
 class network {
   public:
     // The number of a new memory; `flags` are SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH.

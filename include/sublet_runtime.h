@@ -192,8 +192,8 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Makes a runtime for a rewritten trace and its offsets, which are verified as by sublet_verify_schedule, with what it is
- * told of operators, for iterations that repeat. `device`, whose simulation is what sublet_runtime_measured compares with, and `params` may be NULL.
+ * Makes a runtime for a schedule, which is verified as by sublet_verify_schedule for iterations that repeat. The simulation
+ * of the trace's device is what sublet_runtime_measured compares with. `params` may be NULL.
  *
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU;
  * SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: plan without
@@ -202,16 +202,8 @@ extern "C" {
  * in `got`, here and in all that follows.
  */
 SUBLET_MUST_USE
-sublet_status sublet_runtime_create(const sublet_row *original,
-                                    size_t original_count,
-                                    const sublet_operator *operators,
-                                    size_t operator_count,
-                                    const sublet_row *rewritten,
-                                    size_t rewritten_count,
-                                    size_t block_count,
-                                    const uint64_t *offsets,
-                                    size_t residency_count,
-                                    const sublet_device *device,
+sublet_status sublet_runtime_create(const sublet_trace *trace,
+                                    const sublet_schedule *schedule,
                                     const struct sublet_runtime_params *params,
                                     struct sublet_runtime **runtime,
                                     sublet_error *error);
@@ -222,7 +214,7 @@ sublet_status sublet_runtime_create(const sublet_row *original,
  * the new plan's first. The arena grows where it is; where the device cannot do that, another is taken, and the old one given
  * back. It never shrinks, so that plans can take turns.
  *
- * `was` tells for each of the `block_count` blocks, if it persists, which one it was in the plan before; UINT32_MAX is
+ * `was` tells for each of the trace's blocks, if it persists, which one it was in the plan before; UINT32_MAX is
  * none: it holds anything until it is written. NULL: all have the numbers that they had, and those that were not
  * there hold anything.
  *
@@ -232,16 +224,8 @@ sublet_status sublet_runtime_create(const sublet_row *original,
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_replan(struct sublet_runtime *runtime,
-                                    const sublet_row *original,
-                                    size_t original_count,
-                                    const sublet_operator *operators,
-                                    size_t operator_count,
-                                    const sublet_row *rewritten,
-                                    size_t rewritten_count,
-                                    size_t block_count,
-                                    const uint64_t *offsets,
-                                    size_t residency_count,
-                                    const sublet_device *device,
+                                    const sublet_trace *trace,
+                                    const sublet_schedule *schedule,
                                     const uint32_t *was,
                                     sublet_error *error);
 

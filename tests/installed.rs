@@ -12,10 +12,15 @@ pub(crate) fn folder() -> PathBuf {
 
 /// Installs the library, built with these features, under a prefix of this name; where that is.
 pub(crate) fn install(name: &str, features: &str) -> PathBuf {
+    install_into(name, features, "lib")
+}
+
+/// The same with another folder for libraries.
+pub(crate) fn install_into(name: &str, features: &str, libdir: &str) -> PathBuf {
     let prefix = folder().join(name);
     let _ = std::fs::remove_dir_all(&prefix);
     let mut command = Command::new(format!("{ROOT}/ci.sh"));
-    command.arg("install").arg(&prefix).env_remove("DESTDIR").env("SUBLET_FEATURES", features);
+    command.arg("install").arg(&prefix).env_remove("DESTDIR").env("SUBLET_FEATURES", features).env("LIBDIR", libdir);
     // What is tested is not how fast it is.
     run(command.env("CARGO_PROFILE_RELEASE_LTO", "off").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"));
     prefix

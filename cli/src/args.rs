@@ -21,8 +21,8 @@ const INPUTS: &str = "\
 INPUT is recognised by its content, whatever it is called; - is standard input:
   instance   id,lower,upper,size[,alignment][,offset]   lifetimes are half-open; `end` for `upper` is inclusive
   trace      time_ns,event,block,bytes,op               events are malloc, free, read, write, swap_out, swap_in
-  graph      op,name,inputs,outputs[,phase][,workspace][,time_ns][,inplace][,rerun], with its tensors in
-             NAME.tensors.csv: tensor,bytes[,storage]
+  graph      op,name,inputs,outputs[,phase][,workspace][,time_ns][,inplace][,rerun][,ordered][,element], with
+             its tensors in NAME.tensors.csv: tensor,bytes[,storage]
   RMM log    Thread,Time,Action,Pointer,Size,Stream     as RAPIDS RMM writes it
   snapshot   a pickle of torch.cuda.memory._dump_snapshot; nothing in it is run
   model      a .tflite of TensorFlow Lite (Micro), or an .onnx whose shapes are all told
@@ -53,8 +53,10 @@ DEVICE is gtx1080ti (12 GB/s each way), h200 (55 GB/s), k40 (10 GB/s), jetson-or
 or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes].
 
 MEANS are swap (to the host and back), recompute (values are freed, and their operators run again), in-place (outputs over
-inputs), relu (one bit for each element that only a ReLU's gradient reads) and, to compare with, layer (Layrub's rule).
-What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun.
+inputs), relu (one bit for each element that only a ReLU's gradient reads), order (operators run in another order, updates
+of parameters right after their gradients) and, to compare with, layer (Layrub's rule).
+What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun[,ordered]
+and, for elements of other than 4 bytes, element (1, 2 or 8).
 
 DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, where every block lies each time it is there; and
 timeline.json, which opens in Perfetto.
@@ -63,7 +65,9 @@ Examples:
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G --device h200 --output fitted --report fit.html
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 60% --using recompute --json
-  sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using swap --policy bayes";
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using swap --policy bayes
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 40% --explain --time-limit 2
+  sublet fit traces/vgg16_cifar_train_b100.csv --limit 30% --reorder";
 
 const SWEEP_EXAMPLES: &str = "\
 All means together and each alone at every limit, down to the least that works, or with --policy the policies of
@@ -166,7 +170,8 @@ pub(crate) struct SolveArgs {
 pub(crate) enum Effort {
     /// Every heuristic once, no search
     Fast,
-    /// The optimum on most networks, in about a second of one core at most up to 10,000 blocks
+    /// The optimum on most networks, in a fraction of a second. Where it is not found, about a second of one core up to
+    /// 5,000 blocks, and up to 5 seconds at 10,000
     Default,
     /// Many and longer searches with other seeds; minutes, where no plan is proved optimal
     Max,
@@ -184,7 +189,7 @@ pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// One of several memories: its size, and what a byte costs that is read or written (1); given once for each
-    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "report"])]
+    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "certificate"])]
     pub(crate) bank: Vec<NamedBank>,
     /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output
     #[arg(long, short, value_name = "PLAN")]
@@ -212,9 +217,12 @@ pub(crate) struct FittingArgs {
     /// Whose links to the host are simulated
     #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti")]
     pub(crate) device: String,
-    /// The means, with commas between; if not given, all but layer that the device and the operators' file allow
+    /// The means, with commas between; if not given, all but layer and order that the device and the operators' file allow
     #[arg(long, value_name = "MEANS", value_delimiter = ',', value_parser = means())]
     pub(crate) using: Vec<Means>,
+    /// Operators may run in another order, in which each reads the same values; means order is added
+    #[arg(long)]
+    pub(crate) reorder: bool,
     /// Every block begins at a multiple of this
     #[arg(long, value_name = "SIZE", value_parser = size::parse_alignment, default_value_t = Options::DEFAULT_ALIGNMENT)]
     pub(crate) alignment: u64,
@@ -231,6 +239,12 @@ pub(crate) struct FitArgs {
     /// Who decides what is swapped, and when; auto if not given
     #[arg(long, value_name = "NAME", value_parser = policies())]
     pub(crate) policy: Option<Policy>,
+    /// Ends with the best schedule so far after this time; so does Ctrl-C
+    #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
+    pub(crate) time_limit: Option<Duration>,
+    /// Says what was tried, what came of it, and which won
+    #[arg(long)]
+    pub(crate) explain: bool,
     /// Blocks that are smaller stay on the device; if not given, those whose copy takes less than twice its latency
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) least: Option<u64>,
@@ -280,6 +294,9 @@ pub(crate) struct VerifyArgs {
     /// The plan is for this trace, which computes what INPUT computes with copies to the host and back
     #[arg(long, value_name = "TRACE")]
     pub(crate) rewritten: Option<String>,
+    /// TRACE may have its operators in another order, in which each reads the values that it reads in INPUT
+    #[arg(long, requires = "rewritten")]
+    pub(crate) reorder: bool,
     /// Whose links to the host are simulated
     #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti", requires = "rewritten")]
     pub(crate) device: String,
@@ -341,6 +358,9 @@ pub(crate) struct ConvertArgs {
     /// W of the MIP: where the arena ends
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) capacity: Option<u64>,
+    /// Of a model, as LP text: outputs may reach into the input that their operator reads last, as for `plan`
+    #[arg(long, value_name = "KERNELS")]
+    pub(crate) overlap: Option<Kernels>,
 }
 
 /// The solvers by their names.

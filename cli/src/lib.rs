@@ -9,6 +9,7 @@ mod commands;
 mod device;
 mod failure;
 mod input;
+mod interrupt;
 mod library;
 mod marks;
 mod model;

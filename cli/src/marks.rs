@@ -125,3 +125,23 @@ impl Fate {
         mallocs().map(fate).collect()
     }
 }
+
+/// How many operators run elsewhere than recorded: all but the most that stand in the recorded order.
+pub(crate) fn moved(schedule: &VerifiedSchedule<'_>, trace: &Trace) -> usize {
+    let first_runs = |rows: &[Row]| {
+        let mut ops: Vec<u32> =
+            rows.iter().filter_map(|r| if let Op::First(op) = r.op { Some(op) } else { None }).collect();
+        ops.dedup();
+        ops
+    };
+    let place: HashMap<u32, usize> = first_runs(&trace.rows).into_iter().enumerate().map(|(i, op)| (op, i)).collect();
+    let ran = first_runs(schedule.rows());
+    // The least last place of a rising sequence of each length.
+    let mut ends: Vec<usize> = Vec::new();
+    for op in &ran {
+        let at = place[op];
+        let longer = ends.partition_point(|&end| end < at);
+        if longer == ends.len() { ends.push(at) } else { ends[longer] = at }
+    }
+    ran.len() - ends.len()
+}

@@ -53,6 +53,11 @@ impl Trace {
         Recorded { rows: &self.rows, operators: &self.operators, blocks: self.names.len() }
     }
 
+    /// Every operator keeps its place from now on.
+    pub(crate) fn keep_order(&mut self) {
+        self.operators.iter_mut().for_each(|operator| operator.ordered = true);
+    }
+
     /// The op that first allocates each block; none for what no operator allocates.
     pub(crate) fn allocators(&self) -> Vec<Op> {
         let mut ops = vec![Op::None; self.names.len()];

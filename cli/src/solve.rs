@@ -5,16 +5,16 @@
 //! the answer does not depend on the number of threads, as long as nobody interrupts.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
 
 use indicatif::ProgressBar;
 use sublet_core::place::{self, Options, Solver, Summary};
 use sublet_core::{Block, Constraints, Error};
 
 use crate::args::{Effort, SolveArgs};
+use crate::interrupt::Until;
 use sublet_core::owned::Scratch;
 
 /// Lanes of `--effort max`, and how much more each may do than by default.
@@ -33,7 +33,7 @@ struct Race<'a> {
     blocks: &'a [Block],
     solver: Solver,
     options: Options,
-    deadline: Option<Instant>,
+    until: Until,
     lanes: usize,
     next: AtomicUsize,
     /// The lowest lane that has proved its plan optimal, or that there is none; nobody needs those above it.
@@ -62,7 +62,6 @@ pub(crate) fn solve(
     args: &SolveArgs,
     bar: &ProgressBar,
 ) -> Result<Solved, Error> {
-    interrupted_by_ctrl_c();
     match race(blocks, constraints, args, bar) {
         Err(Error::OverCapacity { peak, lower_bound, capacity }) if peak > lower_bound && lower_bound > capacity => {
             let known = race(blocks, Constraints { capacity: None, ..constraints }, args, bar)?.summary;
@@ -88,7 +87,7 @@ fn race(blocks: &[Block], constraints: Constraints, args: &SolveArgs, bar: &Prog
         blocks,
         solver: args.solver,
         options,
-        deadline: args.time_limit.and_then(|limit| Instant::now().checked_add(limit)),
+        until: Until::after(args.time_limit),
         lanes,
         next: AtomicUsize::new(0),
         settled: AtomicUsize::new(usize::MAX),
@@ -127,11 +126,6 @@ pub(crate) fn work(args: &SolveArgs) -> u64 {
     }
 }
 
-/// Whether to go on: nobody has pressed Ctrl-C.
-pub(crate) fn flow() -> ControlFlow<()> {
-    if INTERRUPTED.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-}
-
 /// The nodes that take search and beam about a second together, or fewer: with more blocks each takes longer.
 fn nodes_of_a_second(blocks: usize) -> u64 {
     const BLOCKS_OF_NODES: u64 = 20_000_000;
@@ -147,7 +141,8 @@ impl Race<'_> {
         loop {
             let lane = self.next.fetch_add(1, Ordering::Relaxed);
             // The first lane always runs: it gives a plan however little time there is.
-            if lane >= self.lanes || (lane > 0 && (self.is_over() || lane > self.settled.load(Ordering::Relaxed))) {
+            if lane >= self.lanes || (lane > 0 && (self.until.is_over() || lane > self.settled.load(Ordering::Relaxed)))
+            {
                 return Ok(());
             }
             let options = Options { seed: self.options.seed + lane as u64, ..self.options };
@@ -155,7 +150,7 @@ impl Race<'_> {
                 if now.peak < u64::MAX {
                     bar.set_message(format!("peak {}, at least {}", now.peak, now.lower_bound));
                 }
-                if self.is_over() || lane > self.settled.load(Ordering::Relaxed) {
+                if self.until.is_over() || lane > self.settled.load(Ordering::Relaxed) {
                     ControlFlow::Break(())
                 } else {
                     ControlFlow::Continue(())
@@ -189,23 +184,6 @@ impl Race<'_> {
             self.settled.fetch_min(lane, Ordering::Relaxed);
         }
     }
-
-    /// Whether the time is up, or somebody has pressed Ctrl-C.
-    fn is_over(&self) -> bool {
-        INTERRUPTED.load(Ordering::Relaxed) || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
-    }
-}
-
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-/// The first Ctrl-C ends the search with the best plan so far, the second one ends the program.
-fn interrupted_by_ctrl_c() {
-    // Where no handler can be set, Ctrl-C ends the program, as ever.
-    let _ = ctrlc::set_handler(|| {
-        if INTERRUPTED.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-    });
 }
 
 /// A lock that nobody can poison: what it guards is whole between any two statements.

@@ -4,6 +4,7 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 use support::{Folder, sublet};
@@ -146,4 +147,130 @@ fn spoiled_models_are_errors() {
             }
         }
     }
+}
+
+/// Files of models that are in `SUBLET_DATA`, or only the small one.
+fn models() -> Vec<PathBuf> {
+    let mut found = vec![seed("small.tflite")];
+    match std::env::var("SUBLET_DATA").map(|data| fs::read_dir(Path::new(&data).join("edge"))) {
+        Ok(Ok(files)) => {
+            found.extend(files.map(|f| f.unwrap().path()).filter(|f| f.extension().is_some_and(|e| e == "tflite")));
+        }
+        _ => eprintln!("skipped: models of others; SUBLET_DATA is not set, or has no folder edge"),
+    }
+    found
+}
+
+/// Less time in slow memory than by ExecuTorch's `banked_greedy`, or as much, on every model and for every size.
+#[test]
+fn banks_are_used_no_worse_than_by_executorch() {
+    for model in models() {
+        for fast in ["512B", "16KiB", "64KiB", "256KiB", "1MiB"] {
+            let fast = format!("fast={fast}");
+            let arguments = ["compare", model.to_str().unwrap(), "--bank", &fast, "--bank", "slow=64MiB:4", "--json"];
+            let ran = sublet(&arguments);
+            assert_eq!(ran.status, 0, "{}", ran.err);
+            let cost = |k: usize| ran.json()["planners"][k]["cost"].as_u64().unwrap();
+            assert!(ran.json()["lower_bound"].as_u64().unwrap() <= cost(0), "{arguments:?}");
+            assert!(cost(0) <= cost(1), "{arguments:?}: {} and {}", cost(0), cost(1));
+        }
+    }
+    let model = seed("small.tflite");
+    let said = sublet(&["compare", model.to_str().unwrap(), "--bank", "fast=512B", "--bank", "slow=64KiB:4"]).out;
+    assert!(said.contains("executorch-banked-greedy") && said.contains("lower bound"), "{said}");
+}
+
+/// A map for each bank, with the blocks of that bank by name, and the layers that wrote them.
+#[test]
+fn the_page_of_banks_has_a_map_for_each() {
+    let folder = Folder::new();
+    let (model, page, plan) = (seed("small.tflite"), folder.path("banks.html"), folder.path("plan.csv"));
+    let banks = ["--bank", "fast=512B", "--bank", "slow=64KiB:4", "--output", &plan];
+    let arguments = [&["plan", model.to_str().unwrap(), "--report", &page], &banks[..]].concat();
+    assert_eq!(sublet(&arguments).status, 0);
+    let (page, plan) = (fs::read_to_string(&page).unwrap(), fs::read_to_string(&plan).unwrap());
+    let maps: Vec<&str> = page.split("srcdoc=\"").skip(1).map(|map| map.split_once('"').unwrap().0).collect();
+    assert_eq!(maps.len(), 2);
+    for (map, bank) in maps.iter().zip(["fast", "slow"]) {
+        let data = map.split_once("id=&quot;plan&quot;>").unwrap().1.split_once("</script>").unwrap().0;
+        let data: Value = serde_json::from_str(&data.replace("&quot;", "\"").replace("&amp;", "&")).unwrap();
+        let shown: Vec<&str> = data["id"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+        let of_bank = plan.lines().filter(|row| row.ends_with(&format!(",{bank}")));
+        let planned: Vec<&str> = of_bank.map(|row| row.split_once(',').unwrap().0).collect();
+        assert_eq!(shown, planned, "{bank}");
+        assert!(!planned.is_empty() && data["ops"].as_array().is_some_and(|ops| !ops.is_empty()));
+    }
+    let drawn = folder.path("banks.svg");
+    let arguments = [&["plan", model.to_str().unwrap(), "--report", &drawn], &banks[..]].concat();
+    assert!(fails(&arguments, 2).contains("a map for each"));
+}
+
+/// What is asked for may help and never costs memory: where it does not help, the plan is one without it.
+#[test]
+fn no_means_costs_memory() {
+    for model in models() {
+        let peak = |options: &[&str]| plan(model.to_str().unwrap(), options)["peak"].as_u64().unwrap();
+        let (plain, in_place) = (peak(&[]), peak(&["--in-place"]));
+        let all = peak(&["--reorder", "--in-place", "--overlap", "reference"]);
+        assert!(in_place <= plain && all <= in_place, "{}: {plain} {in_place} {all}", model.display());
+    }
+}
+
+const SOLVE: &str = "
+import highspy, sys
+h = highspy.Highs()
+h.setOptionValue('output_flag', False)
+h.readModel(sys.argv[1])
+h.run()
+assert h.getModelStatus() == highspy.HighsModelStatus.kOptimal
+print(round(h.getInfo().objective_function_value))
+";
+
+/// The program with overlaps has the optimum that the plan has, and without them the one that the plan has then.
+#[test]
+fn the_mip_knows_overlaps() {
+    let folder = Folder::new();
+    let python = std::env::var_os("SUBLET_PYTHON").unwrap_or_else(|| "python3".into());
+    let solver = Command::new(&python).args(["-c", "import highspy"]).output();
+    if !solver.is_ok_and(|ran| ran.status.success()) {
+        eprintln!("skipped: overlaps are not held against a MIP solver; there is no highspy");
+        return;
+    }
+    let small = ["small", "mlperf_resnet8_int8", "mlperf_kws_int8"];
+    for model in models().iter().filter(|m| small.iter().any(|name| m.file_stem().is_some_and(|stem| stem == *name))) {
+        for overlap in [&[][..], &["--overlap", "reference"]] {
+            let lp = folder.path("model.lp");
+            let model = model.to_str().unwrap();
+            assert_eq!(sublet(&[&["convert", model, &lp], overlap].concat()).status, 0);
+            let solved = Command::new(&python).args(["-c", SOLVE, &lp]).output().unwrap();
+            let least: u64 = String::from_utf8(solved.stdout).unwrap().trim().parse().unwrap();
+            assert_eq!(plan(model, overlap)["peak"], least, "{model} {overlap:?}");
+        }
+    }
+    let instance = folder.file("in.csv", "id,lower,upper,size\na,0,2,8\n");
+    let lp = folder.path("in.lp");
+    assert!(fails(&["convert", &instance, &lp, "--overlap", "reference"], 2).contains("for a model as LP text"));
+}
+
+/// The first lines that a build of TFLM has printed for the model of person detection: all are as expected.
+const PRINTED: &str = "\
+0 (id=0): size=256, offset=2304, first_used=28 last_used=29
+1 (id=1): size=16, offset=0, first_used=29 last_used=30
+2 (id=2): size=16, offset=16, first_used=30 last_used=31
+3 (id=3): size=18432, offset=0, first_used=1 last_used=2
+4 (id=4): size=4608, offset=4608, first_used=20 last_used=21
+";
+
+#[test]
+fn the_log_of_a_device_is_understood() {
+    let folder = Folder::new();
+    let Some(model) = models().into_iter().find(|m| m.file_stem().is_some_and(|stem| stem == "person_detect")) else {
+        eprintln!("skipped: person_detect.tflite is not in SUBLET_DATA/edge");
+        return;
+    };
+    let model = model.to_str().unwrap();
+    let cut = folder.file("boot.txt", PRINTED);
+    assert!(fails(&["plan", model, "--tflm-log", &cut], 2).contains("for each of 32 tensors, found 5"));
+    let other = folder.file("other.txt", &PRINTED.replace("4608,", "4624,"));
+    assert!(fails(&["plan", model, "--tflm-log", &other], 2).contains("expected the model's tensor of 4608 bytes"));
 }

@@ -37,6 +37,16 @@ op,name,phase,inplace,rerun
 3,threshold_backward,bwd,0,0
 ";
 
+/// The same operators, of which the ReLU says how many bytes an element has.
+fn of_element(bytes: &str) -> String {
+    let cell = |line: &str| match line {
+        l if l.starts_with("op,") => "element".to_owned(),
+        l if l.contains(",relu,") => bytes.to_owned(),
+        _ => String::new(),
+    };
+    OPS.lines().map(|line| format!("{line},{}\n", cell(line))).collect()
+}
+
 /// The ReLU works in place and leaves a mask, and the first convolution runs twice.
 const REWRITTEN: &str = "\
 time_ns,event,block,bytes,op
@@ -115,4 +125,36 @@ fn the_examples_of_the_corpus_are_accepted() {
     let plan = file("tiny.in_place_and_mask.plan.csv");
     let ran = sublet(&["verify", &file("tiny.csv"), &plan, "--rewritten", &rewritten, "--json"]);
     assert_eq!((ran.status, &ran.json()["footprint"]), (0, &12_928.into()), "{ran:?}");
+}
+
+/// The mask of 1600 elements of 4 bytes holds no 3200 of 2; none is shorter than 1/32 of its block, however long elements are.
+#[test]
+fn a_mask_has_a_bit_for_each_element_of_the_size_that_is_told() {
+    for bytes in ["", "4", "8"] {
+        assert_eq!(verify(&of_element(bytes), REWRITTEN, PLAN).status, 0, "{bytes}");
+    }
+    for (bytes, mask) in [("2", 400), ("1", 800)] {
+        let ran = verify(&of_element(bytes), REWRITTEN, PLAN);
+        assert!(ran.status == 1 && ran.err.contains("a bit for each element"), "{bytes}: {ran:?}");
+        let longer = |mask: u64| REWRITTEN.replace("y~,200", &format!("y~,{mask}"));
+        let at = PLAN.replace("y~,64", "y~,13100");
+        assert_eq!(verify(&of_element(bytes), &longer(mask), &at).status, 0, "{bytes}");
+        assert_eq!(verify(&of_element(bytes), &longer(mask - 1), &at).status, 1, "{bytes}");
+    }
+    let ran = verify(&of_element("3"), REWRITTEN, PLAN);
+    assert!(ran.status == 2 && ran.err.contains("1, 2, 4 or 8"), "{ran:?}");
+}
+
+#[test]
+fn fit_makes_masks_for_elements_of_the_size_that_is_told() {
+    for (bytes, mask) in [("1", 800), ("2", 400), ("4", 200), ("8", 200)] {
+        let folder = Folder::new();
+        folder.file("t.ops.csv", of_element(bytes));
+        let trace = folder.file("t.csv", TRACE);
+        let to = folder.path("fitted");
+        let ran = sublet(&["fit", &trace, "--limit", "14000", "--alignment", "1", "--using", "relu", "--output", &to]);
+        assert_eq!(ran.status, 0, "{ran:?}");
+        let rewritten = folder.read("fitted/rewritten.csv");
+        assert!(rewritten.contains(&format!(",malloc,y~,{mask},")), "{bytes}: {rewritten}");
+    }
 }

@@ -132,6 +132,8 @@ pub enum Error {
         /// The largest capacity of those banks, in bytes.
         most: u64,
     },
+    /// The caller ended the work before anything was found.
+    Stopped,
     /// No rewriting stays within the limit.
     OverLimit {
         /// The least limit that is known to work, in bytes.
@@ -230,7 +232,7 @@ pub enum RowFault {
     AccessesMissing,
     /// The operator may not run again.
     MayNotRerun,
-    /// A mask of less than a bit for each element of 4 bytes.
+    /// A mask of less than a bit for each element ([`Operator::mask_bytes`](crate::trace::Operator::mask_bytes)).
     MaskTooSmall,
     /// A mask that is written elsewhere than right after a ReLU that touches its block.
     MaskElsewhere,
@@ -303,6 +305,7 @@ impl fmt::Display for Error {
                     "block {block} of {size} bytes fits in no bank beside the others; the largest that it may lie in has {most}"
                 )
             }
+            Self::Stopped => f.write_str("stopped before anything was found"),
             Self::OverLimit { least, limit } => {
                 write!(f, "nothing that was tried stays within {limit} bytes; {least} bytes are enough")
             }
@@ -354,7 +357,7 @@ impl fmt::Display for RowFault {
             Self::NotOnHost => "copy of a block that is not on the host",
             Self::AccessesMissing => "accesses of the original are missing",
             Self::MayNotRerun => "the operator may not run again",
-            Self::MaskTooSmall => "a mask takes a bit for each element of 4 bytes of its block",
+            Self::MaskTooSmall => "a mask takes a bit for each element of its block",
             Self::MaskElsewhere => "a mask is written right after a ReLU that touches its block, and nowhere else",
             Self::NotInPlace => "the block takes over another's memory in place, but has another offset",
             Self::PersistentLate => {

@@ -174,6 +174,14 @@ pub struct Fit {
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
 pub fn fit(recorded: &Recorded<'_>, options: &fit::Options) -> Result<Fit, Error> {
+    fit_watched(recorded, options, &mut |_| ControlFlow::Continue(()))
+}
+
+/// As [`fit()`], and tells `watch` of progress; it may end the work, which then returns the best so far.
+///
+/// # Errors
+/// As [`fit::fit_watched`].
+pub fn fit_watched(recorded: &Recorded<'_>, options: &fit::Options, watch: fit::Watch<'_>) -> Result<Fit, Error> {
     let lengths = Lengths::of(recorded.rows, recorded.blocks);
     let mut scratch = Scratch::of(fit::workspace(recorded.rows.len(), recorded.blocks, lengths));
     let output = Output {
@@ -183,7 +191,7 @@ pub fn fit(recorded: &Recorded<'_>, options: &fit::Options) -> Result<Fit, Error
         names: &mut vec![Residency::default(); lengths.residencies],
         offsets: &mut vec![0; lengths.residencies],
     };
-    let fitted = fit::fit(recorded, options, scratch.lend(), output)?;
+    let fitted = fit::fit_watched(recorded, options, scratch.lend(), output, watch)?;
     let plan = fitted.schedule.plan();
     Ok(Fit {
         rows: fitted.schedule.rows().to_vec(),

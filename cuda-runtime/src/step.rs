@@ -26,7 +26,7 @@ pub enum Part {
 pub struct Operand {
     /// The block's number in the recorded trace.
     pub block: u32,
-    /// It is the mask of the block: one bit for each element of 4 bytes.
+    /// It is the mask of the block: one bit for each element, as its rectifier says how long they are.
     pub mask: bool,
     /// Where it begins in the arena, in bytes.
     pub offset: u64,

@@ -11,10 +11,11 @@ use support::hooked::{Fate, Hooked, Kind};
 
 use support::fit::Trace;
 
+use sublet_core::Error;
 use sublet_core::place::Solver;
 use sublet_core::rewrite::fit::{Means, Using};
 use sublet_core::simulate::Device;
-use sublet_core::trace::{Event, Op};
+use sublet_core::trace::{Event, Op, Row};
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
 use sublet_cuda::{ALIGNMENT, Program, Runtime};
 use sublet_tests::{passes, recording};
@@ -149,4 +150,34 @@ fn without_one_of_its_waits_it_learns_something_else() {
     }
     println!("{waits} waits: without one, {seen} times a block is wrong, {other_weights} times the weights are");
     assert!(other_weights * 2 > waits, "{other_weights} of {waits}");
+}
+
+#[test]
+fn in_another_order_it_learns_the_same_in_less_memory() {
+    let network = network();
+    let mut trace = network.trace();
+    trace.operators.iter_mut().for_each(|operator| operator.ordered = false);
+    let fit = |using: Using, limit: u64| {
+        trace.fit_using(using, limit, Device::symmetric(12e9), |schedule| {
+            let first_run = |r: &Row| if let Op::First(k) = r.op { Some(k) } else { None };
+            let in_order = schedule.rows().iter().filter_map(first_run).is_sorted();
+            (Program::new(&trace.recorded(), schedule, ALIGNMENT).unwrap(), in_order)
+        })
+    };
+    let least = |using| match fit(using, 1) {
+        Err(Error::OverLimit { least, .. }) => least,
+        other => panic!("{:?}", other.map(|(program, _)| program.arena_bytes())),
+    };
+    let order = Using::NONE.with(Means::Order);
+    for using in [order, order.with(Means::Recompute)] {
+        let (program, in_order) = fit(using, least(using)).unwrap();
+        let without = least(using.without(Means::Order));
+        println!("{} bytes; in the recorded order {without}", program.arena_bytes());
+        assert!(!in_order && program.arena_bytes() < without);
+        let unplanned = network.train(ITERATIONS);
+        let host = host(Mode::Ordered(Order::Random(7)));
+        let mut runtime = Runtime::new(host.clone(), program).unwrap();
+        assert_eq!(network.train_on(&mut runtime, &unplanned), Ok((vec![], unplanned.weights.clone())));
+        assert_eq!(host.races(), []);
+    }
 }

@@ -92,6 +92,11 @@ impl<'a> Arguments<'a> {
         self.position += 1;
     }
 
+    /// The position of the argument that is looked at next.
+    pub(crate) const fn position(&self) -> u32 {
+        self.position
+    }
+
     /// The position of the argument that is looked at now.
     pub(crate) const fn next(&mut self) -> u32 {
         self.position += 1;
@@ -104,6 +109,21 @@ impl<'a> Arguments<'a> {
         let found = look(self);
         self.position = here;
         found
+    }
+
+    /// Looks at what the field at byte `at` of a struct points to; the struct is the argument at this position.
+    pub(crate) fn field<T>(
+        &mut self,
+        position: u32,
+        at: usize,
+        look: impl FnOnce(&mut Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.at(position, look).map_err(|failure| match failure.status {
+            S::NullPointer => Failure::new(S::MissingField, position, 0, wide(at)),
+            S::MisalignedPointer => Failure::new(S::MisalignedField, position, failure.needed, wide(at)),
+            S::LengthOverflow => Failure { index: position, ..failure },
+            _ => failure,
+        })
     }
 
     /// A number of things that the workspace grows with.
@@ -241,6 +261,18 @@ impl<'a> Arguments<'a> {
         // SAFETY: no more than the bytes of either side; any bytes are a `Plain`.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut params).cast(), size.min(known)) };
         Ok(params)
+    }
+
+    /// Parameters that have no defaults.
+    ///
+    /// # Safety
+    /// As for `params`.
+    pub(crate) unsafe fn given<T: Params>(&mut self, pointer: *const T) -> Result<T, Failure> {
+        if pointer.is_null() {
+            return Err(Failure::new(S::NullPointer, self.next(), 0, 0));
+        }
+        // SAFETY: as promised.
+        unsafe { self.params(pointer) }
     }
 
     /// A struct of results, written on success: as much of it as the caller knows by its first field.

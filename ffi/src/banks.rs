@@ -1,6 +1,7 @@
 //! Placement in several memories.
 
 use core::ffi::c_void;
+use core::mem::offset_of;
 
 use sublet_core::Block;
 use sublet_core::place::banks::{self, Bank, Cost, Spot, Use};
@@ -147,8 +148,8 @@ pub unsafe extern "C" fn sublet_place_banks(
         // SAFETY: as above.
         let (given, uses, mut room, spots, cost) = unsafe {
             (
-                arguments.at(2, |a| a.input_of(params.banks, bank_count))?,
-                arguments.at(2, |a| a.input_of(params.uses, block_count))?,
+                arguments.field(2, offset_of!(sublet_banks_params, banks), |a| a.input_of(params.banks, bank_count))?,
+                arguments.field(2, offset_of!(sublet_banks_params, uses), |a| a.input_of(params.uses, block_count))?,
                 arguments.workspace(workspace, workspace_size, needed(block_count))?,
                 arguments.output_of(spots, block_count)?,
                 arguments.report_if_wanted(cost)?,

@@ -1,6 +1,7 @@
 //! A network into less memory: swap or recompute, then place.
 
 use core::ffi::c_void;
+use core::mem::offset_of;
 
 use sublet_core::Block;
 use sublet_core::rewrite::fit::{self, Lengths, Means, Options, Output, Using};
@@ -8,16 +9,18 @@ use sublet_core::rewrite::lower_bound;
 use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::Residency;
-use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
+use sublet_core::trace::{Event, Op, Operator, Row};
+use sublet_core::verify::schedule::VerifiedSchedule;
 
 use crate::arguments::{Arguments, Params, counted, plain};
 use crate::block::sublet_block;
 use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
-use crate::operator::{self, sublet_operator};
-use crate::simulate::{sublet_device, sublet_run, sublet_timing};
+use crate::iteration::{self, Counts, Trace, none, sublet_trace};
+use crate::lifetimes::sublet_residency;
+use crate::simulate::{sublet_run, sublet_timing};
 use crate::status::{sublet_status, sublet_status as S};
-use crate::trace::{self, sublet_residency, sublet_row};
+use crate::trace::{self, sublet_row};
 use crate::workspace::{Needed, sublet_layout};
 
 /// How it is decided what leaves the device, and when.
@@ -108,6 +111,30 @@ pub struct sublet_fit_lengths {
     pub residencies: usize,
 }
 
+/// Where sublet_fit writes. What was written is a sublet_schedule of `rows` and `offsets`, as long as sublet_fitted tells.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_fit_output {
+    /// sizeof(sublet_fit_output).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The rewritten rows.
+    pub rows: *mut sublet_row,
+    /// When each of them happens; may be NULL.
+    pub timings: *mut sublet_timing,
+    /// How many rows, and timings, there is room for.
+    pub row_capacity: usize,
+    /// An offset for each malloc row, in their order.
+    pub offsets: *mut u64,
+    /// The lifetime of each of these residencies, in rewritten rows; may be NULL.
+    pub blocks: *mut sublet_block,
+    /// Which residencies they are; may be NULL.
+    pub names: *mut sublet_residency,
+    /// How many residencies there is room for.
+    pub residency_capacity: usize,
+}
+
 /// A network that fits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -128,9 +155,11 @@ pub struct sublet_fitted {
     pub run: sublet_run,
 }
 
-plain!(sublet_fit_params, sublet_fit_lengths, sublet_fitted);
+plain!(sublet_fit_params, sublet_fit_lengths, sublet_fit_output, sublet_fitted);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_fit_params {}
+// SAFETY: as above.
+unsafe impl Params for sublet_fit_output {}
 // SAFETY: as above.
 unsafe impl Params for sublet_fitted {}
 
@@ -169,34 +198,30 @@ impl sublet_fit_params {
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_lengths_of(
-    rows: *const sublet_row,
-    row_count: usize,
-    block_count: usize,
+    trace: *const sublet_trace,
     lengths: *mut sublet_fit_lengths,
     error: *mut sublet_error,
 ) -> sublet_status {
     boundary(error, |arguments| {
-        // SAFETY: the header asks for pointers that hold what their lengths say.
-        let rows = unsafe { arguments.input(rows, row_count)? };
-        let block_count = arguments.count(block_count)?;
-        // SAFETY: as above.
-        let lengths = unsafe { arguments.result(lengths)? };
+        // SAFETY: the header asks for a struct and pointers that hold what their lengths say.
+        let (given, lengths) = unsafe { (Trace::new(arguments, trace)?, arguments.result(lengths)?) };
         let (mut accesses, mut mallocs) = (0, 0);
-        for i in 0..rows.len() {
-            let event = trace::row(rows, i)?.event;
+        for i in 0..given.rows.len() {
+            let event = trace::row(given.rows, i)?.event;
             accesses += usize::from(event.is_access());
             mallocs += usize::from(event == Event::Malloc);
         }
-        let needed = Lengths::of_counts(rows.len(), accesses, mallocs, block_count);
+        let needed = Lengths::of_counts(given.rows.len(), accesses, mallocs, given.blocks);
         lengths.set(sublet_fit_lengths { rows: needed.timings, residencies: needed.residencies });
         Ok(())
     })
 }
 
-fn needed(rows: usize, operators: usize, blocks: usize, lengths: Lengths) -> Needed {
-    Needed::workspace(fit::workspace(rows, blocks, lengths))
-        .and::<Row>(rows)
-        .and::<Operator>(operators)
+fn needed(trace: Counts, (rows, residencies): (usize, usize)) -> Needed {
+    let lengths = Lengths::for_result(trace.rows, rows, residencies);
+    Needed::workspace(fit::workspace(trace.rows, trace.blocks, lengths))
+        .and::<Row>(trace.rows)
+        .and::<Operator>(trace.operators)
         .and::<Row>(lengths.rows)
         .and::<Timing>(lengths.timings)
         .and::<Block>(lengths.residencies)
@@ -204,102 +229,118 @@ fn needed(rows: usize, operators: usize, blocks: usize, lengths: Lengths) -> Nee
         .and::<u64>(lengths.residencies)
 }
 
-/// The workspace that sublet_fit needs for so many rows, operators and block numbers, and outputs of these lengths. Linear.
+/// The workspace that sublet_fit needs, of whose arguments the counts and capacities alone are looked at. Linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_workspace(
-    row_count: usize,
-    operator_count: usize,
-    block_count: usize,
-    row_capacity: usize,
-    residency_capacity: usize,
+    trace: *const sublet_trace,
+    output: *const sublet_fit_output,
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
     let needed = |arguments: &mut Arguments<'_>| {
-        let (rows, operators) = (arguments.count(row_count)?, arguments.count(operator_count)?);
-        let blocks = arguments.count(block_count)?;
-        let lengths = Lengths::for_result(rows, arguments.count(row_capacity)?, arguments.count(residency_capacity)?);
-        Ok(needed(rows, operators, blocks, lengths))
+        // SAFETY: the header asks for structs that are as long as they say.
+        let (trace, output) = unsafe { (iteration::counts(arguments, trace)?, arguments.given(output)?) };
+        Ok(needed(trace, output.capacities(1)?))
     };
     // SAFETY: the header asks for a layout that can be written.
     unsafe { tell(needed, layout, error) }
 }
 
+impl sublet_fit_output {
+    /// Rows and residencies; the output is the argument at this position.
+    fn capacities(&self, position: u32) -> Result<(usize, usize), Failure> {
+        none(self.reserved, position)?;
+        Ok((counted(self.row_capacity, position)?, counted(self.residency_capacity, position)?))
+    }
+}
+
+/// An output that has been looked at.
+struct Written<'a> {
+    rows: &'a mut [sublet_row],
+    timings: &'a mut [sublet_timing],
+    offsets: &'a mut [u64],
+    blocks: &'a mut [sublet_block],
+    names: &'a mut [sublet_residency],
+}
+
+impl<'a> Written<'a> {
+    /// Looks at what the argument at this position points to.
+    ///
+    /// # Safety
+    /// It can be written as long as `'a`, by nobody else.
+    unsafe fn new(arguments: &mut Arguments<'a>, given: &sublet_fit_output, at: u32) -> Result<Self, Failure> {
+        let (rows, n) = given.capacities(at)?;
+        // SAFETY: as promised.
+        unsafe {
+            let field = offset_of!(sublet_fit_output, timings);
+            let timings = arguments.field(at, field, |a| a.output_if_wanted(given.timings, rows))?;
+            let field = offset_of!(sublet_fit_output, rows);
+            let rows = arguments.field(at, field, |a| a.output_of(given.rows, rows))?;
+            let field = offset_of!(sublet_fit_output, offsets);
+            let offsets = arguments.field(at, field, |a| a.output_of(given.offsets, n))?;
+            let field = offset_of!(sublet_fit_output, blocks);
+            let blocks = arguments.field(at, field, |a| a.output_if_wanted(given.blocks, n))?;
+            let field = offset_of!(sublet_fit_output, names);
+            let names = arguments.field(at, field, |a| a.output_if_wanted(given.names, n))?;
+            Ok(Self { rows, timings, offsets, blocks, names })
+        }
+    }
+
+    fn copy(self, schedule: &VerifiedSchedule<'_>) {
+        let plan = schedule.plan();
+        trace::copy(schedule.rows(), self.rows);
+        trace::copy(schedule.timings(), self.timings);
+        trace::copy(plan.offsets(), self.offsets);
+        trace::copy(plan.blocks(), self.blocks);
+        trace::copy(schedule.names(), self.names);
+    }
+}
+
 /// Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
 /// leave for the host while they are not in use, values are recomputed, written over what nobody needs any more, or kept
-/// as the bits of a mask. `block_count` is the number of block numbers that the rows use; in the result the number
-/// `block_count` + b is the mask of block b. The result is placed, timed and verified over iterations that repeat.
+/// as the bits of a mask. The result is placed, timed and verified over iterations that repeat.
 ///
-/// `operators` tells what is known of the operators, by their numbers: which may not run again, which work in place, which
-/// are ReLUs. It may be NULL, with `operator_count` 0.
+/// `params` may be NULL. `output` has room for at least what sublet_fit_lengths_of tells; `fitted` tells how much was
+/// written.
 ///
-/// `device` and `params` may be NULL. `rewritten` and `timings` have room for `row_capacity` rows, `blocks`, `names` and
-/// `offsets` for `residency_capacity` residencies, at least what sublet_fit_lengths_of tells; `timings`, `blocks` and `names` may
-/// be NULL. `fitted` tells how many were written.
+/// SUBLET_STATUS_OVER_LIMIT: nothing that was tried stays within the limit; one of `needed` works.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit(
-    rows: *const sublet_row,
-    row_count: usize,
-    operators: *const sublet_operator,
-    operator_count: usize,
-    block_count: usize,
+    trace: *const sublet_trace,
     limit: u64,
-    device: *const sublet_device,
     params: *const sublet_fit_params,
     workspace: *mut c_void,
     workspace_size: usize,
-    rewritten: *mut sublet_row,
-    timings: *mut sublet_timing,
-    row_capacity: usize,
-    blocks: *mut sublet_block,
-    names: *mut sublet_residency,
-    offsets: *mut u64,
-    residency_capacity: usize,
+    output: *const sublet_fit_output,
     fitted: *mut sublet_fitted,
     error: *mut sublet_error,
 ) -> sublet_status {
     boundary(error, |arguments| {
-        // SAFETY: the header asks for pointers that hold what their lengths say.
-        let (given, operators, device, params, mut room) = unsafe {
-            let given = arguments.input(rows, row_count)?;
-            let operators = arguments.input(operators, operator_count)?;
-            arguments.count(block_count)?;
+        // SAFETY: the header asks for structs and pointers that hold what their lengths say.
+        let (trace, params, mut room, written, fitted) = unsafe {
+            let trace = Trace::new(arguments, trace)?;
             arguments.skip();
-            counted(row_capacity, 12)?;
-            counted(residency_capacity, 16)?;
-            let (device, params) = (arguments.params(device)?.device(6)?, arguments.params(params)?);
-            let lengths = Lengths::for_result(row_count, row_capacity, residency_capacity);
-            let needed = needed(row_count, operator_count, block_count, lengths);
-            (given, operators, device, params, arguments.workspace(workspace, workspace_size, needed)?)
+            let params = arguments.params(params)?;
+            let output = arguments.at(5, |a| a.given(output))?;
+            let needed = needed(trace.counts(), output.capacities(5)?);
+            let room = arguments.workspace(workspace, workspace_size, needed)?;
+            let written = Written::new(arguments, &output, 5)?;
+            arguments.skip();
+            (trace, params, room, written, arguments.report(fitted)?)
         };
-        // SAFETY: as above.
-        let (rewritten, timings, blocks, names, offsets, fitted) = unsafe {
-            let rewritten = arguments.output_of(rewritten, row_capacity)?;
-            let timings = arguments.output_if_wanted(timings, row_capacity)?;
-            arguments.skip();
-            let blocks = arguments.output_if_wanted(blocks, residency_capacity)?;
-            let names = arguments.output_if_wanted(names, residency_capacity)?;
-            let offsets = arguments.output_of(offsets, residency_capacity)?;
-            arguments.skip();
-            (rewritten, timings, blocks, names, offsets, arguments.report(fitted)?)
-        };
-        let rows = trace::rows(&mut room, given)?;
-        let operators = operator::operators(&mut room, operators)?;
-        let lengths = Lengths::of(rows, block_count);
-        for (position, needed, got) in
-            [(10, lengths.timings, row_capacity), (15, lengths.residencies, residency_capacity)]
-        {
-            if got < needed {
-                return Err(Failure::new(S::BufferTooSmall, position, needed as u64, got as u64));
-            }
+        let recorded = trace.recorded(&mut room)?;
+        let lengths = Lengths::of(recorded.rows, recorded.blocks);
+        let room_for = [(lengths.timings, written.rows.len()), (lengths.residencies, written.offsets.len())];
+        if let Some(&(needed, got)) = room_for.iter().find(|(needed, got)| got < needed) {
+            return Err(Failure::new(S::BufferTooSmall, 5, needed as u64, got as u64));
         }
         let known = |op: Op| match op {
-            Op::First(k) | Op::Rerun(k) => usize::try_from(k).is_ok_and(|k| k < operators.len()),
+            Op::First(k) | Op::Rerun(k) => usize::try_from(k).is_ok_and(|k| k < recorded.operators.len()),
             Op::None => true,
         };
-        let options = params.options(limit, device, rows.iter().all(|r| known(r.op)), 7)?;
+        let options = params.options(limit, trace.device, recorded.rows.iter().all(|r| known(r.op)), 2)?;
         let output = Output {
             rows: room.fill(lengths.rows, Row::default()),
             timings: room.fill(lengths.timings, Timing::default()),
@@ -307,14 +348,9 @@ pub unsafe extern "C" fn sublet_fit(
             names: room.fill(lengths.residencies, Residency::default()),
             offsets: room.fill(lengths.residencies, 0),
         };
-        let scratch = room.workspace(fit::workspace(row_count, block_count, lengths));
-        let found = fit::fit(&Recorded { rows, operators, blocks: block_count }, &options, scratch, output)?;
+        let scratch = room.workspace(fit::workspace(recorded.rows.len(), recorded.blocks, lengths));
+        let found = fit::fit(&recorded, &options, scratch, output)?;
         let (schedule, plan) = (&found.schedule, found.schedule.plan());
-        trace::copy(schedule.rows(), rewritten);
-        trace::copy(schedule.timings(), timings);
-        trace::copy(plan.blocks(), blocks);
-        trace::copy(schedule.names(), names);
-        trace::copy(plan.offsets(), offsets);
         fitted.set(sublet_fitted {
             struct_size: 0,
             policy: POLICIES.iter().find(|&&(_, p)| p == found.policy).map_or(0, |&(number, _)| number as u32),
@@ -324,59 +360,52 @@ pub unsafe extern "C" fn sublet_fit(
             original_peak: found.original_peak,
             run: (*schedule.run()).into(),
         });
+        written.copy(schedule);
         Ok(())
     })
 }
 
-fn bound_needed(rows: usize, blocks: usize) -> Needed {
-    Needed::workspace(lower_bound::workspace(rows, blocks)).and::<Row>(rows)
+fn bound_needed(trace: Counts) -> Needed {
+    Needed::workspace(lower_bound::workspace(trace.rows, trace.blocks)).and::<Row>(trace.rows)
 }
 
-/// The workspace that sublet_load_without_overhead needs for so many rows and block numbers. Linear.
+/// The workspace that sublet_load_without_overhead needs; of `trace` the counts alone are looked at. Linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
-    row_count: usize,
-    block_count: usize,
+    trace: *const sublet_trace,
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    let needed = |arguments: &mut Arguments<'_>| {
-        let (rows, blocks) = (arguments.count(row_count)?, arguments.count(block_count)?);
-        Ok(bound_needed(rows, blocks))
-    };
+    // SAFETY: the header asks for a struct that is as long as it says.
+    let needed = |arguments: &mut Arguments<'_>| Ok(bound_needed(unsafe { iteration::counts(arguments, trace)? }));
     // SAFETY: the header asks for a layout that can be written.
     unsafe { tell(needed, layout, error) }
 }
 
-/// A lower bound on the bytes on the device in every schedule of swaps that costs no time at all. `device` may be NULL.
+/// A lower bound on the bytes on the device in every schedule of swaps that costs no time at all.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead(
-    rows: *const sublet_row,
-    row_count: usize,
-    block_count: usize,
-    device: *const sublet_device,
+    trace: *const sublet_trace,
     workspace: *mut c_void,
     workspace_size: usize,
     load: *mut u64,
     error: *mut sublet_error,
 ) -> sublet_status {
     boundary(error, |arguments| {
-        // SAFETY: the header asks for pointers that hold what their lengths say.
-        let (given, device, mut room, load) = unsafe {
-            let given = arguments.input(rows, row_count)?;
-            arguments.count(block_count)?;
-            let device = arguments.params(device)?.device(3)?;
-            let room = arguments.workspace(workspace, workspace_size, bound_needed(row_count, block_count))?;
-            (given, device, room, arguments.result(load)?)
+        // SAFETY: the header asks for a struct and pointers that hold what their lengths say.
+        let (trace, mut room, load) = unsafe {
+            let trace = Trace::new(arguments, trace)?;
+            let room = arguments.workspace(workspace, workspace_size, bound_needed(trace.counts()))?;
+            (trace, room, arguments.result(load)?)
         };
-        if !device.is_sound() {
+        if !trace.device.is_sound() {
             return Err(Failure::of(S::Device));
         }
-        let rows = trace::rows(&mut room, given)?;
-        let scratch = room.workspace(lower_bound::workspace(row_count, block_count));
-        load.set(lower_bound::least_load(rows, block_count, &device, 0, scratch)?);
+        let rows = trace::rows(&mut room, trace.rows)?;
+        let scratch = room.workspace(lower_bound::workspace(rows.len(), trace.blocks));
+        load.set(lower_bound::least_load(rows, trace.blocks, &trace.device, 0, scratch)?);
         Ok(())
     })
 }

@@ -1,13 +1,15 @@
 //! Static graphs: the rows of a trace for frameworks that record nothing.
 
 use core::ffi::c_void;
+use core::mem::offset_of;
 
 use sublet_core::trace::Row;
 use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
 
-use crate::arguments::{Arguments, plain};
+use crate::arguments::{Arguments, Params, counted, plain};
 use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
+use crate::iteration::none;
 use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{copy, sublet_row};
 use crate::workspace::{Needed, Room, sublet_layout};
@@ -51,7 +53,35 @@ pub struct sublet_node {
     pub output_count: u32,
 }
 
-plain!(sublet_tensor, sublet_node);
+/// A static graph.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_graph {
+    /// sizeof(sublet_graph).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The tensors.
+    pub tensors: *const sublet_tensor,
+    /// How many.
+    pub tensor_count: usize,
+    /// The operators.
+    pub nodes: *const sublet_node,
+    /// How many.
+    pub node_count: usize,
+    /// The operands of all operators: numbers of tensors.
+    pub operands: *const u32,
+    /// How many.
+    pub operand_count: usize,
+    /// On which stream each operator runs, for sublet_parallel_lifetimes alone. An operator on a stream runs after those
+    /// before it there; one whose stream is not below `node_count`, and all if this is NULL, run whenever what they read is
+    /// there.
+    pub streams: *const u32,
+}
+
+plain!(sublet_tensor, sublet_node, sublet_graph);
+// SAFETY: it begins with its size.
+unsafe impl Params for sublet_graph {}
 
 const STORAGES: [(sublet_storage, Storage); 3] = [
     (sublet_storage::Transient, Storage::Transient),
@@ -60,7 +90,7 @@ const STORAGES: [(sublet_storage, Storage); 3] = [
 ];
 
 /// Tensors as `core` has them.
-pub(crate) fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [Tensor], Failure> {
+fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [Tensor], Failure> {
     room.slice(given.len(), |i| {
         let tensor = given.get(i).ok_or(Failure::of(S::Unnamed))?;
         let index = u32::try_from(i).unwrap_or(u32::MAX);
@@ -74,11 +104,7 @@ pub(crate) fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Resul
 }
 
 /// Operators as `core` has them, with their parts of the operands.
-pub(crate) fn nodes<'a>(
-    room: &mut Room<'a>,
-    given: &[sublet_node],
-    operands: &'a [u32],
-) -> Result<&'a mut [Node<'a>], Failure> {
+fn nodes<'a>(room: &mut Room<'a>, given: &[sublet_node], operands: &'a [u32]) -> Result<&'a mut [Node<'a>], Failure> {
     let mut rest = operands;
     let mut cut = |n: u32, i: usize| {
         let n = usize::try_from(n).unwrap_or(usize::MAX);
@@ -100,32 +126,105 @@ pub(crate) fn nodes<'a>(
     Err(Failure::new(S::Operands, index, 0, rest.len() as u64))
 }
 
-/// No trace of such a graph has more rows.
-const fn most_rows(tensors: usize, nodes: usize, operands: usize) -> usize {
-    3 * tensors + 3 * nodes + operands
+/// How much of everything a graph has.
+#[derive(Clone, Copy)]
+pub(crate) struct Counts {
+    pub(crate) tensors: usize,
+    pub(crate) nodes: usize,
+    pub(crate) operands: usize,
 }
 
-fn needed(tensors: usize, nodes: usize, operands: usize) -> Needed {
-    Needed::workspace(graph::workspace(tensors, nodes, operands))
-        .and::<Tensor>(tensors)
-        .and::<Node<'_>>(nodes)
-        .and::<Row>(most_rows(tensors, nodes, operands))
+impl Counts {
+    /// No trace of such a graph has more rows.
+    const fn most_rows(self) -> usize {
+        3 * self.tensors + 3 * self.nodes + self.operands
+    }
 }
 
-/// The workspace that sublet_graph_rows needs for so many tensors, operators and operands. Linear.
+impl sublet_graph {
+    /// The graph is the argument at this position.
+    fn counts(&self, position: u32) -> Result<Counts, Failure> {
+        none(self.reserved, position)?;
+        let count = |n: usize| counted(n, position);
+        let (tensors, nodes) = (count(self.tensor_count)?, count(self.node_count)?);
+        Ok(Counts { tensors, nodes, operands: count(self.operand_count)? })
+    }
+}
+
+/// The counts of a graph, the next argument, whose pointers are not looked at.
+///
+/// # Safety
+/// If it is not NULL, as many bytes can be read as its first field says.
+pub(crate) unsafe fn counts(arguments: &mut Arguments<'_>, graph: *const sublet_graph) -> Result<Counts, Failure> {
+    let position = arguments.position();
+    // SAFETY: as promised.
+    unsafe { arguments.given(graph)? }.counts(position)
+}
+
+/// A graph that has been looked at.
+pub(crate) struct Given<'a> {
+    tensors: &'a [sublet_tensor],
+    nodes: &'a [sublet_node],
+    operands: &'a [u32],
+    /// None, or one for each operator.
+    pub(crate) streams: &'a [u32],
+}
+
+impl<'a> Given<'a> {
+    /// Looks at the next argument.
+    ///
+    /// # Safety
+    /// If it is not NULL, as many bytes can be read as its first field says, and what it points to.
+    pub(crate) unsafe fn new(arguments: &mut Arguments<'a>, graph: *const sublet_graph) -> Result<Self, Failure> {
+        let at = arguments.position();
+        // SAFETY: as promised.
+        let given = unsafe { arguments.given(graph)? };
+        let Counts { tensors, nodes, operands } = given.counts(at)?;
+        let streams = if given.streams.is_null() { 0 } else { nodes };
+        // SAFETY: as promised.
+        unsafe {
+            let field = offset_of!(sublet_graph, tensors);
+            let tensors = arguments.field(at, field, |a| a.input_of(given.tensors, tensors))?;
+            let nodes = arguments.field(at, offset_of!(sublet_graph, nodes), |a| a.input_of(given.nodes, nodes))?;
+            let field = offset_of!(sublet_graph, operands);
+            let operands = arguments.field(at, field, |a| a.input_of(given.operands, operands))?;
+            let field = offset_of!(sublet_graph, streams);
+            Ok(Self {
+                tensors,
+                nodes,
+                operands,
+                streams: arguments.field(at, field, |a| a.input_of(given.streams, streams))?,
+            })
+        }
+    }
+
+    pub(crate) const fn counts(&self) -> Counts {
+        Counts { tensors: self.tensors.len(), nodes: self.nodes.len(), operands: self.operands.len() }
+    }
+
+    /// As `core` has it.
+    pub(crate) fn graph(&self, room: &mut Room<'a>) -> Result<Graph<'a>, Failure> {
+        Ok(Graph { tensors: tensors(room, self.tensors)?, nodes: nodes(room, self.nodes, self.operands)? })
+    }
+}
+
+fn needed(graph: Counts) -> Needed {
+    Needed::workspace(graph::workspace(graph.tensors, graph.nodes, graph.operands))
+        .and::<Tensor>(graph.tensors)
+        .and::<Node<'_>>(graph.nodes)
+        .and::<Row>(graph.most_rows())
+}
+
+/// The workspace that sublet_graph_rows needs; of `graph` the counts alone are looked at. Linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_graph_rows_workspace(
-    tensor_count: usize,
-    node_count: usize,
-    operand_count: usize,
+    graph: *const sublet_graph,
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
-    let needed = |arguments: &mut Arguments<'_>| {
-        let (tensors, nodes) = (arguments.count(tensor_count)?, arguments.count(node_count)?);
-        Ok(needed(tensors, nodes, arguments.count(operand_count)?))
-    };
+    // SAFETY: the header asks for a struct that is as long as it says.
+    let needed = |arguments: &mut Arguments<'_>| Ok(needed(unsafe { counts(arguments, graph)? }));
     // SAFETY: the header asks for a layout that can be written.
     unsafe { tell(needed, layout, error) }
 }
@@ -141,12 +240,7 @@ pub unsafe extern "C" fn sublet_graph_rows_workspace(
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_graph_rows(
-    tensors: *const sublet_tensor,
-    tensor_count: usize,
-    nodes: *const sublet_node,
-    node_count: usize,
-    operands: *const u32,
-    operand_count: usize,
+    graph: *const sublet_graph,
     workspace: *mut c_void,
     workspace_size: usize,
     rows: *mut sublet_row,
@@ -156,24 +250,20 @@ pub unsafe extern "C" fn sublet_graph_rows(
     error: *mut sublet_error,
 ) -> sublet_status {
     boundary(error, |arguments| {
-        // SAFETY: the header asks for pointers that hold what their lengths say.
-        let (tensors, nodes, operands, mut room, rows, row_count, block_count) = unsafe {
-            let tensors = arguments.input(tensors, tensor_count)?;
-            let nodes = arguments.input(nodes, node_count)?;
-            let operands = arguments.input(operands, operand_count)?;
-            let needed = needed(tensor_count, node_count, operand_count);
-            let room = arguments.workspace(workspace, workspace_size, needed)?;
+        // SAFETY: the header asks for a struct and pointers that hold what their lengths say.
+        let (given, mut room, rows, row_count, block_count) = unsafe {
+            let given = Given::new(arguments, graph)?;
+            let room = arguments.workspace(workspace, workspace_size, needed(given.counts()))?;
             let rows = arguments.output(rows, row_capacity)?;
-            (tensors, nodes, operands, room, rows, arguments.optional(row_count)?, arguments.optional(block_count)?)
+            (given, room, rows, arguments.optional(row_count)?, arguments.optional(block_count)?)
         };
-        let tensors = self::tensors(&mut room, tensors)?;
-        let nodes = self::nodes(&mut room, nodes, operands)?;
-        let to = room.fill(most_rows(tensor_count, node_count, operand_count), Row::default());
-        let scratch = room.workspace(graph::workspace(tensor_count, node_count, operand_count));
-        let graph = Graph { tensors, nodes };
+        let counts = given.counts();
+        let graph = given.graph(&mut room)?;
+        let to = room.fill(counts.most_rows(), Row::default());
+        let scratch = room.workspace(graph::workspace(counts.tensors, counts.nodes, counts.operands));
         let found = graph::rows(&graph, scratch, to)?;
         if found > row_capacity {
-            return Err(Failure::new(S::BufferTooSmall, 8, found as u64, row_capacity as u64));
+            return Err(Failure::new(S::BufferTooSmall, 3, found as u64, row_capacity as u64));
         }
         copy(to.get(..found).unwrap_or_default(), rows);
         row_count.set(found);

@@ -8,16 +8,26 @@ const OPENING: &str = "\
 /*
  * sublet: plans the memory of a deep network before it runs.
  *
- * A framework begins with one of two shapes:
- * - It allocates and frees as it goes: sublet_allocator_create, sublet_malloc, sublet_free, sublet_iteration_begin and
- *   sublet_iteration_end, sublet_allocator_destroy. The first iteration is recorded and planned, the next are look-ups.
- * - It knows its blocks, their sizes and lifetimes: sublet_place gives offsets, sublet_verify proves them.
- *   sublet_place_workspace and sublet_verify_workspace tell what memory to lend; sublet_format_error says what was wrong.
+ * Ten functions are what a framework needs, by how it works:
+ * - It allocates and frees as it goes: sublet_allocator_create, then sublet_malloc and sublet_free, between
+ *   sublet_iteration_begin and sublet_iteration_end. The first iteration is recorded and planned, the next are look-ups.
+ * - It keeps its tensors: sublet_network_workspace and sublet_network_plan tell what to bind where before each operator
+ *   and, within a limit, what to copy to the host and what to recompute.
+ * - It has a graph: sublet_graph_rows makes a trace of it, sublet_lifetimes blocks of the trace, sublet_place their offsets.
+ * Then sublet_fit rewrites a trace until it fits into a limit, sublet_verify and sublet_verify_schedule prove what was
+ * planned, and sublet_format_error says in a sentence what was wrong.
  *
- * A trace is rows in the order of time. The accesses of an operator stand together; what it takes follows from them: from
- * the access before its first to its own last. In a rewritten trace accesses with SUBLET_OP_KIND_RERUN are of an operator that
- * runs again, which one with SUBLET_OPERATOR_ONCE never does. Offsets go by malloc rows: the n-th is that of the n-th malloc.
- * Without a sublet_device one over PCIe 3.0 is meant, 12 GB/s each way.
+ * A trace is rows in the order of time.
+ * - The reads and writes of an operator stand together, in the order in which it makes them. How long it takes follows from
+ *   their times: from the access before its first one to its own last one.
+ * - A rewritten trace has the same accesses in the same order. Mallocs, frees and copies stand between operators; within one
+ *   stand only those of the original and of in-place reuse.
+ * - Accesses with SUBLET_OP_KIND_RERUN are of an operator that runs again, to recompute what it wrote. One with
+ *   SUBLET_OPERATOR_ONCE never does.
+ * - A block that was freed is on the device again from another malloc row on, before it is recomputed or copied in. There the
+ *   operator of a malloc, free or copy does not matter.
+ * - Offsets go by malloc rows: the n-th offset is that of the n-th malloc, and a block that has two mallocs has two.
+ * - Without a sublet_device one over PCIe 3.0 is meant: 12 GB/s and 10 us for a copy, each way at the same time.
  *
  * Every function returns a sublet_status, 0 for success, and where it has an `error`, which may be NULL, tells there
  * what it was about; sublet_format_error makes a sentence of it. Arguments come in this order: inputs, parameters,
@@ -25,12 +35,13 @@ const OPENING: &str = "\
  *
  * Pointers are checked: for NULL, but where the length is 0 or the text says that NULL may be given; for the alignment
  * of their type; and that what is written shares no memory with another argument. That there is as much as the lengths
- * say, and that it residencies there and is nobody else's until the call returns, only the caller can know.
+ * say, and that it stays there and is nobody else's until the call returns, only the caller can know.
  *
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
  * default, so that a caller names what it wants alone: sublet_place_params params = {.struct_size = sizeof params};
  * A caller that was compiled with another version may know more fields or fewer: those that the library does not know
- * must be 0. Structs of results begin with it too: as much of one is written as the caller knows, and what the library
+ * must be 0. A pointer in a struct is checked as an argument is, and a fault names the struct and the field. Structs of
+ * results begin with their size too: as much of one is written as the caller knows, and what the library
  * does not know is 0. sublet_error, sublet_layout and what arrays are made of never grow.
  *
  * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. How much of it
@@ -258,6 +269,29 @@ fn the_committed_headers_are_the_generated_ones() {
         let line = committed.lines().zip(generated.lines()).position(|(a, b)| a != b);
         assert!(committed == generated, "include/{name} is old, from line {line:?}; SUBLET_BLESS=1 writes it anew");
     }
+}
+
+/// The ten functions that a framework needs are named first; whatever is named there is in the header.
+#[test]
+fn the_header_opens_with_the_functions_that_a_framework_needs() {
+    let header = generated();
+    let (_, declared) = header.split_once("#ifndef SUBLET_H").unwrap();
+    let names = |text: &str| {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        words.filter(|word| word.starts_with("sublet_")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let functions: Vec<_> = names(OPENING).into_iter().filter(|name| declared.contains(&format!(" {name}("))).collect();
+    let (ten, _) = OPENING.split_once("Then sublet_fit").unwrap();
+    assert_eq!(names(ten).len(), 10);
+    assert_eq!(names(ten), functions[..10]);
+    let types = |name: &String| declared.contains(&format!("}} {name};")) || declared.contains(&format!("}} {name}\n"));
+    let unknown: Vec<_> = names(OPENING)
+        .into_iter()
+        .filter(|name| {
+            !functions.contains(name) && !types(name) && !declared.contains(&format!("typedef int32_t {name};"))
+        })
+        .collect();
+    assert_eq!(unknown, Vec::<String>::new());
 }
 
 /// The small headers stand alone, in C and in C++.

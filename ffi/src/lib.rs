@@ -4,7 +4,6 @@
     clippy::missing_safety_doc,
     reason = "what every function asks of its pointers is said once, at the header's top"
 )]
-#![allow(clippy::too_many_arguments, reason = "a C function has the lengths of its arrays beside them")]
 #![allow(clippy::doc_markdown, reason = "the documentation is that of the header, where backticks are noise")]
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 //! The C library of sublet: `core` behind `include/sublet.h`, one file for each noun.
@@ -49,6 +48,12 @@ pub mod verify;
 pub mod trace;
 
 pub mod operator;
+
+pub mod device;
+
+pub mod iteration;
+
+pub mod lifetimes;
 
 pub mod graph;
 

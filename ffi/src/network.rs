@@ -1,6 +1,7 @@
-//! Frameworks whose tensors stay: what to bind where before each operator, and what to run again.
+//! Frameworks that keep their tensors: what to bind where before each operator, and what to run again.
 
 use core::ffi::c_void;
+use core::mem::offset_of;
 
 use sublet_core::Block;
 use sublet_core::network::{
@@ -12,10 +13,12 @@ use sublet_core::trace::{self, Row, liveness::Residency};
 
 use crate::arguments::{Arguments, Params, counted, plain};
 use crate::boundary::boundary;
+use crate::device::sublet_device;
 use crate::error::{Failure, sublet_error};
 use crate::fit::sublet_means;
+use crate::iteration::none;
 use crate::operator::SUBLET_OPERATOR_ONCE;
-use crate::simulate::{sublet_device, sublet_run};
+use crate::simulate::sublet_run;
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, Room, sublet_layout};
 
@@ -74,7 +77,7 @@ pub struct sublet_access {
     pub how: u32,
 }
 
-/// One pass of a framework whose tensors stay, as its hooks have seen it. Memories and operators are numbered from 0;
+/// One pass of a framework that keeps its tensors, as its hooks have seen it. Memories and operators are numbered from 0;
 /// operators in the order in which they run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -211,26 +214,26 @@ impl<'a> Given<'a> {
         network: *const sublet_network,
         params: *const sublet_network_params,
     ) -> Result<Self, Failure> {
-        if network.is_null() {
-            return Err(Failure::of(S::NullPointer));
-        }
         // SAFETY: as promised.
-        let network = unsafe { arguments.params(network)? };
-        if network.reserved != 0 {
-            return Err(Failure::new(S::UnknownValue, 0, 0, network.reserved.into()));
-        }
-        let (count, device) = (network.operator_count, network.device);
+        let network = unsafe { arguments.given(network)? };
+        none(network.reserved, 0)?;
+        let (memories, operators) = (counted(network.memory_count, 0)?, counted(network.operator_count, 0)?);
+        let accesses = counted(network.access_count, 0)?;
         // SAFETY: as promised; each array is held by argument 0.
         let (memories, operators, accesses) = unsafe {
-            let memories = arguments.at(0, |a| a.input_of(network.memories, counted(network.memory_count, 0)?))?;
-            let operators = arguments.at(0, |a| a.input_of(network.operators, counted(count, 0)?))?;
-            let accesses = arguments.at(0, |a| a.input_of(network.accesses, counted(network.access_count, 0)?))?;
-            (memories, operators, accesses)
+            let field = offset_of!(sublet_network, memories);
+            let memories = arguments.field(0, field, |a| a.input_of(network.memories, memories))?;
+            let field = offset_of!(sublet_network, operators);
+            let operators = arguments.field(0, field, |a| a.input_of(network.operators, operators))?;
+            let field = offset_of!(sublet_network, accesses);
+            (memories, operators, arguments.field(0, field, |a| a.input_of(network.accesses, accesses))?)
         };
         let mut options = Options::new(u64::MAX);
-        if !device.is_null() {
+        if !network.device.is_null() {
+            let field = offset_of!(sublet_network, device);
             // SAFETY: as promised.
-            options.device = unsafe { arguments.at(0, |a| a.params(device))? }.device(0)?;
+            let device = unsafe { arguments.field(0, field, |a| a.params(network.device))? };
+            options.device = device.device(0)?;
         }
         // SAFETY: as promised.
         unsafe { arguments.params(params)? }.tell(&mut options)?;
@@ -363,7 +366,7 @@ pub unsafe extern "C" fn sublet_network_workspace(
     })
 }
 
-/// Plans the memory of a framework whose tensors stay, and tells what is to be done before each operator of an iteration.
+/// Plans the memory of a framework that keeps its tensors, and tells what is to be done before each operator of an iteration.
 /// Without a limit each planned memory is bound once, and need not be bound again in later iterations.
 ///
 /// A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept. All

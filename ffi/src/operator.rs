@@ -19,14 +19,14 @@ pub const SUBLET_OPERATOR_ONCE: u32 = 2;
 pub enum sublet_operator_kind {
     /// Anything.
     Other = 0,
-    /// A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+    /// A ReLU: after it, one bit for each element can be kept of what it reads or writes.
     Relu = 1,
     /// The gradient of a ReLU: it may read such a mask in place of the block.
     ReluBackward = 2,
 }
 
-/// What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, and
-/// not in place.
+/// What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, not
+/// in place, and its elements have 4 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_operator {
@@ -34,6 +34,9 @@ pub struct sublet_operator {
     pub flags: u32,
     /// A sublet_operator_kind.
     pub kind: u32,
+    /// The bytes of an element of what it reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit for each
+    /// element, and no fewer than one for each 4 bytes.
+    pub element: u32,
 }
 
 plain!(sublet_operator);
@@ -47,7 +50,7 @@ const KINDS: [(sublet_operator_kind, Kind); 3] = [
 /// Operators as `core` has them.
 pub(crate) fn operators<'a>(room: &mut Room<'a>, given: &[sublet_operator]) -> Result<&'a mut [Operator], Failure> {
     room.slice(given.len(), |i| {
-        let &sublet_operator { flags, kind: number } = given.get(i).ok_or(Failure::of(S::Unnamed))?;
+        let &sublet_operator { flags, kind: number, element } = given.get(i).ok_or(Failure::of(S::Unnamed))?;
         let refuse =
             |got: u32| Failure::new(S::OperatorUnknownValue, u32::try_from(i).unwrap_or(u32::MAX), 0, got.into());
         if flags & !(SUBLET_OPERATOR_IN_PLACE | SUBLET_OPERATOR_ONCE) != 0 {
@@ -55,7 +58,12 @@ pub(crate) fn operators<'a>(room: &mut Room<'a>, given: &[sublet_operator]) -> R
         }
         let kind = KINDS.iter().find(|&&(k, _)| k as u32 == number).ok_or(refuse(number))?.1;
         let (in_place, rerun) = (flags & SUBLET_OPERATOR_IN_PLACE != 0, flags & SUBLET_OPERATOR_ONCE == 0);
-        Ok(Operator { in_place, rerun, kind })
+        let element = match element {
+            0 => 4,
+            1 | 2 | 4 | 8 => u8::try_from(element).map_err(|_| refuse(element))?,
+            _ => return Err(refuse(element)),
+        };
+        Ok(Operator { in_place, rerun, ordered: true, kind, element })
     })
 }
 
@@ -67,7 +75,7 @@ mod tests {
     fn nothing_told_is_the_default() {
         let mut memory = [u64::MAX; 8];
         let mut room = Room::new(&mut memory);
-        let told = operators(&mut room, &[sublet_operator { flags: 0, kind: 0 }]).unwrap();
+        let told = operators(&mut room, &[sublet_operator { flags: 0, kind: 0, element: 0 }]).unwrap();
         assert_eq!(told, [Operator::default()]);
     }
 }

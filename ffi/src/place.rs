@@ -120,7 +120,8 @@ pub struct sublet_place_params {
     pub seed: u64,
     /// How much the many starts may do, in blocks placed; 0 is enough for most networks, in a fraction of a second.
     pub work: u64,
-    /// How many nodes of its tree the search may look at; 0 is enough for most hard instances, in about a second.
+    /// How many nodes of its tree the search may look at; 0 is enough for most hard instances of a few hundred blocks, in
+    /// about a second, and takes longer with more.
     pub nodes: u64,
     /// Is told of progress; or NULL.
     pub watch: sublet_watch,

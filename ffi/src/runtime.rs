@@ -6,11 +6,8 @@ use core::ffi::{CStr, c_char, c_void};
 use core::ptr;
 use std::path::Path;
 
-use sublet_core::Block;
-use sublet_core::simulate::{Device, Timing};
-use sublet_core::trace::liveness::{self, Residency};
-use sublet_core::trace::{Op, Recorded};
-use sublet_core::verify::schedule::{self, Room};
+use sublet_core::simulate::Device;
+use sublet_core::trace::Op;
 use sublet_cuda::backend::Backend;
 use sublet_cuda::cuda::CudaBackend;
 use sublet_cuda::host::{HostBackend, Mode, Options};
@@ -22,11 +19,11 @@ use crate::block;
 use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::handle::{self, handles};
-use crate::operator::{self, sublet_operator};
-use crate::simulate::sublet_device;
+use crate::iteration::{Schedule, Trace, sublet_schedule, sublet_trace};
+use crate::schedule;
 use crate::status::{sublet_status, sublet_status as S};
-use crate::trace::{self, sublet_op_kind, sublet_row};
-use crate::workspace;
+use crate::trace::sublet_op_kind;
+use crate::workspace::Room;
 
 /// A plan that runs. One thread uses it at a time.
 pub struct sublet_runtime {
@@ -160,8 +157,8 @@ unsafe impl Params for sublet_launch {}
 // SAFETY: as above.
 unsafe impl Params for sublet_measured {}
 
-/// Makes a runtime for a rewritten trace and its offsets, which are verified as by sublet_verify_schedule, with what it is
-/// told of operators, for iterations that repeat. `device`, whose simulation is what sublet_runtime_measured compares with, and `params` may be NULL.
+/// Makes a runtime for a schedule, which is verified as by sublet_verify_schedule for iterations that repeat. The simulation
+/// of the trace's device is what sublet_runtime_measured compares with. `params` may be NULL.
 ///
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU;
 /// SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: plan without
@@ -171,52 +168,39 @@ unsafe impl Params for sublet_measured {}
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_create(
-    original: *const sublet_row,
-    original_count: usize,
-    operators: *const sublet_operator,
-    operator_count: usize,
-    rewritten: *const sublet_row,
-    rewritten_count: usize,
-    block_count: usize,
-    offsets: *const u64,
-    residency_count: usize,
-    device: *const sublet_device,
+    trace: *const sublet_trace,
+    schedule: *const sublet_schedule,
     params: *const sublet_runtime_params,
     runtime: *mut *mut sublet_runtime,
     error: *mut sublet_error,
 ) -> sublet_status {
     boundary(error, |arguments| {
-        // SAFETY: the header asks for pointers that hold what their lengths say.
-        let (original, operators, rewritten, offsets, device, params, to) = unsafe {
-            let original = arguments.input(original, original_count)?;
-            let operators = arguments.input(operators, operator_count)?;
-            let rewritten = arguments.input(rewritten, rewritten_count)?;
-            arguments.count(block_count)?;
-            let offsets = arguments.input(offsets, residency_count)?;
-            let (device, params) = (arguments.params(device)?.device(9)?, arguments.params(params)?);
-            (original, operators, rewritten, offsets, device, params, arguments.result(runtime)?)
+        // SAFETY: the header asks for structs and pointers that hold what their lengths say.
+        let (trace, schedule, params, to) = unsafe {
+            let (trace, schedule) = (Trace::new(arguments, trace)?, Schedule::new(arguments, schedule)?);
+            (trace, schedule, arguments.params(params)?, arguments.result(runtime)?)
         };
         for flag in [params.on_host, params.as_simulated] {
             if flag > 1 {
-                return Err(Failure::new(S::UnknownValue, 10, 0, flag.into()));
+                return Err(Failure::new(S::UnknownValue, 2, 0, flag.into()));
             }
         }
         let how = How {
             alignment: if params.alignment == 0 { ALIGNMENT } else { params.alignment },
             pace: if params.as_simulated == 1 { Pace::Simulated } else { Pace::Eager },
         };
-        let program = program((original, operators, block_count), rewritten, offsets, &device, how)?;
+        let program = program(&trace, &schedule, how)?;
         let folder = if params.folder.is_null() {
             None
         } else {
             // SAFETY: the header asks for a string that ends with 0.
             let name = unsafe { CStr::from_ptr(params.folder) };
-            Some(name.to_str().map_err(|_| Failure::new(S::UnknownValue, 10, 0, 0))?)
+            Some(name.to_str().map_err(|_| Failure::new(S::UnknownValue, 2, 0, 0))?)
         };
         let on = if params.on_host == 1 {
             let mode = Mode::Threads { paced: false, delays: None };
             let memory = if params.memory == 0 { program.arena_bytes() } else { params.memory };
-            let host = HostBackend::new(Options { device, ..Options::new(mode, memory) });
+            let host = HostBackend::new(Options { device: trace.device, ..Options::new(mode, memory) });
             let stream = host.stream()?;
             On::Host(made(host, program, stream, folder)?)
         } else {
@@ -234,38 +218,13 @@ pub unsafe extern "C" fn sublet_runtime_create(
     })
 }
 
-fn program(
-    (original, operators, blocks): (&[sublet_row], &[sublet_operator], usize),
-    rewritten: &[sublet_row],
-    offsets: &[u64],
-    device: &Device,
-    how: How,
-) -> Result<Program, Failure> {
-    let residencies = offsets.len();
-    let needed = crate::schedule::needed(original.len(), operators.len(), rewritten.len(), blocks, residencies);
+fn program(trace: &Trace<'_>, given: &Schedule<'_>, how: How) -> Result<Program, Failure> {
+    let needed = schedule::needed(trace.counts(), given.rows.len(), given.offsets.len());
     let mut memory = vec![0; needed.bytes().div_ceil(size_of::<u64>())];
-    let mut room = workspace::Room::new(&mut memory);
-    let (original, rewritten) = (trace::rows(&mut room, original)?, trace::rows(&mut room, rewritten)?);
-    let operators = operator::operators(&mut room, operators)?;
-    let there = liveness::residencies(rewritten);
-    if there != residencies {
-        return Err(Failure::new(S::BufferTooSmall, 7, there as u64, residencies as u64));
-    }
-    let recorded = Recorded { rows: original, operators, blocks };
-    let own = Room {
-        timings: room.fill(rewritten.len(), Timing::default()),
-        blocks: room.fill(residencies, Block::default()),
-        names: room.fill(residencies, Residency::default()),
-    };
-    let verified = schedule::schedule(
-        &recorded,
-        rewritten,
-        offsets,
-        (device, true),
-        &block::constraints(how.alignment, 0),
-        room.workspace(schedule::workspace(original.len(), blocks, residencies)),
-        own,
-    )?;
+    let mut room = Room::new(&mut memory);
+    let recorded = trace.recorded(&mut room)?;
+    let constraints = block::constraints(how.alignment, 0);
+    let verified = schedule::verified(&recorded, given, (&trace.device, true), &constraints, room)?;
     Ok(Program::paced(&recorded, &verified, how.alignment, how.pace)?)
 }
 
@@ -289,7 +248,7 @@ fn made<B: Backend>(
 /// the new plan's first. The arena grows where it is; where the device cannot do that, another is taken, and the old one given
 /// back. It never shrinks, so that plans can take turns.
 ///
-/// `was` tells for each of the `block_count` blocks, if it persists, which one it was in the plan before; UINT32_MAX is
+/// `was` tells for each of the trace's blocks, if it persists, which one it was in the plan before; UINT32_MAX is
 /// none: it holds anything until it is written. NULL: all have the numbers that they had, and those that were not
 /// there hold anything.
 ///
@@ -300,34 +259,20 @@ fn made<B: Backend>(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_replan(
     runtime: *mut sublet_runtime,
-    original: *const sublet_row,
-    original_count: usize,
-    operators: *const sublet_operator,
-    operator_count: usize,
-    rewritten: *const sublet_row,
-    rewritten_count: usize,
-    block_count: usize,
-    offsets: *const u64,
-    residency_count: usize,
-    device: *const sublet_device,
+    trace: *const sublet_trace,
+    schedule: *const sublet_schedule,
     was: *const u32,
     error: *mut sublet_error,
 ) -> sublet_status {
     boundary(error, |arguments| {
-        // SAFETY: the header asks for a runtime, and for pointers that hold what their lengths say.
-        let (runtime, original, operators, rewritten, offsets, device, was) = unsafe {
+        // SAFETY: the header asks for a runtime, and for structs and pointers that hold what their lengths say.
+        let (sublet_runtime { on, operands, how }, trace, schedule, was) = unsafe {
             let runtime = arguments.handle(runtime)?;
-            let original = arguments.input(original, original_count)?;
-            let operators = arguments.input(operators, operator_count)?;
-            let rewritten = arguments.input(rewritten, rewritten_count)?;
-            arguments.count(block_count)?;
-            let offsets = arguments.input(offsets, residency_count)?;
-            let device = arguments.params(device)?.device(10)?;
-            let was = arguments.input_of(was, if was.is_null() { 0 } else { block_count })?;
-            (runtime, original, operators, rewritten, offsets, device, was)
+            let (trace, schedule) = (Trace::new(arguments, trace)?, Schedule::new(arguments, schedule)?);
+            let was = arguments.input_of(was, if was.is_null() { 0 } else { trace.blocks })?;
+            (runtime, trace, schedule, was)
         };
-        let program = program((original, operators, block_count), rewritten, offsets, &device, runtime.how)?;
-        let sublet_runtime { on, operands, .. } = runtime;
+        let program = program(&trace, &schedule, *how)?;
         operands.clear();
         Ok(on!(on, runtime => {
             let there: Vec<u32> = runtime.program().persistent_blocks().collect();

@@ -2,22 +2,21 @@
 
 use core::ffi::c_void;
 
-use sublet_core::Block;
-use sublet_core::simulate::Timing;
+use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::liveness::{self, Residency};
 use sublet_core::trace::{Operator, Recorded, Row};
-use sublet_core::verify::schedule::{self, Room};
+use sublet_core::verify::schedule::{self, Room, VerifiedSchedule};
+use sublet_core::{Block, Constraints};
 
 use crate::arguments::{Arguments, Params, plain};
 use crate::block;
 use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
-use crate::operator::{self, sublet_operator};
-use crate::simulate::{sublet_device, sublet_run, sublet_timing};
+use crate::iteration::{self, Counts, Schedule, Trace, sublet_schedule, sublet_trace};
+use crate::simulate::{sublet_run, sublet_timing};
 use crate::status::{sublet_status, sublet_status as S};
-use crate::trace::{self, sublet_row};
-use crate::verify::sublet_certificate;
-use crate::workspace::{Needed, sublet_layout};
+use crate::trace;
+use crate::workspace::{self, Needed, sublet_layout};
 
 /// What a rewritten trace and its plan have to respect. NULL, or all 0 but `struct_size`, is an iteration that repeats,
 /// without alignment and capacity.
@@ -34,117 +33,118 @@ pub struct sublet_schedule_params {
     pub capacity: u64,
 }
 
-plain!(sublet_schedule_params);
-// SAFETY: it begins with its size.
-unsafe impl Params for sublet_schedule_params {}
+/// What is known of a schedule that has been proved valid.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_verified {
+    /// sizeof(sublet_verified).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The bytes that the arena takes: the highest end of a block.
+    pub peak: u64,
+    /// The most bytes that are alive at one step: no offsets of these rows have a lower peak.
+    pub max_load: u64,
+    /// How it runs. It is the last field here, so that both can grow.
+    pub run: sublet_run,
+}
 
-pub(crate) fn needed(original: usize, operators: usize, rewritten: usize, blocks: usize, residencies: usize) -> Needed {
-    Needed::workspace(schedule::workspace(original, blocks, residencies))
-        .and::<Row>(original)
-        .and::<Operator>(operators)
+plain!(sublet_schedule_params, sublet_verified);
+// SAFETY: they begin with their size.
+unsafe impl Params for sublet_schedule_params {}
+// SAFETY: as above.
+unsafe impl Params for sublet_verified {}
+
+pub(crate) fn needed(trace: Counts, rewritten: usize, residencies: usize) -> Needed {
+    Needed::workspace(schedule::workspace(trace.rows, trace.blocks, residencies))
+        .and::<Row>(trace.rows)
+        .and::<Operator>(trace.operators)
         .and::<Row>(rewritten)
         .and::<Timing>(rewritten)
         .and::<Block>(residencies)
         .and::<Residency>(residencies)
 }
 
-/// The workspace that sublet_verify_schedule needs for so many rows, operators and block numbers, and for `residency_count`
-/// mallocs in the rewritten trace. Linear.
+/// Verifies a schedule, in room as `needed` tells.
+pub(crate) fn verified<'a>(
+    recorded: &Recorded<'_>,
+    given: &Schedule<'a>,
+    (device, repeats): (&Device, bool),
+    constraints: &Constraints,
+    mut room: workspace::Room<'a>,
+) -> Result<VerifiedSchedule<'a>, Failure> {
+    let rewritten = trace::rows(&mut room, given.rows)?;
+    let (there, told) = (liveness::residencies(rewritten), given.offsets.len());
+    if there != told {
+        return Err(Failure::new(S::BufferTooSmall, given.position, there as u64, told as u64));
+    }
+    let own = Room {
+        timings: room.fill(rewritten.len(), Timing::default()),
+        blocks: room.fill(told, Block::default()),
+        names: room.fill(told, Residency::default()),
+    };
+    let scratch = room.workspace(schedule::workspace(recorded.rows.len(), recorded.blocks, told));
+    Ok(schedule::schedule(recorded, rewritten, given.offsets, (device, repeats), constraints, scratch, own)?)
+}
+
+/// The workspace that sublet_verify_schedule needs, of whose arguments the counts alone are looked at. Linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify_schedule_workspace(
-    original_count: usize,
-    operator_count: usize,
-    rewritten_count: usize,
-    block_count: usize,
-    residency_count: usize,
+    trace: *const sublet_trace,
+    schedule: *const sublet_schedule,
     layout: *mut sublet_layout,
     error: *mut sublet_error,
 ) -> sublet_status {
     let needed = |arguments: &mut Arguments<'_>| {
-        let (original, operators) = (arguments.count(original_count)?, arguments.count(operator_count)?);
-        let (rewritten, blocks) = (arguments.count(rewritten_count)?, arguments.count(block_count)?);
-        let residencies = arguments.count(residency_count)?;
-        Ok(needed(original, operators, rewritten, blocks, residencies))
+        // SAFETY: the header asks for structs that are as long as they say.
+        let (trace, (rewritten, residencies)) =
+            unsafe { (iteration::counts(arguments, trace)?, iteration::schedule_counts(arguments, schedule)?) };
+        Ok(needed(trace, rewritten, residencies))
     };
     // SAFETY: the header asks for a layout that can be written.
     unsafe { tell(needed, layout, error) }
 }
 
-/// Proves that `rewritten` computes what `original` computes, and that `offsets`, one for each of its mallocs, is a
-/// valid plan for its residencies; and times it.
+/// Proves that `schedule` computes what `trace` computes, and that its offsets are a valid plan for its residencies; and
+/// times it.
 ///
 /// Every read sees the value that it saw in the original, blocks are accessed and copied only while they are on the
 /// device, and persistent ones (allocated at time 0, never freed) end where the next iteration needs them. The statuses
 /// SUBLET_STATUS_ROW_... name the first row that breaks a rule, SUBLET_STATUS_PLAN_... the broken constraint of a plan.
 ///
-/// `operators` tells what is known of the operators of `original`, by their numbers: whether they may run again and work
-/// in place, and which are ReLUs; of those beyond its end, all with `operator_count` 0, nothing is. `original` uses
-/// block numbers below `block_count`; in `rewritten` the number `block_count` + b is the mask of block b.
-///
-/// `device` and `params` may be NULL; so may `timings`, one for each row of `rewritten`, `run` and `certificate`.
+/// `params` may be NULL; so may `timings`, one for each row of `schedule`, and `verified`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify_schedule(
-    original: *const sublet_row,
-    original_count: usize,
-    operators: *const sublet_operator,
-    operator_count: usize,
-    rewritten: *const sublet_row,
-    rewritten_count: usize,
-    block_count: usize,
-    offsets: *const u64,
-    residency_count: usize,
-    device: *const sublet_device,
+    trace: *const sublet_trace,
+    schedule: *const sublet_schedule,
     params: *const sublet_schedule_params,
     workspace: *mut c_void,
     workspace_size: usize,
     timings: *mut sublet_timing,
-    run: *mut sublet_run,
-    certificate: *mut sublet_certificate,
+    verified: *mut sublet_verified,
     error: *mut sublet_error,
 ) -> sublet_status {
     boundary(error, |arguments| {
-        // SAFETY: the header asks for pointers that hold what their lengths say.
-        let (original, operators, rewritten, offsets, device, params, mut room, timings, run, certificate) = unsafe {
-            let original = arguments.input(original, original_count)?;
-            let operators = arguments.input(operators, operator_count)?;
-            let rewritten = arguments.input(rewritten, rewritten_count)?;
-            arguments.count(block_count)?;
-            let offsets = arguments.input(offsets, residency_count)?;
-            let (device, params) = (arguments.params(device)?.device(9)?, arguments.params(params)?);
-            let needed = needed(original_count, operator_count, rewritten_count, block_count, residency_count);
+        // SAFETY: the header asks for structs and pointers that hold what their lengths say.
+        let (trace, schedule, params, mut room, timings, to) = unsafe {
+            let (trace, schedule) = (Trace::new(arguments, trace)?, Schedule::new(arguments, schedule)?);
+            let params = arguments.params(params)?;
+            let needed = needed(trace.counts(), schedule.rows.len(), schedule.offsets.len());
             let room = arguments.workspace(workspace, workspace_size, needed)?;
-            let timings = arguments.output_if_wanted(timings, rewritten_count)?;
-            let (run, certificate) = (arguments.report_if_wanted(run)?, arguments.report_if_wanted(certificate)?);
-            (original, operators, rewritten, offsets, device, params, room, timings, run, certificate)
+            let timings = arguments.output_if_wanted(timings, schedule.rows.len())?;
+            (trace, schedule, params, room, timings, arguments.report_if_wanted(verified)?)
         };
         if params.once > 1 {
-            return Err(Failure::new(S::UnknownValue, 10, 0, params.once.into()));
+            return Err(Failure::new(S::UnknownValue, 2, 0, params.once.into()));
         }
-        let (original, rewritten) = (trace::rows(&mut room, original)?, trace::rows(&mut room, rewritten)?);
-        let operators = operator::operators(&mut room, operators)?;
-        let residencies = liveness::residencies(rewritten);
-        if residencies != residency_count {
-            return Err(Failure::new(S::BufferTooSmall, 7, residencies as u64, residency_count as u64));
-        }
-        let own = Room {
-            timings: room.fill(rewritten_count, Timing::default()),
-            blocks: room.fill(residencies, Block::default()),
-            names: room.fill(residencies, Residency::default()),
-        };
-        let verified = schedule::schedule(
-            &Recorded { rows: original, operators, blocks: block_count },
-            rewritten,
-            offsets,
-            (&device, params.once == 0),
-            &block::constraints(params.alignment, params.capacity),
-            room.workspace(schedule::workspace(original_count, block_count, residencies)),
-            own,
-        )?;
-        trace::copy(verified.timings(), timings);
-        run.set((*verified.run()).into());
-        certificate.set(verified.plan().into());
+        let recorded = trace.recorded(&mut room)?;
+        let constraints = block::constraints(params.alignment, params.capacity);
+        let found = self::verified(&recorded, &schedule, (&trace.device, params.once == 0), &constraints, room)?;
+        trace::copy(found.timings(), timings);
+        let (plan, run) = (found.plan(), (*found.run()).into());
+        to.set(sublet_verified { struct_size: 0, reserved: 0, peak: plan.peak(), max_load: plan.max_load(), run });
         Ok(())
     })
 }

@@ -31,9 +31,9 @@ pub enum sublet_status {
     UnknownField = 15,
     /// Argument `index` holds `got`, which is none of the values of its enum.
     UnknownValue = 16,
-    /// The workspace, argument `index`, has `got` bytes; `needed` are enough.
+    /// The workspace, argument `index`, has `got` bytes; it takes `needed`.
     WorkspaceTooSmall = 17,
-    /// Argument `index` has room for `got` elements; `needed` are enough.
+    /// Argument `index` has room for `got` elements; it takes `needed`.
     BufferTooSmall = 18,
     /// Argument `index` is none of the names that there are.
     UnknownName = 19,
@@ -131,7 +131,7 @@ pub enum sublet_status {
     RowUnknownValue = 95,
     /// Row `index` of a rewritten trace: the operator may not run again.
     RowMayNotRerun = 96,
-    /// Row `index` of a rewritten trace: a mask of less than a bit for each element of 4 bytes.
+    /// Row `index` of a rewritten trace: a mask of less than a bit for each element.
     RowMaskTooSmall = 97,
     /// Row `index` of a rewritten trace: a mask that is written elsewhere than right after a ReLU.
     RowMaskElsewhere = 98,
@@ -146,7 +146,7 @@ pub enum sublet_status {
     Device = 110,
     /// The blocks that are swapped take `needed` bytes on the host, which can hold `got`.
     HostTooSmall = 111,
-    /// Nothing that was tried stays within `got` bytes; `needed` are enough.
+    /// Nothing that was tried stays within `got` bytes; a limit of `needed` works.
     OverLimit = 112,
 
     /// Access `index` of a network uses a memory that there is not.
@@ -166,7 +166,7 @@ pub enum sublet_status {
     TooManyLive = 132,
     /// The iteration has more mallocs and frees, `needed`, than there is room for, `got`.
     TooManyEvents = 133,
-    /// The record has room for `got` rows; `needed` are enough so far.
+    /// The record has room for `got` rows; it takes `needed` so far.
     RecordFull = 134,
     /// There is no memory for `needed` bytes of a range or of bookkeeping.
     NoRawMemory = 135,

@@ -128,8 +128,8 @@ struct Machine<'a> {
     at_start: HashSet<u32>,
     initial_copy_used: HashSet<u32>,
     copied: bool,
-    /// How many accesses of the recording are done.
-    done: usize,
+    /// The accesses of the recording that first runs have done, by their rows.
+    ran: HashSet<usize>,
     open: Option<Open>,
     /// The operator of the last access.
     latest: Op,
@@ -183,7 +183,7 @@ impl<'a> Machine<'a> {
             at_start: HashSet::new(),
             initial_copy_used: HashSet::new(),
             copied: false,
-            done: 0,
+            ran: HashSet::new(),
             open: None,
             latest: Op::None,
             handed_over: Vec::new(),
@@ -196,12 +196,21 @@ impl<'a> Machine<'a> {
         number.checked_sub(blocks).filter(|&b| b < blocks)
     }
 
+    /// The bytes of a block whose elements have a bit each in a byte of its mask.
+    fn elements_of_a_byte(&self, block: u32) -> u128 {
+        let touching = self.recorded.rows.iter().filter(|r| r.event.is_access() && r.block == block);
+        let operators = touching.map(|r| self.recorded.operator(r.op)).filter(|o| o.kind == Kind::Relu);
+        operators.map(|o| 8 * u128::from(o.element)).fold(32, u128::min)
+    }
+
     fn row(&mut self, r: &Row, above: Option<&Row>, below: Option<&Row>) -> Option<()> {
         let (b, mask) = (r.block, self.masked(r.block));
         let known = *self.size.get(&mask.unwrap_or(b))?;
         let fine = match (r.event, mask) {
             (Event::Malloc, None) => r.bytes == known && !self.resident.contains_key(&b),
-            (Event::Malloc, Some(_)) => u128::from(r.bytes) * 32 >= known.into() && !self.resident.contains_key(&b),
+            (Event::Malloc, Some(block)) => {
+                u128::from(r.bytes) * self.elements_of_a_byte(block) >= known.into() && !self.resident.contains_key(&b)
+            }
             _ => self.resident.contains_key(&b),
         };
         if !fine {
@@ -225,7 +234,7 @@ impl<'a> Machine<'a> {
                 }
                 self.resident.insert(b, self.residencies);
                 self.residencies += 1;
-                if self.persistent.contains(&b) && self.done == 0 && !self.copied {
+                if self.persistent.contains(&b) && self.ran.is_empty() && !self.copied {
                     self.value.insert(b, initial(b));
                     self.at_start.insert(b);
                 }
@@ -319,7 +328,9 @@ impl<'a> Machine<'a> {
                 self.value.insert(r.block, written);
             }
         }
-        self.done += usize::from(!open.again);
+        if !open.again {
+            self.ran.insert(row);
+        }
         self.latest = r.op;
         self.open = Some(open).filter(|open| !open.todo.is_empty());
         Some(())
@@ -330,9 +341,14 @@ impl<'a> Machine<'a> {
         let Recorded { rows, .. } = self.recorded;
         let again = matches!(op, Op::Rerun(_));
         let first = match op {
-            Op::Rerun(k) => *self.accesses.iter().find(|&&i| rows[i].op == Op::First(k))?,
-            _ => *self.accesses.get(self.done)?,
+            Op::Rerun(k) | Op::First(k) => *self.accesses.iter().find(|&&i| rows[i].op == Op::First(k))?,
+            Op::None => *self.accesses.iter().find(|&&i| rows[i].op == Op::None && !self.ran.contains(&i))?,
         };
+        let keeps_place = |i: usize| rows[i].op == Op::None || self.recorded.operator(rows[i].op).ordered;
+        let is_behind = |&&i: &&usize| i < first && keeps_place(i) && !self.ran.contains(&i);
+        if !again && (self.ran.contains(&first) || keeps_place(first) && self.accesses.iter().any(|i| is_behind(&i))) {
+            return None;
+        }
         let label = rows[first].op;
         let mut todo: VecDeque<usize> =
             self.accesses.iter().copied().filter(|&i| rows[i].op == label && label != Op::None || i == first).collect();
@@ -365,6 +381,6 @@ impl<'a> Machine<'a> {
                 self.cyclic && on_host
             }
         };
-        self.open.is_none() && self.done == self.accesses.len() && self.persistent.iter().all(restored)
+        self.open.is_none() && self.ran.len() == self.accesses.len() && self.persistent.iter().all(restored)
     }
 }

@@ -156,7 +156,13 @@ pub fn operators(u: &mut Unstructured<'_>) -> Result<Vec<Operator>> {
     let mut operators = Vec::new();
     for _ in 0..u.int_in_range(0..=24)? {
         let kind = *u.choose(&[Kind::Other, Kind::Relu, Kind::ReluBackward])?;
-        operators.push(Operator { in_place: u.arbitrary()?, rerun: u.ratio(3, 4)?, kind });
+        operators.push(Operator {
+            in_place: u.arbitrary()?,
+            rerun: u.ratio(3, 4)?,
+            ordered: u.ratio(3, 4)?,
+            kind,
+            element: *u.choose(&[1, 2, 4, 8])?,
+        });
     }
     Ok(operators)
 }

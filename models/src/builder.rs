@@ -185,13 +185,13 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     pub(crate) const fn forward(name: &'static str) -> Self {
-        let may = trace::Operator { in_place: false, rerun: true, kind: Kind::Other };
+        let may = trace::Operator { in_place: false, rerun: true, ordered: true, kind: Kind::Other, element: 4 };
         Self { name, phase: Phase::Forward, may }
     }
 
     /// Operators of the backward pass and the update run once.
     pub(crate) const fn backward(name: &'static str) -> Self {
-        let may = trace::Operator { in_place: false, rerun: false, kind: Kind::Other };
+        let may = trace::Operator { in_place: false, rerun: false, ordered: true, kind: Kind::Other, element: 4 };
         Self { name, phase: Phase::Backward, may }
     }
 

@@ -1,11 +1,15 @@
 //! A network into less memory.
 
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use sublet_core::owned;
 use sublet_core::rewrite::fit::{Means, Options, Using};
 use sublet_core::simulate::Device;
-use sublet_core::trace::{Event, Op};
+use sublet_core::trace::{Event, Op, Recorded};
 
 use crate::problem::Problem;
 use crate::refused;
@@ -39,6 +43,29 @@ pub struct Fitted {
     recomputed_ns: u64,
 }
 
+/// Fits on a thread of its own, so that Ctrl-C is seen: `KeyboardInterrupt` is raised at once, and what the thread finds is
+/// forgotten.
+fn fitted(py: Python<'_>, problem: &Problem, options: Options) -> PyResult<owned::Fit> {
+    let (done, wait) = mpsc::channel();
+    let inner = Arc::clone(&problem.inner);
+    thread::spawn(move || {
+        let recorded = inner.recorded().unwrap_or(Recorded::new(&[], 0));
+        // Where nobody waits any more, there is nobody to tell.
+        let _ = done.send(owned::fit(&recorded, &options));
+    });
+    py.detach(move || {
+        loop {
+            match wait.recv_timeout(Duration::from_millis(100)) {
+                Ok(fitted) => return fitted.map_err(|e| refused(problem.inner.message(&e))),
+                Err(mpsc::RecvTimeoutError::Timeout) => Python::attach(|py| py.check_signals())?,
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(refused("a fault of the planner ended the fit"));
+                }
+            }
+        }
+    })
+}
+
 /// Rewrites a recorded iteration so that it stays within a limit of bytes.
 #[pyfunction]
 #[pyo3(signature = (problem, *, limit, using, device, alignment))]
@@ -50,8 +77,9 @@ pub fn fit(
     device: &str,
     alignment: u64,
 ) -> PyResult<Fitted> {
-    let recorded =
-        problem.inner.recorded().ok_or_else(|| refused("lifetimes alone do not tell when a block is idle"))?;
+    if problem.inner.recorded().is_none() {
+        return Err(refused("lifetimes alone do not tell when a block is idle"));
+    }
     let named = Device::named(device).ok_or_else(|| {
         let known = Device::PRESETS.map(|(name, _)| name).join(", ");
         refused(format!("there is no device {device}; there are {known}"))
@@ -61,7 +89,7 @@ pub fn fit(
         means = means.with(Means::named(name).ok_or_else(|| refused(format!("there is no means {name}")))?);
     }
     let options = Options { using: means, alignment, ..Options::new(limit, named) };
-    let fitted = py.detach(|| owned::fit(&recorded, &options)).map_err(|e| refused(problem.inner.message(&e)))?;
+    let fitted = fitted(py, problem, options)?;
     let rows = &fitted.rows;
     let event = |event| match event {
         Event::Malloc => 0,

@@ -1,5 +1,7 @@
 //! What is planned: blocks, a recorded iteration, or a static graph.
 
+use std::sync::Arc;
+
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use sublet_core::trace::graph::{Graph, Node, Storage, Tensor};
@@ -17,7 +19,13 @@ type Blocks<'py> =
 #[pyclass(frozen, module = "sublet._sublet")]
 pub struct Problem {
     /// With names for messages and pages.
-    pub inner: sublet_cli::Problem,
+    pub inner: Arc<sublet_cli::Problem>,
+}
+
+impl Problem {
+    fn of(inner: sublet_cli::Problem) -> Self {
+        Self { inner: Arc::new(inner) }
+    }
 }
 
 /// What is known of each operator.
@@ -44,7 +52,7 @@ impl Problem {
     /// Reads a file of any format that the command line knows.
     #[staticmethod]
     fn read(py: Python<'_>, file: &str) -> PyResult<Self> {
-        py.detach(|| sublet_cli::Problem::open(file)).map(|inner| Self { inner }).map_err(refused)
+        py.detach(|| sublet_cli::Problem::open(file)).map(Self::of).map_err(refused)
     }
 
     /// Blocks: alive in `[start, end)`; sizes and alignments in bytes; `pin` is an offset in bytes, or negative for none.
@@ -71,7 +79,7 @@ impl Problem {
         };
         let ids = ids.unwrap_or_else(|| numbers(n));
         let inner = sublet_cli::Problem::of_blocks("blocks", (0..n).map(block).collect(), ids).map_err(refused)?;
-        Ok(Self { inner })
+        Ok(Self::of(inner))
     }
 
     /// A recorded iteration, a row at a time: when (ns), what (0 malloc, 1 free, 2 read, 3 write), of which block, bytes of
@@ -109,7 +117,7 @@ impl Problem {
         }
         let operators = operators.map_or(Ok(Vec::new()), Operators::get)?;
         let inner = sublet_cli::Problem::of_rows("trace", rows, names, operators).map_err(refused)?;
-        Ok(Self { inner })
+        Ok(Self::of(inner))
     }
 
     /// A static graph. The inputs of operator k are `inputs[input_starts[k]..input_starts[k + 1]]`, tensors by their
@@ -163,7 +171,7 @@ impl Problem {
         let scratch = workspace.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
         names.extend(scratch.map(|(op, _)| format!("workspace {op}")));
         let inner = sublet_cli::Problem::of_rows("graph", rows, names, operators).map_err(refused)?;
-        Ok(Self { inner })
+        Ok(Self::of(inner))
     }
 
     /// What plans call the blocks.

@@ -9,10 +9,11 @@
 """
 
 from ._problem import Graph, Problem, Trace
-from ._results import Fit, Plan, compare, fit, plan, read_snapshot, sweep, verify
+from ._results import Diagnosis, Fit, Plan, compare, doctor, fit, plan, read_snapshot, sweep, verify
 from ._sublet import PlanError
 
 __all__ = [
+    "Diagnosis",
     "Fit",
     "Graph",
     "Plan",
@@ -20,6 +21,7 @@ __all__ = [
     "Problem",
     "Trace",
     "compare",
+    "doctor",
     "fit",
     "plan",
     "read_snapshot",

@@ -219,6 +219,58 @@ def read_snapshot(file: str | os.PathLike[str]) -> Problem:
     return Problem.read(os.fspath(file))
 
 
+@dataclass(frozen=True)
+class Holder:
+    """What one place of a program holds at the peak."""
+
+    place: str
+    """The innermost frame outside of PyTorch: file, line, function."""
+    bytes: int
+    blocks: int
+    frames: list[str]
+    """The stack that holds most of it, innermost first."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a memory snapshot of PyTorch tells of one device; `print` shows it. Sizes in bytes."""
+
+    input: str
+    device: int
+    events: int
+    blocks: int
+    reserved: int | None
+    """The most that the allocator had reserved; None where the snapshot does not tell."""
+    in_use: int
+    """The most that the program had in use."""
+    lost: int | None
+    """Reserved at most, less in use at most: fragmentation, rounding, memory kept free."""
+    plan: int
+    """What a plan of the same blocks takes."""
+    lower_bound: int
+    """No plan takes less."""
+    refused: list[dict[str, int | None]]
+    """Requests that could not be served: event, bytes, device_free, reserved_free."""
+    holders: list[Holder]
+    """Who holds what is in use at the peak, the largest first."""
+    page: str
+
+    def __str__(self) -> str:
+        return self.page
+
+
+def doctor(file: str | os.PathLike[str]) -> Diagnosis:
+    """What a memory snapshot of PyTorch tells: what fragmentation costs, what a plan would take, who holds the peak.
+
+    The file may be of any length: about 250 bytes of memory are taken for each event, and nothing in it is run.
+    PlanError says where it is no snapshot.
+    """
+    told, page = _sublet.doctor(os.fspath(file))
+    found = json.loads(told)
+    found["holders"] = [Holder(**holder) for holder in found["holders"]]
+    return Diagnosis(**found, page=page)
+
+
 def max_load(problem: Problem) -> int:
     """The most bytes that are alive at one step."""
     start, end, size, _ = problem.blocks

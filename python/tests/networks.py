@@ -1,46 +1,82 @@
-"""Networks to train: ResNets, a GPT with tied weights, an MLP. `build(name)` is a module that computes the loss, and its inputs."""
+"""Networks to train: ResNets, a U-Net, a GPT with tied weights, an MLP. `build(name)` is a module that computes the loss, and its inputs."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 
+Norm = Callable[[int], nn.Module]
+
+
+def group_norm(channels: int) -> nn.Module:
+    """Of groups of 16 channels: no running statistics."""
+    return nn.GroupNorm(channels // 16, channels)
+
+
 class Residual(nn.Module):
     """Convolutions with batch norm beside a short cut; three of them with a narrow middle where `wide` is above 1."""
 
-    def __init__(self, channels: int, out: int, stride: int, wide: int) -> None:
+    def __init__(self, channels: int, out: int, stride: int, wide: int, norm: Norm) -> None:
         super().__init__()
         shapes = [(channels, out // wide, 1, 1), (out // wide, out // wide, 3, stride), (out // wide, out, 1, 1)]
         if wide == 1:
             shapes = [(channels, out, 3, stride), (out, out, 3, 1)]
         layers: list[nn.Module] = []
         for a, b, kernel, step in shapes:
-            layers += [nn.Conv2d(a, b, kernel, step, kernel // 2, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True)]
+            layers += [nn.Conv2d(a, b, kernel, step, kernel // 2, bias=False), norm(b), nn.ReLU(inplace=True)]
         self.body = nn.Sequential(*layers[:-1])
         same = stride == 1 and channels == out
-        self.short = nn.Identity() if same else nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+        self.short = nn.Identity() if same else nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), norm(out))
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.body(x) + self.short(x))
 
 
 class ResNet(nn.Module):
-    def __init__(self, counts: tuple[int, ...], wide: int, classes: int = 1000) -> None:
+    def __init__(self, counts: tuple[int, ...], wide: int, norm: Norm, classes: int = 1000) -> None:
         super().__init__()
-        layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+        layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), norm(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
         channels = 64
         for stage, count in enumerate(counts):
             out = (64 << stage) * wide
             for i in range(count):
-                layers.append(Residual(channels, out, 2 if stage and i == 0 else 1, wide))
+                layers.append(Residual(channels, out, 2 if stage and i == 0 else 1, wide, norm))
                 channels = out
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(channels, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.body(x).mean((2, 3)))
+
+
+class UNet(nn.Module):
+    """Down and up again, with what was made on the way down beside what is made on the way up; a class for each image."""
+
+    def __init__(self, width: int, depth: int, classes: int = 1000) -> None:
+        super().__init__()
+        widths = [width << i for i in range(depth)]
+        self.down = nn.ModuleList([self._pair(a, b) for a, b in zip([3, *widths], widths)])
+        self.up = nn.ModuleList([self._pair(a + b, a) for a, b in zip(widths, widths[1:])][::-1])
+        self.head = nn.Linear(width, classes)
+
+    @staticmethod
+    def _pair(a: int, b: int) -> nn.Module:
+        first, second = nn.Conv2d(a, b, 3, padding=1), nn.Conv2d(b, b, 3, padding=1)
+        return nn.Sequential(first, group_norm(b), nn.ReLU(), second, group_norm(b), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = []
+        for i, pair in enumerate(self.down):
+            x = pair(F.max_pool2d(x, 2) if i else x)
+            kept.append(x)
+        kept.pop()
+        for pair in self.up:
+            x = pair(torch.cat([F.interpolate(x, scale_factor=2), kept.pop()], 1))
+        return self.head(x.mean((2, 3)))
 
 
 class Attention(nn.Module):
@@ -90,14 +126,19 @@ class Loss(nn.Module):
 def build(name: str) -> tuple[Loss, tuple[Tensor, Tensor]]:
     """A network by name, the same each time."""
     torch.manual_seed(0)
+    if name == "unet":
+        return Loss(UNet(32, 4)), (torch.randn(8, 3, 64, 64), torch.randint(0, 1000, (8,)))
+    norm: Norm = group_norm if name.endswith("_gn") else nn.BatchNorm2d
     images = {"resnet18": ((2, 2, 2, 2), 1, 32, 112), "resnet50": ((3, 4, 6, 3), 4, 16, 112), "resnet_small": ((1, 1), 1, 8, 64)}
+    images["resnet18_gn"] = images["resnet18"]
     texts = {"gpt": (4, 256, 8, 1000, 256, 8, 0.0), "gpt_dropout": (4, 256, 8, 1000, 256, 8, 0.1), "gpt_small": (2, 64, 4, 500, 64, 4, 0.1)}
+    texts["gpt_plain"] = (*texts["gpt_small"][:-1], 0.0)
     if name in images:
         counts, wide, batch, side = images[name]
-        return Loss(ResNet(counts, wide)), (torch.randn(batch, 3, side, side), torch.randint(0, 1000, (batch,)))
+        return Loss(ResNet(counts, wide, norm)), (torch.randn(batch, 3, side, side), torch.randint(0, 1000, (batch,)))
     if name in texts:
         layers, width, heads, words, length, batch, dropout = texts[name]
         tokens = torch.randint(0, words, (2, batch, length))
         return Loss(GPT(layers, width, heads, words, length, dropout)), (tokens[0], tokens[1].flatten())
-    mlp = nn.Sequential(nn.Linear(256, 1024), nn.Tanh(), nn.Linear(1024, 1024), nn.Tanh(), nn.Linear(1024, 10))
-    return Loss(mlp), (torch.randn(4096, 256), torch.randint(0, 10, (4096,)))
+    layers = [nn.Linear(256, 512), nn.GELU(), *(m for _ in range(8) for m in (nn.Linear(512, 512), nn.GELU())), nn.Linear(512, 10)]
+    return Loss(nn.Sequential(*layers)), (torch.randn(4096, 256), torch.randint(0, 10, (4096,)))

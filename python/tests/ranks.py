@@ -1,21 +1,25 @@
-"""Four ranks on gloo train one network under one limit; prints what they agreed on, as JSON.
+"""Four ranks on gloo train one network under one limit, case by case; prints what each rank tells, as lines of JSON.
 
-    python ranks.py CASE
+    python ranks.py CASE...
 
-CASE: `slow`, one measures other, longer times; `small`, one has a lower limit; `differ`, one has
-another network; `apart`, each decides for itself, with times that differ: the control.
+CASE: `slow`, one measures other, longer times; `small`, one has a lower limit; `ddp`, under DistributedDataParallel;
+`differ`, one has another network; `apart`, each decides for itself, with times that differ: the control. Of these, which
+end their ranks, one alone: `killed`, one ends while the others plan; `late`, one plans anew in the second step, alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from torch import Tensor
 
 import networks
 import sublet.torch
@@ -23,53 +27,100 @@ from sublet.torch import _measure
 from train import digest
 
 RANKS = 4
+LIMIT = 2_900_000
 
 
-def rank_main(rank: int, case: str, port: int, told: Any) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
-    if case in ("slow", "apart") and rank == 2:
-        # This rank's operators take what their number in the alphabet says, and long.
-        measured = _measure._measured
-        _measure._measured = lambda node: _measure.Cost(10 * measured(node).time_ns * (1 + len(str(node.target)) % 7), 0)
-    network, (x, y) = networks.build("gpt_small")
+def inputs(rank: int, x: Tensor, y: Tensor, rows: int = 4) -> tuple[Tensor, Tensor]:
+    """The share of a rank: one text, several times."""
+    share = slice(rank, rank + 1)
+    return x[share].repeat(rows, 1), y.view(4, -1)[share].repeat(rows, 1).flatten()
+
+
+def gradients_of_one_process() -> list[Tensor]:
+    """What all shares give together, without a limit and without ranks."""
+    network, (x, y) = networks.build("gpt_plain")
+    for rank in range(RANKS):
+        network(*inputs(rank, x, y)).backward()
+    return [p.grad for p in network.parameters()]
+
+
+@contextlib.contextmanager
+def other_times() -> Iterator[None]:
+    """Operators take what the length of their names says, and long."""
+    measured = _measure._measured
+    _measure._measured = lambda node: _measure.Cost(10 * measured(node).time_ns * (1 + len(str(node.target)) % 7), 0)
+    _measure._costs.clear()
+    yield
+    _measure._measured = measured
+    _measure._costs.clear()
+
+
+def trained(rank: int, case: str) -> dict[str, Any]:
+    """What a rank tells of one step."""
+    torch._dynamo.reset()
+    network, (x, y) = networks.build("gpt_plain")
     if case == "differ" and rank == 2:
         network.network.body.append(torch.nn.LayerNorm(64))
     # Where it ends, ranks with a lower limit say so; this one's is lower by a few kilobytes.
-    limit = 2_900_000 - (50_000 if case == "small" and rank == 1 else 0)
-    group = None if case == "apart" else dist.group.WORLD
-    cut = sublet.torch.Partitioner(limit, group=group)
-    run = torch.compile(network, backend="sublet", options={"partitioner": cut}, fullgraph=True)
-    torch.manual_seed(1)
-    result: dict[str, Any] = {"rank": rank}
-    try:
-        share = slice(rank, rank + 1)
-        loss = run(x[share].repeat(4, 1), y.view(4, -1)[share].repeat(4, 1).flatten())
-        loss.backward()
+    limit = LIMIT - (50_000 if case == "small" and rank == 1 else 0)
+    cut = sublet.torch.Partitioner(limit, group=None if case == "apart" else dist.group.WORLD, timeout=20)
+    options = {"partitioner": cut}
+    if case == "ddp":
+        # Its own optimizer would cut the graph, and each part would have a limit of its own.
+        torch._dynamo.config.optimize_ddp = False
+        run: Any = torch.compile(torch.nn.parallel.DistributedDataParallel(network), backend="sublet", options=options)
+    else:
+        run = torch.compile(network, backend="sublet", options=options, fullgraph=True, dynamic=False)
+    if case == "killed" and rank == 3:
+        os._exit(1)
+    for step in range(2 if case == "late" else 1):
+        network.zero_grad()
+        run(*inputs(rank, x, y, 3 if step and rank == 2 else 4)).backward()
         for p in network.parameters():
-            dist.all_reduce(p.grad)
-        report = cut.reports[-1]
-        result |= {"again": report.again, "planned": report.planned_peak, "gradients": digest(p.grad for p in network.parameters())}
-    except Exception as e:
-        result |= {"error": str(e).splitlines()[1:2] or [str(e)]}
-    told.put(result)
-    dist.barrier()
-    dist.destroy_process_group()
+            if case == "ddp":
+                p.grad.mul_(RANKS)
+            else:
+                dist.all_reduce(p.grad)
+    report = cut.reports[-1]
+    gradients = [p.grad for p in network.parameters()]
+    told = {"again": report.again, "planned": report.planned_peak, "gradients": digest(gradients)}
+    if case != "apart":
+        pairs = zip(gradients, gradients_of_one_process())
+        told["far"] = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+    return told
 
 
-def main(case: str) -> list[dict[str, Any]]:
+def rank_main(rank: int, cases: list[str], port: int, told: Any) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
+    for case in cases:
+        slow = case in ("slow", "apart") and rank == 2
+        try:
+            with other_times() if slow else contextlib.nullcontext():
+                result = trained(rank, case)
+        except Exception as e:
+            result = {"error": str(e)}
+        told.put({"case": case, "rank": rank} | result)
+    if not {"killed", "late"} & {*cases}:
+        dist.barrier()
+    told.close()
+    told.join_thread()
+    os._exit(0)
+
+
+def main(cases: list[str]) -> None:
     context = mp.get_context("spawn")
     told = context.Queue()
     port = 20000 + os.getpid() % 20000
-    ranks = [context.Process(target=rank_main, args=(rank, case, port, told)) for rank in range(RANKS)]
+    ranks = [context.Process(target=rank_main, args=(rank, cases, port, told)) for rank in range(RANKS)]
     for each in ranks:
         each.start()
-    results = [told.get(timeout=300) for _ in ranks]
+    for _ in range(sum(RANKS - (case == "killed") for case in cases)):
+        print(json.dumps(told.get(timeout=900)), flush=True)
     for each in ranks:
         each.join()
-    return sorted(results, key=lambda r: int(r["rank"]))
 
 
 if __name__ == "__main__":
-    print(json.dumps({"ranks": main(sys.argv[1])}))
+    main(sys.argv[1:])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import pathlib
+import pickle
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -95,3 +98,38 @@ def test_the_command_line_comes_with_it() -> None:
     assert '"optimal":true' in done.stdout
     wrong = subprocess.run([*command, "--capacity", "-1"], capture_output=True, check=False, env=dict(os.environ))
     assert wrong.returncode == 2
+
+
+def test_ctrl_c_ends_a_fit() -> None:
+    program = f"import sublet; print('begun', flush=True); sublet.fit({RESNET!r}, '35%')"
+    running = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None and running.stdout.readline() == "begun\n"
+    time.sleep(0.5)
+    running.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in running.communicate(timeout=120)[1]
+
+
+def test_a_snapshot_as_pytorch_pickles_it_is_diagnosed(tmp_path: pathlib.Path) -> None:
+    frame = {"name": "forward", "filename": "/home/me/net.py", "line": 12}
+    inner = {"name": "linear", "filename": "/opt/torch/nn/functional.py", "line": 2000}
+    frames = [inner, frame]
+
+    def event(action: str, addr: int, size: int) -> dict[str, object]:
+        return {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": addr, "frames": list(frames)}
+
+    events = [event("segment_alloc", 0, 4096), event("alloc", 0, 1000), event("alloc", 1024, 500)]
+    events += [event("free_requested", 0, 1000), event("free_completed", 0, 1000)]
+    blocks = [{"size": 1024, "state": "inactive", "frames": []}]
+    blocks += [{"size": 512, "requested_size": 500, "address": 1024, "state": "active_allocated", "frames": frames}]
+    segment = {"device": 0, "address": 0, "total_size": 4096, "stream": 0, "blocks": blocks}
+    file = tmp_path / "snapshot.pickle"
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        file.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [events]}, protocol))
+        found = sublet.doctor(file)
+        # The second block begins at the next multiple of 512.
+        assert (found.reserved, found.in_use, found.lost, found.lower_bound, found.plan) == (4096, 1500, 2596, 1512, 1512)
+        assert [(h.place, h.bytes, h.blocks) for h in found.holders] == [("/home/me/net.py:12 forward", 1500, 2)]
+        assert "who holds the" in str(found)
+    file.write_bytes(pickle.dumps({"segments": [], "device_traces": [[os.system]]}))
+    with pytest.raises(sublet.PlanError, match="nothing was run"):
+        sublet.doctor(file)

@@ -101,19 +101,62 @@ def test_a_limit_that_cannot_be_met_names_the_operator() -> None:
     assert done.returncode != 0 and "bytes persist, and the operator" in done.stderr
 
 
-@pytest.mark.parametrize("case", ["slow", "small"])
-def test_ranks_that_measure_different_things_decide_one_thing(case: str) -> None:
-    ranks = lines("ranks.py", case)[-1]["ranks"]
-    assert len(ranks) == 4 and ranks[0]["again"]
+@pytest.fixture(scope="module")
+def ranks() -> dict[str, list[dict[str, Any]]]:
+    """What four ranks tell of each case."""
+    told: dict[str, list[dict[str, Any]]] = {}
+    for cases in (["slow", "small", "ddp", "differ", "apart"], ["killed"], ["late"]):
+        for line in lines("ranks.py", *cases):
+            told.setdefault(line["case"], []).append(line)
+    return told
+
+
+@pytest.mark.parametrize("case", ["slow", "small", "ddp"])
+def test_ranks_that_measure_different_things_decide_one_thing(ranks: dict[str, Any], case: str) -> None:
+    told = ranks[case]
+    assert len(told) == 4 and told[0]["again"]
     for what in ("again", "planned", "gradients"):
-        assert len({str(rank[what]) for rank in ranks}) == 1, what
+        assert len({str(rank[what]) for rank in told}) == 1, what
+    # Sums in another order than in one process.
+    assert max(rank["far"] for rank in told) < 1e-4
 
 
-def test_ranks_with_different_graphs_all_get_the_error() -> None:
-    ranks = lines("ranks.py", "differ")[-1]["ranks"]
-    assert ["the ranks run different graphs" in str(rank.get("error")) for rank in ranks] == [True] * 4
+ERRORS = [("differ", 4, "the ranks run different graphs"), ("killed", 3, "plans alone: another has ended"), ("late", 4, "")]
 
 
-def test_ranks_that_decide_apart_decide_otherwise() -> None:
-    ranks = lines("ranks.py", "apart")[-1]["ranks"]
-    assert len({str(rank["again"]) for rank in ranks}) > 1
+@pytest.mark.parametrize(("case", "count", "message"), ERRORS)
+def test_ranks_that_cannot_agree_all_get_an_error(ranks: dict[str, Any], case: str, count: int, message: str) -> None:
+    errors = [rank.get("error", "none") for rank in ranks[case]]
+    assert len(errors) == count and all(message in error for error in errors) and "none" not in errors, errors
+    assert case != "late" or sum("plans alone" in error for error in errors) == 1
+
+
+def test_ranks_that_decide_apart_decide_otherwise(ranks: dict[str, Any]) -> None:
+    assert len({str(rank["again"]) for rank in ranks["apart"]}) > 1
+
+
+def test_where_there_is_no_memory_pytorch_gets_its_own_exceptions(tmp_path: pathlib.Path) -> None:
+    import ctypes
+
+    import torch
+
+    import sublet.torch
+    from sublet import _sublet
+    from sublet.torch import _install
+
+    if torch.cuda.is_available():
+        pytest.skip("skipped: what is told without a GPU; there is one")
+    with pytest.raises(RuntimeError, match="has no memory of sublet: Unavailable"):
+        sublet.torch.memory_stats(0)
+    library, root = tmp_path / "catches.so", pathlib.Path(torch.__file__).parent
+    source = str(HERE / "catches.cpp")
+    flags = ["-std=c++20", "-shared", "-fPIC", f"-I{root}/include", f"-L{root}/lib", "-lc10"]
+    subprocess.run(["g++", source, *flags, "-o", str(library)], check=True)
+    catches = ctypes.CDLL(str(library))
+    ours = ctypes.CDLL(_sublet.__file__)
+    malloc, throw = ours.sublet_torch_malloc_or_throw, ours.sublet_torch_throw
+    # Nobody has told how to throw.
+    assert catches.by_throw(throw, True) == 0
+    assert _install.allocator() is not None
+    assert (catches.by_throw(throw, True), catches.by_throw(throw, False)) == (1, 2)
+    assert (catches.by_malloc(malloc, 512), catches.by_malloc(malloc, 0)) == (2, 0)

@@ -2,8 +2,8 @@
 
     LD_PRELOAD=libheap.so python train.py NETWORK sgd|adam HOW...
 
-HOW: `eager`; `sublet=60%`, a part of the peak above what persists; `torch=0.5`, PyTorch's activation memory budget, in the
-same executor; `inductor` and `inductor=60%`, PyTorch's compiler on its own cut and on ours; `spoiled=60%`, where what runs again comes
+HOW: `eager`; `sublet=60%`, a part of the peak above what persists, or bytes above it; `torch=0.5`, PyTorch's activation memory budget, in the
+same executor; `blocks`, every block under torch.utils.checkpoint, in the same executor; `inductor` and `inductor=60%`, PyTorch's compiler on its own cut and on ours; `spoiled=60%`, where what runs again comes
 out a thousandth larger, which must be seen.
 """
 
@@ -22,6 +22,7 @@ from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._functorch import config, partitioners
+from torch.utils.checkpoint import checkpoint
 
 import networks
 from sublet.torch import Partitioner
@@ -46,10 +47,13 @@ class Part(Partitioner):
     def _fit(self, joint: Joint) -> Any:
         import sublet
 
-        part = float(str(self.limit).rstrip("%")) / 100
         persistent = sum(map(bytes_of, joint.primals))
-        most = sublet.plan(joint.graph, solver="best-fit").max_load
-        self.limit = int(persistent + (most - persistent) * part)
+        above, percent, _ = str(self.limit).partition("%")
+        if percent:
+            most = sublet.plan(joint.graph, solver="best-fit").max_load
+            self.limit = int(persistent + (most - persistent) * float(above) / 100)
+        else:
+            self.limit = persistent + int(above)
         return super()._fit(joint)
 
 
@@ -83,6 +87,27 @@ class Peer:
         return parts
 
 
+class Block(torch.nn.Module):
+    """A block that is computed again in the backward pass."""
+
+    def __init__(self, block: torch.nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, x: Tensor) -> Any:
+        return checkpoint(self.block, x, use_reentrant=False)
+
+
+def in_blocks(network: torch.nn.Module) -> None:
+    """Every block of the network's body, or each half of a U-Net's levels, is computed again."""
+    inner = network.network
+    lists = [inner.down, inner.up] if hasattr(inner, "down") else [getattr(inner, "body", inner)]
+    for blocks in lists:
+        for i, block in enumerate(blocks):
+            if any(True for _ in block.children()):
+                blocks[i] = Block(block)
+
+
 def total_ns(graph: fx.GraphModule) -> int:
     """What the operators of a graph take, one after the other."""
     ops = [n for n in graph.graph.nodes if n.op == "call_function" and not is_view(n) and not is_item(n)]
@@ -102,8 +127,10 @@ def compiled(network: torch.nn.Module, how: str) -> tuple[Any, Any]:
         partitioner = Part(value) if value else None
         options = {"custom_partitioner_fn": partitioner} if value else {}
         return torch.compile(network, fullgraph=True, options=options), partitioner
-    assert what == "torch", f"there is no way {how}"
-    config.activation_memory_budget = float(value)
+    assert what in ("torch", "blocks"), f"there is no way {how}"
+    if what == "blocks":
+        in_blocks(network)
+    config.activation_memory_budget = float(value or 1)
     partitioner = Peer()
     backend = aot_autograd(fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partitioner)
     return torch.compile(network, backend=backend, fullgraph=True), partitioner
@@ -148,6 +175,11 @@ def train(name: str, kind: str, how: str, steps: int = 3) -> dict[str, Any]:
     elif partitioner is not None:
         result["overhead"] = partitioner.overhead
     return result
+
+
+def equal(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+    """Whether two ways of training give the same bits."""
+    return all(ours[what] == theirs[what] for what in ("losses", "gradients", "weights"))
 
 
 def main(name: str, kind: str, hows: list[str]) -> None:

@@ -51,11 +51,11 @@ void test_banks(void) {
           sublet_place_banks(blocks, n, &params, workspace, size, spots, &cost, &error));
     banks[1].alignment = 0;
     params.uses = NULL;
-    FAILS(SUBLET_STATUS_NULL_POINTER, 2, 0, 0,
+    FAILS(SUBLET_STATUS_MISSING_FIELD, 2, 0, offsetof(sublet_banks_params, uses),
           sublet_place_banks(blocks, n, &params, workspace, size, spots, &cost, &error));
     params.uses = uses;
     params.banks = ODD(banks);
-    FAILS(SUBLET_STATUS_MISALIGNED_POINTER, 2, 8, 0,
+    FAILS(SUBLET_STATUS_MISALIGNED_FIELD, 2, 8, offsetof(sublet_banks_params, banks),
           sublet_place_banks(blocks, n, &params, workspace, size, spots, &cost, &error));
     params.banks = workspace;
     FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 3, 0, 2,

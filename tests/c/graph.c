@@ -17,39 +17,70 @@ static const uint32_t operands[] = {0, 1, 2, 2, 3};
 #define OPERANDS COUNT(operands)
 #define MOST (3 * TENSORS + 3 * NODES + OPERANDS)
 
+static const sublet_graph graph = {.struct_size = sizeof graph,     .tensors = tensors,   .tensor_count = TENSORS,
+                                   .nodes = nodes,                  .node_count = NODES,
+                                   .operands = operands,            .operand_count = OPERANDS};
+
 static void every_fault_has_its_status(void *workspace, size_t size) {
     sublet_row rows[MOST];
-#define REFUSED(status, index, needed, got, nodes_, operands_)                                                         \
-    FAILS(status, index, needed, got,                                                                                  \
-          sublet_graph_rows(tensors, TENSORS, nodes_, NODES, operands_, OPERANDS, workspace, size, rows, MOST, NULL,   \
-                            NULL, &error))
+    sublet_graph broken = graph;
+#define REFUSED(status, index, needed, got) \
+    FAILS(status, index, needed, got, sublet_graph_rows(&broken, workspace, size, rows, MOST, NULL, NULL, &error))
     const uint32_t unknown[] = {0, 1, 2, 4, 3};
-    REFUSED(SUBLET_STATUS_UNKNOWN_TENSOR, 1, 0, 4, nodes, unknown);
+    broken.operands = unknown;
+    REFUSED(SUBLET_STATUS_UNKNOWN_TENSOR, 1, 0, 4);
     const uint32_t twice[] = {0, 1, 2, 0, 2};
-    REFUSED(SUBLET_STATUS_TWO_WRITERS, 2, 0, 1, nodes, twice);
+    broken.operands = twice;
+    REFUSED(SUBLET_STATUS_TWO_WRITERS, 2, 0, 1);
     const uint32_t cycle[] = {0, 3, 2, 2, 3};
-    REFUSED(SUBLET_STATUS_CYCLE, 0, 0, 0, nodes, cycle);
+    broken.operands = cycle;
+    REFUSED(SUBLET_STATUS_CYCLE, 0, 0, 0);
+    broken.operands = operands;
     const sublet_node more[] = {nodes[0], {.input_count = 1, .output_count = 2}};
-    REFUSED(SUBLET_STATUS_OPERANDS, 1, 2, 1, more, operands);
+    broken.nodes = more;
+    REFUSED(SUBLET_STATUS_OPERANDS, 1, 2, 1);
     const sublet_node fewer[] = {nodes[0], {.input_count = 1}};
-    REFUSED(SUBLET_STATUS_OPERANDS, 2, 0, 1, fewer, operands);
+    broken.nodes = fewer;
+    REFUSED(SUBLET_STATUS_OPERANDS, 2, 0, 1);
     const sublet_node many[] = {nodes[0], {.input_count = UINT32_MAX}};
-    REFUSED(SUBLET_STATUS_OPERANDS, 1, UINT32_MAX, 2, many, operands);
+    broken.nodes = many;
+    REFUSED(SUBLET_STATUS_OPERANDS, 1, UINT32_MAX, 2);
 
-    sublet_tensor broken[TENSORS];
-    memcpy(broken, tensors, sizeof broken);
-    broken[2].storage = 3;
-    FAILS(SUBLET_STATUS_TENSOR_UNKNOWN_VALUE, 2, 0, 3,
-          sublet_graph_rows(broken, TENSORS, nodes, NODES, operands, OPERANDS, workspace, size, rows, MOST, NULL, NULL,
-                            &error));
-    broken[2] = (sublet_tensor){.bytes = 1, .reserved = 9};
-    FAILS(SUBLET_STATUS_TENSOR_UNKNOWN_VALUE, 2, 0, 9,
-          sublet_graph_rows(broken, TENSORS, nodes, NODES, operands, OPERANDS, workspace, size, rows, MOST, NULL, NULL,
-                            &error));
-    broken[2] = (sublet_tensor){.bytes = 0};
-    FAILS(SUBLET_STATUS_ZERO_SIZE, 2, 0, 0,
-          sublet_graph_rows(broken, TENSORS, nodes, NODES, operands, OPERANDS, workspace, size, rows, MOST, NULL, NULL,
-                            &error));
+    sublet_tensor changed[TENSORS];
+    memcpy(changed, tensors, sizeof changed);
+    broken = graph;
+    broken.tensors = changed;
+    changed[2].storage = 3;
+    REFUSED(SUBLET_STATUS_TENSOR_UNKNOWN_VALUE, 2, 0, 3);
+    changed[2] = (sublet_tensor){.bytes = 1, .reserved = 9};
+    REFUSED(SUBLET_STATUS_TENSOR_UNKNOWN_VALUE, 2, 0, 9);
+    changed[2] = (sublet_tensor){.bytes = 0};
+    REFUSED(SUBLET_STATUS_ZERO_SIZE, 2, 0, 0);
+
+    broken = graph;
+    broken.reserved = 1;
+    REFUSED(SUBLET_STATUS_UNKNOWN_VALUE, 0, 0, 1);
+    broken = graph;
+    broken.struct_size = 2;
+    REFUSED(SUBLET_STATUS_STRUCT_SIZE, 0, 4096, 2);
+    const size_t pointers[] = {offsetof(sublet_graph, tensors), offsetof(sublet_graph, nodes),
+                               offsetof(sublet_graph, operands), offsetof(sublet_graph, streams)};
+    const size_t alignments[] = {8, 8, 4, 4};
+    for (size_t i = 0; i < COUNT(pointers); ++i) {
+        const void *const nothing = NULL, *const odd = ODD(rows);
+        broken = graph;
+        memcpy((char *)&broken + pointers[i], &odd, sizeof odd);
+        REFUSED(SUBLET_STATUS_MISALIGNED_FIELD, 0, alignments[i], pointers[i]);
+        if (i < 3) {
+            memcpy((char *)&broken + pointers[i], &nothing, sizeof nothing);
+            REFUSED(SUBLET_STATUS_MISSING_FIELD, 0, 0, pointers[i]);
+        }
+    }
+    broken = graph;
+    broken.operands = (const uint32_t *)(void *)rows;
+    FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 3, 0, 0,
+          sublet_graph_rows(&broken, workspace, size, rows, MOST, NULL, NULL, &error));
+#undef REFUSED
 }
 
 /* Two branches, a -> b and c: in the order of the list, a is done when c begins; on two streams it may not be. */
@@ -61,50 +92,61 @@ static void branches_may_run_at_the_same_time(void) {
         {.input_count = 1, .output_count = 1},
     };
     const uint32_t used[] = {0, 1, 1, 2, 0, 3};
+    sublet_graph branches = {.struct_size = sizeof branches, .tensors = four, .tensor_count = 4, .nodes = three,
+                             .node_count = 3, .operands = used, .operand_count = 6};
     sublet_layout layout;
-    WORKS(sublet_parallel_workspace(4, 3, 6, &layout, &error));
+    WORKS(sublet_parallel_workspace(&branches, &layout, &error));
     void *workspace = lend(layout);
     size_t size = layout.size, count = 0;
     sublet_block blocks[4];
     sublet_residency names[4];
-    WORKS(sublet_parallel_lifetimes(four, 4, three, 3, used, 6, NULL, workspace, size, blocks, names, 4, &count, &error));
+    WORKS(sublet_parallel_lifetimes(&branches, workspace, size, blocks, names, 4, &count, &error));
     CHECK(count == 4 && blocks[1].end > blocks[3].start && names[3].block == 3);
     uint32_t streams[3] = {9, 9, 9};
-    WORKS(sublet_longest_paths(four, 4, three, 3, used, 6, 2, workspace, size, streams, &error));
+    WORKS(sublet_longest_paths(&branches, 2, workspace, size, streams, &error));
     CHECK(streams[0] == 0 && streams[1] == 0 && streams[2] == 1);
-    WORKS(sublet_longest_paths(four, 4, three, 3, used, 6, 1, workspace, size, streams, &error));
+    WORKS(sublet_longest_paths(&branches, 1, workspace, size, streams, &error));
     CHECK(streams[0] == 0 && streams[1] == 0 && streams[2] == 0);
-    WORKS(sublet_parallel_lifetimes(four, 4, three, 3, used, 6, streams, workspace, size, blocks, NULL, 4, NULL, &error));
+    branches.streams = streams;
+    WORKS(sublet_parallel_lifetimes(&branches, workspace, size, blocks, NULL, 4, NULL, &error));
     CHECK(blocks[1].start == 0 && blocks[1].end == 2 && blocks[3].start == 2 && blocks[3].end == 3);
+    FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 4, 0, 0,
+          sublet_longest_paths(&branches, 1, workspace, size, streams, &error));
+    branches.streams = NULL;
 
-    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 9, 4, 3,
-          sublet_parallel_lifetimes(four, 4, three, 3, used, 6, NULL, workspace, size, blocks, names, 3, NULL, &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 9, 0, 0,
-          sublet_parallel_lifetimes(four, 4, three, 3, used, 6, NULL, workspace, size, NULL, names, 4, NULL, &error));
+    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 3, 4, 3,
+          sublet_parallel_lifetimes(&branches, workspace, size, blocks, names, 3, NULL, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 3, 0, 0,
+          sublet_parallel_lifetimes(&branches, workspace, size, NULL, names, 4, NULL, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0,
+          sublet_parallel_lifetimes(NULL, workspace, size, blocks, names, 4, NULL, &error));
+    FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 1, size, size - 1,
+          sublet_parallel_lifetimes(&branches, workspace, size - 1, blocks, names, 4, NULL, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 4, 0, 0,
+          sublet_longest_paths(&branches, 2, workspace, size, NULL, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_longest_paths(NULL, 2, workspace, size, streams, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_parallel_workspace(&branches, NULL, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_parallel_workspace(NULL, &layout, &error));
+    branches.operand_count = 5;
     FAILS(SUBLET_STATUS_OPERANDS, 2, 1, 0,
-          sublet_parallel_lifetimes(four, 4, three, 3, used, 5, NULL, workspace, size, blocks, names, 4, NULL, &error));
-    FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 7, size, size - 1,
-          sublet_parallel_lifetimes(four, 4, three, 3, used, 6, NULL, workspace, size - 1, blocks, names, 4, NULL,
-                                    &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 9, 0, 0,
-          sublet_longest_paths(four, 4, three, 3, used, 6, 2, workspace, size, NULL, &error));
-    FAILS(SUBLET_STATUS_OPERANDS, 3, 0, 6,
-          sublet_longest_paths(four, 4, (sublet_node[3]){{0}}, 3, used, 6, 2, workspace, size, streams, &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 3, 0, 0, sublet_parallel_workspace(1, 1, 1, NULL, &error));
+          sublet_parallel_lifetimes(&branches, workspace, size, blocks, names, 4, NULL, &error));
+    branches.operand_count = 6;
+    const sublet_node none[3] = {{0}};
+    branches.nodes = none;
+    FAILS(SUBLET_STATUS_OPERANDS, 3, 0, 6, sublet_longest_paths(&branches, 2, workspace, size, streams, &error));
     free(workspace);
 }
 
 void test_graph(void) {
     branches_may_run_at_the_same_time();
     sublet_layout layout;
-    WORKS(sublet_graph_rows_workspace(TENSORS, NODES, OPERANDS, &layout, &error));
+    WORKS(sublet_graph_rows_workspace(&graph, &layout, &error));
     void *workspace = lend(layout);
     size_t size = layout.size;
     sublet_row rows[MOST];
     size_t count = 0, blocks = 0;
     memset(rows, 7, sizeof rows);
-    WORKS(sublet_graph_rows(tensors, TENSORS, nodes, NODES, operands, OPERANDS, workspace, size, rows, MOST, &count,
-                            &blocks, &error));
+    WORKS(sublet_graph_rows(&graph, workspace, size, rows, MOST, &count, &blocks, &error));
     CHECK(count == 16 && blocks == 5 && rows[count].block == 0x07070707);
     /* What is persistent is there first; then what is given. */
     CHECK(rows[0].event == SUBLET_EVENT_MALLOC && rows[0].block == 1 && rows[0].bytes == 864);
@@ -116,25 +158,23 @@ void test_graph(void) {
     CHECK(rows[14].event == SUBLET_EVENT_FREE && rows[14].block == 2 && rows[15].block == 3 && rows[15].time_ns == 1000);
     every_fault_has_its_status(workspace, size);
 
-    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 8, 16, 15,
-          sublet_graph_rows(tensors, TENSORS, nodes, NODES, operands, OPERANDS, workspace, size, rows, 15, NULL, NULL,
-                            &error));
+    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 3, 16, 15,
+          sublet_graph_rows(&graph, workspace, size, rows, 15, NULL, NULL, &error));
     FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0,
-          sublet_graph_rows(NULL, TENSORS, nodes, NODES, operands, OPERANDS, workspace, size, rows, MOST, NULL, NULL,
-                            &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 4, 0, 0,
-          sublet_graph_rows(tensors, TENSORS, nodes, NODES, NULL, OPERANDS, workspace, size, rows, MOST, NULL, NULL,
-                            &error));
-    FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 6, size, size - 1,
-          sublet_graph_rows(tensors, TENSORS, nodes, NODES, operands, OPERANDS, workspace, size - 1, rows, MOST, NULL,
-                            NULL, &error));
-    FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 8, 0, 6,
-          sublet_graph_rows(tensors, TENSORS, nodes, NODES, operands, OPERANDS, workspace, size, workspace, 1, NULL,
-                            NULL, &error));
-    CHECK(sublet_graph_rows_workspace(1, 1, SIZE_MAX, &layout, &error) == SUBLET_STATUS_LENGTH_OVERFLOW &&
-          error.index == 2);
-    FAILS(SUBLET_STATUS_NULL_POINTER, 3, 0, 0, sublet_graph_rows_workspace(1, 1, 1, NULL, &error));
-    WORKS(sublet_graph_rows(NULL, 0, NULL, 0, NULL, 0, NULL, 0, NULL, 0, &count, &blocks, &error));
+          sublet_graph_rows(NULL, workspace, size, rows, MOST, NULL, NULL, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 3, 0, 0,
+          sublet_graph_rows(&graph, workspace, size, NULL, MOST, NULL, NULL, &error));
+    FAILS(SUBLET_STATUS_WORKSPACE_TOO_SMALL, 1, size, size - 1,
+          sublet_graph_rows(&graph, workspace, size - 1, rows, MOST, NULL, NULL, &error));
+    FAILS(SUBLET_STATUS_OVERLAPPING_BUFFERS, 3, 0, 1,
+          sublet_graph_rows(&graph, workspace, size, workspace, 1, NULL, NULL, &error));
+    sublet_graph large = graph;
+    large.operand_count = SIZE_MAX;
+    CHECK(sublet_graph_rows_workspace(&large, &layout, &error) == SUBLET_STATUS_LENGTH_OVERFLOW && error.index == 0);
+    FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_graph_rows_workspace(&graph, NULL, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_graph_rows_workspace(NULL, &layout, &error));
+    const sublet_graph nothing = {.struct_size = sizeof nothing};
+    WORKS(sublet_graph_rows(&nothing, NULL, 0, NULL, 0, &count, &blocks, &error));
     CHECK(count == 0 && blocks == 0);
     free(workspace);
 }

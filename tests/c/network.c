@@ -43,10 +43,12 @@ static uint64_t least_arena(const sublet_row *rows, size_t row_count, size_t blo
     size_t residencies = 0, n = 0;
     sublet_layout layout;
     WORKS(sublet_residencies(rows, row_count, &residencies, &error));
-    WORKS(sublet_lifetimes_workspace(row_count, block_count, residencies, &layout, &error));
+    const sublet_trace trace = {.struct_size = sizeof trace, .rows = rows, .row_count = row_count,
+                                .block_count = block_count};
+    WORKS(sublet_lifetimes_workspace(&trace, residencies, &layout, &error));
     sublet_block *blocks = calloc(residencies, sizeof *blocks);
     void *workspace = lend(layout);
-    WORKS(sublet_lifetimes(rows, row_count, block_count, workspace, layout.size, blocks, NULL, residencies, NULL, &error));
+    WORKS(sublet_lifetimes(&trace, workspace, layout.size, blocks, NULL, residencies, NULL, &error));
     free(workspace);
     for (size_t i = 0; i < residencies; ++i) {
         if (blocks[i].end < row_count) {

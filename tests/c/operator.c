@@ -52,25 +52,31 @@ static const sublet_row again[] = {
 };
 static const uint64_t again_offsets[] = {0, SIZE, 2 * SIZE, 3 * SIZE, SIZE, 4 * SIZE};
 
+static sublet_trace told(const sublet_operator *operators, size_t operator_count) {
+    return (sublet_trace){.struct_size = sizeof(sublet_trace), .rows = original, .row_count = COUNT(original),
+                          .operators = operators, .operator_count = operator_count, .block_count = BLOCKS};
+}
+
 /* What the simulator and the verifier say of a rewritten trace with six residencies. */
 static sublet_status judge(const sublet_operator *operators, size_t operator_count, const sublet_row *rewritten,
                            size_t row_count, const uint64_t *offsets, sublet_run *run) {
+    const sublet_trace trace = told(operators, operator_count);
+    const sublet_schedule schedule = {.struct_size = sizeof schedule, .rows = rewritten, .row_count = row_count,
+                                      .offsets = offsets, .residency_count = 6};
+    sublet_verified verified = {.struct_size = sizeof verified};
     sublet_layout layout;
-    WORKS(sublet_verify_schedule_workspace(COUNT(original), operator_count, row_count, BLOCKS, 6, &layout, &error));
+    WORKS(sublet_verify_schedule_workspace(&trace, &schedule, &layout, &error));
     void *workspace = lend(layout);
     sublet_status status =
-        sublet_verify_schedule(original, COUNT(original), operators, operator_count, rewritten, row_count, BLOCKS,
-                               offsets, 6, NULL, NULL, workspace, layout.size, NULL, run, NULL, &error);
+        sublet_verify_schedule(&trace, &schedule, NULL, workspace, layout.size, NULL, &verified, &error);
     free(workspace);
     if (status == SUBLET_STATUS_OK) {
-        sublet_run simulated = {.struct_size = sizeof simulated};
-        sublet_error told;
-        CHECK(sublet_simulate_workspace(COUNT(original), operator_count, row_count, BLOCKS, &layout, &told) ==
-              SUBLET_STATUS_OK);
+        sublet_error told_error;
+        CHECK(sublet_simulate_workspace(&trace, &schedule, &layout, &told_error) == SUBLET_STATUS_OK);
         workspace = lend(layout);
-        CHECK(sublet_simulate(original, COUNT(original), operators, operator_count, rewritten, row_count, BLOCKS, NULL,
-                              workspace, layout.size, NULL, &simulated, &told) == SUBLET_STATUS_OK);
-        CHECK(memcmp(&simulated, run, sizeof simulated) == 0);
+        CHECK(sublet_simulate(&trace, &schedule, workspace, layout.size, NULL, run, &told_error) == SUBLET_STATUS_OK);
+        verified.run.struct_size = sizeof *run;
+        CHECK(memcmp(&verified.run, run, sizeof *run) == 0);
         free(workspace);
     }
     return status;
@@ -90,7 +96,7 @@ static void flags_are_heard(void) {
     sublet_operator other[COUNT(known)];
     memcpy(other, known, sizeof other);
     other[0].flags = SUBLET_OPERATOR_IN_PLACE | SUBLET_OPERATOR_ONCE;
-    FAILS(SUBLET_STATUS_ROW_MAY_NOT_RUN_AGAIN, 13, 0, 0,
+    FAILS(SUBLET_STATUS_ROW_MAY_NOT_RERUN, 13, 0, 0,
           judge(other, COUNT(other), again, COUNT(again), again_offsets, &run));
     other[0].kind = SUBLET_OPERATOR_KIND_OTHER;
     FAILS(SUBLET_STATUS_ROW_MASK_ELSEWHERE, 7, 0, 0,
@@ -106,35 +112,46 @@ static void flags_are_heard(void) {
     small[2].bytes -= 1;
     FAILS(SUBLET_STATUS_ROW_MASK_TOO_SMALL, 2, 0, 0,
           judge(known, COUNT(known), small, COUNT(small), in_place_offsets, &run));
+
+    /* Elements of 2 bytes take a mask of twice as many. */
+    memcpy(other, known, sizeof other);
+    other[0].element = 2;
+    FAILS(SUBLET_STATUS_ROW_MASK_TOO_SMALL, 2, 0, 0,
+          judge(other, COUNT(other), in_place, COUNT(in_place), in_place_offsets, &run));
+    uint64_t wide[COUNT(in_place_offsets)];
+    for (size_t i = 0; i < COUNT(wide); i++) wide[i] = in_place_offsets[i] + (i < 3 ? 0 : SIZE);
+    memcpy(small, in_place, sizeof small);
+    small[2].bytes = SIZE / 16;
+    WORKS(judge(other, COUNT(other), small, COUNT(small), wide, &run));
+    other[0].element = 8;
+    WORKS(judge(other, COUNT(other), in_place, COUNT(in_place), in_place_offsets, &run));
 }
 
 static void wrong_operators(void) {
     sublet_run run = {.struct_size = sizeof run};
-    const sublet_operator flags[] = {{0, 0}, {.flags = 4, .kind = 0}}, kind[] = {{.flags = 0, .kind = 3}};
+    const sublet_operator flags[] = {{.flags = 0}, {.flags = 4}}, kind[] = {{.kind = 3}}, element[] = {{.element = 3}};
     FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 1, 0, 4, judge(flags, 2, again, COUNT(again), again_offsets, &run));
     FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 0, 0, 3, judge(kind, 1, again, COUNT(again), again_offsets, &run));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 2, 0, 0, judge(NULL, 1, again, COUNT(again), again_offsets, &run));
-    FAILS(SUBLET_STATUS_MISALIGNED_POINTER, 2, 4, 0,
+    FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 0, 0, 3, judge(element, 1, again, COUNT(again), again_offsets, &run));
+    FAILS(SUBLET_STATUS_MISSING_FIELD, 0, 0, offsetof(sublet_trace, operators),
+          judge(NULL, 1, again, COUNT(again), again_offsets, &run));
+    FAILS(SUBLET_STATUS_MISALIGNED_FIELD, 0, 4, offsetof(sublet_trace, operators),
           judge(ODD(known), 1, again, COUNT(again), again_offsets, &run));
 
     sublet_layout layout, more;
-    size_t n = COUNT(original);
-    WORKS(sublet_simulate_workspace(n, 0, n, BLOCKS, &layout, &error));
-    WORKS(sublet_simulate_workspace(n, 100, n, BLOCKS, &more, &error));
+    const sublet_schedule same = {.struct_size = sizeof same, .rows = original, .row_count = COUNT(original)};
+    const sublet_trace none = told(NULL, 0), many = told(NULL, 100), wrong = told(kind, 1), most = told(known, SIZE_MAX);
+    WORKS(sublet_simulate_workspace(&none, &same, &layout, &error));
+    WORKS(sublet_simulate_workspace(&many, &same, &more, &error));
     CHECK(more.size > layout.size);
     void *workspace = lend(more);
     FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 0, 0, 3,
-          sublet_simulate(original, n, kind, 1, original, n, BLOCKS, NULL, workspace, more.size, NULL, &run, &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 2, 0, 0,
-          sublet_simulate(original, n, NULL, 1, original, n, BLOCKS, NULL, workspace, layout.size, NULL, &run, &error));
-    CHECK(sublet_simulate(original, n, known, SIZE_MAX, original, n, BLOCKS, NULL, workspace, layout.size, NULL, &run,
-                          &error) == SUBLET_STATUS_LENGTH_OVERFLOW &&
-          error.index == 3);
-    CHECK(sublet_simulate_workspace(n, SIZE_MAX, n, BLOCKS, &layout, &error) == SUBLET_STATUS_LENGTH_OVERFLOW &&
-          error.index == 1);
-    CHECK(sublet_verify_schedule_workspace(n, SIZE_MAX, n, BLOCKS, 6, &layout, &error) ==
-              SUBLET_STATUS_LENGTH_OVERFLOW &&
-          error.index == 1);
+          sublet_simulate(&wrong, &same, workspace, more.size, NULL, &run, &error));
+    FAILS(SUBLET_STATUS_MISSING_FIELD, 0, 0, offsetof(sublet_trace, operators),
+          sublet_simulate(&many, &same, workspace, more.size, NULL, &run, &error));
+    CHECK(sublet_simulate(&most, &same, workspace, layout.size, NULL, &run, &error) == SUBLET_STATUS_LENGTH_OVERFLOW &&
+          error.index == 0);
+    CHECK(sublet_simulate_workspace(&most, &same, &layout, &error) == SUBLET_STATUS_LENGTH_OVERFLOW && error.index == 0);
     free(workspace);
 }
 

@@ -113,7 +113,13 @@ static void what_is_wrong(void) {
     FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 0, 0, 1, plan(&told, NULL, &planned));
     told = network();
     told.memories = NULL;
-    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, plan(&told, NULL, &planned));
+    FAILS(SUBLET_STATUS_MISSING_FIELD, 0, 0, offsetof(sublet_network, memories), plan(&told, NULL, &planned));
+    told = network();
+    told.accesses = ODD(&asked);
+    FAILS(SUBLET_STATUS_MISALIGNED_FIELD, 0, 4, offsetof(sublet_network, accesses), plan(&told, NULL, &planned));
+    told = network();
+    told.operator_count = SIZE_MAX;
+    CHECK(plan(&told, NULL, &planned) == SUBLET_STATUS_LENGTH_OVERFLOW && error.index == 0 && error.got == SIZE_MAX);
 
     /* One access after the others is wrong. */
     sublet_access wrong[COUNT(accesses) + 1];

@@ -70,7 +70,7 @@ impl Recording {
                 "threshold_backward" => Kind::ReluBackward,
                 _ => Kind::Other,
             };
-            operators.push(Operator { in_place: in_place == "1", rerun: again == "1", kind });
+            operators.push(Operator { in_place: in_place == "1", rerun: again == "1", kind, ..Operator::default() });
             lines.push(line.to_owned());
         }
         let name = path.file_stem().expect("a file").to_string_lossy().into_owned();

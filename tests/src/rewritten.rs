@@ -61,7 +61,8 @@ impl Network {
                     alive.push(dead);
                 }
             }
-            operators.push(Operator { in_place: rng.random_ratio(2, 3), rerun: rng.random_ratio(5, 6), kind });
+            let (in_place, rerun) = (rng.random_ratio(2, 3), rng.random_ratio(5, 6));
+            operators.push(Operator { in_place, rerun, kind, ..Operator::default() });
         }
         let sizes: Vec<u64> = (0..blocks).map(|_| [3212, 4100][rng.random_range(0..2)]).collect();
         // What is allocated at time 0 and stays is there before the iteration.

@@ -170,6 +170,34 @@ def randwire(seed, nodes=20):
     return b
 
 
+def small_world(nodes, seed, near=4, rewired=0.75):
+    """A RandWire network: a ring in which each node is wired to its nearest, and each wire is led elsewhere at random (Watts
+    and Strogatz 1998); wires go from the lower number to the higher (Xie et al. 2019)."""
+    b = Builder(seed)
+    r = random.Random(seed)
+    wires = set()
+    for step in range(1, near // 2 + 1):
+        for i in range(nodes):
+            free = [j for j in range(nodes) if j != i and (min(i, j), max(i, j)) not in wires]
+            j = r.choice(free) if r.random() < rewired else (i + step) % nodes
+            wires.add((min(i, j), max(i, j)))
+
+    def sum_of(values):
+        t = values[0]
+        for other in values[1:]:
+            t = b.add(t, other)
+        return t
+
+    begin = b.conv(b.input([1, 32, 32, 3]), 8, stride=2)
+    values = []
+    for node in range(nodes):
+        reads = [values[i] for i in range(node) if (i, node) in wires] or [begin]
+        values.append(b.conv(b.depthwise(b.relu(sum_of(reads))), 8, size=1))
+    read = {i for i, _ in wires}
+    b.output(b.pool(sum_of([values[i] for i in range(nodes) if i not in read])))
+    return b
+
+
 def branches(seed, order):
     """Large branches that become small, in an order of the file that is good or bad."""
     b = Builder(seed)
@@ -191,6 +219,7 @@ def main(folder):
     models = {f"own_chain{s}": chain(s) for s in range(6)}
     models |= {f"own_residual{s}": residual(s) for s in range(2)}
     models |= {f"own_randwire{n}": randwire(n, n) for n in (8, 16, 32)}
+    models |= {f"own_small_world{n}": small_world(n, 1) for n in (32,)}
     models |= {f"own_branches_{o}": branches(1, o) for o in ("good", "bad")}
     for name, builder in models.items():
         builder.write(os.path.join(folder, name + ".tflite"))

@@ -1,6 +1,7 @@
 //! `sublet plan --bank`: several memories, each with a capacity and a cost for each byte that is read or written.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use serde::Serialize;
 use sublet_core::place::banks::{self, Bank, Cost, Spot, Use};
@@ -12,6 +13,7 @@ use crate::failure::{Failure, InputError};
 use crate::output;
 use crate::pools::executorch;
 use crate::problem::Problem;
+use crate::report::{self, Picture};
 use crate::text::bank::NamedBank;
 use crate::text::table;
 use sublet_core::owned::Scratch;
@@ -45,13 +47,21 @@ struct BankOutcome<'a> {
 ///
 /// # Errors
 /// Blocks that fit in no bank; a file that cannot be written.
-pub(crate) fn run(args: &PlanArgs, problem: &Problem, constraints: &Constraints) -> Result<(), Failure> {
+pub(crate) fn run(args: &PlanArgs, problem: Problem, constraints: &Constraints) -> Result<(), Failure> {
+    if args.report.as_deref().is_some_and(|file| Path::new(file).extension().is_some_and(|e| e == "svg")) {
+        return Err(Failure::Usage("banks are drawn as a page, a map for each: --report NAME.html".into()));
+    }
     let given = given(&args.bank, constraints.alignment)?;
-    let uses = uses(problem, given.len());
-    let (cost, spots) = place(problem, &uses, &given)?;
-    let found = outcome(args, problem, &given, (&uses, &spots), cost)?;
+    let uses = uses(&problem, given.len());
+    let (cost, spots) = place(&problem, &uses, &given)?;
+    let found = outcome(args, &problem, &given, (&uses, &spots), cost)?;
     if let Some(file) = &args.output {
-        output::write(file, |out| write(problem, &args.bank, &spots, out))?;
+        output::write(file, |out| write(&problem, &args.bank, &spots, out))?;
+    }
+    if let Some(file) = &args.report {
+        let title = problem.title().to_owned();
+        let maps = maps(problem, &found, &spots)?;
+        output::write(file, |out| report::banks(&title, &maps, out))?;
     }
     let mut out = io::stdout().lock();
     if args.json { output::json(&found, &mut out) } else { found.text(&mut out) }.map_err(|e| Failure::printing(&e))
@@ -128,6 +138,27 @@ fn outcome<'a>(
     let Cost { cost, lower_bound } = cost;
     let (input, blocks) = (args.input.as_str(), problem.blocks.len());
     Ok(Outcome { input, blocks, cost, lower_bound, optimal: cost == lower_bound, verified: true, banks })
+}
+
+/// The page of each bank, and what it is called.
+fn maps(mut problem: Problem, found: &Outcome<'_>, spots: &[Spot]) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+    let (blocks, ids) = (std::mem::take(&mut problem.blocks), std::mem::take(&mut problem.ids));
+    let mut maps = Vec::new();
+    for (number, bank) in (0..).zip(&found.banks) {
+        let BankOutcome { bank, capacity, peak, .. } = bank;
+        let members = || (0..blocks.len()).filter(|&i| spots[i].bank == number);
+        problem.blocks = members().map(|i| blocks[i]).collect();
+        problem.ids = members().map(|i| ids[i].clone()).collect();
+        let offsets: Vec<u64> = members().map(|i| spots[i].offset).collect();
+        let mut scratch = Scratch::of(verify::workspace(offsets.len()));
+        let plan = verify::verify(&problem.blocks, &offsets, &Constraints::NONE, scratch.lend())
+            .map_err(|e| Failure::No(format!("the plan of bank {bank} is invalid, please report it: {e}")))?;
+        let picture = Picture { problem: &problem, plan: &plan, solver: "banks", rows: Vec::new(), run: None };
+        let mut page = Vec::new();
+        report::html(&picture, &mut page).map_err(|e| Failure::printing(&e))?;
+        maps.push((format!("{bank}: {peak} of {capacity} bytes"), page));
+    }
+    Ok(maps)
 }
 
 impl Outcome<'_> {

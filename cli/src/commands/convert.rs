@@ -6,6 +6,7 @@ use sublet_core::{Constraints, verify};
 
 use crate::args::{ConvertArgs, Format};
 use crate::failure::{Failure, InputError};
+use crate::model::plan::overlaps_in_file_order;
 use crate::problem::Problem;
 use crate::{input, output};
 use sublet_core::owned::Scratch;
@@ -22,7 +23,12 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     if args.capacity.is_some() && format != Format::Lp {
         return Err(Failure::Usage("--capacity is for LP text only: no other format has a place for it".into()));
     }
-    let problem = input::read(&args.input)?;
+    let mut problem = input::read(&args.input)?;
+    if args.overlap.is_some() {
+        let model = problem.model.as_deref().filter(|_| format == Format::Lp);
+        let (model, _) = model.ok_or_else(|| Failure::Usage("--overlap is for a model as LP text only".into()))?;
+        problem.overlaps = overlaps_in_file_order(model).map_err(|message| InputError::file(&args.input, message))?;
+    }
     match format {
         Format::Instance => output::write(&args.output, |out| output::instance(&problem, out)),
         Format::Trace => {

@@ -2,18 +2,21 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
-use sublet_core::rewrite::fit::{self, Fitted, Lengths, Means, Options, Output, Using};
+use sublet_core::rewrite::fit::{self, Fitted, Lengths, Means, Options, Output, Progress, Using};
 use sublet_core::simulate::{Device, Timing};
 use sublet_core::trace::{Event, Kind, Operator, Row, liveness::Residency};
 use sublet_core::{Block, Error};
 
-use crate::args::FitArgs;
+use super::explain::{self, Explained, Way};
+use crate::args::{FitArgs, FittingArgs};
 use crate::failure::{Failure, InputError};
-use crate::marks::{Fate, Mark, Marks};
+use crate::interrupt::Until;
+use crate::marks::{self, Fate, Mark, Marks};
 use crate::problem::{BadRow, Problem, Trace};
 use crate::report::{FittedRun, Picture};
 use crate::text::progress;
@@ -51,6 +54,14 @@ impl Buffers {
     /// # Errors
     /// As [`fit::fit`].
     pub(crate) fn fit(&mut self, trace: &Trace, options: &Options) -> Result<Fitted<'_>, Error> {
+        self.fit_watched(trace, options, &mut |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`Self::fit`], and tells `watch` of progress.
+    ///
+    /// # Errors
+    /// As [`fit::fit_watched`].
+    fn fit_watched(&mut self, trace: &Trace, options: &Options, watch: fit::Watch<'_>) -> Result<Fitted<'_>, Error> {
         let output = Output {
             rows: &mut self.rows,
             timings: &mut self.timings,
@@ -58,7 +69,7 @@ impl Buffers {
             names: &mut self.names,
             offsets: &mut self.offsets,
         };
-        fit::fit(&trace.recorded(), options, self.scratch.lend(), output)
+        fit::fit_watched(&trace.recorded(), options, self.scratch.lend(), output, watch)
     }
 }
 
@@ -75,6 +86,7 @@ struct Outcome<'a> {
     peak_load: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     original_peak: Option<u64>,
+    /// The least load that swapping alone can come to; with other means a footprint may be below it.
     #[serde(skip_serializing_if = "Option::is_none")]
     load_min: Option<u64>,
     /// What the run takes longer than the original, as a fraction of it.
@@ -92,6 +104,9 @@ struct Outcome<'a> {
     masks: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     in_place: Option<usize>,
+    /// How many operators run elsewhere than recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    moved: Option<usize>,
     /// Who made the schedule of swaps; none where nothing is swapped.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'a str>,
@@ -102,6 +117,9 @@ struct Outcome<'a> {
     /// What is not as it seems.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<&'a str>,
+    /// What was tried, where that is asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tried: Vec<Way>,
     /// The least limit that is known to work, where this one does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     least_limit: Option<u64>,
@@ -117,7 +135,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let device = device::named(&args.common.device)?;
     let problem = input::read(&args.common.input)?;
     let trace = recorded(&problem)?;
-    let asked = means(&args.common.device, &device, &args.common.using, trace)?;
+    let asked = means(&args.common, &device, &args.common.using, trace)?;
     asked.say();
     let (using, notes) = (asked.using, asked.note.into_iter().collect::<Vec<_>>());
     let limit = args.limit.of(problem.max_load());
@@ -131,7 +149,17 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     options.least_bytes = args.least.unwrap_or(options.least_bytes);
     let mut buffers = Buffers::of(trace);
     let begin = Instant::now();
-    let made = progress::during("fitting", |_| buffers.fit(trace, &options));
+    let (until, time_ns) = (Until::after(args.time_limit), trace.rows.last().map_or(0, |row| row.time_ns));
+    let mut explained = Explained::new();
+    let made = progress::during("fitting", |bar| {
+        buffers.fit_watched(trace, &options, &mut |progress| {
+            if let Progress::Tried(tried) = progress {
+                explained.add(tried, limit);
+                bar.set_message(best_so_far(explained.best_ns(), time_ns));
+            }
+            until.flow()
+        })
+    });
     let seconds = begin.elapsed().as_secs_f64();
     let fitted = made.map_err(|e| refuse(args, &problem, &e, seconds, &options, &notes))?;
     let run = fitted.schedule.run();
@@ -150,11 +178,13 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         recomputed_ns: Some(run.recomputed_ns),
         masks: Some(marks.count(Mark::Mask)),
         in_place: Some(marks.count(Mark::InPlace)),
+        moved: using.has(Means::Order).then(|| marks::moved(&fitted.schedule, trace)),
         policy: (run.swapped_bytes > 0).then(|| fitted.policy.name()),
         verified: true,
         seconds,
         using: names(using),
         notes,
+        tried: if args.explain { explained.into_ways() } else { Vec::new() },
         ..Outcome::default()
     };
     if args.output.is_some() || args.report.is_some() {
@@ -183,6 +213,16 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     if args.json { output::json(&outcome, &mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
 }
 
+/// The progress bar's word on the best schedule so far.
+#[expect(clippy::cast_precision_loss, reason = "a time")]
+fn best_so_far(overhead_ns: f64, time_ns: u64) -> String {
+    if overhead_ns.is_finite() {
+        format!("overhead {:.3} %", 100.0 * overhead_ns / (time_ns as f64).max(1.0))
+    } else {
+        "nothing fits yet".into()
+    }
+}
+
 /// Means, and what is to be known of them.
 pub(crate) struct Asked {
     pub(crate) using: Using,
@@ -201,7 +241,8 @@ impl Asked {
 
 /// What is asked for of the means that save memory on a device; if nothing is, all that it allows, and of which it is
 /// known that they do no harm: where nobody says which operators give the same result again, none runs again.
-pub(crate) fn means(name: &str, device: &Device, asked: &[Means], trace: &Trace) -> Result<Asked, Failure> {
+pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], trace: &Trace) -> Result<Asked, Failure> {
+    let name = &args.device;
     let using = asked.iter().fold(Using::NONE, |using, &means| using.with(means));
     let (using, note) = match (asked.is_empty(), trace.tells_rerun) {
         (true, true) => (allowed(trace), None),
@@ -209,6 +250,11 @@ pub(crate) fn means(name: &str, device: &Device, asked: &[Means], trace: &Trace)
         (false, false) if using.has(Means::Recompute) => (using, Some(AGAIN)),
         (false, _) => (using, None),
     };
+    let using = if args.reorder { using.with(Means::Order) } else { using };
+    let note = note.or_else(|| {
+        let fixed = using.has(Means::Order) && trace.operators.iter().all(|op| op.ordered);
+        fixed.then_some(FIXED)
+    });
     // A mask is called after its block; where blocks are called so, nobody could tell them apart.
     let using = if trace.names.iter().any(|name| name.ends_with('~')) { using.without(Means::Relu) } else { using };
     if using.on(device) == Using::NONE {
@@ -224,13 +270,15 @@ pub(crate) fn means(name: &str, device: &Device, asked: &[Means], trace: &Trace)
 
 const NOT_AGAIN: &str = "no operator runs again, for nothing says which of them give the same result: the column rerun of \
                          NAME.ops.csv beside NAME.csv does; --using recompute takes it that all do";
+const FIXED: &str = "no operator runs at another place, for nothing says which may: NAME.ops.csv beside NAME.csv does, and its \
+                     column ordered which of them keep theirs";
 const AGAIN: &str = "it is taken that every operator gives the same result when it runs again, random ones too: the column \
                      rerun of NAME.ops.csv beside NAME.csv would say which do";
 
-/// All means, but for those that no operator allows.
+/// All means, but for those that no operator allows, and another order, which is to be asked for.
 fn allowed(trace: &Trace) -> Using {
     let any = |has: fn(&Operator) -> bool| trace.operators.iter().any(has);
-    let mut using = Using::ALL;
+    let mut using = Using::ALL.without(Means::Order);
     if !any(|op| op.in_place) {
         using = using.without(Means::InPlace);
     }
@@ -289,6 +337,7 @@ fn refuse(
     let least = match *error {
         Error::OverLimit { least, .. } => Some(least),
         Error::HostTooSmall { .. } => None,
+        Error::Stopped => return Failure::Unknown(error.to_string()),
         _ => return InputError::file(&args.common.input, problem.explain(error)).into(),
     };
     if args.json {
@@ -322,7 +371,7 @@ impl Outcome<'_> {
         line("limit", Some(self.limit))?;
         line("footprint", self.footprint)?;
         line("peak load", self.peak_load)?;
-        line("load_min", self.load_min)?;
+        line("least by swap", self.load_min)?;
         line("swapped", self.swapped_bytes)?;
         if let Some(ns) = self.recomputed_ns {
             let (whole, part) = (ns / 1_000_000, ns / 1_000 % 1_000);
@@ -333,6 +382,9 @@ impl Outcome<'_> {
                 writeln!(out, "{name:<13}  {count} blocks")?;
             }
         }
+        if let Some(moved) = self.moved {
+            writeln!(out, "moved          {moved} operators")?;
+        }
         if let Some(overhead) = self.overhead {
             writeln!(out, "overhead       {:.3} %", 100.0 * overhead)?;
         }
@@ -340,6 +392,11 @@ impl Outcome<'_> {
             writeln!(out, "policy         {policy}")?;
         }
         writeln!(out, "fitted in      {:.3} s", self.seconds)?;
-        writeln!(out, "verified       {}", if self.verified { "yes" } else { "no" })
+        writeln!(out, "verified       {}", if self.verified { "yes" } else { "no" })?;
+        if self.tried.is_empty() {
+            return Ok(());
+        }
+        let original_ns = self.time_ns.unwrap_or(0.0) / (1.0 + self.overhead.unwrap_or(0.0));
+        explain::text(&self.tried, original_ns, unit, out)
     }
 }

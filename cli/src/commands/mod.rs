@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod convert;
 pub(crate) mod doctor;
+mod explain;
 pub(crate) mod fit;
 pub(crate) mod generate;
 pub(crate) mod model;

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
                 "--bank goes with no other means, and a model holds offsets of one bank".into(),
             ));
         }
-        return banks::run(args, &problem, &constraints);
+        return banks::run(args, problem, &constraints);
     }
     if model.is_none() && (args.model.any() || args.output.as_deref().is_some_and(model::is_model)) {
         return Err(Failure::Usage(format!(

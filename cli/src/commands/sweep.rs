@@ -101,7 +101,7 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     let problem = input::read(&args.common.input)?;
     let trace = fit::recorded(&problem)?;
     let swaps: &[Means] = if args.policy.is_empty() { &args.common.using } else { &[Means::Swap] };
-    let asked = fit::means(&args.common.device, &device, swaps, trace)?;
+    let asked = fit::means(&args.common, &device, swaps, trace)?;
     asked.say();
     let lines = Line::all(&args.policy, asked.using);
     let refuse = |e: Error| InputError::file(&args.common.input, problem.explain(&e));

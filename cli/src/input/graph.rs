@@ -1,6 +1,6 @@
 //! Static graphs: operators in one file, tensors in `NAME.tensors.csv` beside it, made into a trace by reference counts.
 //!
-//! Operators, `op,name,inputs,outputs` and, where they are told, `phase,inplace,rerun,workspace,time_ns`: numbered from 0,
+//! Operators, `op,name,inputs,outputs` and, where they are told, `phase,inplace,rerun,element,workspace,time_ns`: numbered from 0,
 //! in any order; inputs and outputs are names of tensors with spaces between them. Tensors, `tensor,bytes` and, where it
 //! is told, `storage`: `transient`, `iteration` or `persistent`. A block of the trace has its tensor's name, and
 //! `workspace K` is the scratch of operator K.
@@ -19,7 +19,8 @@ use crate::failure::InputError;
 use crate::problem::{BadRow, Problem};
 use sublet_core::owned::Scratch;
 
-const COLUMNS: [&str; 9] = ["op", "name", "phase", "inputs", "outputs", "workspace", "time_ns", "inplace", "rerun"];
+const COLUMNS: [&str; 11] =
+    ["op", "name", "phase", "inputs", "outputs", "workspace", "time_ns", "inplace", "rerun", "ordered", "element"];
 
 /// The operators of a file.
 #[derive(Default)]

@@ -1,7 +1,9 @@
-//! The operators of a trace: `op,name,phase,inplace,rerun`, in a file beside it.
+//! The operators of a trace: `op,name,phase,inplace,rerun,ordered,element`, in a file beside it.
 //!
 //! `phase` is fwd, bwd, upd or empty. `inplace` and `rerun` are 0 or 1; where a column is missing, no operator works in
-//! place and all may run again.
+//! place and all may run again. `ordered` 1: the operator keeps its place among such operators (collectives); without the
+//! column, those keep it that draw random numbers, by their names. `element` is how many bytes an element of what it reads and
+//! writes has: 1, 2, 4 or 8; 4 where the column is missing or a cell is empty.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -63,12 +65,18 @@ pub(super) struct Columns {
     phase: Option<usize>,
     in_place: Option<usize>,
     rerun: Option<usize>,
+    ordered: Option<usize>,
+    element: Option<usize>,
 }
+
+/// Operators that draw random numbers: what each draws depends on those before it.
+const RANDOM: [&str; 7] = ["native_dropout", "dropout", "bernoulli_", "rand", "randn", "normal_", "uniform_"];
 
 impl Columns {
     pub(super) fn of<R: BufRead>(table: &Table<R>) -> Result<Self, InputError> {
-        let [phase, in_place, rerun] = ["phase", "inplace", "rerun"].map(|column| table.optional(column));
-        Ok(Self { op: table.column("op")?, name: table.column("name")?, phase, in_place, rerun })
+        let [phase, in_place, rerun, ordered, element] =
+            ["phase", "inplace", "rerun", "ordered", "element"].map(|column| table.optional(column));
+        Ok(Self { op: table.column("op")?, name: table.column("name")?, phase, in_place, rerun, ordered, element })
     }
 
     /// Whether it says which operators may run again.
@@ -98,7 +106,17 @@ impl Columns {
             "threshold_backward" => Kind::ReluBackward,
             _ => Kind::Other,
         };
-        let may = Operator { in_place: flag(self.in_place, false)?, rerun: flag(self.rerun, true)?, kind };
+        let element = match self.element.map(|c| (c, table.bytes(c).trim_ascii())) {
+            None | Some((_, b"" | b"4")) => 4,
+            Some((_, b"1")) => 1,
+            Some((_, b"2")) => 2,
+            Some((_, b"8")) => 8,
+            Some((column, _)) => return Err(table.fault(column, "the bytes of an element: 1, 2, 4 or 8")),
+        };
+        let by_name = self.ordered.is_none_or(|column| table.bytes(column).trim_ascii().is_empty());
+        let ordered = if by_name { RANDOM.contains(&name) } else { flag(self.ordered, true)? };
+        let (in_place, rerun) = (flag(self.in_place, false)?, flag(self.rerun, true)?);
+        let may = Operator { in_place, rerun, ordered, kind, element };
         Ok((name.to_owned(), may))
     }
 }

@@ -8,10 +8,11 @@ use sublet_core::trace::graph::{self, Graph, Node, Storage};
 use sublet_core::trace::order::{self, Ordered, Reuse};
 use sublet_core::{Block, Constraints, Error, Overlap};
 
-use super::schedule::{Schedule, Sharing, trace};
+use super::schedule::{Schedule, Sharing, in_file_order, trace};
 use super::{Means, Model, kernels};
 use crate::args::SolveArgs;
 use crate::failure::InputError;
+use crate::interrupt::Until;
 use crate::problem::Problem;
 use crate::solve::{self, Solved};
 use sublet_core::owned::Scratch;
@@ -53,6 +54,17 @@ pub(crate) struct Request<'a> {
     pub(crate) solve: &'a SolveArgs,
 }
 
+/// The outputs of a model that may reach into their inputs, in the order of the file and with a block for each tensor.
+///
+/// # Errors
+/// A model that cannot run.
+pub(crate) fn overlaps_in_file_order(model: &Model) -> Result<Vec<Overlap>, String> {
+    let schedule = in_file_order(model, &[])?;
+    let sharing = Sharing::none(model);
+    let traced = trace(model, &schedule, &sharing);
+    Ok(overlaps(model, &schedule, &sharing, &traced.residencies))
+}
+
 /// The blocks of a plan that a model holds, and their offsets: an output at the offset of the input that it may write
 /// over shares its block, and what the runtime decides is left out.
 ///
@@ -83,11 +95,30 @@ pub(crate) fn told(
     Ok((problem, offsets))
 }
 
-/// Plans a model.
+/// Plans a model. Where a plan is above what none by its means is below, those by fewer means are tried too.
 ///
 /// # Errors
 /// A model that cannot run; no plan within the capacity.
 pub(crate) fn plan(model: &Model, request: &Request<'_>, bar: &ProgressBar) -> Result<Planned, PlanError> {
+    let Means { reorder, overlap, .. } = request.means;
+    let mut best = by_all_means(model, request, bar);
+    for (fewer_orders, fewer_overlaps) in [(false, true), (true, false), (true, true)] {
+        let least = best.as_ref().is_ok_and(|best| best.solved.summary.peak == best.solved.summary.lower_bound);
+        if least || fewer_orders && !reorder || fewer_overlaps && !overlap {
+            continue;
+        }
+        let means = Means { reorder: reorder && !fewer_orders, overlap: overlap && !fewer_overlaps, ..request.means };
+        let other = by_all_means(model, &Request { means, ..*request }, bar);
+        let peak = |found: &Result<Planned, PlanError>| found.as_ref().map_or(u64::MAX, |p| p.solved.summary.peak);
+        if peak(&other) < peak(&best) {
+            best = other;
+        }
+    }
+    best
+}
+
+/// Plans a model, all means together.
+fn by_all_means(model: &Model, request: &Request<'_>, bar: &ProgressBar) -> Result<Planned, PlanError> {
     let own = model.graphs[0].operators.clone();
     let mut order: Vec<u32> = own.clone().filter_map(|i| u32::try_from(i).ok()).collect();
     let fault = |message: String| PlanError::Input(InputError::file(request.name, message));
@@ -142,17 +173,27 @@ pub(crate) enum PlanError {
     Place(Box<Problem>, Error),
 }
 
+/// Places blocks; where some may overlap, as if none did too: that plan holds as well, and is found by other means.
 fn place(problem: &Problem, request: &Request<'_>, bar: &ProgressBar) -> Result<Solved, Error> {
+    let apart = solve::solve(&problem.blocks, request.constraints, request.solve, bar);
     if problem.overlaps.is_empty() {
-        return solve::solve(&problem.blocks, request.constraints, request.solve, bar);
+        return apart;
     }
     let mut scratch = Scratch::of(overlap::workspace(problem.blocks.len()));
     let mut offsets = vec![0; problem.blocks.len()];
     let options = Options { constraints: request.constraints, work: solve::work(request.solve), ..Options::default() };
-    let mut watch = |_: &Summary| solve::flow();
+    let until = Until::after(request.solve.time_limit);
+    let mut watch = |_: &Summary| until.flow();
     let summary =
-        overlap::place(&problem.blocks, &problem.overlaps, &options, scratch.lend(), &mut offsets, &mut watch)?;
-    Ok(Solved { offsets, summary })
+        overlap::place(&problem.blocks, &problem.overlaps, &options, scratch.lend(), &mut offsets, &mut watch);
+    match (apart, summary) {
+        (Ok(mut apart), Ok(Summary { peak, lower_bound, .. })) if apart.summary.peak < peak => {
+            apart.summary.lower_bound = lower_bound;
+            Ok(apart)
+        }
+        (Ok(apart), Err(Error::OverCapacity { .. })) => Ok(apart),
+        (_, summary) => summary.map(|summary| Solved { offsets, summary }),
+    }
 }
 
 /// The outputs that may reach into an input that dies with their operator.

@@ -9,6 +9,8 @@
 //! 0 <= x_i                          for each block   (6)
 //! ```
 //!
+//! Where an output i may begin D below an input j that dies (Blacker et al. 2020), D stands in (3) in place of `w_i`.
+//!
 //! The pairs are those that are alive together; `i` and `j` count the blocks from 0; `x` and `u` are whole, `z` is
 //! binary. Beside the paper's constraints: `a_i`, the offset in units of an alignment, and pins as bounds.
 //!
@@ -42,7 +44,13 @@ pub(crate) fn write(problem: &Problem, capacity: u64, out: &mut impl Write) -> i
         }
     }
     for (i, j) in sweep.colliding_pairs() {
-        let (below, above) = (blocks[i as usize].size, blocks[j as usize].size);
+        // How far above the begin of the lower one the other begins at least.
+        let apart = |lower: u32, upper: u32| {
+            let reaches = problem.overlaps.iter().find(|o| (o.output, o.input) == (lower, upper));
+            let size = blocks[lower as usize].size;
+            reaches.map_or(size, |o| o.distance.min(size))
+        };
+        let (below, above) = (apart(i, j), apart(j, i));
         writeln!(out, " below_{i}_{j}: x_{i} - x_{j} - {capacity} z_{i}_{j} <= -{below}")?;
         writeln!(
             out,

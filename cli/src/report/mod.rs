@@ -77,6 +77,7 @@ pub(crate) struct SolverRow {
 
 const TEMPLATE: &str = include_str!("template.html");
 const CURVE_TEMPLATE: &str = include_str!("curve.html");
+const BANKS_TEMPLATE: &str = include_str!("banks.html");
 
 /// Writes the form that the file's name asks for: the image if it ends in .svg, else the page.
 pub(crate) fn write(file: &str, picture: &Picture<'_>, out: &mut impl io::Write) -> io::Result<()> {
@@ -98,6 +99,20 @@ pub(crate) fn html(picture: &Picture<'_>, out: &mut impl io::Write) -> io::Resul
 /// When `out` cannot be written.
 pub(crate) fn curve(title: &str, curve: &impl Serialize, out: &mut impl io::Write) -> io::Result<()> {
     page(CURVE_TEMPLATE, title, curve, out)
+}
+
+/// Writes the maps of several banks, each by what it is called and its page, as one HTML file that needs no network.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub(crate) fn banks(title: &str, maps: &[(String, Vec<u8>)], out: &mut impl io::Write) -> io::Result<()> {
+    let (head, tail) = BANKS_TEMPLATE.split_once("{{maps}}").unwrap_or((BANKS_TEMPLATE, ""));
+    page(head, title, &(), out)?;
+    for (bank, map) in maps {
+        let (bank, map) = (markup(bank), String::from_utf8_lossy(map).replace('&', "&amp;").replace('"', "&quot;"));
+        writeln!(out, "<h2>{bank}</h2>\n<iframe title=\"{bank}\" srcdoc=\"{map}\"></iframe>")?;
+    }
+    out.write_all(tail.as_bytes())
 }
 
 /// Fills the slots of a template.

@@ -34,6 +34,13 @@ impl<'a> Writer<'a> {
         self.push(Row { time_ns: self.time_ns, bytes, block, op, event });
     }
 
+    /// The last row that was written is at this time.
+    pub(super) fn end_at(&mut self, time_ns: u64) {
+        if let Some(last) = self.len.checked_sub(1).and_then(|last| self.out.get_mut(last)) {
+            last.time_ns = time_ns;
+        }
+    }
+
     /// How many rows were written, if there was room for them.
     pub(super) fn end(self) -> Result<usize, Error> {
         if self.len > self.out.len() {

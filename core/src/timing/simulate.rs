@@ -1,6 +1,7 @@
 //! How long a rewritten trace takes: three serial queues, for compute and for the copies each way.
 //!
-//! Compute takes the times between the accesses of the original trace. An operator starts when the copies in
+//! Compute takes the times between the accesses of the original trace; an operator takes along, wherever it stands, the time
+//! from the access before it. An operator starts when the copies in
 //! of all that it touches and the copies out of all that it writes are done. A copy starts when compute has
 //! come to its row, its queue is free and earlier copies of the block are done; it takes the latency and
 //! bytes over bandwidth. A free waits for the block's copies. The run ends when all queues are empty. An operator
@@ -60,7 +61,7 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     recorded::workspace(rows, blocks).and(WorkspaceLen { words: 6 * blocks, indices: 2 * blocks })
 }
 
-/// Times `rewritten`, which holds the accesses of `recorded` in their order, on `device`; writes when each of its
+/// Times `rewritten`, which holds the operators of `recorded` in any order, on `device`; writes when each of its
 /// rows happens to `timings`. Whether it is valid is not asked here. O(rows).
 ///
 /// # Errors
@@ -122,9 +123,8 @@ pub fn simulate(
     let mut on_host = scratch.indices(numbers);
     let mut operators = Operators::new(recorded, &mut scratch)?;
     let mut run = Run { original_ns: rows.last().map_or(0, |r| r.time_ns), ..Run::default() };
-    let (mut load, mut previous) = (0u64, 0);
-    // The recording is read up to this row, and the operator that is open.
-    let (mut next, mut open) = (0, None::<Progress>);
+    let mut load = 0u64;
+    let mut open = None::<Progress>;
     for (step, (r, timing)) in (0u32..).zip(rewritten.iter().zip(timings)) {
         let refuse = |fault| Err(Error::Row { row: step, fault });
         if usize::try_from(r.block).map_or(true, |b| b >= numbers) {
@@ -154,12 +154,11 @@ pub fn simulate(
             Event::Write if is_mask && open.is_none() => {}
             Event::Read | Event::Write => {
                 if open.is_none() {
-                    let Some(begun) = operators.begin(r.op, next) else {
+                    let Some(begun) = operators.begin(r.op) else {
                         return refuse(RowFault::OtherAccess);
                     };
                     if !begun.again {
-                        let first = rows.get(begun.first).map_or(0, |r| r.time_ns);
-                        queues.pass(first.saturating_sub(previous));
+                        queues.pass(operators.since_access_before(begun.first));
                     }
                     timing.reached = queues.compute;
                     operators.to_come(begun).for_each(|(_, access)| queues.wait(access));
@@ -169,7 +168,7 @@ pub fn simulate(
                     queues.wait(r);
                 }
                 timing.begin = queues.compute;
-                let Some((progress, (row, access))) = open.and_then(|p| Some((p, operators.to_come(p).next()?))) else {
+                let Some((progress, (row, _))) = open.and_then(|p| Some((p, operators.to_come(p).next()?))) else {
                     return refuse(RowFault::OtherAccess);
                 };
                 let added = operators.since_last_access(progress, row);
@@ -177,8 +176,6 @@ pub fn simulate(
                 timing.end = queues.compute;
                 if progress.again {
                     run.recomputed_ns = run.recomputed_ns.saturating_add(added);
-                } else {
-                    (next, previous) = (row + 1, access.time_ns);
                 }
                 let progress = Progress { next: row + 1, ..progress };
                 open = operators.to_come(progress).next().map(|_| progress);
@@ -187,7 +184,8 @@ pub fn simulate(
         }
         (timing.begin, timing.end) = (queues.compute, queues.compute);
     }
-    queues.pass(run.original_ns.saturating_sub(previous));
+    let last = rows.iter().rev().find(|r| r.event.is_access()).map_or(0, |r| r.time_ns);
+    queues.pass(run.original_ns.saturating_sub(last));
     run.time_ns = queues.links.idle_after(queues.compute);
     Ok(run)
 }

@@ -20,6 +20,7 @@
 //! Cost: a set costs a bit for each operator; expanding one is linear in the operators that are ready and in the edges.
 
 mod beam;
+mod early;
 mod exact;
 mod model;
 
@@ -29,7 +30,8 @@ use super::recorded::Operator;
 use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Error, Workspace, WorkspaceLen};
-pub(crate) use model::Model;
+pub(crate) use early::early;
+pub(crate) use model::{Model, workspace as model_workspace};
 
 /// How much is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! An iteration as it was recorded, and the way through its operators.
 //!
 //! A rewritten trace is read beside the recorded one: each of its operators is an operator of the recording,
-//! in its turn or run again. [`Operators`] opens them and tells which accesses are to come; the simulator and the
-//! verifier both go by it. Building it costs a sort of the rows, O(rows); opening an operator costs its rows and, for
-//! one that runs again, O(log rows).
+//! in its first run or run again. [`Operators`] opens them and tells which accesses are to come; the simulator and the
+//! verifier both go by it. In which order they may come is for the verifier to judge. Building it costs a sort of the rows, O(rows); opening an operator costs its rows and
+//! O(log rows).
 
 use super::{Event, Op, Row};
 use crate::error::RowFault;
@@ -17,8 +17,14 @@ pub struct Operator {
     pub in_place: bool,
     /// It may run again, and gives the same result.
     pub rerun: bool,
+    /// It keeps its place among the operators of which this is said, and the accesses without an operator: they run in the
+    /// order in which they were recorded. Others may run whenever what they read is there (random numbers and collectives
+    /// are ordered; what nothing is known of is, too).
+    pub ordered: bool,
     /// What it computes, as far as planning asks.
     pub kind: Kind,
+    /// Bytes of an element of what it reads and writes: 1, 2, 4 or 8. A ReLU's mask is as long as that asks.
+    pub element: u8,
 }
 
 /// Kinds of operators that planning tells apart.
@@ -27,7 +33,7 @@ pub enum Kind {
     /// An operator that planning knows nothing special of.
     #[default]
     Other,
-    /// A ReLU: after it, one bit for each element of 4 bytes can be kept of what it reads or writes.
+    /// A ReLU: after it, one bit for each element can be kept of what it reads or writes.
     Relu,
     /// The gradient of a ReLU: it may read such a mask in place of the block.
     ReluBackward,
@@ -35,7 +41,22 @@ pub enum Kind {
 
 impl Default for Operator {
     fn default() -> Self {
-        Self { in_place: false, rerun: true, kind: Kind::Other }
+        Self { in_place: false, rerun: true, ordered: true, kind: Kind::Other, element: 4 }
+    }
+}
+
+impl Operator {
+    /// The bytes of a mask that has a bit for each element of a block of `bytes`, the last byte filled up. Elements of more
+    /// than 4 bytes count as elements of 4: no mask is shorter than 1/32 of its block, whoever checks it.
+    ///
+    /// ```
+    /// use sublet_core::trace::Operator;
+    /// let mask = |element| Operator { element, ..Operator::default() }.mask_bytes(6404);
+    /// assert_eq!([1, 2, 4, 8].map(mask), [801, 401, 201, 201]);
+    /// ```
+    #[must_use]
+    pub fn mask_bytes(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(8 * u64::from(self.element.clamp(1, 4)))
     }
 }
 
@@ -74,6 +95,11 @@ impl<'a> Recorded<'a> {
         usize::try_from(k).ok().and_then(|k| self.operators.get(k)).copied().unwrap_or_default()
     }
 
+    /// Whether a row of this operator, or of none, keeps its place.
+    pub(crate) fn is_ordered(&self, op: Op) -> bool {
+        op == Op::None || self.operator(op).ordered
+    }
+
     /// The block number of the mask of a block.
     pub(crate) fn mask(&self, block: u32) -> u32 {
         u32::try_from(self.blocks).map_or(u32::MAX, |blocks| blocks.saturating_add(block))
@@ -102,6 +128,8 @@ pub(crate) struct Operators<'a> {
     /// The first access of each operator that has a number, sorted by that.
     first: Table<'a, u32>,
     first_count: u32,
+    /// The row from which the next access without an operator is searched.
+    loose: usize,
     /// Whether a block is allocated at time 0 and never freed.
     persistent: Table<'a, u32>,
     /// Per block: 1 + the first row of the operator that last ran again and touches it, and how: 1 reads, 2 writes.
@@ -158,7 +186,7 @@ impl<'a> Operators<'a> {
                 return Err(Error::Row { row: first[k], fault: RowFault::NotRecorded });
             }
         }
-        Ok(Self { rows, first, first_count, persistent, touched })
+        Ok(Self { rows, first, first_count, loose: 0, persistent, touched })
     }
 
     /// Whether a block is allocated at time 0 and never freed.
@@ -166,12 +194,18 @@ impl<'a> Operators<'a> {
         self.persistent[block] > 0
     }
 
-    /// Opens the operator that a row of a rewritten trace begins, if there is one: the recorded operator of this
-    /// number that runs again, or else the one with the first access from row `next` on.
-    pub(crate) fn begin(&mut self, op: Op, next: usize) -> Option<Progress> {
+    /// Opens the operator that a row of a rewritten trace begins, if there is one: the recorded operator of this number,
+    /// or the next access without an operator.
+    pub(crate) fn begin(&mut self, op: Op) -> Option<Progress> {
         let (first, again) = match op {
             Op::Rerun(k) => (self.first_access(k)?, true),
-            _ => (next + self.rows.get(next..)?.iter().position(|r| r.event.is_access())?, false),
+            Op::First(k) => (self.first_access(k)?, false),
+            Op::None => {
+                let is_loose = |r: &Row| r.event.is_access() && r.op == Op::None;
+                let first = self.loose + self.rows.get(self.loose..)?.iter().position(is_loose)?;
+                self.loose = first + 1;
+                (first, false)
+            }
         };
         let progress = Progress { first, next: first, end: operator(self.rows, first), again };
         if again {
@@ -195,9 +229,14 @@ impl<'a> Operators<'a> {
 
     /// The time that passes in the operator up to its access in this row, since the access before it, in ns.
     pub(crate) fn since_last_access(&self, progress: Progress, row: usize) -> u64 {
-        let before = self.rows.get(progress.first..row).unwrap_or_default();
+        if row == progress.first { 0 } else { self.since_access_before(row) }
+    }
+
+    /// The time from the recorded access before this row to it, in ns: the start, if there is none before.
+    pub(crate) fn since_access_before(&self, row: usize) -> u64 {
+        let before = self.rows.get(..row).unwrap_or_default();
         let time = self.rows.get(row).map_or(0, |r| r.time_ns);
-        before.iter().rev().find(|r| r.event.is_access()).map_or(0, |last| time.saturating_sub(last.time_ns))
+        time.saturating_sub(before.iter().rev().find(|r| r.event.is_access()).map_or(0, |last| last.time_ns))
     }
 
     /// The row of the first access of the operator of this number.

@@ -1,14 +1,18 @@
 //! Proves that a rewritten trace computes what the recorded one computes, and when.
 //!
-//! Problem: `rewritten` holds the accesses of the recording in their order, and besides them other mallocs and
-//! frees, copies to and from the host, operators that run again, and masks. Is every value there when it is read, and
-//! is the iteration one that can be repeated?
+//! Problem: `rewritten` holds the operators of the recording, and besides them other mallocs and frees, copies to and from
+//! the host, operators that run again, and masks. Is every value there when it is read, and is the iteration one that can be
+//! repeated?
+//!
+//! Order: operators that are [ordered](crate::trace::Operator::ordered), and accesses without an operator, stand in the
+//! order of the recording; others stand anywhere.
 //!
 //! Values: a write gives a block a value, a malloc leaves it undefined, a free loses it, a copy out keeps it on
 //! the host and a copy in brings the last copy back. Every operator reads the values that it read in the recording;
 //! one that runs again yields the values of its first run if all that it reads has the values of the first run, and
 //! undefined ones if not. It leaves out the persistent blocks that it updates. Masks: right after a rectifier, `write`
-//! of the mask of a block that it touches keeps the signs, and its gradient may read the mask in place of the block.
+//! of the mask of a block that it touches keeps the signs, and its gradient may read the mask in place of the block; it is
+//! allocated with at least a bit for each element, of the size that the rectifiers that touch the block are said to have.
 //! Residency: a block is accessed and copied only between its malloc and its free. Operators: between the accesses of
 //! one stand only mallocs and frees that stand there in the recording, and where it works in place, after its reads,
 //! a free of its first input directly followed by the malloc of its first output, of the same size and at the same
@@ -26,11 +30,8 @@ use crate::simulate::{self, Device, Run, Timing};
 use crate::table::{Table, at};
 use crate::trace::liveness::{self, Residency};
 use crate::trace::recorded::{self, Operators, Progress};
-use crate::trace::{Event, Kind, Op, Recorded, Row};
+use crate::trace::{Event, Kind, Op, Operator, Recorded, Row};
 use crate::{Block, Constraints, Error, VerifiedPlan, Workspace, WorkspaceLen, block, sort};
-
-/// A mask takes a bit for each element of 4 bytes.
-const MASKED: u64 = 32;
 
 /// A rewritten trace with a plan, both of which [`schedule`] has accepted.
 ///
@@ -100,7 +101,7 @@ pub const fn workspace(rows: usize, blocks: usize, residencies: usize) -> Worksp
 }
 
 const fn values_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    recorded::workspace(rows, blocks).and(WorkspaceLen { words: blocks, indices: 3 * rows + 12 * blocks })
+    recorded::workspace(rows, blocks).and(WorkspaceLen { words: 2 * blocks, indices: 4 * rows + 12 * blocks })
 }
 
 /// Proves that `rewritten` computes what was recorded and that `offsets` is a plan for its residencies, and times it.
@@ -211,6 +212,8 @@ fn values(
         own: scratch.indices(recorded.blocks),
         residencies: 0,
         next: 0,
+        begun: scratch.indices(recorded.rows.len()),
+        missing: recorded.rows.iter().filter(|r| r.event.is_access()).count(),
         open: None,
         last: Op::None,
         accessed: false,
@@ -229,6 +232,8 @@ fn values(
 /// The values of the recording.
 struct Seen<'a> {
     size: Table<'a, u64>,
+    /// The least bytes of the mask of each block: a bit for each element, as its rectifiers say how many there are.
+    mask: Table<'a, u64>,
     /// By row: the value that a read sees, the value that a write makes.
     value: Table<'a, u32>,
     /// The value of each block after the last row.
@@ -241,6 +246,7 @@ impl<'a> Seen<'a> {
         let Recorded { rows, blocks: block_count, .. } = *recorded;
         let blocks = u32::try_from(block_count).unwrap_or(u32::MAX);
         let mut size = scratch.words(block_count);
+        let mut mask = scratch.words(block_count);
         let mut value = scratch.indices(rows.len());
         let mut order = scratch.indices(rows.len());
         let mut aside = scratch.indices(rows.len());
@@ -249,10 +255,17 @@ impl<'a> Seen<'a> {
             let refuse = Err(Error::Row { row, fault: RowFault::NotRecorded });
             match r.event {
                 Event::Malloc if size[r.block] > 0 => return refuse,
-                Event::Malloc => size[r.block] = r.bytes,
+                Event::Malloc => {
+                    size[r.block] = r.bytes;
+                    mask[r.block] = Operator::default().mask_bytes(r.bytes);
+                }
                 Event::SwapIn | Event::SwapOut => return refuse,
                 Event::Free => {}
                 Event::Read | Event::Write => {
+                    let operator = recorded.operator(r.op);
+                    if operator.kind == Kind::Relu {
+                        mask[r.block] = mask[r.block].max(operator.mask_bytes(size[r.block]));
+                    }
                     order[accesses] = row;
                     accesses += 1;
                 }
@@ -283,7 +296,7 @@ impl<'a> Seen<'a> {
                 _ => {}
             }
         }
-        Ok(Self { size, value, last: current })
+        Ok(Self { size, mask, value, last: current })
     }
 }
 
@@ -313,8 +326,12 @@ struct State<'a> {
     /// 1 + the first row of the operator that last allocated or freed the block between its accesses.
     own: Table<'a, u32>,
     residencies: u32,
-    /// The recorded row from which the next access is searched.
+    /// The recorded row from which the next operator that keeps its place is searched.
     next: usize,
+    /// By recorded row: whether an operator's first run began with this access.
+    begun: Table<'a, u32>,
+    /// How many accesses of the recording are to come.
+    missing: usize,
     open: Option<Open>,
     /// The operator of the last access.
     last: Op,
@@ -333,7 +350,9 @@ impl State<'_> {
         match r.event {
             Event::Malloc if self.resident[b] > 0 => return Err(RowFault::AllocatedTwice),
             Event::Malloc if mask.is_none() && r.bytes != size => return Err(RowFault::SizeChanged),
-            Event::Malloc if mask.is_some() && r.bytes < size.div_ceil(MASKED) => return Err(RowFault::MaskTooSmall),
+            Event::Malloc if mask.is_some_and(|block| r.bytes < self.seen.mask[block]) => {
+                return Err(RowFault::MaskTooSmall);
+            }
             Event::Malloc => {}
             Event::Free if self.resident[b] == 0 => return Err(RowFault::FreeWithoutMalloc),
             _ if self.resident[b] == 0 => return Err(RowFault::AccessWithoutMalloc),
@@ -430,7 +449,7 @@ impl State<'_> {
     fn mask(&mut self, r: &Row, block: u32) -> Result<(), RowFault> {
         let is_relu = r.op != Op::None && r.op == self.last && self.recorded.operator(r.op).kind == Kind::Relu;
         let label = if let Op::First(k) = r.op { Op::Rerun(k) } else { r.op };
-        let Some(relu) = self.operators.begin(label, self.next).filter(|_| is_relu) else {
+        let Some(relu) = self.operators.begin(label).filter(|_| is_relu) else {
             return Err(RowFault::MaskElsewhere);
         };
         let whole = Progress { again: false, ..relu };
@@ -471,7 +490,7 @@ impl State<'_> {
         }
         if !again {
             self.accessed = true;
-            self.next = row + 1;
+            self.missing = self.missing.saturating_sub(1);
         }
         self.last = r.op;
         open.progress.next = row + 1;
@@ -481,9 +500,12 @@ impl State<'_> {
 
     /// Opens the operator to which the next access belongs.
     fn begin(&mut self, op: Op) -> Result<Open, RowFault> {
-        let progress = self.operators.begin(op, self.next).ok_or(RowFault::OtherAccess)?;
+        let progress = self.operators.begin(op).ok_or(RowFault::OtherAccess)?;
         if progress.again && !self.recorded.operator(op).rerun {
             return Err(RowFault::MayNotRerun);
+        }
+        if !progress.again && !self.may_run(op, progress) {
+            return Err(RowFault::OtherAccess);
         }
         let rows = self.recorded.rows.get(progress.first..progress.end).unwrap_or_default();
         for own in rows.iter().filter(|r| !r.event.is_access()) {
@@ -492,14 +514,30 @@ impl State<'_> {
         Ok(Open { progress, same: true })
     }
 
-    fn end(&self) -> Result<(), RowFault> {
+    /// Whether an operator has not run yet, and comes after all that it keeps its place behind.
+    fn may_run(&mut self, op: Op, progress: Progress) -> bool {
+        let mark = row_mark(progress.first) - 1;
+        if core::mem::replace(&mut self.begun[mark], 1) > 0 {
+            return false;
+        }
+        if !self.recorded.is_ordered(op) {
+            return true;
+        }
         let rest = self.recorded.rows.get(self.next..).unwrap_or_default();
-        if self.open.is_some() || rest.iter().any(|r| r.event.is_access()) {
+        let next = rest.iter().position(|r| r.event.is_access() && self.recorded.is_ordered(r.op));
+        let in_turn = next.is_some_and(|next| self.next + next == progress.first);
+        self.next = progress.end;
+        in_turn
+    }
+
+    fn end(&self) -> Result<(), RowFault> {
+        if self.open.is_some() || self.missing > 0 {
             return Err(RowFault::AccessesMissing);
         }
         for b in (0..).take(self.recorded.blocks).filter(|&b| self.operators.is_persistent(b)) {
             let last = self.seen.last[b];
-            let on_device = self.resident[b] > 0 && self.value[b] == last;
+            // What is not there has the value 0, which is no persistent block's last.
+            let on_device = self.value[b] == last;
             let on_host = last == if self.host[b] == 0 { 1 + b } else { self.host[b] - 1 };
             let [at_start, initial_copy_used] = self.marks[b];
             let restored =

@@ -3,6 +3,14 @@
 //!
 //! Which driver is there is decided when a process begins: each test runs itself again with this one.
 
+#[path = "../support/fit.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod fit;
+mod masks;
+#[path = "../support/networks.rs"]
+#[allow(dead_code, reason = "other tests use more of it")]
+mod networks;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr;

@@ -3,8 +3,7 @@
 use core::ffi::c_void;
 use core::ptr;
 
-use super::{handle, result, sublet_allocator};
-use crate::boundary::short;
+use super::{answer, sublet_allocator};
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 
@@ -20,15 +19,11 @@ pub unsafe extern "C" fn sublet_malloc_aligned(
     pointer: *mut *mut c_void,
     error: *mut sublet_error,
 ) -> sublet_status {
-    short(error, || {
-        // SAFETY: the header asks for an allocator that lives, and for a pointer that can be written.
-        let (handle, to) = unsafe {
-            let handle = handle(allocator, error)?;
-            (handle, result(handle, pointer, 3, error)?)
-        };
-        *to = handle.take(bytes, |allocator| allocator.malloc_aligned(bytes as u64, alignment as u64))?;
-        Ok(())
-    })
+    let request = |handle: &sublet_allocator| {
+        handle.take(bytes, |allocator| allocator.malloc_aligned(bytes as u64, alignment as u64))
+    };
+    // SAFETY: the header asks for an allocator that lives, and for a pointer that can be written.
+    unsafe { answer(allocator, (pointer, 3), error, request) }
 }
 
 /// Makes a block larger or smaller: where its memory does for `bytes` it stays where it is, else its contents are copied to a
@@ -44,24 +39,19 @@ pub unsafe extern "C" fn sublet_realloc(
     moved: *mut *mut c_void,
     error: *mut sublet_error,
 ) -> sublet_status {
-    short(error, || {
-        // SAFETY: the header asks for an allocator that lives, and for a pointer that can be written.
-        let (handle, to) = unsafe {
-            let handle = handle(allocator, error)?;
-            (handle, result(handle, moved, 3, error)?)
-        };
+    let request = |handle: &sublet_allocator| {
         let size = if pointer.is_null() { 0 } else { handle.size(pointer)? };
         if bytes > 0 && bytes <= size {
-            *to = pointer;
-            return Ok(());
+            return Ok(pointer);
         }
         let new = handle.take(bytes, |allocator| allocator.malloc(bytes as u64))?;
         // SAFETY: both are memory of the host that nobody else has, and as long.
         unsafe { ptr::copy_nonoverlapping(pointer.cast::<u8>(), new.cast::<u8>(), size.min(bytes)) };
         handle.give_back(pointer, 1)?;
-        *to = new;
-        Ok(())
-    })
+        Ok(new)
+    };
+    // SAFETY: the header asks for an allocator that lives, and for a pointer that can be written.
+    unsafe { answer(allocator, (moved, 3), error, request) }
 }
 
 /// The bytes that the block that begins at `pointer` may use: at least those that were asked for.
@@ -73,15 +63,8 @@ pub unsafe extern "C" fn sublet_usable_size(
     bytes: *mut usize,
     error: *mut sublet_error,
 ) -> sublet_status {
-    short(error, || {
-        // SAFETY: the header asks for an allocator that lives, and for a number that can be written.
-        let (handle, to) = unsafe {
-            let handle = handle(allocator, error)?;
-            (handle, result(handle, bytes, 2, error)?)
-        };
-        *to = handle.size(pointer)?;
-        Ok(())
-    })
+    // SAFETY: the header asks for an allocator that lives, and for a number that can be written.
+    unsafe { answer(allocator, (bytes, 2), error, |handle| handle.size(pointer)) }
 }
 
 /// Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a free that has to
@@ -94,15 +77,12 @@ pub unsafe extern "C" fn sublet_owns(
     owns: *mut i32,
     error: *mut sublet_error,
 ) -> sublet_status {
-    short(error, || {
-        // SAFETY: the header asks for an allocator that lives, and for a number that can be written.
-        let (handle, to) = unsafe {
-            let handle = handle(allocator, error)?;
-            (handle, result(handle, owns, 2, error)?)
-        };
-        *to = handle.inner.with(|inner| Ok(inner.allocator.owns(pointer.addr() as u64)))?.into();
-        Ok(())
-    })
+    let request = |handle: &sublet_allocator| {
+        let owns = handle.inner.with(|inner| Ok(inner.allocator.owns(pointer.addr() as u64)))?;
+        Ok(owns.into())
+    };
+    // SAFETY: the header asks for an allocator that lives, and for a number that can be written.
+    unsafe { answer(allocator, (owns, 2), error, request) }
 }
 
 impl sublet_allocator {

@@ -1,7 +1,7 @@
 //! Plans on the host, by the functions that C calls.
 
 use super::*;
-use crate::trace::sublet_event as E;
+use crate::trace::{sublet_event as E, sublet_row};
 use std::ffi::CString;
 
 const NONE: sublet_error = sublet_error { status: 0, index: 0, needed: 0, got: 0 };
@@ -47,24 +47,18 @@ unsafe extern "C" fn doubled(data: *mut c_void) {
 
 fn create(params: &sublet_runtime_params, offsets: &[u64]) -> (*mut sublet_runtime, sublet_error) {
     let rewritten: Vec<_> = REWRITTEN.into_iter().chain([row(E::SwapIn, 0, None)]).collect();
+    let trace = sublet_trace { rows: ORIGINAL.as_ptr(), row_count: ORIGINAL.len(), block_count: 2, ..sized() };
+    let schedule = sublet_schedule {
+        rows: rewritten.as_ptr(),
+        row_count: rewritten.len(),
+        offsets: offsets.as_ptr(),
+        residency_count: offsets.len(),
+        ..sized()
+    };
     let (mut runtime, mut error) = (ptr::null_mut(), NONE);
     // SAFETY: arrays with their lengths.
     let status = unsafe {
-        sublet_runtime_create(
-            ORIGINAL.as_ptr(),
-            ORIGINAL.len(),
-            ptr::null(),
-            0,
-            rewritten.as_ptr(),
-            rewritten.len(),
-            2,
-            offsets.as_ptr(),
-            offsets.len(),
-            ptr::null(),
-            params,
-            &raw mut runtime,
-            &raw mut error,
-        )
+        sublet_runtime_create(&raw const trace, &raw const schedule, params, &raw mut runtime, &raw mut error)
     };
     assert_eq!(status as i32, error.status);
     (runtime, error)

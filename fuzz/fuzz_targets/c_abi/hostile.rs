@@ -5,9 +5,10 @@ use std::ptr;
 
 use arbitrary::{Arbitrary, Unstructured};
 use sublet::block::*;
+use sublet::device::*;
 use sublet::error::*;
+use sublet::iteration::*;
 use sublet::operator::*;
-use sublet::simulate::*;
 use sublet::status::*;
 use sublet::trace::*;
 use sublet::verify::sublet_certificate;
@@ -170,11 +171,58 @@ impl Hostile<'_, '_> {
     pub(crate) fn operators(&mut self) -> Buffer<sublet_operator> {
         let mut list = Vec::new();
         for _ in 0..self.u.int_in_range(0..=6).unwrap_or(0) {
-            let [flags, kind] = [self.value(4), self.value(3)];
-            self.spoiled |= flags > 3 || kind > 2;
-            list.push(sublet_operator { flags, kind });
+            let [flags, kind, element] = [self.value(4), self.value(3), self.value(3)];
+            self.spoiled |= flags > 3 || kind > 2 || !matches!(element, 0 | 1 | 2 | 4 | 8);
+            list.push(sublet_operator { flags, kind, element });
         }
-        Buffer::of(list, sublet_operator { flags: 0, kind: 0 })
+        Buffer::of(list, sublet_operator { flags: 0, kind: 0, element: 0 })
+    }
+
+    /// A trace; of its operators nothing is told where nobody would look at them.
+    pub(crate) fn trace(&mut self, are_operators_told: bool) -> Trace {
+        let (rows, blocks) = self.rows();
+        let none = Buffer::of(Vec::new(), sublet_operator { flags: 0, kind: 0, element: 0 });
+        let operators = if are_operators_told { self.operators() } else { none };
+        Trace { rows, operators, blocks, device: self.device() }
+    }
+
+    /// The trace as C is given it.
+    pub(crate) fn told(&mut self, trace: &mut Trace) -> Params {
+        let mut told = trace.counts();
+        told.rows = self.pointer(&mut trace.rows, false);
+        told.operators = self.pointer(&mut trace.operators, false);
+        told.device = self.params_pointer(&mut trace.device);
+        for count in [&mut told.row_count, &mut told.operator_count, &mut told.block_count] {
+            *count = self.length(*count);
+        }
+        self.given(told)
+    }
+
+    /// A struct that has to be given, with a size that is most often right, and never one that hides a part.
+    pub(crate) fn given<T: Copy>(&mut self, value: T) -> Params {
+        const { assert!(size_of::<T>().is_multiple_of(8)) };
+        let mut memory = vec![0u64; 513];
+        // SAFETY: the words are more than the value takes, and as aligned.
+        unsafe { memory.as_mut_ptr().cast::<T>().write(value) };
+        let right = size_of::<T>() as u32;
+        let mut size = right;
+        if self.seldom(16) {
+            size = *self.u.choose(&[0, 3, 4097, u32::MAX, right + 8, right + 64]).unwrap_or(&0);
+        }
+        memory[0] = memory[0] & !u64::from(u32::MAX) | u64::from(size);
+        let unknown = self.seldom(16);
+        if unknown {
+            memory[size_of::<T>() / 8] = 1;
+        }
+        let refused = !(4..=4096).contains(&size) || (unknown && size > right);
+        Params { words: Buffer { memory, len: 512 }, refused }
+    }
+
+    /// A pointer to such a struct.
+    pub(crate) fn given_pointer<T>(&mut self, params: &mut Params) -> *mut T {
+        let pointer = self.pointer(&mut params.words, false);
+        self.spoiled |= params.refused;
+        pointer.cast()
     }
 
     /// A pointer to an output, most often its own; or else where another argument is.
@@ -214,6 +262,34 @@ impl Hostile<'_, '_> {
         text.push(0);
         text.shrink_to_fit();
         (text, known)
+    }
+}
+
+/// What a trace points to.
+pub(crate) struct Trace {
+    pub(crate) rows: Buffer<sublet_row>,
+    pub(crate) operators: Buffer<sublet_operator>,
+    pub(crate) blocks: usize,
+    pub(crate) device: Params,
+}
+
+impl Trace {
+    /// How much there is of everything.
+    pub(crate) fn counts(&self) -> sublet_trace {
+        sublet_trace {
+            struct_size: size_of::<sublet_trace>() as u32,
+            reserved: 0,
+            rows: ptr::null(),
+            row_count: self.rows.len,
+            operators: ptr::null(),
+            operator_count: self.operators.len,
+            block_count: self.blocks,
+            device: ptr::null(),
+        }
+    }
+
+    pub(crate) fn mallocs(&self) -> usize {
+        self.rows.memory[..self.rows.len].iter().filter(|r| r.event == 0).count()
     }
 }
 

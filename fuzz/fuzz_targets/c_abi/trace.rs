@@ -3,15 +3,18 @@
 use std::ptr;
 
 use sublet::block::*;
+use sublet::device::*;
 use sublet::fit::*;
+use sublet::iteration::*;
+use sublet::lifetimes::*;
 use sublet::schedule::*;
 use sublet::simulate::*;
 use sublet::status::*;
 use sublet::trace::*;
 
-use crate::hostile::{Buffer, CERTIFICATE, Hostile, Told, asked};
+use crate::hostile::{Buffer, Hostile, Told, Trace, asked};
 
-const STAY: sublet_residency = sublet_residency { block: 7, ordinal: 7 };
+const RESIDENCY: sublet_residency = sublet_residency { block: 7, ordinal: 7 };
 const BLOCK: sublet_block = sublet_block { start: 7, end: 3, size: 0, alignment: 3, pin: 5, flags: 9 };
 const TIMING: sublet_timing = sublet_timing { reached: f64::NAN, begin: f64::NAN, end: f64::NAN };
 const RUN: sublet_run = sublet_run {
@@ -25,31 +28,64 @@ const RUN: sublet_run = sublet_run {
     recomputed_ns: 7,
 };
 
+/// A schedule of the trace's own rows, one block above the other.
+struct Schedule {
+    offsets: Buffer<u64>,
+    counts: sublet_schedule,
+}
+
+impl Schedule {
+    fn of(trace: &Trace) -> Self {
+        let mut top = 0u64;
+        let rows = &trace.rows.memory[..trace.rows.len];
+        let offsets = rows.iter().filter(|r| r.event == 0).map(|r| {
+            top = top.saturating_add(r.bytes);
+            top.saturating_sub(r.bytes)
+        });
+        let counts = sublet_schedule {
+            struct_size: size_of::<sublet_schedule>() as u32,
+            reserved: 0,
+            rows: ptr::null(),
+            row_count: rows.len(),
+            offsets: ptr::null(),
+            residency_count: trace.mallocs(),
+        };
+        Self { offsets: Buffer::of(offsets.collect(), 0), counts }
+    }
+
+    /// As C is given it; the rows are the trace's, for what is read may be shared.
+    fn told(&mut self, h: &mut Hostile<'_, '_>, trace: &mut Trace) -> crate::hostile::Params {
+        let mut told = self.counts;
+        (told.rows, told.offsets) = (h.pointer(&mut trace.rows, false), h.pointer(&mut self.offsets, false));
+        (told.row_count, told.residency_count) = (h.length(told.row_count), h.length(told.residency_count));
+        h.given(told)
+    }
+}
+
 pub(crate) fn lifetimes(h: &mut Hostile<'_, '_>) {
-    let (mut rows, blocks) = h.rows();
-    let n = rows.len;
-    let mallocs = rows.memory[..n].iter().filter(|r| r.event == 0).count();
+    let mut trace = h.trace(false);
+    let mallocs = trace.mallocs();
     let residencies = if h.seldom(12) { mallocs / 2 } else { mallocs };
     h.spoiled |= residencies < mallocs;
+    let counts = trace.counts();
     // SAFETY: what the pointers point to is there, or they are what has to be refused.
-    let asked = asked(|layout| unsafe { sublet_lifetimes_workspace(n, blocks, residencies, layout, ptr::null_mut()) });
+    let asked = asked(|layout| unsafe { sublet_lifetimes_workspace(&counts, residencies, layout, ptr::null_mut()) });
     let (mut workspace, size) = h.workspace(asked);
-    let (mut lives, mut names) = (Buffer::of(vec![BLOCK; residencies], BLOCK), Buffer::of(vec![STAY; residencies], STAY));
+    let (mut lives, mut names) =
+        (Buffer::of(vec![BLOCK; residencies], BLOCK), Buffer::of(vec![RESIDENCY; residencies], RESIDENCY));
     let mut count = Buffer::of(vec![usize::MAX], 0);
     let mut told = Told::new(h);
-    let rows_pointer = h.pointer(&mut rows, false);
-    let (said, blocks, residencies) = (h.length(n), h.length(blocks), h.length(residencies));
+    let mut given = h.told(&mut trace);
+    let trace_pointer = h.given_pointer(&mut given);
+    let residencies = h.length(residencies);
     let workspace_pointer = h.pointer(&mut workspace, false).cast();
     let (lives_pointer, names_pointer) = (h.pointer(&mut lives, false), h.pointer(&mut names, true));
     let count_pointer = h.pointer(&mut count, true);
     let count_pointer = h.alias(count_pointer, &count, lives_pointer, &lives);
-    let names_pointer = h.alias(names_pointer, &names, rows_pointer, &rows);
     // SAFETY: as above.
     let status = unsafe {
         sublet_lifetimes(
-            rows_pointer,
-            said,
-            blocks,
+            trace_pointer,
             workspace_pointer,
             size,
             lives_pointer,
@@ -67,37 +103,26 @@ pub(crate) fn lifetimes(h: &mut Hostile<'_, '_>) {
 }
 
 pub(crate) fn simulate(h: &mut Hostile<'_, '_>) {
-    let (mut rows, blocks) = h.rows();
-    let n = rows.len;
-    let mut device = h.device();
-    let mut operators = h.operators();
-    let o = operators.len;
+    let mut trace = h.trace(true);
+    let mut schedule = Schedule::of(&trace);
+    let (n, counts, rewritten) = (trace.rows.len, trace.counts(), schedule.counts);
     // SAFETY: what the pointers point to is there, or they are what has to be refused.
-    let asked = asked(|layout| unsafe { sublet_simulate_workspace(n, o, n, blocks, layout, ptr::null_mut()) });
+    let asked = asked(|layout| unsafe { sublet_simulate_workspace(&counts, &rewritten, layout, ptr::null_mut()) });
     let (mut workspace, size) = h.workspace(asked);
     let mut timings = Buffer::of(vec![TIMING; n], TIMING);
     let mut run = Buffer::of(vec![RUN], RUN);
     let mut told = Told::new(h);
-    // The same rows twice: what is read may be shared.
-    let (original, rewritten) = (h.pointer(&mut rows, false), h.pointer(&mut rows, false));
-    let (operators_pointer, said_operators) = (h.pointer(&mut operators, false), h.length(o));
-    let (said, said_again, blocks) = (h.length(n), h.length(n), h.length(blocks));
-    let device_pointer = h.params_pointer(&mut device);
+    let (mut given, mut given_schedule) = (h.told(&mut trace), schedule.told(h, &mut trace));
+    let (trace_pointer, schedule_pointer) = (h.given_pointer(&mut given), h.given_pointer(&mut given_schedule));
     let workspace_pointer = h.pointer(&mut workspace, false).cast();
     let (timings_pointer, run_pointer) = (h.pointer(&mut timings, true), h.pointer(&mut run, true));
     let run_pointer = h.alias(run_pointer, &run, timings_pointer, &timings);
-    let timings_pointer = h.alias(timings_pointer, &timings, original, &rows);
+    let timings_pointer = h.alias(timings_pointer, &timings, trace_pointer, &given.words);
     // SAFETY: as above.
     let status = unsafe {
         sublet_simulate(
-            original,
-            said,
-            operators_pointer,
-            said_operators,
-            rewritten,
-            said_again,
-            blocks,
-            device_pointer,
+            trace_pointer.cast(),
+            schedule_pointer,
             workspace_pointer,
             size,
             timings_pointer,
@@ -111,81 +136,73 @@ pub(crate) fn simulate(h: &mut Hostile<'_, '_>) {
 }
 
 pub(crate) fn schedule(h: &mut Hostile<'_, '_>) {
-    let (mut rows, blocks) = h.rows();
-    let n = rows.len;
-    let mallocs = rows.memory[..n].iter().filter(|r| r.event == 0).count();
-    let mut device = h.device();
-    let mut operators = h.operators();
-    let o = operators.len;
+    let mut trace = h.trace(true);
+    let mut schedule = Schedule::of(&trace);
+    let (n, counts, rewritten) = (trace.rows.len, trace.counts(), schedule.counts);
     let once = h.value(2);
     let mut params = h.params::<sublet_schedule_params>(once, &[0, 0]);
     // SAFETY: what the pointers point to is there, or they are what has to be refused.
     let asked =
-        asked(|layout| unsafe { sublet_verify_schedule_workspace(n, o, n, blocks, mallocs, layout, ptr::null_mut()) });
+        asked(|layout| unsafe { sublet_verify_schedule_workspace(&counts, &rewritten, layout, ptr::null_mut()) });
     let (mut workspace, size) = h.workspace(asked);
-    let mut top = 0u64;
-    let offsets = rows.memory[..n].iter().filter(|r| r.event == 0).map(|r| {
-        top = top.saturating_add(r.bytes);
-        top.saturating_sub(r.bytes)
-    });
-    let mut offsets = Buffer::of(offsets.collect(), 0);
-    let (mut timings, mut run) = (Buffer::of(vec![TIMING; n], TIMING), Buffer::of(vec![RUN], RUN));
-    let mut certificate = Buffer::of(vec![CERTIFICATE], CERTIFICATE);
+    let mut timings = Buffer::of(vec![TIMING; n], TIMING);
+    let nothing = sublet_verified {
+        struct_size: size_of::<sublet_verified>() as u32,
+        reserved: 0,
+        peak: 7,
+        max_load: 7,
+        run: RUN,
+    };
+    let mut verified = Buffer::of(vec![nothing], nothing);
     let mut told = Told::new(h);
-    let (original, rewritten) = (h.pointer(&mut rows, false), h.pointer(&mut rows, false));
-    let (operators_pointer, said_operators) = (h.pointer(&mut operators, false), h.length(o));
-    let (said, said_again, blocks, residencies) = (h.length(n), h.length(n), h.length(blocks), h.length(mallocs));
-    let offsets_pointer = h.pointer(&mut offsets, false);
-    let device_pointer = h.params_pointer(&mut device);
+    let (mut given, mut given_schedule) = (h.told(&mut trace), schedule.told(h, &mut trace));
+    let (trace_pointer, schedule_pointer) = (h.given_pointer(&mut given), h.given_pointer(&mut given_schedule));
     let params_pointer = h.params_pointer(&mut params);
     let workspace_pointer = h.pointer(&mut workspace, false).cast();
-    let (timings_pointer, run_pointer) = (h.pointer(&mut timings, true), h.pointer(&mut run, true));
-    let run_pointer = h.alias(run_pointer, &run, timings_pointer, &timings);
-    let timings_pointer = h.alias(timings_pointer, &timings, original, &rows);
-    let certificate_pointer = h.pointer(&mut certificate, true);
+    let (timings_pointer, verified_pointer) = (h.pointer(&mut timings, true), h.pointer(&mut verified, true));
+    let verified_pointer = h.alias(verified_pointer, &verified, timings_pointer, &timings);
     // SAFETY: as above.
     let status = unsafe {
         sublet_verify_schedule(
-            original,
-            said,
-            operators_pointer,
-            said_operators,
-            rewritten,
-            said_again,
-            blocks,
-            offsets_pointer,
-            residencies,
-            device_pointer,
+            trace_pointer,
+            schedule_pointer,
             params_pointer,
             workspace_pointer,
             size,
             timings_pointer,
-            run_pointer,
-            certificate_pointer,
+            verified_pointer,
             told.pointer(),
         )
     };
     if !told.judge(status, h) {
-        assert_eq!((run.memory[0].swapped_bytes, certificate.memory[0].peak), (7, 7));
+        assert_eq!((verified.memory[0].run.swapped_bytes, verified.memory[0].peak), (7, 7));
     }
 }
 
 pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
-    let (mut rows, blocks) = h.rows();
-    let n = rows.len;
-    let mut device = h.device();
-    let mut operators = h.operators();
-    let o = operators.len;
+    let mut trace = h.trace(true);
     let (policy, least, seed, work) = (h.value(7), h.number(), h.number(), h.effort());
     let means = h.value(4);
     let mut params = h.params::<sublet_fit_params>(policy, &[least, seed, work, means.into()]);
     let mut lengths = sublet_fit_lengths { rows: 0, residencies: 0 };
+    let mut counts = trace.counts();
+    let mut output = sublet_fit_output {
+        struct_size: size_of::<sublet_fit_output>() as u32,
+        reserved: 0,
+        rows: ptr::null_mut(),
+        timings: ptr::null_mut(),
+        row_capacity: 0,
+        offsets: ptr::null_mut(),
+        blocks: ptr::null_mut(),
+        names: ptr::null_mut(),
+        residency_capacity: 0,
+    };
+    (counts.rows, counts.operators) = (trace.rows.memory.as_ptr(), trace.operators.memory.as_ptr());
     // SAFETY: what the pointers point to is there, or they are what has to be refused.
     let (told_lengths, asked) = unsafe {
-        let pointer = rows.memory.as_ptr();
-        let told = sublet_fit_lengths_of(pointer, n, blocks, &raw mut lengths, ptr::null_mut());
-        let (rows, residencies) = (lengths.rows, lengths.residencies);
-        (told, asked(|layout| sublet_fit_workspace(n, o, blocks, rows, residencies, layout, ptr::null_mut())))
+        let told = sublet_fit_lengths_of(&counts, &raw mut lengths, ptr::null_mut());
+        (output.row_capacity, output.residency_capacity) = (lengths.rows, lengths.residencies);
+        (told, asked(|layout| sublet_fit_workspace(&counts, &output, layout, ptr::null_mut())))
     };
     assert_ne!(told_lengths, sublet_status::Panicked);
     // More block numbers than any memory is lent for.
@@ -202,7 +219,7 @@ pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
         (Buffer::of(vec![filler; row_capacity], filler), Buffer::of(vec![TIMING; row_capacity], TIMING));
     let (mut lives, mut names, mut offsets) = (
         Buffer::of(vec![BLOCK; residency_capacity], BLOCK),
-        Buffer::of(vec![STAY; residency_capacity], STAY),
+        Buffer::of(vec![RESIDENCY; residency_capacity], RESIDENCY),
         Buffer::of(vec![!0u64; residency_capacity], 0),
     );
     let struct_size = size_of::<sublet_fitted>() as u32;
@@ -211,38 +228,28 @@ pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
     let mut fitted = Buffer::of(vec![nothing], nothing);
     let limit = h.number() << h.u.int_in_range(0..=20).unwrap_or(0);
     let mut told = Told::new(h);
-    let rows_pointer = h.pointer(&mut rows, false);
-    let (operators_pointer, said_operators) = (h.pointer(&mut operators, false), h.length(o));
-    let (said, blocks) = (h.length(n), h.length(blocks));
-    let device_pointer = h.params_pointer(&mut device);
+    let mut given = h.told(&mut trace);
+    let trace_pointer = h.given_pointer(&mut given);
     let params_pointer = h.params_pointer(&mut params);
     let workspace_pointer = h.pointer(&mut workspace, false).cast();
-    let (rewritten_pointer, timings_pointer) = (h.pointer(&mut rewritten, false), h.pointer(&mut timings, true));
-    let (lives_pointer, names_pointer) = (h.pointer(&mut lives, true), h.pointer(&mut names, true));
-    let (offsets_pointer, fitted_pointer) = (h.pointer(&mut offsets, false), h.pointer(&mut fitted, false));
-    let offsets_pointer = h.alias(offsets_pointer, &offsets, rows_pointer, &rows);
-    let fitted_pointer = h.alias(fitted_pointer, &fitted, rewritten_pointer, &rewritten);
-    let (row_capacity, residency_capacity) = (h.length(row_capacity), h.length(residency_capacity));
+    (output.rows, output.timings) = (h.pointer(&mut rewritten, false), h.pointer(&mut timings, true));
+    (output.blocks, output.names) = (h.pointer(&mut lives, true), h.pointer(&mut names, true));
+    output.offsets = h.pointer(&mut offsets, false);
+    output.offsets = h.alias(output.offsets, &offsets, output.rows, &rewritten);
+    let fitted_pointer = h.pointer(&mut fitted, false);
+    let fitted_pointer = h.alias(fitted_pointer, &fitted, output.rows, &rewritten);
+    (output.row_capacity, output.residency_capacity) = (h.length(row_capacity), h.length(residency_capacity));
+    let mut given_output = h.given(output);
+    let output_pointer = h.given_pointer(&mut given_output);
     // SAFETY: as above.
     let status = unsafe {
         sublet_fit(
-            rows_pointer,
-            said,
-            operators_pointer,
-            said_operators,
-            blocks,
+            trace_pointer,
             limit,
-            device_pointer,
             params_pointer,
             workspace_pointer,
             size,
-            rewritten_pointer,
-            timings_pointer,
-            row_capacity,
-            lives_pointer,
-            names_pointer,
-            offsets_pointer,
-            residency_capacity,
+            output_pointer,
             fitted_pointer,
             told.pointer(),
         )
@@ -257,32 +264,20 @@ pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
 }
 
 pub(crate) fn load_without_overhead(h: &mut Hostile<'_, '_>) {
-    let (mut rows, blocks) = h.rows();
-    let n = rows.len;
-    let mut device = h.device();
+    let mut trace = h.trace(false);
+    let counts = trace.counts();
     // SAFETY: what the pointers point to is there, or they are what has to be refused.
-    let asked = asked(|layout| unsafe { sublet_load_without_overhead_workspace(n, blocks, layout, ptr::null_mut()) });
+    let asked = asked(|layout| unsafe { sublet_load_without_overhead_workspace(&counts, layout, ptr::null_mut()) });
     let (mut workspace, size) = h.workspace(asked);
     let mut load = Buffer::of(vec![7u64], 0);
     let mut told = Told::new(h);
-    let rows_pointer = h.pointer(&mut rows, false);
-    let (said, blocks) = (h.length(n), h.length(blocks));
-    let device_pointer = h.params_pointer(&mut device);
+    let mut given = h.told(&mut trace);
+    let trace_pointer = h.given_pointer(&mut given);
     let workspace_pointer = h.pointer(&mut workspace, false).cast();
     let load_pointer = h.pointer(&mut load, false);
     // SAFETY: as above.
-    let status = unsafe {
-        sublet_load_without_overhead(
-            rows_pointer,
-            said,
-            blocks,
-            device_pointer,
-            workspace_pointer,
-            size,
-            load_pointer,
-            told.pointer(),
-        )
-    };
+    let status =
+        unsafe { sublet_load_without_overhead(trace_pointer, workspace_pointer, size, load_pointer, told.pointer()) };
     if !told.judge(status, h) {
         assert_eq!(load.memory[0], 7);
     }

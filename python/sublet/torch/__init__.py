@@ -12,10 +12,11 @@ from torch._dynamo import register_backend
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 
+from ._install import install, memory_stats
 from ._partition import Partitioner, Report
 from ._tape import Recording, TapedStep, record, step
 
-__all__ = ["Partitioner", "Recording", "Report", "TapedStep", "backend", "record", "step"]
+__all__ = ["Partitioner", "Recording", "Report", "TapedStep", "backend", "install", "memory_stats", "record", "step"]
 
 
 @register_backend(name="sublet")

@@ -22,7 +22,7 @@ from .._problem import FREE, READ, SWAP_IN, SWAP_OUT, WRITE
 from ._host import BACK, OUT
 from ._joint import BATCH_NORM, Joint, bytes_of, is_item, is_view, root
 from ._measure import Cost
-from ._ranks import agree, check_equal
+from ._ranks import agree, check_equal, speaking
 
 aten = torch.ops.aten
 STATISTICS = (3, 4)
@@ -152,7 +152,8 @@ class Partitioner(CustomPartitionerFn):
     `limit` is bytes, `8GiB`, or `60%` of what the graph takes at most; it counts parameters, inputs, gradients, activations
     and scratch. `using` names the means: recompute, swap. PlanError names the least limit that is known to work.
     `reports` tells what was planned, a graph each. With a process group of `torch.distributed`, all its ranks come to one
-    schedule.
+    schedule: all make a partitioner at the same place. A rank that waits for the others longer than `timeout` seconds gives up
+    with a PlanError.
     """
 
     def __init__(
@@ -161,9 +162,10 @@ class Partitioner(CustomPartitionerFn):
         using: Iterable[str] = ("recompute",),
         device: str = "gtx1080ti",
         group: Any = None,
+        timeout: float = 300,
     ) -> None:
         self.limit = limit
-        self.group = group
+        self.group = None if group is None else speaking(group, timeout)
         self.using = tuple(using)
         self.device = device
         self.reports: list[Report] = []

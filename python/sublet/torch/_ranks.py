@@ -2,12 +2,14 @@
 
 Each rank measures its own operators, and the times differ; decided apart, one rank would compute again what another keeps. So
 the costs are gathered, the slowest rank's count, and the least limit; the planner is deterministic, and from the same figures
-all ranks come to the same schedule. That is checked: its hash is compared before anything runs.
+all ranks come to the same schedule. That is checked: its hash is compared before anything runs. A rank that has ended, or
+that has nothing to plan while the others do, is waited for no longer than told.
 """
 
 from __future__ import annotations
 
 import hashlib
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -15,6 +17,12 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from .. import PlanError
 from ._measure import Cost
+
+
+def speaking(group: Any, timeout: float) -> Any:
+    """The ranks of a group as one of their own, in which nobody waits longer than `timeout` seconds. All ranks make it."""
+    ranks = dist.get_process_group_ranks(group)
+    return dist.new_group(ranks, timedelta(seconds=timeout), backend="gloo", use_local_synchronization=True)
 
 
 def agree(costs: list[Cost], limit: int | str, group: Any) -> tuple[list[Cost], int | str]:
@@ -43,9 +51,13 @@ def check_equal(schedule: Any, group: Any) -> None:
 
 
 def _gathered(value: Any, group: Any) -> list[Any]:
-    """What each rank says, by rank."""
+    """What each rank says, by rank. PlanError where a rank says nothing."""
     told: list[Any] = [None] * dist.get_world_size(group)
     # The compiler that calls this computes with tensors that have no values.
     with unset_fake_temporarily():
-        dist.all_gather_object(told, value, group=group)
+        try:
+            dist.all_gather_object(told, value, group=group)
+        except RuntimeError as e:
+            rank, why = dist.get_rank(group), str(e).splitlines()[0]
+            raise PlanError(f"rank {rank} plans alone: another has ended, or does something else ({why})") from None
     return told

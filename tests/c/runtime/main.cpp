@@ -51,9 +51,16 @@ int main(int count, char **arguments) {
     };
     const std::vector<std::uint64_t> offsets = {0};
     sublet_runtime *made = nullptr;
-    sublet::check(sublet_runtime_create(rows.data(), rows.size(), nullptr, 0, rows.data(), rows.size(), 1, offsets.data(), 1,
-                                        nullptr, &params, &made, &error),
-                  error);
+    auto trace = sublet::params<sublet_trace>();
+    trace.rows = rows.data();
+    trace.row_count = rows.size();
+    trace.block_count = 1;
+    auto schedule = sublet::params<sublet_schedule>();
+    schedule.rows = rows.data();
+    schedule.row_count = rows.size();
+    schedule.offsets = offsets.data();
+    schedule.residency_count = offsets.size();
+    sublet::check(sublet_runtime_create(&trace, &schedule, &params, &made, &error), error);
     runtime owner(made);
     std::vector<float> weight(floats, -1.0f), y(floats);
     const auto bytes = [](std::vector<float> &v) { return reinterpret_cast<std::uint8_t *>(v.data()); };

@@ -113,23 +113,35 @@ struct plan {
     sublet_fitted fitted;
 };
 
+static sublet_trace trace(void) {
+    return (sublet_trace){.struct_size = sizeof(sublet_trace), .rows = recorded, .row_count = row_count,
+                          .block_count = BLOCKS};
+}
+
 static struct plan fit(uint64_t percent) {
+    const sublet_trace iteration = trace();
     sublet_fit_lengths lengths;
     sublet_layout layout;
     struct plan plan = {.fitted = {.struct_size = sizeof(sublet_fitted)}};
-    WORKS(sublet_fit_lengths_of(recorded, row_count, BLOCKS, &lengths, &error));
-    WORKS(sublet_fit_workspace(row_count, 0, BLOCKS, lengths.rows, lengths.residencies, &layout, &error));
-    void *workspace = malloc(layout.size);
+    WORKS(sublet_fit_lengths_of(&iteration, &lengths, &error));
     plan.rows = malloc(lengths.rows * sizeof *plan.rows);
     plan.offsets = malloc(lengths.residencies * sizeof *plan.offsets);
+    const sublet_fit_output output = {.struct_size = sizeof output, .rows = plan.rows, .row_capacity = lengths.rows,
+                                      .offsets = plan.offsets, .residency_capacity = lengths.residencies};
+    WORKS(sublet_fit_workspace(&iteration, &output, &layout, &error));
+    void *workspace = malloc(layout.size);
     sublet_fit_params params = {.struct_size = sizeof params, .least_bytes = 1};
     uint64_t peak = (2 * LAYERS + 2) * BYTES;
-    WORKS(sublet_fit(recorded, row_count, NULL, 0, BLOCKS, peak * percent / 100, NULL, &params, workspace, layout.size,
-                     plan.rows, NULL,
-                     lengths.rows, NULL, NULL, plan.offsets, lengths.residencies, &plan.fitted, &error));
+    WORKS(sublet_fit(&iteration, peak * percent / 100, &params, workspace, layout.size, &output, &plan.fitted, &error));
     CHECK(plan.fitted.original_peak == peak && (plan.fitted.run.swapped_bytes > 0) == (percent < 100));
     free(workspace);
     return plan;
+}
+
+static sublet_schedule schedule(const struct plan *plan) {
+    return (sublet_schedule){.struct_size = sizeof(sublet_schedule), .rows = plan->rows,
+                             .row_count = plan->fitted.row_count, .offsets = plan->offsets,
+                             .residency_count = plan->fitted.residency_count};
 }
 
 static void iterate(sublet_runtime *runtime, uint32_t iteration) {
@@ -162,8 +174,9 @@ void test_network_on(uint32_t on_host) {
     }
     sublet_runtime_params params = {.struct_size = sizeof params, .on_host = on_host, .memory = 1 << 24};
     sublet_runtime *runtime = NULL;
-    WORKS(sublet_runtime_create(recorded, row_count, NULL, 0, half.rows, half.fitted.row_count, BLOCKS, half.offsets,
-                                half.fitted.residency_count, NULL, &params, &runtime, &error));
+    const sublet_trace network = trace();
+    const sublet_schedule within_half = schedule(&half), within_all = schedule(&whole);
+    WORKS(sublet_runtime_create(&network, &within_half, &params, &runtime, &error));
     for (uint32_t w = 0; w < LAYERS; ++w) {
         WORKS(sublet_runtime_write(runtime, w, (const uint8_t *)at[w], BYTES, &error));
     }
@@ -171,9 +184,8 @@ void test_network_on(uint32_t on_host) {
     WORKS(sublet_runtime_arena(runtime, &address, &size, &error));
     for (uint32_t iteration = 0; iteration < 12; ++iteration) {
         if (iteration == 4 || iteration == 8) {
-            const struct plan *next = iteration == 4 ? &whole : &half;
-            WORKS(sublet_runtime_replan(runtime, recorded, row_count, NULL, 0, next->rows, next->fitted.row_count, BLOCKS,
-                                        next->offsets, next->fitted.residency_count, NULL, NULL, &error));
+            const sublet_schedule *next = iteration == 4 ? &within_all : &within_half;
+            WORKS(sublet_runtime_replan(runtime, &network, next, NULL, &error));
             WORKS(sublet_runtime_arena(runtime, &later, &size, &error));
             CHECK(later == address && size >= whole.fitted.peak);
         }

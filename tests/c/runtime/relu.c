@@ -131,7 +131,10 @@ void test_gpu_relu(void) {
     WORKS(sublet_relu_kernels_create(0, &kernels, &error));
     const uint64_t offset = 0;
     sublet_runtime *runtime = NULL;
-    WORKS(sublet_runtime_create(rows, COUNT(rows), NULL, 0, rows, COUNT(rows), 1, &offset, 1, NULL, NULL, &runtime, &error));
+    const sublet_trace trace = {.struct_size = sizeof trace, .rows = rows, .row_count = COUNT(rows), .block_count = 1};
+    const sublet_schedule schedule = {.struct_size = sizeof schedule, .rows = rows, .row_count = COUNT(rows),
+                                      .offsets = &offset, .residency_count = 1};
+    WORKS(sublet_runtime_create(&trace, &schedule, NULL, &runtime, &error));
     /* x, then dy, then the mask. */
     unsigned char content[8192] = {0};
     float *x = (float *)(void *)content, *dy = x + 1024;

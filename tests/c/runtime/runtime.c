@@ -34,10 +34,17 @@ static const uint64_t offsets[] = {0, 0, 0}, apart[] = {0, BYTES};
 
 static const sublet_runtime_params on_host = {.struct_size = sizeof on_host, .on_host = 1, .memory = 2 * BYTES};
 
+static const sublet_trace trace = {.struct_size = sizeof trace, .rows = original, .row_count = ORIGINAL, .block_count = 2};
+
+static sublet_schedule schedule(const sublet_row *rows, size_t row_count, const uint64_t *where, size_t residencies) {
+    return (sublet_schedule){.struct_size = sizeof(sublet_schedule), .rows = rows, .row_count = row_count,
+                             .offsets = where, .residency_count = residencies};
+}
+
 static sublet_status create(const sublet_runtime_params *params, const uint64_t *where, size_t residencies,
                             sublet_runtime **runtime) {
-    return sublet_runtime_create(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 2, where, residencies, NULL, params,
-                                 runtime, &error);
+    const sublet_schedule plan = schedule(rewritten, REWRITTEN, where, residencies);
+    return sublet_runtime_create(&trace, &plan, params, runtime, &error);
 }
 
 static void doubled(void *data) {
@@ -95,7 +102,8 @@ void test_runtime(void) {
         uint64_t begin = NOTHING, size = NOTHING, later = NOTHING;
         WORKS(sublet_runtime_arena(runtime, &begin, &size, &error));
         CHECK(size == BYTES);
-        WORKS(sublet_runtime_replan(runtime, original, ORIGINAL, NULL, 0, original, ORIGINAL, 2, apart, 2, NULL, NULL, &error));
+        const sublet_schedule both = schedule(original, ORIGINAL, apart, 2), one_by_one = schedule(rewritten, REWRITTEN, offsets, 3);
+        WORKS(sublet_runtime_replan(runtime, &trace, &both, NULL, &error));
         WORKS(sublet_runtime_arena(runtime, &later, &size, &error));
         CHECK(later == begin && size == 2 * BYTES);
         iterate(runtime);
@@ -104,12 +112,10 @@ void test_runtime(void) {
         const uint32_t changed[] = {1, 0}, one[] = {1, UINT32_MAX};
         memset(content, 5, BYTES);
         WORKS(sublet_runtime_write(runtime, 1, content, BYTES, &error));
-        WORKS(sublet_runtime_replan(runtime, original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 2, offsets, 3, NULL, changed,
-                                    &error));
+        WORKS(sublet_runtime_replan(runtime, &trace, &one_by_one, changed, &error));
         holds(runtime, 0, 5);
         holds(runtime, 1, 48);
-        WORKS(sublet_runtime_replan(runtime, original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 2, offsets, 3, NULL, one,
-                                    &error));
+        WORKS(sublet_runtime_replan(runtime, &trace, &one_by_one, one, &error));
         holds(runtime, 0, 48);
         WORKS(sublet_runtime_write(runtime, 1, content, BYTES, &error));
         iterate(runtime);
@@ -125,25 +131,31 @@ void test_wrong_runtime(void) {
     sublet_runtime *runtime = NULL;
     const uint64_t odd[] = {0, 8, 0}, over[] = {0, 256, 0};
     FAILS(SUBLET_STATUS_PLAN_MISALIGNED, 1, 256, 8, create(&on_host, odd, 3, &runtime));
-    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 7, 3, 2, create(&on_host, offsets, 2, &runtime));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 7, 0, 0, create(&on_host, NULL, 3, &runtime));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 11, 0, 0, create(&on_host, offsets, 3, NULL));
-    FAILS(SUBLET_STATUS_MISALIGNED_POINTER, 11, 8, 0, create(&on_host, offsets, 3, ODD(&runtime)));
-    FAILS(SUBLET_STATUS_MISALIGNED_POINTER, 0, 8, 0,
-          sublet_runtime_create(ODD(original), 2, NULL, 0, rewritten, REWRITTEN, 2, offsets, 3, NULL, &on_host, &runtime, &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 4, 0, 0,
-          sublet_runtime_create(original, ORIGINAL, NULL, 0, NULL, REWRITTEN, 2, offsets, 3, NULL, &on_host, &runtime, &error));
-    CHECK(sublet_runtime_create(original, ORIGINAL, NULL, 0, rewritten, 0, 2, NULL, 0, NULL, &on_host, &runtime, &error) ==
-          SUBLET_STATUS_ROW_ACCESSES_MISSING);
+    FAILS(SUBLET_STATUS_BUFFER_TOO_SMALL, 1, 3, 2, create(&on_host, offsets, 2, &runtime));
+    FAILS(SUBLET_STATUS_MISSING_FIELD, 1, 0, offsetof(sublet_schedule, offsets), create(&on_host, NULL, 3, &runtime));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 3, 0, 0, create(&on_host, offsets, 3, NULL));
+    FAILS(SUBLET_STATUS_MISALIGNED_POINTER, 3, 8, 0, create(&on_host, offsets, 3, ODD(&runtime)));
+    const sublet_schedule one_by_one = schedule(rewritten, REWRITTEN, offsets, 3);
+    sublet_trace wrong_trace = trace;
+    wrong_trace.rows = ODD(original);
+    wrong_trace.row_count = 2;
+    FAILS(SUBLET_STATUS_MISALIGNED_FIELD, 0, 8, offsetof(sublet_trace, rows),
+          sublet_runtime_create(&wrong_trace, &one_by_one, &on_host, &runtime, &error));
+    const sublet_schedule nothing = schedule(NULL, REWRITTEN, offsets, 3), empty = schedule(rewritten, 0, NULL, 0);
+    FAILS(SUBLET_STATUS_MISSING_FIELD, 1, 0, offsetof(sublet_schedule, rows),
+          sublet_runtime_create(&trace, &nothing, &on_host, &runtime, &error));
+    CHECK(sublet_runtime_create(&trace, &empty, &on_host, &runtime, &error) == SUBLET_STATUS_ROW_ACCESSES_MISSING);
+    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_runtime_create(NULL, &one_by_one, &on_host, &runtime, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_runtime_create(&trace, NULL, &on_host, &runtime, &error));
     sublet_runtime_params params = on_host;
     params.on_host = 2;
-    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 10, 0, 2, create(&params, offsets, 3, &runtime));
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 2, 0, 2, create(&params, offsets, 3, &runtime));
     params = on_host;
     params.as_simulated = 3;
-    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 10, 0, 3, create(&params, offsets, 3, &runtime));
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 2, 0, 3, create(&params, offsets, 3, &runtime));
     params = on_host;
     params.struct_size = 3;
-    FAILS(SUBLET_STATUS_STRUCT_SIZE, 10, 4096, 3, create(&params, offsets, 3, &runtime));
+    FAILS(SUBLET_STATUS_STRUCT_SIZE, 2, 4096, 3, create(&params, offsets, 3, &runtime));
     params = on_host;
     params.folder = "/no/such/folder";
     FAILS(SUBLET_STATUS_STORAGE, 0, 0, 2, create(&params, offsets, 3, &runtime));
@@ -151,9 +163,10 @@ void test_wrong_runtime(void) {
     params.memory = BYTES - 1;
     FAILS(SUBLET_STATUS_OUT_OF_MEMORY, 0, BYTES, 0, create(&params, offsets, 3, &runtime));
     sublet_device device = {.struct_size = sizeof device, .flags = 2};
-    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 9, 0, 2,
-          sublet_runtime_create(original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 2, offsets, 3, &device, &on_host, &runtime,
-                                &error));
+    wrong_trace = trace;
+    wrong_trace.device = &device;
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 0, 0, 2,
+          sublet_runtime_create(&wrong_trace, &one_by_one, &on_host, &runtime, &error));
     CHECK(runtime == NULL);
 
     WORKS(create(&on_host, offsets, 3, &runtime));
@@ -176,21 +189,21 @@ void test_wrong_runtime(void) {
     static sublet_row more[ORIGINAL];
     memcpy(more, original, sizeof original);
     more[0].bytes = 2 * BYTES;
-    FAILS(SUBLET_STATUS_NOT_PERSISTENT, 0, 0, 2 * BYTES,
-          sublet_runtime_replan(runtime, more, ORIGINAL, NULL, 0, more, ORIGINAL, 2, (const uint64_t[]){0, 2 * BYTES}, 2, NULL,
-                                NULL, &error));
+    const uint64_t far_apart[] = {0, 2 * BYTES};
+    sublet_trace larger = trace;
+    larger.rows = more;
+    const sublet_schedule large = schedule(more, ORIGINAL, far_apart, 2), overlapping = schedule(original, ORIGINAL, over, 2);
+    FAILS(SUBLET_STATUS_NOT_PERSISTENT, 0, 0, 2 * BYTES, sublet_runtime_replan(runtime, &larger, &large, NULL, &error));
     const uint32_t none[] = {UINT32_MAX, UINT32_MAX}, wrong[] = {0, 9};
-    FAILS(SUBLET_STATUS_OUT_OF_MEMORY, 0, 3 * BYTES, 0,
-          sublet_runtime_replan(runtime, more, ORIGINAL, NULL, 0, more, ORIGINAL, 2, (const uint64_t[]){0, 2 * BYTES}, 2, NULL,
-                                none, &error));
+    FAILS(SUBLET_STATUS_OUT_OF_MEMORY, 0, 3 * BYTES, 0, sublet_runtime_replan(runtime, &larger, &large, none, &error));
     FAILS(SUBLET_STATUS_NOT_PERSISTENT, 9, 0, BYTES,
-          sublet_runtime_replan(runtime, original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 2, offsets, 3, NULL, wrong, &error));
-    FAILS(SUBLET_STATUS_PLAN_OVERLAP, 0, 1, 1,
-          sublet_runtime_replan(runtime, original, ORIGINAL, NULL, 0, original, ORIGINAL, 2, over, 2, NULL, NULL, &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0,
-          sublet_runtime_replan(runtime, NULL, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 2, offsets, 3, NULL, NULL, &error));
-    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0,
-          sublet_runtime_replan(NULL, original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 2, offsets, 3, NULL, NULL, &error));
+          sublet_runtime_replan(runtime, &trace, &one_by_one, wrong, &error));
+    FAILS(SUBLET_STATUS_PLAN_OVERLAP, 0, 1, 1, sublet_runtime_replan(runtime, &trace, &overlapping, NULL, &error));
+    larger.rows = NULL;
+    FAILS(SUBLET_STATUS_MISSING_FIELD, 1, 0, offsetof(sublet_trace, rows),
+          sublet_runtime_replan(runtime, &larger, &one_by_one, NULL, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 2, 0, 0, sublet_runtime_replan(runtime, &trace, NULL, NULL, &error));
+    FAILS(SUBLET_STATUS_NULL_POINTER, 0, 0, 0, sublet_runtime_replan(NULL, &trace, &one_by_one, NULL, &error));
     /* The old plan goes on. */
     memset(content, 1, BYTES);
     WORKS(sublet_runtime_write(runtime, 0, content, BYTES, &error));
@@ -203,7 +216,7 @@ void test_wrong_runtime(void) {
     FAILS(SUBLET_STATUS_INTERRUPTED, 0, 0, 0, sublet_runtime_measure(runtime, &error));
     FAILS(SUBLET_STATUS_INTERRUPTED, 0, 0, 0, sublet_runtime_write(runtime, 0, content, BYTES, &error));
     FAILS(SUBLET_STATUS_INTERRUPTED, 0, 0, 0,
-          sublet_runtime_replan(runtime, original, ORIGINAL, NULL, 0, rewritten, REWRITTEN, 2, offsets, 3, NULL, NULL, &error));
+          sublet_runtime_replan(runtime, &trace, &one_by_one, NULL, &error));
     WORKS(sublet_runtime_restart(runtime, &error));
     WORKS(sublet_runtime_measure(runtime, &error));
     sublet_runtime_destroy(runtime);

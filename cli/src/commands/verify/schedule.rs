@@ -41,7 +41,12 @@ struct Verdict {
 /// # Errors
 /// The first rule that the trace or the plan breaks, or a file that cannot be read.
 pub(super) fn run(args: &VerifyArgs, file: &str) -> Result<(), Failure> {
-    let original = input::read(&args.input)?;
+    let mut original = input::read(&args.input)?;
+    if !args.reorder
+        && let Some(trace) = &mut original.trace
+    {
+        trace.keep_order();
+    }
     let rewritten = input::read(file)?;
     let file = args.plan.as_deref().ok_or_else(|| Failure::Usage("which plan? --rewritten needs one".into()))?;
     let offsets = input::plan::read(file, &rewritten).map_err(|e| told(args, e))?;

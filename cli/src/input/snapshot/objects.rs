@@ -1,8 +1,8 @@
 //! What a memory snapshot holds, made smaller as it is read.
 //!
 //! An event is a dict of ten items and a list of a hundred frames: 32 bytes stay of the dict, and of the list the number of
-//! its stack, which many events share. Text and frames are kept once. So the memory is that of the events, some hundred
-//! bytes each, however many frames they have.
+//! its stack, which many events share. Text and frames are kept once. So the memory is that of the events, however many
+//! frames they have.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -280,7 +280,10 @@ impl Objects {
             _ => None,
         });
         let frames: Option<Vec<u32>> = frames.collect();
-        self.take_bytes(size_of_val(items))?;
+        // Frames that are numbered take no more than the number of their stack.
+        if frames.is_none() || matches!(self.lists.get(i as usize), Some(List::Items(_))) {
+            self.take_bytes(size_of_val(items))?;
+        }
         let list = self.lists.get_mut(i as usize).ok_or(NO_CONTAINER)?;
         let objects = items.iter().map(|item| match item {
             Value::Object(object) => *object,

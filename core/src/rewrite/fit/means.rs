@@ -17,11 +17,14 @@ pub enum Means {
     /// Activations leave after their last forward reader and are back one operator ahead: the layers' rule of Jin et al.
     /// 2018, to compare with.
     Layer,
+    /// Operators run in another order, where they do not [keep their place](crate::trace::Operator::ordered)
+    /// ([`order`](super::super::means::order)).
+    Order,
 }
 
 impl Means {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Swap, Self::Recompute, Self::InPlace, Self::Relu, Self::Layer];
+    pub const ALL: [Self; 6] = [Self::Swap, Self::Recompute, Self::InPlace, Self::Relu, Self::Layer, Self::Order];
 
     /// What people call it.
     ///
@@ -37,6 +40,7 @@ impl Means {
             Self::InPlace => "in-place",
             Self::Relu => "relu",
             Self::Layer => "layer",
+            Self::Order => "order",
         }
     }
 
@@ -53,6 +57,7 @@ impl Means {
             Self::InPlace => 4,
             Self::Relu => 8,
             Self::Layer => 16,
+            Self::Order => 32,
         }
     }
 }
@@ -76,7 +81,8 @@ impl Using {
     /// None.
     pub const NONE: Self = Self(0);
     /// All that one would use together: each but [`Means::Layer`], which swapping is better than.
-    pub const ALL: Self = Self::NONE.with(Means::Swap).with(Means::Recompute).with(Means::InPlace).with(Means::Relu);
+    pub const ALL: Self =
+        Self::NONE.with(Means::Swap).with(Means::Recompute).with(Means::InPlace).with(Means::Relu).with(Means::Order);
 
     /// With a means.
     #[must_use]

@@ -2,22 +2,24 @@
 //! trace.
 //!
 //! Steps:
-//! 1. Where masks or hand-overs in place change the trace, it begins with the trace that has them, and then with the one
+//! 1. Each order of the operators is tried by itself ([`order`](super::means::order)): as recorded, and if operators may stand
+//!    elsewhere, updates early, and the order with the least max load. What follows is done for each.
+//! 2. Where masks or hand-overs in place change the trace, it begins with the trace that has them, and then with the one
 //!    that was recorded: neither is worse for the other. Masks come first, for they change what is alive; hand-overs last,
 //!    over whatever the other means made, and what decides knows of them. They take no time: where they are enough, that is all.
-//! 2. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, its positions tightened at unchanged
+//! 3. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, its positions tightened at unchanged
 //!    time. [`Policy::Auto`] and [`Policy::Bayes`] try the other policies too, each as it would be tried alone, and take what
 //!    takes least time: neither is ever worse than those it contains. Of equal times the first wins. The search then goes
 //!    on from there. Where it is slow it comes last, and not at all where the [`bound`](super::lower_bound) proves that it takes
 //!    longer than what was found.
-//! 3. Second runs alone.
-//! 4. Both, one after the other: recompute down to a level, then the search for swaps down to the limit, over a grid of levels
+//! 4. Second runs alone.
+//! 5. Both, one after the other: recompute down to a level, then the search for swaps down to the limit, over a grid of levels
 //!    (`levels`).
-//! 5. Both at once: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
+//! 6. Both at once: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
 //!    load is within the level, and what is left to save is made again, or swapped where that is too little; then absences
 //!    and second runs are chosen together. The arrangements with the least estimated time are made, but for those whose
 //!    estimate is far above the best, and until a budget of placements is spent once something fits.
-//! 6. The residencies of each are placed, those that hand memory over as one. Where the placement is above the limit, memory is
+//! 7. The residencies of each are placed, those that hand memory over as one. Where the placement is above the limit, memory is
 //!    lost between blocks: in those segments a part of what is too much is held back, from second runs and from swaps alike,
 //!    and the means decide again, some times over. Where nothing fits, what takes least memory is made, whatever it costs;
 //!    the limit has no part in that, so that the least limit that is named is one that works.
@@ -27,16 +29,18 @@
 //! [`verify::schedule`](crate::verify::schedule::schedule), over iterations that repeat: persistent blocks may be on the
 //! host at both ends.
 
+mod bases;
 mod levels;
 mod means;
 mod pass;
 mod stage;
 mod trial;
+mod watch;
 
-use super::gaps::Gaps;
+use core::ops::ControlFlow;
+
 use super::means::recompute::{self, Recomputer};
-use super::means::swap::{Policy, Swapper};
-use super::means::{in_place, mask};
+use super::means::swap::Policy;
 use super::program::Program;
 use super::values::Values;
 use crate::error::{Buffer, RowFault};
@@ -44,11 +48,13 @@ use crate::simulate::{Device, Timing};
 use crate::table::at;
 use crate::trace::{Event, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::VerifiedSchedule;
-use crate::{Block, Error, Workspace, WorkspaceLen, block, place};
+use crate::{Block, Error, Workspace, WorkspaceLen, block};
+use bases::Orders;
 pub use means::{Means, Using};
 use pass::{Arrangement, Pass};
-use stage::{Base, Stage};
+use stage::Stage;
 use trial::Swaps;
+pub use watch::{Progress, Strategy, Tried, Watch};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -141,7 +147,7 @@ impl Lengths {
     #[must_use]
     pub const fn for_result(recorded: usize, rows: usize, residencies: usize) -> Self {
         // Aligned; with masks; the same with hand-overs; the trace between two passes; what is made, and the best.
-        let rows_of_all = recorded + 3 * masked_rows(recorded) + interim_rows(recorded) + 2 * rows;
+        let rows_of_all = bases::rows(recorded) + interim_rows(recorded) + 2 * rows;
         Self { rows: rows_of_all, timings: rows, residencies }
     }
 }
@@ -166,7 +172,8 @@ pub struct Fitted<'a> {
     pub policy: Policy,
     /// The most bytes on the device in the original.
     pub original_peak: u64,
-    /// The least load of Zhang et al. 2019: every gap over the peak away.
+    /// The least load of Zhang et al. 2019: every gap over the peak away. It is of swapping alone: with other means a
+    /// footprint may be below it.
     pub load_min: u64,
 }
 
@@ -174,12 +181,8 @@ pub struct Fitted<'a> {
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
     let base = masked_rows(rows);
-    Program::workspace(rows, blocks)
-        .and(Gaps::workspace(rows, blocks))
-        .and(Swapper::workspace(rows, blocks))
+    bases::workspace(rows, blocks)
         .max(liveness::workspace(blocks))
-        .max(mask::workspace(rows, blocks))
-        .max(in_place::workspace(rows, base, blocks))
         .max(
             Program::workspace(base, 2 * blocks)
                 .and(Values::workspace(base, 2 * blocks))
@@ -235,9 +238,25 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
 pub fn fit<'a>(
     recorded: &Recorded<'_>,
     options: &Options,
-    mut scratch: Workspace<'_>,
+    scratch: Workspace<'_>,
     output: Output<'a>,
 ) -> Result<Fitted<'a>, Error> {
+    fit_watched(recorded, options, scratch, output, &mut |_| ControlFlow::Continue(()))
+}
+
+/// As [`fit`], and tells `watch` of every schedule that is tried, and that work goes on; it may end the work, which then
+/// gives the best so far. Between two calls lies at most one search for what is recomputed: seconds for 100,000 rows.
+///
+/// # Errors
+/// As [`fit`]; [`Error::Stopped`] where the work was ended before anything was within the limit.
+pub fn fit_watched<'a>(
+    recorded: &Recorded<'_>,
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    output: Output<'a>,
+    watch: Watch<'_>,
+) -> Result<Fitted<'a>, Error> {
+    let mut scratch = scratch.reborrow();
     block::check_count(recorded.blocks)?;
     let Recorded { rows: original, blocks, .. } = *recorded;
     let lengths = Lengths::of(original, blocks);
@@ -263,122 +282,37 @@ pub fn fit<'a>(
     persistent_first(original, output.blocks.get(..residencies).unwrap_or_default())?;
     let original_peak = max_load(original, blocks, scratch.reborrow());
     let Output { rows: out, timings, blocks: lives, names, offsets } = output;
-    let (rows, out) = out.split_at_mut_checked(original.len()).unwrap_or_default();
-    align(original, options.alignment, rows)?;
-    let (rows, unaligned) = (&*rows, recorded);
-    let recorded = &Recorded { rows, ..*unaligned };
-    let (aligned_peak, load_min) = {
-        let mut scratch = scratch.reborrow();
-        let program = Program::new(rows, blocks, &mut scratch)?;
-        let mut scratch = scratch.reborrow();
-        let gaps = Gaps::new(&program, options.least_bytes, &mut scratch);
-        let mut scratch = scratch.reborrow();
-        let mut swapper = Swapper::new(&gaps, &options.device, options.seed, &mut scratch);
-        (swapper.peak(), swapper.load_min())
-    };
-    let using = options.using.on(&options.device);
-    let (masked, out) = out.split_at_mut_checked(masked_rows(rows.len())).unwrap_or_default();
-    let (handed, out) = out.split_at_mut_checked(2 * masked.len()).unwrap_or_default();
+    let (begin, out) = out.split_at_mut_checked(bases::rows(original.len())).unwrap_or_default();
     let output = Output { rows: out, timings, blocks: lives, names, offsets };
-    let mut stage = Stage::new(lengths, rows.len(), options.alignment, output, &mut scratch);
-    let plain = Base { rows, handed: rows, in_place: false };
-    let bases = bases(recorded, options, plain, scratch.reborrow(), masked, handed)?;
-    let bases = Bases { recorded, starts: bases, peak: aligned_peak };
-    let mut all = |pass: &mut Pass<'_, '_, '_>| joint(pass, using, recorded, options, aligned_peak);
-    stage = bases.each(options, 0.0, stage, scratch.reborrow(), &mut all)?;
+    let mut stage = Stage::new(lengths, original.len(), options.alignment, output, watch, &mut scratch);
+    let mut orders = Orders::new(recorded, options, begin);
+    let mut load_min = None;
+    stage = orders.each(0.0, stage, scratch.reborrow(), &mut |bases, stage, scratch| {
+        load_min.get_or_insert(bases.load_min);
+        bases.fit(options, 0.0, stage, scratch)
+    })?;
     let mut least = u64::MAX;
+    if stage.overhead().is_infinite() && !stage.stopped() {
+        stage = orders.each(f64::MAX, stage, scratch.reborrow(), &mut |bases, mut stage, mut scratch| {
+            let mut found = u64::MAX;
+            let mut lowest = |pass: &mut Pass<'_, '_, '_>| {
+                found = found.min(pass_least(pass, options, bases.peak)?);
+                Ok(())
+            };
+            stage = bases.each(options, f64::MAX, stage, scratch.reborrow(), &mut lowest)?;
+            if stage.overhead().is_infinite() && found < u64::MAX && !stage.stopped() {
+                (stage, found) = bases.least_limit(found, stage, scratch)?;
+            }
+            least = least.min(found);
+            Ok(stage)
+        })?;
+    }
     if stage.overhead().is_infinite() {
-        let mut lowest = |pass: &mut Pass<'_, '_, '_>| {
-            least = least.min(pass_least(pass, using, options, aligned_peak)?);
-            Ok(())
-        };
-        stage = bases.each(options, f64::MAX, stage, scratch.reborrow(), &mut lowest)?;
+        let over = Error::OverLimit { least, limit: options.limit };
+        return Err(if stage.stopped() { Error::Stopped } else { over });
     }
-    if stage.overhead().is_infinite() && least < u64::MAX {
-        (stage, least) = bases.least_limit(options, least, stage, scratch.reborrow())?;
-    }
-    if stage.overhead().is_infinite() {
-        return Err(Error::OverLimit { least, limit: options.limit });
-    }
-    let (schedule, policy) = stage.prove(unaligned, options, scratch)?;
-    Ok(Fitted { schedule, policy, original_peak, load_min })
-}
-
-/// How often what lies below the least footprint that was made is halved, to find a limit that works; and the part of its
-/// work that the search may do each time.
-const PROBES: u32 = 7;
-const PROBE: u64 = 16;
-
-/// The traces to begin with.
-struct Bases<'s> {
-    recorded: &'s Recorded<'s>,
-    starts: [Option<Base<'s>>; 2],
-    /// The most bytes that are live at once as recorded.
-    peak: u64,
-}
-
-impl Bases<'_> {
-    /// Works on each of them, until there is a schedule that takes no more than `enough` ns longer than the original.
-    fn each<'a, 'w>(
-        &self,
-        options: &Options,
-        enough: f64,
-        mut stage: Stage<'a, 'w>,
-        mut scratch: Workspace<'_>,
-        then: &mut dyn FnMut(&mut Pass<'a, 'w, '_>) -> Result<(), Error>,
-    ) -> Result<Stage<'a, 'w>, Error> {
-        let &Self { recorded, starts, peak } = self;
-        for base in starts.into_iter().flatten() {
-            let mut scratch = scratch.reborrow();
-            let program = Program::new(base.rows, recorded.numbers(), &mut scratch)?;
-            let mut scratch = scratch.reborrow();
-            let values = Values::new(recorded, &program, &mut scratch);
-            let mut scratch = scratch.reborrow();
-            let mut recomputer = Recomputer::new(&values, &options.device, peak >> LEAST, options.seed, &mut scratch);
-            if base.in_place {
-                recomputer.work_in_place();
-            }
-            // Neither trace spares the other anything.
-            stage.forget();
-            let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
-            then(&mut pass)?;
-            stage = pass.into_stage();
-            if stage.overhead() <= enough {
-                break;
-            }
-        }
-        Ok(stage)
-    }
-
-    /// The least limit that works, below `least`, which does: halves what lies between it and its half. Which limits are
-    /// tried does not depend on the limit that is asked for, so that the one that is named is found again when it is; what
-    /// fits the one asked for on the way is kept.
-    fn least_limit<'a, 'w>(
-        &self,
-        options: &Options,
-        mut least: u64,
-        mut stage: Stage<'a, 'w>,
-        mut scratch: Workspace<'_>,
-    ) -> Result<(Stage<'a, 'w>, u64), Error> {
-        let using = options.using.on(&options.device);
-        let mut low = least / 2;
-        for _ in 0..PROBES {
-            let limit = low + (least - low) / 2;
-            let probe = Options { limit, work: options.work / PROBE, ..*options };
-            let mut all = |pass: &mut Pass<'_, '_, '_>| joint(pass, using, self.recorded, &probe, self.peak);
-            stage = self.each(&probe, f64::MAX, stage, scratch.reborrow(), &mut all)?;
-            if stage.overhead().is_infinite() {
-                low = limit;
-                continue;
-            }
-            least = limit;
-            if limit <= options.limit {
-                break;
-            }
-            stage.kept.clear();
-        }
-        Ok((stage, least))
-    }
+    let (schedule, policy) = stage.prove(recorded, options, scratch)?;
+    Ok(Fitted { schedule, policy, original_peak, load_min: load_min.unwrap_or_default() })
 }
 
 /// Refuses persistent blocks that are not there from the start; `residencies` are the trace's.
@@ -393,16 +327,6 @@ fn persistent_first(rows: &[Row], residencies: &[Block]) -> Result<(), Error> {
         Some(residency) => Err(Error::Row { row: residency.start, fault: RowFault::PersistentLate }),
         None => Ok(()),
     }
-}
-
-/// The rows with every size rounded up to the alignment: what the passes work on, so that what they count is what the
-/// placement takes.
-fn align(rows: &[Row], alignment: u64, aligned: &mut [Row]) -> Result<(), Error> {
-    for (aligned, &r) in aligned.iter_mut().zip(rows) {
-        let bytes = r.bytes.checked_next_multiple_of(alignment).ok_or(Error::SizeOverflow { block: r.block })?;
-        *aligned = Row { bytes, ..r };
-    }
-    Ok(())
 }
 
 /// The most bytes that are live at once.
@@ -423,42 +347,6 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
     most
 }
 
-/// The traces to begin with: with masks and in place, where that is asked for and changes anything, and as recorded.
-fn bases<'s>(
-    recorded: &Recorded<'s>,
-    options: &Options,
-    plain: Base<'s>,
-    mut scratch: Workspace<'_>,
-    masked: &'s mut [Row],
-    handed: &'s mut [Row],
-) -> Result<[Option<Base<'s>>; 2], Error> {
-    let mut rich = plain;
-    let using = options.using.on(&options.device);
-    if using.has(Means::Relu) {
-        match mask::rewrite(recorded, plain.rows, scratch.reborrow(), masked) {
-            Ok(n) if n > plain.rows.len() => {
-                let masked = masked.get_mut(..n).unwrap_or_default();
-                for r in masked.iter_mut().filter(|r| recorded.masked(r.block).is_some()) {
-                    r.bytes = place::align_up(r.bytes, options.alignment);
-                }
-                rich.rows = masked;
-            }
-            Ok(_) | Err(Error::BufferTooSmall { buffer: Buffer::Rows, .. }) => {}
-            Err(e) => return Err(e),
-        }
-        rich.handed = rich.rows;
-    }
-    if using.has(Means::InPlace) {
-        let n = in_place::rewrite(recorded, rich.rows, scratch, handed)?;
-        rich.handed = handed.get(..n).unwrap_or_default();
-        rich.in_place = true;
-    }
-    Ok([(rich.handed != plain.rows).then_some(rich), Some(plain)])
-}
-
-/// What is smaller than the original peak over 2 to the power of this is not worth running anything again for.
-const LEAST: u32 = 14;
-
 /// What is swapped with no more delay than this part of the original's time is tried before anything is made again.
 const HIDDEN: f64 = 0.02;
 
@@ -468,13 +356,8 @@ const ALONE: u64 = 4;
 
 /// Tries the arrangements of the means that are asked for.
 #[expect(clippy::cast_precision_loss, reason = "a time")]
-fn joint(
-    pass: &mut Pass<'_, '_, '_>,
-    using: Using,
-    recorded: &Recorded<'_>,
-    options: &Options,
-    peak: u64,
-) -> Result<(), Error> {
+fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options, peak: u64) -> Result<(), Error> {
+    let using = options.using.on(&options.device);
     let time = recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
     let (swap, recompute) = (using.has(Means::Swap), using.has(Means::Recompute));
     let work = work(recorded, options);
@@ -513,13 +396,14 @@ fn joint(
 
 /// The least footprint that is made, whatever it costs in time. The limit has no part in it, so that it is made again where
 /// it is the limit.
-fn pass_least(pass: &mut Pass<'_, '_, '_>, using: Using, options: &Options, peak: u64) -> Result<u64, Error> {
+fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Result<u64, Error> {
+    let using = options.using.on(&options.device);
     let swapping = Arrangement { again: false, swaps: swaps(using, options), choice: 0, work: 0 };
     let mut least = pass.least(&swapping, peak)?;
     if using.has(Means::Recompute) {
         let again = Arrangement { again: true, swaps: Swaps::None, ..swapping };
         for arrangement in [again, Arrangement { swaps: swapping.swaps, ..again }] {
-            if least > options.limit && (arrangement == again || using.has(Means::Swap)) {
+            if least > options.limit && !pass.stopped() && (arrangement == again || using.has(Means::Swap)) {
                 least = least.min(pass.least(&arrangement, peak)?);
             }
         }

@@ -2,6 +2,7 @@
 
 use super::stage::{Base, Stage};
 use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, from_absences, part};
+use super::watch::Strategy;
 use super::{Lengths, Options, interim_rows, masked_rows};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
@@ -33,6 +34,20 @@ pub(super) struct Arrangement<'p> {
     /// How much the choice of what runs again may do, and how much the choice of what is swapped.
     pub(super) choice: u64,
     pub(super) work: u64,
+}
+
+impl Arrangement<'_> {
+    /// How its means are combined.
+    const fn strategy(&self) -> Strategy {
+        match (self.again, self.swaps) {
+            (false, Swaps::None) => Strategy::Free,
+            (false, _) => Strategy::Swap,
+            (true, Swaps::None) => Strategy::Recompute,
+            (true, Swaps::By(_)) => Strategy::RecomputeThenSwap,
+            (true, Swaps::Absences) => Strategy::SwapThenRecompute,
+            (true, Swaps::Together) => Strategy::Together,
+        }
+    }
 }
 
 /// The trace that is fitted, and the memory to do it in.
@@ -97,6 +112,9 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// Tries an arrangement; what it makes is the best if it takes less time than what was.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(super) fn fit(&mut self, arrangement: &Arrangement<'_>) -> Result<(), Error> {
+        if self.stops() {
+            return Ok(());
+        }
         if !arrangement.again {
             return self.run(arrangement).map(|_| ());
         }
@@ -135,7 +153,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// is not within the limit.
     pub(super) fn promise(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
-        if !self.recompute_to(arrangement, level)? {
+        if self.stops() || !self.recompute_to(arrangement, level)? {
             return Ok(None);
         }
         self.trial(arrangement, |trial, _| {
@@ -147,7 +165,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Recomputes down to `level`, and tries who swaps the rest.
     pub(super) fn fit_level(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<(), Error> {
-        if !self.recompute_to(arrangement, level)? {
+        if self.stops() || !self.recompute_to(arrangement, level)? {
             return Ok(());
         }
         self.run(arrangement).map(|_| ())
@@ -204,20 +222,30 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Whether there is something that fits, and all is placed that may be.
     pub(super) fn is_spent(&self) -> bool {
-        self.bound().is_finite() && self.stage.made.blocks_placed() > self.enough
+        self.stopped() || self.bound().is_finite() && self.stage.made.blocks_placed() > self.enough
     }
 
     /// What an arrangement of absences takes longer than the original, in ns, before it is placed; none if it is not within
     /// the limit.
     pub(super) fn estimate(&mut self, arrangement: &Arrangement<'_>) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
-        if self.plan(arrangement).is_none() {
+        if self.stops() || self.plan(arrangement).is_none() {
             return Ok(None);
         }
         self.trial(arrangement, |trial, recomputer| {
             let planned = from_absences(trial.swapper, trial.flat, recomputer, limit, arrangement.work);
             Ok(planned.map(|overhead| overhead + trial.added))
         })
+    }
+
+    /// Gives a sign of life; whether the work is to end.
+    fn stops(&mut self) -> bool {
+        self.stage.kept.watched.stops()
+    }
+
+    /// Whether the work has been ended.
+    pub(super) const fn stopped(&self) -> bool {
+        self.stage.kept.watched.stopped()
     }
 
     /// What takes as long is not worth making, in ns.
@@ -336,6 +364,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             options,
             flat: &flat,
             swapper: &mut swapper,
+            strategy: arrangement.strategy(),
+            as_recorded: base.handed == recorded.rows,
             added,
             made,
             kept,

@@ -2,6 +2,7 @@
 
 use core::ops::ControlFlow;
 
+use super::watch::{Progress, Watch, Watched};
 use super::{Lengths, Options, Output, interim_rows};
 use crate::place::{self, Solver};
 use crate::rewrite::flat::Flat;
@@ -75,8 +76,9 @@ pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
     best: Option<Best>,
-    /// The least time that was offered since that was forgotten, in ns.
+    /// The least overhead that was offered since [`Kept::forget`], in ns.
     enough: f64,
+    pub(super) watched: Watched<'w>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,6 +86,8 @@ struct Best {
     /// What it takes longer than the original, in ns.
     overhead: f64,
     policy: Policy,
+    /// What it takes on the device, in bytes.
+    footprint: u64,
     rows: usize,
     residencies: usize,
 }
@@ -106,12 +110,14 @@ impl<'a, 'w> Stage<'a, 'w> {
         recorded: usize,
         alignment: u64,
         output: Output<'a>,
+        watch: Watch<'w>,
         scratch: &mut Workspace<'w>,
     ) -> Self {
         let Output { rows, timings, blocks, names, offsets } = output;
         let (interim, rows) = rows.split_at_mut_checked(interim_rows(recorded)).unwrap_or_default();
         let (rows, kept) = rows.split_at_mut_checked(lengths.timings).unwrap_or_default();
-        let kept = Kept { rows: kept, offsets: scratch.words(lengths.residencies), best: None, enough: f64::INFINITY };
+        let (offsets_kept, watched) = (scratch.words(lengths.residencies), Watched::new(watch));
+        let kept = Kept { rows: kept, offsets: offsets_kept, best: None, enough: f64::INFINITY, watched };
         let part_of = scratch.indices(lengths.residencies).into_slice();
         let made = Placed {
             rows,
@@ -133,6 +139,11 @@ impl<'a, 'w> Stage<'a, 'w> {
     /// What the best takes longer than the original, in ns.
     pub(super) fn overhead(&self) -> f64 {
         self.kept.best.map_or(f64::INFINITY, |best| best.overhead)
+    }
+
+    /// Whether the work has been ended.
+    pub(super) const fn stopped(&self) -> bool {
+        self.kept.watched.stopped()
     }
 
     /// What follows is made as if nothing had been made before.
@@ -219,14 +230,19 @@ fn unalign(recorded: &Recorded<'_>, rows: &mut [Row], mut scratch: Workspace<'_>
 }
 
 impl<'a> Kept<'a, '_> {
-    /// What takes as long is not worth making, in ns.
+    /// What takes as long is not worth making, in ns; nothing is once the work has been ended.
     pub(super) fn bound(&self) -> f64 {
-        self.enough
+        if self.watched.stopped() { f64::NEG_INFINITY } else { self.enough }
     }
 
     /// What follows is made as if nothing had been made before, whose bound this was.
     pub(super) fn forget(&mut self) -> f64 {
         core::mem::replace(&mut self.enough, f64::INFINITY)
+    }
+
+    /// What the best takes on the device, in bytes; none if nothing fits.
+    pub(super) fn footprint(&self) -> Option<u64> {
+        self.best.map(|best| best.footprint)
     }
 
     /// Nothing is kept any more.
@@ -241,7 +257,7 @@ impl<'a> Kept<'a, '_> {
     }
 
     /// Keeps what was made if it takes less time; the memory of what was kept before is the room for the next.
-    pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, overhead: f64, policy: Policy) {
+    pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, (overhead, footprint): (f64, u64), policy: Policy) {
         self.recall(overhead);
         if self.best.is_some_and(|best| best.overhead <= overhead) {
             return;
@@ -254,7 +270,7 @@ impl<'a> Kept<'a, '_> {
         for (kept, &offset) in (0..).zip(made.offsets.iter().take(made.residencies)) {
             self.offsets[kept] = offset;
         }
-        self.best = Some(Best { overhead, policy, rows: made.len, residencies: made.residencies });
+        self.best = Some(Best { overhead, policy, footprint, rows: made.len, residencies: made.residencies });
     }
 }
 
@@ -285,8 +301,8 @@ impl Placed<'_, '_> {
         recorded: &Recorded<'_>,
         seed: u64,
         within: Option<Within>,
-        swapper: &mut Swapper<'_>,
-        flat: &Flat<'_>,
+        watched: &mut Watched<'_>,
+        (swapper, flat): (&mut Swapper<'_>, &Flat<'_>),
         mut scratch: Workspace<'_>,
     ) -> Result<Option<u64>, Error> {
         let Self { rows, blocks, names, offsets, part_of, in_place, alignment, .. } = self;
@@ -321,6 +337,7 @@ impl Placed<'_, '_> {
         // Told of each start.
         let mut watch = |now: &place::Summary| {
             cost = residencies.saturating_add(cost);
+            watched.tell(&Progress::Working)?;
             if cost > few.max(starts) && now.peak > far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let options = place::Options { constraints, seed, work: work.max(starts), nodes };

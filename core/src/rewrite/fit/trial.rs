@@ -9,6 +9,7 @@ use core::num::NonZeroU64;
 
 use super::Options;
 use super::stage::{Kept, Placed, WORK_AGAIN, Within};
+use super::watch::{Progress, Strategy, Tried};
 use crate::rewrite::flat::Flat;
 use crate::rewrite::means::recompute::Recomputer;
 use crate::rewrite::means::swap::{Policy, Swapper};
@@ -75,6 +76,9 @@ pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) options: &'t Options,
     pub(super) flat: &'t Flat<'f>,
     pub(super) swapper: &'t mut Swapper<'f>,
+    pub(super) strategy: Strategy,
+    /// Whether it begins with the trace as it was recorded.
+    pub(super) as_recorded: bool,
     /// What the flat trace takes longer than the recorded one, in ns.
     pub(super) added: f64,
     pub(super) made: &'t mut Placed<'a, 'w>,
@@ -122,6 +126,9 @@ impl Trial<'_, '_, '_, '_> {
         let mut best = f64::INFINITY;
         let mut outcome = Outcome::Fails;
         for &policy in policies {
+            if self.kept.watched.stops() {
+                break;
+            }
             let searches = policy == Policy::Auto;
             (self.attempt, self.spent) = (0, 0);
             self.swapper.hold_nothing();
@@ -213,6 +220,9 @@ impl Trial<'_, '_, '_, '_> {
     fn again(&mut self, policy: Policy, work: u64) -> Option<f64> {
         self.attempt += 1;
         self.spent = self.spent.saturating_add(1 + work / WORK_PER_BLOCK);
+        if self.kept.watched.stops() {
+            return None;
+        }
         self.swapper.again(policy, self.options.limit, work)
     }
 
@@ -221,18 +231,37 @@ impl Trial<'_, '_, '_, '_> {
         let limit = self.options.limit;
         self.swapper.tighten();
         let seed = self.options.seed.wrapping_add(self.attempt);
-        let within = Some(Within { limit, few });
+        let (within, watched) = (Some(Within { limit, few }), &mut self.kept.watched);
         let before = self.made.blocks_placed();
-        let placed = self.made.place(self.recorded, seed, within, self.swapper, self.flat, self.scratch.reborrow())?;
+        let placed = self.made.place(
+            self.recorded,
+            seed,
+            within,
+            watched,
+            (self.swapper, self.flat),
+            self.scratch.reborrow(),
+        )?;
         self.spent = self.spent.saturating_add(self.made.blocks_placed() - before);
+        if let Some(footprint) = placed {
+            self.tell(policy, overhead, footprint);
+        }
         Ok(match placed {
             None => Settled::NoRoom,
             Some(footprint) if footprint <= limit => {
-                self.kept.offer(self.made, self.added + overhead, policy);
+                self.kept.offer(self.made, (self.added + overhead, footprint), policy);
                 Settled::Fits(overhead)
             }
             Some(_) => Settled::Over,
         })
+    }
+
+    /// Tells of a schedule that was placed.
+    fn tell(&mut self, policy: Policy, overhead: f64, footprint: u64) {
+        let &mut Self { strategy, as_recorded, added, options, .. } = self;
+        let overhead_ns = added + overhead;
+        let tried = Tried { strategy, policy, as_recorded, overhead_ns, footprint, limit: options.limit };
+        // What is stopped ends at the next sign of life.
+        let _ = self.kept.watched.tell(&Progress::Tried(tried));
     }
 
     /// Makes and places what takes least memory; it is the best if it fits, and nothing was.
@@ -244,10 +273,11 @@ impl Trial<'_, '_, '_, '_> {
         }
         // Not by the limit: what is named now has to be found again when it is asked for.
         let scratch = self.scratch.reborrow();
-        let placed = self.made.place(self.recorded, self.options.seed, None, self.swapper, self.flat, scratch)?;
+        let (seed, watched) = (self.options.seed, &mut self.kept.watched);
+        let placed = self.made.place(self.recorded, seed, None, watched, (self.swapper, self.flat), scratch)?;
         let least = placed.unwrap_or(u64::MAX);
         if least <= self.options.limit {
-            self.kept.offer(self.made, self.added, policy);
+            self.kept.offer(self.made, (self.added, least), policy);
         }
         Ok(least)
     }

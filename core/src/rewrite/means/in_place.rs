@@ -118,8 +118,6 @@ workspace! {
         state {
             recorded: Recorded<'a> = recorded,
             operators: Operators<'a> = operators,
-            /// The recorded row from which the next operator is searched.
-            next: usize = 0,
         }
     }
 }
@@ -186,11 +184,8 @@ impl Pass<'_> {
         for (row, r) in (0u32..).zip(rows) {
             let mask = self.recorded.masked(r.block);
             if r.event.is_access() && row >= operator && !(mask.is_some() && r.event == Event::Write) {
-                let begun = self.operators.begin(r.op, self.next);
+                let begun = self.operators.begin(r.op);
                 let begun = begun.ok_or(Error::Row { row, fault: RowFault::OtherAccess })?;
-                if !begun.again {
-                    self.next = begun.end;
-                }
                 let end = end_of_operator(rows, row);
                 operator = u32::try_from(end).unwrap_or(u32::MAX);
                 let first = usize::try_from(row).unwrap_or(usize::MAX);

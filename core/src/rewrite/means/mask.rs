@@ -1,7 +1,8 @@
 //! The sign of a ReLU's output in place of the output.
 //!
 //! Problem: the gradient of a ReLU asks of what the ReLU read or wrote only whether it is above 0. Where nobody
-//! else reads the block so late, a bit for each element of 4 bytes can be kept in place of the block.
+//! else reads the block so late, a bit for each element can be kept in place of the block. The ReLU says how many bytes an
+//! element has; where several that touch a block say different things, the mask is as long as the most elements ask.
 //!
 //! Papers: Jin et al. 2018 (section 4.2, a byte for each element); Jain et al. 2018 (Gist, a bit).
 //!
@@ -26,9 +27,6 @@ use crate::table::record;
 use crate::trace::{Event, Kind, Op, Recorded, Row, liveness, recorded};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
-
-/// A mask has a bit for each element of 4 bytes.
-const MASKED: u64 = 32;
 
 /// Length of the workspace that [`rewrite`] needs for a trace of `rows` rows with `blocks` block numbers.
 #[must_use]
@@ -85,7 +83,7 @@ pub fn rewrite(
     scratch.check(workspace(rows.len(), recorded.blocks))?;
     let mut scratch = scratch.reborrow();
     let mut ranges = Ranges::lend(rows.len(), recorded.blocks, *recorded, &mut scratch);
-    ranges.exclude_persistent()?;
+    ranges.know_blocks()?;
     ranges.collect(rows)?;
     let mut writer = Writer::new(out);
     ranges.write(rows, &mut writer);
@@ -111,8 +109,9 @@ record! {
 workspace! {
     struct Ranges<'a>(rows, blocks; recorded: Recorded<'a>) {
         tables {
-            /// By block.
+            /// By block, and of its mask.
             size: u64[blocks],
+            mask: u64[blocks],
         }
         records {
             range: Range[rows],
@@ -130,7 +129,8 @@ workspace! {
 }
 
 impl Ranges<'_> {
-    fn exclude_persistent(&mut self) -> Result<(), Error> {
+    /// Which blocks have no mask whatever happens, and how long the masks of others are.
+    fn know_blocks(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.recorded.rows) {
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
                 return Err(Error::Row { row, fault: RowFault::NotRecorded });
@@ -141,7 +141,12 @@ impl Ranges<'_> {
                     self.excluded.set(r.block, r.time_ns == 0);
                 }
                 Event::Free => self.excluded.set(r.block, false),
-                _ => {}
+                _ => {
+                    let operator = self.recorded.operator(r.op);
+                    if operator.kind == Kind::Relu {
+                        self.mask[r.block] = self.mask[r.block].max(operator.mask_bytes(self.size[r.block]));
+                    }
+                }
             }
         }
         Ok(())
@@ -214,7 +219,7 @@ impl Ranges<'_> {
     fn masked(&self, block: u32) -> Option<(u32, Range)> {
         let range = self.open.get(block)?;
         let s = self.range.get(range);
-        let (size, mask) = (self.size[block], self.size[block].div_ceil(MASKED));
+        let (size, mask) = (self.size[block], self.mask[block]);
         let rows = |from: u32, to: u32| u64::from(to.saturating_sub(from));
         let saved = size.saturating_sub(mask).saturating_mul(rows(s.needed, s.end));
         let taken = mask.saturating_mul(rows(s.relu, s.needed));
@@ -269,7 +274,7 @@ impl Ranges<'_> {
                 }
                 self.range.set(range, Range { written, ..s });
                 if written == 1 {
-                    writer.event(Event::Malloc, recorded.mask(r.block), self.size[r.block].div_ceil(MASKED), Op::None);
+                    writer.event(Event::Malloc, recorded.mask(r.block), self.mask[r.block], Op::None);
                     writer.event(Event::Write, recorded.mask(r.block), 0, r.op);
                 } else {
                     writer.event(Event::Free, r.block, 0, Op::None);
@@ -296,7 +301,7 @@ mod tests {
     }
 
     /// A ReLU makes block 0, operator 1 reads it, operator 2 does `third` with it, and the gradient reads it.
-    fn masked(bytes: u64, third: Event) -> Vec<Row> {
+    fn masked(bytes: u64, element: u8, third: Event) -> Vec<Row> {
         let touch = |block, op, event| row(event, block, 0, op);
         let made = |block, op, bytes| [row(Event::Malloc, block, bytes, op), touch(block, op, Event::Write)];
         let mut rows = Vec::from(made(0, 0, bytes));
@@ -306,6 +311,7 @@ mod tests {
         rows.extend([touch(0, 5, Event::Read), row(Event::Free, 0, 0, 5)]);
         let operators = [0, 1, 2, 3, 4, 5].map(|op| Operator {
             kind: [Kind::Relu, Kind::Other, Kind::Other, Kind::Other, Kind::Other, Kind::ReluBackward][op],
+            element,
             ..Operator::default()
         });
         let recorded = Recorded { rows: &rows, operators: &operators, blocks: 3 };
@@ -322,13 +328,16 @@ mod tests {
     #[test]
     fn a_mask_has_a_bit_for_the_last_element_too() {
         for (bytes, mask) in [(6400, 200), (6404, 201), (6428, 201), (6432, 201), (6436, 202)] {
-            assert_eq!(masked(bytes, Event::Read).first().map(|r| r.bytes), Some(mask), "{bytes}");
+            assert_eq!(masked(bytes, 4, Event::Read).first().map(|r| r.bytes), Some(mask), "{bytes}");
+        }
+        for (element, mask) in [(1, 801), (2, 401), (8, 201)] {
+            assert_eq!(masked(6404, element, Event::Read).first().map(|r| r.bytes), Some(mask), "{element}");
         }
     }
 
     /// Its signs are not those that the ReLU has left.
     #[test]
     fn what_is_written_after_the_relu_has_no_mask() {
-        assert_eq!(masked(6400, Event::Write), []);
+        assert_eq!(masked(6400, 4, Event::Write), []);
     }
 }

@@ -148,7 +148,7 @@ impl<'a> Model<'a> {
         self.next.range(self.first_next[operator], self.first_next[operator + 1])
     }
 
-    fn touched(&self, operator: u32) -> &[u32] {
+    pub(crate) fn touched(&self, operator: u32) -> &[u32] {
         self.touched.range(self.first_touched[operator], self.first_touched[operator + 1])
     }
 
@@ -273,7 +273,7 @@ impl<'m, 's> Walk<'m, 's> {
         self.ready.first(self.ready_count)
     }
 
-    fn has_run(&self, operator: u32) -> bool {
+    pub(super) fn has_run(&self, operator: u32) -> bool {
         self.done[operator / 64] >> (operator % 64) & 1 > 0
     }
 

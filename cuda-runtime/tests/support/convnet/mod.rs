@@ -110,7 +110,7 @@ struct Layer {
     running: [u32; 2],
 }
 
-const PLAIN: Operator = Operator { in_place: false, rerun: true, kind: Kind::Other };
+const PLAIN: Operator = Operator { in_place: false, rerun: true, ordered: true, kind: Kind::Other, element: 4 };
 const ONCE: Operator = Operator { rerun: false, ..PLAIN };
 
 impl ConvNet {

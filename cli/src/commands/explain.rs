@@ -1,0 +1,98 @@
+//! `sublet fit --explain`: what was tried, what came of it, and which schedule won.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use sublet_core::rewrite::fit::{Strategy, Tried};
+
+use crate::text::unit::Unit;
+
+/// All schedules that one way of combining the means has made.
+#[derive(Debug, Serialize)]
+pub(crate) struct Way {
+    /// How the means are combined, and who decided what is swapped.
+    strategy: String,
+    /// Whether it began without masks and in-place reuse.
+    as_recorded: bool,
+    /// How many schedules were placed, and how many of these were within the limit.
+    tried: u64,
+    fit: u64,
+    /// The least time over the original of those within the limit, in ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overhead_ns: Option<f64>,
+    /// The least footprint of those above it, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    over: Option<u64>,
+    /// Whether the result is one of them.
+    won: bool,
+}
+
+/// The ways that were tried, in the order in which they were tried first.
+#[derive(Debug, Default)]
+pub(crate) struct Explained {
+    ways: Vec<Way>,
+    best: f64,
+}
+
+impl Explained {
+    pub(crate) const fn new() -> Self {
+        Self { ways: Vec::new(), best: f64::INFINITY }
+    }
+
+    /// What the best within the limit takes longer than the original, in ns; infinite if there is none.
+    pub(crate) const fn best_ns(&self) -> f64 {
+        self.best
+    }
+
+    /// Counts a schedule that was made for `limit`; those for another limit only tell which is the least.
+    pub(crate) fn add(&mut self, tried: &Tried, limit: u64) {
+        if tried.limit != limit {
+            return;
+        }
+        let strategy = match tried.strategy {
+            Strategy::Swap => format!("swap, {}", tried.policy.name()),
+            strategy => strategy.name().to_owned(),
+        };
+        let same = |way: &Way| way.strategy == strategy && way.as_recorded == tried.as_recorded;
+        let at = self.ways.iter().position(same).unwrap_or(self.ways.len());
+        if at == self.ways.len() {
+            let as_recorded = tried.as_recorded;
+            self.ways.push(Way { strategy, as_recorded, tried: 0, fit: 0, overhead_ns: None, over: None, won: false });
+        }
+        if tried.footprint <= limit && tried.overhead_ns < self.best {
+            self.best = tried.overhead_ns;
+            for (i, way) in self.ways.iter_mut().enumerate() {
+                way.won = i == at;
+            }
+        }
+        let way = &mut self.ways[at];
+        way.tried += 1;
+        if tried.footprint <= limit {
+            way.fit += 1;
+            way.overhead_ns = Some(way.overhead_ns.map_or(tried.overhead_ns, |ns| ns.min(tried.overhead_ns)));
+        } else {
+            way.over = Some(way.over.map_or(tried.footprint, |bytes| bytes.min(tried.footprint)));
+        }
+    }
+
+    pub(crate) fn into_ways(self) -> Vec<Way> {
+        self.ways
+    }
+}
+
+/// The ways as a table; `time_ns` is the original's.
+pub(crate) fn text(ways: &[Way], time_ns: f64, unit: Unit, out: &mut impl Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "\n  {:<26} {:>9} {:>6} {:>12}  least of those above the limit",
+        "tried", "schedules", "fit", "overhead"
+    )?;
+    for way in ways {
+        let name = if way.as_recorded { way.strategy.clone() } else { format!("{}, shared", way.strategy) };
+        let overhead = way.overhead_ns.map_or("-".into(), |ns| format!("{:.3} %", 100.0 * ns / time_ns.max(1.0)));
+        let over = way.over.map_or("-".into(), |bytes| unit.size(bytes));
+        let won = if way.won { '*' } else { ' ' };
+        writeln!(out, "{won} {name:<26} {:>9} {:>6} {overhead:>12}  {over}", way.tried, way.fit)?;
+    }
+    writeln!(out, "  * is the result; shared: begins with masks and outputs over inputs")
+}

@@ -1,0 +1,364 @@
+//! Which blocks lie in a bank, as far as the load says: the temporal knapsack problem (Bartlett et al. 2005).
+//!
+//! Problem: each block gains something if it lies in the bank; what lies there and is alive together is at most the
+//! capacity. Which blocks gain most?
+//!
+//! Steps: in order of begin each block is taken or left. A *state* is what was taken and is still alive, with the most that
+//! is gained by any choice that leads to it; of two states of which one gains no less and holds no block that the other
+//! does not, the other is dropped. If more than [`WIDTH`] are left, either the worst are dropped, and the choice that comes
+//! out is good but not proved; or they become one that holds what all of them hold and gains the most of them, and what
+//! comes out is more than any choice can gain (restricted and relaxed decision diagrams, Bergman et al. 2016). Which are
+//! worst: what a block gains counts for the part of its life that has passed.
+//!
+//! A state tells 64 blocks that are alive apart. One more is left where a choice is made, and taken without any bytes where
+//! none may gain more.
+//!
+//! Cost: O(n (WIDTH² + WIDTH n / 64)), most of it where more states are left than are kept.
+
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen, sort};
+
+/// The most states that are kept from one block to the next.
+const WIDTH: u32 = 256;
+/// The blocks that a state tells apart.
+const SLOTS: u32 = 64;
+
+/// A block that may lie in the bank.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Candidate {
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) size: u64,
+    /// What is gained if it is taken; the sum of all is below 2⁶⁴.
+    pub(super) gain: u64,
+    /// It has to be taken.
+    pub(super) forced: bool,
+}
+
+/// What is done where states are too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Excess {
+    /// The worst are dropped: the gain is that of the choice.
+    Dropped,
+    /// The worst become one: no choice gains more.
+    Merged,
+}
+
+/// What came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chosen {
+    /// None where what has to be taken does not fit.
+    pub(super) gain: Option<u64>,
+    /// Whether there never were too many states: then the gain is the most of all choices.
+    pub(super) exact: bool,
+}
+
+/// Length of the workspace of [`choose`] for `n` blocks.
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
+    WorkspaceLen {
+        words: 2 * WIDTH as usize * (4 + n.div_ceil(64)) + 2 * SLOTS as usize,
+        indices: 6 * WIDTH as usize + 2 * SLOTS as usize,
+    }
+}
+
+/// Chooses among `candidates`, told by number, in the order of `by_start`; sets in `taken` a bit for each place of that
+/// order whose block is taken.
+pub(super) fn choose(
+    by_start: &[u32],
+    candidate: impl Fn(u32) -> Candidate,
+    capacity: u64,
+    excess: Excess,
+    mut scratch: Workspace<'_>,
+    taken: &mut Table<'_, u64>,
+) -> Chosen {
+    let mut states = States::new(by_start.len(), capacity, excess, &mut scratch);
+    let mut exact = true;
+    for (place, &i) in (0..).zip(by_start) {
+        let c = candidate(i);
+        states.expire(c.start);
+        if let Some(slot) = states.slot(&c) {
+            states.branch(place, slot, &c);
+        } else {
+            exact = false;
+            if excess == Excess::Merged {
+                states.give(c.gain);
+            } else if c.forced {
+                states.len = 0;
+            }
+        }
+        if states.len > WIDTH {
+            exact &= states.narrow(c.start);
+        }
+    }
+    let best = (0..states.len).max_by_key(|&s| (states.gain[s], u32::MAX - s));
+    if let Some(best) = best {
+        let words = states.words;
+        for w in 0..words {
+            taken[w] = states.taken[best * words + w];
+        }
+    }
+    Chosen { gain: best.map(|best| states.gain[best]), exact }
+}
+
+struct States<'a> {
+    capacity: u64,
+    excess: Excess,
+    len: u32,
+    /// Words of what a state has taken.
+    words: u32,
+    /// Of each state: the slots that it holds, their bytes, its gain, how good it is, what it has taken.
+    mask: Table<'a, u64>,
+    load: Table<'a, u64>,
+    gain: Table<'a, u64>,
+    score: Table<'a, u64>,
+    taken: Table<'a, u64>,
+    order: Table<'a, u32>,
+    aside: Table<'a, u32>,
+    kept: Table<'a, u32>,
+    /// The slots in use, and of each the block in it.
+    used: u64,
+    size: Table<'a, u64>,
+    slot_gain: Table<'a, u64>,
+    start: Table<'a, u32>,
+    end: Table<'a, u32>,
+}
+
+impl<'a> States<'a> {
+    fn new(n: usize, capacity: u64, excess: Excess, scratch: &mut Workspace<'a>) -> Self {
+        let (most, slots, words) = (2 * WIDTH as usize, SLOTS as usize, n.div_ceil(64));
+        Self {
+            capacity,
+            excess,
+            len: 1,
+            words: u32::try_from(words).unwrap_or(0),
+            mask: scratch.words(most),
+            load: scratch.words(most),
+            gain: scratch.words(most),
+            score: scratch.words(most),
+            taken: scratch.words(most * words),
+            order: scratch.indices(most),
+            aside: scratch.indices(most),
+            kept: scratch.indices(most),
+            used: 0,
+            size: scratch.words(slots),
+            slot_gain: scratch.words(slots),
+            start: scratch.indices(slots),
+            end: scratch.indices(slots),
+        }
+    }
+
+    /// Leaves out what is no longer alive.
+    fn expire(&mut self, step: u32) {
+        let gone = slots(self.used).filter(|&slot| self.end[slot] <= step).fold(0, |gone, slot| gone | 1 << slot);
+        if gone == 0 {
+            return;
+        }
+        self.used &= !gone;
+        for s in 0..self.len {
+            let freed: u64 = slots(self.mask[s] & gone).map(|slot| self.size[slot]).sum();
+            self.load[s] -= freed;
+            self.mask[s] &= !gone;
+        }
+    }
+
+    /// A slot for a block, if one is free.
+    fn slot(&mut self, c: &Candidate) -> Option<u32> {
+        let slot = (!self.used).trailing_zeros();
+        if slot >= SLOTS {
+            return None;
+        }
+        self.used |= 1 << slot;
+        self.size[slot] = c.size;
+        self.slot_gain[slot] = c.gain;
+        self.start[slot] = c.start;
+        self.end[slot] = c.end;
+        Some(slot)
+    }
+
+    /// Each state without the block, and with it where it fits.
+    fn branch(&mut self, place: u32, slot: u32, c: &Candidate) {
+        let mut len = if c.forced { 0 } else { self.len };
+        for s in 0..self.len {
+            let Some(load) = self.load[s].checked_add(c.size).filter(|&load| load <= self.capacity) else { continue };
+            // What is forced leaves no state as it was: the list is written over from its begin.
+            self.copy(s, len);
+            self.load[len] = load;
+            self.mask[len] |= 1 << slot;
+            self.gain[len] += c.gain;
+            self.taken[len * self.words + place / 64] |= 1 << (place % 64);
+            len += 1;
+        }
+        self.len = len;
+    }
+
+    /// A gain that takes no bytes.
+    fn give(&mut self, gain: u64) {
+        for s in 0..self.len {
+            self.gain[s] += gain;
+        }
+    }
+
+    fn copy(&mut self, from: u32, to: u32) {
+        if from == to {
+            return;
+        }
+        self.mask[to] = self.mask[from];
+        self.load[to] = self.load[from];
+        self.gain[to] = self.gain[from];
+        for w in 0..self.words {
+            self.taken[to * self.words + w] = self.taken[from * self.words + w];
+        }
+    }
+
+    /// Drops what is no better than another state, then the worst; whether only what is no better was dropped.
+    fn narrow(&mut self, step: u32) -> bool {
+        // Every state that holds no more and gains no less comes before.
+        sort::identity(&mut self.order, self.len);
+        let gain = &self.gain;
+        sort::by_key(&mut self.order, self.len, &mut self.aside, |s| !gain[s]);
+        let mut left = 0;
+        for place in 0..self.len {
+            let s = self.order[place];
+            let beaten = self
+                .kept
+                .first(left)
+                .iter()
+                .any(|&other| self.mask[other] & !self.mask[s] == 0 && self.gain[other] >= self.gain[s]);
+            if !beaten {
+                self.kept[left] = s;
+                left += 1;
+            }
+        }
+        let exact = left <= WIDTH;
+        if !exact {
+            self.rank(step, left);
+            if self.excess == Excess::Merged {
+                self.merge(WIDTH - 1, left);
+            }
+            left = WIDTH;
+        }
+        sort::in_place(&mut self.kept, left);
+        for to in 0..left {
+            self.copy(self.kept[to], to);
+        }
+        self.len = left;
+        exact
+    }
+
+    /// Puts the best of the states that are left first.
+    fn rank(&mut self, step: u32, left: u32) {
+        for place in 0..left {
+            let s = self.kept[place];
+            let ahead: u64 = slots(self.mask[s]).map(|slot| self.owed(slot, step)).sum();
+            self.score[s] = self.gain[s] - ahead;
+        }
+        let score = &self.score;
+        sort::by_key(&mut self.kept, left, &mut self.aside, |s| !score[s]);
+    }
+
+    /// The part of a block's gain that is for its life from a step on.
+    fn owed(&self, slot: u32, step: u32) -> u64 {
+        let [start, end, step] = [self.start[slot], self.end[slot], step].map(u128::from);
+        let part = (u128::from(self.slot_gain[slot]) * end.saturating_sub(step)).checked_div(end - start);
+        u64::try_from(part.unwrap_or(0)).unwrap_or(0).min(self.slot_gain[slot])
+    }
+
+    /// Makes one state, at the place `first`, of those from there on.
+    fn merge(&mut self, first: u32, left: u32) {
+        let into = self.kept[first];
+        for place in first..left {
+            let s = self.kept[place];
+            self.mask[into] &= self.mask[s];
+            self.gain[into] = self.gain[into].max(self.gain[s]);
+        }
+        self.load[into] = slots(self.mask[into]).map(|slot| self.size[slot]).sum();
+    }
+}
+
+/// The numbers of the bits that are set.
+fn slots(mut mask: u64) -> impl Iterator<Item = u32> {
+    core::iter::from_fn(move || {
+        let slot = mask.trailing_zeros();
+        mask &= mask.wrapping_sub(1);
+        (slot < SLOTS).then_some(slot)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{at, count};
+    use proptest::prelude::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    fn run(candidates: &[Candidate], capacity: u64, excess: Excess) -> (Chosen, Vec<bool>) {
+        let len = workspace(candidates.len());
+        let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+        let mut by_start: Vec<u32> = (0..count(candidates)).collect();
+        by_start.sort_by_key(|&i| at(candidates, i).start);
+        let mut bits = vec![0; candidates.len().div_ceil(64)];
+        let scratch = Workspace::new(&mut words, &mut indices);
+        let found = choose(&by_start, |i| at(candidates, i), capacity, excess, scratch, &mut Table::new(&mut bits));
+        let mut taken = vec![false; candidates.len()];
+        for (place, &i) in by_start.iter().enumerate() {
+            taken[i as usize] = bits[place / 64] >> (place % 64) & 1 == 1;
+        }
+        (found, taken)
+    }
+
+    /// What a choice gains; none if it does not fit or leaves out what is forced.
+    fn gain(candidates: &[Candidate], capacity: u64, taken: &[bool]) -> Option<u64> {
+        let all = || candidates.iter().zip(taken);
+        let fits = candidates.iter().all(|c| {
+            let alive = |(o, _): &(&Candidate, &bool)| o.start <= c.start && c.start < o.end;
+            all().filter(|(_, t)| **t).filter(alive).map(|(o, _)| o.size).sum::<u64>() <= capacity
+        });
+        (fits && all().all(|(c, &t)| t || !c.forced)).then(|| all().filter(|(_, t)| **t).map(|(c, _)| c.gain).sum())
+    }
+
+    fn candidates(most: usize, forced: u32) -> impl Strategy<Value = Vec<Candidate>> {
+        let row = (0u32..40, 1u32..20, 1u64..30, 0u64..99, 0u32..20);
+        let made = move |(start, width, size, gain, lot)| Candidate {
+            start,
+            end: start + width,
+            size,
+            gain,
+            forced: lot < forced,
+        };
+        prop::collection::vec(row.prop_map(made), 0..most)
+    }
+
+    proptest! {
+        #[test]
+        fn small_ones_are_exact(all in candidates(10, 2), capacity in 1u64..60) {
+            let best = (0..1u32 << all.len())
+                .filter_map(|bits| gain(&all, capacity, &(0..all.len()).map(|i| bits >> i & 1 == 1).collect::<Vec<_>>()))
+                .max();
+            for excess in [Excess::Dropped, Excess::Merged] {
+                let (found, taken) = run(&all, capacity, excess);
+                prop_assert_eq!(found, Chosen { gain: best, exact: true });
+                if best.is_some() {
+                    prop_assert_eq!(gain(&all, capacity, &taken), best);
+                }
+            }
+        }
+
+        #[test]
+        fn large_ones_are_valid_and_below_what_none_gains_more_than(all in candidates(100, 0), capacity in 1u64..400) {
+            let (found, taken) = run(&all, capacity, Excess::Dropped);
+            prop_assert_eq!(gain(&all, capacity, &taken), found.gain);
+            let (most, _) = run(&all, capacity, Excess::Merged);
+            prop_assert!(found.gain <= most.gain);
+            prop_assert!(!found.exact || found.gain == most.gain);
+        }
+    }
+
+    /// More than a state tells apart, all alive together: none of those is more than the slots hold.
+    #[test]
+    fn more_than_there_are_slots() {
+        let all: Vec<_> = (0..80).map(|_| Candidate { start: 0, end: 9, size: 1, gain: 5, forced: false }).collect();
+        assert_eq!(run(&all, 100, Excess::Dropped).0, Chosen { gain: Some(64 * 5), exact: false });
+        assert_eq!(run(&all, 100, Excess::Merged).0, Chosen { gain: Some(80 * 5), exact: false });
+    }
+}

@@ -1,0 +1,651 @@
+//! Placement in several memories: which block lies in which bank, and where.
+//!
+//! Problem: banks have a capacity and a cost for each byte that is read or written; a block has a number of bytes that are
+//! read and written while it is alive. Which blocks lie in which bank, so that all fit and the sum of bytes touched times
+//! cost is least? With one fast bank and one without limit it is the interval scheduling problem with weights and
+//! resources (temporal knapsack), which is NP-hard, and placement within a bank is dynamic storage allocation. `ExecuTorch`'s
+//! `banked_greedy` gives the fast bank to the blocks of highest priority as they come.
+//!
+//! Steps:
+//! 1. The *price* of a block in a bank is the bytes touched times the cost. Bank by bank, the cheapest first, the blocks are
+//!    chosen that gain most over the next more costly bank, as far as the load says (`choice`). If they cannot be placed, of
+//!    those around the block that was left the one goes to the next bank that gains least for each byte. Again of the
+//!    large blocks alone.
+//! 2. The other way: in order of what is lost for each byte and step if it does not lie in its cheapest bank, each block
+//!    goes to the cheapest of its banks in which it can be placed beside those that are there; what may lie in one bank
+//!    alone comes first. And the same with the largest first.
+//! 3. Each block is tried in cheaper banks again, until none moves: what has come since may lie better. The cheapest
+//!    way stays; one that reaches the bound ends it.
+//!
+//! Whether a bank can be placed within its capacity is asked of first fit by begin and by size; then what was left goes
+//! first, a few times.
+//!
+//! Lower bound: no block costs less than in its cheapest bank. What lies in none of the banks that are cheapest of all
+//! costs more; no choice that their capacity has room for spares more of that than `choice` finds. And at one step: the
+//! bytes above that capacity are in more costly ones, those whose price rises least for a byte first, a fractional knapsack.
+//! The higher of both is the bound.
+//!
+//! Cost: O(n² banks) in the third step for each placement that is tried; linear workspace.
+
+mod choice;
+
+use self::choice::{Candidate, Excess, choose};
+use super::align_up;
+use crate::error::Buffer;
+use crate::table::{Table, at, count};
+use crate::{Block, Error, Workspace, WorkspaceLen, block, sort};
+
+/// One of several memories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bank {
+    /// Where it ends, in bytes.
+    pub capacity: u64,
+    /// What a byte costs that is read from it or written to it.
+    pub cost: u64,
+    /// Every offset in it is a multiple of this power of two, in bytes.
+    pub alignment: u64,
+}
+
+/// How a block is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// Bytes that are read and written while it is alive.
+    pub touched: u64,
+    /// The banks that it may lie in: bit k stands for bank k. Memory that only a DMA engine reaches is left out here.
+    pub banks: u32,
+}
+
+/// Where a block lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Spot {
+    /// Which bank.
+    pub bank: u32,
+    /// Where in it, in bytes.
+    pub offset: u64,
+}
+
+/// What a placement costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// The sum of bytes touched times the cost of their bank.
+    pub cost: u128,
+    /// No placement costs less.
+    pub lower_bound: u128,
+}
+
+/// The most banks.
+pub const MOST_BANKS: usize = 32;
+
+const NOWHERE: u32 = u32::MAX;
+
+/// How blocks come to their banks.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Step 1, of the blocks that are at least this part of a bank; 0 is all.
+    Choice(u64),
+    /// Step 2, by what is lost.
+    Loss,
+    /// Step 2, by size.
+    Size,
+}
+
+/// What is tried. Where many small blocks live together, all of them fill the states of a choice with what differs little.
+const WAYS: [Way; 5] = [Way::Choice(0), Way::Choice(64), Way::Choice(16), Way::Loss, Way::Size];
+
+/// What was left is put first so many times, where blocks do not fit a bank.
+const TRIES: u32 = 32;
+
+/// Length of the workspace of [`place`] for `n` blocks.
+#[must_use]
+pub const fn workspace(n: usize) -> WorkspaceLen {
+    WorkspaceLen { words: 4 * n + n.div_ceil(64), indices: 6 * n }.and(choice::workspace(n))
+}
+
+/// Gives every block a bank and an offset; `uses` and `spots` have an entry for each block.
+///
+/// # Errors
+/// What [`block::check`] refuses; [`Error::Alignment`] for a bank's; [`Error::NoBank`] for a block that was left, since
+/// nothing was found in which all fit; [`Error::BufferTooSmall`].
+///
+/// ```
+/// use sublet_core::place::banks::{self, Bank, Spot, Use};
+/// use sublet_core::{Block, Workspace};
+/// let banks = [Bank { capacity: 8, cost: 1, alignment: 1 }, Bank { capacity: 64, cost: 4, alignment: 1 }];
+/// let blocks = [Block::new(0, 2, 8), Block::new(1, 3, 8)];
+/// let uses = [Use { touched: 100, banks: 3 }, Use { touched: 10, banks: 3 }];
+/// let len = banks::workspace(2);
+/// let (mut words, mut indices, mut spots) = (vec![0; len.words], vec![0; len.indices], [Spot::default(); 2]);
+/// let found = banks::place(&blocks, &uses, &banks, Workspace::new(&mut words, &mut indices), &mut spots)?;
+/// assert_eq!((found.cost, found.lower_bound), (140, 140));
+/// assert_eq!(spots, [Spot { bank: 0, offset: 0 }, Spot { bank: 1, offset: 0 }]);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn place(
+    blocks: &[Block],
+    uses: &[Use],
+    banks: &[Bank],
+    mut scratch: Workspace<'_>,
+    spots: &mut [Spot],
+) -> Result<Cost, Error> {
+    block::check(blocks, 1)?;
+    for got in [uses.len(), spots.len()] {
+        if got != blocks.len() {
+            return Err(Error::BufferTooSmall { buffer: Buffer::Offsets, needed: blocks.len(), got });
+        }
+    }
+    scratch.check(workspace(blocks.len()))?;
+    if let Some(bank) = banks.iter().find(|b| !b.alignment.is_power_of_two()) {
+        return Err(Error::Alignment { block: None, alignment: bank.alignment });
+    }
+    let banks = banks.get(..MOST_BANKS).unwrap_or(banks);
+    let n = blocks.len();
+    let scratch = &mut scratch;
+    let lower_bound = lower_bound(blocks, uses, banks, &mut scratch.reborrow());
+    let mut packing = Packing {
+        blocks,
+        uses,
+        banks,
+        bank: scratch.indices(n),
+        offset: scratch.words(n),
+        order: scratch.indices(n),
+        aside: scratch.indices(n),
+        forbidden: scratch.word_records(n),
+    };
+    let [mut by_loss, mut by_size, mut best] = [(); 3].map(|()| scratch.indices(n));
+    sort::identity(&mut by_loss, count(blocks));
+    sort::by_key(&mut by_loss, count(blocks), &mut packing.aside, |i| !loss(blocks, uses, banks, i));
+    sort::identity(&mut by_size, count(blocks));
+    sort::by_key(&mut by_size, count(blocks), &mut packing.aside, |i| !at(blocks, i).size);
+    let mut least: Option<u128> = None;
+    let mut refused = None;
+    for way in WAYS {
+        match packing.fill(way, [&by_loss, &by_size], scratch) {
+            Ok(cost) if least.is_none_or(|least| cost < least) => {
+                least = Some(cost);
+                best.copy_from(&packing.bank);
+            }
+            Ok(_) => {}
+            Err(error) => refused = refused.or(error),
+        }
+        if least == Some(lower_bound) {
+            break;
+        }
+    }
+    if let (None, Some(error)) = (least, refused) {
+        return Err(error);
+    }
+    packing.bank.copy_from(&best);
+    for k in 0..count(banks) {
+        // It has been placed before.
+        let _ = packing.pack(k);
+    }
+    let mut cost = 0;
+    for (i, spot) in (0..).zip(spots) {
+        *spot = Spot { bank: packing.bank[i], offset: packing.offset[i] };
+        cost += packing.price(i, spot.bank);
+    }
+    Ok(Cost { cost, lower_bound })
+}
+
+struct Packing<'a> {
+    blocks: &'a [Block],
+    uses: &'a [Use],
+    banks: &'a [Bank],
+    bank: Table<'a, u32>,
+    offset: Table<'a, u64>,
+    order: Table<'a, u32>,
+    aside: Table<'a, u32>,
+    forbidden: Table<'a, [u64; 2]>,
+}
+
+impl Packing<'_> {
+    fn price(&self, i: u32, bank: u32) -> u128 {
+        price(self.uses, self.banks, i, bank)
+    }
+
+    /// Gives every block a bank, one way; what it costs. No error is that of another way.
+    fn fill(
+        &mut self,
+        way: Way,
+        [by_loss, by_size]: [&Table<'_, u32>; 2],
+        scratch: &mut Workspace<'_>,
+    ) -> Result<u128, Option<Error>> {
+        self.bank.fill(NOWHERE);
+        match way {
+            Way::Choice(parts) => self.by_choice(parts, scratch).ok_or(None)?,
+            Way::Loss => self.admit_all(by_loss).map_err(Some)?,
+            Way::Size => self.admit_all(by_size).map_err(Some)?,
+        }
+        // What came late may have found its bank taken by what could go elsewhere: all are tried again.
+        let mut again = true;
+        while again {
+            again = false;
+            for &i in by_loss.first(count(self.blocks)) {
+                again |= self.promote(i);
+            }
+        }
+        Ok((0..count(self.blocks)).map(|i| self.price(i, self.bank[i])).sum())
+    }
+
+    /// Bank by bank, the cheapest first, of the blocks that are at least one of so many parts of it; whether all fit.
+    fn by_choice(&mut self, parts: u64, scratch: &mut Workspace<'_>) -> Option<()> {
+        let (n, blocks, uses, banks) = (count(self.blocks), self.blocks, self.uses, self.banks);
+        let most: u128 =
+            (0..n).map(|i| allowed(uses, banks, i).map(|k| price(uses, banks, i, k)).max().unwrap_or(0)).sum();
+        let shift = shift(most);
+        let mut last = None;
+        while let Some(way) = (0..count(banks)).map(|k| (bank(banks, k).cost, k)).filter(|&k| last < Some(k)).min() {
+            last = Some(way);
+            let k = way.1;
+            let Bank { capacity, alignment, .. } = bank(banks, k);
+            let candidate = |i: u32| {
+                let later = || allowed(uses, banks, i).filter(|&o| Some((bank(banks, o).cost, o)) > last);
+                let costlier = later().filter(|&o| bank(banks, o).cost > way.0).map(|o| price(uses, banks, i, o)).min();
+                let gain = costlier.map_or(0, |costlier| (costlier - price(uses, banks, i, k)) >> shift);
+                let b = at(blocks, i);
+                let (gain, size) = (u64::try_from(gain).unwrap_or(0), align_up(b.size, alignment));
+                Candidate { start: b.start, end: b.end, size, gain, forced: later().next().is_none() }
+            };
+            let mut free = 0;
+            for i in 0..n {
+                let open = self.bank[i] == NOWHERE && allowed(uses, banks, i).any(|o| o == k);
+                let Candidate { size, gain, forced, .. } = candidate(i);
+                if open && (forced || gain > 0 && size >= capacity.checked_div(parts).unwrap_or(0)) {
+                    self.order[free] = i;
+                    free += 1;
+                }
+            }
+            sort::by_key(&mut self.order, free, &mut self.aside, |i| at(blocks, i).start.into());
+            let mut scratch = scratch.reborrow();
+            let mut taken = scratch.words(blocks.len().div_ceil(64));
+            let room = capacity.checked_next_multiple_of(alignment).unwrap_or(capacity);
+            choose(self.order.first(free), candidate, room, Excess::Dropped, scratch, &mut taken).gain?;
+            for place in 0..free {
+                if taken[place / 64] >> (place % 64) & 1 == 1 {
+                    self.bank[self.order[place]] = k;
+                }
+            }
+            while let Err(left) = self.pack(k) {
+                let near = |&i: &u32| self.bank[i] == k && (i == left || at(blocks, i).collides(&at(blocks, left)));
+                let rate = |i: u32| (u128::from(candidate(i).gain) << 32).checked_div(at(blocks, i).size.into());
+                let free = (0..n).filter(near).filter(|&i| !candidate(i).forced);
+                let victim = free.min_by_key(|&i| rate(i))?;
+                self.bank[victim] = NOWHERE;
+            }
+        }
+        (0..n).all(|i| self.bank[i] != NOWHERE).then_some(())
+    }
+
+    /// Each block, in this order, to the cheapest of its banks that can then be placed.
+    fn admit_all(&mut self, order: &Table<'_, u32>) -> Result<(), Error> {
+        for &i in order.first(count(self.blocks)) {
+            if !self.move_below(i, u128::MAX) {
+                let most = allowed(self.uses, self.banks, i).map(|k| bank(self.banks, k).capacity).max().unwrap_or(0);
+                return Err(Error::NoBank { block: i, size: at(self.blocks, i).size, most });
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a block into a cheaper bank than it lies in, if that can be placed.
+    fn promote(&mut self, i: u32) -> bool {
+        let now = self.price(i, self.bank[i]);
+        self.move_below(i, now)
+    }
+
+    /// Tries the banks whose price is below `most`, the cheapest first, of equal ones the first.
+    fn move_below(&mut self, i: u32, most: u128) -> bool {
+        let before = self.bank[i];
+        let mut last: Option<(u128, u32)> = None;
+        loop {
+            let next = allowed(self.uses, self.banks, i).map(|k| (self.price(i, k), k));
+            let next = next.filter(|&way| way.0 < most && last.is_none_or(|last| way > last)).min();
+            let Some(way) = next else {
+                self.bank[i] = before;
+                return false;
+            };
+            self.bank[i] = way.1;
+            if self.has_room(i) && self.pack(way.1).is_ok() {
+                return true;
+            }
+            last = Some(way);
+        }
+    }
+
+    /// Whether the load of a block's bank is within the capacity while the block is alive.
+    fn has_room(&self, i: u32) -> bool {
+        let (n, b, k) = (count(self.blocks), at(self.blocks, i), self.bank[i]);
+        let beside = || (0..n).filter(|&j| self.bank[j] == k).map(|j| at(self.blocks, j)).filter(|o| o.collides(&b));
+        let load = |step: u32| beside().filter(|o| o.start <= step && step < o.end).map(|o| o.size).sum::<u64>();
+        beside().all(|o| load(o.start.max(b.start)) <= bank(self.banks, k).capacity)
+    }
+
+    /// Places the blocks of a bank; or a block that was left.
+    fn pack(&mut self, k: u32) -> Result<(), u32> {
+        let (mut members, blocks) = (0, self.blocks);
+        for i in 0..count(blocks) {
+            if self.bank[i] == k {
+                self.order[members] = i;
+                members += 1;
+            }
+        }
+        let keys: [&dyn Fn(u32) -> u64; 2] = [&|i| at(blocks, i).start.into(), &|i| !at(blocks, i).size];
+        let mut left = Ok(());
+        for key in keys {
+            sort::by_key(&mut self.order, members, &mut self.aside, key);
+            sort::by_key(&mut self.order, members, &mut self.aside, |i| at(blocks, i).pin.is_none().into());
+            left = self.first_fit(k, members);
+            if left.is_ok() {
+                return Ok(());
+            }
+        }
+        for _ in 0..TRIES {
+            let Err(place) = left else { return Ok(()) };
+            let pins = (0..place).find(|&p| at(blocks, self.order[p]).pin.is_none()).unwrap_or(place);
+            let moved = self.order[place];
+            for p in (pins..place).rev() {
+                self.order[p + 1] = self.order[p];
+            }
+            self.order[pins] = moved;
+            left = self.first_fit(k, members);
+        }
+        left.map_err(|place| self.order[place])
+    }
+
+    /// Places blocks in their order; or the place of one that was left.
+    fn first_fit(&mut self, k: u32, members: u32) -> Result<(), u32> {
+        let Bank { capacity, alignment, .. } = bank(self.banks, k);
+        for placed in 0..members {
+            let i = self.order[placed];
+            let b = at(self.blocks, i);
+            let alignment = alignment.max(b.alignment);
+            let mut near = 0;
+            for p in 0..placed {
+                let other = at(self.blocks, self.order[p]);
+                if b.collides(&other) {
+                    let begin = self.offset[self.order[p]];
+                    self.forbidden[near] = [begin, begin + other.size];
+                    near += 1;
+                }
+            }
+            sort::in_place(&mut self.forbidden, near);
+            let mut offset = b.pin.unwrap_or(0);
+            for p in 0..near {
+                let [begin, end] = self.forbidden[p];
+                if begin >= offset + b.size {
+                    break;
+                }
+                if end > offset {
+                    offset = align_up(end, alignment);
+                }
+            }
+            self.offset[i] = offset;
+            let fits = offset.checked_add(b.size).is_some_and(|end| end <= capacity);
+            if !fits || b.pin.is_some_and(|pin| pin != offset || pin & (alignment - 1) != 0) {
+                return Err(placed);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The places by which numbers up to this are shifted, so that 63 bits hold them.
+fn shift(most: u128) -> u32 {
+    (u128::BITS - most.leading_zeros()).saturating_sub(63)
+}
+
+/// What is lost for each byte and step if a block does not lie in its cheapest bank, in 2⁻¹⁶.
+fn loss(blocks: &[Block], uses: &[Use], banks: &[Bank], i: u32) -> u64 {
+    let prices = || allowed(uses, banks, i).map(|k| price(uses, banks, i, k));
+    let least = prices().min().unwrap_or(0);
+    let Some(next) = prices().filter(|&p| p > least).min() else {
+        // One that may lie nowhere else comes first.
+        return if prices().count() == 1 { u64::MAX } else { 0 };
+    };
+    let b = at(blocks, i);
+    let room = u128::from(b.size) * u128::from(b.width());
+    u64::try_from(((next - least) << 16).checked_div(room).unwrap_or(0)).unwrap_or(u64::MAX - 1)
+}
+
+fn bank(banks: &[Bank], k: u32) -> Bank {
+    let place = usize::try_from(k).unwrap_or(usize::MAX);
+    banks.get(place).copied().unwrap_or(Bank { capacity: 0, cost: 0, alignment: 1 })
+}
+
+fn use_of(uses: &[Use], i: u32) -> Use {
+    let place = usize::try_from(i).unwrap_or(usize::MAX);
+    uses.get(place).copied().unwrap_or(Use { touched: 0, banks: 0 })
+}
+
+/// The banks that a block may lie in.
+fn allowed(uses: &[Use], banks: &[Bank], i: u32) -> impl Iterator<Item = u32> {
+    let mask = use_of(uses, i).banks;
+    (0..count(banks)).filter(move |&k| mask >> k & 1 == 1)
+}
+
+fn price(uses: &[Use], banks: &[Bank], i: u32, k: u32) -> u128 {
+    u128::from(use_of(uses, i).touched) * u128::from(bank(banks, k).cost)
+}
+
+/// The banks of least cost, taken as one.
+struct Fast<'a> {
+    blocks: &'a [Block],
+    uses: &'a [Use],
+    banks: &'a [Bank],
+    cost: u64,
+    alignment: u64,
+    capacity: u64,
+}
+
+impl<'a> Fast<'a> {
+    fn new(blocks: &'a [Block], uses: &'a [Use], banks: &'a [Bank]) -> Self {
+        let cost = banks.iter().map(|b| b.cost).min().unwrap_or(0);
+        let fast = || banks.iter().filter(|b| b.cost == cost);
+        let alignment = fast().map(|b| b.alignment).min().unwrap_or(1);
+        let room = |b: &Bank| b.capacity.checked_next_multiple_of(alignment).unwrap_or(b.capacity);
+        let capacity = fast().fold(0u64, |sum, b| sum.saturating_add(room(b)));
+        Self { blocks, uses, banks, cost, alignment, capacity }
+    }
+
+    fn has(&self, k: u32) -> bool {
+        bank(self.banks, k).cost == self.cost
+    }
+
+    /// What a block takes there.
+    fn size(&self, i: u32) -> u64 {
+        align_up(at(self.blocks, i).size, self.alignment)
+    }
+
+    /// The least price of a block in these banks, or in the others.
+    fn price(&self, i: u32, here: bool) -> Option<u128> {
+        let banks = allowed(self.uses, self.banks, i).filter(|&k| self.has(k) == here);
+        banks.map(|k| price(self.uses, self.banks, i, k)).min()
+    }
+
+    /// Whether a block may lie here.
+    fn may(&self, i: u32) -> bool {
+        self.price(i, true).is_some()
+    }
+
+    /// What it costs more, at least, if a block lies elsewhere; none if it cannot.
+    fn more(&self, i: u32) -> Option<u128> {
+        Some(self.price(i, false)? - self.price(i, true)?)
+    }
+}
+
+/// The cost that no placement is below.
+fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Workspace<'_>) -> u128 {
+    let n = count(blocks);
+    let least = |i: u32| allowed(uses, banks, i).map(|k| price(uses, banks, i, k)).min().unwrap_or(0);
+    let alone: u128 = (0..n).map(least).sum();
+    let fast = Fast::new(blocks, uses, banks);
+    let chosen = bound_by_choice(&fast, &mut scratch.reborrow());
+    alone + chosen.max(bound_by_step(&fast, scratch))
+}
+
+/// What all choices of blocks for the fast banks leave to be paid elsewhere.
+fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
+    let n = fast.blocks.len();
+    let (mut order, mut aside, mut taken) = (scratch.indices(n), scratch.indices(n), scratch.words(n.div_ceil(64)));
+    let mut may = 0;
+    let mut sum = 0;
+    for i in 0..count(fast.blocks) {
+        if fast.may(i) {
+            order[may] = i;
+            may += 1;
+            sum += fast.more(i).unwrap_or(0);
+        }
+    }
+    sort::by_key(&mut order, may, &mut aside, |i| at(fast.blocks, i).start.into());
+    let shift = shift(sum + u128::from(may));
+    let candidate = |i: u32| {
+        let (b, more) = (at(fast.blocks, i), fast.more(i));
+        // Rounded up: no choice gains more.
+        let gain = more.map_or(0, |more| (more >> shift) + u128::from(more >> shift << shift < more));
+        let gain = u64::try_from(gain).unwrap_or(u64::MAX);
+        Candidate { start: b.start, end: b.end, size: fast.size(i), gain, forced: more.is_none() }
+    };
+    let scratch = scratch.reborrow();
+    let found = choose(order.first(may), candidate, fast.capacity, Excess::Merged, scratch, &mut taken);
+    // Where nothing fits there is no placement to be below.
+    sum.saturating_sub(u128::from(found.gain.unwrap_or(0)) << shift)
+}
+
+/// What the bytes above the capacity cost elsewhere at the step at which that is most.
+fn bound_by_step(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
+    let n = count(fast.blocks);
+    let (mut by_rate, mut aside) = (scratch.indices(fast.blocks.len()), scratch.indices(fast.blocks.len()));
+    sort::identity(&mut by_rate, n);
+    let rate = |i: u32| {
+        let scaled = fast.more(i).unwrap_or(0) << 16;
+        u64::try_from(scaled.checked_div(fast.size(i).into()).unwrap_or(0)).unwrap_or(u64::MAX)
+    };
+    sort::by_key(&mut by_rate, n, &mut aside, rate);
+    let at_step = |step: u32| {
+        let alive = |i: &u32| {
+            let b = at(fast.blocks, *i);
+            b.start <= step && step < b.end && fast.may(*i)
+        };
+        let load: u64 = (0..n).filter(alive).map(|i| fast.size(i)).sum();
+        let (mut over, mut cost) = (load.saturating_sub(fast.capacity), 0u128);
+        for i in by_rate.first(n).iter().copied().filter(alive) {
+            // One that may lie in nothing else stays, and is no part of what leaves.
+            let Some(more) = fast.more(i) else { continue };
+            let part = over.min(fast.size(i));
+            cost += (more * u128::from(part)).checked_div(fast.size(i).into()).unwrap_or(0);
+            over -= part;
+        }
+        cost
+    };
+    (0..n).map(|i| at_step(at(fast.blocks, i).start)).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn run(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> Result<(Cost, Vec<Spot>), Error> {
+        let len = workspace(blocks.len());
+        let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+        let mut spots = vec![Spot::default(); blocks.len()];
+        place(blocks, uses, banks, Workspace::new(&mut words, &mut indices), &mut spots).map(|cost| (cost, spots))
+    }
+
+    /// The least cost of all choices of banks in which each bank's load is within its capacity: no placement is cheaper.
+    fn least_by_load(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> u128 {
+        let choices = banks.len().pow(u32::try_from(blocks.len()).unwrap());
+        let cost = |choice: usize| {
+            let bank = |i: usize| choice / banks.len().pow(u32::try_from(i).unwrap()) % banks.len();
+            let fits = (0..banks.len()).all(|k| {
+                blocks.iter().all(|b| {
+                    let own = blocks
+                        .iter()
+                        .enumerate()
+                        .filter(|(i, c)| bank(*i) == k && c.start <= b.start && b.start < c.end);
+                    let round = |bytes: u64| bytes.next_multiple_of(banks[k].alignment);
+                    own.map(|(_, c)| round(c.size)).sum::<u64>() <= round(banks[k].capacity)
+                })
+            });
+            let allowed = (0..blocks.len()).all(|i| uses[i].banks >> bank(i) & 1 == 1);
+            let sum = (0..blocks.len()).map(|i| u128::from(uses[i].touched * banks[bank(i)].cost)).sum();
+            (fits && allowed).then_some(sum)
+        };
+        (0..choices).filter_map(cost).min().unwrap_or(u128::MAX)
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_are_apart_in_their_banks_and_the_bound_is_below_the_least(
+            rows in prop::collection::vec((0u32..6, 1u32..4, 1u64..20, 0u64..50, 0u32..4), 1..8),
+            capacity in 1u64..60, costs in (1u64..4, 4u64..9),
+        ) {
+            let blocks: Vec<Block> = rows.iter().map(|&(start, width, size, ..)| Block::new(start, start + width, size)).collect();
+            let uses: Vec<Use> =
+                rows.iter().map(|r| Use { touched: r.3, banks: if r.4 == 0 { 2 } else { 3 } }).collect();
+            let banks = [
+                Bank { capacity, cost: costs.0, alignment: 4 },
+                Bank { capacity: 1000, cost: costs.1, alignment: 1 },
+            ];
+            let (cost, spots) = run(&blocks, &uses, &banks).unwrap();
+            for (i, (b, spot)) in blocks.iter().zip(&spots).enumerate() {
+                let bank = banks[spot.bank as usize];
+                prop_assert!(spot.offset + b.size <= bank.capacity && spot.offset % bank.alignment == 0);
+                prop_assert!(uses[i].banks >> spot.bank & 1 == 1);
+                for (c, other) in blocks.iter().zip(&spots).take(i).filter(|(_, o)| o.bank == spot.bank) {
+                    let apart = spot.offset + b.size <= other.offset || other.offset + c.size <= spot.offset;
+                    prop_assert!(apart || !b.collides(c));
+                }
+            }
+            let sum: u128 = uses.iter().zip(&spots).map(|(u, s)| u128::from(u.touched * banks[s.bank as usize].cost)).sum();
+            prop_assert_eq!(cost.cost, sum);
+            let least = least_by_load(&blocks, &uses, &banks);
+            prop_assert!(cost.lower_bound <= least && least <= cost.cost, "{} {} {}", cost.lower_bound, least, cost.cost);
+        }
+    }
+
+    #[test]
+    fn what_fits_nowhere_is_an_error() {
+        let banks = [Bank { capacity: 8, cost: 1, alignment: 1 }];
+        let uses = [Use { touched: 1, banks: 1 }];
+        let refused = run(&[Block::new(0, 1, 9)], &uses, &banks);
+        assert_eq!(refused.unwrap_err(), Error::NoBank { block: 0, size: 9, most: 8 });
+        // A bank that is not there.
+        let refused = run(&[Block::new(0, 1, 1)], &[Use { touched: 1, banks: 2 }], &banks);
+        assert_eq!(refused.unwrap_err(), Error::NoBank { block: 0, size: 1, most: 0 });
+        let odd = [Bank { alignment: 3, ..banks[0] }];
+        assert_eq!(
+            run(&[Block::new(0, 1, 1)], &uses, &odd).unwrap_err(),
+            Error::Alignment { block: None, alignment: 3 }
+        );
+    }
+
+    #[test]
+    fn pins_hold_in_the_bank_that_a_block_lies_in() {
+        let banks = [Bank { capacity: 24, cost: 1, alignment: 8 }, Bank { capacity: 99, cost: 5, alignment: 1 }];
+        let pinned = |pin| [Block { pin: Some(pin), ..Block::new(0, 2, 8) }, Block::new(0, 2, 8), Block::new(0, 2, 9)];
+        let uses = [Use { touched: 10, banks: 3 }; 3];
+        let (cost, spots) = run(&pinned(8), &uses, &banks).unwrap();
+        assert_eq!((spots[0], spots[1]), (Spot { bank: 0, offset: 8 }, Spot { bank: 0, offset: 0 }));
+        assert_eq!((cost.cost, spots[2].bank), (70, 1));
+        // No offset of the fast bank, and none of either.
+        assert_eq!(run(&pinned(9), &uses, &banks).unwrap().1[0], Spot { bank: 1, offset: 9 });
+        let refused = run(&pinned(96), &uses, &banks).unwrap_err();
+        assert_eq!(refused, Error::NoBank { block: 0, size: 8, most: 99 });
+    }
+
+    #[test]
+    fn what_is_touched_most_for_its_room_is_fast() {
+        let banks = [Bank { capacity: 10, cost: 1, alignment: 1 }, Bank { capacity: 100, cost: 5, alignment: 1 }];
+        // A large one that is touched a little more than two small ones together need room for.
+        let blocks = [Block::new(0, 4, 10), Block::new(0, 2, 10), Block::new(2, 4, 10)];
+        let touched = |touched| Use { touched, banks: 3 };
+        let (cost, spots) = run(&blocks, &[touched(15), touched(10), touched(10)], &banks).unwrap();
+        assert_eq!((spots[0].bank, spots[1].bank, spots[2].bank), (1, 0, 0));
+        assert_eq!(cost.cost, 75 + 10 + 10);
+        // Nothing else may take the room of one that has no other bank.
+        let (_, spots) = run(&blocks, &[Use { touched: 0, banks: 1 }, touched(10), touched(10)], &banks).unwrap();
+        assert_eq!((spots[0].bank, spots[1].bank, spots[2].bank), (0, 1, 1));
+    }
+}

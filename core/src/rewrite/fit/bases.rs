@@ -1,0 +1,237 @@
+//! The traces to begin with: in each order of the operators that is tried, with masks and in place, and as they are.
+
+use super::pass::Pass;
+use super::stage::{Base, Stage};
+use super::{Means, Options, joint, masked_rows};
+use crate::error::Buffer;
+use crate::place;
+use crate::rewrite::gaps::Gaps;
+use crate::rewrite::means::order::{self, Goal};
+use crate::rewrite::means::recompute::Recomputer;
+use crate::rewrite::means::swap::Swapper;
+use crate::rewrite::means::{in_place, mask};
+use crate::rewrite::program::Program;
+use crate::rewrite::values::Values;
+use crate::trace::{Recorded, Row};
+use crate::{Error, Workspace, WorkspaceLen};
+
+/// The orders that are tried, one after the other; none is as recorded.
+const ORDERS: [Option<Goal>; 3] = [None, Some(Goal::Early), Some(Goal::LeastLoad)];
+
+/// How often what lies below the least footprint that was made is halved, to find a limit that works; and the part of its
+/// work that the search may do each time.
+const PROBES: u32 = 7;
+const PROBE: u64 = 16;
+
+/// What is smaller than the original peak over 2 to the power of this is not worth running anything again for.
+const LEAST: u32 = 14;
+
+/// Where the traces to begin with are made.
+pub(super) struct Orders<'s> {
+    pub(super) recorded: &'s Recorded<'s>,
+    pub(super) options: &'s Options,
+    /// The trace in one order, aligned; the same with masks; the same with operators that work in place.
+    pub(super) rows: &'s mut [Row],
+    pub(super) masked: &'s mut [Row],
+    pub(super) handed: &'s mut [Row],
+}
+
+/// How many rows they take, of a recording of so many.
+pub(super) const fn rows(recorded: usize) -> usize {
+    recorded + 3 * masked_rows(recorded)
+}
+
+/// Length of the workspace that making them takes.
+pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    Program::workspace(rows, blocks)
+        .and(Gaps::workspace(rows, blocks))
+        .and(Swapper::workspace(rows, blocks))
+        .max(order::workspace(rows, blocks))
+        .max(mask::workspace(rows, blocks))
+        .max(in_place::workspace(rows, masked_rows(rows), blocks))
+}
+
+impl<'s> Orders<'s> {
+    pub(super) fn new(recorded: &'s Recorded<'s>, options: &'s Options, out: &'s mut [Row]) -> Self {
+        let (rows, out) = out.split_at_mut_checked(recorded.rows.len()).unwrap_or_default();
+        let (masked, handed) = out.split_at_mut_checked(masked_rows(rows.len())).unwrap_or_default();
+        Self { recorded, options, rows, masked, handed }
+    }
+
+    /// Works on the traces of each order, until there is a schedule that takes no more than `enough` ns longer than the original.
+    pub(super) fn each<'a, 'w>(
+        &mut self,
+        enough: f64,
+        mut stage: Stage<'a, 'w>,
+        mut scratch: Workspace<'_>,
+        then: &mut dyn FnMut(&Bases<'_>, Stage<'a, 'w>, Workspace<'_>) -> Result<Stage<'a, 'w>, Error>,
+    ) -> Result<Stage<'a, 'w>, Error> {
+        let Self { recorded, options, .. } = *self;
+        for goal in ORDERS {
+            if stage.overhead() <= enough || stage.stopped() || !self.make(goal, scratch.reborrow())? {
+                continue;
+            }
+            let recorded = &Recorded { rows: &*self.rows, ..*recorded };
+            let (peak, load_min) = loads(recorded, options, scratch.reborrow())?;
+            let starts = starts(recorded, options, scratch.reborrow(), self.masked, self.handed)?;
+            stage = then(&Bases { recorded, options, starts, peak, load_min }, stage, scratch.reborrow())?;
+        }
+        Ok(stage)
+    }
+
+    /// Makes the rows in an order, aligned; whether there is one.
+    fn make(&mut self, goal: Option<Goal>, scratch: Workspace<'_>) -> Result<bool, Error> {
+        match goal {
+            None => {
+                for (row, &r) in self.rows.iter_mut().zip(self.recorded.rows) {
+                    *row = r;
+                }
+            }
+            Some(_) if !self.options.using.has(Means::Order) => return Ok(false),
+            Some(goal) => {
+                if !order::rewrite(self.recorded, goal, scratch, self.rows)? {
+                    return Ok(false);
+                }
+            }
+        }
+        // What the passes count is what the placement takes.
+        for r in &mut *self.rows {
+            let bytes = r.bytes.checked_next_multiple_of(self.options.alignment);
+            r.bytes = bytes.ok_or(Error::SizeOverflow { block: r.block })?;
+        }
+        Ok(true)
+    }
+}
+
+/// The most bytes that are live at once, and the least load of Zhang et al. 2019.
+fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>) -> Result<(u64, u64), Error> {
+    let mut scratch = scratch.reborrow();
+    let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
+    let mut scratch = scratch.reborrow();
+    let gaps = Gaps::new(&program, options.least_bytes, &mut scratch);
+    let mut scratch = scratch.reborrow();
+    let mut swapper = Swapper::new(&gaps, &options.device, options.seed, &mut scratch);
+    Ok((swapper.peak(), swapper.load_min()))
+}
+
+/// The traces of one order: with masks and in place, where that is asked for and changes anything, and without.
+fn starts<'s>(
+    recorded: &Recorded<'s>,
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    masked: &'s mut [Row],
+    handed: &'s mut [Row],
+) -> Result<[Option<Base<'s>>; 2], Error> {
+    let plain = Base { rows: recorded.rows, handed: recorded.rows, in_place: false };
+    let mut rich = plain;
+    let using = options.using.on(&options.device);
+    if using.has(Means::Relu) {
+        match mask::rewrite(recorded, plain.rows, scratch.reborrow(), masked) {
+            Ok(n) if n > plain.rows.len() => {
+                let masked = masked.get_mut(..n).unwrap_or_default();
+                for r in masked.iter_mut().filter(|r| recorded.masked(r.block).is_some()) {
+                    r.bytes = place::align_up(r.bytes, options.alignment);
+                }
+                rich.rows = masked;
+            }
+            Ok(_) | Err(Error::BufferTooSmall { buffer: Buffer::Rows, .. }) => {}
+            Err(e) => return Err(e),
+        }
+        rich.handed = rich.rows;
+    }
+    if using.has(Means::InPlace) {
+        let n = in_place::rewrite(recorded, rich.rows, scratch, handed)?;
+        rich.handed = handed.get(..n).unwrap_or_default();
+        rich.in_place = true;
+    }
+    Ok([(rich.handed != plain.rows).then_some(rich), Some(plain)])
+}
+
+/// The traces of one order.
+pub(super) struct Bases<'s> {
+    recorded: &'s Recorded<'s>,
+    options: &'s Options,
+    starts: [Option<Base<'s>>; 2],
+    /// The most bytes that are live at once.
+    pub(super) peak: u64,
+    /// The least load of Zhang et al. 2019.
+    pub(super) load_min: u64,
+}
+
+impl Bases<'_> {
+    /// Tries the arrangements of the means on each of them, until one takes no more than `enough` ns longer than the original.
+    pub(super) fn fit<'a, 'w>(
+        &self,
+        options: &Options,
+        enough: f64,
+        stage: Stage<'a, 'w>,
+        scratch: Workspace<'_>,
+    ) -> Result<Stage<'a, 'w>, Error> {
+        self.each(options, enough, stage, scratch, &mut |pass| joint(pass, self.recorded, options, self.peak))
+    }
+
+    /// Works on each of them, until there is a schedule that takes no more than `enough` ns longer than the original.
+    pub(super) fn each<'a, 'w>(
+        &self,
+        options: &Options,
+        enough: f64,
+        mut stage: Stage<'a, 'w>,
+        mut scratch: Workspace<'_>,
+        then: &mut dyn FnMut(&mut Pass<'a, 'w, '_>) -> Result<(), Error>,
+    ) -> Result<Stage<'a, 'w>, Error> {
+        let &Self { recorded, starts, peak, .. } = self;
+        for base in starts.into_iter().flatten() {
+            let mut scratch = scratch.reborrow();
+            let program = Program::new(base.rows, recorded.numbers(), &mut scratch)?;
+            let mut scratch = scratch.reborrow();
+            let values = Values::new(recorded, &program, &mut scratch);
+            let mut scratch = scratch.reborrow();
+            let mut recomputer = Recomputer::new(&values, &options.device, peak >> LEAST, options.seed, &mut scratch);
+            if base.in_place {
+                recomputer.work_in_place();
+            }
+            // No trace spares another anything.
+            stage.forget();
+            let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
+            then(&mut pass)?;
+            stage = pass.into_stage();
+            if stage.overhead() <= enough || stage.stopped() {
+                break;
+            }
+        }
+        Ok(stage)
+    }
+
+    /// The least limit that works, below `least`, which does: halves what lies between it and its half. Which limits are
+    /// tried does not depend on the limit that is asked for, so that the one that is named is found again when it is; what
+    /// fits the one asked for on the way is kept.
+    pub(super) fn least_limit<'a, 'w>(
+        &self,
+        mut least: u64,
+        mut stage: Stage<'a, 'w>,
+        mut scratch: Workspace<'_>,
+    ) -> Result<(Stage<'a, 'w>, u64), Error> {
+        let options = self.options;
+        let mut low = least / 2;
+        for _ in 0..PROBES {
+            let limit = low + (least - low) / 2;
+            let probe = Options { limit, work: options.work / PROBE, ..*options };
+            stage = self.fit(&probe, f64::MAX, stage, scratch.reborrow())?;
+            match stage.kept.footprint() {
+                None => low = limit,
+                // What was made for this limit is found again by whoever asks for no more than it takes.
+                Some(footprint) => {
+                    least = footprint;
+                    if footprint <= options.limit {
+                        break;
+                    }
+                    stage.kept.clear();
+                }
+            }
+            if stage.stopped() {
+                break;
+            }
+        }
+        Ok((stage, least))
+    }
+}

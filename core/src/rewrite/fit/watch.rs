@@ -1,0 +1,100 @@
+//! What a fit tells while it works: every schedule that is tried, and a sign of life in between, at which it may be stopped.
+
+use core::ops::ControlFlow;
+
+use crate::rewrite::means::swap::Policy;
+
+/// Is told of progress, and ends the work by breaking; the result is then the best so far.
+pub type Watch<'a> = &'a mut dyn FnMut(&Progress) -> ControlFlow<()>;
+
+/// How the means are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Strategy {
+    /// Nothing is swapped or recomputed: in-place reuse and masks alone, or the network as it was recorded.
+    Free,
+    /// Swaps alone.
+    Swap,
+    /// Recomputation alone.
+    Recompute,
+    /// Recomputation down to a level, then swaps down to the limit.
+    RecomputeThenSwap,
+    /// Swaps down to a level, then recomputation down to the limit.
+    SwapThenRecompute,
+    /// Swaps and recomputation, searched for at once.
+    Together,
+}
+
+impl Strategy {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Free, Self::Swap, Self::Recompute, Self::RecomputeThenSwap, Self::SwapThenRecompute, Self::Together];
+
+    /// What it is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Swap => "swap",
+            Self::Recompute => "recompute",
+            Self::RecomputeThenSwap => "recompute, then swap",
+            Self::SwapThenRecompute => "swap, then recompute",
+            Self::Together => "swap and recompute at once",
+        }
+    }
+}
+
+/// A schedule that was made and placed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tried {
+    /// How its means are combined.
+    pub strategy: Strategy,
+    /// Who decided what is swapped; means nothing where nothing is.
+    pub policy: Policy,
+    /// Whether it begins with the trace as it was recorded, without masks and in-place reuse.
+    pub as_recorded: bool,
+    /// What it takes longer than the original, in ns, simulated.
+    pub overhead_ns: f64,
+    /// The highest end of a block, in bytes; where that is above the limit, the schedule is refused.
+    pub footprint: u64,
+    /// The limit that it was made for, in bytes: while the least limit is searched for, not the one that was asked for.
+    pub limit: u64,
+}
+
+/// What a [`Watch`] is told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// Work goes on.
+    Working,
+    /// A schedule was tried.
+    Tried(Tried),
+}
+
+/// A watch, and whether it has ended the work.
+pub(super) struct Watched<'w> {
+    watch: Watch<'w>,
+    stopped: bool,
+}
+
+impl<'w> Watched<'w> {
+    pub(super) fn new(watch: Watch<'w>) -> Self {
+        Self { watch, stopped: false }
+    }
+
+    /// Tells something, and whether work goes on.
+    pub(super) fn tell(&mut self, progress: &Progress) -> ControlFlow<()> {
+        self.stopped = self.stopped || (self.watch)(progress).is_break();
+        if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Gives a sign of life; whether the work is to end.
+    pub(super) fn stops(&mut self) -> bool {
+        self.tell(&Progress::Working).is_break()
+    }
+
+    /// Whether the work has been ended.
+    pub(super) const fn stopped(&self) -> bool {
+        self.stopped
+    }
+}

@@ -1,0 +1,287 @@
+//! Operators in another order, in which each reads the values that it read.
+//!
+//! What decides is when values die. A parameter is updated at the end of a recorded step, and its gradient lives until then;
+//! updated as soon as the gradient is complete, it frees it before the next is made. Less is alive in the backward pass then,
+//! and what is left can be swapped or recomputed further down.
+//!
+//! Steps:
+//! 1. An operator waits for the last writer of what it reads, and for all readers of what it overwrites; those that keep their
+//!    place ([`Operator::ordered`](crate::trace::Operator::ordered)) wait for the one before. A block whose content nobody writes
+//!    is taken to be filled where it is allocated.
+//! 2. [`Goal::Early`]: the recorded order, but an operator after which less is alive runs as soon as it can.
+//!    [`Goal::LeastLoad`]: a search for the order with the least max load, from there on ([`order`]).
+//! 3. Rows in this order: a block is allocated before the first operator that touches it and freed after the last; between the
+//!    accesses of one stand only the mallocs and frees that stood there.
+//!
+//! The result is a recording of its own for the other means. It has the same rows as the recorded one, in another order.
+//!
+//! Cost: O(rows · operators that are ready) for the first goal; the second is bounded by [`EFFORT`].
+
+use crate::rewrite::program::Program;
+use crate::rewrite::writer::Writer;
+use crate::table::{Table, at, count};
+use crate::trace::order::{self, Model, Options};
+use crate::trace::{Event, Op, Recorded, Row};
+use crate::workspace::workspace;
+use crate::{Error, Workspace, WorkspaceLen, sort};
+
+/// Which order is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rewrite) enum Goal {
+    /// What frees memory comes as early as it can.
+    Early,
+    /// As little as possible is alive at the worst operator.
+    LeastLoad,
+}
+
+/// How much the search may remember, and how much it may do, for a trace of so many rows: less of longer traces, whose sets of
+/// operators take more.
+#[expect(clippy::cast_possible_truncation, reason = "both are small")]
+const fn effort(rows: usize) -> Options {
+    let rows = if rows == 0 { 1 } else { rows };
+    let (states, width) = (REMEMBERED / rows, WORK / rows / rows);
+    // At most what the search does by itself.
+    let (states, width) = (if states < 20_000 { states } else { 20_000 }, if width < 64 { width } else { 64 });
+    Options { states: states as u32, width: width as u32 }
+}
+
+const REMEMBERED: usize = 100_000_000;
+const WORK: usize = 1_000_000_000;
+
+workspace! {
+    struct Pass<'a>(rows, blocks) {
+        tables {
+            /// By block: its recorded malloc, how often operators touch it from now on, whether it is allocated now.
+            malloc_row: u32[blocks],
+            users: u32[blocks],
+            resident: u32[blocks],
+            /// By block: 1 if its first access is a read, 2 if it is a write; and whether it is freed.
+            begins: u32[blocks],
+            freed: u32[blocks],
+            /// By row: 1 + the next row that touches its block, and 1 + the next that writes it.
+            next: [u32; 2][rows],
+            /// By row: the operator to which it belongs.
+            operator: u32[rows],
+            /// The operators, in their new order.
+            order: u32[rows],
+        }
+        state {
+            operators: u32 = 0,
+        }
+    }
+}
+
+/// How many edges a recording of so many rows has at most: two for an access, and one from each operator that keeps its place.
+const fn edges(rows: usize) -> usize {
+    3 * rows
+}
+
+/// Length of the workspace that [`rewrite`] needs.
+pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    Program::workspace(rows, blocks)
+        .and(Pass::workspace(rows, blocks))
+        .and(order::model_workspace(blocks, rows, rows, edges(rows)))
+        .and(order::search_workspace(rows, effort(rows)))
+}
+
+/// Writes the rows of a recording in another order to `out`, which is as long. Whether there is one: not where every operator
+/// keeps its place, or the goal is met as recorded.
+///
+/// # Errors
+/// As [`Program::new`] of a trace that is not as recorded.
+pub(in crate::rewrite) fn rewrite(
+    recorded: &Recorded<'_>,
+    goal: Goal,
+    mut scratch: Workspace<'_>,
+    out: &mut [Row],
+) -> Result<bool, Error> {
+    let Recorded { rows, blocks, .. } = *recorded;
+    if rows.iter().all(|r| recorded.is_ordered(r.op)) {
+        return Ok(false);
+    }
+    let mut scratch = scratch.reborrow();
+    let program = Program::new(rows, blocks, &mut scratch)?;
+    let mut pass = Pass::lend(rows.len(), blocks, &mut scratch);
+    pass.find_touches(&program);
+    let model = pass.model(recorded, &program, &mut scratch);
+    sort::identity(&mut pass.order, pass.operators);
+    match goal {
+        Goal::Early => order::early(&model, &mut pass.order, &mut scratch),
+        Goal::LeastLoad => {
+            order::early(&model, &mut pass.order, &mut scratch.reborrow());
+            let found = order::search(&model, effort(rows.len()), &mut pass.order, scratch);
+            if found.max_load == found.given {
+                return Ok(false);
+            }
+        }
+    }
+    let mut writer = Writer::new(out);
+    pass.write(&program, &model, &mut writer);
+    let written = writer.end()?;
+    let differs = |(new, old): (&Row, &Row)| (new.event, new.block, new.op) != (old.event, old.block, old.op);
+    debug_assert_eq!(written, rows.len());
+    Ok(out.iter().zip(rows).any(differs))
+}
+
+impl Pass<'_> {
+    /// Who touches what next, from the last row to the first.
+    fn find_touches(&mut self, program: &Program<'_>) {
+        self.operators = program.accessing;
+        for operator in 0..program.operators {
+            for row in program.first_row[operator]..program.first_row[operator + 1] {
+                self.operator[row] = operator;
+            }
+        }
+        for (row, r) in (0u32..).zip(program.rows) {
+            match r.event {
+                Event::Malloc => self.malloc_row[r.block] = row,
+                Event::Free => self.freed[r.block] = 1,
+                Event::Read if self.begins[r.block] == 0 => self.begins[r.block] = 1,
+                Event::Write if self.begins[r.block] == 0 => self.begins[r.block] = 2,
+                _ => {}
+            }
+        }
+        // By block, the last values of `next`; the tables are not needed before the rows are written.
+        let (next, next_write) = (&mut self.users, &mut self.resident);
+        for row in (0..count(program.rows)).rev() {
+            let r = at(program.rows, row);
+            let Some(writes) = touch(&self.begins, program, &r) else { continue };
+            self.next[row] = [next[r.block], next_write[r.block]];
+            next[r.block] = row + 1;
+            if writes {
+                next_write[r.block] = row + 1;
+            }
+        }
+        self.users.fill(0);
+        self.resident.fill(0);
+    }
+
+    /// The operators, what they touch and which has to run before which.
+    fn model<'m>(&self, recorded: &Recorded<'_>, program: &Program<'_>, scratch: &mut Workspace<'m>) -> Model<'m> {
+        let rows = program.rows.len();
+        let mut model = Model::new(self.freed.len(), rows, rows, edges(rows), scratch);
+        for block in 0..program.blocks() {
+            // What is there all the time makes no difference.
+            let persistent = program.is_persistent(block);
+            model.tensor(block, program.size[block], persistent, self.freed[block] == 0);
+        }
+        for operator in 0..self.operators {
+            model.operator(operator, 0);
+            for r in program.rows_of(operator).filter(|r| !program.is_persistent(r.block)) {
+                if touch(&self.begins, program, &r).is_some() {
+                    model.touches(r.block);
+                }
+            }
+        }
+        // The next operator that keeps its place, by operator.
+        let keeps_place = |operator: u32| recorded.is_ordered(program.op(operator));
+        let mut in_turn = (0..self.operators).filter(|&operator| keeps_place(operator)).peekable();
+        for operator in 0..self.operators {
+            if in_turn.next_if_eq(&operator).is_some()
+                && let Some(&next) = in_turn.peek()
+            {
+                model.before(operator, next);
+            }
+            for (row, r) in (program.first_row[operator]..).zip(program.rows_of(operator)) {
+                if let Some(writes) = touch(&self.begins, program, &r) {
+                    self.each_waiting(row, operator, writes, |next| model.before(operator, next));
+                }
+            }
+        }
+        model.finish();
+        model
+    }
+
+    /// The operators that have to wait for one because of what it does in a row: who reads what it writes, and who writes next.
+    fn each_waiting(&self, row: u32, operator: u32, writes: bool, mut tell: impl FnMut(u32)) {
+        let [next, next_write] = self.next[row];
+        let mut following = if writes { next } else { next_write };
+        while let Some(row) = following.checked_sub(1) {
+            let other = self.operator[row];
+            if other != operator && other < self.operators {
+                tell(other);
+            }
+            if !writes || following == next_write {
+                break;
+            }
+            following = self.next[row][0];
+        }
+    }
+
+    /// Writes the rows in the new order.
+    fn write(&mut self, program: &Program<'_>, model: &Model<'_>, writer: &mut Writer<'_>) {
+        for &r in program.rows.iter().filter(|r| r.event == Event::Malloc && program.is_persistent(r.block)) {
+            self.resident[r.block] = 1;
+            writer.push(r);
+        }
+        for operator in 0..self.operators {
+            model.touched(operator).iter().for_each(|&block| self.users[block] += 1);
+        }
+        // What is not there from the start must not look as if it were.
+        let soonest = program.end_time.min(1);
+        let mut time_ns = 0;
+        for place in 0..self.operators {
+            let operator = self.order[place];
+            let span = program.span(operator);
+            let begin = program.access_time[operator];
+            time_ns += begin.saturating_sub(program.time[operator]);
+            for &block in model.touched(operator) {
+                self.users[block] -= 1;
+                if self.resident[block] == 0 && !(span[0]..span[1]).contains(&self.malloc_row[block]) {
+                    self.allocate(program, block, time_ns.max(soonest), writer);
+                }
+            }
+            for r in program.rows_in(operator) {
+                let now = (time_ns + r.time_ns.saturating_sub(begin)).max(soonest);
+                match r.event {
+                    Event::Malloc if self.resident[r.block] == 0 => self.allocate(program, r.block, now, writer),
+                    Event::Free if self.users[r.block] == 0 && self.resident[r.block] > 0 => {
+                        self.free(r.block, now, writer);
+                    }
+                    Event::Read | Event::Write => writer.push(Row { time_ns: now, ..r }),
+                    _ => {}
+                }
+            }
+            time_ns += program.duration(operator);
+            for &block in model.touched(operator) {
+                if self.users[block] == 0 && self.freed[block] > 0 && self.resident[block] > 0 {
+                    self.free(block, time_ns.max(soonest), writer);
+                }
+            }
+        }
+        for operator in self.operators..program.operators {
+            for r in program.rows_of(operator) {
+                match r.event {
+                    Event::Malloc => self.allocate(program, r.block, program.end_time, writer),
+                    _ if self.resident[r.block] > 0 => self.free(r.block, program.end_time, writer),
+                    _ => {}
+                }
+            }
+        }
+        writer.end_at(program.end_time);
+    }
+
+    fn allocate(&mut self, program: &Program<'_>, block: u32, time_ns: u64, writer: &mut Writer<'_>) {
+        self.resident[block] = 1;
+        writer.push(Row { time_ns, ..at(program.rows, self.malloc_row[block]) });
+    }
+
+    fn free(&mut self, block: u32, time_ns: u64, writer: &mut Writer<'_>) {
+        self.resident[block] = 0;
+        writer.push(Row { time_ns, bytes: 0, block, op: Op::None, event: Event::Free });
+    }
+}
+
+/// Whether an operator touches a block in a row, and whether it writes it. A block whose content nobody writes before it is read
+/// is written where it is allocated; one that is never accessed is read where it is freed.
+fn touch(begins: &Table<'_, u32>, program: &Program<'_>, r: &Row) -> Option<bool> {
+    match r.event {
+        Event::Read => Some(false),
+        Event::Write => Some(true),
+        Event::Malloc => (begins[r.block] < 2 && !program.is_persistent(r.block)).then_some(true),
+        _ => (begins[r.block] == 0).then_some(false),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! The device that an iteration runs on, as far as its links to the host go.
+
+use core::ffi::c_char;
+
+use sublet_core::simulate::Device;
+
+use crate::arguments::{Params, plain};
+use crate::boundary::boundary;
+use crate::error::{Failure, sublet_error};
+use crate::status::{sublet_status, sublet_status as S};
+
+/// The flag of a device that has one memory with its host: there is nowhere that a block could leave for.
+pub const SUBLET_DEVICE_INTEGRATED: u32 = 1;
+
+/// The links between a device and its host. NULL, or all 0 but `struct_size`, is PCIe 3 with 16 lanes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_device {
+    /// sizeof(sublet_device).
+    pub struct_size: u32,
+    /// 0 or SUBLET_DEVICE_INTEGRATED.
+    pub flags: u32,
+    /// From the device to the host, in bytes per second; 0 is 12e9.
+    pub out_bandwidth: f64,
+    /// From the host to the device, in bytes per second; 0 is 12e9.
+    pub in_bandwidth: f64,
+    /// What a copy out takes beside its bytes, in ns; 0 is 10000.
+    pub out_latency: f64,
+    /// What a copy in takes beside its bytes, in ns; 0 is 10000.
+    pub in_latency: f64,
+    /// Bytes that the host can hold for the device; 0 is no limit, but with SUBLET_DEVICE_INTEGRATED none.
+    pub host_capacity: u64,
+}
+
+plain!(sublet_device);
+// SAFETY: it begins with its size.
+unsafe impl Params for sublet_device {}
+
+impl sublet_device {
+    /// As `core` has it; the device is the argument at this position.
+    pub(crate) fn device(self, position: u32) -> Result<Device, Failure> {
+        if self.flags & !SUBLET_DEVICE_INTEGRATED != 0 {
+            return Err(Failure::new(S::UnknownValue, position, 0, self.flags.into()));
+        }
+        let integrated = self.flags & SUBLET_DEVICE_INTEGRATED != 0;
+        // 0, not nearly 0, is the default.
+        let or = |x: f64, default: f64| if x.to_bits() == 0 { default } else { x };
+        let usual = Device::symmetric(12e9);
+        Ok(Device {
+            out_bandwidth: or(self.out_bandwidth, usual.out_bandwidth),
+            in_bandwidth: or(self.in_bandwidth, usual.in_bandwidth),
+            out_latency: or(self.out_latency, usual.out_latency),
+            in_latency: or(self.in_latency, usual.in_latency),
+            host_capacity: Some(self.host_capacity).filter(|&c| c > 0 || integrated),
+            integrated,
+        })
+    }
+}
+
+impl From<Device> for sublet_device {
+    fn from(d: Device) -> Self {
+        Self {
+            struct_size: u32::try_from(size_of::<Self>()).unwrap_or(0),
+            flags: if d.integrated { SUBLET_DEVICE_INTEGRATED } else { 0 },
+            out_bandwidth: d.out_bandwidth,
+            in_bandwidth: d.in_bandwidth,
+            out_latency: d.out_latency,
+            in_latency: d.in_latency,
+            host_capacity: d.host_capacity.unwrap_or(0),
+        }
+    }
+}
+
+/// The device that people call so, into one whose `struct_size` is set: "gtx1080ti", "h200", "k40", "jetson-orin".
+///
+/// SUBLET_STATUS_UNKNOWN_NAME: there is none.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_device_named(
+    name: *const c_char,
+    device: *mut sublet_device,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, |arguments| {
+        // SAFETY: the header asks for a text that ends, and for pointers that hold what they are to hold.
+        let (found, to) = unsafe { (arguments.name(name, Device::PRESETS.into_iter())?, arguments.report(device)?) };
+        to.set(found.into());
+        Ok(())
+    })
+}

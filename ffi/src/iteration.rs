@@ -1,0 +1,182 @@
+//! A recorded iteration, and one that was rewritten to take less memory: what most functions are given.
+
+use core::mem::offset_of;
+
+use sublet_core::simulate::Device;
+use sublet_core::trace::Recorded;
+
+use crate::arguments::{Arguments, Params, counted, plain};
+use crate::device::sublet_device;
+use crate::error::Failure;
+use crate::operator::{self, sublet_operator};
+use crate::status::sublet_status as S;
+use crate::trace::{self, sublet_row};
+use crate::workspace::Room;
+
+/// A recorded iteration, and what is known of it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_trace {
+    /// sizeof(sublet_trace).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The rows, in the order of time.
+    pub rows: *const sublet_row,
+    /// How many.
+    pub row_count: usize,
+    /// What is known of the operators, by their numbers: which may not run again, which work in place, which are ReLUs. Of
+    /// operators beyond the end nothing is known; NULL, with `operator_count` 0, tells of none.
+    pub operators: *const sublet_operator,
+    /// How many.
+    pub operator_count: usize,
+    /// How many block numbers the rows use: all are below. In a rewritten trace `block_count` + b is the mask of block b.
+    pub block_count: usize,
+    /// The device that the iteration runs on; NULL is one over PCIe 3.0, as a sublet_device of zeros.
+    pub device: *const sublet_device,
+}
+
+/// A rewritten trace, which does what a sublet_trace does in less memory, and where its blocks lie.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct sublet_schedule {
+    /// sizeof(sublet_schedule).
+    pub struct_size: u32,
+    /// 0.
+    pub reserved: u32,
+    /// The rows, in the order of time.
+    pub rows: *const sublet_row,
+    /// How many.
+    pub row_count: usize,
+    /// An offset for each malloc row, in their order.
+    pub offsets: *const u64,
+    /// How many: the malloc rows.
+    pub residency_count: usize,
+}
+
+plain!(sublet_trace, sublet_schedule);
+// SAFETY: they begin with their size.
+unsafe impl Params for sublet_trace {}
+// SAFETY: as above.
+unsafe impl Params for sublet_schedule {}
+
+/// How much of everything a trace has.
+#[derive(Clone, Copy)]
+pub(crate) struct Counts {
+    pub(crate) rows: usize,
+    pub(crate) operators: usize,
+    pub(crate) blocks: usize,
+}
+
+impl sublet_trace {
+    /// The trace is the argument at this position.
+    fn counts(&self, position: u32) -> Result<Counts, Failure> {
+        none(self.reserved, position)?;
+        let count = |n: usize| counted(n, position);
+        let (rows, operators) = (count(self.row_count)?, count(self.operator_count)?);
+        Ok(Counts { rows, operators, blocks: count(self.block_count)? })
+    }
+}
+
+impl sublet_schedule {
+    /// Rows and residencies; the schedule is the argument at this position.
+    fn counts(&self, position: u32) -> Result<(usize, usize), Failure> {
+        none(self.reserved, position)?;
+        Ok((counted(self.row_count, position)?, counted(self.residency_count, position)?))
+    }
+}
+
+/// A field that has no meaning yet, of the argument at this position.
+pub(crate) fn none(reserved: u32, position: u32) -> Result<(), Failure> {
+    if reserved == 0 { Ok(()) } else { Err(Failure::new(S::UnknownValue, position, 0, reserved.into())) }
+}
+
+/// The counts of a trace, the next argument, whose pointers are not looked at.
+///
+/// # Safety
+/// If it is not NULL, as many bytes can be read as its first field says.
+pub(crate) unsafe fn counts(arguments: &mut Arguments<'_>, trace: *const sublet_trace) -> Result<Counts, Failure> {
+    let position = arguments.position();
+    // SAFETY: as promised.
+    unsafe { arguments.given(trace)? }.counts(position)
+}
+
+/// The same of a schedule.
+///
+/// # Safety
+/// As for `counts`.
+pub(crate) unsafe fn schedule_counts(
+    arguments: &mut Arguments<'_>,
+    schedule: *const sublet_schedule,
+) -> Result<(usize, usize), Failure> {
+    let position = arguments.position();
+    // SAFETY: as promised.
+    unsafe { arguments.given(schedule)? }.counts(position)
+}
+
+/// A trace that has been looked at.
+pub(crate) struct Trace<'a> {
+    pub(crate) rows: &'a [sublet_row],
+    pub(crate) operators: &'a [sublet_operator],
+    pub(crate) blocks: usize,
+    pub(crate) device: Device,
+}
+
+impl<'a> Trace<'a> {
+    /// Looks at the next argument.
+    ///
+    /// # Safety
+    /// If it is not NULL, as many bytes can be read as its first field says, and what it points to.
+    pub(crate) unsafe fn new(arguments: &mut Arguments<'a>, trace: *const sublet_trace) -> Result<Self, Failure> {
+        let at = arguments.position();
+        // SAFETY: as promised.
+        let given = unsafe { arguments.given(trace)? };
+        let Counts { rows, operators, blocks } = given.counts(at)?;
+        // SAFETY: as promised.
+        unsafe {
+            let rows = arguments.field(at, offset_of!(sublet_trace, rows), |a| a.input_of(given.rows, rows))?;
+            let field = offset_of!(sublet_trace, operators);
+            let operators = arguments.field(at, field, |a| a.input_of(given.operators, operators))?;
+            let device = arguments.field(at, offset_of!(sublet_trace, device), |a| a.params(given.device))?;
+            Ok(Self { rows, operators, blocks, device: device.device(at)? })
+        }
+    }
+
+    pub(crate) const fn counts(&self) -> Counts {
+        Counts { rows: self.rows.len(), operators: self.operators.len(), blocks: self.blocks }
+    }
+
+    /// As `core` has it.
+    pub(crate) fn recorded(&self, room: &mut Room<'a>) -> Result<Recorded<'a>, Failure> {
+        let rows = trace::rows(room, self.rows)?;
+        Ok(Recorded { rows, operators: operator::operators(room, self.operators)?, blocks: self.blocks })
+    }
+}
+
+/// A schedule that has been looked at.
+pub(crate) struct Schedule<'a> {
+    /// Which argument it is.
+    pub(crate) position: u32,
+    pub(crate) rows: &'a [sublet_row],
+    pub(crate) offsets: &'a [u64],
+}
+
+impl<'a> Schedule<'a> {
+    /// Looks at the next argument.
+    ///
+    /// # Safety
+    /// As for `Trace::new`.
+    pub(crate) unsafe fn new(arguments: &mut Arguments<'a>, schedule: *const sublet_schedule) -> Result<Self, Failure> {
+        let at = arguments.position();
+        // SAFETY: as promised.
+        let given = unsafe { arguments.given(schedule)? };
+        let (rows, offsets) = given.counts(at)?;
+        // SAFETY: as promised.
+        unsafe {
+            let rows = arguments.field(at, offset_of!(sublet_schedule, rows), |a| a.input_of(given.rows, rows))?;
+            let field = offset_of!(sublet_schedule, offsets);
+            let offsets = arguments.field(at, field, |a| a.input_of(given.offsets, offsets))?;
+            Ok(Self { position: at, rows, offsets })
+        }
+    }
+}

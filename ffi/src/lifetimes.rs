@@ -1,0 +1,126 @@
+//! The lifetimes that the rows of a trace give to blocks.
+
+use core::ffi::c_void;
+
+use sublet_core::Block;
+use sublet_core::trace::Row;
+use sublet_core::trace::liveness::{self, Residency};
+
+use crate::arguments::{Arguments, counted, plain};
+use crate::block::sublet_block;
+use crate::boundary::{boundary, tell};
+use crate::error::{Failure, sublet_error};
+use crate::iteration::{self, Counts, Trace, sublet_trace};
+use crate::status::{sublet_status, sublet_status as S};
+use crate::trace::{self, copy, sublet_row};
+use crate::workspace::{Needed, sublet_layout};
+
+/// One uninterrupted residence of a block of a trace on the device.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct sublet_residency {
+    /// The block of the trace.
+    pub block: u32,
+    /// 0 for its first residency, 1 for the next, and so on.
+    pub ordinal: u32,
+}
+
+plain!(sublet_residency);
+
+impl From<Residency> for sublet_residency {
+    fn from(Residency { block, ordinal }: Residency) -> Self {
+        Self { block, ordinal }
+    }
+}
+
+/// Number of residencies in a trace, which is that of its mallocs: how many blocks sublet_lifetimes writes.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_residencies(
+    rows: *const sublet_row,
+    row_count: usize,
+    residency_count: *mut usize,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, |arguments| {
+        // SAFETY: the header asks for pointers that hold what their lengths say.
+        let (rows, residency_count) =
+            unsafe { (arguments.input(rows, row_count)?, arguments.result(residency_count)?) };
+        let mut residencies = 0;
+        for i in 0..rows.len() {
+            residencies += liveness::residencies(&[trace::row(rows, i)?]);
+        }
+        residency_count.set(residencies);
+        Ok(())
+    })
+}
+
+fn needed(trace: Counts, residencies: usize) -> Needed {
+    Needed::workspace(liveness::workspace(trace.blocks))
+        .and::<Row>(trace.rows)
+        .and::<Block>(residencies)
+        .and::<Residency>(residencies)
+}
+
+/// The workspace that sublet_lifetimes needs with room for so many residencies; of `trace` the counts alone are looked at.
+/// Linear.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_lifetimes_workspace(
+    trace: *const sublet_trace,
+    capacity: usize,
+    layout: *mut sublet_layout,
+    error: *mut sublet_error,
+) -> sublet_status {
+    let needed = |arguments: &mut Arguments<'_>| {
+        // SAFETY: the header asks for a struct that is as long as it says.
+        let trace = unsafe { iteration::counts(arguments, trace)? };
+        Ok(needed(trace, arguments.count(capacity)?))
+    };
+    // SAFETY: the header asks for a layout that can be written.
+    unsafe { tell(needed, layout, error) }
+}
+
+/// Writes the lifetime of every residency of a trace to `blocks`, in the order of the mallocs, and which residency it is to
+/// `names`, which may be NULL. A lifetime is [row of the malloc, row of the free); what is never freed ends one past
+/// the last row. O(rows).
+///
+/// `blocks` and `names` have room for `capacity`, which sublet_residencies tells; `count` receives how many there are, and
+/// may be NULL.
+#[must_use]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sublet_lifetimes(
+    trace: *const sublet_trace,
+    workspace: *mut c_void,
+    workspace_size: usize,
+    blocks: *mut sublet_block,
+    names: *mut sublet_residency,
+    capacity: usize,
+    count: *mut usize,
+    error: *mut sublet_error,
+) -> sublet_status {
+    boundary(error, |arguments| {
+        // SAFETY: the header asks for a struct and pointers that hold what their lengths say.
+        let (trace, mut room, blocks, names, count) = unsafe {
+            let trace = Trace::new(arguments, trace)?;
+            counted(capacity, 5)?;
+            let room = arguments.workspace(workspace, workspace_size, needed(trace.counts(), capacity))?;
+            let blocks = arguments.output_of(blocks, capacity)?;
+            let names = arguments.output_if_wanted(names, capacity)?;
+            arguments.skip();
+            (trace, room, blocks, names, arguments.optional(count)?)
+        };
+        let rows = trace::rows(&mut room, trace.rows)?;
+        let (to_blocks, to_names) = (room.fill(capacity, Block::default()), room.fill(capacity, Residency::default()));
+        let residencies = liveness::residencies(rows);
+        if residencies > capacity {
+            return Err(Failure::new(S::BufferTooSmall, 3, residencies as u64, capacity as u64));
+        }
+        let scratch = room.workspace(liveness::workspace(trace.blocks));
+        let found = liveness::lifetimes(rows, trace.blocks, scratch, to_blocks, to_names)?;
+        copy(to_blocks.get(..found).unwrap_or_default(), blocks);
+        copy(to_names.get(..found).unwrap_or_default(), names);
+        count.set(found);
+        Ok(())
+    })
+}

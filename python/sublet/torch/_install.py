@@ -1,0 +1,90 @@
+"""Device memory for PyTorch by plans.
+
+PyTorch takes it from functions of this package through `CUDAPluggableAllocator`. Iterations are found in the requests, and
+planned; a request is then a look-up.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import pathlib
+from typing import Any
+
+import torch
+
+from .. import PlanError, _sublet
+
+SETTERS = {
+    "set_record_stream_fn": "sublet_torch_record_stream",
+    "set_begin_allocate_to_pool": "sublet_torch_begin_allocate_to_pool",
+    "set_end_allocate_to_pool_fn": "sublet_torch_end_allocate_to_pool",
+    "set_release_pool": "sublet_torch_release_pool",
+    "set_reset_fn": "sublet_torch_reset",
+    "set_memory_fraction_fn": "sublet_torch_memory_fraction",
+}
+"""What PyTorch's setters are given."""
+
+ERROR = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+"""The constructor of `c10::Error`."""
+
+STATISTICS = ("planned", "unplanned", "plans", "arena", "held", "held_peak")
+
+
+def install() -> None:
+    """Makes sublet the memory of all devices. Call it before anything is on a device.
+
+        import sublet.torch
+        sublet.torch.install()
+
+    A request that cannot be served raises `torch.OutOfMemoryError`. RuntimeError where a device has memory already, or
+    where this PyTorch lacks what is needed.
+    """
+    torch.cuda.memory.change_current_allocator(allocator())
+
+
+def allocator() -> Any:
+    """The allocator with all that PyTorch asks of one, not yet in use."""
+    library = ctypes.CDLL(_sublet.__file__)
+    try:
+        _throw_as_pytorch()
+        made = torch.cuda.memory.CUDAPluggableAllocator(
+            _sublet.__file__, "sublet_torch_malloc_or_throw", "sublet_torch_free"
+        )
+        for setter, function in SETTERS.items():
+            getattr(made._allocator, setter)(_address(library, function))
+    except AttributeError as e:
+        raise RuntimeError(f"PyTorch {torch.__version__} lacks what sublet needs: {e}") from None
+    return made
+
+
+def memory_stats(device: int | None = None) -> dict[str, int]:
+    """What the memory of a device has done, under the names of `torch.cuda.memory_stats` where it has them, which itself
+    knows PyTorch's own allocator only: bytes held now and at most; `sublet.` requests planned and not, plans, bytes of the
+    arena. RuntimeError where the device has no such memory."""
+    try:
+        told = _sublet.device_statistics(torch.cuda.current_device() if device is None else device)
+    except PlanError as e:
+        raise RuntimeError(str(e)) from None
+    values = dict(zip(STATISTICS, told, strict=True))
+    stats = {"reserved_bytes.all.current": values.pop("held"), "reserved_bytes.all.peak": values.pop("held_peak")}
+    return stats | {f"sublet.{name}": value for name, value in values.items()}
+
+
+def _throw_as_pytorch() -> None:
+    """Tells the allocator how PyTorch's exceptions are thrown."""
+    c10 = ctypes.CDLL(str(pathlib.Path(torch.__file__).parent / "lib" / "libc10.so"))
+    runtime = ctypes.CDLL("libstdc++.so.6")
+    _sublet.throw_by(
+        _address(runtime, "__cxa_allocate_exception"),
+        _address(runtime, "__cxa_throw"),
+        _address(c10, ERROR),
+        _address(c10, "_ZTVN3c1016OutOfMemoryErrorE"),
+        _address(c10, "_ZTIN3c1016OutOfMemoryErrorE"),
+        _address(c10, "_ZTIN3c105ErrorE"),
+    )
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    assert address is not None
+    return address
