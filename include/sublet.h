@@ -551,6 +551,10 @@ enum sublet_solver
    * One skyline, improved by ejection chains.
    */
   SUBLET_SOLVER_IMPROVE = 17,
+  /**
+   * One skyline, and many arrangements side by side along time.
+   */
+  SUBLET_SOLVER_BEAM = 18,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -975,7 +979,8 @@ typedef struct sublet_place_params {
    */
   uint64_t work;
   /**
-   * How many nodes of its tree the search may look at; 0 is enough for most hard instances, in about a second.
+   * How many nodes of its tree the search may look at; 0 is enough for most hard instances of a few hundred blocks, in
+   * about a second, and takes longer with more.
    */
   uint64_t nodes;
   /**

@@ -177,7 +177,7 @@ pub fn fit(recorded: &Recorded<'_>, options: &fit::Options) -> Result<Fit, Error
     fit_watched(recorded, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`fit`], and tells `watch` of progress; it may end the work, which then returns the best so far.
+/// As [`fit()`], and tells `watch` of progress; it may end the work, which then returns the best so far.
 ///
 /// # Errors
 /// As [`fit::fit_watched`].

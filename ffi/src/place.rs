@@ -55,12 +55,14 @@ pub enum sublet_solver {
     StartBestFit = 16,
     /// One skyline, improved by ejection chains.
     Improve = 17,
+    /// One skyline, and many arrangements side by side along time.
+    Beam = 18,
 }
 
 use sublet_solver as N;
 
 /// What each solver is here, in `core`, and to people.
-const SOLVERS: [(N, Solver, &CStr); 18] = [
+const SOLVERS: [(N, Solver, &CStr); 19] = [
     (N::Auto, Solver::Auto, c"auto"),
     (N::Portfolio, Solver::Portfolio, c"portfolio"),
     (N::Search, Solver::Search, c"search"),
@@ -79,6 +81,7 @@ const SOLVERS: [(N, Solver, &CStr); 18] = [
     (N::StartFirstFit, Solver::Greedy(Order::Start, Fit::First), c"start-first-fit"),
     (N::StartBestFit, Solver::Greedy(Order::Start, Fit::Best), c"start-best-fit"),
     (N::Improve, Solver::Improve, c"improve"),
+    (N::Beam, Solver::Beam, c"beam"),
 ];
 
 /// What a placement has reached.
@@ -117,7 +120,8 @@ pub struct sublet_place_params {
     pub seed: u64,
     /// How much the many starts may do, in blocks placed; 0 is enough for most networks, in a fraction of a second.
     pub work: u64,
-    /// How many nodes of its tree the search may look at; 0 is enough for most hard instances, in about a second.
+    /// How many nodes of its tree the search may look at; 0 is enough for most hard instances of a few hundred blocks, in
+    /// about a second, and takes longer with more.
     pub nodes: u64,
     /// Is told of progress; or NULL.
     pub watch: sublet_watch,

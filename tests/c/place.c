@@ -61,11 +61,11 @@ static void parameters_are_heard(void *workspace, size_t size) {
     FAILS(SUBLET_STATUS_ALIGNMENT, UINT32_MAX, 0, 3,
           sublet_place(blocks, N, &params, workspace, size, offsets, &placement, &error));
 
-    params = (sublet_place_params){.struct_size = sizeof params, .solver = 18};
-    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 2, 0, 18,
+    params = (sublet_place_params){.struct_size = sizeof params, .solver = 19};
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 2, 0, 19,
           sublet_place(blocks, N, &params, workspace, size, offsets, &placement, &error));
     sublet_layout layout = {1, 2};
-    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 1, 0, 18, sublet_place_workspace(N, &params, &layout, &error));
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 1, 0, 19, sublet_place_workspace(N, &params, &layout, &error));
     CHECK(layout.size == 1 && layout.alignment == 2);
 }
 

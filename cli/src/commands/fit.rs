@@ -86,6 +86,7 @@ struct Outcome<'a> {
     peak_load: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     original_peak: Option<u64>,
+    /// The least load that swapping alone can come to; with other means a footprint may be below it.
     #[serde(skip_serializing_if = "Option::is_none")]
     load_min: Option<u64>,
     /// What the run takes longer than the original, as a fraction of it.
@@ -370,7 +371,7 @@ impl Outcome<'_> {
         line("limit", Some(self.limit))?;
         line("footprint", self.footprint)?;
         line("peak load", self.peak_load)?;
-        line("load_min", self.load_min)?;
+        line("least by swap", self.load_min)?;
         line("swapped", self.swapped_bytes)?;
         if let Some(ns) = self.recomputed_ns {
             let (whole, part) = (ns / 1_000_000, ns / 1_000 % 1_000);

@@ -163,7 +163,7 @@ byId("figures").append(
     bytes(least.footprint), note(`${percent(ofPeak(least.footprint))} of the peak`))),
   figure("swaps alone, lower bound without overhead", bytes(curve.swap_lower_bound), note(percent(ofPeak(curve.swap_lower_bound)))),
   figure("least limit that works", bytes(curve.least_limit), note(percent(ofPeak(curve.least_limit)))),
-  figure("load_min", bytes(curve.load_min), note(percent(ofPeak(curve.load_min)))),
+  figure("least load by swaps", bytes(curve.load_min), note(percent(ofPeak(curve.load_min)))),
   figure("device", curve.device));
 
 fillTable(byId("limits").querySelector("table"), [

@@ -3,8 +3,8 @@
 //!
 //! The portfolio reaches the lower bound on most networks. Where it does not, and there are at most
 //! [`search::MOST_BLOCKS`] blocks, the search goes on from its plan, and may prove that none is better; above
-//! that, ejection chains lower the plan. Heuristics and search take turns, because which of the two gets there
-//! first cannot be known: a short round, one of the default size, and then each of twice the size of the one
+//! that, ejection chains lower the plan. Heuristics, search and a beam along time take turns, because which of them gets
+//! there first cannot be known: a short round, one of the default size, and then each of twice the size of the one
 //! before it, with other seeds, until the budgets are used up.
 //!
 //! A capacity that is given is enough: within it nothing better is looked for.
@@ -14,7 +14,7 @@
 
 use core::ops::ControlFlow;
 
-use super::{Options, Solver, Summary, Watch, copy, finish, improve, multistart, portfolio, prepare, search};
+use super::{Options, Solver, Summary, Watch, beam, copy, finish, improve, multistart, portfolio, prepare, search};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// In the first round each block is placed that often,
@@ -27,7 +27,11 @@ const FEW_NODES: u64 = 16;
 pub const fn workspace(n: usize) -> WorkspaceLen {
     let trial = WorkspaceLen { words: n, indices: 0 };
     let linear = portfolio::workspace(n).max(multistart::workspace(n).and(trial));
-    if n <= search::MOST_BLOCKS { linear.max(search::workspace(n)) } else { linear.max(improve::workspace(n)) }
+    if n <= search::MOST_BLOCKS {
+        linear.max(search::workspace(n)).max(beam::workspace(n))
+    } else {
+        linear.max(improve::workspace(n))
+    }
 }
 
 /// Places the blocks as well as `options.work` and `options.nodes` allow, or until `watch` breaks.
@@ -94,6 +98,13 @@ pub fn place(
             round.constraints = options.constraints;
             let found =
                 search::improve(blocks, &round, incumbent, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
+            told.keep(found);
+            told.nodes += found.nodes;
+        }
+        if round.nodes > 0 && !told.done() {
+            let best = told.best;
+            let found =
+                beam::improve(blocks, &round, best, number, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
             told.nodes += found.nodes;
         }

@@ -8,6 +8,7 @@
 
 pub mod auto;
 pub mod banks;
+pub mod beam;
 pub mod best_fit;
 pub mod bound;
 pub mod coloring;
@@ -88,6 +89,8 @@ pub enum Solver {
     Search,
     /// [`improve`]: a skyline, and ejection chains for what is on top.
     Improve,
+    /// [`beam`]: a skyline, and many arrangements side by side along time.
+    Beam,
     /// [`multistart`]: the skyline from many starts.
     Multistart,
     /// [`best_fit`]: Sekiyama et al. 2018.
@@ -124,7 +127,7 @@ impl Solver {
     /// assert!(Solver::all().all(|solver| Solver::named(solver.name()) == Some(solver)));
     /// ```
     pub fn all() -> impl Iterator<Item = Self> + Clone {
-        [Self::Auto, Self::Portfolio, Self::Search, Self::Improve].into_iter().chain(Self::HEURISTICS)
+        [Self::Auto, Self::Portfolio, Self::Search, Self::Improve, Self::Beam].into_iter().chain(Self::HEURISTICS)
     }
 
     /// What people call it: lower case, words joined by dashes.
@@ -135,6 +138,7 @@ impl Solver {
             Self::Portfolio => "portfolio",
             Self::Search => "search",
             Self::Improve => "improve",
+            Self::Beam => "beam",
             Self::Multistart => "multistart",
             Self::BestFit => "best-fit",
             Self::Coloring(Fit::First) => "coloring-first-fit",
@@ -173,6 +177,7 @@ pub const fn workspace_of(solver: Solver, n: usize) -> WorkspaceLen {
         Solver::Portfolio => portfolio::workspace(n),
         Solver::Search => search::workspace(n),
         Solver::Improve => improve::workspace(n),
+        Solver::Beam => beam::workspace(n),
         Solver::Multistart => multistart::workspace(n),
         Solver::BestFit => best_fit::workspace(n),
         Solver::Coloring(_) => coloring::workspace(n),
@@ -245,6 +250,7 @@ pub fn place_watched(
         Solver::Portfolio => portfolio::place(blocks, options, scratch, offsets, watch),
         Solver::Search => search::place(blocks, options, scratch, offsets, watch),
         Solver::Improve => improve::place(blocks, options, scratch, offsets, watch),
+        Solver::Beam => beam::place(blocks, options, scratch, offsets, watch),
         Solver::Multistart => multistart::place(blocks, options, scratch, offsets, watch),
         Solver::BestFit => best_fit::place(blocks, options, scratch, offsets),
         Solver::Coloring(fit) => coloring::place(blocks, options, fit, scratch, offsets),

@@ -137,7 +137,7 @@ impl<'a> Allocator<'a> {
     /// it lives.
     ///
     /// # Errors
-    /// [`Error::Alignment`]; [`Error::BufferTooSmall`] if the memory is shorter than [`memory`] says;
+    /// [`Error::Alignment`]; [`Error::BufferTooSmall`] if the memory is shorter than [`memory`](crate::replay::memory) says;
     /// [`Error::TooManyBlocks`].
     pub fn new(config: &Config, memory: Memory<'a>) -> Result<Self, Error> {
         let mut allocator = Self::without_range(config, memory, Fixed)?;

@@ -89,7 +89,7 @@ fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j
     Err(Error::Invalid(Violation::OverlapTooFar { output, input, distance }))
 }
 
-/// The most of the load at a step less what overlaps may spare there.
+/// The most of the load at a step less what overlaps may spare there, of the steps at which blocks begin.
 fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, by_end: &Table<'_, u32>) -> u64 {
     let n = count(blocks);
     let (mut load, mut most, mut ended) = (0u64, 0, 0);
@@ -126,4 +126,132 @@ fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     }
     close(output, own, least);
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn check(
+        blocks: &[Block],
+        overlaps: &[Overlap],
+        offsets: &[u64],
+        constraints: &Constraints,
+    ) -> Result<[u64; 2], Error> {
+        let mut indices = vec![7; overlap_workspace(blocks.len()).indices];
+        let scratch = Workspace::new(&mut [], &mut indices);
+        verify_overlapping(blocks, overlaps, offsets, constraints, scratch).map(|p| [p.peak(), p.max_load()])
+    }
+
+    /// The constraints, one by one, as they are written.
+    fn holds(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64]) -> bool {
+        let pairs = (0..blocks.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
+        pairs.filter(|&(i, j)| blocks[i].collides(&blocks[j])).all(|(i, j)| {
+            let apart = offsets[i] + blocks[i].size <= offsets[j] || offsets[j] + blocks[j].size <= offsets[i];
+            let reaches = |o: &&Overlap| {
+                let (a, b) = (o.output as usize, o.input as usize);
+                ((a, b) == (i, j) || (a, b) == (j, i)) && offsets[a] + o.distance <= offsets[b]
+            };
+            apart || overlaps.iter().any(|o| reaches(&o))
+        })
+    }
+
+    /// The load of each step at which a block begins, less what each output may spare there.
+    fn naive_max_load(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
+        let at_step = |step: u32| {
+            let alive = |b: &&Block| b.start <= step && step < b.end;
+            let load: u64 = blocks.iter().filter(alive).map(|b| b.size).sum();
+            let of_output = |(i, output): (u32, &Block)| {
+                let inputs = || {
+                    let of = overlaps.iter().filter(move |o| o.output == i);
+                    of.map(|o| (&blocks[o.input as usize], o.distance)).filter(|(b, _)| alive(&output) && alive(b))
+                };
+                let least = inputs().map(|(_, distance)| distance).min().unwrap_or(u64::MAX);
+                let each: u64 = inputs().map(|(b, d)| b.size.min(output.size.saturating_sub(d))).sum();
+                each.min(output.size.saturating_sub(least))
+            };
+            load - (0..).zip(blocks).map(of_output).sum::<u64>().min(load)
+        };
+        blocks.iter().map(|b| at_step(b.start)).max().unwrap_or(0)
+    }
+
+    proptest! {
+        /// Blocks anywhere, and overlaps of any two of which one begins and ends before the other; those of an output stand
+        /// together.
+        #[test]
+        fn agrees_with_the_constraints_pair_by_pair(
+            lives in prop::collection::vec((0u32..8, 1u32..5, 1u64..6), 0..7),
+            draws in prop::collection::vec(prop::option::of(0u64..7), 49),
+            offsets in prop::collection::vec(0u64..14, 7),
+        ) {
+            let blocks: Vec<Block> = lives.iter().map(|&(start, width, size)| Block::new(start, start + width, size)).collect();
+            let n = blocks.len();
+            let before = |input: &Block, output: &Block| input.start < output.start && input.end <= output.end;
+            let pairs = (0..n).flat_map(|output| (0..n).map(move |input| (output, input)));
+            let overlaps: Vec<Overlap> = pairs.filter(|&(output, input)| before(&blocks[input], &blocks[output])).filter_map(|(output, input)| {
+                let distance = draws[7 * output + input]?;
+                Some(Overlap { output: u32::try_from(output).unwrap(), input: u32::try_from(input).unwrap(), distance })
+            }).collect();
+            let offsets = &offsets[..n];
+            let verdict = check(&blocks, &overlaps, offsets, &Constraints::NONE);
+            prop_assert_eq!(verdict.is_ok(), holds(&blocks, &overlaps, offsets), "{:?}", verdict);
+            if let Ok([peak, max_load]) = verdict {
+                prop_assert_eq!(peak, blocks.iter().zip(offsets).map(|(b, x)| b.size + x).max().unwrap_or(0));
+                prop_assert_eq!(max_load, naive_max_load(&blocks, &overlaps));
+            }
+        }
+    }
+
+    /// Two blocks one after the other, the second made from the first, at least 3 below it.
+    const PAIR: [Block; 2] = [Block::new(0, 2, 8), Block::new(1, 3, 8)];
+    const OVERLAP: Overlap = Overlap { output: 1, input: 0, distance: 3 };
+
+    #[test]
+    fn an_output_may_be_below_its_input_but_not_inside_of_it() {
+        let far = Error::Invalid(Violation::OverlapTooFar { output: 1, input: 0, distance: 3 });
+        for (offsets, verdict) in
+            [([3, 0], Ok([11, 11])), ([2, 0], Err(far)), ([0, 3], Err(far)), ([0, 8], Ok([16, 11]))]
+        {
+            assert_eq!(check(&PAIR, &[OVERLAP], &offsets, &Constraints::NONE), verdict);
+        }
+        // Of the same two the least distance counts, in either order.
+        for distances in [[3, 5], [5, 3]] {
+            let overlaps = distances.map(|distance| Overlap { distance, ..OVERLAP });
+            assert_eq!(check(&PAIR, &overlaps, &[3, 0], &Constraints::NONE), Ok([11, 11]));
+            assert_eq!(check(&PAIR, &overlaps, &[2, 0], &Constraints::NONE), Err(far));
+        }
+        // The other blocks of that step have to be apart.
+        let third = [PAIR[0], PAIR[1], Block::new(1, 2, 4)];
+        let apart = Error::Invalid(Violation::Overlap { first: 0, second: 2, step: 1 });
+        assert_eq!(check(&third, &[OVERLAP], &[3, 0, 5], &Constraints::NONE), Err(apart));
+    }
+
+    #[test]
+    fn the_constraints_of_a_block_alone_hold_too() {
+        let with = |alignment, capacity| check(&PAIR, &[OVERLAP], &[3, 0], &Constraints { alignment, capacity });
+        assert_eq!(with(1, Some(11)), Ok([11, 11]));
+        assert!(matches!(with(1, Some(10)), Err(Error::Invalid(Violation::OverCapacity { .. }))));
+        assert!(matches!(with(2, None), Err(Error::Invalid(Violation::Misaligned { .. }))));
+        assert!(matches!(with(3, None), Err(Error::Alignment { .. })));
+    }
+
+    #[test]
+    fn what_is_no_overlap_and_what_is_too_short_is_refused() {
+        for (output, input) in [(2, 0), (1, 2), (1, 1), (0, 1)] {
+            let overlaps = [Overlap { output, input, distance: 1 }];
+            let unknown = Error::UnknownTensor { node: output, tensor: input };
+            assert_eq!(check(&PAIR, &overlaps, &[0, 8], &Constraints::NONE), Err(unknown));
+        }
+        for got in [1, 3] {
+            let short = Error::BufferTooSmall { buffer: Buffer::Offsets, needed: 2, got };
+            assert_eq!(check(&PAIR, &[], &[0, 8, 16][..got], &Constraints::NONE), Err(short));
+        }
+        let needed = overlap_workspace(2).indices;
+        let scratch = &mut vec![7; needed - 1];
+        let scratch = Workspace::new(&mut [], scratch);
+        let short = Error::BufferTooSmall { buffer: Buffer::Indices, needed, got: needed - 1 };
+        assert_eq!(verify_overlapping(&PAIR, &[], &[0, 8], &Constraints::NONE, scratch).unwrap_err(), short);
+    }
 }

@@ -536,7 +536,8 @@ impl State<'_> {
         }
         for b in (0..).take(self.recorded.blocks).filter(|&b| self.operators.is_persistent(b)) {
             let last = self.seen.last[b];
-            let on_device = self.resident[b] > 0 && self.value[b] == last;
+            // What is not there has the value 0, which is no persistent block's last.
+            let on_device = self.value[b] == last;
             let on_host = last == if self.host[b] == 0 { 1 + b } else { self.host[b] - 1 };
             let [at_start, initial_copy_used] = self.marks[b];
             let restored =

@@ -200,7 +200,7 @@ impl Hostile<'_, '_> {
 
     /// A struct that has to be given, with a size that is most often right, and never one that hides a part.
     pub(crate) fn given<T: Copy>(&mut self, value: T) -> Params {
-        const { assert!(size_of::<T>() % 8 == 0) };
+        const { assert!(size_of::<T>().is_multiple_of(8)) };
         let mut memory = vec![0u64; 513];
         // SAFETY: the words are more than the value takes, and as aligned.
         unsafe { memory.as_mut_ptr().cast::<T>().write(value) };

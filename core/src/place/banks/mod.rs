@@ -8,7 +8,7 @@
 //!
 //! Steps:
 //! 1. The *price* of a block in a bank is the bytes touched times the cost. Bank by bank, the cheapest first, the blocks are
-//!    chosen that gain most over the next more costly bank, as far as the load says ([`choice`]). If they cannot be placed, of
+//!    chosen that gain most over the next more costly bank, as far as the load says (`choice`). If they cannot be placed, of
 //!    those around the block that was left the one goes to the next bank that gains least for each byte. Again of the
 //!    large blocks alone.
 //! 2. The other way: in order of what is lost for each byte and step if it does not lie in its cheapest bank, each block
@@ -21,7 +21,7 @@
 //! first, a few times.
 //!
 //! Lower bound: no block costs less than in its cheapest bank. What lies in none of the banks that are cheapest of all
-//! costs more; no choice that their capacity has room for spares more of that than [`choice`] finds. And at one step: the
+//! costs more; no choice that their capacity has room for spares more of that than `choice` finds. And at one step: the
 //! bytes above that capacity are in more costly ones, those whose price rises least for a byte first, a fractional knapsack.
 //! The higher of both is the bound.
 //!

@@ -217,18 +217,20 @@ impl Bases<'_> {
             let limit = low + (least - low) / 2;
             let probe = Options { limit, work: options.work / PROBE, ..*options };
             stage = self.fit(&probe, f64::MAX, stage, scratch.reborrow())?;
+            match stage.kept.footprint() {
+                None => low = limit,
+                // What was made for this limit is found again by whoever asks for no more than it takes.
+                Some(footprint) => {
+                    least = footprint;
+                    if footprint <= options.limit {
+                        break;
+                    }
+                    stage.kept.clear();
+                }
+            }
             if stage.stopped() {
                 break;
             }
-            if stage.overhead().is_infinite() {
-                low = limit;
-                continue;
-            }
-            least = limit;
-            if limit <= options.limit {
-                break;
-            }
-            stage.kept.clear();
         }
         Ok((stage, least))
     }

@@ -172,7 +172,8 @@ pub struct Fitted<'a> {
     pub policy: Policy,
     /// The most bytes on the device in the original.
     pub original_peak: u64,
-    /// The least load of Zhang et al. 2019: every gap over the peak away.
+    /// The least load of Zhang et al. 2019: every gap over the peak away. It is of swapping alone: with other means a
+    /// footprint may be below it.
     pub load_min: u64,
 }
 

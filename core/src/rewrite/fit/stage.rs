@@ -86,6 +86,8 @@ struct Best {
     /// What it takes longer than the original, in ns.
     overhead: f64,
     policy: Policy,
+    /// What it takes on the device, in bytes.
+    footprint: u64,
     rows: usize,
     residencies: usize,
 }
@@ -238,6 +240,11 @@ impl<'a> Kept<'a, '_> {
         core::mem::replace(&mut self.enough, f64::INFINITY)
     }
 
+    /// What the best takes on the device, in bytes; none if nothing fits.
+    pub(super) fn footprint(&self) -> Option<u64> {
+        self.best.map(|best| best.footprint)
+    }
+
     /// Nothing is kept any more.
     pub(super) fn clear(&mut self) {
         self.best = None;
@@ -250,7 +257,7 @@ impl<'a> Kept<'a, '_> {
     }
 
     /// Keeps what was made if it takes less time; the memory of what was kept before is the room for the next.
-    pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, overhead: f64, policy: Policy) {
+    pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, (overhead, footprint): (f64, u64), policy: Policy) {
         self.recall(overhead);
         if self.best.is_some_and(|best| best.overhead <= overhead) {
             return;
@@ -263,7 +270,7 @@ impl<'a> Kept<'a, '_> {
         for (kept, &offset) in (0..).zip(made.offsets.iter().take(made.residencies)) {
             self.offsets[kept] = offset;
         }
-        self.best = Some(Best { overhead, policy, rows: made.len, residencies: made.residencies });
+        self.best = Some(Best { overhead, policy, footprint, rows: made.len, residencies: made.residencies });
     }
 }
 

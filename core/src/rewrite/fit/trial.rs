@@ -248,7 +248,7 @@ impl Trial<'_, '_, '_, '_> {
         Ok(match placed {
             None => Settled::NoRoom,
             Some(footprint) if footprint <= limit => {
-                self.kept.offer(self.made, self.added + overhead, policy);
+                self.kept.offer(self.made, (self.added + overhead, footprint), policy);
                 Settled::Fits(overhead)
             }
             Some(_) => Settled::Over,
@@ -277,7 +277,7 @@ impl Trial<'_, '_, '_, '_> {
         let placed = self.made.place(self.recorded, seed, None, watched, (self.swapper, self.flat), scratch)?;
         let least = placed.unwrap_or(u64::MAX);
         if least <= self.options.limit {
-            self.kept.offer(self.made, self.added, policy);
+            self.kept.offer(self.made, (self.added, least), policy);
         }
         Ok(least)
     }

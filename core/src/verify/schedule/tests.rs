@@ -1,5 +1,7 @@
 //! Every rule of the schedule verifier: a trace that keeps it and is accepted, and one that breaks it alone and is refused.
 
+mod in_place;
+
 use super::*;
 use crate::trace::Operator;
 use std::vec::Vec;
@@ -135,6 +137,8 @@ fn a_block_without_a_size_is_unknown() {
     let with = |r| judge(&recorded, &changed(&ORIGINAL, &[(8, &[r])], &[]), false);
     assert_eq!(with(malloc(2, 0)), Err(RowFault::UnknownBlock));
     assert_eq!(with(malloc(5, 0)), Err(RowFault::UnknownBlock));
+    // No block at all.
+    assert_eq!(judge(&Recorded::new(&[], 0), &[malloc(0, 8)], false), Err(RowFault::UnknownBlock));
 }
 
 #[test]
@@ -271,117 +275,6 @@ fn what_an_operator_updates_is_left_out_when_it_runs_again() {
     assert_eq!(with(&[again(write(2, 0))]), Err(RowFault::OtherAccess));
 }
 
-/// Operator 2 reads 0 and 2, has block 3 for itself, and writes 1 over 0.
-const IN_PLACE: [Row; 17] = [
-    malloc(0, 64),
-    write(0, 0),
-    malloc(2, 64),
-    write(2, 1),
-    malloc(1, 64),
-    read(0, 2),
-    malloc(3, 8),
-    write(3, 2),
-    read(3, 2),
-    free(3),
-    read(2, 2),
-    write(1, 2),
-    free(0),
-    free(2),
-    read(1, 3),
-    write(1, 3),
-    free(1),
-];
-
-const MAY_BE_IN_PLACE: [Operator; 4] = {
-    let other = Operator { in_place: false, rerun: true, ordered: true, kind: Kind::Other, element: 4 };
-    let in_place = Operator { in_place: true, ..other };
-    [other, other, in_place, in_place]
-};
-
-fn in_place(operators: &[Operator], rows: &[Row], offsets: &[u64]) -> Result<Run, Error> {
-    judge_plan(&Recorded { rows: &IN_PLACE, operators, blocks: 4 }, rows, offsets, &Device::symmetric(12e9), false)
-}
-
-fn fault<T>(judged: &Result<T, Error>) -> Option<RowFault> {
-    match *judged {
-        Err(Error::Row { fault, .. }) => Some(fault),
-        Ok(_) => None,
-        Err(e) => panic!("{e}"),
-    }
-}
-
-#[test]
-fn an_output_over_an_input_has_its_address() {
-    // Blocks 0, 2, 3, and 1 in the place of 0.
-    let rows = changed(&IN_PLACE, &[(11, &[free(0), malloc(1, 64)])], &[4, 12]);
-    assert_eq!(fault(&in_place(&MAY_BE_IN_PLACE, &rows, &[0, 64, 128, 0])), None);
-    let elsewhere = in_place(&MAY_BE_IN_PLACE, &rows, &[0, 64, 192, 128]);
-    assert_eq!(elsewhere, Err(Error::Row { row: 11, fault: RowFault::NotInPlace }));
-    assert_eq!(fault(&in_place(&[], &rows, &[0, 64, 128, 0])), Some(RowFault::InsideOperator));
-    // As recorded nothing is in place, and addresses are free.
-    assert_eq!(fault(&in_place(&MAY_BE_IN_PLACE, &IN_PLACE, &[0, 64, 128, 192])), None);
-}
-
-/// The giver is the residency that is there: not the first of all, and not the first of its block.
-#[test]
-fn an_output_has_the_address_that_its_input_has_now() {
-    let before = [malloc(4, 8), free(4)];
-    let recorded: Vec<Row> = before.iter().chain(&IN_PLACE).copied().collect();
-    let original = Recorded { rows: &recorded, operators: &MAY_BE_IN_PLACE, blocks: 5 };
-    let over: Added = (13, &[free(0), malloc(1, 64)]);
-    let judged = |changes: &[Added], offsets: &[u64]| {
-        let rows = changed(&recorded, changes, &[6, 14]);
-        fault(&judge_plan(&original, &rows, offsets, &Device::symmetric(12e9), false))
-    };
-    // Blocks 4, 0, 2, 3, and 1 in the place of 0.
-    assert_eq!(judged(&[over], &[0, 0, 64, 128, 0]), None);
-    assert_eq!(judged(&[over], &[0, 0, 64, 192, 128]), Some(RowFault::NotInPlace));
-    // Blocks 4, 0, 2, 0 elsewhere, 3, and 1.
-    let moved: Added = (6, &[out(0), free(0), malloc(0, 64), back(0)]);
-    assert_eq!(judged(&[moved, over], &[0, 0, 64, 128, 192, 128]), None);
-    assert_eq!(judged(&[moved, over], &[0, 0, 64, 128, 192, 0]), Some(RowFault::NotInPlace));
-}
-
-#[test]
-fn an_input_is_given_up_after_the_reads_and_for_the_first_output_alone() {
-    let judged = |changes: &[Added], without: &[usize]| {
-        let rows = changed(&IN_PLACE, changes, without);
-        judge(&Recorded { rows: &IN_PLACE, operators: &MAY_BE_IN_PLACE, blocks: 4 }, &rows, false)
-    };
-    let over = [free(0), malloc(1, 64)];
-    assert_eq!(judged(&[(11, &over)], &[4, 12]), Ok(()));
-    // The operator has still to read block 2.
-    assert_eq!(judged(&[(10, &over)], &[4, 12]), Err(RowFault::InsideOperator));
-    // Block 2 is not the first that it reads.
-    assert_eq!(judged(&[(11, &[free(2), malloc(1, 64)])], &[4, 13]), Err(RowFault::InsideOperator));
-    // Nothing is given up for block 1, or not directly.
-    assert_eq!(judged(&[(11, &[malloc(1, 64)])], &[4]), Err(RowFault::InsideOperator));
-    assert_eq!(judged(&[(11, &[free(0)])], &[12]), Err(RowFault::InsideOperator));
-    assert_eq!(judged(&[(11, &[free(0), free(2), malloc(1, 64)])], &[4, 12, 13]), Err(RowFault::InsideOperator));
-    assert_eq!(judged(&[(11, &[free(0), malloc(3, 8), malloc(1, 64)])], &[4, 12]), Err(RowFault::InsideOperator));
-    // A mask is nobody's workspace.
-    assert_eq!(judged(&[(11, &[malloc(7, 8)])], &[]), Err(RowFault::InsideOperator));
-    // Its own block is not copied there.
-    assert_eq!(judged(&[(8, &[out(3)])], &[]), Err(RowFault::InsideOperator));
-    // Operator 3 writes what it reads: that is not another block.
-    assert_eq!(judged(&[(15, &[free(1), malloc(1, 64)])], &[]), Err(RowFault::InsideOperator));
-}
-
-#[test]
-fn an_output_of_another_size_is_not_in_place() {
-    let sized = |bytes| {
-        let rows: Vec<Row> = IN_PLACE
-            .iter()
-            .map(|r| Row { bytes: if r.block == 1 && r.bytes > 0 { bytes } else { r.bytes }, ..*r })
-            .collect();
-        let rewritten = changed(&rows, &[(11, &[free(0), malloc(1, bytes)])], &[4, 12]);
-        judge(&Recorded { rows: &rows, operators: &MAY_BE_IN_PLACE, blocks: 4 }, &rewritten, false)
-    };
-    assert_eq!(sized(64), Ok(()));
-    assert_eq!(sized(56), Err(RowFault::InsideOperator));
-    assert_eq!(sized(72), Err(RowFault::InsideOperator));
-}
-
 /// A rectifier makes 0; an operator makes 1 of it; the gradient reads 0, makes 2, and writes 0 too.
 const RECTIFIER: [Row; 11] = [
     malloc(0, 6400),
@@ -494,6 +387,15 @@ fn a_mask_is_of_one_value() {
     let mask = [malloc(2, 200), write(2, 0)];
     let early = changed(&rows, &[(2, &mask), (4, &[read(2, 2)])], &[4]);
     assert_eq!(judge(&recorded, &early, false), Err(RowFault::OtherValue));
+}
+
+/// A rectifier that updates a weight in place leaves a mask of it.
+#[test]
+fn a_mask_of_what_a_rectifier_updates() {
+    let rows = [weight(0, 6400), read(0, 0), write(0, 0), malloc(1, 64), read(0, 2), write(1, 2)];
+    let recorded = Recorded { rows: &rows, operators: &RELU, blocks: 2 };
+    let mask = [malloc(2, 200), write(2, 0)];
+    assert_eq!(judge(&recorded, &changed(&rows, &[(3, &mask), (4, &[read(2, 2)])], &[4]), false), Ok(()));
 }
 
 /// What nobody has written has no signs.

@@ -1,0 +1,570 @@
+//! A beam along time: many arrangements of what is alive, side by side, of which the best go on.
+//!
+//! Problem: is there a plan within a capacity? Heuristics see one plan, and so does the search, which comes to its first
+//! dead end late where hundreds of blocks fill the memory at every step. Beam search is by Ow and Morton 1988.
+//!
+//! Steps:
+//! 1. Blocks come in the order in which they begin; of those that begin together the largest first, then the one that
+//!    ends last. Every pass is made in both directions of time.
+//! 2. An *arrangement* is the list of the blocks that are alive, from the bottom up, with their offsets. The next block
+//!    goes to the lower or the upper end of each hole that is large enough.
+//! 3. An arrangement costs, for each border between two neighbours, the logarithm of the time between their ends; a
+//!    hole ends now, floor and ceiling after everything else. Neighbours that end together leave one hole, not two.
+//! 4. The `width` cheapest arrangements go on. Of those that differ in nothing but in blocks of one kind, one goes on.
+//! 5. Capacities are tried from the bound up to one unit below the incumbent: all of the gap, a half, a quarter and so
+//!    on. A plan that is found is the next incumbent. Where no capacity succeeds, the width doubles, and costs are off
+//!    at random by some part of a logarithm.
+//!
+//! Instances with pinned blocks are left as they are. Ties: the arrangement and the hole that come first. Cost of a pass:
+//! O(n · width · alive). Memory: a word for each block and arrangement, up to [`MOST_STEPS`], and [`CELLS`] n cells.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use super::interval::{self, Sweep};
+use super::{Options, Solver, Summary, Watch, align_up, finish, multistart, prepare};
+use crate::table::{Table, at, count};
+use crate::{Block, Error, Workspace, WorkspaceLen, sort};
+
+/// Arrangements at once, at most; the way back keeps 10 bits for each.
+const MOST_WIDTH: usize = 1 << WIDTH_BITS;
+const WIDTH_BITS: u32 = 10;
+/// Words for the way back, at most.
+const MOST_STEPS: usize = 1 << 21;
+/// Cells for each block; a cell is a block in an arrangement.
+const CELLS: usize = 64;
+/// Ways on that are kept for each arrangement until the best are taken.
+const WAYS: usize = 3;
+/// The width of the first passes.
+const NARROW: u32 = 64;
+/// The least part of the gap that is tried at once is 2 to the minus this.
+const MOST_HALVINGS: u32 = 4;
+/// Floor and ceiling end so many sections after everything.
+const BEYOND: u32 = 50;
+/// Bits behind the point of a logarithm.
+const FRACTION: u32 = 8;
+/// The noise of a round, in parts of 256: from the first up, in equal steps, over and over.
+const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
+/// What a way on costs, in cells.
+const CELLS_OF_A_WAY: u64 = 8;
+/// So many cells, for each block of the instance, take the time of a node of the search.
+const CELLS_OF_A_NODE: u64 = 5;
+
+/// Length of the workspace that [`place`] needs for `n` blocks.
+#[must_use]
+pub const fn workspace(n: usize) -> WorkspaceLen {
+    let width = most_width(n);
+    let cells = WorkspaceLen { words: 2 * 3 * cells(n) + 2 * 2 * width, indices: 2 * width };
+    let ways = WorkspaceLen { words: (4 * WAYS + 4) * width + n * width, indices: 0 };
+    let own = WorkspaceLen { words: 0, indices: 5 * n }.and(interval::workspace(n).max(cells.and(ways)));
+    own.max(multistart::workspace(n))
+}
+
+const fn most_width(n: usize) -> usize {
+    let fits = MOST_STEPS / if n == 0 { 1 } else { n };
+    if fits < 1 {
+        1
+    } else if fits < MOST_WIDTH {
+        fits
+    } else {
+        MOST_WIDTH
+    }
+}
+
+/// At least one arrangement in which everything is alive.
+const fn cells(n: usize) -> usize {
+    CELLS * n + 1
+}
+
+/// Builds one skyline and looks for better plans along time, for the time of `options.nodes` nodes of the search.
+///
+/// # Errors
+/// As [`place`](super::place).
+///
+/// ```
+/// use core::ops::ControlFlow;
+/// use sublet_core::place::{Options, beam};
+/// use sublet_core::{Block, Workspace};
+/// let blocks = [Block::new(0, 3, 4), Block::new(3, 5, 4), Block::new(2, 4, 2)];
+/// let len = beam::workspace(blocks.len());
+/// let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+/// let mut offsets = [0; 3];
+/// let scratch = Workspace::new(&mut words, &mut indices);
+/// let summary = beam::place(&blocks, &Options::default(), scratch, &mut offsets, &mut |_| ControlFlow::Continue(()))?;
+/// assert_eq!(summary.peak, 6);
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn place(
+    blocks: &[Block],
+    options: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
+    let once = Options { work: 0, ..*options };
+    let built = multistart::build(blocks, &once, 1, scratch.reborrow(), offsets, watch)?;
+    finish(improve(blocks, options, built, 0, scratch, offsets, watch)?, options)
+}
+
+/// Looks below the peak of the plan in `offsets`, whose summary is `incumbent`; the result is never worse. Each round
+/// that came before makes the first passes twice as wide.
+pub(super) fn improve(
+    blocks: &[Block],
+    options: &Options,
+    incumbent: Summary,
+    first_round: u32,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    let mut best = Summary { nodes: 0, ..incumbent };
+    if blocks.iter().any(|b| b.pin.is_some()) || best.peak >> (u64::BITS - WIDTH_BITS) > 0 {
+        return Ok(best);
+    }
+    let mut scratch = scratch.reborrow();
+    let mut beam = Beam::new(blocks, options, &mut scratch)?;
+    let enough = best.lower_bound.max(options.constraints.capacity.unwrap_or(0));
+    let most = options.nodes.saturating_mul(CELLS_OF_A_NODE * u64::from(beam.n));
+    let unit = blocks.iter().fold(0, |unit, b| gcd(unit, b.size)).max(1);
+    let (mut round, mut halvings, mut improved) = (first_round, 0u32, false);
+    while best.peak > enough && beam.looked < most {
+        let gap = best.peak - enough;
+        let part = (gap >> halvings).max(unit).min(gap);
+        let found = [true, false].into_iter().any(|forward| beam.pass(forward, best.peak - part, round, most));
+        if found {
+            best = Summary { peak: beam.keep(offsets), solver: Solver::Beam, ..best };
+            (halvings, improved) = (halvings.saturating_sub(1), true);
+        } else if halvings < MOST_HALVINGS && part > unit {
+            halvings += 1;
+        } else {
+            round += u32::from(!improved);
+            (halvings, improved) = (0, false);
+        }
+        best.nodes = beam.looked.checked_div(CELLS_OF_A_NODE * u64::from(beam.n)).unwrap_or(0);
+        if watch(&best).is_break() {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+/// A cell: where the block begins and ends in memory; when it ends, and its number.
+type Cell = [u64; 3];
+
+/// Arrangements of one length, side by side.
+struct Arrangements<'a> {
+    cell: Table<'a, Cell>,
+    /// How many cells each has.
+    len: Table<'a, u32>,
+    /// Cost, and a hash of what lies where.
+    value: Table<'a, [u64; 2]>,
+    count: u32,
+}
+
+struct Beam<'a> {
+    blocks: &'a [Block],
+    alignment: u64,
+    n: u32,
+    sections: u32,
+    low: Table<'a, u32>,
+    high: Table<'a, u32>,
+    /// The blocks as they come, and the first of those that are like each.
+    order: Table<'a, u32>,
+    kind: Table<'a, u32>,
+    aside: Table<'a, u32>,
+    forward: bool,
+    capacity: u64,
+    /// Cells of an arrangement, and arrangements at once.
+    row: u32,
+    width: u32,
+    now: Arrangements<'a>,
+    next: Arrangements<'a>,
+    /// Ways on: cost and where the rest is, which is hash, arrangement and cell, offset. Behind them, what is free.
+    way: Table<'a, u64>,
+    rest: Table<'a, [u64; 3]>,
+    ways: u32,
+    /// The cost above which no way is needed.
+    limit: u64,
+    seen: Table<'a, u64>,
+    /// By step and arrangement: the offset, and the arrangement that it was made of.
+    back: Table<'a, u64>,
+    random: Xoshiro256PlusPlus,
+    /// Cells that were looked at.
+    looked: u64,
+}
+
+impl<'a> Beam<'a> {
+    fn new(blocks: &'a [Block], options: &Options, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
+        let len = blocks.len();
+        let width = most_width(len);
+        let (mut low, mut high) = (scratch.indices(len), scratch.indices(len));
+        let (order, kind, mut aside) = (scratch.indices(len), scratch.indices(len), scratch.indices(len));
+        let sections = Sweep::new(blocks, scratch.reborrow())?.clique_ranges(&mut low, &mut high);
+        let alive = most_alive(&low, &high, count(blocks), sections, &mut aside);
+        let mut arrangements = || Arrangements {
+            cell: scratch.stale_word_records(cells(len)),
+            len: scratch.stale_indices(width),
+            value: scratch.stale_word_records(width),
+            count: 0,
+        };
+        let (now, next) = (arrangements(), arrangements());
+        let mut way = scratch.stale_words(WAYS * width);
+        for i in 0..u32::try_from(WAYS * width).unwrap_or(0) {
+            way[i] = i.into();
+        }
+        Ok(Self {
+            blocks,
+            alignment: options.constraints.alignment,
+            n: count(blocks),
+            sections,
+            low,
+            high,
+            order,
+            kind,
+            aside,
+            forward: true,
+            capacity: 0,
+            row: alive + 1,
+            width: 1,
+            now,
+            next,
+            way,
+            rest: scratch.stale_word_records(WAYS * width),
+            ways: 0,
+            limit: u64::MAX,
+            seen: scratch.stale_words(4 * width),
+            back: scratch.stale_words(len * width),
+            random: Xoshiro256PlusPlus::seed_from_u64(options.seed),
+            looked: 0,
+        })
+    }
+
+    /// One pass within `capacity`; whether an arrangement has come through. It gives up above `most` cells.
+    fn pass(&mut self, forward: bool, capacity: u64, round: u32, most: u64) -> bool {
+        self.capacity = capacity;
+        self.turn(forward);
+        let room = u32::try_from(self.now.cell.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(1);
+        self.width = (NARROW << round.min(WIDTH_BITS)).min(self.most_width()).min(room);
+        let noise = NOISE[if round == 0 { 0 } else { 1 + (round as usize - 1) % (NOISE.len() - 1) }];
+        (self.now.count, self.now.len[0], self.now.value[0]) = (1, 0, [0; 2]);
+        let mut section = u32::MAX;
+        for step in 0..self.n {
+            let b = self.order[step];
+            if self.begin(b) != section {
+                section = self.begin(b);
+                self.drop_ended(section);
+            }
+            (self.ways, self.limit) = (0, u64::MAX);
+            for i in 0..self.now.count {
+                self.expand(i, b, section, noise);
+            }
+            self.select(step, b);
+            if self.now.count == 0 || self.looked > most {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Begins a direction of time.
+    fn turn(&mut self, forward: bool) {
+        self.forward = forward;
+        sort::identity(&mut self.order, self.n);
+        let Self { blocks, low, high, order, aside, sections, .. } = self;
+        let (begin, end) = (
+            |b| if forward { low[b] } else { *sections - high[b] },
+            |b| {
+                if forward { high[b] } else { *sections - low[b] }
+            },
+        );
+        let keys: [&dyn Fn(u32) -> u64; 3] = [&|b| (!end(b)).into(), &|b| !at(blocks, b).size, &|b| begin(b).into()];
+        for key in keys {
+            sort::by_key(order, self.n, aside, key);
+        }
+        let mut before = None;
+        for i in 0..self.n {
+            let b = self.order[i];
+            let content = (self.begin(b), self.end(b), at(self.blocks, b).size);
+            self.kind[b] = if before == Some(content) { self.kind[self.order[i - 1]] } else { i };
+            before = Some(content);
+        }
+    }
+
+    fn begin(&self, b: u32) -> u32 {
+        if self.forward { self.low[b] } else { self.sections - self.high[b] }
+    }
+
+    fn end(&self, b: u32) -> u32 {
+        if self.forward { self.high[b] } else { self.sections - self.low[b] }
+    }
+
+    /// Takes out what has ended, and adds up costs anew.
+    fn drop_ended(&mut self, now: u32) {
+        let beyond = self.sections + BEYOND;
+        for i in 0..self.now.count {
+            let row = i * self.row;
+            let (mut kept, mut cost, mut hash) = (0, 0, 0u64);
+            let (mut top, mut below) = (0, beyond);
+            self.looked += u64::from(self.now.len[i]);
+            for c in 0..self.now.len[i] {
+                let cell = self.now.cell[row + c];
+                let (end, b) = parts(cell[2]);
+                if end <= now {
+                    continue;
+                }
+                cost += if cell[0] > top { apart(below, now) + apart(end, now) } else { apart(below, end) };
+                hash = hash.wrapping_add(mixed(self.kind[b], cell[0]));
+                (top, below) = (cell[1], end);
+                self.now.cell[row + kept] = cell;
+                kept += 1;
+            }
+            cost += if top < self.capacity { apart(below, now) + apart(beyond, now) } else { apart(below, beyond) };
+            self.now.len[i] = kept;
+            self.now.value[i] = [cost, hash];
+        }
+    }
+
+    /// Adds the ways in which block `b` can go into arrangement `i`.
+    fn expand(&mut self, i: u32, b: u32, now: u32, noise: u32) {
+        let beyond = self.sections + BEYOND;
+        let size = at(self.blocks, b).size;
+        let (row, len) = (i * self.row, self.now.len[i]);
+        self.looked += u64::from(len) + 1;
+        let (mut top, mut below) = (0, beyond);
+        for c in 0..=len {
+            let cell = if c < len { self.now.cell[row + c] } else { [self.capacity, 0, u64::from(beyond) << 32] };
+            let (above, _) = parts(cell[2]);
+            if cell[0] - top >= size {
+                self.fill([top, cell[0]], [below, above], (i, c), b, now, noise);
+            }
+            (top, below) = (cell[1], above);
+        }
+    }
+
+    /// Adds the ways to put block `b` into a hole between two cells that end `below` and `above`.
+    fn fill(
+        &mut self,
+        [low, high]: [u64; 2],
+        [below, above]: [u32; 2],
+        (i, c): (u32, u32),
+        b: u32,
+        now: u32,
+        noise: u32,
+    ) {
+        let block = at(self.blocks, b);
+        let alignment = block.alignment.max(self.alignment);
+        let (lowest, highest) = (align_up(low, alignment), (high - block.size) & !(alignment - 1));
+        if lowest > highest || lowest < low {
+            return;
+        }
+        let end = self.end(b);
+        let [cost, hash] = self.now.value[i];
+        let without = cost - apart(below, now) - apart(above, now);
+        let border = |touches: bool, other: u32| {
+            if touches { apart(other, end) } else { apart(other, now) + apart(end, now) }
+        };
+        for offset in [lowest, highest] {
+            let noise = if noise > 0 { u64::from(self.random.next_u32() % noise) } else { 0 };
+            let cost = without + border(offset == low, below) + border(offset + block.size == high, above) + noise;
+            if cost <= self.limit {
+                if self.ways as usize == self.way.len() {
+                    self.prune();
+                }
+                let hash = hash.wrapping_add(mixed(self.kind[b], offset));
+                let (_, free) = parts(self.way[self.ways]);
+                self.way[self.ways] = cost << 32 | u64::from(free);
+                self.rest[free] = [hash, u64::from(i) << 32 | u64::from(c), offset];
+                self.ways += 1;
+                self.looked += CELLS_OF_A_WAY;
+            }
+            if lowest == highest {
+                break;
+            }
+        }
+    }
+
+    /// Keeps the better half of the ways.
+    fn prune(&mut self) {
+        sort::in_place(&mut self.way, self.ways);
+        self.ways /= 2;
+        self.limit = self.way[self.ways.saturating_sub(1)] >> 32;
+    }
+
+    /// Makes the next arrangements of the best ways.
+    fn select(&mut self, step: u32, b: u32) {
+        sort::in_place(&mut self.way, self.ways);
+        let slots = 4 * self.width;
+        for slot in 0..slots {
+            self.seen[slot] = 0;
+        }
+        self.next.count = 0;
+        let most_width = self.most_width();
+        let size = at(self.blocks, b).size;
+        let end = u64::from(self.end(b)) << 32 | u64::from(b);
+        for w in 0..self.ways {
+            if self.next.count == self.width {
+                break;
+            }
+            let (cost, rest) = parts(self.way[w]);
+            let [hash, from, offset] = self.rest[rest];
+            if !self.is_new(hash.max(1), slots) {
+                continue;
+            }
+            let (i, c) = parts(from);
+            let (k, len) = (self.next.count, self.now.len[i]);
+            let (to, from) = (k * self.row, i * self.row);
+            let [below, above] = [self.now.cell.range(from, from + c), self.now.cell.range(from + c, from + len)];
+            self.next.cell.range_mut(to, to + c).copy_from_slice(below);
+            self.next.cell.range_mut(to + c + 1, to + len + 1).copy_from_slice(above);
+            self.next.cell[to + c] = [offset, offset + size, end];
+            self.next.len[k] = len + 1;
+            self.next.value[k] = [cost.into(), hash];
+            self.looked += u64::from(len) / 4;
+            self.back[step * most_width + k] = offset << WIDTH_BITS | u64::from(i);
+            self.next.count += 1;
+        }
+        core::mem::swap(&mut self.now, &mut self.next);
+    }
+
+    /// Whether the hash has not been seen in this step; from now on it has.
+    fn is_new(&mut self, hash: u64, slots: u32) -> bool {
+        let mut slot = u32::try_from(((hash >> 32) * u64::from(slots)) >> 32).unwrap_or(0);
+        while self.seen[slot] != 0 && self.seen[slot] != hash {
+            slot = if slot + 1 < slots { slot + 1 } else { 0 };
+        }
+        let new = self.seen[slot] == 0;
+        self.seen[slot] = hash;
+        new
+    }
+
+    fn most_width(&self) -> u32 {
+        u32::try_from(most_width(self.blocks.len())).unwrap_or(1)
+    }
+
+    /// Writes the plan of the cheapest arrangement to `offsets`; returns its peak.
+    fn keep(&self, offsets: &mut [u64]) -> u64 {
+        let mut offsets = Table::new(offsets);
+        let (mut arrangement, mut peak) = (0, 0);
+        for step in (0..self.n).rev() {
+            let b = self.order[step];
+            let back = self.back[step * self.most_width() + arrangement];
+            offsets[b] = back >> WIDTH_BITS;
+            peak = peak.max(offsets[b] + at(self.blocks, b).size);
+            arrangement = parts(back & ((1 << WIDTH_BITS) - 1)).1;
+        }
+        peak
+    }
+}
+
+/// The most blocks that are alive in one section.
+fn most_alive(low: &Table<'_, u32>, high: &Table<'_, u32>, n: u32, sections: u32, change: &mut Table<'_, u32>) -> u32 {
+    // What begins in a section, less what has ended there, wraps around below 0.
+    for b in 0..n {
+        change[low[b]] = change[low[b]].wrapping_add(1);
+        if high[b] < sections {
+            change[high[b]] = change[high[b]].wrapping_sub(1);
+        }
+    }
+    let (mut alive, mut most) = (0u32, 0);
+    for s in 0..sections {
+        alive = alive.wrapping_add(change[s]);
+        most = most.max(alive);
+    }
+    most
+}
+
+/// The two halves of a word, the upper first.
+#[expect(clippy::cast_possible_truncation, reason = "halves")]
+const fn parts(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
+}
+
+/// The logarithm to the base 2 of one more than the sections between two ends, in parts of 256; straight between powers.
+fn apart(a: u32, b: u32) -> u64 {
+    let x = u64::from(a.abs_diff(b)) + 1;
+    let whole = x.ilog2();
+    u64::from(whole) << FRACTION | (x << FRACTION >> whole & ((1 << FRACTION) - 1))
+}
+
+/// A hash of a kind of block at an offset: `SplitMix64` (Steele, Lea and Flood 2014).
+const fn mixed(kind: u32, offset: u64) -> u64 {
+    let mut x = offset.wrapping_add((kind as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ x >> 31
+}
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::{self, verify};
+    use core::ops::ControlFlow;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    fn run(blocks: &[Block], options: &Options) -> Summary {
+        let len = workspace(blocks.len()).max(verify::workspace(blocks.len()));
+        let (mut words, mut indices) = (vec![!7; len.words], vec![!7; len.indices]);
+        let mut offsets = vec![0; blocks.len()];
+        let scratch = Workspace::new(&mut words, &mut indices);
+        let summary = place(blocks, options, scratch, &mut offsets, &mut |_| ControlFlow::Continue(())).unwrap();
+        let scratch = Workspace::new(&mut words, &mut indices);
+        assert_eq!(verify(blocks, &offsets, &options.constraints, scratch).unwrap().peak(), summary.peak);
+        summary
+    }
+
+    proptest! {
+        #[test]
+        fn a_plan_is_valid_and_never_worse_than_without(
+            rows in prop::collection::vec((0u32..40, 1u32..20, 1u64..50, 0u32..3), 1..40),
+            seed: u64,
+        ) {
+            let blocks: Vec<Block> = rows.iter()
+                .map(|&(start, width, size, log)| Block { alignment: 1 << log, ..Block::new(start, start + width, size) })
+                .collect();
+            let options = Options { nodes: 200, seed, ..Options::default() };
+            let without = run(&blocks, &Options { nodes: 0, ..options });
+            let with = run(&blocks, &options);
+            prop_assert!(with.peak <= without.peak && with.lower_bound == without.lower_bound);
+        }
+    }
+
+    /// A rectangle of 600 steps and 32 bytes, cut until there are `n` parts: none above it is wasted at its best.
+    fn cut(n: usize, seed: u64) -> Vec<Block> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut parts = vec![(0u32, 600u32, 32u64)];
+        while parts.len() < n {
+            let i = random.next_u32() as usize % parts.len();
+            let (start, end, size) = parts[i];
+            if random.next_u32() % 2 == 0 && end - start > 1 {
+                let at = start + 1 + random.next_u32() % (end - start - 1);
+                parts[i].1 = at;
+                parts.push((at, end, size));
+            } else if size > 1 {
+                let below = 1 + u64::from(random.next_u32()) % (size - 1);
+                parts[i].2 = below;
+                parts.push((start, end, size - below));
+            }
+        }
+        parts.into_iter().map(|(start, end, size)| Block::new(start, end, size)).collect()
+    }
+
+    #[test]
+    fn what_fills_the_memory_is_put_together_again() {
+        let seeds = 1..=8;
+        let optimal = |nodes| {
+            let options = Options { nodes, ..Options::default() };
+            seeds.clone().filter(|&seed| run(&cut(80, seed), &options).peak == 32).count()
+        };
+        let (without, with) = (optimal(0), optimal(20_000));
+        assert!(without <= 2 && with >= 6, "{without} of 8 by one skyline, {with} with the beam");
+    }
+}
