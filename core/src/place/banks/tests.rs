@@ -1,0 +1,101 @@
+use super::*;
+use proptest::prelude::*;
+use std::vec::Vec;
+
+fn run(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> Result<(Cost, Vec<Spot>), Error> {
+    let len = workspace(blocks.len());
+    let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+    let mut spots = vec![Spot::default(); blocks.len()];
+    place(blocks, uses, banks, Workspace::new(&mut words, &mut indices), &mut spots).map(|cost| (cost, spots))
+}
+
+/// The least cost of all choices of banks in which each bank's load is within its capacity: no placement is cheaper.
+fn least_by_load(blocks: &[Block], uses: &[Use], banks: &[Bank]) -> u128 {
+    let choices = banks.len().pow(u32::try_from(blocks.len()).unwrap());
+    let cost = |choice: usize| {
+        let bank = |i: usize| choice / banks.len().pow(u32::try_from(i).unwrap()) % banks.len();
+        let fits = (0..banks.len()).all(|k| {
+            blocks.iter().all(|b| {
+                let own =
+                    blocks.iter().enumerate().filter(|(i, c)| bank(*i) == k && c.start <= b.start && b.start < c.end);
+                let round = |bytes: u64| bytes.next_multiple_of(banks[k].alignment);
+                own.map(|(_, c)| round(c.size)).sum::<u64>() <= round(banks[k].capacity)
+            })
+        });
+        let allowed = (0..blocks.len()).all(|i| uses[i].banks >> bank(i) & 1 == 1);
+        let sum = (0..blocks.len()).map(|i| u128::from(uses[i].touched * banks[bank(i)].cost)).sum();
+        (fits && allowed).then_some(sum)
+    };
+    (0..choices).filter_map(cost).min().unwrap_or(u128::MAX)
+}
+
+proptest! {
+    #[test]
+    fn blocks_are_apart_in_their_banks_and_the_bound_is_below_the_least(
+        rows in prop::collection::vec((0u32..6, 1u32..4, 1u64..20, 0u64..50, 0u32..4), 1..8),
+        capacity in 1u64..60, costs in (1u64..4, 4u64..9),
+    ) {
+        let blocks: Vec<Block> = rows.iter().map(|&(start, width, size, ..)| Block::new(start, start + width, size)).collect();
+        let uses: Vec<Use> =
+            rows.iter().map(|r| Use { touched: r.3, banks: if r.4 == 0 { 2 } else { 3 } }).collect();
+        let banks = [
+            Bank { capacity, cost: costs.0, alignment: 4 },
+            Bank { capacity: 1000, cost: costs.1, alignment: 1 },
+        ];
+        let (cost, spots) = run(&blocks, &uses, &banks).unwrap();
+        for (i, (b, spot)) in blocks.iter().zip(&spots).enumerate() {
+            let bank = banks[spot.bank as usize];
+            prop_assert!(spot.offset + b.size <= bank.capacity && spot.offset % bank.alignment == 0);
+            prop_assert!(uses[i].banks >> spot.bank & 1 == 1);
+            for (c, other) in blocks.iter().zip(&spots).take(i).filter(|(_, o)| o.bank == spot.bank) {
+                let apart = spot.offset + b.size <= other.offset || other.offset + c.size <= spot.offset;
+                prop_assert!(apart || !b.collides(c));
+            }
+        }
+        let sum: u128 = uses.iter().zip(&spots).map(|(u, s)| u128::from(u.touched * banks[s.bank as usize].cost)).sum();
+        prop_assert_eq!(cost.cost, sum);
+        let least = least_by_load(&blocks, &uses, &banks);
+        prop_assert!(cost.lower_bound <= least && least <= cost.cost, "{} {} {}", cost.lower_bound, least, cost.cost);
+    }
+}
+
+#[test]
+fn what_fits_nowhere_is_an_error() {
+    let banks = [Bank { capacity: 8, cost: 1, alignment: 1 }];
+    let uses = [Use { touched: 1, banks: 1 }];
+    let refused = run(&[Block::new(0, 1, 9)], &uses, &banks);
+    assert_eq!(refused.unwrap_err(), Error::NoBank { block: 0, size: 9, most: 8 });
+    // A bank that is not there.
+    let refused = run(&[Block::new(0, 1, 1)], &[Use { touched: 1, banks: 2 }], &banks);
+    assert_eq!(refused.unwrap_err(), Error::NoBank { block: 0, size: 1, most: 0 });
+    let odd = [Bank { alignment: 3, ..banks[0] }];
+    assert_eq!(run(&[Block::new(0, 1, 1)], &uses, &odd).unwrap_err(), Error::Alignment { block: None, alignment: 3 });
+}
+
+#[test]
+fn pins_hold_in_the_bank_that_a_block_lies_in() {
+    let banks = [Bank { capacity: 24, cost: 1, alignment: 8 }, Bank { capacity: 99, cost: 5, alignment: 1 }];
+    let pinned = |pin| [Block { pin: Some(pin), ..Block::new(0, 2, 8) }, Block::new(0, 2, 8), Block::new(0, 2, 9)];
+    let uses = [Use { touched: 10, banks: 3 }; 3];
+    let (cost, spots) = run(&pinned(8), &uses, &banks).unwrap();
+    assert_eq!((spots[0], spots[1]), (Spot { bank: 0, offset: 8 }, Spot { bank: 0, offset: 0 }));
+    assert_eq!((cost.cost, spots[2].bank), (70, 1));
+    // No offset of the fast bank, and none of either.
+    assert_eq!(run(&pinned(9), &uses, &banks).unwrap().1[0], Spot { bank: 1, offset: 9 });
+    let refused = run(&pinned(96), &uses, &banks).unwrap_err();
+    assert_eq!(refused, Error::NoBank { block: 0, size: 8, most: 99 });
+}
+
+#[test]
+fn what_is_touched_most_for_its_room_is_fast() {
+    let banks = [Bank { capacity: 10, cost: 1, alignment: 1 }, Bank { capacity: 100, cost: 5, alignment: 1 }];
+    // A large one that is touched a little more than two small ones together need room for.
+    let blocks = [Block::new(0, 4, 10), Block::new(0, 2, 10), Block::new(2, 4, 10)];
+    let touched = |touched| Use { touched, banks: 3 };
+    let (cost, spots) = run(&blocks, &[touched(15), touched(10), touched(10)], &banks).unwrap();
+    assert_eq!((spots[0].bank, spots[1].bank, spots[2].bank), (1, 0, 0));
+    assert_eq!(cost.cost, 75 + 10 + 10);
+    // Nothing else may take the room of one that has no other bank.
+    let (_, spots) = run(&blocks, &[Use { touched: 0, banks: 1 }, touched(10), touched(10)], &banks).unwrap();
+    assert_eq!((spots[0].bank, spots[1].bank, spots[2].bank), (0, 1, 1));
+}
