@@ -242,8 +242,8 @@ fn the_mip_knows_overlaps() {
             let lp = folder.path("model.lp");
             let model = model.to_str().unwrap();
             assert_eq!(sublet(&[&["convert", model, &lp], overlap].concat()).status, 0);
-            let solved = Command::new(&python).args(["-c", SOLVE, &lp]).output().unwrap();
-            let least: u64 = String::from_utf8(solved.stdout).unwrap().trim().parse().unwrap();
+            let ran = Command::new(&python).args(["-c", SOLVE, &lp]).output().unwrap();
+            let least: u64 = String::from_utf8(ran.stdout).unwrap().trim().parse().unwrap();
             assert_eq!(plan(model, overlap)["peak"], least, "{model} {overlap:?}");
         }
     }
@@ -271,6 +271,6 @@ fn the_log_of_a_device_is_understood() {
     let model = model.to_str().unwrap();
     let cut = folder.file("boot.txt", PRINTED);
     assert!(fails(&["plan", model, "--tflm-log", &cut], 2).contains("for each of 32 tensors, found 5"));
-    let other = folder.file("other.txt", &PRINTED.replace("4608,", "4624,"));
+    let other = folder.file("other.txt", PRINTED.replace("4608,", "4624,"));
     assert!(fails(&["plan", model, "--tflm-log", &other], 2).contains("expected the model's tensor of 4608 bytes"));
 }

@@ -44,7 +44,7 @@ fn of_element(bytes: &str) -> String {
         l if l.contains(",relu,") => bytes.to_owned(),
         _ => String::new(),
     };
-    OPS.lines().map(|line| format!("{line},{}\n", cell(line))).collect()
+    OPS.lines().flat_map(|line| [line.to_owned(), ",".into(), cell(line), "\n".into()]).collect()
 }
 
 /// The ReLU works in place and leaves a mask, and the first convolution runs twice.
