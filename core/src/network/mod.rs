@@ -1,4 +1,4 @@
-//! Planned memory for a framework whose tensors stay.
+//! Planned memory for a framework that keeps its tensors.
 //!
 //! Such a framework allocates each tensor once and keeps it: there are no frees to record. What it can tell is which
 //! memories each operator reads and writes, in one pass. From that:
@@ -75,7 +75,7 @@ pub struct Access {
     pub how: Use,
 }
 
-/// One pass of a framework whose tensors stay.
+/// One pass of a framework that keeps its tensors.
 #[derive(Clone, Copy, Debug)]
 pub struct Network<'a> {
     /// The memories, by their numbers.
