@@ -16,7 +16,7 @@
 //!    at random by some part of a logarithm.
 //!
 //! Instances with pinned blocks are left as they are. Ties: the arrangement and the hole that come first. Cost of a pass:
-//! O(n · width · alive). Memory: a word for each block and arrangement, up to [`MOST_STEPS`], and [`CELLS`] n cells.
+//! O(n · width · alive). Memory: a word for each block and arrangement, at most 2²¹, and 64 n cells.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -415,8 +415,8 @@ impl<'a> Beam<'a> {
             let (k, len) = (self.next.count, self.now.len[i]);
             let (to, from) = (k * self.row, i * self.row);
             let [below, above] = [self.now.cell.range(from, from + c), self.now.cell.range(from + c, from + len)];
-            self.next.cell.range_mut(to, to + c).copy_from_slice(below);
-            self.next.cell.range_mut(to + c + 1, to + len + 1).copy_from_slice(above);
+            copy(below, self.next.cell.range_mut(to, to + c));
+            copy(above, self.next.cell.range_mut(to + c + 1, to + len + 1));
             self.next.cell[to + c] = [offset, offset + size, end];
             self.next.len[k] = len + 1;
             self.next.value[k] = [cost.into(), hash];
@@ -472,6 +472,13 @@ fn most_alive(low: &Table<'_, u32>, high: &Table<'_, u32>, n: u32, sections: u32
         most = most.max(alive);
     }
     most
+}
+
+/// Copies cells; of lengths that differ, the shorter counts.
+fn copy(from: &[Cell], to: &mut [Cell]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = *from;
+    }
 }
 
 /// The two halves of a word, the upper first.

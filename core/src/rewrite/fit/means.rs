@@ -18,7 +18,7 @@ pub enum Means {
     /// 2018, to compare with.
     Layer,
     /// Operators run in another order, where they do not [keep their place](crate::trace::Operator::ordered)
-    /// ([`order`](super::super::means::order)).
+    /// (`means/order`).
     Order,
 }
 

@@ -2,7 +2,7 @@
 //! trace.
 //!
 //! Steps:
-//! 1. Each order of the operators is tried by itself ([`order`](super::means::order)): as recorded, and if operators may stand
+//! 1. Each order of the operators is tried by itself (`means/order`): as recorded, and if operators may stand
 //!    elsewhere, updates early, and the order with the least max load. What follows is done for each.
 //! 2. Where masks or hand-overs in place change the trace, it begins with the trace that has them, and then with the one
 //!    that was recorded: neither is worse for the other. Masks come first, for they change what is alive; hand-overs last,
