@@ -21,6 +21,7 @@ use sublet_cuda::{ALIGNMENT, Program, Runtime};
 use sublet_tests::{passes, recording};
 
 const ITERATIONS: u64 = 100;
+const SWAP: Using = Using::NONE.with(Means::Swap);
 
 fn network() -> ConvNet {
     ConvNet::new(&[8, 8, 8, 8, 16, 16], &[3])
@@ -30,7 +31,9 @@ fn program(network: &ConvNet, percent: u64) -> Program {
     let trace = network.trace();
     let limit = trace.peak() * percent / 100;
     trace
-        .fit(limit, Device::symmetric(12e9), |schedule| Program::new(&trace.recorded(), schedule, ALIGNMENT).unwrap())
+        .fit_aligned(SWAP, ALIGNMENT, limit, Device::symmetric(12e9), |schedule| {
+            Program::new(&trace.recorded(), schedule, ALIGNMENT).unwrap()
+        })
         .unwrap()
 }
 
@@ -76,7 +79,7 @@ fn what_is_made_again_is_the_same_to_the_bit() {
         let limit = trace.peak() * percent / 100;
         // A link so slow that it is no use alone.
         let (program, again) = trace
-            .fit_using(using, limit, Device::symmetric(3e7), |schedule| {
+            .fit_aligned(using, ALIGNMENT, limit, Device::symmetric(3e7), |schedule| {
                 let again = schedule.rows().iter().filter(|r| matches!(r.op, Op::Rerun(_))).count();
                 (Program::new(&trace.recorded(), schedule, ALIGNMENT).unwrap(), again)
             })
@@ -97,8 +100,8 @@ fn masked(trace: &Trace) -> Program {
     let rows = passes::over_inputs(&recorded, &masked).unwrap();
     assert!(rows.iter().any(|r| r.block as usize >= trace.blocks && r.event == Event::Read), "no mask is read");
     let proved = recording::prove(&recorded, &rows, Solver::BestFit, &Device::symmetric(12e9), true).unwrap();
-    // Masks are shorter than what a device's allocator aligns to.
-    trace.verified(&rows, &proved.offsets, |schedule| Program::new(&recorded, schedule, 64).unwrap()).unwrap()
+    // Nobody aligns: this device is the host, where each number is written by its bytes.
+    trace.verified(&rows, &proved.offsets, |schedule| Program::new(&recorded, schedule, 1).unwrap()).unwrap()
 }
 
 #[test]
@@ -158,7 +161,7 @@ fn in_another_order_it_learns_the_same_in_less_memory() {
     let mut trace = network.trace();
     trace.operators.iter_mut().for_each(|operator| operator.ordered = false);
     let fit = |using: Using, limit: u64| {
-        trace.fit_using(using, limit, Device::symmetric(12e9), |schedule| {
+        trace.fit_aligned(using, ALIGNMENT, limit, Device::symmetric(12e9), |schedule| {
             let first_run = |r: &Row| if let Op::First(k) = r.op { Some(k) } else { None };
             let in_order = schedule.rows().iter().filter_map(first_run).is_sorted();
             (Program::new(&trace.recorded(), schedule, ALIGNMENT).unwrap(), in_order)

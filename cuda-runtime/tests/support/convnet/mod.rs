@@ -182,7 +182,7 @@ impl ConvNet {
 
     /// The trace of one iteration.
     pub(crate) fn trace(&self) -> Trace {
-        let bytes = |b: u32| (4 * self.elements[b as usize] as u64).next_multiple_of(256);
+        let bytes = |b: u32| 4 * self.elements[b as usize] as u64;
         let row = |time_ns, event, block, op| Row {
             time_ns,
             bytes: if event == Event::Malloc { bytes(block) } else { 0 },
@@ -280,7 +280,7 @@ impl ConvNet {
 
     fn bytes(&self, block: u32, values: &[f32]) -> Vec<u8> {
         let mut bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        bytes.resize((4 * self.elements[block as usize]).next_multiple_of(256), 0);
+        bytes.resize(4 * self.elements[block as usize], 0);
         bytes
     }
 
