@@ -87,7 +87,7 @@ impl<'a> Recorded<'a> {
     /// use sublet_core::trace::{Op, Operator, Recorded};
     /// let dropout = Operator { rerun: false, ..Operator::default() };
     /// let recorded = Recorded { rows: &[], operators: &[dropout], blocks: 0 };
-    /// assert!(!recorded.operator(Op::Rerun(0)).again && recorded.operator(Op::First(1)).again);
+    /// assert!(!recorded.operator(Op::Rerun(0)).rerun && recorded.operator(Op::First(1)).rerun);
     /// ```
     #[must_use]
     pub fn operator(&self, op: Op) -> Operator {
