@@ -101,7 +101,9 @@ def test_the_command_line_comes_with_it() -> None:
 
 
 def test_ctrl_c_ends_a_fit() -> None:
-    program = f"import sublet; print('begun', flush=True)\nwhile True: sublet.fit({RESNET!r}, '35%')"
+    # A shell's background jobs begin with the signal ignored.
+    begin = "import signal, sublet; signal.signal(signal.SIGINT, signal.default_int_handler); print('begun', flush=True)"
+    program = f"{begin}\nwhile True: sublet.fit({RESNET!r}, '35%')"
     running = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert running.stdout is not None and running.stdout.readline() == "begun\n"
     time.sleep(0.5)
