@@ -395,6 +395,7 @@ all() {
         check
         readme
         test_all
+        caffe
     ) &
     first=$!
     (
@@ -405,7 +406,6 @@ all() {
         python_package
         package
         fuzz 1
-        caffe
     ) > "$log" 2>&1 &
     second=$!
     wait "$first" || status=$?
