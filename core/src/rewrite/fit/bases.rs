@@ -214,7 +214,9 @@ impl Bases<'_> {
         let options = self.options;
         let mut low = least / 2;
         for _ in 0..PROBES {
-            let limit = low + (least - low) / 2;
+            // What was found for one limit may take less than another limit that failed.
+            let Some(between) = least.checked_sub(low).filter(|&bytes| bytes > 0) else { break };
+            let limit = low + between / 2;
             let probe = Options { limit, work: options.work / PROBE, ..*options };
             stage = self.fit(&probe, f64::MAX, stage, scratch.reborrow())?;
             match stage.kept.footprint() {
