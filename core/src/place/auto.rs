@@ -23,7 +23,8 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 const FEW_STARTS: u64 = 48;
 /// and the search has this part of its default budget.
 const FEW_NODES: u64 = 16;
-/// Where every step is full, plans without waste are looked for with this part of all nodes.
+/// Where every step is full, plans without waste are looked for with so many nodes, and beyond that with this part of all.
+const NODES_OF_TILING: u64 = 20_000;
 const PART_OF_TILING: u64 = 4;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -98,7 +99,7 @@ pub fn place(
             told.keep(found);
         }
         if number == 0 && nodes > 0 && !told.done() {
-            let share = Options { nodes: nodes / PART_OF_TILING, ..round };
+            let share = Options { nodes: nodes.min(NODES_OF_TILING.max(nodes / PART_OF_TILING)), ..round };
             let best = told.best;
             let found = tiling::improve(blocks, &share, best, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);

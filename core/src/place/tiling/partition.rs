@@ -59,7 +59,8 @@ pub(super) struct Sums {
     /// What is missing, and the place that is looked at next.
     missing: u64,
     place: u32,
-    steps: u32,
+    /// Blocks that have been looked at.
+    pub steps: u32,
 }
 
 impl Sums {

@@ -31,9 +31,9 @@ workspace! {
             token: u32[row],
             /// What [`PqTree::replace`] makes.
             next: u32[row],
-            /// Leaves below each token, and how many of them are to be replaced.
-            leaves: u32[row],
-            marked: u32[row],
+            /// Leaves before each token, and how many of them are to be replaced.
+            leaves: u32[row + 1],
+            marked: u32[row + 1],
             /// Children of one node, and nodes one below the other, of which each has some leaves to be replaced.
             child: u32[row],
             chain: u32[row],
@@ -79,6 +79,9 @@ impl PqTree<'_> {
     pub(super) fn load(&mut self, tokens: &[u32]) {
         self.len = u32::try_from(tokens.len()).unwrap_or(0);
         copy(tokens, self.token.range_mut(0, self.len));
+        for (i, &token) in (0..self.len).zip(tokens) {
+            self.leaves[i + 1] = self.leaves[i] + u32::from(leaf(token).is_some());
+        }
     }
 
     /// What [`Self::begin`] or [`Self::replace`] has made.
@@ -98,8 +101,8 @@ impl PqTree<'_> {
         self.next_len = 0;
         // The lowest node that has all of them below it.
         let mut root = 0;
-        while self.marked[root] < self.leaves[root] {
-            match children(self.token.range(0, self.len), root).find(|&c| self.marked[c] == count) {
+        while self.part(root) != Part::All {
+            match children(self.token.range(0, self.len), root).find(|&c| self.below(c)[1] == count) {
                 Some(below) => root = below,
                 None => break,
             }
@@ -124,22 +127,25 @@ impl PqTree<'_> {
         done
     }
 
-    /// Counts leaves from the last token up: children come after their parents.
+    /// Counts the leaves before each token that are to be replaced.
     fn count(&mut self, replaced: impl Fn(u32) -> bool) {
-        let Self { token, leaves, marked, len, .. } = self;
-        let tokens = token.range(0, *len);
-        for i in (0..*len).rev() {
-            (leaves[i], marked[i]) = match leaf(at(tokens, i)) {
-                Some(number) => (1, u32::from(replaced(number))),
-                None => children(tokens, i).fold((0, 0), |(all, some), c| (all + leaves[c], some + marked[c])),
-            };
+        let mut before = 0;
+        for i in 0..self.len {
+            before += u32::from(leaf(self.token[i]).is_some_and(&replaced));
+            self.marked[i + 1] = before;
         }
     }
 
+    /// The leaves below a token, and how many of them are to be replaced.
+    fn below(&self, i: u32) -> [u32; 2] {
+        let end = i + span(self.token[i]);
+        [self.leaves[end] - self.leaves[i], self.marked[end] - self.marked[i]]
+    }
+
     fn part(&self, i: u32) -> Part {
-        match self.marked[i] {
-            0 => Part::None,
-            marked if marked < self.leaves[i] => Part::Some,
+        match self.below(i) {
+            [_, 0] => Part::None,
+            [leaves, marked] if marked < leaves => Part::Some,
             _ => Part::All,
         }
     }

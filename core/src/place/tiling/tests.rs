@@ -8,6 +8,8 @@ use super::pq_tree::{PqTree, children, is_free, leaf};
 use super::*;
 use crate::verify::{self, verify};
 use crate::{Constraints, place::multistart};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// All orders of the leaves below a token.
 fn orders(tokens: &[u32], node: u32) -> BTreeSet<Vec<u32>> {
