@@ -242,9 +242,10 @@ pub(crate) struct FitArgs {
     /// Ends with the best schedule so far after this time; so does Ctrl-C
     #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
     pub(crate) time_limit: Option<Duration>,
-    /// Says what was tried, what came of it, and which won
-    #[arg(long)]
-    pub(crate) explain: bool,
+    /// Says what was tried, what came of it, and which won; with =BLOCK also what was done with this block between its uses,
+    /// and what else it would have cost
+    #[arg(long, value_name = "BLOCK", num_args = 0..=1, require_equals = true)]
+    pub(crate) explain: Option<Option<String>>,
     /// Blocks that are smaller stay on the device; if not given, those whose copy takes less than twice its latency
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) least: Option<u64>,
