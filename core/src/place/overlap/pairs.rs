@@ -26,7 +26,9 @@ impl<'a> Pairs<'a> {
         let n = blocks.len();
         let (inputs, distances) = (scratch.index_records(n), scratch.word_records(n));
         let mut pairs = Self { blocks, inputs, distances, complete: true };
-        overlaps.iter().for_each(|o| pairs.add(o));
+        for o in overlaps {
+            pairs.add(o);
+        }
         pairs
     }
 

@@ -138,7 +138,7 @@ impl<'m, 's> Network<'m, 's> {
             (self.left[2 * t], self.left[2 * t + 1]) = (self.model.bytes(t), 0);
         }
         for arc in 2 * tensors..self.arcs {
-            self.left[arc] = if arc % 2 == 0 { ENDLESS } else { 0 };
+            self.left[arc] = if arc.is_multiple_of(2) { ENDLESS } else { 0 };
         }
         for &t in self.model.touched(v) {
             self.left[2 * t] = 0;
@@ -159,7 +159,7 @@ impl<'m, 's> Network<'m, 's> {
             let mut arc = self.first[k];
             while arc != NONE {
                 // Between operators, the first of two arcs leads to what is waited for.
-                let (other, waits) = (self.to[arc], arc % 2 == 0);
+                let (other, waits) = (self.to[arc], arc.is_multiple_of(2));
                 if other < self.model.operators && waits == (side == SOURCE) && self.side[other] == FREE {
                     self.side[other] = side;
                     self.queue[len] = other;

@@ -172,7 +172,7 @@ fn the_bound_by_cuts_is_the_least_beside_each_operator() {
     let mut above_touched = 0;
     for seed in 1..200 {
         let random = Random::new(seed, 7);
-        let mut least = vec![u64::MAX; 7];
+        let mut least = [u64::MAX; 7];
         each_order(&random.inputs, &random.outputs, &mut vec![], &mut |order| {
             for (least, load) in least.iter_mut().zip(random.loads(order)) {
                 *least = load.min(*least);
