@@ -109,7 +109,7 @@ pub(in crate::rewrite) fn rewrite(
         Goal::Early => order::early(&model, &mut pass.order, &mut scratch),
         Goal::LeastLoad => {
             order::early(&model, &mut pass.order, &mut scratch.reborrow());
-            let found = order::search(&model, effort(rows.len()), &mut pass.order, scratch);
+            let found = order::search(&model, 0, effort(rows.len()), &mut pass.order, scratch);
             if found.max_load == found.given {
                 return Ok(false);
             }
