@@ -204,24 +204,26 @@ fn least_load_by(
     for (place, &node) in (0..).zip(dependencies.order()) {
         order[place] = node;
     }
-    Ok(search(&model, options, &mut order, scratch))
+    Ok(search(&model, options, &mut order, scratch, &mut || false))
 }
 
-/// Searches for an order with a lower max load than that of `order`, which is one of the model, and writes it there.
+/// Searches for an order with a lower max load than that of `order`, which is one of the model, and writes it there; where
+/// `stops` says so, it ends with the best so far.
 pub(crate) fn search(
     model: &Model<'_>,
     options: Options,
     order: &mut Table<'_, u32>,
     mut scratch: Workspace<'_>,
+    stops: &mut dyn FnMut() -> bool,
 ) -> Ordered {
     let mut walk = model::Walk::new(model, &mut scratch);
     let given = walk.max_load(order.first(model.operators));
     let mut found = Ordered { max_load: given, given, lower_bound: model.lower_bound().min(given), states: 0 };
     if !found.is_least() && options.states > 0 {
-        exact::search(&mut walk, options.states, &mut found, order, scratch.reborrow());
+        exact::search(&mut walk, options.states, &mut found, order, scratch.reborrow(), stops);
     }
     if !found.is_least() && options.width > 0 {
-        beam::search(&mut walk, options.width, &mut found, order, scratch);
+        beam::search(&mut walk, options.width, &mut found, order, scratch, stops);
     }
     found
 }
