@@ -126,11 +126,12 @@ struct Gaps {
 }
 
 impl Gaps {
-    fn check(&self) {
-        // The optimum is of the load; a placement may need more.
-        assert!(100 * self.unmade <= 3 * self.possible, "{} not made", self.unmade);
-        assert!(100 * self.optimal >= 97 * self.possible, "{} optimal", self.optimal);
-        assert!(self.worst <= 0.03 && 100 * self.found <= 102 * self.least, "{} of {}", self.found, self.least);
+    /// So many percent are optimal, and nothing is worse than optimal by more than this part of the network's time. What is not made
+    /// counts as not optimal: the optimum is of the load, and a placement may need more.
+    fn check(&self, percent: u32, worst: f64) {
+        assert!(100 * self.unmade <= 4 * self.possible, "{} not made", self.unmade);
+        assert!(100 * self.optimal >= percent * self.possible, "{} optimal", self.optimal);
+        assert!(self.worst <= worst && 100 * self.found <= 101 * self.least, "{} of {}", self.found, self.least);
     }
 }
 
@@ -156,8 +157,7 @@ fn gaps(networks: u32, forward: usize, seed: u64) -> Gaps {
         gaps.possible += 1;
         let found = match Fitter::new(recorded).fit(&options) {
             Ok(fitted) => fitted.schedule.run().recomputed_ns,
-            Err(Error::OverLimit { least, .. }) => {
-                println!("{least} is the least that is made of {limit}");
+            Err(Error::OverLimit { .. }) => {
                 gaps.unmade += 1;
                 continue;
             }
@@ -176,11 +176,11 @@ fn gaps(networks: u32, forward: usize, seed: u64) -> Gaps {
 
 #[test]
 fn recomputation_on_branches_is_near_the_optimum() {
-    gaps(150, 6, 1).check();
+    gaps(150, 6, 1).check(97, 0.01);
 }
 
 #[test]
 #[ignore = "minutes"]
 fn recomputation_on_more_branches_is_near_the_optimum() {
-    gaps(525, 9, 2).check();
+    gaps(525, 9, 2).check(93, 0.09);
 }
