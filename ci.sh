@@ -315,6 +315,9 @@ python_package() {
     rm -rf "$python/wheels"
     wheel "$python/wheels"
     "$python/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$python"/wheels/sublet-*.whl
+    # Its crate is no member of the workspace.
+    (cd python && cargo fmt --check &&
+        CARGO_TARGET_DIR=$PWD/../target/python-build cargo clippy --quiet --release --locked --all-targets -- -D warnings)
     (cd python && "$python/bin/mypy" --strict -p sublet)
     local run=("$python/bin/pytest" --quiet --import-mode=importlib)
     "${run[@]}" python/tests/test_sublet.py

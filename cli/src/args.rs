@@ -188,8 +188,9 @@ pub(crate) struct PlanArgs {
     pub(crate) solve: SolveArgs,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
-    /// One of several memories: its size, and what a byte costs that is read or written (1); given once for each
-    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "certificate"])]
+    /// One of several memories: its size, what a byte costs that is read or written (1), the alignment of offsets in it, and
+    /// whether only a DMA engine reaches it: then it holds what a column `bank` of the instance puts there; given once for each
+    #[arg(long, value_name = "NAME=SIZE[:COST][:align=BYTES][:dma]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "certificate"])]
     pub(crate) bank: Vec<NamedBank>,
     /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output
     #[arg(long, short, value_name = "PLAN")]
@@ -344,7 +345,7 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
     /// One of several memories, as for `plan`: compares what lies in them, by cost
-    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse)]
+    #[arg(long, value_name = "NAME=SIZE[:COST][:align=BYTES]", value_parser = NamedBank::parse)]
     pub(crate) bank: Vec<NamedBank>,
 }
 

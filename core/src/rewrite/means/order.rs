@@ -122,7 +122,7 @@ pub(in crate::rewrite) fn rewrite(
         Reordering::Early => order::early(&model, &mut pass.order, &mut scratch),
         Reordering::LeastLoad => {
             order::early(&model, &mut pass.order, &mut scratch.reborrow());
-            let found = order::search(&model, effort(rows.len()), &mut pass.order, scratch, stops);
+            let found = order::search(&model, 0, effort(rows.len()), &mut pass.order, scratch, stops);
             if found.max_load == found.given {
                 return Ok(false);
             }
