@@ -152,8 +152,8 @@ impl Reading<'_> {
                         writers.insert(row.block, row.op);
                     }
                     let (freed, allocated) = (None, None);
-                    let used = Use { op: row.op, residency, row: i, freed, allocated, copied: false, waited: 0.0 };
-                    uses.insert(row.block, used);
+                    let this = Use { op: row.op, residency, row: i, freed, allocated, copied: false, waited: 0.0 };
+                    uses.insert(row.block, this);
                 }
                 _ => {}
             }

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use sublet_core::rewrite::fit::{Strategy, Tried};
+use sublet_core::rewrite::fit::{Reordering, Strategy, Tried};
 
 use crate::gaps::Gap;
 use crate::text::unit::Unit;
@@ -17,6 +17,9 @@ pub(crate) struct Way {
     strategy: String,
     /// Whether it began without masks and in-place reuse.
     as_recorded: bool,
+    /// In which order the operators run, if not as recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order: Option<&'static str>,
     /// How many schedules were placed, and how many of these were within the limit.
     tried: u64,
     fit: u64,
@@ -56,11 +59,14 @@ impl Explained {
             Strategy::Swap => format!("swap, {}", tried.policy.name()),
             strategy => strategy.name().to_owned(),
         };
-        let same = |way: &Way| way.strategy == strategy && way.as_recorded == tried.as_recorded;
+        let order = tried.reordering.map(Reordering::name);
+        let same = |way: &Way| way.strategy == strategy && way.as_recorded == tried.as_recorded && way.order == order;
         let at = self.ways.iter().position(same).unwrap_or(self.ways.len());
         if at == self.ways.len() {
             let as_recorded = tried.as_recorded;
-            self.ways.push(Way { strategy, as_recorded, tried: 0, fit: 0, overhead_ns: None, over: None, won: false });
+            let nothing =
+                Way { tried: 0, fit: 0, overhead_ns: None, over: None, won: false, strategy, as_recorded, order };
+            self.ways.push(nothing);
         }
         if tried.footprint <= limit && tried.overhead_ns < self.best {
             self.best = tried.overhead_ns;
@@ -87,15 +93,16 @@ impl Explained {
 pub(crate) fn text(ways: &[Way], time_ns: f64, unit: Unit, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "\n  {:<26} {:>9} {:>6} {:>12}  least of those above the limit",
-        "tried", "schedules", "fit", "overhead"
+        "\n  {:<34} {:<14} {:>9} {:>6} {:>12}  least of those above the limit",
+        "tried", "order", "schedules", "fit", "overhead"
     )?;
     for way in ways {
         let name = if way.as_recorded { way.strategy.clone() } else { format!("{}, shared", way.strategy) };
         let overhead = way.overhead_ns.map_or("-".into(), |ns| format!("{:.3} %", 100.0 * ns / time_ns.max(1.0)));
         let over = way.over.map_or("-".into(), |bytes| unit.size(bytes));
         let won = if way.won { '*' } else { ' ' };
-        writeln!(out, "{won} {name:<26} {:>9} {:>6} {overhead:>12}  {over}", way.tried, way.fit)?;
+        let order = way.order.unwrap_or("recorded");
+        writeln!(out, "{won} {name:<34} {order:<14} {:>9} {:>6} {overhead:>12}  {over}", way.tried, way.fit)?;
     }
     writeln!(out, "  * is the result; shared: begins with masks and outputs over inputs")
 }

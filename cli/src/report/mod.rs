@@ -51,6 +51,8 @@ pub(crate) struct FittedRun<'a> {
     pub(crate) original_peak: u64,
     /// The load with every gap over the peak away.
     pub(crate) load_min: u64,
+    /// What no schedule within the limit takes less than, as a fraction of the original's time.
+    pub(crate) lower_bound: Option<f64>,
     /// The trace before it was fitted.
     pub(crate) recorded: &'a Trace,
     /// How its residencies were made.
