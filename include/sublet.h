@@ -92,6 +92,12 @@
 #define SUBLET_OPERATOR_ONCE 2
 
 /**
+ * The flag of an operator that may run whenever what it reads is there. Without it, an operator keeps its place among those
+ * without it, as random numbers and collectives have to.
+ */
+#define SUBLET_OPERATOR_UNORDERED 4
+
+/**
  * The flag of a device that has one memory with its host: there is nowhere that a block could leave for.
  */
 #define SUBLET_DEVICE_INTEGRATED 1
@@ -736,6 +742,10 @@ enum sublet_means
    * Out after the last forward reader, in one operator ahead (Jin et al. 2018): to compare with.
    */
   SUBLET_MEANS_LAYER = 16,
+  /**
+   * Operators with SUBLET_OPERATOR_UNORDERED run at another place, where that takes less memory.
+   */
+  SUBLET_MEANS_ORDER = 32,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -1240,11 +1250,11 @@ typedef struct sublet_row {
 
 /**
  * What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, not
- * in place, and its elements have 4 bytes.
+ * in place, keeps its place in the order, and its elements have 4 bytes.
  */
 typedef struct sublet_operator {
   /**
-   * SUBLET_OPERATOR_IN_PLACE and SUBLET_OPERATOR_ONCE, added.
+   * SUBLET_OPERATOR_IN_PLACE, SUBLET_OPERATOR_ONCE and SUBLET_OPERATOR_UNORDERED, added.
    */
   uint32_t flags;
   /**
@@ -2156,7 +2166,8 @@ sublet_status sublet_verify(const struct sublet_block *blocks,
                             struct sublet_error *error);
 
 /**
- * The device that people call so, into one whose `struct_size` is set: "gtx1080ti", "h200", "k40", "jetson-orin".
+ * The device that people call so, into one whose `struct_size` is set: "gtx1080ti", "h200", "k40",
+ * "nvlink-c2c", "nvme", "jetson-orin", "amd-unified".
  *
  * SUBLET_STATUS_UNKNOWN_NAME: there is none.
  */

@@ -91,14 +91,17 @@ pub enum sublet_means {
     Relu = 8,
     /// Out after the last forward reader, in one operator ahead (Jin et al. 2018): to compare with.
     Layer = 16,
+    /// Operators with SUBLET_OPERATOR_UNORDERED run at another place, where that takes less memory.
+    Order = 32,
 }
 
-const MEANS: [(sublet_means, Means); 5] = [
+const MEANS: [(sublet_means, Means); 6] = [
     (sublet_means::Swap, Means::Swap),
     (sublet_means::Recompute, Means::Recompute),
     (sublet_means::InPlace, Means::InPlace),
     (sublet_means::Relu, Means::Relu),
     (sublet_means::Layer, Means::Layer),
+    (sublet_means::Order, Means::Order),
 ];
 
 /// How long the outputs of a fit must be.

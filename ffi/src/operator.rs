@@ -13,6 +13,10 @@ pub const SUBLET_OPERATOR_IN_PLACE: u32 = 1;
 /// The flag of an operator that may not run again, or would not give the same result, such as a dropout.
 pub const SUBLET_OPERATOR_ONCE: u32 = 2;
 
+/// The flag of an operator that may run whenever what it reads is there. Without it, an operator keeps its place among those
+/// without it, as random numbers and collectives have to.
+pub const SUBLET_OPERATOR_UNORDERED: u32 = 4;
+
 /// What an operator computes, as far as planning asks.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +30,11 @@ pub enum sublet_operator_kind {
 }
 
 /// What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, not
-/// in place, and its elements have 4 bytes.
+/// in place, keeps its place in the order, and its elements have 4 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_operator {
-    /// SUBLET_OPERATOR_IN_PLACE and SUBLET_OPERATOR_ONCE, added.
+    /// SUBLET_OPERATOR_IN_PLACE, SUBLET_OPERATOR_ONCE and SUBLET_OPERATOR_UNORDERED, added.
     pub flags: u32,
     /// A sublet_operator_kind.
     pub kind: u32,
@@ -53,17 +57,18 @@ pub(crate) fn operators<'a>(room: &mut Room<'a>, given: &[sublet_operator]) -> R
         let &sublet_operator { flags, kind: number, element } = given.get(i).ok_or(Failure::of(S::Unnamed))?;
         let refuse =
             |got: u32| Failure::new(S::OperatorUnknownValue, u32::try_from(i).unwrap_or(u32::MAX), 0, got.into());
-        if flags & !(SUBLET_OPERATOR_IN_PLACE | SUBLET_OPERATOR_ONCE) != 0 {
+        if flags & !(SUBLET_OPERATOR_IN_PLACE | SUBLET_OPERATOR_ONCE | SUBLET_OPERATOR_UNORDERED) != 0 {
             return Err(refuse(flags));
         }
         let kind = KINDS.iter().find(|&&(k, _)| k as u32 == number).ok_or(refuse(number))?.1;
         let (in_place, rerun) = (flags & SUBLET_OPERATOR_IN_PLACE != 0, flags & SUBLET_OPERATOR_ONCE == 0);
+        let ordered = flags & SUBLET_OPERATOR_UNORDERED == 0;
         let element = match element {
             0 => 4,
             1 | 2 | 4 | 8 => u8::try_from(element).map_err(|_| refuse(element))?,
             _ => return Err(refuse(element)),
         };
-        Ok(Operator { in_place, rerun, ordered: true, kind, element })
+        Ok(Operator { in_place, rerun, ordered, kind, element })
     })
 }
 

@@ -1,16 +1,19 @@
 //! A network into less memory.
 
-use std::sync::{Arc, mpsc};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use sublet_core::owned;
-use sublet_core::rewrite::fit::{Means, Options, Using};
+use sublet_core::rewrite::fit::{Means, Options, Progress, Tried, Using};
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Event, Op, Recorded};
 
+use crate::place::deadline;
 use crate::problem::Problem;
 use crate::refused;
 
@@ -43,21 +46,78 @@ pub struct Fitted {
     recomputed_ns: u64,
 }
 
-/// Fits on a thread of its own, so that Ctrl-C is seen: `KeyboardInterrupt` is raised at once, and what the thread finds is
-/// forgotten.
-fn fitted(py: Python<'_>, problem: &Problem, options: Options) -> PyResult<owned::Fit> {
+/// What a fit tells while it works.
+#[derive(Default)]
+struct Told {
+    /// How many schedules were tried.
+    tried: AtomicUsize,
+    /// The least overhead of those within the limit, in ns; none where nothing is within it.
+    best: Mutex<Option<f64>>,
+    /// Whether nobody waits any more.
+    ends: AtomicBool,
+}
+
+/// What is asked for beside the limit: until when, and who is told of seconds, schedules tried and the least overhead.
+struct Asked {
+    options: Options,
+    until: Option<Instant>,
+    progress: Option<Py<PyAny>>,
+}
+
+impl Told {
+    /// Takes note of a schedule.
+    fn note(&self, tried: &Tried, limit: u64) {
+        self.tried.fetch_add(1, Ordering::Relaxed);
+        if tried.footprint <= limit {
+            let mut best = self.best.lock().unwrap_or_else(PoisonError::into_inner);
+            *best = Some(best.map_or(tried.overhead_ns, |best| best.min(tried.overhead_ns)));
+        }
+    }
+
+    /// Tells Python, which may raise.
+    fn pass_on(&self, py: Python<'_>, progress: &Py<PyAny>, begin: Instant, time_ns: u64) -> PyResult<()> {
+        let best = *self.best.lock().unwrap_or_else(PoisonError::into_inner);
+        #[expect(clippy::cast_precision_loss, reason = "a time")]
+        let overhead = best.map(|ns| ns / (time_ns as f64).max(1.0));
+        let tried = self.tried.load(Ordering::Relaxed);
+        progress.call1(py, (begin.elapsed().as_secs_f64(), tried, overhead)).map(|_| ())
+    }
+}
+
+/// Fits on a thread of its own, so that Ctrl-C is seen: `KeyboardInterrupt` is raised at once, and the thread ends at the
+/// next schedule that it tries.
+fn fitted(py: Python<'_>, problem: &Problem, asked: Asked) -> PyResult<owned::Fit> {
+    let Asked { options, until, progress } = asked;
     let (done, wait) = mpsc::channel();
-    let inner = Arc::clone(&problem.inner);
+    let (inner, told) = (Arc::clone(&problem.inner), Arc::new(Told::default()));
+    let (begin, watched) = (Instant::now(), Arc::clone(&told));
+    let time_ns = inner.recorded().and_then(|r| r.rows.last().map(|row| row.time_ns)).unwrap_or(0);
     thread::spawn(move || {
         let recorded = inner.recorded().unwrap_or(Recorded::new(&[], 0));
+        let mut watch = |progress: &Progress| {
+            if let Progress::Tried(tried) = progress {
+                watched.note(tried, options.limit);
+            }
+            let ends = watched.ends.load(Ordering::Relaxed) || until.is_some_and(|until| Instant::now() >= until);
+            if ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
         // Where nobody waits any more, there is nobody to tell.
-        let _ = done.send(owned::fit(&recorded, &options));
+        let _ = done.send(owned::fit_watched(&recorded, &options, &mut watch));
     });
     py.detach(move || {
         loop {
             match wait.recv_timeout(Duration::from_millis(100)) {
                 Ok(fitted) => return fitted.map_err(|e| refused(problem.inner.message(&e))),
-                Err(mpsc::RecvTimeoutError::Timeout) => Python::attach(|py| py.check_signals())?,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    let heard = Python::attach(|py| {
+                        py.check_signals()?;
+                        progress.as_ref().map_or(Ok(()), |progress| told.pass_on(py, progress, begin, time_ns))
+                    });
+                    if heard.is_err() {
+                        told.ends.store(true, Ordering::Relaxed);
+                        heard?;
+                    }
+                }
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     return Err(refused("a fault of the planner ended the fit"));
                 }
@@ -66,9 +126,11 @@ fn fitted(py: Python<'_>, problem: &Problem, options: Options) -> PyResult<owned
     })
 }
 
-/// Rewrites a recorded iteration so that it stays within a limit of bytes.
+/// Rewrites a recorded iteration so that it stays within a limit of bytes. `time_limit` is in seconds: the best so far counts
+/// then. `progress` is called ten times a second with the seconds since it began, how many schedules were tried, and the
+/// least overhead of those within the limit, or None.
 #[pyfunction]
-#[pyo3(signature = (problem, *, limit, using, device, alignment))]
+#[pyo3(signature = (problem, *, limit, using, device, alignment, time_limit, progress))]
 pub fn fit(
     py: Python<'_>,
     problem: &Problem,
@@ -76,6 +138,8 @@ pub fn fit(
     using: Vec<String>,
     device: &str,
     alignment: u64,
+    time_limit: Option<f64>,
+    progress: Option<Py<PyAny>>,
 ) -> PyResult<Fitted> {
     if problem.inner.recorded().is_none() {
         return Err(refused("lifetimes alone do not tell when a block is idle"));
@@ -89,7 +153,7 @@ pub fn fit(
         means = means.with(Means::named(name).ok_or_else(|| refused(format!("there is no means {name}")))?);
     }
     let options = Options { using: means, alignment, ..Options::new(limit, named) };
-    let fitted = fitted(py, problem, options)?;
+    let fitted = fitted(py, problem, Asked { options, until: deadline(time_limit)?, progress })?;
     let rows = &fitted.rows;
     let event = |event| match event {
         Event::Malloc => 0,

@@ -15,6 +15,13 @@ use crate::refused;
 /// Offsets, peak, max load, lower bound, solver.
 type Placed<'py> = (Bound<'py, PyArray1<u64>>, u64, u64, u64, &'static str);
 
+/// When a time limit in seconds is over; none where there is none, or it is further away than the clock counts.
+pub fn deadline(time_limit: Option<f64>) -> PyResult<Option<Instant>> {
+    let Some(seconds) = time_limit else { return Ok(None) };
+    let limit = Duration::try_from_secs_f64(seconds).map_err(|_| refused("a time limit is in seconds"))?;
+    Ok(Instant::now().checked_add(limit))
+}
+
 /// Places the blocks of a problem and proves the plan. `effort` multiplies the work; `time_limit` is in seconds. Ctrl-C
 /// raises `KeyboardInterrupt`.
 #[pyfunction]
@@ -32,13 +39,7 @@ pub fn place<'py>(
         let known: Vec<&str> = Solver::all().map(Solver::name).collect();
         refused(format!("there is no solver {solver}; there are {}", known.join(", ")))
     })?;
-    let deadline = match time_limit {
-        None => None,
-        Some(seconds) => {
-            let limit = Duration::try_from_secs_f64(seconds).map_err(|_| refused("a time limit is in seconds"))?;
-            Instant::now().checked_add(limit)
-        }
-    };
+    let deadline = deadline(time_limit)?;
     let options = Options {
         constraints: Constraints { capacity, alignment },
         work: Options::DEFAULT_WORK.saturating_mul(effort),
@@ -51,7 +52,9 @@ pub fn place<'py>(
         // Asking Python takes its lock: ten times a second is enough for a person.
         if asked.elapsed() > Duration::from_millis(100) {
             asked = Instant::now();
-            signal = Python::attach(|py| py.check_signals()).err();
+            #[expect(clippy::redundant_closure_for_method_calls, reason = "the method alone is for one lifetime")]
+            let heard = Python::attach(|py| py.check_signals());
+            signal = heard.err();
         }
         if signal.is_some() || deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             ControlFlow::Break(())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use sublet_core::trace::graph::{Graph, Node, Storage, Tensor};
-use sublet_core::trace::{Event, Op, Operator, Row};
+use sublet_core::trace::{Event, Kind, Op, Operator, Row};
 use sublet_core::{Block, owned};
 
 use crate::arrays::{Column, column};
@@ -34,16 +34,34 @@ pub struct Operators<'py> {
     names: Vec<String>,
     rerun: Column<'py, u8>,
     in_place: Column<'py, u8>,
+    ordered: Column<'py, u8>,
+    kind: Vec<String>,
+    element: Column<'py, u8>,
 }
 
 impl Operators<'_> {
     fn get(self) -> PyResult<Vec<(String, Operator)>> {
         let n = self.names.len();
         let (rerun, in_place) = (column("rerun", &self.rerun, n)?, column("in_place", &self.in_place, n)?);
-        let flags = rerun.into_iter().zip(in_place);
-        let operator =
-            |(rerun, in_place)| Operator { in_place: in_place != 0, rerun: rerun != 0, ..Operator::default() };
-        Ok(self.names.into_iter().zip(flags.map(operator)).collect())
+        let (ordered, element) = (column("ordered", &self.ordered, n)?, column("element", &self.element, n)?);
+        if self.kind.len() != n {
+            return Err(refused(format!("kind has {} elements, not {n}", self.kind.len())));
+        }
+        let operator = |i: usize| {
+            let kind = match self.kind[i].as_str() {
+                "" => Kind::Other,
+                "relu" => Kind::Relu,
+                "relu_backward" => Kind::ReluBackward,
+                other => return Err(refused(format!("operator {i}: there is no kind {other}"))),
+            };
+            if !matches!(element[i], 1 | 2 | 4 | 8) {
+                return Err(refused(format!("operator {i}: an element has 1, 2, 4 or 8 bytes, not {}", element[i])));
+            }
+            let (in_place, rerun, ordered) = (in_place[i] != 0, rerun[i] != 0, ordered[i] != 0);
+            Ok(Operator { in_place, rerun, ordered, kind, element: element[i] })
+        };
+        let known = (0..n).map(operator).collect::<PyResult<Vec<Operator>>>()?;
+        Ok(self.names.into_iter().zip(known).collect())
     }
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from numpy.typing import ArrayLike
 
@@ -29,12 +29,30 @@ class Operators:
     """1: it may run again, and gives the same result."""
     in_place: list[int] = field(default_factory=list)
     """1: its kernel may write its first output over its first input."""
+    ordered: list[int] = field(default_factory=list)
+    """1: it keeps its place among those that do (random numbers, collectives); 0: it may run whenever its inputs are there."""
+    kind: list[str] = field(default_factory=list)
+    """`relu`, `relu_backward`, or nothing."""
+    element: list[int] = field(default_factory=list)
+    """Bytes of an element of what it reads and writes, which say how long a mask is: 1, 2, 4 or 8."""
 
-    def add(self, name: str, *, rerun: bool = False, in_place: bool = False) -> int:
+    def add(
+        self,
+        name: str,
+        *,
+        rerun: bool = False,
+        in_place: bool = False,
+        ordered: bool = True,
+        kind: str = "",
+        element: int = 4,
+    ) -> int:
         """Adds an operator; its number."""
         self.names.append(name)
         self.rerun.append(int(rerun))
         self.in_place.append(int(in_place))
+        self.ordered.append(int(ordered))
+        self.kind.append(kind)
+        self.element.append(element)
         return len(self.names) - 1
 
 
@@ -101,17 +119,17 @@ class Graph:
         *,
         workspace: int = 0,
         time_ns: int = 0,
-        rerun: bool = False,
-        in_place: bool = False,
+        **known: Any,
     ) -> int:
-        """Adds an operator that reads and writes tensors; its number. `workspace` is in bytes, while it runs."""
+        """Adds an operator that reads and writes tensors; its number. `workspace` is in bytes, while it runs; what else is
+        `known` of it is as in `Operators.add`."""
         self.inputs += inputs
         self.outputs += outputs
         self.input_starts.append(len(self.inputs))
         self.output_starts.append(len(self.outputs))
         self.workspace.append(workspace)
         self.time_ns.append(time_ns)
-        return self.operators.add(name, rerun=rerun, in_place=in_place)
+        return self.operators.add(name, **known)
 
     def problem(self) -> Problem:
         """As the planner takes it. PlanError names the tensor or operator that is wrong."""

@@ -6,6 +6,7 @@ import html
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -168,22 +169,56 @@ def verify(source: Input, offsets: ArrayLike, *, capacity: int | str | None = No
     return peak
 
 
+class Line:
+    """A line on standard error that tells of a fit which takes longer than a second."""
+
+    def __init__(self) -> None:
+        self._shown = 0
+
+    def __call__(self, seconds: float, tried: int, overhead: float | None) -> None:
+        if seconds >= 1:
+            best = "nothing within the limit yet" if overhead is None else f"overhead {100 * overhead:.3f} %"
+            self._show(f"fitting: {seconds:.0f} s, {tried} schedules tried, {best}")
+
+    def end(self) -> None:
+        """Takes the line away."""
+        if self._shown:
+            self._show("")
+
+    def _show(self, text: str) -> None:
+        print("\r" + text.ljust(self._shown), end="" if text else "\r", file=sys.stderr, flush=True)
+        self._shown = len(text)
+
+
 def fit(
     source: Input,
     limit: int | str,
     *,
     using: Iterable[str] = ("swap", "recompute"),
+    reorder: bool = False,
     device: str = DEFAULT_DEVICE,
     alignment: int = 256,
+    time_limit: float | None = None,
+    progress: bool | None = None,
 ) -> Fit:
     """Rewrites a recorded iteration so that it needs at most `limit` bytes, at as little time as is found.
 
     `limit` is bytes, `8GiB`, or `60%` of the most bytes alive. `using` names the means: swap, recompute, in-place, relu.
-    PlanError names the least limit that is known to work.
+    With `reorder`, operators that do not keep their place may run at another. After `time_limit` seconds the best so far
+    counts. `progress` shows a line on standard error; None where that is a terminal. PlanError names the least limit that
+    is known to work, or says that nothing was within it in time.
     """
     problem = problem_of(source)
     most = bytes_of(limit, max_load(problem)) if isinstance(limit, str) else int(limit)
-    fitted = _sublet.fit(problem, limit=most, using=list(using), device=device, alignment=alignment)
+    means = [*using, "order"] if reorder else list(using)
+    line = Line() if progress or (progress is None and sys.stderr.isatty()) else None
+    try:
+        fitted = _sublet.fit(
+            problem, limit=most, using=means, device=device, alignment=alignment, time_limit=time_limit, progress=line
+        )
+    finally:
+        if line is not None:
+            line.end()
     return Fit(problem, fitted, most)
 
 

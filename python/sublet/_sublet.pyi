@@ -1,6 +1,6 @@
 """The compiled part."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +15,12 @@ class _Operators(Protocol):
     def rerun(self) -> ArrayLike: ...
     @property
     def in_place(self) -> ArrayLike: ...
+    @property
+    def ordered(self) -> ArrayLike: ...
+    @property
+    def kind(self) -> list[str]: ...
+    @property
+    def element(self) -> ArrayLike: ...
 
 class Problem:
     ids: list[str]
@@ -85,7 +91,14 @@ def verify(
     problem: Problem, offsets: ArrayLike, *, capacity: int | None, alignment: int
 ) -> tuple[int, int]: ...
 def fit(
-    problem: Problem, *, limit: int, using: Sequence[str], device: str, alignment: int
+    problem: Problem,
+    *,
+    limit: int,
+    using: Sequence[str],
+    device: str,
+    alignment: int,
+    time_limit: float | None,
+    progress: Callable[[float, int, float | None], object] | None,
 ) -> Fitted: ...
 def doctor(file: str) -> tuple[str, str]: ...
 def throw_by(

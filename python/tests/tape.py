@@ -1,14 +1,15 @@
 """Trains a network by a whole taped step and eagerly, and prints what both took, as JSON.
 
-    LD_PRELOAD=libheap.so python tape.py NETWORK LIMIT% [sgd|adam]
+    LD_PRELOAD=libheap.so python tape.py NETWORK LIMIT% [sgd|adam|each]
 
-LIMIT is a part of the peak above what persists.
+LIMIT is a part of the peak above what persists. `each` is SGD that updates each parameter by itself.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -28,9 +29,7 @@ def trained(name: str, kind: str, part: float | None) -> dict[str, Any]:
     network, inputs = networks.build(name)
     network.train()
     params = list(network.parameters())
-    optimizer: Any = torch.optim.SGD(params, lr=0.01, momentum=0.9)
-    if kind == "adam":
-        optimizer = torch.optim.Adam(params, fused=True)
+    optimizer = optimizer_of(kind, params)
 
     def train(x: Tensor, y: Tensor) -> Tensor:
         loss: Tensor = network(x, y)
@@ -53,16 +52,29 @@ def trained(name: str, kind: str, part: float | None) -> dict[str, Any]:
         del loss
     result = {"peak": peaks[-1], "losses": losses, "weights": digest([*params, *network.buffers()])}
     if part is not None:
-        result |= {"planned": run.planned_peak, "overhead": run.fitted.overhead}
+        result |= {"planned": run.planned_peak, "overhead": run.fitted.overhead, "in_order": fits_in_order(run)}
     return result
+
+
+def optimizer_of(kind: str, params: Iterable[Tensor]) -> torch.optim.Optimizer:
+    if kind == "adam":
+        return torch.optim.Adam(params, fused=True)
+    return torch.optim.SGD(params, lr=0.01, momentum=0.9, foreach=kind != "each")
+
+
+def fits_in_order(taped: sublet.torch.TapedStep) -> bool:
+    """Whether the step stays within its limit in the order that was recorded."""
+    try:
+        sublet.fit(taped.fitted.problem, taped.fitted.limit, using=["recompute"], alignment=1)
+    except sublet.PlanError:
+        return False
+    return True
 
 
 def limit_of(name: str, kind: str, part: float) -> int:
     """Bytes: what persists, and a part of what a recorded step takes beside it."""
     network, inputs = networks.build(name)
-    optimizer: Any = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
-    if kind == "adam":
-        optimizer = torch.optim.Adam(network.parameters(), fused=True)
+    optimizer = optimizer_of(kind, network.parameters())
     for record in (False, True):
         recording = sublet.torch.record(network, optimizer, inputs)
         if record:

@@ -74,6 +74,72 @@ def test_a_network_fits_and_the_limit_is_kept() -> None:
         sublet.fit(VGG, "1%")
 
 
+def crossed(ordered: bool) -> sublet.Graph:
+    """Two values are made, and then read one after the other: each could be read before the next is made."""
+    graph = sublet.Graph()
+    made = [graph.tensor(name, 8 << 20) for name in "ab"]
+    read = [graph.tensor(name, 1) for name in "cd"]
+    for block in made:
+        graph.op("make", [], [block], time_ns=1000, ordered=ordered)
+    for block, small in zip(made, read):
+        graph.op("read", [block], [small], time_ns=1000, ordered=ordered)
+    return graph
+
+
+def test_operators_that_may_move_do_where_that_is_asked_for() -> None:
+    fitted = sublet.fit(crossed(ordered=False), "60%", using=[], reorder=True, alignment=1)
+    assert fitted.footprint <= (8 << 20) + 2 and fitted.overhead == 0
+    # Each operator once, in the order of their rows.
+    assert list(dict.fromkeys(row["op"] for row in fitted.timeline)) == [0, 2, 1, 3]
+    for graph, reorder in [(crossed(ordered=False), False), (crossed(ordered=True), True)]:
+        with pytest.raises(sublet.PlanError, match="enough"):
+            sublet.fit(graph, "60%", using=[], reorder=reorder, alignment=1)
+
+
+def rectified(element: int) -> sublet.Graph:
+    """A rectifier whose gradient reads what it wrote, which something else has read before."""
+    graph = sublet.Graph()
+    x, y, z, g, dx = (graph.tensor(name, 16 << 20) for name in ("x", "y", "z", "g", "dx"))
+    graph.op("relu", [x], [y], time_ns=1000, rerun=True, kind="relu", element=element)
+    graph.op("wide", [y], [z], time_ns=1000, rerun=True)
+    graph.op("narrow", [z], [g], time_ns=1000)
+    graph.op("relu gradient", [g, y], [dx], time_ns=1000, kind="relu_backward", element=element)
+    return graph
+
+
+def test_a_mask_is_as_long_as_its_elements_say() -> None:
+    # Beside two blocks a mask of a 16th of one, but not of an 8th.
+    limit = (33 << 20) + 1
+    fitted = sublet.fit(rectified(element=2), limit, using=["relu"], alignment=1)
+    assert {row["block"] for row in fitted.timeline if row["block"].endswith("~")} == {"y~"}
+    with pytest.raises(sublet.PlanError, match="enough"):
+        sublet.fit(rectified(element=1), limit, using=["relu"], alignment=1)
+    with pytest.raises(sublet.PlanError, match="operator 0: there is no kind gelu"):
+        bad = sublet.Graph()
+        bad.op("gelu", [], [], kind="gelu")
+        bad.problem()
+    with pytest.raises(sublet.PlanError, match="operator 0: an element has 1, 2, 4 or 8 bytes, not 3"):
+        bad = sublet.Graph()
+        bad.op("odd", [], [], element=3)
+        bad.problem()
+
+
+def test_a_fit_tells_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    sublet.fit(RESNET, "35%", progress=True, time_limit=3)
+    shown = capsys.readouterr().err
+    assert "schedules tried, overhead" in shown and shown.endswith("\r")
+    sublet.fit(VGG, "60%", using=["swap"], progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_fit_ends_at_its_time_limit_with_the_best_so_far() -> None:
+    assert sublet.fit(RESNET, "60%", time_limit=2).overhead >= sublet.fit(RESNET, "60%").overhead
+    with pytest.raises(sublet.PlanError):
+        sublet.fit(RESNET, "35%", time_limit=0)
+    with pytest.raises(sublet.PlanError, match="in seconds"):
+        sublet.fit(VGG, "60%", time_limit=-1)
+
+
 def test_a_sweep_is_a_row_for_each_limit() -> None:
     rows = sublet.sweep(VGG, ["80%", "1%"], using=["swap"])
     rows = rows if isinstance(rows, list) else rows.to_dict("records")

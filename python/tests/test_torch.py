@@ -95,6 +95,14 @@ def test_a_taped_step_is_equal_and_takes_what_was_planned(network: str, optimize
     assert taped["peak"] < 0.95 * eager["peak"]
 
 
+def test_updates_come_early_where_that_takes_less() -> None:
+    both = lines("tape.py", "mlp", "25%", "each")[-1]
+    eager, taped = both["eager"], both["taped"]
+    assert taped["losses"] == eager["losses"] and taped["weights"] == eager["weights"]
+    assert taped["peak"] <= taped["planned"] + SLACK
+    assert taped["peak"] < 0.3 * eager["peak"] and not taped["in_order"]
+
+
 def test_a_limit_that_cannot_be_met_names_the_operator() -> None:
     command = [sys.executable, "-W", "ignore", str(HERE / "train.py"), "gpt_small", "sgd", "sublet=5%"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LD_PRELOAD": HEAP})

@@ -64,17 +64,15 @@ static sublet_status fit(const sublet_trace *trace, uint64_t limit, const sublet
     return sublet_fit(trace, limit, params, room->workspace, room->size, &room->output, fitted, &error);
 }
 
-/* Of a trace of whose operators nothing is known. */
-static void what_fits_is_proved(const struct room *room, const sublet_fitted *fitted) {
-    const sublet_trace trace = told(NULL, 0);
+static void what_fits_is_proved(const sublet_trace *trace, const struct room *room, const sublet_fitted *fitted) {
     const sublet_schedule schedule = {.struct_size = sizeof schedule, .rows = room->output.rows,
                                       .row_count = fitted->row_count, .offsets = room->output.offsets,
                                       .residency_count = fitted->residency_count};
     sublet_layout layout;
-    WORKS(sublet_verify_schedule_workspace(&trace, &schedule, &layout, &error));
+    WORKS(sublet_verify_schedule_workspace(trace, &schedule, &layout, &error));
     void *workspace = lend(layout);
     sublet_verified verified = {.struct_size = sizeof verified};
-    WORKS(sublet_verify_schedule(&trace, &schedule, NULL, workspace, layout.size, NULL, &verified, &error));
+    WORKS(sublet_verify_schedule(trace, &schedule, NULL, workspace, layout.size, NULL, &verified, &error));
     CHECK(verified.peak == fitted->peak && verified.run.time_ns == fitted->run.time_ns);
     free(workspace);
 }
@@ -88,17 +86,17 @@ static void networks_fit(struct room *room) {
     CHECK(fitted.run.time_ns > 1.05 * (double)fitted.run.original_ns); /* the second operator waits for the copy */
     CHECK(room->output.names[2].block == 0 && room->output.names[2].ordinal == 1);
     CHECK(room->output.blocks[2].size == 8 * MIB && room->output.timings[fitted.row_count - 1].end > 9e6);
-    what_fits_is_proved(room, &fitted);
+    what_fits_is_proved(&unknown, room, &fitted);
 
     /* The first operator reads nothing: it is recomputed in no time. */
     const sublet_fit_params recompute = {.struct_size = sizeof recompute, .means = SUBLET_MEANS_RECOMPUTE};
     WORKS(fit(&unknown, 8 * MIB, &recompute, room, &fitted));
     CHECK(fitted.peak == 8 * MIB && fitted.run.time_ns == 9e6 && fitted.run.swapped_bytes == 0);
-    what_fits_is_proved(room, &fitted);
+    what_fits_is_proved(&unknown, room, &fitted);
     /* So it is unasked where all operators are told, but not where they may not be. */
     WORKS(fit(&known, 8 * MIB, NULL, room, &fitted));
     CHECK(fitted.peak == 8 * MIB && fitted.run.time_ns == 9e6 && fitted.run.swapped_bytes == 0);
-    what_fits_is_proved(room, &fitted);
+    what_fits_is_proved(&unknown, room, &fitted);
     WORKS(fit(&most, 8 * MIB, NULL, room, &fitted));
     CHECK(fitted.peak == 8 * MIB && fitted.run.time_ns > 9e6 && fitted.run.swapped_bytes == 16 * MIB);
     sublet_operator once[OPERATORS];
@@ -107,7 +105,7 @@ static void networks_fit(struct room *room) {
     const sublet_trace random = told(once, OPERATORS);
     WORKS(fit(&random, 8 * MIB, NULL, room, &fitted));
     CHECK(fitted.peak == 8 * MIB && fitted.run.time_ns > 9e6 && fitted.run.swapped_bytes == 16 * MIB);
-    what_fits_is_proved(room, &fitted);
+    what_fits_is_proved(&unknown, room, &fitted);
     FAILS(SUBLET_STATUS_OVER_LIMIT, 0, 16 * MIB, 8 * MIB, fit(&random, 8 * MIB, &recompute, room, &fitted));
     once[1].kind = 3;
     FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 1, 0, 3, fit(&random, 8 * MIB, NULL, room, &fitted));
@@ -116,7 +114,7 @@ static void networks_fit(struct room *room) {
         const sublet_fit_params params = {.struct_size = sizeof params, .policy = policy, .work = 100, .seed = 3};
         WORKS(fit(&unknown, 8 * MIB, &params, room, &fitted));
         CHECK(fitted.peak <= 8 * MIB);
-        what_fits_is_proved(room, &fitted);
+        what_fits_is_proved(&unknown, room, &fitted);
     }
     /* What is not wanted is not written. */
     struct room bare = *room;
@@ -125,6 +123,39 @@ static void networks_fit(struct room *room) {
     bare.output.names = NULL;
     WORKS(fit(&unknown, UINT64_MAX, NULL, &bare, &fitted));
     CHECK(fitted.peak == 16 * MIB && fitted.run.swapped_bytes == 0 && fitted.row_count == ROWS);
+}
+
+/* Two values are made, and then read one after the other: each could be read before the next is made. */
+static const sublet_row crossed[] = {
+    {.time_ns = 0, .event = SUBLET_EVENT_MALLOC, .block = 0, .op = 0, .op_kind = FIRST, .bytes = 8 * MIB},
+    {.time_ns = 1000000, .event = SUBLET_EVENT_WRITE, .block = 0, .op = 0, .op_kind = FIRST},
+    {.time_ns = 1000000, .event = SUBLET_EVENT_MALLOC, .block = 1, .op = 1, .op_kind = FIRST, .bytes = 8 * MIB},
+    {.time_ns = 2000000, .event = SUBLET_EVENT_WRITE, .block = 1, .op = 1, .op_kind = FIRST},
+    {.time_ns = 3000000, .event = SUBLET_EVENT_READ, .block = 0, .op = 2, .op_kind = FIRST},
+    {.time_ns = 3000000, .event = SUBLET_EVENT_FREE, .block = 0},
+    {.time_ns = 4000000, .event = SUBLET_EVENT_READ, .block = 1, .op = 3, .op_kind = FIRST},
+    {.time_ns = 4000000, .event = SUBLET_EVENT_FREE, .block = 1},
+};
+
+static void operators_run_in_another_order(void) {
+    const sublet_operator once = {.flags = SUBLET_OPERATOR_ONCE};
+    const sublet_operator free = {.flags = SUBLET_OPERATOR_ONCE | SUBLET_OPERATOR_UNORDERED};
+    const sublet_operator fixed[] = {once, once, once, once}, moving[] = {free, free, free, free};
+    sublet_trace trace = {.struct_size = sizeof(sublet_trace), .rows = crossed, .row_count = COUNT(crossed),
+                          .operators = moving, .operator_count = COUNT(moving), .block_count = BLOCKS};
+    struct room room = room_for(&trace);
+    sublet_fitted fitted = {.struct_size = sizeof fitted};
+    const sublet_fit_params order = {.struct_size = sizeof order, .means = SUBLET_MEANS_ORDER};
+    WORKS(fit(&trace, 8 * MIB, &order, &room, &fitted));
+    CHECK(fitted.original_peak == 16 * MIB && fitted.peak == 8 * MIB && fitted.run.time_ns == 4e6);
+    CHECK(room.output.rows[2].op == 2 && room.output.rows[2].event == SUBLET_EVENT_READ);
+    what_fits_is_proved(&trace, &room, &fitted);
+    /* An operator keeps its place where nothing else is said of it, and where no other order is asked for. */
+    const sublet_fit_params recompute = {.struct_size = sizeof recompute, .means = SUBLET_MEANS_RECOMPUTE};
+    FAILS(SUBLET_STATUS_OVER_LIMIT, 0, 16 * MIB, 8 * MIB, fit(&trace, 8 * MIB, &recompute, &room, &fitted));
+    trace.operators = fixed;
+    FAILS(SUBLET_STATUS_OVER_LIMIT, 0, 16 * MIB, 8 * MIB, fit(&trace, 8 * MIB, &order, &room, &fitted));
+    released(&room);
 }
 
 static void faults_of_a_fit_are_told(struct room *room) {
@@ -227,5 +258,6 @@ void test_fit(void) {
     networks_fit(&room);
     faults_of_a_fit_are_told(&room);
     released(&room);
+    operators_run_in_another_order();
     swaps_without_overhead_have_a_bound();
 }

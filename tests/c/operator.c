@@ -129,8 +129,8 @@ static void flags_are_heard(void) {
 
 static void wrong_operators(void) {
     sublet_run run = {.struct_size = sizeof run};
-    const sublet_operator flags[] = {{.flags = 0}, {.flags = 4}}, kind[] = {{.kind = 3}}, element[] = {{.element = 3}};
-    FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 1, 0, 4, judge(flags, 2, again, COUNT(again), again_offsets, &run));
+    const sublet_operator flags[] = {{.flags = 0}, {.flags = 8}}, kind[] = {{.kind = 3}}, element[] = {{.element = 3}};
+    FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 1, 0, 8, judge(flags, 2, again, COUNT(again), again_offsets, &run));
     FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 0, 0, 3, judge(kind, 1, again, COUNT(again), again_offsets, &run));
     FAILS(SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE, 0, 0, 3, judge(element, 1, again, COUNT(again), again_offsets, &run));
     FAILS(SUBLET_STATUS_MISSING_FIELD, 0, 0, offsetof(sublet_trace, operators),

@@ -171,8 +171,8 @@ impl Hostile<'_, '_> {
     pub(crate) fn operators(&mut self) -> Buffer<sublet_operator> {
         let mut list = Vec::new();
         for _ in 0..self.u.int_in_range(0..=6).unwrap_or(0) {
-            let [flags, kind, element] = [self.value(4), self.value(3), self.value(3)];
-            self.spoiled |= flags > 3 || kind > 2 || !matches!(element, 0 | 1 | 2 | 4 | 8);
+            let [flags, kind, element] = [self.value(8), self.value(3), self.value(3)];
+            self.spoiled |= flags > 7 || kind > 2 || !matches!(element, 0 | 1 | 2 | 4 | 8);
             list.push(sublet_operator { flags, kind, element });
         }
         Buffer::of(list, sublet_operator { flags: 0, kind: 0, element: 0 })

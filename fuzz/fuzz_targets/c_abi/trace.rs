@@ -182,7 +182,7 @@ pub(crate) fn schedule(h: &mut Hostile<'_, '_>) {
 pub(crate) fn fit(h: &mut Hostile<'_, '_>) {
     let mut trace = h.trace(true);
     let (policy, least, seed, work) = (h.value(7), h.number(), h.number(), h.effort());
-    let means = h.value(4);
+    let means = h.value(64);
     let mut params = h.params::<sublet_fit_params>(policy, &[least, seed, work, means.into()]);
     let mut lengths = sublet_fit_lengths { rows: 0, residencies: 0 };
     let mut counts = trace.counts();

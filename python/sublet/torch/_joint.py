@@ -7,7 +7,7 @@ the forward pass returns and gives the tangents; the end reads the gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -59,15 +59,19 @@ def bytes_of(node: fx.Node) -> int:
     return value.untyped_storage().nbytes() if isinstance(value, torch.Tensor) else 0
 
 
-def may_run_again(node: fx.Node) -> bool:
-    """Whether it gives the same bits again and changes nothing: no random numbers, no collectives, nothing in place."""
+def is_random(target: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
+    """Whether an operator draws random numbers. Attention has the tag even where nothing is dropped."""
+    if torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    return target is not FLASH or tuple(args[3:4]) not in ((), (0.0,))
+
+
+def keeps_its_place(node: fx.Node) -> bool:
+    """Whether it has an effect beside its outputs: random numbers, collectives, anything in place."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target.namespace in COLLECTIVES:
-        return False
-    if torch.Tag.nondeterministic_seeded in target.tags:
-        # Attention has the tag even where nothing is dropped.
-        return target is FLASH and node.args[3:4] in ((), (0.0,))
-    return not target._schema.is_mutable
+        return True
+    return is_random(target, node.args) or target._schema.is_mutable
 
 
 class Joint:
@@ -119,6 +123,8 @@ class Joint:
     def _build(self, costs: list[Cost]) -> None:
         number: dict[fx.Node, int] = {}
         measured = iter(costs)
+        # Who reads what is written over has to come before: nothing here tells.
+        mutable = any(isinstance(op.target, torch._ops.OpOverload) and op.target._schema.is_mutable for op in self.ops if op)
 
         def tensor(node: fx.Node, storage: int = TRANSIENT) -> int:
             number[node] = self.graph.tensor(node.name, bytes_of(node), storage)
@@ -130,12 +136,13 @@ class Joint:
                 tensor(node, PERSISTENT)
         for k, op in enumerate(self.ops):
             time_ns = scratch = 0
-            again = False
+            again, ordered = False, True
             if op is not None:
                 reads, makes = self.reads(op.all_input_nodes), self.makes(op)
                 cost = next(measured)
                 time_ns, scratch = cost.time_ns, cost.scratch + self._unread(op)
-                again = k < self.loss and may_run_again(op)
+                ordered = mutable or keeps_its_place(op)
+                again = k < self.loss and not keeps_its_place(op)
             elif k == self.loss:
                 reads, makes = self.reads(self.fwd_outputs), [t for t in self.tangents if bytes_of(t)]
             else:
@@ -148,7 +155,7 @@ class Joint:
                 self.blocks.append(None)
             name = "loss" if k == self.loss else "end" if op is None else str(op.target)
             inputs = [number[n] for n in reads if n in number]
-            self.graph.op(name, inputs, outputs, workspace=scratch, time_ns=time_ns, rerun=again)
+            self.graph.op(name, inputs, outputs, workspace=scratch, time_ns=time_ns, rerun=again, ordered=ordered)
 
 
 def _closure(nodes: Any) -> set[fx.Node]:

@@ -163,11 +163,13 @@ class Partitioner(CustomPartitionerFn):
         device: str = "gtx1080ti",
         group: Any = None,
         timeout: float = 300,
+        reorder: bool = True,
     ) -> None:
         self.limit = limit
         self.group = None if group is None else speaking(group, timeout)
         self.using = tuple(using)
         self.device = device
+        self.reorder = reorder
         self.reports: list[Report] = []
 
     def __call__(
@@ -222,7 +224,7 @@ class Partitioner(CustomPartitionerFn):
 
     def _fit(self, joint: Joint) -> Fit:
         try:
-            return fit(joint.graph, self.limit, using=self.using, device=self.device, alignment=1)
+            return fit(joint.graph, self.limit, using=self.using, reorder=self.reorder, device=self.device, alignment=1)
         except PlanError as e:
             raise PlanError(f"{e} ({_largest(joint)})") from None
 

@@ -20,13 +20,13 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from .. import Fit, Trace, fit
 from .._problem import FREE, MALLOC, READ, WRITE, Operators
+from ._joint import is_random
 from ._measure import HEAP, clock
 from ._partition import Step, steps_of
 
 aten = torch.ops.aten
 BATCH_NORM = aten.native_batch_norm.default
 STATISTICS = (3, 4)
-FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
 LEAST_SCRATCH = 4096
 """Less scratch than this, in bytes, is not recorded: it is the noise of the counter."""
 
@@ -153,7 +153,8 @@ class Recording(TorchDispatchMode):
             self._row(FREE, [len(self.sizes) - 1], -1)
         refs = [(self.ref(a) if isinstance(a, Tensor) else None) or a for a in flat]
         self.calls.append(Call(func, refs, spec, [self.ref(o) for o in outputs], set(made)))
-        self._operators.add(str(func), rerun=self._may_run_again(func, args, written))
+        rerun, ordered = self._may_run_again(func, args, written), _keeps_its_place(func, args, written)
+        self._operators.add(str(func), rerun=rerun, ordered=ordered)
         self.order.append(Step("run", op))
         return out
 
@@ -162,8 +163,8 @@ class Recording(TorchDispatchMode):
         that persists is changed. Batch norm that runs again leaves its running statistics alone."""
         if torch._C._current_graph_task_id() != -1 or "c10d" in func.namespace:
             return False
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            return func is FLASH and args[3:4] in ((), (0.0,))
+        if is_random(func, args):
+            return False
         return func is BATCH_NORM or not any(block in self.before for block in written)
 
     def _row(self, event: int, blocks: Iterable[int], op: int) -> None:
@@ -196,6 +197,11 @@ class Recording(TorchDispatchMode):
             if self._on:
                 self._row(FREE, [block], -1)
                 self.order.append(Step("free", block))
+
+
+def _keeps_its_place(func: Any, args: Any, written: list[int]) -> bool:
+    """Whether it has an effect beside the blocks that it writes: random numbers, collectives, numbers for Python."""
+    return "c10d" in func.namespace or not written or is_random(func, args)
 
 
 def _changed(func: Any, args: Any, kwargs: dict[str, Any]) -> list[Tensor]:
@@ -268,7 +274,7 @@ class TapedStep:
         self._inputs = [recording.ref(x) if isinstance(x, Tensor) else x for x in tree_leaves(inputs)]
         self._result = tree_map(lambda x: recording.ref(x) if isinstance(x, Tensor) else x, result)
         self._recording = recording
-        self.fitted = fit(recording.trace, self._limit, using=("recompute",), alignment=1)
+        self.fitted = fit(recording.trace, self._limit, using=("recompute",), reorder=True, alignment=1)
         self._steps = steps_of(self.fitted)
         return result
 
