@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 
 import sublet
+from sublet._problem import FREE, ITERATION, PERSISTENT, READ, TRANSIENT
 
 TRACES = pathlib.Path(__file__).parents[2] / "traces"
 RESNET = str(TRACES / "resnet50_train_b32.csv")
@@ -94,6 +96,43 @@ def test_operators_that_may_move_do_where_that_is_asked_for() -> None:
     for graph, reorder in [(crossed(ordered=False), False), (crossed(ordered=True), True)]:
         with pytest.raises(sublet.PlanError, match="enough"):
             sublet.fit(graph, "60%", using=[], reorder=reorder, alignment=1)
+
+
+def keeping(storage: int) -> sublet.Graph:
+    """A value that is read at once, and something large after it."""
+    graph, block = sublet.Graph(), 16 << 20
+    weights, kept = graph.tensor("weights", block, PERSISTENT), graph.tensor("kept", block, storage)
+    large, larger = graph.tensor("large", block), graph.tensor("larger", block)
+    loss, done = graph.tensor("loss", 1), graph.tensor("done", 1)
+    rows = [([weights], [kept]), ([kept], [loss]), ([weights], [large]), ([large], [larger]), ([larger], [done])]
+    for reads, writes in rows:
+        graph.op("op", reads, writes, time_ns=10_000_000, rerun=True, ordered=False)
+    return graph
+
+
+@pytest.mark.parametrize("how", [{"using": ["recompute"]}, {"using": ["swap"]}, {"using": [], "reorder": True}])
+def test_what_is_kept_for_the_iteration_is_there_at_its_end(how: dict[str, Any]) -> None:
+    limit = (3 << 24) + 16
+
+    def last(storage: int) -> list[int]:
+        """What happens to it after the last operator."""
+        s = sublet.fit(keeping(storage), limit, alignment=1, **how).schedule
+        end = int(np.flatnonzero(s.op >= 0)[-1])
+        return [int(event) for event, block in zip(s.event[end:], s.block[end:]) if block == 1]
+
+    assert [event for event in last(ITERATION) if event in (READ, FREE)] == [READ, FREE]
+    assert last(TRANSIENT) == []
+
+
+def test_state_that_an_operator_updates_is_left_alone_when_it_runs_again() -> None:
+    graph, block = sublet.Graph(), 16 << 20
+    x, state = graph.tensor("x", block, PERSISTENT), graph.tensor("state", 4, PERSISTENT)
+    y, a, b = (graph.tensor(name, block) for name in "yab")
+    for reads, writes in [([x, state], [y, state]), ([y], [a]), ([a], [b]), ([b], []), ([y], [])]:
+        writes = writes or [graph.tensor(f"end {len(graph.bytes)}", 1)]
+        graph.op("op", reads, writes, time_ns=10_000_000, rerun=not graph.workspace)
+    fitted = sublet.fit(graph, (3 << 24) + 16, using=["recompute"], alignment=1)
+    assert [row["block"] for row in fitted.timeline if row["again"]] == ["x", "y"]
 
 
 def rectified(element: int) -> sublet.Graph:
