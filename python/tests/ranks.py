@@ -15,6 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -101,7 +102,7 @@ def trained(rank: int, case: str) -> dict[str, Any]:
 def rank_main(rank: int, ranks: int, cases: list[str], port: int, told: Any) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=ranks)
+    dist.init_process_group("gloo", rank=rank, world_size=ranks, timeout=timedelta(seconds=300))
     for case in cases:
         slow = case in ("slow", "apart") and rank == ranks // 2
         try:

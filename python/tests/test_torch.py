@@ -113,8 +113,8 @@ def test_a_limit_that_cannot_be_met_names_the_operator() -> None:
 def ranks() -> dict[str, list[dict[str, Any]]]:
     """What four ranks tell of each case."""
     told: dict[str, list[dict[str, Any]]] = {}
-    late = [["late"]] if os.environ.get("SUBLET_TORCH") == "long" else []
-    for cases in (["slow", "small", "ddp", "differ", "apart"], ["killed"], *late):
+    ends = [["killed"], ["late"]] if os.environ.get("SUBLET_TORCH") == "long" else []
+    for cases in (["slow", "small", "ddp", "differ", "apart"], *ends):
         for line in lines("ranks.py", "4", *cases):
             told.setdefault(line["case"], []).append(line)
     return told
@@ -132,7 +132,7 @@ def test_ranks_that_measure_different_things_decide_one_thing(ranks: dict[str, A
 
 ERRORS = [
     ("differ", 4, "the ranks run different graphs"),
-    ("killed", 3, "rank 3 left without a word"),
+    pytest.param("killed", 3, "rank 3 left without a word", marks=long),
     pytest.param("late", 4, "rank 2 has left: rank 2 plans alone", marks=long),
 ]
 
@@ -167,6 +167,7 @@ def test_ranks_that_decide_apart_decide_otherwise(ranks: dict[str, Any]) -> None
     assert len({str(rank["again"]) for rank in ranks["apart"]}) > 1
 
 
+@long
 def test_the_notebook_runs() -> None:
     notebook = HERE.parent / "examples" / "fits.ipynb"
     command = [sys.executable, "-W", "ignore", str(HERE / "notebook.py"), str(notebook)]
