@@ -215,7 +215,7 @@ fn least_load_by(
         order[place] = node;
     }
     let lower_bound = if options.states > 0 { by_cuts(&model, &order, scratch.reborrow()) } else { 0 };
-    Ok(search(&model, lower_bound, options, &mut order, scratch))
+    Ok(search(&model, lower_bound, options, &mut order, scratch, &mut || false))
 }
 
 /// What no order is below, by cuts at the operators, those first at which the given order needs most.
@@ -241,16 +241,17 @@ pub(crate) fn search(
     options: Options,
     order: &mut Table<'_, u32>,
     mut scratch: Workspace<'_>,
+    stops: &mut dyn FnMut() -> bool,
 ) -> Ordered {
     let mut walk = model::Walk::new(model, &mut scratch);
     let given = walk.max_load(order.first(model.operators));
     let lower_bound = model.lower_bound().max(lower_bound).min(given);
     let mut found = Ordered { max_load: given, given, lower_bound, states: 0 };
     if !found.is_least() && options.states > 0 {
-        exact::search(&mut walk, options.states, &mut found, order, scratch.reborrow());
+        exact::search(&mut walk, options.states, &mut found, order, scratch.reborrow(), stops);
     }
     if !found.is_least() && options.width > 0 {
-        beam::search(&mut walk, options.width, &mut found, order, scratch);
+        beam::search(&mut walk, options.width, &mut found, order, scratch, stops);
     }
     found
 }
