@@ -243,9 +243,10 @@ pub(crate) struct FitArgs {
     /// Ends with the best schedule so far after this time; so does Ctrl-C
     #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
     pub(crate) time_limit: Option<Duration>,
-    /// Says what was tried, what came of it, and which won
-    #[arg(long)]
-    pub(crate) explain: bool,
+    /// Says what was tried, what came of it, and which won; with =BLOCK also what was done with this block between its uses,
+    /// and what else it would have cost
+    #[arg(long, value_name = "BLOCK", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub(crate) explain: Option<String>,
     /// Fits to every lower whole percent of the peak too, as far as that can gain, and takes the quickest: many times the work
     #[arg(long)]
     pub(crate) monotone: bool,

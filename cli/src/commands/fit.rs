@@ -12,7 +12,7 @@ use sublet_core::simulate::Device;
 use sublet_core::trace::{Event, Kind, Operator};
 
 use super::buffers::Buffers;
-use super::explain::{self, Explained, Way};
+use super::explain::{self, Explained, ToldGap, Way};
 use super::ladder;
 use crate::args::{FitArgs, FittingArgs};
 use crate::failure::{Failure, InputError};
@@ -22,7 +22,7 @@ use crate::problem::{BadRow, Problem, Trace};
 use crate::report::{FittedRun, Picture};
 use crate::text::progress;
 use crate::text::unit::Unit;
-use crate::{device, input, output, report, timeline};
+use crate::{device, gaps, input, output, report, timeline};
 
 /// What is told of a fit. Sizes in bytes.
 #[derive(Debug, Default, Serialize)]
@@ -76,6 +76,11 @@ struct Outcome<'a> {
     /// What was tried, where that is asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tried: Vec<Way>,
+    /// The block that is explained, and its gaps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gaps: Option<Vec<ToldGap>>,
     /// The least limit that is known to work, where this one does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     least_limit: Option<u64>,
@@ -93,6 +98,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let trace = recorded(&problem)?;
     let asked = means(&args.common, &device, &args.common.using, trace)?;
     asked.say();
+    let block = args.explain.iter().find(|name| !name.is_empty()).map(|name| numbered(trace, name)).transpose()?;
     let (using, notes) = (asked.using, asked.note.into_iter().collect::<Vec<_>>());
     let limit = args.limit.of(problem.max_load());
     let alignment = args.common.alignment;
@@ -147,7 +153,12 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         seconds,
         using: names(using),
         notes,
-        tried: if args.explain { explained.into_ways() } else { Vec::new() },
+        tried: if args.explain.is_some() { explained.into_ways() } else { Vec::new() },
+        block: block.map(|(name, _)| name),
+        gaps: block.map(|(_, block)| {
+            let masked = block + u32::try_from(trace.names.len()).unwrap_or(u32::MAX);
+            explain::gaps_of(block, masked, gaps::of(&fitted.schedule, trace, &device), &trace.op_names)
+        }),
         ..Outcome::default()
     };
     if args.output.is_some() || args.report.is_some() {
@@ -167,6 +178,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
                 recorded: trace,
                 marks: &marks,
                 fates: &Fate::of(&fitted.schedule, &marks, trace),
+                gaps: &gaps::of(&fitted.schedule, trace, &device),
             };
             let solver = outcome.policy.unwrap_or_default();
             let picture = Picture { problem: &rewritten, plan, solver, rows: Vec::new(), run: Some(run) };
@@ -175,6 +187,13 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     }
     let mut out = io::stdout().lock();
     if args.json { output::json(&outcome, &mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
+}
+
+/// A block by its name.
+fn numbered<'a>(trace: &Trace, name: &'a str) -> Result<(&'a str, u32), Failure> {
+    let found = (0..).zip(&trace.names).find(|(_, n)| *n == name);
+    let missing = || Failure::Usage(format!("--explain={name}: the trace has no block of this name"));
+    found.map(|(block, _)| (name, block)).ok_or_else(missing)
 }
 
 /// The progress bar's word on the best schedule so far.
@@ -368,6 +387,10 @@ impl Outcome<'_> {
             return Ok(());
         }
         let original_ns = self.time_ns.unwrap_or(0.0) / (1.0 + self.overhead.unwrap_or(0.0));
-        explain::text(&self.tried, original_ns, unit, out)
+        explain::text(&self.tried, original_ns, unit, out)?;
+        match (self.block, &self.gaps) {
+            (Some(block), Some(gaps)) => explain::gaps_text(block, gaps, self.limit, unit, out),
+            _ => Ok(()),
+        }
     }
 }

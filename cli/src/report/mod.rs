@@ -18,6 +18,7 @@ use std::path::Path;
 use serde::Serialize;
 use sublet_core::{VerifiedPlan, VerifiedSchedule};
 
+use crate::gaps::Gap;
 use crate::marks::{Fate, Marks};
 use crate::problem::{Problem, Trace};
 use scene::Scene;
@@ -58,6 +59,8 @@ pub(crate) struct FittedRun<'a> {
     pub(crate) marks: &'a Marks,
     /// What becomes of their blocks.
     pub(crate) fates: &'a [Fate],
+    /// What was done between the uses of the blocks.
+    pub(crate) gaps: &'a [Gap],
 }
 
 /// What one solver has reached.
