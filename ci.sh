@@ -9,7 +9,7 @@
 #   ./ci.sh tflm       plans of models, run by TensorFlow Lite Micro: outputs bit by bit, and controls that must fail
 #   ./ci.sh kernels    the committed PTX is what clang 14 makes of the kernels, and assembles for the GPUs from 2017 on
 #   ./ci.sh threads    the runtime's threads under ThreadSanitizer, with the nightly toolchain and its sources
-#   ./ci.sh fuzz       each fuzz target on its committed inputs and on changes of them, the same ones each time
+#   ./ci.sh fuzz [N]   each fuzz target on its committed inputs and on changes of them, the same ones each time
 #   ./ci.sh python     the Python package as a wheel: types, examples, tests; and PyTorch trained within a limit
 #                      (SUBLET_TORCH: 0 leaves PyTorch out, which is a download of 1.5 GB; long adds larger networks)
 #   ./ci.sh wheel DIR  the wheel of the Python package
@@ -60,10 +60,11 @@ test_all() {
     local log
     log=$(mktemp)
     local status=0
-    $tests -- --show-output 2>&1 | tee "$log" || status=$?
+    $tests --no-fail-fast -- --show-output 2>&1 | tee "$log" || status=$?
     cargo test -p sublet-ffi --lib --features cuda --locked -- torch runtime relu arena --show-output 2>&1 | tee -a "$log" || status=$?
     # What the README's command leaves out, for it builds the C library anew: as installed, from C and C++, in frameworks.
-    cargo test -p sublet-tests --test c --test packaging --test c_runtime --test frameworks --locked -- --show-output 2>&1 |
+    cargo test -p sublet-tests --test c --test packaging --test c_runtime --test frameworks --locked --no-fail-fast -- \
+        --show-output 2>&1 |
         tee -a "$log" || status=$?
     echo
     echo "Skipped:"
@@ -71,6 +72,7 @@ test_all() {
     awk '/^test result:/ { passed += $4; failed += $6 }
          /^[Ss]kipped:/ { skipped++ }
          END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$log" | tee target/counts
+    grep -E '^test .* FAILED$|^error' "$log" >> target/counts || true
     rm -f "$log"
     return "$status"
 }
@@ -344,6 +346,12 @@ torch_package() {
     "$torch/bin/python" python/tests/stub_libraries.py
     cc -O2 -shared -fPIC python/tests/heap.c -o "$torch/libheap.so"
     SUBLET_HEAP=$torch/libheap.so "$torch/bin/pytest" --quiet --import-mode=importlib -s python/tests/test_torch.py
+    # 19 MB, without what it needs for other things than these tests.
+    if ! "${install[@]}" --no-deps executorch==1.5.1 flatbuffers ruamel.yaml tabulate; then
+        echo "skipped: ExecuTorch, which cannot be installed here"
+        return
+    fi
+    "$torch/bin/pytest" --quiet --import-mode=importlib python/tests/test_executorch.py
 }
 
 # What is built of Caffe, four minutes on two cores, stays in target.
@@ -389,32 +397,36 @@ mutants() {
     return "$status"
 }
 
+# Runs stages one after the other, all of them, and writes how each ended to a file.
+lane() {
+    local ends=$1 stage begin status=0
+    shift
+    for stage in "$@"; do
+        begin=$SECONDS
+        # A stage with arguments is one word here.
+        if ./ci.sh $stage; then
+            echo "$stage: passed in $((SECONDS - begin)) s" >> "$ends"
+        else
+            status=$?
+            echo "$stage: FAILED with status $status after $((SECONDS - begin)) s" >> "$ends"
+        fi
+    done
+    return "$status"
+}
+
 # Two lanes, each about half of the work, so that no core waits where the other has only one thing to do. What the second
-# prints comes at the end.
+# prints comes when both are done, and at the end how each stage ended and how many tests ran.
 all() {
-    local log first second status=0
-    log=$(mktemp)
-    (
-        check
-        readme
-        test_all
-        caffe
-    ) &
+    local log ends first second status=0
+    log=$(mktemp) ends=$(mktemp)
+    lane "$ends" check readme test caffe &
     first=$!
-    (
-        no_panic
-        embedded
-        kernels
-        tflm
-        python_package
-        package
-        fuzz 1
-    ) > "$log" 2>&1 &
+    lane "$ends" no_panic embedded kernels tflm python package "fuzz 1" > "$log" 2>&1 &
     second=$!
     wait "$first" || status=$?
     wait "$second" || status=$?
-    cat "$log"
-    rm -f "$log"
+    cat "$log" "$ends"
+    rm -f "$log" "$ends"
     echo "tests: $(cat target/counts)"
     return "$status"
 }
@@ -585,7 +597,7 @@ case "${1:-all}" in
     kernels) kernels ;;
     tflm) tflm ;;
     threads) threads ;;
-    fuzz) fuzz ;;
+    fuzz) fuzz "${2:-2}" ;;
     python) python_package ;;
     wheel)
         python_environment

@@ -63,7 +63,7 @@ run() {
         echo "no nvidia-smi"
     # One at a time: each has the device to itself.
     part "On this GPU: every byte looked at, growth, another program under work, a file, PyTorch's memory, a fault" \
-        "$to/gpu" --nocapture --test-threads=1
+        "$to/gpu" --show-output --test-threads=1
     part "ReLU with a mask" "$to/relu_bandwidth"
     part "Plans that run: blocks of 64 MiB" "$to/migration" 16 65536
     part "Plans that run: blocks of 8 MiB" "$to/migration" 32 8192

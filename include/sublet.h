@@ -2166,7 +2166,8 @@ sublet_status sublet_verify(const struct sublet_block *blocks,
                             struct sublet_error *error);
 
 /**
- * The device that people call so, into one whose `struct_size` is set: "gtx1080ti", "h200", "k40", "jetson-orin".
+ * The device that people call so, into one whose `struct_size` is set: "gtx1080ti", "h200", "k40",
+ * "nvlink-c2c", "nvme", "jetson-orin", "amd-unified".
  *
  * SUBLET_STATUS_UNKNOWN_NAME: there is none.
  */

@@ -49,8 +49,8 @@ Examples:
   gzip -dc trace.csv.gz | sublet plan - --output -";
 
 const FIT_EXAMPLES: &str = "\
-DEVICE is gtx1080ti (12 GB/s each way), h200 (55 GB/s), k40 (10 GB/s), jetson-orin (one memory for host and device),
-or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes].
+DEVICE is gtx1080ti (12 GB/s each way), h200 (55 GB/s), k40 (10 GB/s), nvlink-c2c (450 GB/s), nvme (a disk: 5 GB/s to it, 7
+back), jetson-orin or amd-unified (one memory for host and device), or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes].
 
 MEANS are swap (to the host and back), recompute (values are freed, and their operators run again), in-place (outputs over
 inputs), relu (one bit for each element that only a ReLU's gradient reads), order (operators run in another order, updates
@@ -188,8 +188,9 @@ pub(crate) struct PlanArgs {
     pub(crate) solve: SolveArgs,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
-    /// One of several memories: its size, and what a byte costs that is read or written (1); given once for each
-    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "certificate"])]
+    /// One of several memories: its size, what a byte costs that is read or written (1), the alignment of offsets in it, and
+    /// whether only a DMA engine reaches it: then it holds what a column `bank` of the instance puts there; given once for each
+    #[arg(long, value_name = "NAME=SIZE[:COST][:align=BYTES][:dma]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "certificate"])]
     pub(crate) bank: Vec<NamedBank>,
     /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output
     #[arg(long, short, value_name = "PLAN")]
@@ -242,9 +243,13 @@ pub(crate) struct FitArgs {
     /// Ends with the best schedule so far after this time; so does Ctrl-C
     #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
     pub(crate) time_limit: Option<Duration>,
-    /// Says what was tried, what came of it, and which won
+    /// Says what was tried, what came of it, and which won; with =BLOCK also what was done with this block between its uses,
+    /// and what else it would have cost
+    #[arg(long, value_name = "BLOCK", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub(crate) explain: Option<String>,
+    /// Fits to every lower whole percent of the peak too, as far as that can gain, and takes the quickest: many times the work
     #[arg(long)]
-    pub(crate) explain: bool,
+    pub(crate) monotone: bool,
     /// Blocks that are smaller stay on the device; if not given, those whose copy takes less than twice its latency
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) least: Option<u64>,
@@ -341,7 +346,7 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
     /// One of several memories, as for `plan`: compares what lies in them, by cost
-    #[arg(long, value_name = "NAME=SIZE[:COST]", value_parser = NamedBank::parse)]
+    #[arg(long, value_name = "NAME=SIZE[:COST][:align=BYTES]", value_parser = NamedBank::parse)]
     pub(crate) bank: Vec<NamedBank>,
 }
 

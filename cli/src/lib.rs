@@ -8,6 +8,7 @@ mod certificate;
 mod commands;
 mod device;
 mod failure;
+mod gaps;
 mod input;
 mod interrupt;
 mod library;

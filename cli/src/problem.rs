@@ -24,6 +24,8 @@ pub struct Problem {
     pub(crate) ids: Vec<String>,
     /// What each step is called in the file, ascending; empty where the steps are the file's own times.
     pub(crate) times: Vec<u64>,
+    /// The bank that each block has to lie in, where the instance has a column for it; empty where it has none.
+    pub(crate) banks: Vec<Option<String>>,
     /// The trace that the blocks come from; none for an instance.
     pub(crate) trace: Option<Trace>,
     /// The outputs that may reach into inputs that die meanwhile, in a plan that allows it.

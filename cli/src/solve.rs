@@ -74,15 +74,8 @@ pub(crate) fn solve(
 
 /// Runs the lanes, and gives the best of what they find.
 fn race(blocks: &[Block], constraints: Constraints, args: &SolveArgs, bar: &ProgressBar) -> Result<Solved, Error> {
-    let default = Options { constraints, ..Options::default() };
-    let (lanes, options) = match args.effort {
-        Effort::Fast => (1, Options { work: 1, nodes: 0, ..default }),
-        Effort::Default => (1, Options { nodes: nodes_of_a_second(blocks.len()), ..default }),
-        Effort::Max => {
-            let (work, nodes) = (MOST_WORK * Options::DEFAULT_WORK, MOST_WORK * Options::DEFAULT_NODES);
-            (MOST_LANES, Options { work, nodes, ..default })
-        }
-    };
+    let lanes = if args.effort == Effort::Max { MOST_LANES } else { 1 };
+    let options = options(args, blocks.len(), constraints);
     let race = Race {
         blocks,
         solver: args.solver,
@@ -117,12 +110,16 @@ fn race(blocks: &[Block], constraints: Constraints, args: &SolveArgs, bar: &Prog
     }
 }
 
-/// What the heuristics may do at an effort.
-pub(crate) fn work(args: &SolveArgs) -> u64 {
+/// How much may be done at an effort.
+pub(crate) fn options(args: &SolveArgs, blocks: usize, constraints: Constraints) -> Options {
+    let default = Options { constraints, ..Options::default() };
     match args.effort {
-        Effort::Fast => 1,
-        Effort::Default => Options::DEFAULT_WORK,
-        Effort::Max => MOST_WORK * Options::DEFAULT_WORK,
+        Effort::Fast => Options { work: 1, nodes: 0, ..default },
+        Effort::Default => Options { nodes: nodes_of_a_second(blocks), ..default },
+        Effort::Max => {
+            let (work, nodes) = (MOST_WORK * Options::DEFAULT_WORK, MOST_WORK * Options::DEFAULT_NODES);
+            Options { work, nodes, ..default }
+        }
     }
 }
 

@@ -34,3 +34,71 @@ fn no_time_is_no_answer_and_a_little_time_is_a_valid_one() {
     let some = sublet(&["fit", TRACE, "--limit", "52%", "--using", "recompute", "--time-limit", "1000", "--json"]);
     assert_eq!((some.status, &some.json()["verified"]), (0, &true.into()), "{some:?}");
 }
+
+/// Four operators of 20 ms; `a` is not used while `b` and `c` are made, and all three do not fit.
+const GAP: &str = "time_ns,event,block,bytes,op
+0,malloc,x,1048576,
+0,malloc,a,67108864,0
+0,read,x,,0
+20000000,write,a,,0
+20000000,malloc,b,67108864,1
+20000000,read,x,,1
+40000000,write,b,,1
+40000000,malloc,c,67108864,2
+40000000,read,b,,2
+60000000,write,c,,2
+60000000,free,b,,2
+60000000,read,a,,3
+60000000,read,c,,3
+80000000,write,x,,3
+80000000,free,a,,3
+80000000,free,c,,3
+";
+
+/// Fits [`GAP`] within the bytes of two of its blocks and the small one, and explains `block`.
+fn gaps(block: &str, using: &str) -> serde_json::Value {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("gap.csv");
+    std::fs::write(&trace, GAP).unwrap();
+    std::fs::write(folder.path().join("gap.ops.csv"), "op,name,rerun\n0,first,1\n1,second,1\n2,third,0\n3,fourth,0\n")
+        .unwrap();
+    let (trace, explain) = (trace.to_str().unwrap(), format!("--explain={block}"));
+    let ran = sublet(&["fit", trace, "--limit", "135266304", "--using", using, "--json", &explain]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    ran.json()["gaps"].clone()
+}
+
+#[test]
+fn of_a_block_it_says_what_was_done_and_what_else_it_would_have_cost() {
+    // 64 MiB at 12 GB/s and 10 µs, each way.
+    let copy = 67_108_864.0 / 12.0 + 10_000.0;
+    let close = |value: &serde_json::Value, expected: f64| (value.as_f64().unwrap() - expected).abs() < 1.0;
+    let swapped = gaps("a", "swap");
+    let [gap] = &swapped.as_array().unwrap()[..] else { panic!("one gap: {swapped}") };
+    assert_eq!((&gap["after"], &gap["before"]), (&"0 first".into(), &"3 fourth".into()));
+    assert_eq!((&gap["choice"], &gap["load_if_kept"]), (&"swapped".into(), &(3u64 * 67_108_864 + 1_048_576).into()));
+    assert!(close(&gap["swap_ns"], 2.0 * copy) && close(&gap["recompute_ns"], 2e7), "{gap}");
+    // It may come back only when `b` is gone, and the operator that reads it waits for that.
+    assert!(close(&gap["cost_ns"], copy), "{gap}");
+    assert!(close(&gap["idle_ns"], 4e7 + copy), "{gap}");
+
+    let recomputed = gaps("a", "recompute");
+    let [gap] = &recomputed.as_array().unwrap()[..] else { panic!("one gap: {recomputed}") };
+    assert_eq!((&gap["choice"], &gap["before"]), (&"recomputed".into(), &"0' first".into()));
+    assert!(close(&gap["cost_ns"], 2e7), "{gap}");
+
+    // What must stay is kept; what only neighbours use has no gap.
+    let kept = gaps("x", "swap");
+    assert!(
+        kept.as_array().unwrap().iter().all(|gap| gap["choice"] == "kept" && gap["recompute_ns"].is_null()),
+        "{kept}"
+    );
+    assert_eq!(gaps("b", "swap"), serde_json::json!([]));
+}
+
+#[test]
+fn a_block_that_is_not_there_is_said_before_anything_is_fitted() {
+    let ran = sublet(&["fit", TRACE, "--limit", "48%", "--explain=nothing"]);
+    assert_eq!(ran.status, 2, "{ran:?}");
+    assert!(ran.err.contains("--explain=nothing: the trace has no block of this name"), "{}", ran.err);
+}

@@ -180,6 +180,37 @@ fn banks_are_used_no_worse_than_by_executorch() {
     assert!(said.contains("executorch-banked-greedy") && said.contains("lower bound"), "{said}");
 }
 
+/// An alignment of a bank's own, blocks that name their bank, and a bank that only they lie in; what is planned is read again.
+#[test]
+fn banks_have_alignments_blocks_of_their_own_and_engines() {
+    let folder = Folder::new();
+    let (file, plan) = (folder.path("own.csv"), folder.path("plan.csv"));
+    fs::write(&file, "id,lower,upper,size,offset,bank\na,0,4,8,,\nb,0,4,8,,\nc,0,4,4,,dma\nd,0,4,4,32,slow\n").unwrap();
+    let banks = ["--bank", "fast=24:1:align=16", "--bank", "slow=64:4", "--bank", "dma=8:dma"];
+    let ran = sublet(&[&["plan", &file, "--output", &plan], &banks[..]].concat());
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    let written = fs::read_to_string(&plan).unwrap();
+    // At 16 and at 0 both fit in the fast one; with c beside them they would not, and a bank of less cost takes none.
+    let expected = "id,lower,upper,size,offset,bank\na,0,4,8,0,fast\nb,0,4,8,16,fast\nc,0,4,4,0,dma\nd,0,4,4,32,slow\n";
+    assert_eq!(written, expected);
+    // What was planned is an instance with pins.
+    let pinned = sublet(&[&["plan", &plan, "--output", "-"], &banks[..]].concat());
+    assert_eq!((pinned.status, pinned.out.starts_with(expected)), (0, true), "{} {}", pinned.err, pinned.out);
+    let fails = |arguments: &[&str], says: &str| {
+        let ran = sublet(arguments);
+        assert!(ran.status != 0 && ran.err.contains(says), "{arguments:?}: {}", ran.err);
+    };
+    fails(&["plan", &file], "is for several memories");
+    fails(&["stats", &file], "is for several memories");
+    fails(&["plan", &file, "--bank", "slow=64", "--bank", "fast=64"], "lies in the bank dma, which no --bank names");
+    fails(&["plan", &file, "--bank", "slow=64", "--bank", "slow=64"], "two banks are called slow");
+    fails(&["plan", &file, "--bank", "slow=64", "--bank", "dma=3:dma"], "fits in no bank");
+    fails(&["compare", &file, "--bank", "slow=64", "--bank", "dma=8:dma"], "");
+    let models = seed("small.tflite");
+    fails(&["compare", models.to_str().unwrap(), "--bank", "slow=1MiB", "--bank", "dma=8:dma"], "only a DMA engine");
+    fails(&["plan", models.to_str().unwrap(), "--bank", "dma=1MiB:dma"], "fits in no bank");
+}
+
 /// A map for each bank, with the blocks of that bank by name, and the layers that wrote them.
 #[test]
 fn the_page_of_banks_has_a_map_for_each() {

@@ -59,7 +59,10 @@ fn the_table_has_the_policies_that_are_asked_for() {
     let trace = folder.file("t.csv", STALLING);
     let table = sublet(&["sweep", &trace, "--policy", "doa", "--policy", "auto", "--points", "2"]).out;
     let header = table.lines().find(|line| line.starts_with("limit")).unwrap();
-    assert_eq!(header.split_whitespace().collect::<Vec<_>>(), ["limit", "MiB", "%", "of", "peak", "doa", "auto"]);
+    assert_eq!(
+        header.split_whitespace().collect::<Vec<_>>(),
+        ["limit", "MiB", "%", "of", "peak", "doa", "auto", "bound"]
+    );
     assert!(table.lines().any(|line| line.starts_with("at most 15 %")), "{table}");
     let ran = sublet(&["sweep", &trace, "--output", "-", "--json"]);
     assert_eq!(ran.status, 2, "{ran:?}");

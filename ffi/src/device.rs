@@ -71,7 +71,8 @@ impl From<Device> for sublet_device {
     }
 }
 
-/// The device that people call so, into one whose `struct_size` is set: "gtx1080ti", "h200", "k40", "jetson-orin".
+/// The device that people call so, into one whose `struct_size` is set: "gtx1080ti", "h200", "k40",
+/// "nvlink-c2c", "nvme", "jetson-orin", "amd-unified".
 ///
 /// SUBLET_STATUS_UNKNOWN_NAME: there is none.
 #[must_use]

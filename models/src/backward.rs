@@ -76,6 +76,7 @@ impl Builder {
             | Step::FusedDropout { y, .. }
             | Step::Sigmoid { y, .. }
             | Step::Tanh { y, .. }
+            | Step::Fused { y, .. }
             | Step::LogSoftmax { y, .. }
             | Step::Loss { y, .. } => y,
         };
@@ -157,6 +158,14 @@ impl Builder {
                 let reads = [gradient, x, labels, total_weight];
                 let before = self.through(Kernel::backward("nll_loss_backward"), &reads, x, 0);
                 self.give(x, before);
+            }
+            Step::Fused { name, reads, of, flops, in_place, .. } => {
+                let of: Vec<Value> = of.into_iter().flatten().filter(|of| of.wants_gradient).collect();
+                let gradients: Vec<Value> = of.iter().map(|of| self.constant(of.bytes)).collect();
+                let reads: Vec<Value> = [Some(gradient)].into_iter().chain(reads).flatten().collect();
+                let kernel = Kernel::backward(name);
+                self.emit(if in_place { kernel.in_place() } else { kernel }, &reads, &gradients, flops);
+                of.iter().zip(gradients).for_each(|(&of, gradient)| self.give(of, gradient));
             }
             Step::Chunk { .. } | Step::AddInPlace { .. } => {}
         }

@@ -163,6 +163,15 @@ pub(crate) enum Step {
         whole: Value,
         parts: [Value; 4],
     },
+    /// One operator gives the gradients of these from that of y and what these hold.
+    Fused {
+        name: &'static str,
+        y: Value,
+        reads: [Option<Value>; 5],
+        of: [Option<Value>; 3],
+        flops: u64,
+        in_place: bool,
+    },
     LogSoftmax {
         x: Value,
         y: Value,
@@ -266,7 +275,7 @@ impl Builder {
         self.value(bytes, Storage::Iteration, false)
     }
 
-    fn parameter(&mut self, bytes: u64) -> Value {
+    pub(crate) fn parameter(&mut self, bytes: u64) -> Value {
         let value = self.value(bytes, Storage::Persistent, true);
         if self.setting.training {
             let momentum = self.value(bytes, Storage::Persistent, false);
@@ -308,7 +317,7 @@ impl Builder {
         self.emit_with(kernel, reads, writes, device.time_ns(flops, bytes), device.convolution_workspace);
     }
 
-    fn note(&mut self, step: Step) {
+    pub(crate) fn note(&mut self, step: Step) {
         if self.setting.training {
             self.steps.push(step);
         }

@@ -22,6 +22,7 @@ mod lstm;
 mod network;
 mod resnet;
 mod roofline;
+mod transformer;
 mod vgg;
 
 pub use alexnet::AlexNet;
@@ -29,6 +30,7 @@ pub use lstm::Lstm;
 pub use network::{Network, Operator, Phase, Trace};
 pub use resnet::{ResNet, Stages, WideResNet};
 pub use roofline::Roofline;
+pub use transformer::{Block, Transformer};
 pub use vgg::Vgg;
 
 use std::fmt;

@@ -57,7 +57,9 @@ def planner(banks: Sequence[Bank] | None = None) -> Any:
         told: dict[int, list[Any]] = {}
         free = []
         for spec in whole:
-            if spec.mem_id is None and banks:
+            if spec.allocated_memory == 0:
+                placed[spec] = (spec.mem_id or (banks[0].mem_id if banks else 1), 0)
+            elif spec.mem_id is None and banks:
                 free.append(spec)
             else:
                 told.setdefault(1 if spec.mem_id is None else spec.mem_id, []).append(spec)
@@ -75,9 +77,9 @@ def planner(banks: Sequence[Bank] | None = None) -> Any:
 
 
 def _one_bank(pool: Sequence[Any], alignment: int) -> tuple[int, list[int]]:
-    """Lifetimes of ExecuTorch hold their last step; a tensor without bytes gets one."""
+    """Lifetimes of ExecuTorch hold their last step."""
     start, end = ([spec.lifetime[side] + side for spec in pool] for side in (0, 1))
-    found = plan(start=start, end=end, size=[max(spec.allocated_memory, 1) for spec in pool], alignment=alignment)
+    found = plan(start=start, end=end, size=[spec.allocated_memory for spec in pool], alignment=alignment)
     return found.peak, found.offsets.tolist()
 
 
@@ -103,7 +105,7 @@ def _several(
     rows = []
     for number, (spec, times) in enumerate(zip(free, _touched(free, graph), strict=True)):
         first, last = spec.lifetime
-        rows.append((first, 0, number, "malloc", max(spec.allocated_memory, 1)))
+        rows.append((first, 0, number, "malloc", spec.allocated_memory))
         rows += [(first, 1, number, "write", "")] + [(last, 1, number, "read", "")] * (times - 1)
         rows.append((last, 2, number, "free", ""))
     rows.sort(key=lambda row: row[:3])

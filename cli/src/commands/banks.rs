@@ -52,7 +52,7 @@ pub(crate) fn run(args: &PlanArgs, problem: Problem, constraints: &Constraints) 
         return Err(Failure::Usage("banks are drawn as a page, a map for each: --report NAME.html".into()));
     }
     let given = given(&args.bank, constraints.alignment)?;
-    let uses = uses(&problem, given.len());
+    let uses = uses(&problem, &args.bank)?;
     let (cost, spots) = place(&problem, &uses, &given)?;
     let found = outcome(args, &problem, &given, (&uses, &spots), cost)?;
     if let Some(file) = &args.output {
@@ -72,7 +72,12 @@ fn given(named: &[NamedBank], alignment: u64) -> Result<Vec<Bank>, Failure> {
     if named.len() > banks::MOST_BANKS {
         return Err(Failure::Usage(format!("there are {} banks; at most {}", named.len(), banks::MOST_BANKS)));
     }
-    Ok(named.iter().map(|b| Bank { capacity: b.capacity, cost: b.cost, alignment }).collect())
+    let is_twice = |k: &usize| named[..*k].iter().any(|b| b.name == named[*k].name);
+    if let Some(k) = (0..named.len()).find(is_twice) {
+        return Err(Failure::Usage(format!("two banks are called {}", named[k].name)));
+    }
+    let bank = |b: &NamedBank| Bank { capacity: b.capacity, cost: b.cost, alignment: alignment.max(b.alignment) };
+    Ok(named.iter().map(bank).collect())
 }
 
 fn place(problem: &Problem, uses: &[Use], banks: &[Bank]) -> Result<(Cost, Vec<Spot>), Failure> {
@@ -88,12 +93,24 @@ fn place(problem: &Problem, uses: &[Use], banks: &[Bank]) -> Result<(Cost, Vec<S
     Ok((cost, spots))
 }
 
-/// How each block is used: every read and write touches all of it; without a trace it is written once and read once.
-fn uses(problem: &Problem, banks: usize) -> Vec<Use> {
-    let all = u32::try_from((1u64 << banks) - 1).unwrap_or(u32::MAX);
-    let mut uses: Vec<Use> =
-        problem.blocks.iter().map(|b| Use { touched: b.size.saturating_mul(2), banks: all }).collect();
-    let Some(trace) = &problem.trace else { return uses };
+/// How each block is used: every read and write touches all of it; without a trace it is written once and read once. It may
+/// lie in the bank that it names, or in all that not only a DMA engine reaches.
+fn uses(problem: &Problem, named: &[NamedBank]) -> Result<Vec<Use>, Failure> {
+    let any = (0..).zip(named).filter(|(_, b)| !b.dma).fold(0, |mask: u32, (k, _)| mask | 1 << k);
+    let mut uses = Vec::new();
+    for (i, b) in problem.blocks.iter().enumerate() {
+        let banks = match problem.banks.get(i).and_then(Option::as_ref) {
+            None => any,
+            Some(own) => {
+                1 << named.iter().position(|b| b.name == *own).ok_or_else(|| {
+                    let message = format!("block {} lies in the bank {own}, which no --bank names", problem.ids[i]);
+                    Failure::Input(InputError::file(&problem.name, message))
+                })?
+            }
+        };
+        uses.push(Use { touched: b.size.saturating_mul(2), banks });
+    }
+    let Some(trace) = &problem.trace else { return Ok(uses) };
     for u in &mut uses {
         u.touched = 0;
     }
@@ -111,7 +128,7 @@ fn uses(problem: &Problem, banks: usize) -> Vec<Use> {
             }
         }
     }
-    uses
+    Ok(uses)
 }
 
 /// Proves the plan of each bank.
@@ -125,6 +142,10 @@ fn outcome<'a>(
     let mut banks = Vec::new();
     for ((number, named), bank) in (0..).zip(&args.bank).zip(given) {
         let members: Vec<usize> = (0..spots.len()).filter(|&i| spots[i].bank == number).collect();
+        if let Some(&i) = members.iter().find(|&&i| uses[i].banks >> number & 1 == 0) {
+            let id = &problem.ids[i];
+            return Err(Failure::No(format!("{id} may not lie in bank {}, please report it", named.name)));
+        }
         let blocks: Vec<Block> = members.iter().map(|&i| problem.blocks[i]).collect();
         let offsets: Vec<u64> = members.iter().map(|&i| spots[i].offset).collect();
         let constraints = Constraints { alignment: bank.alignment, capacity: Some(bank.capacity) };
@@ -214,9 +235,12 @@ struct Row {
 /// # Errors
 /// Blocks that fit in no bank.
 pub(crate) fn compare(problem: &Problem, named: &[NamedBank], json: bool) -> Result<(), Failure> {
+    if named.iter().any(|b| b.dma) {
+        return Err(Failure::Usage("banked_greedy knows no memory that only a DMA engine reaches".into()));
+    }
     // ExecuTorch aligns to 16 bytes.
     let given = given(named, 16)?;
-    let uses = uses(problem, given.len());
+    let uses = uses(problem, named)?;
     let (cost, spots) = place(problem, &uses, &given)?;
     let touched: u128 = uses.iter().map(|u| u128::from(u.touched)).sum();
     let least = given.iter().map(|b| b.cost).min().unwrap_or(0);

@@ -1,11 +1,14 @@
-//! `sublet fit --explain`: what was tried, what came of it, and which schedule won.
+//! `sublet fit --explain`: what was tried, what came of it, and which schedule won; and of one block what was done with it in
+//! each gap, and what else it would have cost.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
-use sublet_core::rewrite::fit::{Strategy, Tried};
+use sublet_core::rewrite::fit::{Reordering, Strategy, Tried};
 
+use crate::gaps::Gap;
 use crate::text::unit::Unit;
+use crate::timeline::Timeline;
 
 /// All schedules that one way of combining the means has made.
 #[derive(Debug, Serialize)]
@@ -14,6 +17,9 @@ pub(crate) struct Way {
     strategy: String,
     /// Whether it began without masks and in-place reuse.
     as_recorded: bool,
+    /// In which order the operators run, if not as recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order: Option<&'static str>,
     /// How many schedules were placed, and how many of these were within the limit.
     tried: u64,
     fit: u64,
@@ -53,11 +59,14 @@ impl Explained {
             Strategy::Swap => format!("swap, {}", tried.policy.name()),
             strategy => strategy.name().to_owned(),
         };
-        let same = |way: &Way| way.strategy == strategy && way.as_recorded == tried.as_recorded;
+        let order = tried.reordering.map(Reordering::name);
+        let same = |way: &Way| way.strategy == strategy && way.as_recorded == tried.as_recorded && way.order == order;
         let at = self.ways.iter().position(same).unwrap_or(self.ways.len());
         if at == self.ways.len() {
             let as_recorded = tried.as_recorded;
-            self.ways.push(Way { strategy, as_recorded, tried: 0, fit: 0, overhead_ns: None, over: None, won: false });
+            let nothing =
+                Way { tried: 0, fit: 0, overhead_ns: None, over: None, won: false, strategy, as_recorded, order };
+            self.ways.push(nothing);
         }
         if tried.footprint <= limit && tried.overhead_ns < self.best {
             self.best = tried.overhead_ns;
@@ -84,15 +93,71 @@ impl Explained {
 pub(crate) fn text(ways: &[Way], time_ns: f64, unit: Unit, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "\n  {:<26} {:>9} {:>6} {:>12}  least of those above the limit",
-        "tried", "schedules", "fit", "overhead"
+        "\n  {:<34} {:<14} {:>9} {:>6} {:>12}  least of those above the limit",
+        "tried", "order", "schedules", "fit", "overhead"
     )?;
     for way in ways {
         let name = if way.as_recorded { way.strategy.clone() } else { format!("{}, shared", way.strategy) };
         let overhead = way.overhead_ns.map_or("-".into(), |ns| format!("{:.3} %", 100.0 * ns / time_ns.max(1.0)));
         let over = way.over.map_or("-".into(), |bytes| unit.size(bytes));
         let won = if way.won { '*' } else { ' ' };
-        writeln!(out, "{won} {name:<26} {:>9} {:>6} {overhead:>12}  {over}", way.tried, way.fit)?;
+        let order = way.order.unwrap_or("recorded");
+        writeln!(out, "{won} {name:<34} {order:<14} {:>9} {:>6} {overhead:>12}  {over}", way.tried, way.fit)?;
     }
     writeln!(out, "  * is the result; shared: begins with masks and outputs over inputs")
+}
+
+/// A gap of a block that is asked for, with the names of its operators.
+#[derive(Debug, Serialize)]
+pub(crate) struct ToldGap {
+    after: String,
+    before: String,
+    #[serde(flatten)]
+    gap: Gap,
+}
+
+/// The gaps of one block, or of its mask, with the operators' names.
+pub(crate) fn gaps_of(block: u32, masked: u32, gaps: Vec<Gap>, op_names: &[String]) -> Vec<ToldGap> {
+    gaps.into_iter()
+        .filter(|gap| gap.block == block || gap.block == masked)
+        .map(|gap| ToldGap {
+            after: Timeline::told(gap.after, op_names),
+            before: Timeline::told(gap.before, op_names),
+            gap,
+        })
+        .collect()
+}
+
+/// The gaps as a table, under the block's name.
+pub(crate) fn gaps_text(block: &str, gaps: &[ToldGap], limit: u64, unit: Unit, out: &mut impl Write) -> io::Result<()> {
+    if gaps.is_empty() {
+        return writeln!(out, "\n{block} has no gap: no other operator runs between two of its uses");
+    }
+    let width = gaps.iter().flat_map(|gap| [gap.after.len(), gap.before.len()]).max().unwrap_or(0).max(6);
+    let ms = |ns: f64| format!("{:.3}", ns / 1e6);
+    writeln!(
+        out,
+        "\n{block}\n  {:<width$}  {:<width$} {:>10}  {:<10} {:>9} {:>9} {:>9}  load if kept",
+        "after", "before", "idle ms", "done", "costs ms", "swap ms", "rerun ms"
+    )?;
+    for ToldGap { after, before, gap } in gaps {
+        let done = gap.choice.name();
+        let rerun = gap.recompute_ns.map_or("-".into(), ms);
+        let (idle, cost, swap) = (ms(gap.idle_ns), ms(gap.cost_ns), ms(gap.swap_ns));
+        let over = match gap.load_if_kept.checked_sub(limit).filter(|&over| over > 0) {
+            Some(over) => format!(", {} above the limit", unit.size(over)),
+            None => String::new(),
+        };
+        let load = unit.size(gap.load_if_kept);
+        writeln!(
+            out,
+            "  {after:<width$}  {before:<width$} {idle:>10}  {done:<10} {cost:>9} {swap:>9} {rerun:>9}  {load}{over}"
+        )?;
+    }
+    writeln!(
+        out,
+        "  costs: the time that compute waits for its copies, or that its operator runs again; swap: both copies, hidden where \
+         they end within the idle time; rerun: the operator that wrote it, without what it needs itself; load if kept: the most \
+         bytes in the gap with the block there and all else unchanged"
+    )
 }

@@ -2,17 +2,18 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
-use sublet_core::rewrite::fit::{self, Fitted, Lengths, Means, Options, Output, Progress, Using};
-use sublet_core::simulate::{Device, Timing};
-use sublet_core::trace::{Event, Kind, Operator, Row, liveness::Residency};
-use sublet_core::{Block, Error};
+use sublet_core::Error;
+use sublet_core::rewrite::fit::{Fitted, Means, Options, Progress, Using};
+use sublet_core::simulate::Device;
+use sublet_core::trace::{Event, Kind, Operator};
 
-use super::explain::{self, Explained, Way};
+use super::buffers::Buffers;
+use super::explain::{self, Explained, ToldGap, Way};
+use super::ladder;
 use crate::args::{FitArgs, FittingArgs};
 use crate::failure::{Failure, InputError};
 use crate::interrupt::Until;
@@ -21,57 +22,7 @@ use crate::problem::{BadRow, Problem, Trace};
 use crate::report::{FittedRun, Picture};
 use crate::text::progress;
 use crate::text::unit::Unit;
-use crate::{device, input, output, report, timeline};
-use sublet_core::owned::Scratch;
-
-/// The memory that a fit is made in.
-#[derive(Debug)]
-pub(crate) struct Buffers {
-    scratch: Scratch,
-    rows: Vec<Row>,
-    timings: Vec<Timing>,
-    blocks: Vec<Block>,
-    names: Vec<Residency>,
-    offsets: Vec<u64>,
-}
-
-impl Buffers {
-    /// Enough for this trace.
-    pub(crate) fn of(trace: &Trace) -> Self {
-        let lengths = Lengths::of(&trace.rows, trace.names.len());
-        Self {
-            scratch: Scratch::of(fit::workspace(trace.rows.len(), trace.names.len(), lengths)),
-            rows: vec![Row::default(); lengths.rows],
-            timings: vec![Timing::default(); lengths.timings],
-            blocks: vec![Block::default(); lengths.residencies],
-            names: vec![Residency::default(); lengths.residencies],
-            offsets: vec![0; lengths.residencies],
-        }
-    }
-
-    /// Fits the trace.
-    ///
-    /// # Errors
-    /// As [`fit::fit`].
-    pub(crate) fn fit(&mut self, trace: &Trace, options: &Options) -> Result<Fitted<'_>, Error> {
-        self.fit_watched(trace, options, &mut |_| ControlFlow::Continue(()))
-    }
-
-    /// As [`Self::fit`], and tells `watch` of progress.
-    ///
-    /// # Errors
-    /// As [`fit::fit_watched`].
-    fn fit_watched(&mut self, trace: &Trace, options: &Options, watch: fit::Watch<'_>) -> Result<Fitted<'_>, Error> {
-        let output = Output {
-            rows: &mut self.rows,
-            timings: &mut self.timings,
-            blocks: &mut self.blocks,
-            names: &mut self.names,
-            offsets: &mut self.offsets,
-        };
-        fit::fit_watched(&trace.recorded(), options, self.scratch.lend(), output, watch)
-    }
-}
+use crate::{device, gaps, input, output, report, timeline};
 
 /// What is told of a fit. Sizes in bytes.
 #[derive(Debug, Default, Serialize)]
@@ -89,9 +40,14 @@ struct Outcome<'a> {
     /// The least load that swapping alone can come to; with other means a footprint may be below it.
     #[serde(skip_serializing_if = "Option::is_none")]
     load_min: Option<u64>,
-    /// What the run takes longer than the original, as a fraction of it.
+    /// The lower limit whose schedule it is, where that is quicker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fitted_to: Option<u64>,
+    /// What the run takes longer than the original, as a fraction of it; and what no schedule within the limit takes less than.
     #[serde(skip_serializing_if = "Option::is_none")]
     overhead: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overhead_lower_bound: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     time_ns: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,6 +76,11 @@ struct Outcome<'a> {
     /// What was tried, where that is asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tried: Vec<Way>,
+    /// The block that is explained, and its gaps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gaps: Option<Vec<ToldGap>>,
     /// The least limit that is known to work, where this one does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     least_limit: Option<u64>,
@@ -137,6 +98,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let trace = recorded(&problem)?;
     let asked = means(&args.common, &device, &args.common.using, trace)?;
     asked.say();
+    let block = args.explain.iter().find(|name| !name.is_empty()).map(|name| numbered(trace, name)).transpose()?;
     let (using, notes) = (asked.using, asked.note.into_iter().collect::<Vec<_>>());
     let limit = args.limit.of(problem.max_load());
     let alignment = args.common.alignment;
@@ -151,7 +113,12 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let begin = Instant::now();
     let (until, time_ns) = (Until::after(args.time_limit), trace.rows.last().map_or(0, |row| row.time_ns));
     let mut explained = Explained::new();
+    let bound = ladder::lower_bound(trace, &options).map_err(|e| refuse(args, &problem, &e, 0.0, &options, &notes))?;
     let made = progress::during("fitting", |bar| {
+        if args.monotone {
+            options.limit = ladder::quickest(&mut buffers, trace, &options, problem.max_load(), until)?;
+        }
+        let limit = options.limit;
         buffers.fit_watched(trace, &options, &mut |progress| {
             if let Progress::Tried(tried) = progress {
                 explained.add(tried, limit);
@@ -172,7 +139,9 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         peak_load: Some(run.peak_load),
         original_peak: Some(fitted.original_peak),
         load_min: Some(fitted.load_min),
+        fitted_to: (options.limit < limit).then_some(options.limit),
         overhead: Some(run.overhead()),
+        overhead_lower_bound: bound,
         time_ns: Some(run.time_ns),
         swapped_bytes: Some(run.swapped_bytes),
         recomputed_ns: Some(run.recomputed_ns),
@@ -184,7 +153,12 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         seconds,
         using: names(using),
         notes,
-        tried: if args.explain { explained.into_ways() } else { Vec::new() },
+        tried: if args.explain.is_some() { explained.into_ways() } else { Vec::new() },
+        block: block.map(|(name, _)| name),
+        gaps: block.map(|(_, block)| {
+            let masked = block + u32::try_from(trace.names.len()).unwrap_or(u32::MAX);
+            explain::gaps_of(block, masked, gaps::of(&fitted.schedule, trace, &device), &trace.op_names)
+        }),
         ..Outcome::default()
     };
     if args.output.is_some() || args.report.is_some() {
@@ -200,9 +174,11 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
                 limit,
                 original_peak: fitted.original_peak,
                 load_min: fitted.load_min,
+                lower_bound: bound,
                 recorded: trace,
                 marks: &marks,
                 fates: &Fate::of(&fitted.schedule, &marks, trace),
+                gaps: &gaps::of(&fitted.schedule, trace, &device),
             };
             let solver = outcome.policy.unwrap_or_default();
             let picture = Picture { problem: &rewritten, plan, solver, rows: Vec::new(), run: Some(run) };
@@ -211,6 +187,13 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     }
     let mut out = io::stdout().lock();
     if args.json { output::json(&outcome, &mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
+}
+
+/// A block by its name.
+fn numbered<'a>(trace: &Trace, name: &'a str) -> Result<(&'a str, u32), Failure> {
+    let found = (0..).zip(&trace.names).find(|(_, n)| *n == name);
+    let missing = || Failure::Usage(format!("--explain={name}: the trace has no block of this name"));
+    found.map(|(block, _)| (name, block)).ok_or_else(missing)
 }
 
 /// The progress bar's word on the best schedule so far.
@@ -340,6 +323,9 @@ fn refuse(
         Error::Stopped => return Failure::Unknown(error.to_string()),
         _ => return InputError::file(&args.common.input, problem.explain(error)).into(),
     };
+    let bound = problem.trace.as_ref().and_then(|trace| ladder::lower_bound(trace, options).ok().flatten());
+    let never = if bound == Some(f64::INFINITY) { ", and no schedule by these means can" } else { "" };
+    let error = format!("{error}{never}");
     if args.json {
         let outcome = Outcome {
             input: &args.common.input,
@@ -350,14 +336,14 @@ fn refuse(
             using: names(options.using),
             notes: notes.to_vec(),
             least_limit: least,
-            error: Some(error.to_string()),
+            error: Some(error.clone()),
             ..Outcome::default()
         };
         if let Err(e) = output::json(&outcome, &mut io::stdout().lock()) {
             return Failure::printing(&e);
         }
     }
-    Failure::No(error.to_string())
+    Failure::No(error)
 }
 
 impl Outcome<'_> {
@@ -369,6 +355,7 @@ impl Outcome<'_> {
         };
         line("original peak", self.original_peak)?;
         line("limit", Some(self.limit))?;
+        line("fitted to", self.fitted_to)?;
         line("footprint", self.footprint)?;
         line("peak load", self.peak_load)?;
         line("least by swap", self.load_min)?;
@@ -388,6 +375,9 @@ impl Outcome<'_> {
         if let Some(overhead) = self.overhead {
             writeln!(out, "overhead       {:.3} %", 100.0 * overhead)?;
         }
+        if let Some(bound) = self.overhead_lower_bound {
+            writeln!(out, "lower bound    {:.3} %", 100.0 * bound)?;
+        }
         if let Some(policy) = self.policy {
             writeln!(out, "policy         {policy}")?;
         }
@@ -397,6 +387,10 @@ impl Outcome<'_> {
             return Ok(());
         }
         let original_ns = self.time_ns.unwrap_or(0.0) / (1.0 + self.overhead.unwrap_or(0.0));
-        explain::text(&self.tried, original_ns, unit, out)
+        explain::text(&self.tried, original_ns, unit, out)?;
+        match (self.block, &self.gaps) {
+            (Some(block), Some(gaps)) => explain::gaps_text(block, gaps, self.limit, unit, out),
+            _ => Ok(()),
+        }
     }
 }

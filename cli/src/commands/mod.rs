@@ -1,6 +1,7 @@
 //! The commands of `sublet`: one file each, named as the user types it.
 
 pub(crate) mod banks;
+mod buffers;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod convert;
@@ -8,6 +9,7 @@ pub(crate) mod doctor;
 mod explain;
 pub(crate) mod fit;
 pub(crate) mod generate;
+mod ladder;
 pub(crate) mod model;
 pub(crate) mod plan;
 pub(crate) mod stats;

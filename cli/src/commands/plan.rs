@@ -28,7 +28,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     if args.json && args.output.as_deref() == Some("-") {
         return Err(Failure::Usage("--json and --output - both want standard output".into()));
     }
-    let mut problem = input::read(&args.input)?;
+    let mut problem = if args.bank.is_empty() { input::read(&args.input) } else { input::read_in_banks(&args.input) }?;
     proof::check(args, &problem)?;
     let model = problem.model.take();
     let constraints = model.as_deref().map_or(args.constraints.get(), |(model, _)| model::constraints(args, model));

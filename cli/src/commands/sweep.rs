@@ -11,7 +11,9 @@ use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::Device;
 
 use crate::args::SweepArgs;
-use crate::commands::fit::{self, Buffers};
+use crate::commands::buffers::Buffers;
+use crate::commands::fit;
+use crate::commands::ladder;
 use crate::failure::{Failure, InputError};
 use crate::problem::Trace;
 use crate::text::unit::Unit;
@@ -52,6 +54,8 @@ struct Point {
     footprint: u64,
     peak_load: u64,
     overhead: f64,
+    /// What no schedule of these means within the limit takes less than.
+    overhead_lower_bound: Option<f64>,
     swapped_bytes: u64,
     recomputed_ns: u64,
 }
@@ -176,7 +180,9 @@ impl Sweep<'_> {
         }
         // Last of all, when most schedules are known.
         let all = limits.flat_map(|limit| lines.iter().map(move |&line| (limit, line)));
-        let points = all.filter_map(|(limit, line)| self.quickest(limit, line)).collect();
+        let points: Result<_, Error> =
+            all.filter_map(|(limit, line)| self.quickest(limit, line)).map(|p| self.bounded(p)).collect();
+        let points = points?;
         let policies = lines.iter().map(|line| line.name).collect();
         let (input, device) = (args.common.input.as_str(), args.common.device.as_str());
         Ok(Curve { input, device, original_peak, load_min, least_limit, swap_lower_bound, policies, least, points })
@@ -199,6 +205,7 @@ impl Sweep<'_> {
             footprint: fitted.schedule.plan().peak(),
             peak_load: run.peak_load,
             overhead: run.overhead(),
+            overhead_lower_bound: None,
             swapped_bytes: run.swapped_bytes,
             recomputed_ns: run.recomputed_ns,
         };
@@ -215,6 +222,12 @@ impl Sweep<'_> {
             a.overhead.total_cmp(&b.overhead).then_with(|| foreign(a).cmp(&foreign(b)))
         });
         quickest.map(|&point| Point { limit, ..point })
+    }
+
+    /// With its lower bound.
+    fn bounded(&self, point: Point) -> Result<Point, Error> {
+        let options = Options { using: point.line.using, ..Options::new(point.limit, self.device) };
+        Ok(Point { overhead_lower_bound: ladder::lower_bound(self.trace, &options)?, ..point })
     }
 
     /// The least footprint that a curve has at an overhead of at most `within`: halves what lies between the least
@@ -250,13 +263,14 @@ impl Sweep<'_> {
 
 impl Curve<'_> {
     fn csv(&self, out: &mut impl Write) -> io::Result<()> {
-        writeln!(out, "limit,fitted_to,policy,footprint,peak_load,overhead,swapped_bytes,recomputed_ns")?;
+        writeln!(out, "limit,fitted_to,policy,footprint,peak_load,overhead,lower_bound,swapped_bytes,recomputed_ns")?;
         for p in &self.points {
-            let Point { limit, fitted_to, line, footprint, peak_load, overhead, swapped_bytes, recomputed_ns } = p;
+            let Point { limit, fitted_to, line, footprint, peak_load, overhead, swapped_bytes, recomputed_ns, .. } = p;
             let line = line.name;
+            let bound = p.overhead_lower_bound.map_or(String::new(), |bound| format!("{bound:.6}"));
             writeln!(
                 out,
-                "{limit},{fitted_to},{line},{footprint},{peak_load},{overhead:.6},{swapped_bytes},{recomputed_ns}"
+                "{limit},{fitted_to},{line},{footprint},{peak_load},{overhead:.6},{bound},{swapped_bytes},{recomputed_ns}"
             )?;
         }
         Ok(())
@@ -267,16 +281,20 @@ impl Curve<'_> {
         let size = |bytes: u64| [unit.number(bytes.into()), format!("{:.1}", self.percent(bytes))];
         writeln!(out, "{title} on {}, overhead in %\n", self.device)?;
         let limit = format!("limit {}", unit.name());
-        let header = [limit.as_str(), "% of peak"].into_iter().chain(lines.iter().map(|line| line.name));
-        let mut by_limit = table::aligned(header, 0..2 + lines.len());
+        let header =
+            [limit.as_str(), "% of peak"].into_iter().chain(lines.iter().map(|line| line.name)).chain(["bound"]);
+        let mut by_limit = table::aligned(header, 0..3 + lines.len());
         for same in self.points.chunk_by(|a, b| a.limit == b.limit) {
             let cell = |line: &Line| {
                 let point = same.iter().find(|p| p.line == *line);
                 point.map_or("-".into(), |p| format!("{:.2}", 100.0 * p.overhead))
             };
-            by_limit.add_row(size(same[0].limit).into_iter().chain(lines.iter().map(cell)));
+            let bound = same.iter().find(|p| p.line == lines[0]).and_then(|p| p.overhead_lower_bound);
+            let bound = bound.map_or("-".into(), |bound| format!("{:.2}", 100.0 * bound));
+            by_limit.add_row(size(same[0].limit).into_iter().chain(lines.iter().map(cell)).chain([bound]));
         }
         writeln!(out, "{}\n", by_limit.trim_fmt())?;
+        writeln!(out, "bound: by the means of the first curve nothing takes less\n")?;
         let footprint = format!("footprint {}", unit.name());
         let mut least = table::aligned(["overhead", &footprint, "% of peak", "with --limit"], 1..4);
         for Least { within, point } in &self.least {

@@ -1,7 +1,8 @@
 //! Instances: blocks with lifetimes, in the format of google/minimalloc.
 //!
 //! `id,lower,upper,size[,alignment]`, in any order. A column `end` in place of `upper` is inclusive. A cell of
-//! `offset` pins its block there, so that minimalloc's solutions can be read as well. `gaps` and `hint` have to be
+//! `offset` pins its block there, so that minimalloc's solutions can be read as well; one of `bank` names the memory that its
+//! block lies in, where there are several. `gaps` and `hint` have to be
 //! empty: this planner has no use for them, and ignoring them would answer another question. Times may be any
 //! 64-bit numbers; only their order matters, and beyond 32 bits they are replaced by their ranks.
 
@@ -14,7 +15,7 @@ use super::table::Table;
 use crate::failure::InputError;
 use crate::problem::Problem;
 
-const COLUMNS: [&str; 9] = ["id", "lower", "upper", "end", "size", "alignment", "offset", "gaps", "hint"];
+const COLUMNS: [&str; 10] = ["id", "lower", "upper", "end", "size", "alignment", "offset", "bank", "gaps", "hint"];
 
 /// Reads what follows the header.
 pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Problem, InputError> {
@@ -29,10 +30,11 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
         (None, Some(end)) => (end, 1),
         _ => (table.column("upper")?, 0),
     };
-    let (alignment, pin) = (table.optional("alignment"), table.optional("offset"));
+    let (alignment, pin, bank) = (table.optional("alignment"), table.optional("offset"), table.optional("bank"));
     let unsupported = [table.optional("gaps"), table.optional("hint")];
 
     let (mut blocks, mut ids, mut lifetimes, mut lines) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut banks = Vec::new();
     while table.advance()? {
         for column in unsupported.into_iter().flatten() {
             if !table.bytes(column).trim_ascii().is_empty() {
@@ -69,6 +71,10 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
             None => None,
         };
         blocks.push(Block { alignment: aligned, pin: pinned, ..Block::new(0, 1, bytes) });
+        if let Some(column) = bank {
+            let empty = table.bytes(column).trim_ascii().is_empty();
+            banks.push(if empty { None } else { Some(table.name(column)?.to_owned()) });
+        }
         lifetimes.push((first, after));
         lines.push(table.line());
     }
@@ -81,7 +87,7 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
         return Err(InputError::line(file, line_of(twice), message));
     }
     let times = set_lifetimes(&mut blocks, &lifetimes);
-    let problem = Problem { name: file.into(), blocks, ids, times, ..Problem::default() };
+    let problem = Problem { name: file.into(), blocks, ids, times, banks, ..Problem::default() };
     match block::check(&problem.blocks, 1) {
         Ok(_) => Ok(problem),
         Err(e @ (Error::SizeOverflow { block } | Error::PinMisaligned { block, .. })) => {

@@ -32,7 +32,15 @@ const EXPECTED: &str = "expected an instance (id,lower,upper,size[,alignment]), 
 /// # Errors
 /// Which place of the file is not as expected.
 pub(crate) fn read(file: &str) -> Result<Problem, InputError> {
-    let mut problem = read_from(file, open(file)?)?;
+    in_one_bank(read_in_banks(file)?)
+}
+
+/// As [`read`], for a command that knows several memories.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_in_banks(file: &str) -> Result<Problem, InputError> {
+    let mut problem = read_any(file, open(file)?)?;
     // The operators of a graph stand in its file.
     if let Some(trace) = problem.trace.as_mut().filter(|trace| trace.op_names.is_empty()) {
         ops::beside(file)?.give(trace);
@@ -44,7 +52,20 @@ pub(crate) fn read(file: &str) -> Result<Problem, InputError> {
 ///
 /// # Errors
 /// Which place of the file is not as expected.
-pub(crate) fn read_from(file: &str, mut reader: impl BufRead) -> Result<Problem, InputError> {
+pub(crate) fn read_from(file: &str, reader: impl BufRead) -> Result<Problem, InputError> {
+    in_one_bank(read_any(file, reader)?)
+}
+
+/// Refuses blocks that lie in banks of their own.
+fn in_one_bank(problem: Problem) -> Result<Problem, InputError> {
+    if problem.banks.iter().any(Option::is_some) {
+        let message = "the column \"bank\" is for several memories: sublet plan --bank NAME=SIZE";
+        return Err(InputError::file(&problem.name, message));
+    }
+    Ok(problem)
+}
+
+fn read_any(file: &str, mut reader: impl BufRead) -> Result<Problem, InputError> {
     let begin = reader.fill_buf().map_err(|e| unreadable(file, &e))?;
     if begin.get(4..8) == Some(tflite::IDENTIFIER) {
         return tflite::read(file, reader);

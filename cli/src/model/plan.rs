@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use indicatif::ProgressBar;
-use sublet_core::place::{Options, Summary, overlap};
+use sublet_core::place::{Summary, overlap};
 use sublet_core::trace::graph::{self, Graph, Node, Storage};
 use sublet_core::trace::order::{self, Ordered, Reuse};
 use sublet_core::{Block, Constraints, Error, Overlap};
@@ -181,7 +181,7 @@ fn place(problem: &Problem, request: &Request<'_>, bar: &ProgressBar) -> Result<
     }
     let mut scratch = Scratch::of(overlap::workspace(problem.blocks.len()));
     let mut offsets = vec![0; problem.blocks.len()];
-    let options = Options { constraints: request.constraints, work: solve::work(request.solve), ..Options::default() };
+    let options = solve::options(request.solve, problem.blocks.len(), request.constraints);
     let until = Until::after(request.solve.time_limit);
     let mut watch = |_: &Summary| until.flow();
     let summary =

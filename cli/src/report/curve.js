@@ -126,7 +126,7 @@ function tellLimit(limit) {
   const facts = lines.filter(line => !line.hidden).map(line => [line, line.points.find(p => p.limit === limit)])
     .sort(([, a], [, b]) => (a?.overhead ?? Infinity) - (b?.overhead ?? Infinity))
     .map(([line, point]) => [element("span", {}, swatch(line.color), ` ${line.policy}`), point
-      ? `${percent(point.overhead, 2)} · footprint ${bytes(point.footprint)} · ${bytes(point.swapped_bytes)} copied`
+      ? `${percent(point.overhead, 2)}${point.overhead_lower_bound === null ? "" : `, at least ${percent(point.overhead_lower_bound, 2)}`} · footprint ${bytes(point.footprint)} · ${bytes(point.swapped_bytes)} copied`
       : "does not get there"]);
   return { title: `limit ${bytes(limit)}, ${percent(ofPeak(limit))} of the peak`, facts };
 }

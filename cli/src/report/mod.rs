@@ -18,6 +18,7 @@ use std::path::Path;
 use serde::Serialize;
 use sublet_core::{VerifiedPlan, VerifiedSchedule};
 
+use crate::gaps::Gap;
 use crate::marks::{Fate, Marks};
 use crate::problem::{Problem, Trace};
 use scene::Scene;
@@ -50,12 +51,16 @@ pub(crate) struct FittedRun<'a> {
     pub(crate) original_peak: u64,
     /// The load with every gap over the peak away.
     pub(crate) load_min: u64,
+    /// What no schedule within the limit takes less than, as a fraction of the original's time.
+    pub(crate) lower_bound: Option<f64>,
     /// The trace before it was fitted.
     pub(crate) recorded: &'a Trace,
     /// How its residencies were made.
     pub(crate) marks: &'a Marks,
     /// What becomes of their blocks.
     pub(crate) fates: &'a [Fate],
+    /// What was done between the uses of the blocks.
+    pub(crate) gaps: &'a [Gap],
 }
 
 /// What one solver has reached.

@@ -12,7 +12,7 @@ if (plan.run) {
 }
 /** Where the pointer is, as {moment}; null outside. */
 let pointer = null;
-/** The block that the pointer or a row of the table points out, and the one that was picked in the table. */
+/** The block that the pointer or a row of the table points out, and the one that was picked in the map or the table. */
 let hovered = -1, picked = -1;
 
 const chart = byId("chart");
@@ -112,16 +112,17 @@ function leave() {
 
 function showAll() {
   for (const axis of [time, map.vertical]) axis.reset();
-  picked = -1;
+  choosePicked(-1);
   redraw();
 }
 
 for (const view of views) {
-  let dragged = null;
+  let dragged = null, moved = false;
   const { plot } = view;
   plot.addEventListener("pointerdown", event => {
     if (event.button !== 0) return;
     dragged = placeIn(view, event);
+    moved = false;
     plot.setPointerCapture(event.pointerId);
     plot.classList.add("dragging");
     leave();
@@ -131,8 +132,15 @@ for (const view of views) {
     const [x, y] = placeIn(view, event);
     time.pan(dragged[0] - x);
     if (view.zooms) view.vertical.pan(dragged[1] - y);
+    moved ||= x !== dragged[0] || y !== dragged[1];
     dragged = [x, y];
     redraw();
+  });
+  plot.addEventListener("click", event => {
+    if (moved) return;
+    const [x, y] = placeIn(view, event);
+    choosePicked(view.tip(time.value(x), view.vertical.value(y))?.block ?? -1);
+    remark();
   });
   for (const end of ["pointerup", "pointercancel"]) {
     plot.addEventListener(end, () => { dragged = null; plot.classList.remove("dragging"); });
@@ -185,7 +193,8 @@ if (plan.run) {
     figure("footprint", bytes(plan.peak), note(`${percent(plan.peak / run.original_peak)} of what it was`)),
     figure("limit", bytes(run.limit)),
     figure("peak before", bytes(run.original_peak)),
-    figure("overhead", `${(100 * run.overhead).toFixed(2)} %`, note(stalled ? `${duration(stalled)} of stalls` : "no stall")),
+    figure("overhead", `${(100 * run.overhead).toFixed(2)} %`, note(stalled ? `${duration(stalled)} of stalls` : "no stall"),
+      ...(run.overhead_lower_bound === null ? [] : [note(`at least ${(100 * run.overhead_lower_bound).toFixed(2)} %`)])),
     figure("iteration", duration(run.time_ns)),
     figure("copied", bytes(run.swapped_bytes), note(`${whole(run.copies.residency.length)} copies`)),
     figure("blocks", whole(plan.first.filter((first, i) => first === i).length), note(`${whole(leaving)} leave`)),
@@ -227,7 +236,7 @@ fillLegend();
 byId("lines").textContent = plan.optimal
   ? "The line is the peak, which is the max load: no plan can need less. Dotted: the step of the max load."
   : "Solid line: the peak, what this plan needs. Dashed: the max load, which no plan can be below. Dotted: its step.";
-if (plan.next.length) byId("residencies").textContent = " Point at a block that leaves the device to see where it returns.";
+if (plan.next.length) byId("residencies").textContent = " Point at a block that leaves the device to see where it returns; click it to see why.";
 if (plan.run) {
   byId("lanes").textContent = " In the load, grey is what it was before. The lanes are what is computed, copied out and copied in, in" +
     " simulated time; a copy has the colour of its block, an operator that runs again is half pale, and where compute waits for a copy, it is red.";
@@ -235,9 +244,33 @@ if (plan.run) {
 
 // ---- tables ----
 
+/** Points a block out until another is, and tells its gaps where the trace is fitted; -1 is no block. */
+function choosePicked(i) {
+  picked = i;
+  const section = byId("gaps");
+  section.hidden = i < 0 || !plan.run;
+  if (section.hidden) return;
+  const { gaps, limit } = plan.run;
+  const own = gaps.residency.flatMap((residency, k) => plan.first[residency] === plan.first[i] ? [k] : []);
+  section.querySelector("h2").replaceChildren(`Block ${nameOf(plan, i)}`,
+    element("small", {}, own.length ? exactBytes(plan.size[i]) : "no other operator runs between two of its uses"));
+  const load = k => bytes(gaps.load_if_kept[k]) +
+    (gaps.load_if_kept[k] > limit ? `, ${bytes(gaps.load_if_kept[k] - limit)} above the limit` : "");
+  fillTable(section.querySelector("table"), own.length ? [
+    ["after", "name", k => plan.ops[gaps.after[k]] ?? ""],
+    ["before", "name", k => plan.ops[gaps.before[k]] ?? ""],
+    ["idle", "number", k => duration(gaps.idle[k])],
+    ["done", "name", k => gaps.choice[k]],
+    ["costs", "number", k => duration(gaps.cost[k])],
+    ["to swap", "number", k => duration(gaps.swap[k])],
+    ["to recompute", "number", k => gaps.recompute[k] === null ? "–" : duration(gaps.recompute[k])],
+    ["load if kept", "number", load],
+  ] : [], own);
+}
+
 /** Points a block out, and brings it into view with some of what is around it. */
 function pick(i) {
-  picked = i;
+  choosePicked(i);
   const { from, until, offset, size } = plan;
   const around = (axis, lo, hi) => axis.show(lo - Math.max(hi - lo, 1) * .6, hi + Math.max(hi - lo, 1) * .6);
   around(time, from[i], until[i]);

@@ -16,6 +16,7 @@ pub(super) struct Run<'a> {
     pub(super) original_peak: u64,
     pub(super) load_min: u64,
     pub(super) overhead: f64,
+    pub(super) overhead_lower_bound: Option<f64>,
     pub(super) original_ns: u64,
     pub(super) time_ns: u64,
     pub(super) swapped_bytes: u64,
@@ -28,6 +29,7 @@ pub(super) struct Run<'a> {
     pub(super) operators: Operators,
     pub(super) stalls: Stalls,
     pub(super) copies: Copies,
+    pub(super) gaps: Gaps,
 }
 
 /// Operators, as they follow each other.
@@ -63,6 +65,24 @@ pub(super) struct Copies {
     pub(super) waited: Vec<u64>,
 }
 
+/// Between two uses of a block: what was done with it, and what else it would have cost.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Gaps {
+    /// The block of the scene that was there before.
+    pub(super) residency: Vec<usize>,
+    /// Which of the scene's ops use it before and after.
+    pub(super) after: Vec<Option<usize>>,
+    pub(super) before: Vec<Option<usize>>,
+    pub(super) idle: Vec<u64>,
+    pub(super) choice: Vec<&'static str>,
+    /// What it costs in time; what its copies take; what its operator takes to run again, if it may.
+    pub(super) cost: Vec<u64>,
+    pub(super) swap: Vec<u64>,
+    pub(super) recompute: Vec<Option<u64>>,
+    /// The most bytes on the device in the gap with the block there.
+    pub(super) load_if_kept: Vec<u64>,
+}
+
 impl<'a> Run<'a> {
     /// The run, with its operators told to `ops`; `before` is the load curve without the copies.
     pub(super) fn of(
@@ -91,6 +111,18 @@ impl<'a> Run<'a> {
             copies.residency.push(copy.residency);
             copies.waited.push(nearest(copy.waited));
         }
+        let mut gaps = Gaps::default();
+        for gap in fitted.gaps {
+            gaps.residency.push(gap.residency);
+            gaps.after.push(ops.index(gap.after));
+            gaps.before.push(ops.index(gap.before));
+            gaps.idle.push(nearest(gap.idle_ns));
+            gaps.choice.push(gap.choice.name());
+            gaps.cost.push(nearest(gap.cost_ns));
+            gaps.swap.push(nearest(gap.swap_ns));
+            gaps.recompute.push(gap.recompute_ns.map(nearest));
+            gaps.load_if_kept.push(gap.load_if_kept);
+        }
         let (before_step, before_load) = before(&timeline.copies).into_iter().unzip();
         Self {
             device: fitted.device,
@@ -98,6 +130,7 @@ impl<'a> Run<'a> {
             original_peak: fitted.original_peak,
             load_min: fitted.load_min,
             overhead: run.overhead(),
+            overhead_lower_bound: fitted.lower_bound,
             original_ns: run.original_ns,
             time_ns,
             swapped_bytes: run.swapped_bytes,
@@ -109,6 +142,7 @@ impl<'a> Run<'a> {
             operators,
             stalls,
             copies,
+            gaps,
         }
     }
 }

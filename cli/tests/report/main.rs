@@ -237,6 +237,23 @@ fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     assert!(!tip.contains("copied in"), "{tip}");
     assert!(browser.marked(edge) > 0 && browser.marked(between) > 0);
 
+    // A click tells what was done with the block between its uses, and what else it would have cost; one beside it, nothing.
+    let told = "return [...document.querySelectorAll('#gaps td')].map(cell => cell.innerText)";
+    let shown = "return !document.getElementById('gaps').hidden";
+    assert_eq!(browser.ask(shown), false);
+    browser.drag(browser.pixel("map", stay_end - 8, up(first)), (0, 0));
+    assert_eq!(
+        browser.ask("return document.querySelector('#gaps h2').innerText.split('\\n')[0]"),
+        "Block a8 MiB (8,388,608 B)"
+    );
+    let cells = browser.ask(told);
+    let cells: Vec<&str> = cells.as_array().unwrap().iter().map(|cell| cell.as_str().unwrap()).collect();
+    let [.., idle, done, costs, swap, rerun, load] = cells[..] else { panic!("{cells:?}") };
+    assert_eq!((done, swap, rerun), ("swapped", "1.418 ms", "–"), "{cells:?}");
+    assert!(idle.ends_with("ms") && costs.ends_with('s') && load.ends_with("above the limit"), "{cells:?}");
+    browser.drag(browser.pixel("map", i64::midpoint(stay_end, stay_begin), up(first)), (0, 0));
+    assert!(browser.ask(shown) == false || browser.ask(told) != json!(cells), "another block is told");
+
     // Zoom in a lane and drag in the load curve move all.
     let everything = browser.range();
     browser.wheel(browser.pixel("out", copy_end, 0.5), -200);

@@ -14,13 +14,18 @@
 
 use core::ops::ControlFlow;
 
-use super::{Options, Solver, Summary, Watch, beam, copy, finish, improve, multistart, portfolio, prepare, search};
+use super::{
+    Options, Solver, Summary, Watch, beam, copy, finish, improve, multistart, portfolio, prepare, search, tiling,
+};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// In the first round each block is placed that often,
 const FEW_STARTS: u64 = 48;
 /// and the search has this part of its default budget.
 const FEW_NODES: u64 = 16;
+/// Where every step is full, plans without waste are looked for with so many nodes, and beyond that with this part of all.
+const NODES_OF_TILING: u64 = 20_000;
+const PART_OF_TILING: u64 = 4;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
 #[must_use]
@@ -28,7 +33,7 @@ pub const fn workspace(n: usize) -> WorkspaceLen {
     let trial = WorkspaceLen { words: n, indices: 0 };
     let linear = portfolio::workspace(n).max(multistart::workspace(n).and(trial));
     if n <= search::MOST_BLOCKS {
-        linear.max(search::workspace(n)).max(beam::workspace(n))
+        linear.max(search::workspace(n)).max(beam::workspace(n)).max(tiling::workspace(n))
     } else {
         linear.max(improve::workspace(n))
     }
@@ -92,6 +97,14 @@ pub fn place(
                 copy(trial, offsets);
             }
             told.keep(found);
+        }
+        if number == 0 && nodes > 0 && !told.done() {
+            let share = Options { nodes: nodes.min(NODES_OF_TILING.max(nodes / PART_OF_TILING)), ..round };
+            let best = told.best;
+            let found = tiling::improve(blocks, &share, best, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
+            told.keep(found);
+            told.nodes += found.nodes;
+            nodes = nodes.saturating_sub(found.nodes);
         }
         if round.nodes > 0 && !told.done() {
             let incumbent = Some(told.best);

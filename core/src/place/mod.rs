@@ -24,6 +24,7 @@ pub mod overlap;
 pub mod portfolio;
 pub mod search;
 mod skyline;
+mod tiling;
 
 pub use gap::Fit;
 use greedy::Order;

@@ -19,15 +19,23 @@ pub struct Device {
 
 impl Device {
     /// The devices that have a name, with it.
-    pub const PRESETS: [(&'static str, Self); 4] = [
+    pub const PRESETS: [(&'static str, Self); 7] = [
         // PCIe 3, 16 lanes.
         ("gtx1080ti", Self::symmetric(12e9)),
         // PCIe 5, 16 lanes.
         ("h200", Self::symmetric(55e9)),
         ("k40", Self::symmetric(10e9)),
+        // NVLink from chip to chip, as in a GH200: 900 GB/s in sum.
+        ("nvlink-c2c", Self::symmetric(450e9)),
+        // A disk in the place of the host's memory: PCIe 4, 4 lanes, as drives reach them in long sequential copies.
+        ("nvme", Self { out_latency: 100_000.0, in_latency: 100_000.0, out_bandwidth: 5e9, ..Self::symmetric(7e9) }),
         // One memory for both; the bandwidth is not asked for.
-        ("jetson-orin", Self { host_capacity: Some(0), integrated: true, ..Self::symmetric(12e9) }),
+        ("jetson-orin", Self::UNIFIED),
+        ("amd-unified", Self::UNIFIED),
     ];
+
+    /// Host and device share one memory.
+    const UNIFIED: Self = Self { host_capacity: Some(0), integrated: true, ..Self::symmetric(12e9) };
 
     /// The same bandwidth each way, in bytes per second, a latency of 10 µs, and a host that holds everything.
     #[must_use]

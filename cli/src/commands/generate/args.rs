@@ -1,7 +1,7 @@
 //! What the command line says of a network.
 
 use clap::{Args, Subcommand, ValueEnum};
-use sublet_models::{Image, Roofline, Setting, Stages};
+use sublet_models::{Block, Image, Roofline, Setting, Stages, Transformer};
 
 use crate::text::size;
 
@@ -13,7 +13,9 @@ those of a GTX 1080 Ti unless they are given.
 Examples:
   sublet generate resnet --depth 1001 --batch 32 --output resnet1001.csv
   sublet generate lstm --steps 2048 --batch 64 --output lstm2048.csv
-  sublet generate vgg --depth 16 --batch 1 --infer --output vgg16.csv";
+  sublet generate vgg --depth 16 --batch 1 --infer --output vgg16.csv
+  sublet generate gpt --layers 48 --width 1600 --heads 25 --seq 1024 --batch 4 --flash --output gpt2xl.csv
+  sublet generate llama --layers 16 --width 2048 --heads 32 --seq 2048 --batch 1 --flash --bf16 --output llama1b.csv";
 
 /// Which network, and where it is written.
 #[derive(Debug, Args)]
@@ -36,6 +38,10 @@ pub(super) enum Model {
     Alexnet(AlexNetArgs),
     /// Layers of LSTM cells, unrolled, with a prediction at every step
     Lstm(LstmArgs),
+    /// A decoder of text as GPT-2 (Radford et al. 2019); the width and heads are those of its smallest
+    Gpt(TransformerArgs),
+    /// A decoder of text as Llama (Touvron et al. 2023)
+    Llama(TransformerArgs),
 }
 
 #[derive(Debug, Args)]
@@ -105,6 +111,40 @@ pub(super) struct LstmArgs {
     pub(super) classes: u32,
     #[command(flatten)]
     pub(super) common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct TransformerArgs {
+    /// Blocks, one above the other
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    pub(super) layers: u32,
+    /// Numbers of a token
+    #[arg(long, value_name = "N", default_value_t = 768)]
+    pub(super) width: u32,
+    /// Heads of attention
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    pub(super) heads: u32,
+    /// Tokens of an example
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub(super) seq: u32,
+    /// What a prediction chooses from
+    #[arg(long, value_name = "N", default_value_t = 50_257)]
+    pub(super) vocabulary: u32,
+    /// Attention is one operator, which keeps no matrix of all pairs of tokens
+    #[arg(long)]
+    pub(super) flash: bool,
+    /// Numbers of two bytes
+    #[arg(long)]
+    pub(super) bf16: bool,
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+}
+
+impl TransformerArgs {
+    pub(super) fn of(&self, block: Block) -> Transformer {
+        let &Self { layers, width, heads, seq: tokens, vocabulary, flash, bf16, .. } = self;
+        Transformer { block, layers, width, heads, tokens, vocabulary, flash, element: if bf16 { 2 } else { 4 } }
+    }
 }
 
 /// What every network is asked.

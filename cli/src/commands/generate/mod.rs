@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use sublet_core::trace::graph::Storage;
-use sublet_models::{AlexNet, Lstm, Network, ResNet, Stages, Vgg, WideResNet};
+use sublet_models::{AlexNet, Block, Lstm, Network, ResNet, Stages, Vgg, WideResNet};
 
 pub(crate) use args::GenerateArgs;
 use args::{CommonArgs, Model};
@@ -46,6 +46,8 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
         Model::Wrn(a) => (WideResNet { depth: a.depth, width: a.width }.build(&a.common.setting()), &a.common),
         Model::Vgg(a) => (Vgg { depth: a.depth, image: a.image.into() }.build(&a.common.setting()), &a.common),
         Model::Alexnet(a) => (AlexNet::default().build(&a.common.setting()), &a.common),
+        Model::Gpt(a) => (a.of(Block::Gpt).build(&a.common.setting()), &a.common),
+        Model::Llama(a) => (a.of(Block::Llama).build(&a.common.setting()), &a.common),
         Model::Lstm(a) => {
             let &args::LstmArgs { layers, hidden, steps, inputs, classes, ref common } = a;
             (Lstm { layers, hidden, steps, inputs, classes }.build(&common.setting()), common)

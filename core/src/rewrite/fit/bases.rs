@@ -6,7 +6,7 @@ use super::{Means, Options, joint, masked_rows};
 use crate::error::Buffer;
 use crate::place;
 use crate::rewrite::gaps::Gaps;
-use crate::rewrite::means::order::{self, Goal};
+use crate::rewrite::means::order::{self, Reordering};
 use crate::rewrite::means::recompute::Recomputer;
 use crate::rewrite::means::swap::Swapper;
 use crate::rewrite::means::{in_place, mask};
@@ -16,7 +16,7 @@ use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
 /// The orders that are tried, one after the other; none is as recorded.
-const ORDERS: [Option<Goal>; 3] = [None, Some(Goal::Early), Some(Goal::LeastLoad)];
+const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
 
 /// How often what lies below the least footprint that was made is halved, to find a limit that works; and the part of its
 /// work that the search may do each time.
@@ -33,7 +33,7 @@ pub(super) struct Orders<'s> {
     /// The trace in one order, aligned; the same with masks; the same with operators that work in place.
     pub(super) rows: &'s mut [Row],
     pub(super) masked: &'s mut [Row],
-    pub(super) handed: &'s mut [Row],
+    pub(super) shared: &'s mut [Row],
 }
 
 /// How many rows they take, of a recording of so many.
@@ -54,8 +54,8 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 impl<'s> Orders<'s> {
     pub(super) fn new(recorded: &'s Recorded<'s>, options: &'s Options, out: &'s mut [Row]) -> Self {
         let (rows, out) = out.split_at_mut_checked(recorded.rows.len()).unwrap_or_default();
-        let (masked, handed) = out.split_at_mut_checked(masked_rows(rows.len())).unwrap_or_default();
-        Self { recorded, options, rows, masked, handed }
+        let (masked, shared) = out.split_at_mut_checked(masked_rows(rows.len())).unwrap_or_default();
+        Self { recorded, options, rows, masked, shared }
     }
 
     /// Works on the traces of each order, until there is a schedule that takes no more than `enough` ns longer than the original.
@@ -67,29 +67,39 @@ impl<'s> Orders<'s> {
         then: &mut dyn FnMut(&Bases<'_>, Stage<'a, 'w>, Workspace<'_>) -> Result<Stage<'a, 'w>, Error>,
     ) -> Result<Stage<'a, 'w>, Error> {
         let Self { recorded, options, .. } = *self;
-        for goal in ORDERS {
-            if stage.overhead() <= enough || stage.stopped() || !self.make(goal, scratch.reborrow())? {
+        for reordering in ORDERS {
+            if stage.overhead() <= enough || stage.stopped() {
+                break;
+            }
+            let made = self.make(reordering, scratch.reborrow(), &mut || stage.kept.watched.stops())?;
+            if !made || stage.stopped() {
                 continue;
             }
             let recorded = &Recorded { rows: &*self.rows, ..*recorded };
             let (peak, load_min) = loads(recorded, options, scratch.reborrow())?;
-            let starts = starts(recorded, options, scratch.reborrow(), self.masked, self.handed)?;
+            let plain = Base { rows: recorded.rows, shared: recorded.rows, in_place: false, reordering };
+            let starts = starts(recorded, options, plain, scratch.reborrow(), (self.masked, self.shared))?;
             stage = then(&Bases { recorded, options, starts, peak, load_min }, stage, scratch.reborrow())?;
         }
         Ok(stage)
     }
 
     /// Makes the rows in an order, aligned; whether there is one.
-    fn make(&mut self, goal: Option<Goal>, scratch: Workspace<'_>) -> Result<bool, Error> {
-        match goal {
+    fn make(
+        &mut self,
+        reordering: Option<Reordering>,
+        scratch: Workspace<'_>,
+        stops: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, Error> {
+        match reordering {
             None => {
                 for (row, &r) in self.rows.iter_mut().zip(self.recorded.rows) {
                     *row = r;
                 }
             }
             Some(_) if !self.options.using.has(Means::Order) => return Ok(false),
-            Some(goal) => {
-                if !order::rewrite(self.recorded, goal, scratch, self.rows)? {
+            Some(reordering) => {
+                if !order::rewrite(self.recorded, reordering, scratch, self.rows, stops)? {
                     return Ok(false);
                 }
             }
@@ -118,11 +128,10 @@ fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>)
 fn starts<'s>(
     recorded: &Recorded<'s>,
     options: &Options,
+    plain: Base<'s>,
     mut scratch: Workspace<'_>,
-    masked: &'s mut [Row],
-    handed: &'s mut [Row],
+    (masked, shared): (&'s mut [Row], &'s mut [Row]),
 ) -> Result<[Option<Base<'s>>; 2], Error> {
-    let plain = Base { rows: recorded.rows, handed: recorded.rows, in_place: false };
     let mut rich = plain;
     let using = options.using.on(&options.device);
     if using.has(Means::Relu) {
@@ -137,14 +146,14 @@ fn starts<'s>(
             Ok(_) | Err(Error::BufferTooSmall { buffer: Buffer::Rows, .. }) => {}
             Err(e) => return Err(e),
         }
-        rich.handed = rich.rows;
+        rich.shared = rich.rows;
     }
     if using.has(Means::InPlace) {
-        let n = in_place::rewrite(recorded, rich.rows, scratch, handed)?;
-        rich.handed = handed.get(..n).unwrap_or_default();
+        let n = in_place::rewrite(recorded, rich.rows, scratch, shared)?;
+        rich.shared = shared.get(..n).unwrap_or_default();
         rich.in_place = true;
     }
-    Ok([(rich.handed != plain.rows).then_some(rich), Some(plain)])
+    Ok([(rich.shared != plain.rows).then_some(rich), Some(plain)])
 }
 
 /// The traces of one order.

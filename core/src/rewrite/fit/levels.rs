@@ -1,6 +1,6 @@
 //! Recompute down to a level, then the full search for swaps down to the limit.
 //!
-//! Where swaps are dear (transformers: the link is busy all the time), what is recomputed first makes room that the link would
+//! Where swaps cost much (transformers: the link is busy all the time), what is recomputed first makes room that the link would
 //! take longest for, and the search for swaps then sees a trace in which the rest is easy. Which level is best is not known
 //! beforehand: a grid between the limit and the peak is estimated by short searches, then the levels about the best; the most
 //! promising are made.
@@ -28,7 +28,7 @@ const HOPELESS: f64 = 1.25;
 /// Tries the levels.
 pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let swaps = Swaps::By(&[Policy::Auto]);
-    let quick = Arrangement { again: true, swaps, choice: work / ESTIMATE, work: work / ESTIMATE };
+    let quick = Arrangement { recomputes: true, swaps, choice: work / ESTIMATE, work: work / ESTIMATE };
     // What each level promises, and the level.
     let mut found = [(f64::INFINITY, limit); LEVELS + 2 * HALVINGS];
     let (grid, beside) = found.split_at_mut(LEVELS);

@@ -8,7 +8,7 @@ use crate::simulate::Device;
 pub enum Means {
     /// Blocks leave for the host while they are idle.
     Swap,
-    /// Values are freed, and made again by the operators that made them.
+    /// Values are freed, and recomputed by the operators that made them.
     Recompute,
     /// Outputs are written over inputs that nobody needs any more, where the operator can ([`in_place`](super::super::means::in_place)).
     InPlace,

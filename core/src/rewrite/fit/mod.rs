@@ -1,26 +1,26 @@
-//! A network into less memory: outputs over inputs, masks of rectifiers, swaps, second runs; then place over the changed
+//! A network into less memory: outputs over inputs, masks of rectifiers, swaps, recomputation; then place over the changed
 //! trace.
 //!
 //! Steps:
 //! 1. Each order of the operators is tried by itself (`means/order`): as recorded, and if operators may stand
 //!    elsewhere, updates early, and the order with the least max load. What follows is done for each.
-//! 2. Where masks or hand-overs in place change the trace, it begins with the trace that has them, and then with the one
-//!    that was recorded: neither is worse for the other. Masks come first, for they change what is alive; hand-overs last,
+//! 2. Where masks or in-place reuse change the trace, it begins with the trace that has them, and then with the one
+//!    that was recorded: neither is worse for the other. Masks come first, for they change what is alive; in-place reuse last,
 //!    over whatever the other means made, and what decides knows of them. They take no time: where they are enough, that is all.
 //! 3. Swapping alone, by the [`Policy`]: a schedule whose load is within the limit, its positions tightened at unchanged
 //!    time. [`Policy::Auto`] and [`Policy::Bayes`] try the other policies too, each as it would be tried alone, and take what
 //!    takes least time: neither is ever worse than those it contains. Of equal times the first wins. The search then goes
 //!    on from there. Where it is slow it comes last, and not at all where the [`bound`](super::lower_bound) proves that it takes
 //!    longer than what was found.
-//! 4. Second runs alone.
+//! 4. Recomputation alone.
 //! 5. Both, one after the other: recompute down to a level, then the search for swaps down to the limit, over a grid of levels
 //!    (`levels`).
-//! 6. Both at once: at some levels between limit and peak, blocks that are dear to make again are taken to be on the host until the
-//!    load is within the level, and what is left to save is made again, or swapped where that is too little; then absences
-//!    and second runs are chosen together. The arrangements with the least estimated time are made, but for those whose
+//! 6. Both at once: at some levels between limit and peak, blocks with a high recompute cost are taken to be on the host until the
+//!    load is within the level, and what is left to save is recomputed, or swapped where that is too little; then offloads
+//!    and recomputation are chosen together. The arrangements with the least estimated time are made, but for those whose
 //!    estimate is far above the best, and until a budget of placements is spent once something fits.
-//! 7. The residencies of each are placed, those that hand memory over as one. Where the placement is above the limit, memory is
-//!    lost between blocks: in those segments a part of what is too much is held back, from second runs and from swaps alike,
+//! 7. The residencies of each are placed, those that share memory in place as one. Where the placement is above the limit, memory is
+//!    lost between blocks: in those segments a part of what is too much is held back, from recomputation and from swaps alike,
 //!    and the means decide again, some times over. Where nothing fits, what takes least memory is made, whatever it costs;
 //!    the limit has no part in that, so that the least limit that is named is one that works.
 //!
@@ -31,6 +31,7 @@
 
 mod bases;
 mod levels;
+mod lower_bound;
 mod means;
 mod pass;
 mod stage;
@@ -39,6 +40,7 @@ mod watch;
 
 use core::ops::ControlFlow;
 
+pub use super::means::order::Reordering;
 use super::means::recompute::{self, Recomputer};
 use super::means::swap::Policy;
 use super::program::Program;
@@ -50,6 +52,7 @@ use crate::trace::{Event, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::VerifiedSchedule;
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 use bases::Orders;
+pub use lower_bound::{least_overhead, lower_bound_workspace};
 pub use means::{Means, Using};
 use pass::{Arrangement, Pass};
 use stage::Stage;
@@ -67,7 +70,7 @@ pub struct Options {
     pub using: Using,
     /// Who decides what is swapped.
     pub policy: Policy,
-    /// Smaller blocks stay where they are, in bytes.
+    /// Smaller blocks are not swapped, in bytes.
     pub least_bytes: u64,
     /// Every block begins at a multiple of this, a power of two, and takes a multiple of it of the limit.
     pub alignment: u64,
@@ -146,7 +149,7 @@ impl Lengths {
     /// Those of a trace of so many rows, of which the result has no more rows and residencies than these.
     #[must_use]
     pub const fn for_result(recorded: usize, rows: usize, residencies: usize) -> Self {
-        // Aligned; with masks; the same with hand-overs; the trace between two passes; what is made, and the best.
+        // Aligned; with masks; the same with in-place reuse; the trace between two passes; what is made, and the best.
         let rows_of_all = bases::rows(recorded) + interim_rows(recorded) + 2 * rows;
         Self { rows: rows_of_all, timings: rows, residencies }
     }
@@ -158,7 +161,7 @@ const fn masked_rows(rows: usize) -> usize {
     rows + rows / 2
 }
 
-/// The most rows of a trace with masks and second runs, and with hand-overs of what is never freed.
+/// The most rows of a trace with masks and recomputation, and with in-place reuse of what is never freed.
 const fn interim_rows(rows: usize) -> usize {
     recompute::most_rows(masked_rows(rows)) + rows
 }
@@ -347,10 +350,10 @@ fn max_load(rows: &[Row], blocks: usize, mut scratch: Workspace<'_>) -> u64 {
     most
 }
 
-/// What is swapped with no more delay than this part of the original's time is tried before anything is made again.
+/// What is swapped with no more delay than this part of the original's time is tried before anything is recomputed.
 const HIDDEN: f64 = 0.02;
 
-/// Second runs alone are searched for so many times as long as what is swapped: a walk is cheap, and ends by itself where
+/// Recomputation alone is searched for so many times as long as what is swapped: a walk is cheap, and ends by itself where
 /// it finds nothing more.
 const ALONE: u64 = 4;
 
@@ -361,9 +364,9 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     let time = recorded.rows.last().map_or(0, |r| r.time_ns) as f64;
     let (swap, recompute) = (using.has(Means::Swap), using.has(Means::Recompute));
     let work = work(recorded, options);
-    let nothing = Arrangement { again: false, swaps: Swaps::None, choice: 0, work };
+    let nothing = Arrangement { recomputes: false, swaps: Swaps::None, choice: 0, work };
     let swapping = Arrangement { swaps: swaps(using, options), ..nothing };
-    let again = Arrangement { again: true, choice: work.saturating_mul(ALONE), ..nothing };
+    let recomputing = Arrangement { recomputes: true, choice: work.saturating_mul(ALONE), ..nothing };
     // What costs nothing.
     pass.fit(&nothing)?;
     if pass.bound() <= 0.0 {
@@ -378,7 +381,7 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
         pass.fit_alone(&swapping)?;
     }
     if recompute && pass.bound() > 0.0 {
-        pass.fit_alone(&again)?;
+        pass.fit_alone(&recomputing)?;
         if swap {
             both(pass, options.limit, peak, work)?;
             // After all that was tried before there were levels, which is not spared anything: no result becomes worse.
@@ -394,16 +397,16 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     Ok(())
 }
 
-/// The least footprint that is made, whatever it costs in time. The limit has no part in it, so that it is made again where
+/// The least footprint that is made, whatever it costs in time. The limit has no part in it, so that it is found where
 /// it is the limit.
 fn pass_least(pass: &mut Pass<'_, '_, '_>, options: &Options, peak: u64) -> Result<u64, Error> {
     let using = options.using.on(&options.device);
-    let swapping = Arrangement { again: false, swaps: swaps(using, options), choice: 0, work: 0 };
+    let swapping = Arrangement { recomputes: false, swaps: swaps(using, options), choice: 0, work: 0 };
     let mut least = pass.least(&swapping, peak)?;
     if using.has(Means::Recompute) {
-        let again = Arrangement { again: true, swaps: Swaps::None, ..swapping };
-        for arrangement in [again, Arrangement { swaps: swapping.swaps, ..again }] {
-            if least > options.limit && !pass.stopped() && (arrangement == again || using.has(Means::Swap)) {
+        let recomputing = Arrangement { recomputes: true, swaps: Swaps::None, ..swapping };
+        for arrangement in [recomputing, Arrangement { swaps: swapping.swaps, ..recomputing }] {
+            if least > options.limit && !pass.stopped() && (arrangement == recomputing || using.has(Means::Swap)) {
                 least = least.min(pass.least(&arrangement, peak)?);
             }
         }
@@ -428,8 +431,8 @@ const fn swaps(using: Using, options: &Options) -> Swaps<'_> {
     if using.has(Means::Layer) { Swaps::By(&[Policy::Layer]) } else { Swaps::None }
 }
 
-/// In how many parts the way from the limit to the peak is cut: so far down the blocks are swapped that are dear to make
-/// again, and the rest of the way others are made again. Beside the best of them two more are looked at.
+/// In how many parts the way from the limit to the peak is cut: so far down blocks with a high recompute cost are
+/// swapped, and the rest of the way others are recomputed. Beside the best of them two more are looked at.
 const PARTS: u64 = 10;
 const LOOKS: usize = 12;
 /// How many of these are made: what promises most is not always the best in the end.
@@ -437,11 +440,11 @@ const MADE: usize = 4;
 /// What promises so many times what the best takes is not made.
 const HOPELESS: f64 = 4.0;
 
-/// Tries swaps and second runs together. The swaps that it takes for granted bring the load down to something between
-/// limit and peak, and what is made again goes on from there; what looks best before it is placed is made. Then the
-/// absences are searched together with what runs again.
+/// Tries swaps and recomputation together. The swaps that it begins with bring the load down to something between
+/// limit and peak, and recomputation goes on from there; what looks best before it is placed is made. Then the
+/// offloads are searched together with what is recomputed.
 fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
-    let quick = Arrangement { again: true, swaps: Swaps::Absences, choice: work / 12, work: work / 16 };
+    let quick = Arrangement { recomputes: true, swaps: Swaps::Offloads, choice: work / 12, work: work / 16 };
     let thorough = Arrangement { choice: work / 4, work: work / 2, ..quick };
     let step = peak.saturating_sub(limit) / PARTS;
     // What each level promises, and the level.
@@ -466,8 +469,8 @@ fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result
         let other = (promise < pass.best() * HOPELESS).then_some(at);
         let Some(at) = other.or(first) else { break };
         first = first.or(other);
-        for swaps in [Swaps::Absences, Swaps::Together] {
-            if !pass.is_spent() && pass.absent(at)?.is_some() {
+        for swaps in [Swaps::Offloads, Swaps::Together] {
+            if !pass.is_spent() && pass.offload_to(at)?.is_some() {
                 pass.fit(&Arrangement { swaps, ..thorough })?;
             }
         }
@@ -481,9 +484,9 @@ fn take_best(found: &mut [(f64, u64)]) -> (f64, u64) {
     best.map_or((f64::INFINITY, 0), |best| core::mem::replace(best, (f64::INFINITY, best.1)))
 }
 
-/// What absences down to a load promise, in ns.
+/// What offloads down to a load promise, in ns.
 fn look(pass: &mut Pass<'_, '_, '_>, load: u64, arrangement: &Arrangement<'_>) -> Result<f64, Error> {
-    if pass.absent(load)?.is_none() {
+    if pass.offload_to(load)?.is_none() {
         return Ok(f64::INFINITY);
     }
     Ok(pass.estimate(arrangement)?.unwrap_or(f64::INFINITY))

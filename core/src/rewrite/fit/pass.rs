@@ -1,7 +1,7 @@
 //! The work on one trace: arrangements of means are tried, and the best of what they make is kept.
 
 use super::stage::{Base, Stage};
-use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, from_absences, part};
+use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, from_offloads, part};
 use super::watch::Strategy;
 use super::{Lengths, Options, interim_rows, masked_rows};
 use crate::place::{self, Solver, search};
@@ -18,7 +18,7 @@ use crate::trace::{Op, Recorded, Row, liveness};
 use crate::verify::schedule as verify;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// How often what runs again is chosen, with memory held back.
+/// How often what is recomputed is chosen, with memory held back.
 const CHOICES: u32 = 10;
 /// The part of its work that this may do each time but the first.
 const LATER: u64 = 12;
@@ -28,10 +28,10 @@ const BLOCKS: u64 = 2_000_000;
 /// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Arrangement<'p> {
-    /// Whether operators run again.
-    pub(super) again: bool,
+    /// Whether values are recomputed.
+    pub(super) recomputes: bool,
     pub(super) swaps: Swaps<'p>,
-    /// How much the choice of what runs again may do, and how much the choice of what is swapped.
+    /// How much the choice of what is recomputed may do, and how much the choice of what is swapped.
     pub(super) choice: u64,
     pub(super) work: u64,
 }
@@ -39,12 +39,12 @@ pub(super) struct Arrangement<'p> {
 impl Arrangement<'_> {
     /// How its means are combined.
     const fn strategy(&self) -> Strategy {
-        match (self.again, self.swaps) {
+        match (self.recomputes, self.swaps) {
             (false, Swaps::None) => Strategy::Free,
             (false, _) => Strategy::Swap,
             (true, Swaps::None) => Strategy::Recompute,
             (true, Swaps::By(_)) => Strategy::RecomputeThenSwap,
-            (true, Swaps::Absences) => Strategy::SwapThenRecompute,
+            (true, Swaps::Offloads) => Strategy::SwapThenRecompute,
             (true, Swaps::Together) => Strategy::Together,
         }
     }
@@ -76,11 +76,11 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
     let trial = Flat::workspace(most).and(swapping(most, most)).and(judge);
     let absent = WorkspaceLen { words: 2 * blocks, indices: 0 }.and(swapping(2 * base, 2 * blocks));
     let held = WorkspaceLen { words: base + 1, indices: base + 2 };
-    let handed = in_place::workspace(rows, recompute::most_rows(base), blocks);
+    let shared = in_place::workspace(rows, recompute::most_rows(base), blocks);
     let segments = recompute::segments::workspace(base, 2 * blocks);
     let bound = lower_bound::workspace(rows, blocks);
     let script = Emitter::workspace(base, 2 * blocks);
-    trial.max(script).max(handed).max(held).max(absent).max(segments).max(bound)
+    trial.max(script).max(shared).max(held).max(absent).max(segments).max(bound)
 }
 
 /// Length of the workspace of a [`Swapper`] over a program of its own.
@@ -102,7 +102,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Whether it begins with the trace as it was recorded.
     pub(super) fn is_as_recorded(&self) -> bool {
-        self.base.handed == self.recorded.rows
+        self.base.shared == self.recorded.rows
     }
 
     pub(super) fn into_stage(self) -> Stage<'a, 'w> {
@@ -115,11 +115,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         if self.stops() {
             return Ok(());
         }
-        if !arrangement.again {
+        if !arrangement.recomputes {
             return self.run(arrangement).map(|_| ());
         }
         let limit = self.options.limit;
-        if !matches!(arrangement.swaps, Swaps::Absences | Swaps::Together) {
+        if !matches!(arrangement.swaps, Swaps::Offloads | Swaps::Together) {
             self.recomputer.clear_offloads();
         }
         let mut walked = self.plan(arrangement);
@@ -171,7 +171,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.run(arrangement).map(|_| ())
     }
 
-    /// Chooses what runs again to keep within a level, as if nothing else could be done: by the walk or by the published
+    /// Chooses what is recomputed to keep within a level, as if nothing else could be done: by the walk or by the published
     /// segments, whichever takes less time. Whether there is a choice; it may be above the level.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn recompute_to(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<bool, Error> {
@@ -185,7 +185,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(walked.is_some() || segments.is_some())
     }
 
-    /// Chooses what runs again, with nothing held back.
+    /// Chooses what is recomputed, with nothing held back.
     fn plan(&mut self, arrangement: &Arrangement<'_>) -> Option<Walked> {
         let &Arrangement { swaps, choice, .. } = arrangement;
         self.recomputer.held().fill(0);
@@ -225,7 +225,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.stopped() || self.bound().is_finite() && self.stage.made.blocks_placed() > self.enough
     }
 
-    /// What an arrangement of absences takes longer than the original, in ns, before it is placed; none if it is not within
+    /// What an arrangement that begins with offloads takes longer than the original, in ns, before it is placed; none if it is not within
     /// the limit.
     pub(super) fn estimate(&mut self, arrangement: &Arrangement<'_>) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
@@ -233,7 +233,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             return Ok(None);
         }
         self.trial(arrangement, |trial, recomputer| {
-            let planned = from_absences(trial.swapper, trial.flat, recomputer, limit, arrangement.work);
+            let planned = from_offloads(trial.swapper, trial.flat, recomputer, limit, arrangement.work);
             Ok(planned.map(|overhead| overhead + trial.added))
         })
     }
@@ -266,11 +266,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(())
     }
 
-    /// Takes for granted that blocks are on the host that are dear to make again, as many as it takes to bring the load
+    /// Offloads the blocks with the highest recompute cost per byte, as many as it takes to bring the load
     /// within `limit`. What that takes longer than the original, in ns; none if it cannot be.
-    pub(super) fn absent(&mut self, limit: u64) -> Result<Option<f64>, Error> {
+    pub(super) fn offload_to(&mut self, limit: u64) -> Result<Option<f64>, Error> {
         let blocks = self.recorded.numbers();
-        self.before_anything_runs_again(|swapper, recomputer, mut scratch| {
+        self.before_recomputation(|swapper, recomputer, mut scratch| {
             let mut costs = Records::lend(blocks, &mut scratch);
             recomputer.recompute_costs(&mut costs);
             recomputer.clear_offloads();
@@ -287,7 +287,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// What the quickest of the published schedules takes longer than the original, in ns; infinite if there is none.
     pub(super) fn quickest(&mut self) -> Result<f64, Error> {
         let limit = self.options.limit;
-        self.before_anything_runs_again(|swapper, _, _| {
+        self.before_recomputation(|swapper, _, _| {
             let found = Policy::SCORES.into_iter().filter_map(|policy| swapper.plan(policy, limit, 0));
             found.fold(f64::INFINITY, f64::min)
         })
@@ -318,17 +318,17 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Learns which gaps may be swapped.
     pub(super) fn know_gaps(&mut self) -> Result<(), Error> {
-        self.before_anything_runs_again(|swapper, recomputer, _| swapper.gaps().for_each(|gap| recomputer.know(gap)))
+        self.before_recomputation(|swapper, recomputer, _| swapper.gaps().for_each(|gap| recomputer.know(gap)))
     }
 
-    /// Works on what may be swapped of the trace that second runs begin with.
-    fn before_anything_runs_again<R>(
+    /// Works on what may be swapped of the trace before anything is recomputed.
+    fn before_recomputation<R>(
         &mut self,
         then: impl FnOnce(&mut Swapper<'_>, &mut Recomputer<'s>, Workspace<'_>) -> R,
     ) -> Result<R, Error> {
         let Self { recorded, options, base, recomputer, scratch, .. } = self;
         let mut scratch = scratch.reborrow();
-        let program = Program::new(base.handed, recorded.numbers(), &mut scratch)?;
+        let program = Program::new(base.shared, recorded.numbers(), &mut scratch)?;
         let mut scratch = scratch.reborrow();
         let gaps = Gaps::new(&program, options.least_bytes, &mut scratch);
         let mut scratch = scratch.reborrow();
@@ -345,7 +345,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     ) -> Result<R, Error> {
         let Self { recorded, options, base, recomputer, scratch, stage, .. } = self;
         let mut scratch = scratch.reborrow();
-        let rows = stage.between(recorded, *base, recomputer, arrangement.again, scratch.reborrow())?;
+        let rows = stage.between(recorded, *base, recomputer, arrangement.recomputes, scratch.reborrow())?;
         let Stage { interim, made, kept } = stage;
         let rows = interim.get_mut(..rows).unwrap_or_default();
         let mut tables = scratch.split(Flat::workspace(rows.len()));
@@ -365,7 +365,8 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             flat: &flat,
             swapper: &mut swapper,
             strategy: arrangement.strategy(),
-            as_recorded: base.handed == recorded.rows,
+            as_recorded: base.shared == recorded.rows,
+            reordering: base.reordering,
             added,
             made,
             kept,
@@ -384,12 +385,12 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let segments = self.base.rows.len();
         let mut scratch = self.scratch.reborrow();
         let mut excess = scratch.words(segments + 1);
-        // The row with which each segment begins, with all that runs again for it.
+        // The row with which each segment begins, with all that is recomputed for it.
         let mut begin = scratch.indices(segments + 2);
         let (mut segment, mut previous) = (0, Op::None);
         for (row, r) in (1..).zip(rows).filter(|(_, r)| r.event.is_access()) {
-            let again = matches!(r.op, Op::Rerun(_));
-            if !again {
+            let recomputed = matches!(r.op, Op::Rerun(_));
+            if !recomputed {
                 segment += u32::from(r.op != previous || r.op == Op::None);
                 begin[segment] = row;
             }
@@ -415,7 +416,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Makes what takes least memory of an arrangement, and says how much that is; it is the best if it fits.
     pub(super) fn least(&mut self, arrangement: &Arrangement<'_>, peak: u64) -> Result<u64, Error> {
-        if arrangement.again {
+        if arrangement.recomputes {
             self.recomputer.held().fill(0);
             if self.recomputer.least(peak).is_none() {
                 return Ok(u64::MAX);

@@ -7,6 +7,7 @@ use super::{Lengths, Options, Output, interim_rows};
 use crate::place::{self, Solver};
 use crate::rewrite::flat::Flat;
 use crate::rewrite::means::in_place;
+use crate::rewrite::means::order::Reordering;
 use crate::rewrite::means::recompute::Recomputer;
 use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::simulate::{self, Timing};
@@ -16,7 +17,7 @@ use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// Where the heuristics miss the limit, the search for a placement may look at this many nodes of its tree for a thousand
-/// stays, and at fewer with the cube of their number: a node costs more too.
+/// blocks, and at fewer with the cube of their number: a node costs more too.
 const NODES: u64 = 160;
 /// A node takes as long as so many blocks that are placed.
 const BLOCKS_PER_NODE: u64 = 8;
@@ -29,19 +30,21 @@ const FAR: u64 = 64;
 /// within a few starts; and how often they begin at least, before they give up.
 const WORK: u64 = 50_000;
 const STARTS: u64 = 9;
-/// The same where operators run again: more blocks live for a short time there, and it takes more to place them well.
-pub(super) const WORK_AGAIN: u64 = 150_000;
-const STARTS_AGAIN: u64 = 64;
+/// The same where operators are recomputed: more blocks live for a short time there, and it takes more to place them well.
+pub(super) const WORK_RECOMPUTING: u64 = 150_000;
+const STARTS_RECOMPUTING: u64 = 64;
 
-/// The trace that swaps and second runs begin with.
+/// The trace that swaps and recomputation begin with.
 #[derive(Clone, Copy)]
 pub(super) struct Base<'s> {
     /// As recorded, or with masks.
     pub(super) rows: &'s [Row],
     /// The same, where operators work in place if they shall.
-    pub(super) handed: &'s [Row],
+    pub(super) shared: &'s [Row],
     /// Whether operators work in place.
     pub(super) in_place: bool,
+    /// In which order they run, if not as recorded.
+    pub(super) reordering: Option<Reordering>,
 }
 
 /// The best that was made, and the room for what is made next.
@@ -59,7 +62,7 @@ pub(super) struct Placed<'a, 'w> {
     blocks: &'a mut [Block],
     names: &'a mut [Residency],
     offsets: &'a mut [u64],
-    /// The block of which each residency is a part: where memory is handed over in place, several are one for the placement.
+    /// The block of which each residency is a part: where operators write in place, several are one for the placement.
     part_of: &'w mut [u32],
     in_place: bool,
     alignment: u64,
@@ -151,24 +154,24 @@ impl<'a, 'w> Stage<'a, 'w> {
         self.kept.forget();
     }
 
-    /// Writes the trace that is swapped: the one to begin with, or the same with operators that run again. How many rows
+    /// Writes the trace that is swapped: the one to begin with, or the same with recomputation. How many rows
     /// it has.
     pub(super) fn between(
         &mut self,
         recorded: &Recorded<'_>,
         base: Base<'_>,
         recomputer: &Recomputer<'_>,
-        again: bool,
+        rerun: bool,
         mut scratch: Workspace<'_>,
     ) -> Result<usize, Error> {
         // What comes later makes rows where those before operators work in place are now.
         let Self { interim, made: Placed { rows: aside, in_place, .. }, .. } = self;
         *in_place = base.in_place;
-        if !again {
-            for (row, &r) in interim.iter_mut().zip(base.handed) {
+        if !rerun {
+            for (row, &r) in interim.iter_mut().zip(base.shared) {
                 *row = r;
             }
-            return Ok(base.handed.len());
+            return Ok(base.shared.len());
         }
         if !base.in_place {
             return recomputer.rows(scratch, interim);
@@ -326,11 +329,11 @@ impl Placed<'_, '_> {
         let blocks = blocks.get(..self.merged).unwrap_or_default();
         let offsets = offsets.get_mut(..self.merged).unwrap_or_default();
         let constraints = Constraints { alignment: *alignment, capacity: within.map(|within| within.limit) };
-        let again = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Rerun(_)));
+        let recomputes = rows.iter().take(self.len).any(|r| matches!(r.op, Op::Rerun(_)));
         let residencies = blocks.len() as u64;
         let searched = residencies <= MOST_SEARCHED;
         let nodes = if searched { NODES * 1_000_000_000 / residencies.saturating_pow(3).max(1_000_000) } else { 0 };
-        let (work, starts) = if again { (WORK_AGAIN, STARTS_AGAIN) } else { (WORK, STARTS) };
+        let (work, starts) = if recomputes { (WORK_RECOMPUTING, STARTS_RECOMPUTING) } else { (WORK, STARTS) };
         let starts = starts * residencies;
         let (far, few) = within.map_or((u64::MAX, 0), |Within { limit, few }| (limit.saturating_add(limit / FAR), few));
         let mut cost = 0u64;

@@ -154,6 +154,43 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    /// No schedule takes less than the lower bound, and what it calls out of reach is.
+    #[test]
+    fn no_schedule_is_below_the_lower_bound(
+        weights in 0u32..5, operators in operators(), percent in 20u64..100, means in 0usize..4, flags in any::<u64>(),
+    ) {
+        let (rows, blocks) = trace(weights, &operators);
+        let kinds = [Kind::Other, Kind::Other, Kind::Relu, Kind::ReluBackward];
+        let flag = |o: usize, shift: usize| flags.rotate_right(u32::try_from(5 * o + shift).unwrap()) & 1 > 0;
+        let operators: Vec<_> = (0..operators.len()).map(|o| Operator {
+            rerun: flag(o, 0),
+            in_place: flag(o, 1),
+            kind: kinds[usize::from(flag(o, 2)) + 2 * usize::from(flag(o, 3))],
+            ..Operator::default()
+        }).collect();
+        let recorded = Recorded { rows: &rows, operators: &operators, blocks };
+        let recompute = Using::NONE.with(Means::Recompute);
+        let using = [SWAP, recompute, recompute.with(Means::Swap), Using::ALL][means];
+        let device = Device::symmetric(12e9);
+        let limit = max_load(&rows, blocks, Workspace::new(&mut vec![0; blocks], &mut [])) * percent / 100;
+        let options = Options { using, work: 300, ..Options::new(limit, device) };
+        let len = lower_bound_workspace(rows.len(), blocks);
+        let (mut words, mut indices) = (vec![9; len.words], vec![9; len.indices]);
+        let bound = least_overhead(&recorded, &options, Workspace::new(&mut words, &mut indices)).unwrap();
+        match run_recorded(&recorded, &options) {
+            Ok((_, _, overhead)) => {
+                #[expect(clippy::cast_precision_loss, reason = "a time")]
+                let original_ns = rows.last().map_or(0, |r| r.time_ns) as f64;
+                prop_assert!(overhead * original_ns >= bound - 0.01, "{overhead} {bound}");
+            }
+            Err(Error::OverLimit { .. }) => {}
+            Err(e) => prop_assert!(false, "{}", e),
+        }
+    }
+}
+
 #[test]
 fn auto_is_never_worse_than_bayes_and_bayes_never_worse_than_a_score() {
     let operators: Vec<_> = (0..14).map(|i| (4 + i % 5, vec![i, 28 - i, 27 - i], i > 11, 20)).collect();
@@ -197,7 +234,7 @@ fn what_is_not_as_recorded_is_refused() {
     }
 }
 
-/// Who decides what runs again knows that an output is written over its input: the second block of 8 MiB takes none.
+/// Who decides what is recomputed knows that an output is written over its input: the second block of 8 MiB takes none.
 #[test]
 fn second_runs_and_work_in_place_go_together() {
     let operators: [(u32, Vec<u32>, bool, u64); 5] = [

@@ -8,9 +8,10 @@
 use core::num::NonZeroU64;
 
 use super::Options;
-use super::stage::{Kept, Placed, WORK_AGAIN, Within};
+use super::stage::{Kept, Placed, WORK_RECOMPUTING, Within};
 use super::watch::{Progress, Strategy, Tried};
 use crate::rewrite::flat::Flat;
+use crate::rewrite::means::order::Reordering;
 use crate::rewrite::means::recompute::Recomputer;
 use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::trace::Recorded;
@@ -20,8 +21,8 @@ use crate::{Error, Workspace};
 const ATTEMPTS: u32 = 14;
 /// The part of its work that the search may do each time but the first, until it fits.
 const AGAIN: NonZeroU64 = NonZeroU64::new(12).unwrap();
-/// Swaps are not planned again that take so many times what they promised, with what runs again.
-const DEARER: f64 = 1.25;
+/// Swaps that take so many times what they promised are given up, where values are recomputed.
+const COSTLIER: f64 = 1.25;
 /// What the search may do while a block is placed.
 pub(super) const WORK_PER_BLOCK: u64 = 40;
 /// After how many blocks placed a schedule is given up that is far above the limit: of a policy, and of the search, which
@@ -53,9 +54,9 @@ pub(super) enum Swaps<'p> {
     None,
     /// These, one after the other.
     By(&'p [Policy]),
-    /// The search, from the absences that were taken for granted when operators were chosen to run again.
-    Absences,
-    /// The same, where absences were chosen together with what runs again.
+    /// The search, from the offloads that were given when operators were chosen to be recomputed.
+    Offloads,
+    /// The same, where offloads were chosen together with what is recomputed.
     Together,
 }
 
@@ -77,8 +78,9 @@ pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) flat: &'t Flat<'f>,
     pub(super) swapper: &'t mut Swapper<'f>,
     pub(super) strategy: Strategy,
-    /// Whether it begins with the trace as it was recorded.
+    /// Whether it begins without masks and in-place reuse, and in which order if not the recorded one.
     pub(super) as_recorded: bool,
+    pub(super) reordering: Option<Reordering>,
     /// What the flat trace takes longer than the recorded one, in ns.
     pub(super) added: f64,
     pub(super) made: &'t mut Placed<'a, 'w>,
@@ -107,16 +109,16 @@ impl Trial<'_, '_, '_, '_> {
         }
         match swaps {
             Swaps::None if self.swapper.peak() > self.options.limit => Ok(Outcome::Fails),
-            Swaps::None => self.settle(Policy::Auto, 0.0, WORK_AGAIN).map(Settled::outcome),
+            Swaps::None => self.settle(Policy::Auto, 0.0, WORK_RECOMPUTING).map(Settled::outcome),
             Swaps::By(policies) => self.by(policies, work),
-            Swaps::Absences | Swaps::Together => {
-                let planned = from_absences(self.swapper, self.flat, recomputer, self.options.limit, work);
-                // What becomes so much dearer than it was is left to another choice of what runs again; but swaps alone take care
+            Swaps::Offloads | Swaps::Together => {
+                let planned = from_offloads(self.swapper, self.flat, recomputer, self.options.limit, work);
+                // What becomes so much costlier than it was is left to another choice of what is recomputed; but swaps alone take care
                 // of what that leaves above the limit.
-                let dearer = if recomputer.excess() > 0 { f64::INFINITY } else { DEARER };
+                let costlier = if recomputer.excess() > 0 { f64::INFINITY } else { COSTLIER };
                 let promised = (self.added + planned.unwrap_or(0.0)).max(1.0);
-                let hopeless = self.kept.bound().min(promised * dearer) - self.added;
-                self.insist(Policy::Auto, planned, work, WORK_AGAIN, hopeless).map(Settled::outcome)
+                let hopeless = self.kept.bound().min(promised * costlier) - self.added;
+                self.insist(Policy::Auto, planned, work, WORK_RECOMPUTING, hopeless).map(Settled::outcome)
             }
         }
     }
@@ -257,9 +259,9 @@ impl Trial<'_, '_, '_, '_> {
 
     /// Tells of a schedule that was placed.
     fn tell(&mut self, policy: Policy, overhead: f64, footprint: u64) {
-        let &mut Self { strategy, as_recorded, added, options, .. } = self;
+        let &mut Self { strategy, as_recorded, reordering, added, options, .. } = self;
         let overhead_ns = added + overhead;
-        let tried = Tried { strategy, policy, as_recorded, overhead_ns, footprint, limit: options.limit };
+        let tried = Tried { strategy, policy, as_recorded, reordering, overhead_ns, footprint, limit: options.limit };
         // What is stopped ends at the next sign of life.
         let _ = self.kept.watched.tell(&Progress::Tried(tried));
     }
@@ -299,8 +301,8 @@ impl Settled {
     }
 }
 
-/// Swaps what was taken for granted to be on the host, and more where that is not enough.
-pub(super) fn from_absences(
+/// Swaps what was given to be on the host, and more where that is not enough.
+pub(super) fn from_offloads(
     swapper: &mut Swapper<'_>,
     flat: &Flat<'_>,
     recomputer: &Recomputer<'_>,

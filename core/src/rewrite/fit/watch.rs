@@ -2,6 +2,7 @@
 
 use core::ops::ControlFlow;
 
+use crate::rewrite::means::order::Reordering;
 use crate::rewrite::means::swap::Policy;
 
 /// Is told of progress, and ends the work by breaking; the result is then the best so far.
@@ -53,6 +54,8 @@ pub struct Tried {
     pub policy: Policy,
     /// Whether it begins with the trace as it was recorded, without masks and in-place reuse.
     pub as_recorded: bool,
+    /// In which order the operators run; none is the recorded one.
+    pub reordering: Option<Reordering>,
     /// What it takes longer than the original, in ns, simulated.
     pub overhead_ns: f64,
     /// The highest end of a block, in bytes; where that is above the limit, the schedule is refused.

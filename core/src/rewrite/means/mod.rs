@@ -2,6 +2,6 @@
 
 pub mod in_place;
 pub mod mask;
-pub(in crate::rewrite) mod order;
+pub mod order;
 pub mod recompute;
 pub mod swap;

@@ -8,8 +8,8 @@
 //! 1. An operator waits for the last writer of what it reads, and for all readers of what it overwrites; those that keep their
 //!    place ([`Operator::ordered`](crate::trace::Operator::ordered)) wait for the one before. A block whose content nobody writes
 //!    is taken to be filled where it is allocated.
-//! 2. [`Goal::Early`]: the recorded order, but an operator after which less is alive runs as soon as it can.
-//!    [`Goal::LeastLoad`]: a search for the order with the least max load, from there on ([`order`]).
+//! 2. [`Reordering::Early`]: the recorded order, but an operator after which less is alive runs as soon as it can.
+//!    [`Reordering::LeastLoad`]: a search for the order with the least max load, from there on ([`order`]).
 //! 3. Rows in this order: a block is allocated before the first operator that touches it and freed after the last; between the
 //!    accesses of one stand only the mallocs and frees that stood there.
 //!
@@ -25,13 +25,25 @@ use crate::trace::{Event, Op, Recorded, Row};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, sort};
 
-/// Which order is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::rewrite) enum Goal {
+/// In which order operators run, other than the recorded one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reordering {
     /// What frees memory comes as early as it can.
     Early,
     /// As little as possible is alive at the worst operator.
     LeastLoad,
+}
+
+impl Reordering {
+    /// What it is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Early => "early updates",
+            Self::LeastLoad => "least max load",
+        }
+    }
 }
 
 /// How much the search may remember, and how much it may do, for a trace of so many rows: less of longer traces, whose sets of
@@ -85,15 +97,16 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 }
 
 /// Writes the rows of a recording in another order to `out`, which is as long. Whether there is one: not where every operator
-/// keeps its place, or the goal is met as recorded.
+/// keeps its place, or the recorded order is as good. The search ends where `stops` says so, with the best so far.
 ///
 /// # Errors
 /// As [`Program::new`] of a trace that is not as recorded.
 pub(in crate::rewrite) fn rewrite(
     recorded: &Recorded<'_>,
-    goal: Goal,
+    goal: Reordering,
     mut scratch: Workspace<'_>,
     out: &mut [Row],
+    stops: &mut dyn FnMut() -> bool,
 ) -> Result<bool, Error> {
     let Recorded { rows, blocks, .. } = *recorded;
     if rows.iter().all(|r| recorded.is_ordered(r.op)) {
@@ -106,10 +119,10 @@ pub(in crate::rewrite) fn rewrite(
     let model = pass.model(recorded, &program, &mut scratch);
     sort::identity(&mut pass.order, pass.operators);
     match goal {
-        Goal::Early => order::early(&model, &mut pass.order, &mut scratch),
-        Goal::LeastLoad => {
+        Reordering::Early => order::early(&model, &mut pass.order, &mut scratch),
+        Reordering::LeastLoad => {
             order::early(&model, &mut pass.order, &mut scratch.reborrow());
-            let found = order::search(&model, effort(rows.len()), &mut pass.order, scratch);
+            let found = order::search(&model, 0, effort(rows.len()), &mut pass.order, scratch, stops);
             if found.max_load == found.given {
                 return Ok(false);
             }

@@ -106,6 +106,7 @@ pub(super) fn search(
     found: &mut Ordered,
     order: &mut Table<'_, u32>,
     mut scratch: Workspace<'_>,
+    stops: &mut dyn FnMut() -> bool,
 ) {
     let (n, operators) = (usize::try_from(width).unwrap_or(0), walk.model.operators);
     let count = usize::try_from(operators).unwrap_or(0);
@@ -120,6 +121,9 @@ pub(super) fn search(
     (here.load[0], here.key[0]) = (walk.load, found.lower_bound);
     let mut len = 1;
     for level in 0..operators {
+        if stops() {
+            return;
+        }
         candidates.len = 0;
         for place in 0..len {
             walk.set(here.sets.range(place * words, (place + 1) * words), here.load[place], here.key[place]);

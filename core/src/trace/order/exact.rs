@@ -97,6 +97,7 @@ pub(super) fn search(
     found: &mut Ordered,
     order: &mut Table<'_, u32>,
     mut scratch: Workspace<'_>,
+    stops: &mut dyn FnMut() -> bool,
 ) {
     let (n, operators) = (usize::try_from(states).unwrap_or(0), walk.model.operators);
     let count = usize::try_from(operators).unwrap_or(0);
@@ -127,6 +128,9 @@ pub(super) fn search(
             continue;
         }
         found.lower_bound = key.min(found.max_load);
+        if stops() {
+            return;
+        }
         found.states += 1;
         walk.set(known.sets.range(state * known.width, (state + 1) * known.width), known.load[state], key);
         if walk.ready().is_empty() {

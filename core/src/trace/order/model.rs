@@ -160,12 +160,27 @@ impl<'a> Model<'a> {
     pub(crate) fn lower_bound(&self) -> u64 {
         let always = (0..self.tensors).filter(|&t| self.how[t] == GIVEN | KEPT && self.users(t).is_empty());
         let always: u64 = always.map(|t| self.bytes[t]).sum();
-        let of_operator = |k: u32| {
-            let touched: u64 = self.touched(k).iter().map(|&t| self.bytes[t]).sum();
-            let spared = self.spared[k].into_iter().fold(0, u64::max);
-            always + touched + self.workspace[k] - spared
-        };
-        (0..self.operators).map(of_operator).fold(self.given(), u64::max)
+        (0..self.operators).map(|k| always + self.needs(k)).fold(self.given(), u64::max)
+    }
+
+    /// What an operator needs while it runs, whatever else is alive.
+    pub(super) fn needs(&self, operator: u32) -> u64 {
+        let touched: u64 = self.touched(operator).iter().map(|&t| self.bytes[t]).sum();
+        let spared = self.spared[operator].into_iter().fold(0, u64::max);
+        touched + self.workspace[operator] - spared
+    }
+
+    pub(super) fn tensors(&self) -> u32 {
+        self.tensors
+    }
+
+    pub(super) fn bytes(&self, tensor: u32) -> u64 {
+        self.bytes[tensor]
+    }
+
+    /// Whether a tensor is alive before any operator that touches it, and after all of them.
+    pub(super) fn given_and_kept(&self, tensor: u32) -> (bool, bool) {
+        (self.how[tensor] & GIVEN > 0, self.how[tensor] & KEPT > 0)
     }
 
     /// What is alive before anything runs.

@@ -78,12 +78,16 @@ impl Random {
         Recorded { rows: &self.rows, operators: &self.operators, blocks: self.blocks }
     }
 
-    fn reordered(&self, goal: Goal) -> Option<Vec<Row>> {
+    fn reordered(&self, goal: Reordering) -> Option<Vec<Row>> {
+        self.reordered_until(goal, &mut || false)
+    }
+
+    fn reordered_until(&self, goal: Reordering, stops: &mut dyn FnMut() -> bool) -> Option<Vec<Row>> {
         let len = workspace(self.rows.len(), self.blocks);
         let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
         let mut out = vec![Row::default(); self.rows.len()];
         let scratch = Workspace::new(&mut words, &mut indices);
-        rewrite(&self.recorded(), goal, scratch, &mut out).unwrap().then_some(out)
+        rewrite(&self.recorded(), goal, scratch, &mut out, stops).unwrap().then_some(out)
     }
 
     /// What the verifier says of rows: how long they take.
@@ -167,7 +171,7 @@ fn another_order_computes_the_same_in_the_same_time() {
     for seed in 0..120 {
         let random = Random::new(seed, 3 + seed % 20);
         let original = random.time(&random.rows).unwrap();
-        for goal in [Goal::Early, Goal::LeastLoad] {
+        for goal in [Reordering::Early, Reordering::LeastLoad] {
             let Some(rows) = random.reordered(goal) else { continue };
             let time = random.time(&rows);
             assert!(time.as_ref().is_ok_and(|&time| (time - original).abs() < 1e-6), "{seed} {goal:?}: {time:?}");
@@ -223,7 +227,7 @@ fn the_search_finds_the_least_load_of_all_orders_that_are_accepted() {
         });
         assert!(least < u64::MAX, "{seed}: not even the recorded order is accepted");
         let (_, given) = random.naive(&(0..n).collect::<Vec<_>>());
-        let reordered = [Goal::Early, Goal::LeastLoad].map(|goal| random.reordered(goal));
+        let reordered = [Reordering::Early, Reordering::LeastLoad].map(|goal| random.reordered(goal));
         // Inside an operator less may be there than all that it touches.
         let found = reordered.iter().flatten().map(|rows| max_load(rows)).min().unwrap_or(given);
         assert!(found <= least, "{seed}: {found} where {least} is possible, as recorded {given}");
@@ -238,8 +242,8 @@ fn where_all_keep_their_place_there_is_no_other_order() {
     for seed in 0..20 {
         let mut random = Random::new(seed, 12);
         random.operators.iter_mut().for_each(|operator| operator.ordered = true);
-        assert_eq!(random.reordered(Goal::Early), None);
-        assert_eq!(random.reordered(Goal::LeastLoad), None);
+        assert_eq!(random.reordered(Reordering::Early), None);
+        assert_eq!(random.reordered(Reordering::LeastLoad), None);
     }
 }
 
@@ -267,7 +271,7 @@ fn updates_come_right_after_their_gradients() {
         ops.dedup();
         ops
     };
-    let early = trace.reordered(Goal::Early).unwrap();
+    let early = trace.reordered(Reordering::Early).unwrap();
     assert_eq!(ops(&early), [0, 3, 1, 4, 2, 5].map(Op::First));
     assert_eq!((max_load(&trace.rows), max_load(&early)), (60, 40));
     // Where the updates wait for all gradients, as after clipping, they stay where they are.
@@ -282,6 +286,21 @@ fn updates_come_right_after_their_gradients() {
     }
     trace.rows.push(row(20, Event::Free, 6, 0, Op::None));
     (trace.blocks, trace.operators) = (7, vec![Operator { ordered: false, ..Operator::default() }; 7]);
-    let early = trace.reordered(Goal::Early).unwrap();
+    let early = trace.reordered(Reordering::Early).unwrap();
     assert_eq!(ops(&early), [0, 1, 2, 6, 3, 4, 5].map(Op::First));
+}
+
+#[test]
+fn a_search_that_is_ended_at_once_finds_no_other_order() {
+    let mut ended = 0;
+    for seed in 0..40 {
+        let random = Random::new(seed, 12);
+        let mut asked = 0;
+        let cut = random.reordered_until(Reordering::LeastLoad, &mut || {
+            asked += 1;
+            true
+        });
+        ended += u32::from(asked > 0 && cut.is_none() && random.reordered(Reordering::LeastLoad).is_some());
+    }
+    assert!(ended > 0, "no search was ended");
 }

@@ -1,0 +1,246 @@
+//! The gaps of a fitted trace: between two uses of a block, what was done with it, and what else it would have cost.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use sublet_core::VerifiedSchedule;
+use sublet_core::simulate::Device;
+use sublet_core::trace::{Event, Op, Row};
+
+use crate::problem::Trace;
+use crate::timeline::Timeline;
+
+/// What was done with a block between two uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Choice {
+    /// It stayed on the device.
+    Kept,
+    /// It was copied to the host and back.
+    Swapped,
+    /// It was freed, and its operator ran again.
+    Recomputed,
+}
+
+/// A gap: the time between two uses of a block, in which others ran. Sizes in bytes, times in ns.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Gap {
+    /// The block, as in the rows; a number above those of the recording is a mask's.
+    #[serde(skip)]
+    pub(crate) block: u32,
+    /// Its residency on the device before the gap, counted over the mallocs of all blocks.
+    #[serde(skip)]
+    pub(crate) residency: usize,
+    /// The operator that used it last, and the one that uses it next.
+    #[serde(skip)]
+    pub(crate) after: Op,
+    #[serde(skip)]
+    pub(crate) before: Op,
+    /// How long no operator uses it.
+    pub(crate) idle_ns: f64,
+    pub(crate) choice: Choice,
+    /// How long compute waits for its copies, or its operator takes to run again.
+    pub(crate) cost_ns: f64,
+    /// The most bytes on the device in the gap if it stays there, all else unchanged.
+    pub(crate) load_if_kept: u64,
+    /// How long its copies to the host and back take.
+    pub(crate) swap_ns: f64,
+    /// How long the operator that wrote it takes, without what it needs itself; none where it may not run again.
+    pub(crate) recompute_ns: Option<f64>,
+}
+
+/// The rows of a schedule, as the gaps are read off them.
+struct Reading<'a> {
+    schedule: &'a VerifiedSchedule<'a>,
+    trace: &'a Trace,
+    device: &'a Device,
+    loads: Maxima,
+    /// How long each operator of the recording takes, by its number.
+    durations: HashMap<u32, f64>,
+    /// How long compute waits for copies, by the row of the copy.
+    waits: HashMap<usize, f64>,
+}
+
+/// A use of a block by one operator, and what was done with the block since.
+struct Use {
+    op: Op,
+    residency: usize,
+    /// The row of its last access.
+    row: usize,
+    freed: Option<usize>,
+    allocated: Option<usize>,
+    copied: bool,
+    waited: f64,
+}
+
+/// All gaps of a schedule that was made from this trace, in the order in which they end. O(rows log rows).
+pub(crate) fn of(schedule: &VerifiedSchedule<'_>, trace: &Trace, device: &Device) -> Vec<Gap> {
+    let timeline = Timeline::of(schedule);
+    let first_runs = timeline.operators.iter().filter_map(|operator| match operator.op {
+        Op::First(number) => Some((number, operator.span.end - operator.span.begin)),
+        _ => None,
+    });
+    let is_copy = |event| matches!(event, Event::SwapOut | Event::SwapIn);
+    let copies = schedule.rows().iter().enumerate().filter(|(_, row)| is_copy(row.event)).map(|(i, _)| i);
+    let reading = Reading {
+        schedule,
+        trace,
+        device,
+        loads: Maxima::of(loads(schedule)),
+        durations: first_runs.collect(),
+        waits: copies.zip(timeline.copies.iter().map(|copy| copy.waited)).collect(),
+    };
+    reading.gaps()
+}
+
+/// The load at each row.
+fn loads(schedule: &VerifiedSchedule<'_>) -> Vec<u64> {
+    let rows = schedule.rows().len();
+    let (mut begun, mut ended) = (vec![0; rows + 1], vec![0; rows + 1]);
+    for block in schedule.plan().blocks() {
+        begun[(block.start as usize).min(rows)] += block.size;
+        ended[(block.end as usize).min(rows)] += block.size;
+    }
+    let mut load = 0;
+    (0..rows)
+        .map(|row| {
+            load = load + begun[row] - ended[row];
+            load
+        })
+        .collect()
+}
+
+impl Choice {
+    /// Its name for people.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Swapped => "swapped",
+            Self::Recomputed => "recomputed",
+        }
+    }
+}
+
+impl Reading<'_> {
+    fn gaps(&self) -> Vec<Gap> {
+        let mut uses: HashMap<u32, Use> = HashMap::new();
+        // By block: bytes and number of its residency, and who wrote it last.
+        let (mut residencies, mut writers) = (HashMap::new(), HashMap::new());
+        let mut mallocs = 0;
+        let mut gaps = Vec::new();
+        for (i, row) in self.schedule.rows().iter().enumerate() {
+            let last = uses.get_mut(&row.block);
+            match (row.event, last) {
+                (Event::Malloc, last) => {
+                    residencies.insert(row.block, (row.bytes, mallocs));
+                    mallocs += 1;
+                    if let Some(last) = last {
+                        last.allocated = Some(i);
+                    }
+                }
+                (Event::Free, Some(last)) => last.freed = Some(i),
+                (Event::SwapOut | Event::SwapIn, Some(last)) => {
+                    last.copied |= row.event == Event::SwapIn;
+                    last.waited += self.waits.get(&i).copied().unwrap_or(0.0);
+                }
+                (Event::Read | Event::Write, last) => {
+                    let (size, residency) = residencies.get(&row.block).copied().unwrap_or_default();
+                    if let Some(last) = last.filter(|last| last.op != row.op) {
+                        gaps.extend(self.gap(last, i, size, writers.get(&row.block).copied()));
+                    }
+                    if row.event == Event::Write {
+                        writers.insert(row.block, row.op);
+                    }
+                    let (freed, allocated) = (None, None);
+                    let this = Use { op: row.op, residency, row: i, freed, allocated, copied: false, waited: 0.0 };
+                    uses.insert(row.block, this);
+                }
+                _ => {}
+            }
+        }
+        gaps
+    }
+
+    /// The gap that ends with the access of `row`; none where the two operators follow each other.
+    fn gap(&self, last: &Use, row: usize, size: u64, writer: Option<Op>) -> Option<Gap> {
+        let (rows, timings) = (self.schedule.rows(), self.schedule.timings());
+        let next = rows[row].op;
+        let between = &rows[last.row..row];
+        let others = |r: &&Row| r.op != last.op && r.op != next && r.op != Op::None;
+        between.iter().find(others)?;
+        let duration = |op: Op| match op {
+            Op::First(number) | Op::Rerun(number) => self.durations.get(&number).copied(),
+            Op::None => None,
+        };
+        let (choice, cost_ns) = match (last.freed, next) {
+            (None, _) => (Choice::Kept, 0.0),
+            (Some(_), _) if last.copied => (Choice::Swapped, last.waited),
+            (Some(_), Op::Rerun(_)) => (Choice::Recomputed, duration(next).unwrap_or(0.0)),
+            // Another value is written to it: there was nothing to keep.
+            (Some(_), _) => return None,
+        };
+        let load_if_kept = match last.freed {
+            None => self.loads.between(last.row, row),
+            Some(freed) => self.loads.between(freed, last.allocated.unwrap_or(row)) + size,
+        };
+        let may_rerun = |op: Op| match op {
+            Op::First(number) | Op::Rerun(number) => {
+                self.trace.operators.get(number as usize).is_some_and(|operator| operator.rerun)
+            }
+            Op::None => false,
+        };
+        Some(Gap {
+            block: rows[row].block,
+            residency: last.residency,
+            after: last.op,
+            before: next,
+            idle_ns: timings[row].begin - timings[last.row].end,
+            choice,
+            cost_ns,
+            load_if_kept,
+            swap_ns: self.device.out_ns(size) + self.device.in_ns(size),
+            recompute_ns: writer.filter(|&op| may_rerun(op)).and_then(duration),
+        })
+    }
+}
+
+/// The largest of any values that stand together, in two steps each.
+struct Maxima(Vec<Vec<u64>>);
+
+impl Maxima {
+    fn of(values: Vec<u64>) -> Self {
+        let mut levels = vec![values];
+        let mut width = 1;
+        while let Some(last) = levels.last().filter(|last| last.len() > width) {
+            let next = last.iter().zip(&last[width..]).map(|(&a, &b)| a.max(b)).collect();
+            levels.push(next);
+            width *= 2;
+        }
+        Self(levels)
+    }
+
+    /// The largest of the values from `begin` to before `end`; 0 of none.
+    fn between(&self, begin: usize, end: usize) -> u64 {
+        let end = end.min(self.0[0].len());
+        let Some(level) = end.checked_sub(begin).and_then(usize::checked_ilog2) else { return 0 };
+        let values = &self.0[level as usize];
+        values[begin].max(values[end - (1 << level)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Maxima;
+
+    #[test]
+    fn maxima_are_those_of_a_scan() {
+        let values: Vec<u64> = (0..37).map(|i| i * 7919 % 101).collect();
+        let maxima = Maxima::of(values.clone());
+        for begin in 0..values.len() {
+            for end in begin..=values.len() + 1 {
+                let scan = values[begin..end.min(values.len())].iter().copied().max().unwrap_or(0);
+                assert_eq!(maxima.between(begin, end), scan, "{begin}..{end}");
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The lower bound beside an overhead, and `sublet fit --monotone`.
+
+mod support;
+
+use serde_json::Value;
+use support::{Folder, Ran, STALLING, sublet};
+
+const ALEXNET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/alexnet_train_b32.csv");
+
+fn fit(trace: &str, percent: u32, more: &[&str]) -> Ran {
+    let limit = format!("{percent}%");
+    sublet(&[&["fit", trace, "--using", "swap", "--limit", &limit, "--json"], more].concat())
+}
+
+/// A policy that is quicker in less memory: its result is taken where more is allowed.
+#[test]
+fn what_fits_into_less_memory_is_a_schedule_for_more() {
+    let overhead = |ran: &Ran| ran.json()["overhead"].as_f64().unwrap_or(f64::INFINITY);
+    let (mut plain_rises, mut carried) = (0, 0);
+    let (mut plain_before, mut before) = (f64::INFINITY, f64::INFINITY);
+    for percent in 76..=92 {
+        let plain = overhead(&fit(ALEXNET, percent, &["--policy", "doa"]));
+        let ran = fit(ALEXNET, percent, &["--policy", "doa", "--monotone"]);
+        let monotone = overhead(&ran);
+        assert!(monotone <= plain && monotone <= before, "{percent} %: {monotone} after {before}, plain {plain}");
+        plain_rises += u32::from(plain > plain_before);
+        if monotone < plain {
+            let json = ran.json();
+            let (to, limit) = (json["fitted_to"].as_u64().unwrap(), json["limit"].as_u64().unwrap());
+            assert!(to < limit && json["footprint"].as_u64().unwrap() <= to, "{json}");
+            carried += 1;
+        }
+        (plain_before, before) = (plain, monotone);
+    }
+    assert!(plain_rises > 0 && carried > 0, "the policy is monotone by itself: {plain_rises}, {carried}");
+}
+
+#[test]
+fn the_lower_bound_stands_beside_the_overhead() {
+    let folder = Folder::new();
+    let trace = folder.file("t.csv", STALLING);
+    let mut above = 0;
+    for percent in [95, 80, 60] {
+        let ran = fit(&trace, percent, &[]);
+        let (json, plain) = (ran.json(), fit(&trace, percent, &["--explain"]));
+        let (Some(found), Some(bound)) = (json["overhead"].as_f64(), json["overhead_lower_bound"].as_f64()) else {
+            assert_eq!(ran.status, 1, "{ran:?}");
+            continue;
+        };
+        assert!((0.0..=found + 1e-9).contains(&bound), "{json}");
+        above += u32::from(bound > 0.0);
+        assert_eq!(plain.json()["overhead_lower_bound"], json["overhead_lower_bound"]);
+    }
+    assert!(above > 0, "no limit asks for anything");
+    let text = sublet(&["fit", &trace, "--using", "swap", "--limit", "95%"]).out;
+    assert!(text.contains("lower bound"), "{text}");
+    // One operator alone touches more.
+    let never = fit(&trace, 10, &[]);
+    assert!(never.status == 1 && never.err.contains("no schedule by these means can"), "{never:?}");
+    // A curve has it too.
+    let swept = sublet(&["sweep", &trace, "--using", "swap", "--points", "4", "--json"]).json();
+    let points = swept["points"].as_array().unwrap();
+    let bounds: Vec<_> = points.iter().filter_map(|p| p["overhead_lower_bound"].as_f64()).collect();
+    assert_eq!(bounds.len(), points.len(), "{swept}");
+    assert!(
+        bounds.is_sorted()
+            && bounds.iter().zip(points).all(|(&bound, p)| bound <= p["overhead"].as_f64().unwrap() + 1e-9)
+    );
+}
+
+/// Which order the result has.
+#[test]
+fn what_won_has_an_order() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/vgg16_cifar_train_b100.csv");
+    let limit = ["fit", trace, "--limit", "43%", "--using", "recompute", "--explain", "--json"];
+    let orders = |more: &[&str]| {
+        let json = sublet(&[&limit[..], more].concat()).json();
+        let ways = json["tried"].as_array().cloned().unwrap_or_default();
+        let won = ways.iter().find(|way| way["won"] == true).map(|way| way["order"].clone());
+        (won, ways.iter().filter(|way| way["order"] != Value::Null).count())
+    };
+    let (won, moved) = orders(&["--reorder"]);
+    assert!(moved > 0 && won.is_some_and(|order| order.is_string()));
+    assert_eq!(orders(&[]), (None, 0), "as recorded it does not fit");
+}

@@ -1,0 +1,76 @@
+//! Which pairs of blocks may share addresses, and how far apart their begins are then.
+
+use crate::table::{Table, at, count};
+use crate::workspace::Cell;
+use crate::{Block, Overlap, Workspace, WorkspaceLen};
+
+/// Inputs of an output that count.
+const INPUTS: usize = 2;
+
+/// Overlaps by output.
+pub(super) struct Pairs<'a> {
+    pub(super) blocks: &'a [Block],
+    /// 1 + the inputs, and the distances.
+    inputs: Table<'a, [u32; INPUTS]>,
+    distances: Table<'a, [u64; INPUTS]>,
+    /// Whether every overlap counts.
+    pub(super) complete: bool,
+}
+
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
+    <[u32; INPUTS]>::LEN.and(<[u64; INPUTS]>::LEN).times(n)
+}
+
+impl<'a> Pairs<'a> {
+    pub(super) fn new(blocks: &'a [Block], overlaps: &[Overlap], scratch: &mut Workspace<'a>) -> Self {
+        let n = blocks.len();
+        let (inputs, distances) = (scratch.index_records(n), scratch.word_records(n));
+        let mut pairs = Self { blocks, inputs, distances, complete: true };
+        for o in overlaps {
+            pairs.add(o);
+        }
+        pairs
+    }
+
+    /// Of the same two the least distance counts.
+    fn add(&mut self, &Overlap { output, input, distance }: &Overlap) {
+        let reach = distance.min(at(self.blocks, output).size);
+        let known = self.inputs[output].iter().position(|&other| other == input + 1);
+        let Some(place) = known.or_else(|| self.inputs[output].iter().position(|&other| other == 0)) else {
+            self.complete = false;
+            return;
+        };
+        if let (Some(to), Some(least)) = (self.inputs[output].get_mut(place), self.distances[output].get_mut(place)) {
+            *least = if known.is_some() { reach.min(*least) } else { reach };
+            *to = input + 1;
+        }
+    }
+
+    /// How many blocks there are.
+    pub(super) fn len(&self) -> u32 {
+        count(self.blocks)
+    }
+
+    /// How far above the begin of the lower one the other begins at least.
+    pub(super) fn apart(&self, lower: u32, upper: u32) -> u64 {
+        self.of(lower).find(|&(input, _)| input == upper).map_or(at(self.blocks, lower).size, |(_, distance)| distance)
+    }
+
+    /// The inputs of an output, and how far below them it begins at least; no more than its size.
+    pub(super) fn of(&self, output: u32) -> impl Iterator<Item = (u32, u64)> {
+        let all = self.inputs[output].into_iter().zip(self.distances[output]);
+        all.filter(|&(input, _)| input > 0).map(|(input, distance)| (input - 1, distance))
+    }
+
+    /// What an output may spare beside those of its inputs of which `beside` is true: what is above the least of its
+    /// distances, and no more than they have.
+    pub(super) fn spared(&self, output: u32, beside: impl Fn(u32) -> bool) -> u64 {
+        let size = at(self.blocks, output).size;
+        let (mut most, mut sum) = (0, 0);
+        for (input, distance) in self.of(output).filter(|&(input, _)| beside(input)) {
+            most = (size - distance).max(most);
+            sum += (size - distance).min(at(self.blocks, input).size);
+        }
+        sum.min(most)
+    }
+}

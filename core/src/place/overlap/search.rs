@@ -1,0 +1,515 @@
+//! Exact search where outputs may reach into dying inputs.
+//!
+//! Problem: is there a placement within a capacity, where of two blocks that are alive together one begins a distance above the
+//! other, and the distance depends on which is the lower one? [`search`](crate::place::search) rests on one distance, the
+//! size, and on sums of bytes that no two blocks share.
+//!
+//! Steps:
+//! 1. Only placements are looked at in which every block lies on 0, on another one, or at its pin. A block has a *least*
+//!    offset, which the placed ones leave it. It is *lifted* if they do not hold it there: it lies on an open one.
+//! 2. A node is branched on a block b that no open block can be below while b is at its least offset. Left: b lies there, and
+//!    all open blocks that are alive with it are above. Right: it lies on an open block; its least offset becomes the least
+//!    that one of those leaves it. As no two blocks can be each other's input, there always is such a block.
+//! 3. In a section, the open blocks take their bytes less what overlaps may spare, above the lowest of them. What does not leave
+//!    room for that cannot be the lowest, and is above one that can. Of two blocks of which one cannot be the lower one, the
+//!    other is.
+//! 4. The section comes first that has the least room to spare for its failures so far; in it the lowest block, of equals
+//!    the largest. From there on down, to one that nothing can be below.
+//!
+//! To find the least peak, capacities are tried: the bound, half of the gap, and just below the incumbent, each round with
+//! twice the nodes, until bound and incumbent meet. Failures are remembered.
+//!
+//! Cost: O(n) a look at what supports a block, O(alive²) a section that has changed. Scratch: n²/64 words for who is alive
+//! where, and a trail of 64 n entries; a run that needs a longer one is given up.
+
+use core::num::NonZeroU64;
+
+use super::pairs::Pairs;
+use crate::place::interval::{self, Sweep};
+use crate::place::{Options, Solver, Summary, Watch, align_up, copy};
+use crate::table::{Table, at, count};
+use crate::{Constraints, Error, Workspace, WorkspaceLen};
+
+/// The most blocks that are searched.
+pub(super) const MOST_BLOCKS: usize = 1024;
+/// Nodes of the first try.
+const FIRST: u64 = 256;
+/// So many sections are looked at for a node of the caller's budget.
+const SECTIONS_PER_NODE: u64 = 2;
+/// To compare so many sections or blocks takes as long as to look at one section.
+const AT_ONCE: u32 = 16;
+const NO_PIN: u64 = u64::MAX;
+const TRAIL: usize = 64;
+
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
+    let n = if n < MOST_BLOCKS { n } else { 0 };
+    let rows = n.div_ceil(64);
+    let own = WorkspaceLen { words: 7 * n + 4 * rows + n * rows + TRAIL * n, indices: 6 * n + TRAIL * n };
+    own.and(interval::workspace(n))
+}
+
+/// No placement is below the node.
+struct Conflict;
+
+type Outcome = Result<(), Conflict>;
+
+/// How a run has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Found,
+    Infeasible,
+    Limit,
+    Stopped,
+}
+
+/// Lowers the peak of `best`, whose plan is `offsets`, or lifts its bound, until it is at most `enough`, or all it may look
+/// at has been looked at.
+pub(super) fn improve(
+    pairs: &Pairs<'_>,
+    options: &Options,
+    best: &mut Summary,
+    offsets: &mut [u64],
+    mut scratch: Workspace<'_>,
+    watch: Watch<'_>,
+) -> Result<(), Error> {
+    if pairs.blocks.len() > MOST_BLOCKS || !pairs.complete {
+        return Ok(());
+    }
+    let Constraints { alignment, capacity } = options.constraints;
+    let mut search = Search::new(pairs, alignment, &mut scratch)?;
+    let looks = options.nodes.saturating_mul(SECTIONS_PER_NODE);
+    let (mut limit, mut part) = (FIRST, 0u32);
+    while best.peak > best.lower_bound.max(capacity.unwrap_or(0)) && search.looks < looks {
+        let tried = match (capacity, part) {
+            (Some(capacity), _) => capacity,
+            (None, 0) => best.lower_bound,
+            (None, 1) => best.lower_bound + (best.peak - 1 - best.lower_bound) / 2,
+            (None, _) => best.peak - 1,
+        };
+        if tried < best.lower_bound {
+            break;
+        }
+        let end = search.run(tried, limit, looks, &mut || watch(best).is_break());
+        match end {
+            End::Found => {
+                best.peak = search.peak();
+                best.solver = Solver::Search;
+                copy(search.least.first(search.n), offsets);
+            }
+            End::Infeasible => best.lower_bound = best.peak.min(search.next(tried)),
+            End::Limit => {
+                part = (part + 1) % 3;
+                limit = if part == 0 { 2 * limit } else { limit };
+            }
+            End::Stopped => break,
+        }
+    }
+    best.nodes = search.nodes;
+    Ok(())
+}
+
+struct Search<'a, 'b> {
+    pairs: &'a Pairs<'a>,
+    n: u32,
+    sections: u32,
+    /// Words in a row of `alive`.
+    row: u32,
+    capacity: u64,
+    /// All offsets are multiples of it, and so are all ends.
+    unit: NonZeroU64,
+    low: Table<'b, u32>,
+    high: Table<'b, u32>,
+    size: Table<'b, u64>,
+    alignment: Table<'b, u64>,
+    pin: Table<'b, u64>,
+    /// The least offset that the block can still have; the offset once it is placed.
+    least: Table<'b, u64>,
+    /// Bit sets of blocks.
+    lifted: Table<'b, u64>,
+    open: Table<'b, u64>,
+    alive: Table<'b, u64>,
+    /// Bit set: sections in which something has changed.
+    dirty: Table<'b, u64>,
+    weight: Table<'b, u64>,
+    /// By section: its lowest open block, and how much higher that might be; bit set: sections where that is to be found anew.
+    lowest: Table<'b, u32>,
+    slack: Table<'b, u64>,
+    stale: Table<'b, u64>,
+    /// What the least offsets were, and of which blocks, with a bit for what was lifted.
+    trail: Table<'b, u64>,
+    trail_of: Table<'b, u32>,
+    mark: u32,
+    full: bool,
+    /// The decisions on the way from the root, and the marks before them.
+    placed: Table<'b, u32>,
+    marks: Table<'b, u32>,
+    depth: u32,
+    nodes: u64,
+    /// Sections that were looked at, or as much work.
+    looks: u64,
+}
+
+impl<'a, 'b> Search<'a, 'b> {
+    fn new(pairs: &'a Pairs<'a>, alignment: u64, scratch: &mut Workspace<'b>) -> Result<Self, Error> {
+        let blocks = pairs.blocks;
+        let n = blocks.len();
+        let rows = n.div_ceil(64);
+        let (mut low, mut high) = (scratch.indices(n), scratch.indices(n));
+        let sections = Sweep::new(blocks, scratch.reborrow())?.clique_ranges(&mut low, &mut high);
+        let mut search = Self {
+            pairs,
+            n: count(blocks),
+            sections,
+            row: u32::try_from(rows).unwrap_or(0),
+            capacity: 0,
+            unit: NonZeroU64::MIN,
+            low,
+            high,
+            size: scratch.words(n),
+            alignment: scratch.words(n),
+            pin: scratch.words(n),
+            least: scratch.words(n),
+            lifted: scratch.words(rows),
+            open: scratch.words(rows),
+            alive: scratch.words(n * rows),
+            dirty: scratch.words(rows),
+            weight: scratch.words(n),
+            lowest: scratch.indices(n),
+            slack: scratch.words(n),
+            stale: scratch.words(rows),
+            trail: scratch.words(TRAIL * n),
+            trail_of: scratch.indices(TRAIL * n),
+            mark: 0,
+            full: false,
+            placed: scratch.indices(n),
+            marks: scratch.indices(n),
+            depth: 0,
+            nodes: 0,
+            looks: 0,
+        };
+        search.load(alignment);
+        Ok(search)
+    }
+
+    fn load(&mut self, alignment: u64) {
+        let mut unit = 0;
+        for b in 0..self.n {
+            let block = at(self.pairs.blocks, b);
+            self.size[b] = block.size;
+            self.alignment[b] = block.alignment.max(alignment);
+            self.pin[b] = block.pin.unwrap_or(NO_PIN);
+            let aligned = if self.alignment[b] > 1 { self.alignment[b] } else { 0 };
+            unit = [block.size, aligned, block.pin.unwrap_or(0)].into_iter().fold(unit, gcd);
+            unit = self.pairs.of(b).map(|(_, distance)| distance).fold(unit, gcd);
+            for s in self.low[b]..self.high[b] {
+                self.alive[s * self.row + b / 64] |= 1 << (b % 64);
+            }
+        }
+        self.unit = NonZeroU64::new(unit).unwrap_or(NonZeroU64::MIN);
+    }
+
+    /// The least end above a capacity.
+    fn next(&self, capacity: u64) -> u64 {
+        (capacity / self.unit + 1) * self.unit.get()
+    }
+
+    fn peak(&self) -> u64 {
+        (0..self.n).map(|b| self.least[b] + self.size[b]).max().unwrap_or(0)
+    }
+
+    /// Looks for a placement within the capacity, at `nodes` nodes at most.
+    fn run(&mut self, capacity: u64, nodes: u64, looks: u64, stopped: &mut impl FnMut() -> bool) -> End {
+        if self.reset(capacity).is_err() {
+            return End::Infeasible;
+        }
+        let last = self.nodes.saturating_add(nodes);
+        loop {
+            if self.full || self.nodes >= last || self.looks >= looks {
+                return End::Limit;
+            }
+            self.nodes += 1;
+            self.looks += u64::from(self.sections / AT_ONCE);
+            if self.nodes.is_multiple_of(256) && stopped() {
+                return End::Stopped;
+            }
+            let Some(b) = self.choose() else { return End::Found };
+            self.placed[self.depth] = b;
+            self.marks[self.depth] = self.mark;
+            self.depth += 1;
+            let mut done = self.place(b);
+            while done.is_err() && !self.full {
+                let Some(b) = self.back() else { return End::Infeasible };
+                done = self.refuse(b);
+            }
+        }
+    }
+
+    fn reset(&mut self, capacity: u64) -> Outcome {
+        self.capacity = capacity;
+        (self.mark, self.depth, self.full) = (0, 0, false);
+        self.open.fill(0);
+        self.lifted.fill(0);
+        self.dirty.fill(0);
+        for b in 0..self.n {
+            self.open[b / 64] |= 1 << (b % 64);
+            self.least[b] = if self.pin[b] == NO_PIN { 0 } else { self.pin[b] };
+            if self.latest(b).is_none_or(|latest| latest < self.least[b]) {
+                return Err(Conflict);
+            }
+            self.soil(b);
+        }
+        self.propagate()?;
+        // What holds for the root is never taken back.
+        self.mark = 0;
+        Ok(())
+    }
+
+    /// The highest offset that the block can have.
+    fn latest(&self, b: u32) -> Option<u64> {
+        if self.pin[b] != NO_PIN {
+            return (self.pin[b] + self.size[b] <= self.capacity).then_some(self.pin[b]);
+        }
+        Some(self.capacity.checked_sub(self.size[b])? & !(self.alignment[b] - 1))
+    }
+
+    fn collide(&self, a: u32, b: u32) -> bool {
+        self.low[a] < self.high[b] && self.low[b] < self.high[a]
+    }
+
+    /// Marks the sections in which a block is alive.
+    fn soil(&mut self, b: u32) {
+        for s in self.low[b]..self.high[b] {
+            self.dirty[s / 64] |= 1 << (s % 64);
+            self.stale[s / 64] |= 1 << (s % 64);
+        }
+    }
+
+    fn is_lifted(&self, b: u32) -> bool {
+        self.lifted[b / 64] >> (b % 64) & 1 == 1
+    }
+
+    fn save(&mut self, b: u32) {
+        if usize::try_from(self.mark).is_ok_and(|mark| mark >= self.trail.len()) {
+            self.full = true;
+            return;
+        }
+        self.trail[self.mark] = self.least[b];
+        self.trail_of[self.mark] = b << 1 | u32::from(self.is_lifted(b));
+        self.mark += 1;
+    }
+
+    fn set_lifted(&mut self, b: u32, lifted: bool) {
+        let word = &mut self.lifted[b / 64];
+        *word = *word & !(1 << (b % 64)) | u64::from(lifted) << (b % 64);
+    }
+
+    /// The block is not below `v`, which is above its least offset.
+    fn raise(&mut self, b: u32, v: u64, lifted: bool) -> Outcome {
+        if self.latest(b).is_none_or(|latest| v > latest) {
+            return Err(Conflict);
+        }
+        self.save(b);
+        self.least[b] = v;
+        self.set_lifted(b, lifted);
+        self.soil(b);
+        Ok(())
+    }
+
+    /// Where a block lies, at least, that lies on another one.
+    fn on(&self, lower: u32, upper: u32) -> u64 {
+        align_up(self.least[lower] + self.pairs.apart(lower, upper), self.alignment[upper])
+    }
+
+    /// The least offset that an open block leaves to another one that lies on it.
+    fn support(&self, b: u32) -> u64 {
+        let mut least = u64::MAX;
+        for c in bits(&self.open, self.row).filter(|&c| c != b && self.collide(b, c)) {
+            least = least.min(self.on(c, b));
+        }
+        least
+    }
+
+    fn place(&mut self, b: u32) -> Outcome {
+        self.open[b / 64] &= !(1 << (b % 64));
+        self.soil(b);
+        for c in 0..self.n {
+            let beside = self.open[c / 64] >> (c % 64) & 1 == 1 && self.collide(b, c);
+            if !beside {
+                continue;
+            }
+            let v = self.on(b, c);
+            if v > self.least[c] {
+                self.raise(c, v, false)?;
+            } else if v == self.least[c] && self.is_lifted(c) {
+                self.save(c);
+                self.set_lifted(c, false);
+            }
+        }
+        self.propagate()
+    }
+
+    /// The block does not lie at its least offset.
+    fn refuse(&mut self, b: u32) -> Outcome {
+        let v = self.support(b);
+        if self.pin[b] != NO_PIN || v <= self.least[b] {
+            return Err(Conflict);
+        }
+        self.raise(b, v, true)?;
+        self.propagate()
+    }
+
+    /// Takes the last placement back.
+    fn back(&mut self) -> Option<u32> {
+        self.depth = self.depth.checked_sub(1)?;
+        let (b, mark) = (self.placed[self.depth], self.marks[self.depth]);
+        while self.mark > mark {
+            self.mark -= 1;
+            let of = self.trail_of[self.mark];
+            self.least[of >> 1] = self.trail[self.mark];
+            self.set_lifted(of >> 1, of & 1 == 1);
+            self.soil(of >> 1);
+        }
+        self.open[b / 64] |= 1 << (b % 64);
+        self.dirty.fill(0);
+        self.soil(b);
+        Some(b)
+    }
+
+    /// Draws conclusions until nothing moves.
+    fn propagate(&mut self) -> Outcome {
+        loop {
+            for s in 0..self.sections {
+                if self.dirty[s / 64] >> (s % 64) & 1 == 1 {
+                    self.dirty[s / 64] &= !(1 << (s % 64));
+                    if self.section(s).is_err() {
+                        self.weight[s] += 1;
+                        return Err(Conflict);
+                    }
+                }
+            }
+            let mut moved = false;
+            for w in 0..self.row {
+                for bit in ones(self.open[w] & self.lifted[w]) {
+                    let b = w * 64 + bit;
+                    self.looks += 1 + u64::from(self.n / AT_ONCE);
+                    let v = self.support(b);
+                    if v > self.least[b] {
+                        self.raise(b, v, true)?;
+                        moved = true;
+                    }
+                }
+            }
+            if !moved && bits(&self.dirty, self.row).next().is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The open blocks of a section.
+    fn members(&self, s: u32) -> impl Iterator<Item = u32> + Clone {
+        let base = s * self.row;
+        (0..self.row).flat_map(move |w| ones(self.alive[base + w] & self.open[w]).map(move |bit| w * 64 + bit))
+    }
+
+    /// The highest offset that the lowest open block of a section may have; none if there is none.
+    fn room(&self, s: u32) -> Option<u64> {
+        let is_member = |b: u32| (self.alive[s * self.row + b / 64] & self.open[b / 64]) >> (b % 64) & 1 == 1;
+        let (mut bytes, mut spared) = (0, 0);
+        for b in self.members(s) {
+            bytes += self.size[b];
+            spared += self.pairs.spared(b, is_member);
+        }
+        self.capacity.checked_sub(bytes - spared)
+    }
+
+    /// What follows from what is open in a section.
+    fn section(&mut self, s: u32) -> Outcome {
+        self.looks += 1 + u64::from(self.n / (4 * AT_ONCE));
+        let room = self.room(s).ok_or(Conflict)?;
+        if self.members(s).next().is_some() && self.members(s).all(|b| self.least[b] > room) {
+            return Err(Conflict);
+        }
+        for w in 0..self.row {
+            for bit in ones(self.alive[s * self.row + w] & self.open[w]) {
+                let b = w * 64 + bit;
+                let v = self.least_in(s, b, room);
+                if v > self.least[b] {
+                    self.raise(b, v, true)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the others of a section leave to a block, where `room` is how high the lowest of them may begin.
+    fn least_in(&self, s: u32, b: u32, room: u64) -> u64 {
+        let others = self.members(s).filter(|&c| c != b);
+        let mut v = 0;
+        if self.least[b] > room {
+            v = others.clone().filter(|&c| self.least[c] <= room).map(|c| self.on(c, b)).min().unwrap_or(0);
+        }
+        for c in others {
+            // Where b cannot be below c, it is above.
+            if self.latest(c).is_none_or(|latest| self.on(b, c) > latest) {
+                v = v.max(self.on(c, b));
+            }
+        }
+        v
+    }
+
+    /// The block to place next; none if all are placed.
+    fn choose(&mut self) -> Option<u32> {
+        let mut chosen: Option<(u32, u64, u32)> = None;
+        for s in 0..self.sections {
+            if self.stale[s / 64] >> (s % 64) & 1 == 1 {
+                self.stale[s / 64] &= !(1 << (s % 64));
+                self.looks += 1;
+                let lowest = self.members(s).min_by_key(|&b| (self.least[b], !self.size[b]));
+                let floor = lowest.map_or(0, |b| self.least[b]);
+                self.slack[s] = self.room(s).unwrap_or(0).saturating_sub(floor);
+                self.lowest[s] = lowest.unwrap_or(u32::MAX);
+            }
+            let (b, slack) = (self.lowest[s], self.slack[s]);
+            if b == u32::MAX {
+                continue;
+            }
+            let weigh = |slack: u64, s: u32| u128::from(slack + 1) * u128::from(1 + self.weight[s]);
+            if chosen.is_none_or(|(_, other, t)| weigh(slack, t) < weigh(other, s)) {
+                chosen = Some((b, slack, s));
+            }
+        }
+        let mut b = chosen?.0;
+        // Each is lower than the one before it, or an output at the same offset: no block comes twice.
+        for _ in 0..self.n {
+            let below = |&c: &u32| c != b && self.collide(b, c) && self.on(c, b) <= self.least[b];
+            let Some(lower) = bits(&self.open, self.row).filter(below).min_by_key(|&c| self.least[c]) else {
+                return Some(b);
+            };
+            b = lower;
+        }
+        // But for blocks that all live alike, each of which is an input of another.
+        self.full = true;
+        Some(b)
+    }
+}
+
+/// The members of a bit set of so many words.
+fn bits(set: &Table<'_, u64>, words: u32) -> impl Iterator<Item = u32> {
+    (0..words).flat_map(move |w| ones(set[w]).map(move |bit| w * 64 + bit))
+}
+
+/// The places of a word's ones.
+fn ones(mut word: u64) -> impl Iterator<Item = u32> + Clone {
+    core::iter::from_fn(move || {
+        let bit = (word != 0).then(|| word.trailing_zeros())?;
+        word &= word - 1;
+        Some(bit)
+    })
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while let Some(rest) = a.checked_rem(b) {
+        (a, b) = (b, rest);
+    }
+    a
+}

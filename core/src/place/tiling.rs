@@ -1,0 +1,476 @@
+//! Plans without waste: where every step is full, a plan is a rectangle cut into the blocks.
+//!
+//! Problem: at every step as many bytes are alive as at the fullest. Is there a plan of that peak? Then the bytes of blocks
+//! that end between two steps are those of the blocks that begin there, and everything else stays where it is. So a
+//! plan is a row of *events*: blocks that lie side by side end, and others take their place, in any order. Every event is
+//! a vertex, every block an edge from its first event to its last: the plan is a planar drawing of that graph.
+//!
+//! Steps:
+//! 1. A state is all that can lie where at one step: a PQ-tree ([`pq_tree`]), in the way of Booth and Lueker's test of
+//!    planarity (1976). Blocks that end together must be consecutive; what begins takes their place.
+//! 2. Where several blocks end and several begin between two steps, they may be more than one event: every group of
+//!    blocks that end with one of equal size that begins. A state has a successor for each such partition, up to
+//!    a share of [`MOST_ITEMS`], one event first.
+//! 3. Of the successors of all states, the `width` go on that leave the most orders open and in which blocks that soon end
+//!    together can be consecutive: a beam (Ow and Morton 1988). Both directions of time are tried, with and
+//!    without that look ahead, and then twice the width, with noise.
+//! 4. When the last state is reached, offsets are read off it, and events are undone one by one: the blocks that
+//!    end get the place of those that begin, in an order that the tree before allows.
+//!
+//! Most instances have hardly a choice in 2, so that a narrow beam solves a thousand blocks in a blink where searches
+//! that decide each offset are lost. Left alone are instances with a step that is not full, with pins, or with sizes that
+//! are no multiples of the alignments. Ties: the state and the partition that come first. Cost: O(blocks · alive · width).
+//! Memory: linear, at most 1,000 n indices.
+
+mod layout;
+mod partition;
+mod pq_tree;
+#[cfg(test)]
+mod tests;
+
+use core::ops::Range;
+
+use self::partition::{Group, Sums};
+use self::pq_tree::{PqTree, children, copy, is_free, leaf};
+use super::interval::{self, Sweep};
+use super::{Options, Solver, Summary, Watch};
+use crate::table::{Table, at, count};
+use crate::workspace::workspace;
+use crate::{Block, Error, Workspace, WorkspaceLen, sort};
+
+/// Successors of all states in one section, at most, those included of which only some events are known.
+const MOST_ITEMS: usize = 4096;
+/// Tokens for each block of all states, of all successors, and of the trees on the way to the plan.
+const STATES: usize = 40;
+const ITEMS: usize = 480;
+const WAY: usize = 160;
+/// Groups of equal size that are tried for blocks that end, at most.
+const MOST_SUMS: u32 = 8;
+/// The most states side by side.
+const MOST_WIDTH: usize = 256;
+/// Each is twice as wide as the one before it.
+const MOST_ROUNDS: u32 = 16;
+/// The width of the first passes.
+const NARROW: u32 = 4;
+/// In later rounds a tree counts as up to three powers of two less than it is.
+const NOISE: u64 = 3 * 256;
+/// Every other round looks so many sections ahead; blocks that end together there and cannot be consecutive cost
+/// two powers of two.
+const AHEAD: u32 = 5;
+const SCATTERED: u64 = 2 * 256;
+/// So many tokens, for each block of the instance, take the time of a node of the search.
+const TOKENS_OF_A_NODE: u64 = 2;
+/// The source of an item that comes from the state itself.
+const STATE: u32 = u32::MAX;
+
+/// Length of the workspace that [`improve`] needs for `n` blocks.
+#[must_use]
+pub(super) const fn workspace(n: usize) -> WorkspaceLen {
+    let own = Tiling::workspace(n, most_width(n));
+    interval::workspace(n).max(own).and(WorkspaceLen { words: 0, indices: 2 * n })
+}
+
+const fn most_width(n: usize) -> usize {
+    if n < MOST_WIDTH { n } else { MOST_WIDTH }
+}
+
+/// Where every step is full and no plan without waste is known, looks for one, for the time of `options.nodes` nodes of
+/// the search; anything else is left as it is.
+pub(super) fn improve(
+    blocks: &[Block],
+    options: &Options,
+    incumbent: Summary,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    watch: Watch<'_>,
+) -> Result<Summary, Error> {
+    let mut best = Summary { nodes: 0, ..incumbent };
+    let n = blocks.len();
+    let mut scratch = scratch.reborrow();
+    let (mut low, mut high) = (scratch.indices(n), scratch.indices(n));
+    let sweep = Sweep::new(blocks, scratch.reborrow())?;
+    let (max_load, sections) = (sweep.max_load(), sweep.clique_ranges(&mut low, &mut high));
+    let alignment = blocks.iter().fold(options.constraints.alignment, |most, b| most.max(b.alignment));
+    let fits = |b: &Block| b.pin.is_none() && b.size & (alignment - 1) == 0;
+    if sweep.cliques().any(|c| c.load < max_load) || !blocks.iter().all(fits) || best.peak <= max_load {
+        return Ok(best);
+    }
+    let mut tiling = Tiling::lend(n, most_width(n), blocks, [low, high], sections, options.seed, &mut scratch);
+    let node = TOKENS_OF_A_NODE * n as u64;
+    let most = options.nodes.saturating_mul(node);
+    for pass in 0..2 * MOST_ROUNDS {
+        if tiling.pass(pass % 2 == 0, pass / 2, most) && tiling.lay_out(offsets) {
+            best = Summary { peak: max_load, solver: Solver::Beam, ..best };
+        }
+        best.nodes = tiling.looked.checked_div(node).unwrap_or(0);
+        if watch(&best).is_break() || best.peak == max_load || tiling.looked >= most {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+workspace! {
+    /// Blocks that fill every step, and what is known of how they can lie.
+    struct Tiling<'a>(
+        n, width;
+        blocks: &'a [Block], ranges: [Table<'a, u32>; 2], sections: u32, seed: u64
+    ) then prepare {
+        tables {
+            /// The blocks by begin and by end in the direction of time, and where those of each section begin.
+            by_begin: u32[n],
+            by_end: u32[n],
+            first_begin: u32[n + 2],
+            first_end: u32[n + 2],
+            aside: u32[n],
+            /// The first of the blocks that are alike from now on: in size and end.
+            kind: u32[n],
+            /// The last group of blocks in which each was.
+            mark: u32[n],
+            /// By number, the logarithm of its factorial.
+            orders: u64[n + 1],
+            /// The tokens of the states, and how many each has.
+            state: u32[STATES * n],
+            state_len: u32[width],
+            /// By section and state: the state before it, and which of its items it was.
+            back: u32[n * width],
+            /// Cost and number of the successors; hashes of what goes on.
+            rank: u64[items(n)],
+            seen: u64[4 * width],
+            token_hash: u64[row(n)],
+            /// By section, the successors that each state before it could have.
+            share: u32[n + 1],
+            /// The way from the first state to the last: the number of the item at each section, and the events.
+            taken: u32[n + 1],
+            way: u32[WAY * n],
+            event: [u32; 3][n + 1],
+            ended: u32[n],
+            begun: u32[n],
+            nearest: [u64; 2][row(n)],
+            sorted: [u64; 3][row(n)],
+        }
+        parts {
+            items: Items(n, items(n)),
+            tree: PqTree(row(n)),
+        }
+        state {
+            blocks: &'a [Block] = blocks,
+            ranges: [Table<'a, u32>; 2] = ranges,
+            sections: u32 = sections,
+            random: u64 = mixed(seed),
+            forward: bool = true,
+            /// States side by side, and the most tokens of one.
+            count: u32 = 0,
+            row: u32 = 0,
+            marks: u32 = 0,
+            /// Tokens that have been looked at.
+            looked: u64 = 0,
+        }
+    }
+}
+
+workspace! {
+    /// What comes of states in one section, each with its events so far.
+    struct Items<'a>(n, items) {
+        tables {
+            token: u32[ITEMS * n],
+            len: u32[items],
+            /// Of the blocks that end and that begin, those that are in no event yet, and those of the last event.
+            rest: [u64; 2][items],
+            group: [u64; 2][items],
+            /// The item of which it was made.
+            source: u32[items],
+            hash: u64[items],
+        }
+    }
+}
+
+const fn items(n: usize) -> usize {
+    if ITEMS * n < MOST_ITEMS { ITEMS * n } else { MOST_ITEMS }
+}
+
+/// The most tokens of a tree: of all blocks that are alive in two sections.
+const fn row(n: usize) -> usize {
+    2 * n + 1
+}
+
+impl Tiling<'_> {
+    fn prepare(&mut self) {
+        let mut sum = 0.0;
+        for i in 1..count(self.blocks) {
+            sum += libm::log2(f64::from(i + 1));
+            self.orders[i + 1] = fixed(sum);
+        }
+    }
+
+    /// Begins a direction of time.
+    fn turn(&mut self, forward: bool) {
+        self.forward = forward;
+        let n = count(self.blocks);
+        let [low, high] = &self.ranges;
+        let (begins, ends) = if forward { (low, high) } else { (high, low) };
+        let time = |x: u32| u64::from(if forward { x } else { self.sections - x });
+        let size = |b: u32| at(self.blocks, b).size;
+        for (order, first, of) in
+            [(&mut self.by_begin, &mut self.first_begin, begins), (&mut self.by_end, &mut self.first_end, ends)]
+        {
+            sort::identity(order, n);
+            let keys: [&dyn Fn(u32) -> u64; 3] = [&|b| !time(ends[b]), &|b| !size(b), &|b| time(of[b])];
+            for key in keys {
+                sort::by_key(order, n, &mut self.aside, key);
+            }
+            let mut i = 0;
+            for section in 0..=self.sections {
+                while i < n && time(of[order[i]]) < section.into() {
+                    i += 1;
+                }
+                first[section] = i;
+            }
+            first[self.sections + 1] = n;
+        }
+        let mut before = None;
+        sort::identity(&mut self.kind, n);
+        for i in 0..n {
+            let b = self.by_end[i];
+            let content = (time(ends[b]), size(b));
+            self.kind[b] = if before == Some(content) { self.kind[self.by_end[i - 1]] } else { b };
+            before = Some(content);
+        }
+        let (mut alive, mut most) = (0, 0);
+        for s in 0..self.sections {
+            let begun = self.first_begin[s + 1] - self.first_begin[s];
+            most = most.max(alive + begun);
+            alive = alive + begun - (self.first_end[s + 1] - self.first_end[s]);
+        }
+        self.row = 2 * most + 1;
+    }
+
+    /// One pass; whether a state has come through. It gives up above `most` tokens.
+    fn pass(&mut self, forward: bool, round: u32, most: u64) -> bool {
+        self.turn(forward);
+        let room = u32::try_from(self.state.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(0);
+        let width = (NARROW << (round / 2)).min(self.most_width()).min(room);
+        let noise = if round > 0 { NOISE } else { 0 };
+        if width == 0 {
+            return false;
+        }
+        self.start();
+        for section in 1..self.sections {
+            let rows = u32::try_from(self.items.token.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(0);
+            self.share[section] = rows.min(count(self.items.len.first(u32::MAX))).checked_div(self.count).unwrap_or(0);
+            for state in 0..self.count {
+                self.expand(state, section);
+            }
+            self.select(section, width, noise, if round.is_multiple_of(2) { AHEAD } else { 0 });
+            if self.count == 0 || self.looked > most {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The first state: what begins first, in any order.
+    fn start(&mut self) {
+        let Self { tree, by_begin, first_begin, .. } = self;
+        tree.begin((0..first_begin[1]).map(|i| by_begin[i]));
+        let made = tree.made();
+        copy(made, self.state.range_mut(0, self.row));
+        (self.count, self.state_len[0]) = (1, count(made));
+    }
+
+    /// Makes the successors of a state: items of which no block is left.
+    fn expand(&mut self, state: u32, section: u32) {
+        let of = |first: &Table<'_, u32>| Group::all(first[section + 1] - first[section]);
+        let all = [of(&self.first_end), of(&self.first_begin)];
+        let share = self.share[section];
+        let first = state * share;
+        for i in first..first + share {
+            self.items.len[i] = 0;
+        }
+        let (mut next, mut free) = (first, first..first + share);
+        self.tree.load(self.state.range(state * self.row, state * self.row + self.state_len[state]));
+        self.divide(all, section, STATE, &mut free);
+        while next < free.start {
+            let rest = self.items.rest[next].map(Group);
+            if rest[0] != Group::NONE {
+                self.tree.load(self.items.token.range(next * self.row, next * self.row + self.items.len[next]));
+                self.divide(rest, section, next, &mut free);
+            }
+            next += 1;
+        }
+    }
+
+    /// Adds items for the events that the rest of the blocks can begin with: all of them, or a part that has the first
+    /// of those that end.
+    fn divide(&mut self, rest: [Group; 2], section: u32, source: u32, free: &mut Range<u32>) {
+        let mut add = |tiling: &mut Self, group: [Group; 2]| {
+            let item = free.start;
+            let fits = free.start < free.end && tiling.event(group, section, item);
+            if fits {
+                tiling.items.rest[item] = [rest[0].without(group[0]).0, rest[1].without(group[1]).0];
+                tiling.items.source[item] = source;
+                free.start += 1;
+            }
+            fits
+        };
+        add(self, rest);
+        for ending in rest[0].parts() {
+            let Self { by_end, first_end, .. } = self;
+            let size = ending.members().map(|i| at(self.blocks, by_end[first_end[section] + i]).size).sum();
+            let mut sums = Sums::new(rest[1], size);
+            for _ in 0..MOST_SUMS {
+                let Some(beginning) = self.next_sum(&mut sums, section) else { break };
+                if !add(self, [ending, beginning]) {
+                    break;
+                }
+            }
+            self.looked += u64::from(sums.steps);
+        }
+    }
+
+    fn next_sum(&self, sums: &mut Sums, section: u32) -> Option<Group> {
+        let block = |i: u32| self.by_begin[self.first_begin[section] + i];
+        sums.next(|i| at(self.blocks, block(i)).size, |i| self.kind[block(i)])
+    }
+
+    /// Makes an item of the tree in hand, in which a group of blocks has ended and one has begun in its place; false if
+    /// they cannot lie side by side.
+    fn event(&mut self, group: [Group; 2], section: u32, item: u32) -> bool {
+        let Self { tree, mark, by_begin, by_end, first_begin, first_end, marks, .. } = self;
+        *marks += 1;
+        let mut ending = 0;
+        for i in first_end[section]..first_end[section + 1] {
+            if group[0].has(i - first_end[section]) {
+                mark[by_end[i]] = *marks;
+                ending += 1;
+            }
+        }
+        let begin = first_begin[section];
+        let beginning = (begin..first_begin[section + 1]).filter(|&i| group[1].has(i - begin)).map(|i| by_begin[i]);
+        let fits = tree.replace(|b| mark[b] == *marks, ending, beginning);
+        let made = tree.made();
+        self.looked += u64::from(tree.len);
+        if fits {
+            copy(made, self.items.token.range_mut(item * self.row, (item + 1) * self.row));
+            self.items.len[item] = count(made);
+            self.items.group[item] = group.map(|g| g.0);
+        }
+        fits
+    }
+
+    /// The successors that leave the most orders open are the next states.
+    fn select(&mut self, section: u32, width: u32, noise: u64, ahead: u32) {
+        let mut found = 0;
+        for item in 0..self.count * self.share[section] {
+            if self.items.len[item] > 0 && self.items.rest[item] == [0; 2] {
+                self.random = mixed(self.random);
+                let noise = self.random.checked_rem(noise).unwrap_or(0);
+                let scattered = self.scattered(item, section, ahead) * SCATTERED;
+                let cost = (1 << 31) + noise + scattered - self.judge(item).min(1 << 31);
+                self.rank[found] = cost << 32 | u64::from(item);
+                found += 1;
+            }
+        }
+        sort::in_place(&mut self.rank, found);
+        let most_width = self.most_width();
+        self.seen.fill(0);
+        self.count = 0;
+        for i in 0..found {
+            let item = u32::try_from(self.rank[i] & u64::from(u32::MAX)).unwrap_or(0);
+            if self.count == width {
+                break;
+            }
+            if !self.is_new(self.items.hash[item].max(1), 4 * most_width) {
+                continue;
+            }
+            let (k, len) = (self.count, self.items.len[item]);
+            let from = self.items.token.range(item * self.row, item * self.row + len);
+            copy(from, self.state.range_mut(k * self.row, (k + 1) * self.row));
+            self.state_len[k] = len;
+            self.back[section * most_width + k] = item;
+            self.count += 1;
+        }
+    }
+
+    /// In how many of the next sections the blocks that end there and are alive already cannot all be consecutive.
+    fn scattered(&mut self, item: u32, section: u32, ahead: u32) -> u64 {
+        let Self { tree, items, mark, marks, by_end, first_end, ranges: [low, high], sections, forward, .. } = self;
+        let len = items.len[item];
+        tree.load(items.token.range(item * self.row, item * self.row + if ahead > 0 { len } else { 0 }));
+        let mut scattered = 0;
+        for later in section + 1..(section + 1 + ahead).min(*sections) {
+            *marks += 1;
+            let mut alive = 0;
+            for i in first_end[later]..first_end[later + 1] {
+                let b = by_end[i];
+                let begin = if *forward { low[b] } else { *sections - high[b] };
+                if begin <= section {
+                    mark[b] = *marks;
+                    alive += 1;
+                }
+            }
+            if alive > 1 {
+                scattered += u64::from(!tree.replace(|b| mark[b] == *marks, alive, core::iter::empty()));
+                self.looked += u64::from(len);
+            }
+        }
+        scattered
+    }
+
+    /// The logarithm of how many orders an item leaves open; and its hash, which blocks that are alike do not change.
+    fn judge(&mut self, item: u32) -> u64 {
+        let Self { items, token_hash, kind, orders, .. } = self;
+        let len = items.len[item];
+        let tokens = items.token.range(item * self.row, item * self.row + len);
+        let mut open = 0;
+        for i in (0..len).rev() {
+            token_hash[i] = if let Some(b) = leaf(at(tokens, i)) {
+                mixed(kind[b].into())
+            } else {
+                let (mut n, mut sum, mut there, mut back, mut power) = (0, 0u64, 0u64, 0u64, 1u64);
+                for hash in children(tokens, i).map(|c| token_hash[c]) {
+                    n += 1;
+                    sum = sum.wrapping_add(hash);
+                    there = there.wrapping_mul(ODD).wrapping_add(hash);
+                    back = back.wrapping_add(hash.wrapping_mul(power));
+                    power = power.wrapping_mul(ODD);
+                }
+                open += if is_free(at(tokens, i)) { orders[n] } else { orders[2] };
+                mixed(if is_free(at(tokens, i)) { sum } else { mixed(there).wrapping_add(mixed(back)) })
+            };
+        }
+        items.hash[item] = token_hash[0];
+        open
+    }
+
+    /// Whether the hash has not been seen in this section; from now on it has.
+    fn is_new(&mut self, hash: u64, slots: u32) -> bool {
+        let mut slot = u32::try_from(((hash >> 32) * u64::from(slots)) >> 32).unwrap_or(0);
+        while self.seen[slot] != 0 && self.seen[slot] != hash {
+            slot = if slot + 1 < slots { slot + 1 } else { 0 };
+        }
+        let new = self.seen[slot] == 0;
+        self.seen[slot] = hash;
+        new
+    }
+
+    fn most_width(&self) -> u32 {
+        u32::try_from(most_width(self.blocks.len())).unwrap_or(0)
+    }
+}
+
+/// A logarithm with 8 bits behind the point.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 2³² times 32")]
+fn fixed(x: f64) -> u64 {
+    (x * 256.0) as u64
+}
+
+const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// `SplitMix64` (Steele, Lea and Flood 2014).
+const fn mixed(x: u64) -> u64 {
+    let mut x = x.wrapping_add(ODD);
+    x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ x >> 31
+}

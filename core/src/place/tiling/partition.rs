@@ -1,0 +1,100 @@
+//! Groups of blocks that end or begin together, and how they are divided into events.
+
+/// So many blocks beside the first are divided in all ways; of more, one is taken, or all but one.
+const MOST_DIVIDED: u32 = 10;
+/// Looks for a sum end after so many steps.
+const MOST_STEPS: u32 = 500;
+
+/// Blocks of one section, by their places in it, a bit each. Of more than 63 there is only the group of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Group(pub u64);
+
+impl Group {
+    pub(super) const NONE: Self = Self(0);
+    const MANY: Self = Self(u64::MAX);
+
+    pub(super) const fn all(n: u32) -> Self {
+        if n < u64::BITS { Self((1 << n) - 1) } else { Self::MANY }
+    }
+
+    pub(super) fn has(self, i: u32) -> bool {
+        self == Self::MANY || (i < u64::BITS && self.0 >> i & 1 == 1)
+    }
+
+    pub(super) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    pub(super) fn members(self) -> impl Iterator<Item = u32> + Clone {
+        (0..u64::BITS).filter(move |&i| self.0 >> i & 1 == 1)
+    }
+
+    /// Parts of the group that have its first member and not all.
+    pub(super) fn parts(self) -> impl Iterator<Item = Self> {
+        let first = Self(self.0 & self.0.wrapping_neg());
+        let others = if self == Self::MANY { Self::NONE } else { self.without(first) };
+        let n = others.0.count_ones();
+        let many = if n > MOST_DIVIDED { 2 * n + 1 } else { (1 << n) - 1 };
+        (0..if n == 0 { 0 } else { many }).map(move |number| {
+            if n <= MOST_DIVIDED {
+                return Self(first.0 | others.spread(number));
+            }
+            let one =
+                others.spread(1u64.unbounded_shl(if number > n { number - n - 1 } else { number.wrapping_sub(1) }));
+            Self(if number > n { self.0 & !one } else { first.0 | one })
+        })
+    }
+
+    /// The members whose places among all members are the bits of `which`.
+    fn spread(self, which: impl Into<u64>) -> u64 {
+        let which = which.into();
+        self.members().zip(0..).fold(0, |mask, (i, place)| mask | (which >> place & 1) << i)
+    }
+}
+
+/// The parts of a group whose sizes add up to a sum.
+pub(super) struct Sums {
+    group: Group,
+    taken: u64,
+    /// What is missing, and the place that is looked at next.
+    missing: u64,
+    place: u32,
+    /// Blocks that have been looked at.
+    pub steps: u32,
+}
+
+impl Sums {
+    pub(super) const fn new(group: Group, sum: u64) -> Self {
+        let group = if group.0 == u64::MAX { Group::NONE } else { group };
+        Self { group, taken: 0, missing: sum, place: 0, steps: 0 }
+    }
+
+    /// The next part; of several that differ in nothing but blocks of one kind, which stand side by side, one.
+    pub(super) fn next(&mut self, size: impl Fn(u32) -> u64, kind: impl Fn(u32) -> u32) -> Option<Group> {
+        loop {
+            // Nothing is missing where the last part has been told: then its last block is given up first.
+            while self.missing > 0 && self.place < u64::BITS - self.group.0.leading_zeros() {
+                if self.group.has(self.place) && size(self.place) <= self.missing {
+                    self.taken |= 1 << self.place;
+                    self.missing -= size(self.place);
+                }
+                self.place += 1;
+                self.steps += 1;
+            }
+            let found = (self.missing == 0).then_some(Group(self.taken));
+            let last = self.taken.checked_ilog2()?;
+            if self.steps > MOST_STEPS {
+                return None;
+            }
+            self.taken &= !(1 << last);
+            self.missing += size(last);
+            self.place = last + 1;
+            while self.group.has(self.place) && kind(self.place) == kind(last) {
+                self.place += 1;
+            }
+            if found.is_some() {
+                return found;
+            }
+        }
+    }
+}

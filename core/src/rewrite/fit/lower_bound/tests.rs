@@ -1,0 +1,122 @@
+use super::*;
+use crate::rewrite::fit::Using;
+use crate::simulate::Device;
+use crate::trace::{Operator, Row};
+use std::vec;
+use std::vec::Vec;
+
+const KB: u64 = 1000;
+
+fn row(time_ns: u64, event: Event, block: u32, op: u32) -> Row {
+    let bytes = if event == Event::Malloc { 12 * KB } else { 0 };
+    let op = if matches!(event, Event::Read | Event::Write) { Op::First(op) } else { Op::None };
+    Row { time_ns, bytes, block, op, event }
+}
+
+/// Two values, the first of which is needed after the second.
+fn rows() -> Vec<Row> {
+    vec![
+        row(0, Event::Malloc, 0, 0),
+        row(0, Event::Read, 2, 0),
+        row(300, Event::Write, 0, 0),
+        row(300, Event::Malloc, 1, 1),
+        row(600, Event::Write, 1, 1),
+        row(700, Event::Free, 1, 1),
+        row(900, Event::Read, 0, 2),
+        row(900, Event::Free, 0, 2),
+    ]
+}
+
+fn with_weight() -> Vec<Row> {
+    let mut all = vec![Row { bytes: 1, ..row(0, Event::Malloc, 2, 0) }];
+    all.extend(rows());
+    all
+}
+
+fn bound(rows: &[Row], operators: &[Operator], using: Using, limit: u64) -> f64 {
+    let len = lower_bound_workspace(rows.len(), 3);
+    let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
+    let options = Options { using, ..Options::new(limit, Device::symmetric(12e9)) };
+    let recorded = Recorded { rows, operators, blocks: 3 };
+    least_overhead(&recorded, &options, Workspace::new(&mut words, &mut indices)).unwrap()
+}
+
+const SWAP: Using = Using::NONE.with(Means::Swap);
+const RECOMPUTE: Using = Using::NONE.with(Means::Recompute);
+
+fn near(a: f64, b: f64) -> bool {
+    (a - b).abs() < 0.01
+}
+
+#[test]
+fn the_cheaper_means_per_byte_comes_first() {
+    let rows = with_weight();
+    let limit = 12 * KB + 1;
+    // Out: 1,000 ns, of which 300 are there.
+    let swapped = bound(&rows, &[], SWAP, limit);
+    // The first operator takes 300 ns.
+    let recomputed = bound(&rows, &[], RECOMPUTE, limit);
+    assert!(near(swapped, 700.0) && near(recomputed, 300.0), "{swapped} {recomputed}");
+    // In t ns 12 bytes of each are copied and 40 recomputed, and 3,600 bytes are copied without delay.
+    let both = bound(&rows, &[], SWAP.with(Means::Recompute), limit);
+    assert!(near(both, 8400.0 / 52.0), "{both}");
+}
+
+#[test]
+fn what_is_not_over_the_limit_costs_nothing_and_what_can_never_fit_everything() {
+    let rows = with_weight();
+    assert!(bound(&rows, &[], SWAP, 24 * KB + 1) <= 0.0);
+    assert!(bound(&rows, &[], SWAP, 12 * KB - 1).is_infinite());
+    // An operator that must not be recomputed.
+    let once = [Operator { rerun: false, ..Operator::default() }];
+    assert!(bound(&rows, &once, RECOMPUTE, 12 * KB + 1).is_infinite());
+}
+
+#[test]
+fn where_operators_may_move_only_what_they_touch_is_known() {
+    let free = [Operator { ordered: false, ..Operator::default() }; 3];
+    let using = RECOMPUTE.with(Means::Order);
+    assert!(bound(&with_weight(), &free, using, 12 * KB + 1) <= 0.0);
+    assert!(bound(&with_weight(), &free, using, 12 * KB - 1).is_infinite());
+    assert!(bound(&with_weight(), &[], using, 12 * KB + 1) > 0.0);
+}
+
+#[test]
+fn a_mask_and_an_output_over_its_input_take_nothing() {
+    // An operator that reads one block and writes another; a third is idle, and a gradient reads that.
+    let rows = [
+        row(0, Event::Malloc, 2, 0),
+        row(0, Event::Malloc, 0, 0),
+        row(100, Event::Write, 2, 0),
+        row(200, Event::Write, 0, 1),
+        row(200, Event::Malloc, 1, 1),
+        row(300, Event::Read, 0, 2),
+        row(400, Event::Write, 1, 2),
+        row(400, Event::Free, 0, 2),
+        row(900, Event::Read, 2, 3),
+        row(900, Event::Write, 1, 3),
+        row(950, Event::Free, 1, 3),
+        row(950, Event::Free, 2, 3),
+    ];
+    let mut operators = [Operator::default(); 4];
+    let within = |operators: &[Operator], using, blocks: u64| bound(&rows, operators, using, blocks * 12 * KB);
+    let (in_place, masks) = (Using::NONE.with(Means::InPlace), Using::NONE.with(Means::Relu));
+    assert!(within(&operators, in_place, 2).is_infinite());
+    operators[2].in_place = true;
+    assert!(within(&operators, in_place, 2) <= 0.0);
+    assert!(within(&operators, masks, 2).is_infinite());
+    operators[3].kind = Kind::ReluBackward;
+    assert!(within(&operators, masks, 2) <= 0.0);
+    assert!(within(&operators, masks.with(Means::InPlace), 1) <= 0.0);
+}
+
+#[test]
+fn a_short_workspace_and_a_device_without_times_are_refused() {
+    let recorded = Recorded::new(&[], 3);
+    let options = Options::new(1, Device::symmetric(12e9));
+    let short = least_overhead(&recorded, &options, Workspace::new(&mut [], &mut []));
+    assert!(matches!(short, Err(Error::BufferTooSmall { .. })), "{short:?}");
+    let options = Options::new(1, Device { in_bandwidth: 0.0, ..Device::symmetric(12e9) });
+    let refused = least_overhead(&recorded, &options, Workspace::new(&mut [], &mut []));
+    assert_eq!(refused, Err(Error::Device));
+}

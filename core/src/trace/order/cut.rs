@@ -1,0 +1,262 @@
+//! What no order is below, by the least that has to be alive while an operator runs.
+//!
+//! Problem: when an operator v runs, those that it waits for have run, and those that wait for it have not. Which others have
+//! run is open; what is alive is what one that has run and one that has not touch both. The least of that over all sets
+//! that are closed under waiting is a minimum cut (Picard 1976: closures), and the highest of these over all v is a bound.
+//! Without it the bound is what one operator touches, which says nothing of networks with long connections.
+//!
+//! Steps:
+//! 1. A network: operators, and two ends for each tensor with an arc between them, as wide as its bytes. An operator that has
+//!    run leads to the first ends of its tensors, and second ends to operators that have not, without limit; what has run
+//!    leads to what it waits for.
+//! 2. For each v, beginning with those at which the given order needs most: tensors that v touches count in full and have no
+//!    arc; what v waits for is the source, what waits for it the sink; a tensor that is there from the start begins at the
+//!    source, and one that is kept ends at the sink. Dinic's algorithm (1970) finds the flow, which is the cut.
+//!
+//! Cost: for each operator a maximum flow; together no more than so many looks at arcs, after which the other operators are
+//! left out. Linear memory.
+
+use super::model::Model;
+use crate::table::Table;
+use crate::{Workspace, WorkspaceLen};
+
+/// No limit.
+const ENDLESS: u64 = u64::MAX;
+const NONE: u32 = u32::MAX;
+const FREE: u32 = 0;
+const SOURCE: u32 = 1;
+const SINK: u32 = 2;
+
+/// Length of the workspace of [`lower_bound`].
+pub(super) const fn workspace(tensors: usize, operators: usize, operands: usize, edges: usize) -> WorkspaceLen {
+    let (nodes, arcs) = (operators + 2 * tensors, 2 * (tensors + 2 * operands + edges));
+    WorkspaceLen { words: arcs, indices: 6 * nodes + 2 * arcs }
+}
+
+/// What no order is below, by the cuts of the operators in this order, until the bound is `enough` or `looks` are used up.
+pub(super) fn lower_bound(
+    model: &Model<'_>,
+    operators: impl Iterator<Item = u32>,
+    enough: u64,
+    looks: u64,
+    scratch: &mut Workspace<'_>,
+) -> u64 {
+    let mut network = Network::new(model, scratch);
+    let mut bound = 0;
+    for v in operators {
+        if bound >= enough || network.looks >= looks {
+            break;
+        }
+        bound = bound.max(network.least_at(v));
+    }
+    bound
+}
+
+struct Network<'m, 's> {
+    model: &'m Model<'m>,
+    nodes: u32,
+    /// By node: its first arc, the arc to look at next, how far it is from the source, and on which side it has to be.
+    first: Table<'s, u32>,
+    cursor: Table<'s, u32>,
+    level: Table<'s, u32>,
+    side: Table<'s, u32>,
+    queue: Table<'s, u32>,
+    path: Table<'s, u32>,
+    /// By arc, each beside the one that leads back: the next of its node, where it leads, and what is left of its width.
+    next: Table<'s, u32>,
+    to: Table<'s, u32>,
+    left: Table<'s, u64>,
+    arcs: u32,
+    looks: u64,
+}
+
+impl<'m, 's> Network<'m, 's> {
+    fn new(model: &'m Model<'m>, scratch: &mut Workspace<'s>) -> Self {
+        let (tensors, operators) = (model.tensors(), model.operators);
+        let edges: u32 = (0..operators).map(|k| len(model.successors(k))).sum();
+        let operands: u32 = (0..operators).map(|k| len(model.touched(k))).sum();
+        let [nodes, arcs] = [operators + 2 * tensors, 2 * (tensors + 2 * operands + edges)];
+        let [n, a] = [nodes, arcs].map(|len| usize::try_from(len).unwrap_or(0));
+        let mut network = Self {
+            model,
+            nodes,
+            first: scratch.indices(n),
+            cursor: scratch.indices(n),
+            level: scratch.indices(n),
+            side: scratch.indices(n),
+            queue: scratch.indices(n),
+            path: scratch.indices(n),
+            next: scratch.indices(a),
+            to: scratch.indices(a),
+            left: scratch.words(a),
+            arcs: 0,
+            looks: 0,
+        };
+        network.first.fill(NONE);
+        // The arc of a tensor is twice its number.
+        for t in 0..tensors {
+            network.arc(network.begin(t), network.end(t));
+        }
+        for k in 0..operators {
+            for &t in model.touched(k) {
+                network.arc(k, network.begin(t));
+                network.arc(network.end(t), k);
+            }
+            for &later in model.successors(k) {
+                network.arc(later, k);
+            }
+        }
+        network
+    }
+
+    fn begin(&self, tensor: u32) -> u32 {
+        self.model.operators + tensor
+    }
+
+    fn end(&self, tensor: u32) -> u32 {
+        self.model.operators + self.model.tensors() + tensor
+    }
+
+    fn arc(&mut self, from: u32, to: u32) {
+        for (from, to) in [(from, to), (to, from)] {
+            self.to[self.arcs] = to;
+            self.next[self.arcs] = self.first[from];
+            self.first[from] = self.arcs;
+            self.arcs += 1;
+        }
+    }
+
+    /// The least that has to be alive while an operator runs.
+    fn least_at(&mut self, v: u32) -> u64 {
+        let tensors = self.model.tensors();
+        self.side.fill(FREE);
+        for t in 0..tensors {
+            let (given, kept) = self.model.given_and_kept(t);
+            let (begin, end) = (self.begin(t), self.end(t));
+            self.side[begin] = if given { SOURCE } else { FREE };
+            self.side[end] = if kept { SINK } else { FREE };
+            (self.left[2 * t], self.left[2 * t + 1]) = (self.model.bytes(t), 0);
+        }
+        for arc in 2 * tensors..self.arcs {
+            self.left[arc] = if arc.is_multiple_of(2) { ENDLESS } else { 0 };
+        }
+        for &t in self.model.touched(v) {
+            self.left[2 * t] = 0;
+        }
+        self.mark(v, SOURCE);
+        self.mark(v, SINK);
+        self.side[v] = FREE;
+        self.model.needs(v) + self.flow()
+    }
+
+    /// Puts all that an operator waits for on the side of the source, or all that waits for it on that of the sink.
+    fn mark(&mut self, v: u32, side: u32) {
+        let (mut done, mut len) = (0, 1);
+        self.queue[0] = v;
+        while done < len {
+            let k = self.queue[done];
+            done += 1;
+            let mut arc = self.first[k];
+            while arc != NONE {
+                // Between operators, the first of two arcs leads to what is waited for.
+                let (other, waits) = (self.to[arc], arc.is_multiple_of(2));
+                if other < self.model.operators && waits == (side == SOURCE) && self.side[other] == FREE {
+                    self.side[other] = side;
+                    self.queue[len] = other;
+                    len += 1;
+                }
+                arc = self.next[arc];
+            }
+        }
+    }
+
+    /// The maximum flow: level by level.
+    fn flow(&mut self) -> u64 {
+        let mut flow = 0;
+        while self.reaches_a_sink() {
+            self.cursor.copy_from(&self.first);
+            for node in 0..self.nodes {
+                while self.side[node] == SOURCE {
+                    match self.augment(node) {
+                        0 => break,
+                        more => flow += more,
+                    }
+                }
+            }
+        }
+        flow
+    }
+
+    /// How far each node is from the nearest source, on arcs that are not full; whether a sink is reached.
+    fn reaches_a_sink(&mut self) -> bool {
+        self.level.fill(0);
+        let (mut done, mut len, mut reached) = (0, 0, false);
+        for node in (0..self.nodes).filter(|&node| self.side[node] == SOURCE) {
+            self.level[node] = 1;
+            self.queue[len] = node;
+            len += 1;
+        }
+        while done < len {
+            let node = self.queue[done];
+            done += 1;
+            if self.side[node] == SINK {
+                reached = true;
+                continue;
+            }
+            let mut arc = self.first[node];
+            while arc != NONE {
+                self.looks += 1;
+                let to = self.to[arc];
+                if self.left[arc] > 0 && self.level[to] == 0 {
+                    self.level[to] = self.level[node] + 1;
+                    self.queue[len] = to;
+                    len += 1;
+                }
+                arc = self.next[arc];
+            }
+        }
+        reached
+    }
+
+    /// Sends what one shortest way from a source to a sink takes; 0 if there is none.
+    fn augment(&mut self, source: u32) -> u64 {
+        let (mut node, mut len) = (source, 0);
+        while self.side[node] != SINK {
+            let arc = self.cursor[node];
+            if arc == NONE {
+                // No way from here: back, and the next arc there.
+                self.level[node] = 0;
+                if len == 0 {
+                    return 0;
+                }
+                len -= 1;
+                node = self.to[self.path[len] ^ 1];
+                self.cursor[node] = self.next[self.cursor[node]];
+                continue;
+            }
+            self.looks += 1;
+            let to = self.to[arc];
+            if self.left[arc] > 0 && self.level[to] == self.level[node] + 1 {
+                self.path[len] = arc;
+                len += 1;
+                node = to;
+            } else {
+                self.cursor[node] = self.next[arc];
+            }
+        }
+        let narrowest = (0..len).map(|i| self.left[self.path[i]]).min().unwrap_or(0);
+        for i in 0..len {
+            let arc = self.path[i];
+            for (arc, more) in [(arc, false), (arc ^ 1, true)] {
+                if self.left[arc] != ENDLESS {
+                    self.left[arc] = if more { self.left[arc] + narrowest } else { self.left[arc] - narrowest };
+                }
+            }
+        }
+        narrowest
+    }
+}
+
+fn len(list: &[u32]) -> u32 {
+    u32::try_from(list.len()).unwrap_or(u32::MAX)
+}
