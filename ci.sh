@@ -346,6 +346,12 @@ torch_package() {
     "$torch/bin/python" python/tests/stub_libraries.py
     cc -O2 -shared -fPIC python/tests/heap.c -o "$torch/libheap.so"
     SUBLET_HEAP=$torch/libheap.so "$torch/bin/pytest" --quiet --import-mode=importlib -s python/tests/test_torch.py
+    # 19 MB, without what it needs for other things than these tests.
+    if ! "${install[@]}" --no-deps executorch==1.5.1 flatbuffers ruamel.yaml tabulate; then
+        echo "skipped: ExecuTorch, which cannot be installed here"
+        return
+    fi
+    "$torch/bin/pytest" --quiet --import-mode=importlib python/tests/test_executorch.py
 }
 
 # What is built of Caffe, four minutes on two cores, stays in target.

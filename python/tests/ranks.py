@@ -1,10 +1,11 @@
-"""Four ranks on gloo train one network under one limit, case by case; prints what each rank tells, as lines of JSON.
+"""Ranks on gloo train one network under one limit, case by case; prints what each rank tells, as lines of JSON.
 
-    python ranks.py CASE...
+    python ranks.py COUNT CASE...
 
 CASE: `slow`, one measures other, longer times; `small`, one has a lower limit; `ddp`, under DistributedDataParallel;
 `differ`, one has another network; `apart`, each decides for itself, with times that differ: the control. Of these, which
-end their ranks, one alone: `killed`, one ends while the others plan; `late`, one plans anew in the second step, alone.
+end their ranks, one alone: `killed`, one ends while the others plan; `late`, one plans anew in the second step, alone;
+`ended`, one ends in the second step.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -23,10 +25,10 @@ from torch import Tensor
 
 import networks
 import sublet.torch
-from sublet.torch import _measure
+from sublet.torch import Together, _measure
 from train import digest
 
-RANKS = 4
+ENDS = ("killed", "late", "ended")
 LIMIT = 2_900_000
 
 
@@ -36,10 +38,10 @@ def inputs(rank: int, x: Tensor, y: Tensor, rows: int = 4) -> tuple[Tensor, Tens
     return x[share].repeat(rows, 1), y.view(4, -1)[share].repeat(rows, 1).flatten()
 
 
-def gradients_of_one_process() -> list[Tensor]:
+def gradients_of_one_process(ranks: int) -> list[Tensor]:
     """What all shares give together, without a limit and without ranks."""
     network, (x, y) = networks.build("gpt_plain")
-    for rank in range(RANKS):
+    for rank in range(ranks):
         network(*inputs(rank, x, y)).backward()
     return [p.grad for p in network.parameters()]
 
@@ -58,8 +60,10 @@ def other_times() -> Iterator[None]:
 def trained(rank: int, case: str) -> dict[str, Any]:
     """What a rank tells of one step."""
     torch._dynamo.reset()
+    ranks = dist.get_world_size()
+    odd = ranks // 2
     network, (x, y) = networks.build("gpt_plain")
-    if case == "differ" and rank == 2:
+    if case == "differ" and rank == odd:
         network.network.body.append(torch.nn.LayerNorm(64))
     # Where it ends, ranks with a lower limit say so; this one's is lower by a few kilobytes.
     limit = LIMIT - (50_000 if case == "small" and rank == 1 else 0)
@@ -71,56 +75,62 @@ def trained(rank: int, case: str) -> dict[str, Any]:
         run: Any = torch.compile(torch.nn.parallel.DistributedDataParallel(network), backend="sublet", options=options)
     else:
         run = torch.compile(network, backend="sublet", options=options, fullgraph=True, dynamic=False)
-    if case == "killed" and rank == 3:
+    if case == "killed" and rank == ranks - 1:
         os._exit(1)
-    for step in range(2 if case == "late" else 1):
-        network.zero_grad()
-        run(*inputs(rank, x, y, 3 if step and rank == 2 else 4)).backward()
-        for p in network.parameters():
-            if case == "ddp":
-                p.grad.mul_(RANKS)
-            else:
-                dist.all_reduce(p.grad)
+    together = Together(patience=20)
+    for step in range(2 if case in ENDS else 1):
+        with together:
+            network.zero_grad()
+            loss = run(*inputs(rank, x, y, 3 if step and case == "late" and rank == odd else 4))
+            if step and case == "ended" and rank == odd:
+                os._exit(1)
+            loss.backward()
+            for p in network.parameters():
+                if case == "ddp":
+                    p.grad.mul_(ranks)
+                else:
+                    dist.all_reduce(p.grad)
     report = cut.reports[-1]
     gradients = [p.grad for p in network.parameters()]
     told = {"again": report.again, "planned": report.planned_peak, "gradients": digest(gradients)}
     if case != "apart":
-        pairs = zip(gradients, gradients_of_one_process())
+        pairs = zip(gradients, gradients_of_one_process(dist.get_world_size()))
         told["far"] = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
     return told
 
 
-def rank_main(rank: int, cases: list[str], port: int, told: Any) -> None:
+def rank_main(rank: int, ranks: int, cases: list[str], port: int, told: Any) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=RANKS)
+    dist.init_process_group("gloo", rank=rank, world_size=ranks, timeout=timedelta(seconds=300))
     for case in cases:
-        slow = case in ("slow", "apart") and rank == 2
+        slow = case in ("slow", "apart") and rank == ranks // 2
         try:
             with other_times() if slow else contextlib.nullcontext():
                 result = trained(rank, case)
         except Exception as e:
             result = {"error": str(e)}
         told.put({"case": case, "rank": rank} | result)
-    if not {"killed", "late"} & {*cases}:
+    if not {*ENDS} & {*cases}:
         dist.barrier()
     told.close()
     told.join_thread()
     os._exit(0)
 
 
-def main(cases: list[str]) -> None:
+def main(count: str, *cases: str) -> None:
     context = mp.get_context("spawn")
     told = context.Queue()
     port = 20000 + os.getpid() % 20000
-    ranks = [context.Process(target=rank_main, args=(rank, cases, port, told)) for rank in range(RANKS)]
+    arguments = (int(count), [*cases], port, told)
+    ranks = [context.Process(target=rank_main, args=(rank, *arguments)) for rank in range(int(count))]
     for each in ranks:
         each.start()
-    for _ in range(sum(RANKS - (case == "killed") for case in cases)):
+    for _ in range(sum(len(ranks) - (case in ("killed", "ended")) for case in cases)):
         print(json.dumps(told.get(timeout=900)), flush=True)
     for each in ranks:
         each.join()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

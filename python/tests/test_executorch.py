@@ -1,4 +1,4 @@
-"""Programs of ExecuTorch whose tensors lie where sublet says give what they gave; by hand, where ExecuTorch is installed."""
+"""Programs of ExecuTorch whose tensors lie where sublet says give what they gave, where ExecuTorch is installed."""
 
 import pytest
 

@@ -14,9 +14,21 @@ from torch._dynamo.backends.debugging import boxed_nop
 
 from ._install import install, memory_stats
 from ._partition import Partitioner, Report
+from ._ranks import Together
 from ._tape import Recording, TapedStep, record, step
 
-__all__ = ["Partitioner", "Recording", "Report", "TapedStep", "backend", "install", "memory_stats", "record", "step"]
+__all__ = [
+    "Partitioner",
+    "Recording",
+    "Report",
+    "TapedStep",
+    "Together",
+    "backend",
+    "install",
+    "memory_stats",
+    "record",
+    "step",
+]
 
 
 @register_backend(name="sublet")

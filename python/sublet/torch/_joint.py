@@ -82,6 +82,7 @@ class Joint:
         module: fx.GraphModule,
         num_fwd_outputs: int,
         agree: Callable[[list[Cost]], list[Cost]] = lambda costs: costs,
+        static: Sequence[int] = (),
     ) -> None:
         self.module = module
         nodes = list(module.graph.nodes)
@@ -90,6 +91,8 @@ class Joint:
         )
         self.fwd_outputs, self.bwd_outputs = fwd, bwd
         self.primals = [n for n in nodes if n.op == "placeholder" and not partitioners._is_tangent(n)]
+        self.static = {self.primals[i] for i in static if i < len(self.primals)}
+        """Parameters and buffers."""
         self.tangents = [n for n in nodes if n.op == "placeholder" and partitioners._is_tangent(n)]
         body = [n for n in nodes if n.op == "call_function" and not is_view(n) and not is_item(n)]
         needed = _closure(n for n in fwd if isinstance(n, fx.Node))

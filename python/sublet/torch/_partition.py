@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -19,12 +19,15 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 from .. import Fit, PlanError, fit
 from .._problem import FREE, READ, SWAP_IN, SWAP_OUT, WRITE
+from .._results import bytes_of as size_in_bytes
 from ._host import BACK, OUT
 from ._joint import BATCH_NORM, Joint, bytes_of, is_item, is_view, root
 from ._measure import Cost
 from ._ranks import agree, check_equal, speaking
 
 aten = torch.ops.aten
+HALVINGS = 10
+"""How often the range of limits is halved where several passes share one."""
 STATISTICS = (3, 4)
 """The arguments and outputs of batch norm that it updates: running mean and variance."""
 
@@ -43,10 +46,13 @@ class Step:
 class Report:
     """What was planned for one graph. Bytes count parameters, inputs, gradients, activations and scratch."""
 
+    limit: int
     planned_peak: int
     original_peak: int
     persistent: int
     """Parameters, buffers and inputs, in bytes."""
+    kept: int
+    """What a forward pass keeps for its backward pass, beside parameters and buffers, in bytes."""
     overhead: float
     """Operators that run again and copies, as a fraction of the time of the operators."""
     again: list[str] = field(default_factory=list)
@@ -153,7 +159,8 @@ class Partitioner(CustomPartitionerFn):
     and scratch. `using` names the means: recompute, swap. PlanError names the least limit that is known to work.
     `reports` tells what was planned, a graph each. With a process group of `torch.distributed`, all its ranks come to one
     schedule: all make a partitioner at the same place. A rank that waits for the others longer than `timeout` seconds gives up
-    with a PlanError.
+    with a PlanError. With `passes`, so many forward passes may be alive at once, as in a pipeline, or where equal blocks share
+    one plan: what each keeps for its backward pass counts as many times.
     """
 
     def __init__(
@@ -164,12 +171,14 @@ class Partitioner(CustomPartitionerFn):
         group: Any = None,
         timeout: float = 300,
         reorder: bool = True,
+        passes: int = 1,
     ) -> None:
         self.limit = limit
         self.group = None if group is None else speaking(group, timeout)
         self.using = tuple(using)
         self.device = device
         self.reorder = reorder
+        self.passes = passes
         self.reports: list[Report] = []
 
     def __call__(
@@ -194,17 +203,20 @@ class Partitioner(CustomPartitionerFn):
         joint_module.graph.eliminate_dead_code()
         # Marks what may be saved without a check of its version.
         partitioners.classify_nodes(joint_module, static_lifetime_input_indices or [], num_fwd_outputs)
-        joint = Joint(joint_module, num_fwd_outputs, self._agree)
+        joint = Joint(joint_module, num_fwd_outputs, self._agree, static_lifetime_input_indices or [])
         fitted = self._fit(joint)
         steps = steps_of(fitted)
         if self.group is not None:
             check_equal(steps, self.group)
         s = fitted.schedule
+        kept = kept_bytes(joint, steps)
         names = [step for step in steps if step.what == "run" and step.again]
         self.reports.append(
             Report(
-                planned_peak=s.peak_load,
+                limit=fitted.limit,
+                planned_peak=s.peak_load + (self.passes - 1) * kept,
                 original_peak=s.original_peak,
+                kept=kept,
                 persistent=sum(bytes_of(n) for n in joint.primals),
                 overhead=s.overhead,
                 again=[str(op.target) for op in (joint.ops[step.at] for step in names) if op is not None],
@@ -224,9 +236,48 @@ class Partitioner(CustomPartitionerFn):
 
     def _fit(self, joint: Joint) -> Fit:
         try:
-            return fit(joint.graph, self.limit, using=self.using, reorder=self.reorder, device=self.device, alignment=1)
+            return self._fit_passes(joint) if self.passes > 1 else self._fit_one(joint, self.limit)
         except PlanError as e:
             raise PlanError(f"{e} ({_largest(joint)})") from None
+
+    def _fit_one(self, joint: Joint, limit: int | str) -> Fit:
+        return fit(joint.graph, limit, using=self.using, reorder=self.reorder, device=self.device, alignment=1)
+
+    def _fit_passes(self, joint: Joint) -> Fit:
+        """The fit of one pass with the highest limit at which all of them together are within theirs."""
+
+        def taken(fitted: Fit) -> int:
+            return fitted.schedule.peak_load + (self.passes - 1) * kept_bytes(joint, steps_of(fitted))
+
+        found = self._fit_one(joint, "100%")
+        least = most = taken(found)
+        limit = size_in_bytes(self.limit, most)
+        low, high = 0, found.schedule.peak_load
+        if most <= limit:
+            return replace(found, limit=limit)
+        best: Fit | None = None
+        for _ in range(HALVINGS):
+            middle = (low + high) // 2
+            try:
+                found = self._fit_one(joint, middle)
+            except PlanError:
+                low = middle
+                continue
+            least = min(least, taken(found))
+            if taken(found) <= limit:
+                low, best = middle, found
+            else:
+                high = middle
+        if best is None:
+            raise PlanError(f"{self.passes} passes do not stay within {limit} bytes; {least} bytes are enough")
+        return replace(best, limit=limit)
+
+
+def kept_bytes(joint: Joint, steps: list[Step]) -> int:
+    """What a forward pass keeps on the device for its backward pass, beside parameters and buffers."""
+    end = _end_of_forward(joint, steps)
+    left = {step.at for step in steps[:end] if step.what == "out"}
+    return sum(bytes_of(node) for node in _saved(joint, steps[end:], left)[0] - joint.static)
 
 
 def _largest(joint: Joint) -> str:
@@ -240,9 +291,13 @@ def _largest(joint: Joint) -> str:
     return f"{persistent} bytes persist, and the operator {name} needs {most} beside them"
 
 
+def _end_of_forward(joint: Joint, steps: list[Step]) -> int:
+    return 1 + next(i for i, step in enumerate(steps) if step == Step("run", joint.loss))
+
+
 def cut(joint: Joint, steps: list[Step]) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Forward up to the loss, backward after it."""
-    end = 1 + next(i for i, step in enumerate(steps) if step == Step("run", joint.loss))
+    end = _end_of_forward(joint, steps)
     before, after = steps[:end], steps[end:]
     left = {step.at for step in before if step.what == "out"}
     saved, on_host = _saved(joint, after, left)

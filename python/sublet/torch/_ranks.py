@@ -4,12 +4,21 @@ Each rank measures its own operators, and the times differ; decided apart, one r
 the costs are gathered, the slowest rank's count, and the least limit; the planner is deterministic, and from the same figures
 all ranks come to the same schedule. That is checked: its hash is compared before anything runs. A rank that has ended, or
 that has nothing to plan while the others do, is waited for no longer than told.
+
+A rank that leaves in the middle of a step, by an error or because it has ended, is named to all others (`Together`). What
+they see by themselves is a collective that fails with an error of the network, at another time on each.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import itertools
+import threading
+import time
+from collections.abc import Callable
 from datetime import timedelta
+from types import TracebackType
 from typing import Any
 
 import torch.distributed as dist
@@ -61,3 +70,117 @@ def _gathered(value: Any, group: Any) -> list[Any]:
             rank, why = dist.get_rank(group), str(e).splitlines()[0]
             raise PlanError(f"rank {rank} plans alone: another has ended, or does something else ({why})") from None
     return told
+
+
+LEFT = "left"
+"""The key of the store under which stands why a rank has left; the first that writes it is believed by all."""
+CALLED = "called"
+"""The key under which a rank asks who is there."""
+
+def _cause(error: BaseException) -> BaseException:
+    """The PlanError that an error comes from, or the error: compilers and schedules wrap what went wrong in them."""
+    at: BaseException | None = error
+    while at is not None:
+        inner = getattr(at, "inner_exception", at)
+        if isinstance(inner, PlanError):
+            return inner
+        at = at.__cause__ or at.__context__
+    return error
+
+
+_made = itertools.count()
+
+
+class Together:
+    """Steps that all ranks of a group take, or none: where one ends with an error, all get the same PlanError, which names it.
+
+        together = sublet.torch.Together()      # at the same place on all ranks
+        for x, y in loader:
+            with together:
+                ...                             # forward, backward, collectives, optimizer
+
+    Each rank has a thread that looks at the store of `torch.distributed` and answers there, even while the rank waits in a
+    collective. A rank that leaves writes why, and waits until the others have read it: one of them may hold the store. A rank
+    whose collective has failed reads it; where nobody has written anything it calls all, and who does not answer has ended.
+    A rank that waits in a collective goes on waiting until that fails, as it does when the others end, or by the timeout of
+    its group. `patience` is how many seconds the others may take to answer.
+    """
+
+    LOOK = 0.1
+    """How often the thread looks, in seconds."""
+
+    def __init__(self, group: Any = None, patience: float = 30) -> None:
+        group = group or dist.group.WORLD
+        self._rank, self._size, self._patience = dist.get_rank(group), dist.get_world_size(group), patience
+        shared = dist.distributed_c10d._get_default_store()
+        # A connection for the thread, for the other may be waiting for an answer.
+        name = f"sublet/{group.group_name}/{next(_made)}"
+        self._store, self._looks = (dist.PrefixStore(name, shared.clone()) for _ in range(2))
+        self._left: str | None = None
+        self._heard, self._ends = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        atexit.register(self._end)
+
+    def __enter__(self) -> None:
+        """PlanError where a rank has left."""
+        if self._heard.is_set():
+            raise PlanError(self._left)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Tells the others of an error, and says on all ranks who has left."""
+        if not isinstance(error, Exception):
+            return
+        lines = str(_cause(error)).strip().splitlines() or [type(error).__name__]
+        try:
+            gone: list[int] = []
+            why = f"rank {self._rank} has left: {lines[0]}"
+            if not self._heard.wait(2 * self.LOOK):
+                gone = self._missing()
+                if gone:
+                    why = f"rank{'s' * (len(gone) > 1)} {', '.join(map(str, gone))} left without a word"
+            self._left = self._store.compare_set(LEFT, "", why).decode()
+            self._wait("heard", gone)
+        except RuntimeError:
+            # The holder of the store may have ended after the thread had read it.
+            self._left = self._left or "a rank has left: the one that holds the store of torch.distributed"
+        raise PlanError(self._left) from error
+
+    def _end(self) -> None:
+        """The thread ends before Python does."""
+        self._ends.set()
+        self._thread.join(1)
+
+    def _missing(self) -> list[int]:
+        """Who does not answer a call. Nobody is missed where somebody has written why meanwhile."""
+        self._store.set(CALLED, "")
+        missing = self._wait("here", [])
+        return [] if self._heard.is_set() else missing
+
+    def _wait(self, key: str, gone: list[int]) -> list[int]:
+        """The ranks, but for those that are gone, that have not written a key before patience ends."""
+        end = time.monotonic() + self._patience
+        missing = [rank for rank in range(self._size) if rank not in gone]
+        while missing and time.monotonic() < end:
+            missing = [rank for rank in missing if not self._store.check([f"{key} {rank}"])]
+            time.sleep(self.LOOK)
+        return missing
+
+    def _look(self) -> None:
+        """What the thread does: answers a call, and reads why somebody has left."""
+        called = False
+        try:
+            while not self._looks.check([LEFT]):
+                if not called and self._looks.check([CALLED]):
+                    called = True
+                    self._looks.set(f"here {self._rank}", "")
+                if self._ends.wait(self.LOOK):
+                    return
+            self._left = self._looks.get(LEFT).decode()
+            self._heard.set()
+            self._looks.set(f"heard {self._rank}", "")
+        except RuntimeError:
+            # The store has ended, and with it its holder, which the main thread will see.
+            return

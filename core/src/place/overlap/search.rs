@@ -35,14 +35,16 @@ pub(super) const MOST_BLOCKS: usize = 1024;
 /// Nodes of the first try.
 const FIRST: u64 = 256;
 /// So many sections are looked at for a node of the caller's budget.
-const SECTIONS_PER_NODE: u64 = 4;
+const SECTIONS_PER_NODE: u64 = 2;
+/// To compare so many sections or blocks takes as long as to look at one section.
+const AT_ONCE: u32 = 16;
 const NO_PIN: u64 = u64::MAX;
 const TRAIL: usize = 64;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     let n = if n < MOST_BLOCKS { n } else { 0 };
     let rows = n.div_ceil(64);
-    let own = WorkspaceLen { words: 6 * n + 3 * rows + n * rows + TRAIL * n, indices: 5 * n + TRAIL * n };
+    let own = WorkspaceLen { words: 7 * n + 4 * rows + n * rows + TRAIL * n, indices: 6 * n + TRAIL * n };
     own.and(interval::workspace(n))
 }
 
@@ -129,6 +131,10 @@ struct Search<'a, 'b> {
     /// Bit set: sections in which something has changed.
     dirty: Table<'b, u64>,
     weight: Table<'b, u64>,
+    /// By section: its lowest open block, and how much higher that might be; bit set: sections where that is to be found anew.
+    lowest: Table<'b, u32>,
+    slack: Table<'b, u64>,
+    stale: Table<'b, u64>,
     /// What the least offsets were, and of which blocks, with a bit for what was lifted.
     trail: Table<'b, u64>,
     trail_of: Table<'b, u32>,
@@ -139,7 +145,7 @@ struct Search<'a, 'b> {
     marks: Table<'b, u32>,
     depth: u32,
     nodes: u64,
-    /// Sections that were looked at.
+    /// Sections that were looked at, or as much work.
     looks: u64,
 }
 
@@ -168,6 +174,9 @@ impl<'a, 'b> Search<'a, 'b> {
             alive: scratch.words(n * rows),
             dirty: scratch.words(rows),
             weight: scratch.words(n),
+            lowest: scratch.indices(n),
+            slack: scratch.words(n),
+            stale: scratch.words(rows),
             trail: scratch.words(TRAIL * n),
             trail_of: scratch.indices(TRAIL * n),
             mark: 0,
@@ -219,6 +228,7 @@ impl<'a, 'b> Search<'a, 'b> {
                 return End::Limit;
             }
             self.nodes += 1;
+            self.looks += u64::from(self.sections / AT_ONCE);
             if self.nodes.is_multiple_of(256) && stopped() {
                 return End::Stopped;
             }
@@ -270,6 +280,7 @@ impl<'a, 'b> Search<'a, 'b> {
     fn soil(&mut self, b: u32) {
         for s in self.low[b]..self.high[b] {
             self.dirty[s / 64] |= 1 << (s % 64);
+            self.stale[s / 64] |= 1 << (s % 64);
         }
     }
 
@@ -356,6 +367,7 @@ impl<'a, 'b> Search<'a, 'b> {
             let of = self.trail_of[self.mark];
             self.least[of >> 1] = self.trail[self.mark];
             self.set_lifted(of >> 1, of & 1 == 1);
+            self.soil(of >> 1);
         }
         self.open[b / 64] |= 1 << (b % 64);
         self.dirty.fill(0);
@@ -376,8 +388,10 @@ impl<'a, 'b> Search<'a, 'b> {
                 }
             }
             let mut moved = false;
-            for b in 0..self.n {
-                if self.open[b / 64] >> (b % 64) & 1 == 1 && self.is_lifted(b) && self.pin[b] == NO_PIN {
+            for w in 0..self.row {
+                for bit in ones(self.open[w] & self.lifted[w]) {
+                    let b = w * 64 + bit;
+                    self.looks += 1 + u64::from(self.n / AT_ONCE);
                     let v = self.support(b);
                     if v > self.least[b] {
                         self.raise(b, v, true)?;
@@ -410,42 +424,55 @@ impl<'a, 'b> Search<'a, 'b> {
 
     /// What follows from what is open in a section.
     fn section(&mut self, s: u32) -> Outcome {
-        self.looks += 1;
+        self.looks += 1 + u64::from(self.n / (4 * AT_ONCE));
         let room = self.room(s).ok_or(Conflict)?;
         if self.members(s).next().is_some() && self.members(s).all(|b| self.least[b] > room) {
             return Err(Conflict);
         }
-        for b in 0..self.n {
-            let word = b / 64;
-            if (self.alive[s * self.row + word] & self.open[word]) >> (b % 64) & 1 == 0 {
-                continue;
-            }
-            let others = self.members(s).filter(|&c| c != b);
-            let mut v = 0;
-            if self.least[b] > room {
-                v = others.clone().filter(|&c| self.least[c] <= room).map(|c| self.on(c, b)).min().unwrap_or(0);
-            }
-            for c in others {
-                // Where b cannot be below c, it is above.
-                if self.latest(c).is_none_or(|latest| self.on(b, c) > latest) {
-                    v = v.max(self.on(c, b));
+        for w in 0..self.row {
+            for bit in ones(self.alive[s * self.row + w] & self.open[w]) {
+                let b = w * 64 + bit;
+                let v = self.least_in(s, b, room);
+                if v > self.least[b] {
+                    self.raise(b, v, true)?;
                 }
-            }
-            if v > self.least[b] {
-                self.raise(b, v, true)?;
             }
         }
         Ok(())
+    }
+
+    /// What the others of a section leave to a block, where `room` is how high the lowest of them may begin.
+    fn least_in(&self, s: u32, b: u32, room: u64) -> u64 {
+        let others = self.members(s).filter(|&c| c != b);
+        let mut v = 0;
+        if self.least[b] > room {
+            v = others.clone().filter(|&c| self.least[c] <= room).map(|c| self.on(c, b)).min().unwrap_or(0);
+        }
+        for c in others {
+            // Where b cannot be below c, it is above.
+            if self.latest(c).is_none_or(|latest| self.on(b, c) > latest) {
+                v = v.max(self.on(c, b));
+            }
+        }
+        v
     }
 
     /// The block to place next; none if all are placed.
     fn choose(&mut self) -> Option<u32> {
         let mut chosen: Option<(u32, u64, u32)> = None;
         for s in 0..self.sections {
-            let key = |b: u32| (self.least[b], !self.size[b]);
-            let Some(b) = self.members(s).min_by_key(|&b| key(b)) else { continue };
-            self.looks += 1;
-            let slack = self.room(s).unwrap_or(0).saturating_sub(self.least[b]);
+            if self.stale[s / 64] >> (s % 64) & 1 == 1 {
+                self.stale[s / 64] &= !(1 << (s % 64));
+                self.looks += 1;
+                let lowest = self.members(s).min_by_key(|&b| (self.least[b], !self.size[b]));
+                let floor = lowest.map_or(0, |b| self.least[b]);
+                self.slack[s] = self.room(s).unwrap_or(0).saturating_sub(floor);
+                self.lowest[s] = lowest.unwrap_or(u32::MAX);
+            }
+            let (b, slack) = (self.lowest[s], self.slack[s]);
+            if b == u32::MAX {
+                continue;
+            }
             let weigh = |slack: u64, s: u32| u128::from(slack + 1) * u128::from(1 + self.weight[s]);
             if chosen.is_none_or(|(_, other, t)| weigh(slack, t) < weigh(other, s)) {
                 chosen = Some((b, slack, s));

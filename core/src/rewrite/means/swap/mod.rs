@@ -18,6 +18,7 @@ use search::Search;
 use crate::rewrite::gaps::{Gap, GapKind, Gaps};
 use crate::rewrite::writer::Writer;
 use crate::simulate::Device;
+use crate::sort;
 use crate::trace::{Event, Op, Row};
 use crate::workspace::workspace;
 use crate::{Block, Error, Workspace};
@@ -91,6 +92,9 @@ workspace! {
             emitted: u32[rows + 2],
             /// By block.
             away_at_start: u32[blocks],
+            /// The gaps by the blocks of another trace, while a schedule is made of its offloads.
+            by_block: u32[rows + blocks],
+            aside: u32[rows + blocks],
         }
         parts {
             schedule: Schedule(rows, blocks; gaps, device),
@@ -225,11 +229,17 @@ impl<'a> Swapper<'a> {
             let others = self.emitted.first(gaps.program.operators);
             u32::try_from(others.partition_point(|&other| other < operator)).unwrap_or(gaps.program.operators)
         };
+        let block_of = |gap: u32| block(gaps.gap(gap).block);
+        sort::identity(&mut self.by_block, gaps.len);
+        sort::by_key(&mut self.by_block, gaps.len, &mut self.aside, |gap| block_of(gap).into());
+        let by_block = self.by_block.first(gaps.len);
         for &[absent, give, take] in offloads {
             let (give, take) = (first(give), first(take));
-            for gap in gaps.first_after(give)..gaps.len {
+            let from = by_block.partition_point(|&gap| block_of(gap) < absent);
+            let same = by_block.iter().skip(from).take_while(|&&gap| block_of(gap) == absent);
+            for &gap in same {
                 let g = gaps.gap(gap);
-                if g.begin < take && block(g.block) == absent && self.schedule.may_use(gap, &g) {
+                if g.end > give && g.begin < take && self.schedule.may_use(gap, &g) {
                     let positions = self.schedule.clamp(gap, [give, take]);
                     self.schedule.set(gap, positions);
                 }

@@ -1,0 +1,141 @@
+"""Ranks on gloo that hold parts of a network, each part under a plan; prints what each rank tells, as lines of JSON.
+
+    LD_PRELOAD=libheap.so python sharded.py fsdp|pipeline
+
+`fsdp`: two ranks, FSDP2 around each block of a GPT; each has a plan, and its limit counts
+what all of them keep. `pipeline`: two stages, 1F1B with four microbatches; the first has two passes alive at once, the second one, and
+each has its limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+import networks
+from sublet import PlanError
+from sublet.torch import Partitioner, Together
+from sublet.torch._measure import HEAP
+from train import digest
+
+RANKS = 2
+BLOCKS = 6
+MICROBATCHES = 4
+LIMITS = ["75%", "70%"]
+CPU = torch.device("cpu")
+
+
+def compiled(module: nn.Module, limit: int | str, **options: Any) -> tuple[Any, Partitioner]:
+    """The module under a limit, and what was planned."""
+    cut = Partitioner(limit, **options)
+    return torch.compile(module, backend="sublet", options={"partitioner": cut}, fullgraph=True, dynamic=False), cut
+
+
+def told_of(cut: Partitioner) -> dict[str, Any]:
+    return {
+        "limit": cut.reports[-1].limit,
+        "planned": cut.reports[-1].planned_peak,
+        "kept": cut.reports[-1].kept,
+        "again": cut.reports[-1].again,
+    }
+
+
+def gpt() -> networks.Loss:
+    """Of more blocks than the small one."""
+    torch.manual_seed(0)
+    return networks.Loss(networks.GPT(BLOCKS, 64, 4, 500, 64, 0.0))
+
+
+def fsdp(rank: int) -> dict[str, Any]:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    tokens = torch.randint(0, 500, (2, 4 * RANKS, 64), generator=torch.Generator().manual_seed(1))
+    shares = [(x, y.flatten()) for x, y in zip(tokens[0].chunk(RANKS), tokens[1].chunk(RANKS))]
+    whole, network = gpt(), gpt()
+    for share in shares:
+        (whole(*share) / RANKS).backward()
+    mesh = init_device_mesh("cpu", (RANKS,))
+    body = network.network.body
+    cuts = []
+    for i in range(BLOCKS):
+        block, cut = compiled(body[i], "60%", group=dist.group.WORLD, passes=BLOCKS)
+        body[i] = block
+        fully_shard(block, mesh=mesh)
+        cuts.append(cut)
+    fully_shard(network, mesh=mesh)
+    network(*shares[rank]).backward()
+    pairs = zip(network.parameters(), whole.parameters(), strict=True)
+    far = max(float((a.grad.full_tensor() - b.grad).abs().max() / b.grad.abs().max()) for a, b in pairs)
+    return told_of(cuts[0]) | {"all_plans": sum(len(cut.reports) for cut in cuts), "far": far}
+
+
+def layers() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(m for _ in range(8) for m in (nn.Linear(256, 256), nn.GELU())))
+
+
+def pipeline(rank: int) -> dict[str, Any]:
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    generator = torch.Generator().manual_seed(1)
+    x, y = torch.randn(2048, 256, generator=generator), torch.randn(2048, 256, generator=generator)
+    whole, network = layers(), layers()
+    for a, b in zip(x.chunk(MICROBATCHES), y.chunk(MICROBATCHES)):
+        (nn.functional.mse_loss(whole(a), b) / MICROBATCHES).backward()
+    part = slice(8 * rank, 8 * rank + 8)
+    run, cut = compiled(network[part], LIMITS[rank], passes=RANKS - rank)
+    micro = x.chunk(MICROBATCHES)[0]
+    # What passes between stages carries gradients back.
+    between = micro.clone().requires_grad_()
+    stage = PipelineStage(run, rank, RANKS, CPU, input_args=(between if rank else micro,), output_args=(between,))
+    schedule = Schedule1F1B(stage, MICROBATCHES, loss_fn=nn.functional.mse_loss)
+    for step in range(2):
+        network.zero_grad()
+        HEAP.reset(CPU)
+        base = HEAP.now(CPU)
+        schedule.step(*((x,) if rank == 0 else ()), **({"target": y} if rank else {}))
+    peak = HEAP.peak(CPU) - base
+    gradients = digest(p.grad for p in network[part].parameters())
+    expected = digest(p.grad for p in whole[part].parameters())
+    return told_of(cut) | {"peak": peak, "equal": gradients == expected}
+
+
+def rank_main(rank: int, what: str, port: int, told: Any) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=RANKS, timeout=timedelta(seconds=60))
+    try:
+        with Together():
+            result = {"fsdp": fsdp, "pipeline": pipeline}[what](rank)
+    except PlanError as e:
+        result = {"error": str(e), "cause": repr(e.__cause__ and e.__cause__.__cause__)}
+    told.put({"rank": rank} | result)
+    told.close()
+    told.join_thread()
+    os._exit(0)
+
+
+def main(what: str) -> None:
+    context = mp.get_context("spawn")
+    told = context.Queue()
+    port = 20000 + os.getpid() % 20000
+    ranks = [context.Process(target=rank_main, args=(rank, what, port, told)) for rank in range(RANKS)]
+    for each in ranks:
+        each.start()
+    for _ in ranks:
+        print(json.dumps(told.get(timeout=900)), flush=True)
+    for each in ranks:
+        each.join()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
