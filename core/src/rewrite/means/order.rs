@@ -15,7 +15,7 @@
 //!
 //! The result is a recording of its own for the other means. It has the same rows as the recorded one, in another order.
 //!
-//! Cost: O(rows · operators that are ready) for the first goal; the second is bounded by [`EFFORT`].
+//! Cost: O(rows · operators that are ready) for the first goal; the second by a number of steps that falls as rows grow.
 
 use crate::rewrite::program::Program;
 use crate::rewrite::writer::Writer;
