@@ -73,6 +73,7 @@ extern crate std;
 
 pub mod block;
 pub mod error;
+mod hash;
 mod heap;
 mod list;
 pub mod network;

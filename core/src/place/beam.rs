@@ -23,6 +23,7 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::interval::{self, Sweep};
 use super::{Options, Solver, Summary, Watch, align_up, finish, multistart, prepare};
+use crate::hash;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
@@ -314,7 +315,7 @@ impl<'a> Beam<'a> {
                     continue;
                 }
                 cost += if cell[0] > top { apart(below, now) + apart(end, now) } else { apart(below, end) };
-                hash = hash.wrapping_add(mixed(self.kind[b], cell[0]));
+                hash = hash.wrapping_add(hashed(self.kind[b], cell[0]));
                 (top, below) = (cell[1], end);
                 self.now.cell[row + kept] = cell;
                 kept += 1;
@@ -371,7 +372,7 @@ impl<'a> Beam<'a> {
                 if self.ways as usize == self.way.len() {
                     self.prune();
                 }
-                let hash = hash.wrapping_add(mixed(self.kind[b], offset));
+                let hash = hash.wrapping_add(hashed(self.kind[b], offset));
                 let (_, free) = parts(self.way[self.ways]);
                 self.way[self.ways] = cost << 32 | u64::from(free);
                 self.rest[free] = [hash, u64::from(i) << 32 | u64::from(c), offset];
@@ -408,7 +409,7 @@ impl<'a> Beam<'a> {
             }
             let (cost, rest) = parts(self.way[w]);
             let [hash, from, offset] = self.rest[rest];
-            if !self.is_new(hash.max(1), slots) {
+            if !hash::insert(&mut self.seen, slots, hash.max(1)) {
                 continue;
             }
             let (i, c) = parts(from);
@@ -425,17 +426,6 @@ impl<'a> Beam<'a> {
             self.next.count += 1;
         }
         core::mem::swap(&mut self.now, &mut self.next);
-    }
-
-    /// Whether the hash has not been seen in this step; from now on it has.
-    fn is_new(&mut self, hash: u64, slots: u32) -> bool {
-        let mut slot = u32::try_from(((hash >> 32) * u64::from(slots)) >> 32).unwrap_or(0);
-        while self.seen[slot] != 0 && self.seen[slot] != hash {
-            slot = if slot + 1 < slots { slot + 1 } else { 0 };
-        }
-        let new = self.seen[slot] == 0;
-        self.seen[slot] = hash;
-        new
     }
 
     fn most_width(&self) -> u32 {
@@ -494,12 +484,9 @@ fn apart(a: u32, b: u32) -> u64 {
     u64::from(whole) << FRACTION | (x << FRACTION >> whole & ((1 << FRACTION) - 1))
 }
 
-/// A hash of a kind of block at an offset: `SplitMix64` (Steele, Lea and Flood 2014).
-const fn mixed(kind: u32, offset: u64) -> u64 {
-    let mut x = offset.wrapping_add((kind as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ x >> 31
+/// A hash of a kind of block at an offset.
+const fn hashed(kind: u32, offset: u64) -> u64 {
+    hash::mixed(offset.wrapping_add((kind as u64 + 1).wrapping_mul(hash::ODD)))
 }
 
 const fn gcd(mut a: u64, mut b: u64) -> u64 {
@@ -512,6 +499,7 @@ const fn gcd(mut a: u64, mut b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::tests::cut;
     use crate::verify::{self, verify};
     use core::ops::ControlFlow;
     use proptest::prelude::*;
@@ -544,32 +532,12 @@ mod tests {
         }
     }
 
-    /// A rectangle of 600 steps and 32 bytes, cut until there are `n` parts: none above it is wasted at its best.
-    fn cut(n: usize, seed: u64) -> Vec<Block> {
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let mut parts = vec![(0u32, 600u32, 32u64)];
-        while parts.len() < n {
-            let i = random.next_u32() as usize % parts.len();
-            let (start, end, size) = parts[i];
-            if random.next_u32() % 2 == 0 && end - start > 1 {
-                let at = start + 1 + random.next_u32() % (end - start - 1);
-                parts[i].1 = at;
-                parts.push((at, end, size));
-            } else if size > 1 {
-                let below = 1 + u64::from(random.next_u32()) % (size - 1);
-                parts[i].2 = below;
-                parts.push((start, end, size - below));
-            }
-        }
-        parts.into_iter().map(|(start, end, size)| Block::new(start, end, size)).collect()
-    }
-
     #[test]
     fn what_fills_the_memory_is_put_together_again() {
         let seeds = 1..=8;
         let optimal = |nodes| {
             let options = Options { nodes, ..Options::default() };
-            seeds.clone().filter(|&seed| run(&cut(80, seed), &options).peak == 32).count()
+            seeds.clone().filter(|&seed| run(&cut(80, 600, 32, seed), &options).peak == 32).count()
         };
         let (without, with) = (optimal(0), optimal(20_000));
         assert!(without <= 2 && with >= 6, "{without} of 8 by one skyline, {with} with the beam");

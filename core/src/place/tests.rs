@@ -3,6 +3,8 @@
 use super::*;
 use crate::verify::{self, verify};
 use proptest::prelude::*;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::vec::Vec;
 
 /// Places and has the verifier judge; the summary and the offsets.
@@ -18,6 +20,26 @@ fn run(solver: Solver, blocks: &[Block], options: &Options) -> (Summary, Vec<u64
     assert_eq!(plan.peak(), summary.peak, "{}", solver.name());
     assert!(summary.lower_bound <= summary.peak && plan.max_load() <= summary.lower_bound, "{}", solver.name());
     (summary, offsets)
+}
+
+/// Parts of a rectangle of `steps` steps and `bytes` bytes that is cut at random until there are `n`.
+pub(super) fn cut(n: usize, steps: u32, bytes: u64, seed: u64) -> Vec<Block> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut parts = vec![(0u32, steps, bytes)];
+    while parts.len() < n {
+        let i = random.next_u32() as usize % parts.len();
+        let (start, end, size) = parts[i];
+        if random.next_u32() % 2 == 0 && end - start > 1 {
+            let at = start + 1 + random.next_u32() % (end - start - 1);
+            parts[i].1 = at;
+            parts.push((at, end, size));
+        } else if size > 1 {
+            let below = 1 + u64::from(random.next_u32()) % (size - 1);
+            parts[i].2 = below;
+            parts.push((start, end, size - below));
+        }
+    }
+    parts.into_iter().map(|(start, end, size)| Block::new(start, end, size)).collect()
 }
 
 fn blocks() -> impl Strategy<Value = Vec<Block>> {

@@ -32,7 +32,7 @@ impl<'a> Pairs<'a> {
         pairs
     }
 
-    /// Of the same two the least distance counts.
+    /// Where the same two blocks are told more than once, the least distance counts.
     fn add(&mut self, &Overlap { output, input, distance }: &Overlap) {
         let reach = distance.min(at(self.blocks, output).size);
         let known = self.inputs[output].iter().position(|&other| other == input + 1);

@@ -258,7 +258,7 @@ impl PqTree<'_> {
         })
     }
 
-    /// Puts those of the children in hand that keep all their leaves.
+    /// Writes those of the first `n` children of the node at hand none of whose leaves is taken out.
     fn put_kept(&mut self, n: u32) {
         for i in 0..n {
             let c = self.child[i];

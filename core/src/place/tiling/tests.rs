@@ -6,10 +6,9 @@ use proptest::prelude::*;
 
 use super::pq_tree::{PqTree, children, is_free, leaf};
 use super::*;
+use crate::Constraints;
+use crate::place::{multistart, tests::cut};
 use crate::verify::{self, verify};
-use crate::{Constraints, place::multistart};
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 /// All orders of the leaves below a token.
 fn orders(tokens: &[u32], node: u32) -> BTreeSet<Vec<u32>> {
@@ -94,26 +93,6 @@ proptest! {
             alive = alive.iter().copied().filter(|&b| !replaced(b)).chain(new).collect();
         }
     }
-}
-
-/// Parts of a rectangle of `steps` steps and `bytes` bytes that is cut at random until there are `n`.
-fn cut(n: usize, steps: u32, bytes: u64, seed: u64) -> Vec<Block> {
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut parts = vec![(0u32, steps, bytes)];
-    while parts.len() < n {
-        let i = random.next_u32() as usize % parts.len();
-        let (start, end, size) = parts[i];
-        if random.next_u32() % 2 == 0 && end - start > 1 {
-            let at = start + 1 + random.next_u32() % (end - start - 1);
-            parts[i].1 = at;
-            parts.push((at, end, size));
-        } else if size > 1 {
-            let below = 1 + u64::from(random.next_u32()) % (size - 1);
-            parts[i].2 = below;
-            parts.push((start, end, size - below));
-        }
-    }
-    parts.into_iter().map(|(start, end, size)| Block::new(start, end, size)).collect()
 }
 
 /// The peaks of a skyline and of what is made of it.

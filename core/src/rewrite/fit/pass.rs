@@ -18,7 +18,7 @@ use crate::trace::{Op, Recorded, Row, liveness};
 use crate::verify::schedule as verify;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// How often what is recomputed is chosen, with memory held back.
+/// How many times it is chosen what is recomputed, each time with more headroom held back.
 const CHOICES: u32 = 10;
 /// The part of its work that this may do each time but the first.
 const LATER: u64 = 12;

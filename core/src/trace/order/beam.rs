@@ -7,6 +7,7 @@
 
 use super::Ordered;
 use super::model::{Model, Walk, walk_workspace};
+use crate::hash;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
@@ -171,10 +172,7 @@ pub(super) fn search(
     }
 }
 
-/// What an operator adds to the hash of a set (the finaliser of `SplitMix64`).
+/// What an operator adds to the hash of a set.
 fn mark(operator: u32) -> u64 {
-    let mut z = u64::from(operator).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
+    hash::mixed(u64::from(operator).wrapping_add(1).wrapping_mul(hash::ODD))
 }
