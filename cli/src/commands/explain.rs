@@ -117,13 +117,13 @@ pub(crate) struct ToldGap {
 }
 
 /// The gaps of one block, or of its mask, with the operators' names.
-pub(crate) fn gaps_of(block: u32, masked: u32, gaps: Vec<Gap>, op_names: &[String]) -> Vec<ToldGap> {
-    gaps.into_iter()
+pub(crate) fn gaps_of(block: u32, masked: u32, gaps: &[Gap], op_names: &[String]) -> Vec<ToldGap> {
+    gaps.iter()
         .filter(|gap| gap.block == block || gap.block == masked)
         .map(|gap| ToldGap {
             after: Timeline::told(gap.after, op_names),
             before: Timeline::told(gap.before, op_names),
-            gap,
+            gap: gap.clone(),
         })
         .collect()
 }

@@ -131,6 +131,8 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let fitted = made.map_err(|e| refuse(args, &problem, &e, seconds, &options, &notes))?;
     let run = fitted.schedule.run();
     let marks = Marks::of(&fitted.schedule, trace);
+    let shows_gaps = block.is_some() || args.report.is_some();
+    let gaps = if shows_gaps { gaps::of(&fitted.schedule, trace, &device) } else { Vec::new() };
     let outcome = Outcome {
         input: &args.common.input,
         limit,
@@ -157,7 +159,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         block: block.map(|(name, _)| name),
         gaps: block.map(|(_, block)| {
             let masked = block + u32::try_from(trace.names.len()).unwrap_or(u32::MAX);
-            explain::gaps_of(block, masked, gaps::of(&fitted.schedule, trace, &device), &trace.op_names)
+            explain::gaps_of(block, masked, &gaps, &trace.op_names)
         }),
         ..Outcome::default()
     };
@@ -178,7 +180,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
                 recorded: trace,
                 marks: &marks,
                 fates: &Fate::of(&fitted.schedule, &marks, trace),
-                gaps: &gaps::of(&fitted.schedule, trace, &device),
+                gaps: &gaps,
             };
             let solver = outcome.policy.unwrap_or_default();
             let picture = Picture { problem: &rewritten, plan, solver, rows: Vec::new(), run: Some(run) };
