@@ -72,7 +72,6 @@ test_all() {
     awk '/^test result:/ { passed += $4; failed += $6 }
          /^[Ss]kipped:/ { skipped++ }
          END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$log" | tee target/counts
-    grep -E '^test .* FAILED$|^error' "$log" >> target/counts || true
     rm -f "$log"
     return "$status"
 }
@@ -397,37 +396,53 @@ mutants() {
     return "$status"
 }
 
-# Runs stages one after the other, all of them, and writes how each ended to a file.
+# Runs stages one after the other, all of them. What each prints goes to a file of its own, and how it ended to `ends`.
 lane() {
-    local ends=$1 stage begin status=0
-    shift
+    local stage begin log status=0
     for stage in "$@"; do
-        begin=$SECONDS
+        begin=$SECONDS log=$logs/${stage%% *}.log
         # A stage with arguments is one word here.
-        if ./ci.sh $stage; then
-            echo "$stage: passed in $((SECONDS - begin)) s" >> "$ends"
+        if ./ci.sh $stage > "$log" 2>&1; then
+            echo "$stage: passed in $((SECONDS - begin)) s" | tee -a "$logs/ends"
         else
             status=$?
-            echo "$stage: FAILED with status $status after $((SECONDS - begin)) s" >> "$ends"
+            echo "$stage: FAILED with status $status after $((SECONDS - begin)) s" | tee -a "$logs/ends"
         fi
     done
     return "$status"
 }
 
-# Two lanes, each about half of the work, so that no core waits where the other has only one thing to do. What the second
-# prints comes when both are done, and at the end how each stage ended and how many tests ran.
+# Of a stage that failed: what cargo says of tests that failed and of code that does not compile, and the last lines.
+why_failed() {
+    echo
+    echo "==== $1"
+    awk '/^failures:$/ { inside = 1 } /^error/ { lines = 12 } inside || lines > 0 { print; lines-- }
+         /^test result: FAILED/ { inside = 0 }' "$logs/$1.log" | head -n 200
+    echo "---- the last lines of $1"
+    tail -n 40 "$logs/$1.log"
+}
+
+# Two lanes, each about half of the work, so that no core waits where the other has only one thing to do. It prints little,
+# so that what failed is not lost among what passed: how each stage ended, why some failed, and how many tests ran.
+logs=target/ci
 all() {
-    local log ends first second status=0
-    log=$(mktemp) ends=$(mktemp)
-    lane "$ends" check readme test caffe &
+    local first second stage status=0
+    rm -rf "$logs" target/counts
+    mkdir -p "$logs"
+    lane check readme test caffe &
     first=$!
-    lane "$ends" no_panic embedded kernels tflm python package "fuzz 1" > "$log" 2>&1 &
+    lane no_panic embedded kernels tflm python package "fuzz 1" &
     second=$!
     wait "$first" || status=$?
     wait "$second" || status=$?
-    cat "$log" "$ends"
-    rm -f "$log" "$ends"
-    echo "tests: $(cat target/counts)"
+    for stage in $(sed -n 's/^\([a-z_]*\).*: FAILED.*/\1/p' "$logs/ends"); do
+        why_failed "$stage"
+    done
+    echo
+    echo "What each stage printed is in $PWD/$logs. How each ended:"
+    cat "$logs/ends"
+    grep -hE '^[Ss]kipped:.' "$logs"/*.log | sort -u || true
+    cat target/counts || status=1
     return "$status"
 }
 
