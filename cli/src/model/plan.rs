@@ -260,7 +260,7 @@ fn reorder(model: &Model, request: &Request<'_>) -> Result<(Ordered, Vec<u32>), 
         .collect();
     let reuses = reuses(model, request.means);
     let graph = Graph { tensors: &tensors, nodes: &nodes };
-    let options = order::Options::default();
+    let options = order::Options::for_operators(nodes.len());
     let mut scratch = Scratch::of(order::workspace(tensors.len(), nodes.len(), graph.operands(), options));
     let mut order = vec![0; nodes.len()];
     let mut found = order::least_load_reusing(&graph, &reuses, options, scratch.lend(), &mut order)?;

@@ -53,6 +53,27 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// What about half a second allows for so many operators: the beam does work of the order of `width · operators²`, and
+    /// the exact search of `states · operators`. Networks of 600 operators and fewer get all states of the default.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "both are bounded")]
+    pub const fn for_operators(operators: usize) -> Self {
+        let n = if operators == 0 { 1 } else { operators as u64 };
+        let (states, width) = (12_000_000 / n, 30_000_000 / n.saturating_mul(n));
+        Self {
+            states: if states > 20_000 { 20_000 } else { states as u32 },
+            width: if width > 1_024 {
+                1_024
+            } else if width < 4 {
+                4
+            } else {
+                width as u32
+            },
+        }
+    }
+}
+
 /// An operator may write its output over a part of an input that nobody needs after it, as kernels of which it is known how
 /// far they have read may (Blacker et al. 2020); or over all of it, as elementwise ones may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -261,3 +261,11 @@ fn what_a_reuse_spares_counts_where_its_input_dies() {
     assert_eq!(load(&[reuse(4, 1)]), Err(Error::UnknownTensor { node: 0, tensor: 4 }));
     assert_eq!(load(&[Reuse { node: 2, input: 0, bytes: 1 }]), Err(Error::UnknownTensor { node: 2, tensor: 0 }));
 }
+
+#[test]
+fn work_is_bounded_for_any_number_of_operators() {
+    assert_eq!(Options::for_operators(0), Options { states: 20_000, width: 1_024 });
+    assert_eq!(Options::for_operators(500), Options { states: 20_000, width: 120 });
+    assert_eq!(Options::for_operators(2_000), Options { states: 6_000, width: 7 });
+    assert_eq!(Options::for_operators(usize::MAX), Options { states: 0, width: 4 });
+}
