@@ -397,37 +397,43 @@ mutants() {
     return "$status"
 }
 
-# Runs stages one after the other, all of them. What each prints goes to a file of its own, and how it ended to `ends`.
-lane() {
-    local stage begin log status=0
-    for stage in "$@"; do
-        begin=$SECONDS log=$logs/${stage%% *}.log
-        # A stage with arguments is one word here.
-        if ./ci.sh $stage > "$log" 2>&1; then
-            echo "$stage: passed in $((SECONDS - begin)) s" | tee -a "$logs/ends"
-        else
-            status=$?
-            echo "$stage: FAILED with status $status after $((SECONDS - begin)) s" | tee -a "$logs/ends"
-        fi
-    done
+# Runs one stage; what it prints goes to a file named after it and its `try`, and how it ended to `ends`.
+stage() {
+    local what=$1 try=$2 begin=$SECONDS status=0
+    # A stage with arguments is one word here.
+    ./ci.sh $what > "$logs/${what%% *}$try.log" 2>&1 || status=$?
+    if [ "$status" = 0 ]; then
+        echo "$what$try: passed in $((SECONDS - begin)) s" | tee -a "$logs/ends"
+    else
+        echo "$what$try: FAILED with status $status after $((SECONDS - begin)) s" | tee -a "$logs/ends"
+        why_failed "$logs/${what%% *}$try.log"
+    fi
     return "$status"
 }
 
-# Of a stage that failed: what cargo says of tests that failed and of code that does not compile, and the last lines.
+# What cargo says of tests that failed and of code that does not compile, and the last lines.
 why_failed() {
-    echo
-    echo "==== $1"
     awk '/^failures:$/ { inside = 1 } /^error/ { lines = 12 } inside || lines > 0 { print; lines-- }
-         /^test result: FAILED/ { inside = 0 }' "$logs/$1.log" | head -n 200
+         /^test result: FAILED/ { inside = 0 }' "$1" | head -n 100
     echo "---- the last lines of $1"
-    tail -n 40 "$logs/$1.log"
+    tail -n 20 "$1"
+    echo "----"
 }
 
-# Two lanes, each about half of the work, so that no core waits where the other has only one thing to do. It prints little,
-# so that what failed is not lost among what passed: how each stage ended, why some failed, and how many tests ran.
+# Runs stages one after the other, all of them, and keeps the names of those that failed.
+lane() {
+    local what
+    for what in "$@"; do
+        stage "$what" "" || echo "$what" >> "$logs/failed"
+    done
+}
+
+# Two lanes, each about half of the work, so that no core waits where the other has only one thing to do. A stage that
+# failed runs a second time, with nothing beside it: a fault fails there too, and that it passed only then is printed.
+# Little is printed, so that what failed is not lost among what passed.
 logs=target/ci
 all() {
-    local first second stage status=0
+    local what first second status=0
     rm -rf "$logs" target/counts
     mkdir -p "$logs"
     lane check readme test caffe &
@@ -436,9 +442,11 @@ all() {
     second=$!
     wait "$first" || status=$?
     wait "$second" || status=$?
-    for stage in $(sed -n 's/^\([a-z_]*\).*: FAILED.*/\1/p' "$logs/ends"); do
-        why_failed "$stage"
-    done
+    if [ -f "$logs/failed" ]; then
+        while IFS= read -r what; do
+            stage "$what" " alone" < /dev/null || status=$?
+        done < "$logs/failed"
+    fi
     echo
     echo "What each stage printed is in $PWD/$logs. How each ended:"
     cat "$logs/ends"
