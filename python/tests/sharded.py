@@ -68,7 +68,7 @@ def fsdp(rank: int) -> dict[str, Any]:
     body = network.network.body
     cuts = []
     for i in range(BLOCKS):
-        block, cut = compiled(body[i], "60%", group=dist.group.WORLD, passes=BLOCKS)
+        block, cut = compiled(body[i], "65%", group=dist.group.WORLD, passes=BLOCKS)
         body[i] = block
         fully_shard(block, mesh=mesh)
         cuts.append(cut)
