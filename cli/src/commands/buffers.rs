@@ -24,7 +24,7 @@ pub(super) struct Aside {
 
 impl Aside {
     pub(super) fn of(fitted: &Fitted<'_>) -> Self {
-        let &Fitted { schedule, policy, original_peak, load_min } = &fitted;
+        let Fitted { schedule, policy, original_peak, load_min } = fitted;
         let (rows, offsets) = (schedule.rows().to_vec(), schedule.plan().offsets().to_vec());
         Self { rows, offsets, policy: *policy, original_peak: *original_peak, load_min: *load_min }
     }

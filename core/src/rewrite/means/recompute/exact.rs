@@ -1,4 +1,4 @@
-//! The least that must run again, where few values compete for the memory: best-first search, as in Dijkstra's algorithm.
+//! The least recomputation, where few values compete for the memory: best-first search, as in Dijkstra's algorithm.
 //!
 //! A state is how many operators have run for the first time, and which values are on the device. From a state
 //! - the next operator runs, if what it reads is there and what it makes fits;
@@ -181,10 +181,10 @@ impl Recomputer<'_> {
         // What takes as long is no better.
         let most = least.filter(|least| least.excess == 0).map_or(u64::MAX, |least| least.delay);
         let mut states = States::lend(states, &mut scratch);
-        let Ok(last) = self.search(&problem, &mut states, limit, most) else { return least };
+        let Ok(end) = self.search(&problem, &mut states, limit, most) else { return least };
         self.optimum = true;
-        let Some(last) = last else { return least };
-        let found = self.script_to(&states, last, limit, scratch);
+        let Some(end) = end else { return least };
+        let found = self.script_to(&states, end, limit, scratch);
         let found = found.filter(|found| found.excess == 0 && least.is_none_or(|least| *found < least));
         if found.is_some() {
             self.keep();
@@ -269,7 +269,8 @@ impl Recomputer<'_> {
                     short = true;
                 }
             }
-            for value in each(state.set & problem.movable).take_while(|_| short) {
+            let evictable = if short { state.set & problem.movable } else { 0 };
+            for value in each(evictable) {
                 reach(State { set: state.set & !(1 << value), ..state }, 0)?;
             }
         }
@@ -314,12 +315,12 @@ impl Recomputer<'_> {
     }
 
     /// Makes the script of the way to a state, and what that comes to.
-    fn script_to(&mut self, states: &States<'_>, last: u32, limit: u64, mut scratch: Workspace<'_>) -> Option<Walked> {
+    fn script_to(&mut self, states: &States<'_>, end: u32, limit: u64, mut scratch: Workspace<'_>) -> Option<Walked> {
         let program = self.values.program;
         let (rows, blocks) = (program.rows.len(), program.size.len());
         let (mut back, mut runs) =
             (List::lend(most_rows(rows), &mut scratch), List::lend(most_rows(rows), &mut scratch));
-        let mut state = last;
+        let mut state = end;
         while let Some(parent) = states.parent[state].checked_sub(1) {
             if let Some(operator) = states.ran[state].checked_sub(1) {
                 let again = states.at[state] == states.at[parent];
