@@ -122,11 +122,11 @@ pub struct Output<'a> {
 /// How long the slices of an [`Output`] must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// Rows: the rewritten trace, and what it is chosen from.
+    /// Length of the slice of rows: the rewritten trace, and the traces that it is chosen from.
     pub rows: usize,
-    /// Timings, and the most rows of the result.
+    /// Length of the slice of timings: the most rows that the result can have.
     pub timings: usize,
-    /// Blocks, names and offsets.
+    /// Length of the slices of blocks, names and offsets: the most residencies that the result can have.
     pub residencies: usize,
 }
 
