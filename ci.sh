@@ -167,7 +167,7 @@ threads() {
     rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
     rustup component add rust-src --toolchain nightly
     RUSTFLAGS=-Zsanitizer=thread cargo +nightly test --locked -Zbuild-std --target x86_64-unknown-linux-gnu \
-        --target-dir target/threads -p sublet-cuda --test data --test failures --test storage --test replan
+        --target-dir target/threads -p sublet-cuda --test host -- data:: failures:: storage:: replan::
 }
 
 # TFLM's interpreter runs models as they are and with plans; LiteRT loads the same files. Models of this project's own

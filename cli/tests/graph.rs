@@ -1,8 +1,6 @@
 //! Static graphs in, generated networks out.
 
-mod support;
-
-use support::{Folder, sublet};
+use crate::support::{Folder, sublet};
 
 const OPERATORS: &str = "\
 op,name,inputs,outputs,workspace,time_ns,inplace
