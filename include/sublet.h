@@ -1441,15 +1441,15 @@ typedef struct sublet_schedule {
  */
 typedef struct sublet_timing {
   /**
-   * Compute comes to the row.
+   * When compute reaches the row.
    */
   double reached;
   /**
-   * What the row waits for is done; a copy begins.
+   * When the row begins: all that it waits for is done.
    */
   double begin;
   /**
-   * It is done.
+   * When the row is done.
    */
   double end;
 } sublet_timing;
@@ -1598,7 +1598,7 @@ typedef struct sublet_fit_output {
 } sublet_fit_output;
 
 /**
- * What a fit is asked for beside the limit. NULL, or all 0 but `struct_size`, is what to use.
+ * What a fit is asked for beside the limit. NULL, or all 0 but `struct_size`, is the default.
  */
 typedef struct sublet_fit_params {
   /**
@@ -1650,11 +1650,11 @@ typedef struct sublet_fitted {
    */
   uint32_t policy;
   /**
-   * Rows of the rewritten trace, and timings.
+   * How many rows the rewritten trace has; each has a timing.
    */
   size_t row_count;
   /**
-   * Its residencies: blocks, names and offsets.
+   * How many residencies it has; each has a block, a name and an offset.
    */
   size_t residency_count;
   /**

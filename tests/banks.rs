@@ -1,7 +1,7 @@
 //! Placement in several memories against a MIP solver: its least cost is between the lower bound and the cost that is found,
 //! and nearly always that.
 
-mod oracle;
+use crate::oracle;
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -4,7 +4,7 @@
 //! To grow a block of a full rectangle by a byte raises the max load, which refutes it at once; so the rectangles here
 //! keep their load and lose their shape.
 
-mod oracle;
+use crate::oracle;
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;

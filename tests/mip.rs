@@ -1,7 +1,7 @@
 //! The verifier against a MIP solver: a plan is accepted exactly where the mixed integer program has a solution with
 //! the offsets as they are.
 
-mod oracle;
+use crate::oracle;
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;

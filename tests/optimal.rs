@@ -129,7 +129,7 @@ impl Gaps {
     /// So many percent are optimal, and nothing is worse than optimal by more than this part of the network's time. What is not made
     /// counts as not optimal: the optimum is of the load, and a placement may need more.
     fn check(&self, percent: u32, worst: f64) {
-        assert!(100 * self.unmade <= 4 * self.possible, "{} not made", self.unmade);
+        assert!(100 * self.unmade <= self.possible, "{} not made", self.unmade);
         assert!(100 * self.optimal >= percent * self.possible, "{} optimal", self.optimal);
         assert!(self.worst <= worst && 100 * self.found <= 101 * self.least, "{} of {}", self.found, self.least);
     }
@@ -176,11 +176,11 @@ fn gaps(networks: u32, forward: usize, seed: u64) -> Gaps {
 
 #[test]
 fn recomputation_on_branches_is_near_the_optimum() {
-    gaps(150, 6, 1).check(97, 0.01);
+    gaps(150, 6, 1).check(100, 0.0);
 }
 
 #[test]
 #[ignore = "minutes"]
 fn recomputation_on_more_branches_is_near_the_optimum() {
-    gaps(525, 9, 2).check(93, 0.09);
+    gaps(525, 9, 2).check(99, 0.01);
 }

@@ -1,6 +1,6 @@
 //! The exact search for placements in which outputs reach into their inputs, against a MIP solver: what it proves least is.
 
-mod oracle;
+use crate::oracle;
 
 use std::ops::ControlFlow;
 

@@ -3,8 +3,7 @@
 
 #![expect(clippy::cast_precision_loss, reason = "ratios that are compared and read")]
 
-mod judge;
-mod oracle;
+use crate::judge;
 
 use rand::RngExt;
 

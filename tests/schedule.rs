@@ -2,8 +2,7 @@
 //! the same time. Small networks are rewritten at random, by swaps, reruns, masks and in-place reuse, and then
 //! often spoiled.
 
-mod judge;
-mod oracle;
+use crate::judge;
 
 use std::collections::HashMap;
 

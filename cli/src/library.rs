@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use sublet_core::trace::graph::Graph;
 use sublet_core::trace::{Operator, Recorded, Row};
 use sublet_core::{Block, Constraints, Error, block, verify};
 
@@ -64,6 +65,26 @@ impl Problem {
             (trace.op_names, trace.operators) = operators.into_iter().unzip();
         }
         Ok(problem)
+    }
+
+    /// A static graph. `names` are those of the tensors by their numbers; the others as in [`of_rows`](Self::of_rows).
+    ///
+    /// # Errors
+    /// A sentence that names the tensor or the operator that is wrong.
+    pub fn of_graph(
+        name: &str,
+        graph: &Graph<'_>,
+        mut names: Vec<String>,
+        mut operators: Vec<(String, Operator)>,
+    ) -> Result<Self, String> {
+        if names.len() != graph.tensors.len() {
+            return Err(format!("{} tensors have {} names", graph.tensors.len(), names.len()));
+        }
+        let known = operators.iter_mut().map(|(_, operator)| operator);
+        let rows = input::graph::rows(graph, known).map_err(|e| e.to_string())?;
+        let scratch = graph.nodes.iter().enumerate().filter(|(_, node)| node.workspace > 0);
+        names.extend(scratch.map(|(op, _)| format!("workspace {op}")));
+        Self::of_rows(name, rows, names, operators)
     }
 
     /// What plans and messages call the blocks.

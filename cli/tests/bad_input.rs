@@ -1,8 +1,6 @@
 //! Input that is wrong ends with status 2 and a sentence that says where it is wrong and what was expected.
 
-mod support;
-
-use support::{Folder, pickle, sublet, sublet_limited};
+use crate::support::{Folder, pickle, sublet, sublet_limited};
 
 /// Plans a file of this content; it has to be refused at this place (`:line:column`, `:line`, or nothing) with this
 /// message.

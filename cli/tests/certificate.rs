@@ -1,10 +1,8 @@
 //! Certificates: what a plan is said to be is checked by the binary and by a program of another language.
 
-mod support;
-
 use std::process::{Command, Stdio};
 
-use support::{Folder, Ran, sublet};
+use crate::support::{Folder, Ran, sublet};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 

@@ -3,8 +3,6 @@
 //! A small corpus lies in `traces/`; `SUBLET_DATA` names the folder of the larger one, `SUBLET_JUDGES` that of
 //! `check_plan.py`.
 
-mod support;
-
 use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
@@ -13,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
+use crate::support::{Folder, folder_from, sublet};
 use serde_json::Value;
 use sublet_core::place::Solver;
-use support::{Folder, folder_from, sublet};
 
 const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces");
 

@@ -1,9 +1,7 @@
 //! `sublet doctor` on memory snapshots of PyTorch.
 
-mod support;
-
+use crate::support::{Folder, pickle, sublet, sublet_limited};
 use serde_json::json;
-use support::{Folder, pickle, sublet, sublet_limited};
 
 const MIB: u64 = 1 << 20;
 

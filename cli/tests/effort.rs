@@ -1,8 +1,6 @@
 //! How hard `sublet plan` tries, and what interrupts it.
 
-mod support;
-
-use support::{Folder, sublet};
+use crate::support::{Folder, sublet};
 
 /// A full rectangle that no heuristic fills; its optimum is the max load.
 const HARD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/hard.csv");

@@ -1,8 +1,6 @@
 //! `sublet fit --explain` and `--time-limit`: what was tried, and the best so far.
 
-mod support;
-
-use support::sublet;
+use crate::support::sublet;
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/vgg16_cifar_train_b100.csv");
 

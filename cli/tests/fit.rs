@@ -1,13 +1,11 @@
 //! `sublet fit` and `sublet sweep`, and what the judge in Python says of them.
 
-mod support;
-
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::support::{Folder, Ran, folder_from, sublet};
 use serde_json::Value;
 use sublet_core::simulate::Device;
-use support::{Folder, Ran, folder_from, sublet};
 
 const SKIPPED: &str = "rewritten traces are not held against the judge";
 

@@ -1,8 +1,6 @@
 //! Static graphs in, generated networks out.
 
-mod support;
-
-use support::{Folder, sublet};
+use crate::support::{Folder, sublet};
 
 const OPERATORS: &str = "\
 op,name,inputs,outputs,workspace,time_ns,inplace
@@ -62,6 +60,7 @@ fn a_graph_is_a_trace_to_every_command() {
          1050,write,scores,,2\n\
          1050,free,active,,\n\
          1050,free,maps,,\n\
+         1050,read,scores,,\n\
          1050,free,scores,,\n"
     );
     let plan = folder.path("plan.csv");
@@ -70,6 +69,42 @@ fn a_graph_is_a_trace_to_every_command() {
     assert_eq!(sublet(&["stats", &file]).status, 0);
     assert_eq!(sublet(&["compare", &file]).status, 0);
     assert_eq!(sublet(&["fit", &file, "--limit", "1MiB", "--json"]).json()["original_peak"], 864 + 2 * 32_768 + 4);
+}
+
+#[test]
+fn what_is_kept_for_the_iteration_is_there_at_its_end() {
+    const OPERATORS: &str = "\
+op,name,inputs,outputs,time_ns,rerun,ordered
+0,keep,image,kept,1000000,1,0
+1,widen,image,wide,1000000,1,0
+2,narrow,wide,scores,1000000,1,0
+";
+    const TENSORS: &str = "\
+tensor,bytes,storage
+image,1000,transient
+kept,1000000,iteration
+wide,1000000,transient
+scores,4,iteration
+";
+    let fitted = |tensors: &str| {
+        let (folder, file) = graph(OPERATORS, tensors);
+        let to = folder.path("fitted");
+        let told =
+            sublet(&["fit", &file, "--limit", "1200000", "--using", "recompute", "--output", &to, "--json"]).json();
+        (told["overhead"].as_f64().unwrap(), folder.read("fitted/rewritten.csv"))
+    };
+    // Both large tensors do not fit at once. What is kept is computed again after the other is gone, in a third of the time.
+    let (overhead, rewritten) = fitted(TENSORS);
+    let events: Vec<[&str; 2]> =
+        rewritten.lines().map(|line| line.split(',').collect::<Vec<_>>()).map(|row| [row[1], row[2]]).collect();
+    let place = |event: &str, block: &str| events.iter().rposition(|&row| row == [event, block]).unwrap();
+    assert!((overhead - 1.0 / 3.0).abs() < 1e-6, "{overhead}");
+    assert!(
+        place("free", "wide") < place("malloc", "kept") && place("malloc", "kept") < place("read", "kept"),
+        "{rewritten}"
+    );
+    // Where nobody reads it at the end, nothing is computed again.
+    assert!(fitted(&TENSORS.replace("iteration", "transient")).0.abs() < 1e-6);
 }
 
 #[test]

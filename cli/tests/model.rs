@@ -1,13 +1,11 @@
 //! Models: what is read, planned and written is a plan for the same model, and what is none is refused by its name.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::{Folder, sublet};
 use serde_json::Value;
-use support::{Folder, sublet};
 
 const SEEDS: &str = "../fuzz/seeds/model/";
 

@@ -1,9 +1,7 @@
 //! The lower bound beside an overhead, and `sublet fit --monotone`.
 
-mod support;
-
+use crate::support::{Folder, Ran, STALLING, sublet};
 use serde_json::Value;
-use support::{Folder, Ran, STALLING, sublet};
 
 const ALEXNET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../traces/alexnet_train_b32.csv");
 

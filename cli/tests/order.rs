@@ -1,11 +1,9 @@
 //! `--reorder`: operators in another order, by `sublet fit`, `sublet verify` and the judge in Python.
 
-mod support;
-
 use std::process::Command;
 
+use crate::support::{Folder, folder_from, sublet};
 use serde_json::Value;
-use support::{Folder, folder_from, sublet};
 
 /// Two random masks, two gradients that are made one after the other, and the two updates at the end.
 const TRACE: &str = "\

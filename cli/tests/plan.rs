@@ -1,9 +1,7 @@
 //! From files to plans and back, by the binary alone.
 
-mod support;
-
+use crate::support::{Folder, pickle, sublet, sublet_reading};
 use serde_json::json;
-use support::{Folder, pickle, sublet, sublet_reading};
 
 /// Block 1 is allocated again after its free, block 2 is never freed.
 const TRACE: &str = "\

@@ -1,10 +1,8 @@
 //! Proofs that no plan is lower: `VeriPB` accepts them, and refuses them once something in them is wrong.
 
-mod support;
-
 use std::process::{Command, Stdio};
 
-use support::{Folder, sublet};
+use crate::support::{Folder, sublet};
 
 /// At most 9 bytes are alive at once, and no plan is below 10.
 const ABOVE_ITS_LOAD: &str = "id,lower,upper,size\n0,0,1,4\n1,0,2,3\n2,2,3,1\n3,1,3,1\n4,1,3,1\n5,0,4,2\n6,1,5,2\n7,2,5,1\n8,3,6,3\n9,2,6,1\n10,4,6,2\n11,5,6,3\n";

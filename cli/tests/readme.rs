@@ -1,9 +1,7 @@
 //! What the README and the tables of docs/benchmarks say is what the binary does.
 
-mod support;
-
+use crate::support::{Folder, sublet};
 use serde_json::Value;
-use support::{Folder, sublet};
 
 const README: &str = include_str!("../../README.md");
 const BENCHMARKS: &str = include_str!("../../docs/benchmarks/README.md");

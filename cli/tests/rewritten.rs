@@ -1,8 +1,6 @@
 //! `sublet verify --rewritten`: traces with copies, recomputation, masks and work in place.
 
-mod support;
-
-use support::{Folder, Ran, folder_from, sublet};
+use crate::support::{Folder, Ran, folder_from, sublet};
 
 /// A ReLU in place, two convolutions, and a gradient that reads what the ReLU wrote.
 const TRACE: &str = "\

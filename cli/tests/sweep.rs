@@ -1,8 +1,6 @@
 //! `sublet sweep`: the least footprints that it narrows down, and its JSON.
 
-mod support;
-
-use support::{Folder, STALLING, sublet};
+use crate::support::{Folder, STALLING, sublet};
 
 #[test]
 fn the_least_footprints_are_what_fit_makes_of_their_limits() {

@@ -1,11 +1,9 @@
 //! `timeline.json` of `sublet fit --output`, held against Chrome's trace event format and against the fit's own figures.
 
-mod support;
-
 use std::collections::{HashMap, HashSet};
 
+use crate::support::{Folder, STALLING, sublet};
 use serde_json::Value;
-use support::{Folder, STALLING, sublet};
 
 /// Asserts the rules of the format: of every event, of its kind, and that what is on one track nests.
 fn well_formed(events: &[Value]) {

@@ -14,7 +14,7 @@ const PER_BLOCK: WorkspaceLen = per_block();
 ///
 /// It lends its arrays to [`place`](place::place) and [`verify`](verify::verify): what it plans is what they
 /// plan. They are linear in N, and so enough for every solver but [`Solver::Auto`] and [`Solver::Search`],
-/// whose search takes more.
+/// whose search takes more: [`Planner::plan_in`] runs these in memory that is lent for the call.
 ///
 /// ```
 /// use sublet_core::place::{Options, Solver};
@@ -76,6 +76,38 @@ impl<const N: usize> Planner<N> {
         place::place(solver, &self.blocks, options, scratch.reborrow(), offsets)?;
         verify::verify(&self.blocks, offsets, &options.constraints, scratch)
     }
+
+    /// As [`plan`](Self::plan), with any solver: it works in `scratch`, of the length that
+    /// [`workspace_of`](place::workspace_of) says. A program that plans once may use that memory for other things later.
+    ///
+    /// # Errors
+    /// As [`place`](place::place) and [`verify`](verify::verify).
+    ///
+    /// ```
+    /// use sublet_core::place::{self, Options, Solver};
+    /// use sublet_core::{Block, Planner, Workspace, WorkspaceLen};
+    /// const LEN: WorkspaceLen = place::workspace_of(Solver::Auto, 8);
+    /// let (mut words, mut indices) = (vec![0; LEN.words], vec![0; LEN.indices]);
+    /// let mut planner = Planner::<8>::new();
+    /// for (start, end, size) in [(0, 3, 4), (3, 9, 4), (0, 9, 4), (9, 21, 4), (0, 21, 4)] {
+    ///     planner.push(Block::new(start, end, size))?;
+    /// }
+    /// let scratch = Workspace::new(&mut words, &mut indices);
+    /// let plan = planner.plan_in(Solver::Auto, &Options::default(), scratch)?;
+    /// assert_eq!((plan.peak(), plan.offsets().len()), (12, 5));
+    /// # Ok::<(), sublet_core::Error>(())
+    /// ```
+    pub fn plan_in(
+        &mut self,
+        solver: Solver,
+        options: &Options,
+        scratch: Workspace<'_>,
+    ) -> Result<VerifiedPlan<'_>, Error> {
+        let offsets = self.offsets.get_mut(..self.blocks.len()).unwrap_or_default();
+        place::place(solver, &self.blocks, options, scratch, offsets)?;
+        let own = Workspace::new(self.words.as_flattened_mut(), self.indices.as_flattened_mut());
+        verify::verify(&self.blocks, offsets, &options.constraints, own)
+    }
 }
 
 impl<const N: usize> Default for Planner<N> {
@@ -99,6 +131,8 @@ const fn per_block() -> WorkspaceLen {
 
 #[cfg(test)]
 mod tests {
+    use std::vec;
+
     use super::*;
 
     #[test]
@@ -106,6 +140,23 @@ mod tests {
         for n in 0..20_000 {
             let len = place::workspace_of(Solver::Portfolio, n).max(verify::workspace(n));
             assert!(len.words <= PER_BLOCK.words * n && len.indices <= PER_BLOCK.indices * n, "{n} blocks: {len:?}");
+        }
+    }
+
+    #[test]
+    fn a_search_runs_in_lent_memory_and_says_when_it_is_short() {
+        let mut planner = Planner::<5>::new();
+        for (start, end) in [(0, 3), (3, 9), (0, 9), (9, 21), (0, 21)] {
+            planner.push(Block::new(start, end, 4)).unwrap();
+        }
+        for solver in [Solver::Auto, Solver::Search] {
+            let len = place::workspace_of(solver, 5);
+            let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
+            let short = Workspace::new(&mut words, indices.split_last_mut().unwrap().1);
+            let refused = planner.plan_in(solver, &Options::default(), short);
+            assert!(matches!(refused, Err(Error::BufferTooSmall { .. })), "{}", solver.name());
+            let whole = Workspace::new(&mut words, &mut indices);
+            assert_eq!(planner.plan_in(solver, &Options::default(), whole).unwrap().peak(), 12, "{}", solver.name());
         }
     }
 

@@ -40,7 +40,7 @@ pub struct Stall {
     pub simulated_ns: f64,
 }
 
-/// An iteration that was timed.
+/// What one iteration took on the device, beside what the simulation said.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Measured {
     /// From its begin until all streams were done, in ns.

@@ -194,7 +194,7 @@ impl<B: Backend> Runtime<B> {
         (self.backend.address(&self.arena), self.backend.size(&self.arena))
     }
 
-    /// The backend.
+    /// The backend that the program runs on.
     #[must_use]
     pub const fn backend(&self) -> &B {
         &self.backend

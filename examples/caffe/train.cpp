@@ -1,20 +1,26 @@
 // Trains or runs a net of Caffe and tells what came out, to the bit, and what memory the process took.
 //
 //     train NET.prototxt ITERATIONS [plan] [limit=MIB] [poison] [overlap] [infer] [test] [iter_size=N]
+//           [debug] [reshape] [numbers]
 //
 // `plan` plans the net's memory, within `limit` where that is told; `poison` fills each memory with NaN as it begins;
 // `overlap` puts two memories in one place behind the proof's back: what comes out is then something else. `test` evaluates
-// the test net after each fifth iteration, by a plan of its own in the same arena.
+// the test net after each fifth iteration, by a plan of its own in the same arena. `debug` has Caffe look at each blob;
+// `reshape` gives each iteration another batch than the one before; `numbers` writes numbers.h5, which nets/data.prototxt reads.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "caffe/caffe.hpp"
+#include "numbers.hpp"
 #ifndef STOCK
 #include "sublet_caffe.hpp"
 #endif
@@ -64,6 +70,19 @@ void overlap(std::vector<sublet_step>& steps) {
 }
 #endif
 
+// All sources make `halves` halves of the items that they made when it was `before`.
+void reshape(caffe::Net<float>* net, int halves, int before) {
+    for (size_t i = 0; i < net->layers().size(); ++i) {
+        if (!net->bottom_vecs()[i].empty()) continue;
+        for (caffe::Blob<float>* top : net->top_vecs()[i]) {
+            std::vector<int> shape = top->shape();
+            shape[0] = shape[0] * halves / before;
+            top->Reshape(shape);
+        }
+    }
+    net->Reshape();
+}
+
 double seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 int run(const std::string& file, int iterations, const Arguments& given) {
@@ -87,6 +106,7 @@ int run(const std::string& file, int iterations, const Arguments& given) {
         asked.set_lr_policy("fixed");
         asked.set_snapshot_after_train(false);
         asked.set_random_seed(1701);
+        asked.set_debug_info(given.count("debug") > 0);
         if (given.count("iter_size")) asked.set_iter_size(std::atoi(given.at("iter_size").c_str()));
         if (given.count("test")) {
             asked.add_test_iter(2);
@@ -95,6 +115,9 @@ int run(const std::string& file, int iterations, const Arguments& given) {
         solver.reset(caffe::SolverRegistry<float>::CreateSolver(asked));
     }
     caffe::Net<float>* net = infers ? alone.get() : solver->net().get();
+    std::vector<float> numbers;
+    feed(net, numbers);
+    int halves = 2;  // of the items that the net says
 #ifndef STOCK
     std::unique_ptr<caffe::SubletPlan<float> > plan, test;
     const auto planning = std::chrono::steady_clock::now();
@@ -112,30 +135,35 @@ int run(const std::string& file, int iterations, const Arguments& given) {
 #endif
     Hash losses, weights;
     float last = 0;
-    double best = 1e9, all = 0;
+    std::vector<double> times;
     for (int i = 0; i < iterations; ++i) {
-        const auto since = std::chrono::steady_clock::now();
+        if (given.count("reshape")) {
+            reshape(net, 1 + (i + 1) % 3, halves);
+            halves = 1 + (i + 1) % 3;
+        }
+        // Of the processor: others that run on it do not count.
+        const std::clock_t since = std::clock();
         if (infers) {
             net->Forward();
         } else {
             solver->Step(1);
         }
-        const double taken = seconds(std::chrono::steady_clock::now() - since);
-        best = taken < best ? taken : best;
-        all += taken;
+        times.push_back(static_cast<double>(std::clock() - since) / CLOCKS_PER_SEC);
         for (caffe::Blob<float>* output : net->output_blobs()) {
             losses.add(output->cpu_data(), output->count() * sizeof(float));
             last = output->cpu_data()[0];
         }
     }
     for (caffe::Blob<float>* blob : net->learnable_params()) weights.add(blob->cpu_data(), blob->count() * sizeof(float));
-    std::printf("output %.6f, outputs %016llx, weights %016llx, VmHWM %.1f MiB, %.4f s each, best %.4f s", last, losses.value(),
-                weights.value(), memory_mib("VmHWM:"), all / iterations, best);
+    std::sort(times.begin(), times.end());
+    std::printf("output %.6f, outputs %016llx, weights %016llx, VmHWM %.1f MiB, median %.4f s", last, losses.value(),
+                weights.value(), memory_mib("VmHWM:"), times[times.size() / 2]);
 #ifndef STOCK
     if (plan) {
         const sublet_network_planned& p = plan->planned();
-        std::printf(", blobs %.1f -> %.1f MiB, load %.1f MiB, %llu layers ran again", p.planned_bytes / 1048576.0,
-                    p.peak / 1048576.0, p.max_load / 1048576.0, static_cast<unsigned long long>(plan->runs()));
+        const double share = p.run.original_ns ? 100.0 * p.run.recomputed_ns / p.run.original_ns : 0;
+        std::printf(", blobs %.1f -> %.1f MiB, load %.1f MiB, %llu layers ran again, said %.1f %%", p.planned_bytes / 1048576.0,
+                    p.peak / 1048576.0, p.max_load / 1048576.0, static_cast<unsigned long long>(plan->runs()), share);
     }
 #endif
     std::printf("\n");
@@ -148,7 +176,8 @@ int main(int argc, char** argv) {
     FLAGS_minloglevel = 2;
     google::InitGoogleLogging(argv[0]);
     if (argc < 3) {
-        std::fprintf(stderr, "train NET.prototxt ITERATIONS [plan] [limit=MIB] [poison] [overlap] [infer] [test] [iter_size=N]\n");
+        std::fprintf(stderr, "train NET.prototxt ITERATIONS [plan] [limit=MIB] [poison] [overlap] [infer] [test] [iter_size=N] "
+                             "[debug] [reshape] [numbers]\n");
         return 2;
     }
     Arguments given;
@@ -157,5 +186,6 @@ int main(int argc, char** argv) {
         const size_t equals = word.find('=');
         given[word.substr(0, equals)] = equals == std::string::npos ? "" : word.substr(equals + 1);
     }
+    if (given.count("numbers")) write_numbers();
     return run(argv[1], std::atoi(argv[2]), given);
 }

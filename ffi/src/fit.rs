@@ -53,7 +53,7 @@ const POLICIES: [(sublet_policy, Policy); 7] = [
     (sublet_policy::Layer, Policy::Layer),
 ];
 
-/// What a fit is asked for beside the limit. NULL, or all 0 but `struct_size`, is what to use.
+/// What a fit is asked for beside the limit. NULL, or all 0 but `struct_size`, is the default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_fit_params {
@@ -146,9 +146,9 @@ pub struct sublet_fitted {
     pub struct_size: u32,
     /// The sublet_policy that made it.
     pub policy: u32,
-    /// Rows of the rewritten trace, and timings.
+    /// How many rows the rewritten trace has; each has a timing.
     pub row_count: usize,
-    /// Its residencies: blocks, names and offsets.
+    /// How many residencies it has; each has a block, a name and an offset.
     pub residency_count: usize,
     /// The bytes that the arena takes, within the limit.
     pub peak: u64,

@@ -17,11 +17,11 @@ use crate::workspace::{Needed, sublet_layout};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_timing {
-    /// Compute comes to the row.
+    /// When compute reaches the row.
     pub reached: f64,
-    /// What the row waits for is done; a copy begins.
+    /// When the row begins: all that it waits for is done.
     pub begin: f64,
-    /// It is done.
+    /// When the row is done.
     pub end: f64,
 }
 

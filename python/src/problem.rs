@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
+use sublet_core::Block;
 use sublet_core::trace::graph::{Graph, Node, Storage, Tensor};
 use sublet_core::trace::{Event, Kind, Op, Operator, Row};
-use sublet_core::{Block, owned};
 
 use crate::arrays::{Column, column};
 use crate::refused;
@@ -156,7 +156,7 @@ impl Problem {
     ) -> PyResult<Self> {
         let n = bytes.as_array().len();
         let (bytes, storage) = (column("bytes", &bytes, n)?, column("storage", &storage, n)?);
-        let mut operators = operators.get()?;
+        let operators = operators.get()?;
         let ops = operators.len();
         let inputs = Operands::of("inputs", &input_starts, &inputs, ops)?;
         let outputs = Operands::of("outputs", &output_starts, &outputs, ops)?;
@@ -181,15 +181,8 @@ impl Problem {
         };
         let nodes = (0..ops).map(node).collect::<PyResult<Vec<Node<'_>>>>()?;
         let graph = Graph { tensors: &tensors, nodes: &nodes };
-        let rows = read_at_the_end(owned::rows(&graph).map_err(refused)?, &tensors);
-        keep_last_operators(&nodes, &tensors, &mut operators);
-        let mut names = names.unwrap_or_else(|| numbers(n));
-        if names.len() != n {
-            return Err(refused(format!("{n} tensors have {} names", names.len())));
-        }
-        let scratch = workspace.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
-        names.extend(scratch.map(|(op, _)| format!("workspace {op}")));
-        let inner = sublet_cli::Problem::of_rows("graph", rows, names, operators).map_err(refused)?;
+        let names = names.unwrap_or_else(|| numbers(n));
+        let inner = sublet_cli::Problem::of_graph("graph", &graph, names, operators).map_err(refused)?;
         Ok(Self::of(inner))
     }
 
@@ -229,35 +222,6 @@ impl Problem {
     fn save(&self, file: &str, offsets: Column<'_, u64>, solver: &str) -> PyResult<()> {
         let offsets = column("offsets", &offsets, self.inner.blocks().len())?;
         self.inner.save(file, &offsets, solver).map_err(refused)
-    }
-}
-
-/// What is kept to the end of the iteration is read there: whatever a fit does with its memory meanwhile, it is back then.
-fn read_at_the_end(mut rows: Vec<Row>, tensors: &[Tensor]) -> Vec<Row> {
-    let kept = |row: &Row| tensors.get(row.block as usize).is_some_and(|tensor| tensor.storage == Storage::Iteration);
-    let Some(end) = rows.iter().position(|row| row.event == Event::Free && kept(row)) else { return rows };
-    let frees = rows.split_off(end);
-    let reads = frees.iter().filter(|row| kept(row)).map(|&row| Row { event: Event::Read, ..row });
-    rows.extend(reads);
-    rows.extend(frees);
-    rows
-}
-
-/// Where something is kept to the end, operators whose results no later one reads keep their place, and with them the reads at
-/// the end: no operator comes after those.
-fn keep_last_operators(nodes: &[Node<'_>], tensors: &[Tensor], operators: &mut [(String, Operator)]) {
-    if tensors.iter().all(|tensor| tensor.storage != Storage::Iteration) {
-        return;
-    }
-    let mut read_later = vec![false; tensors.len()];
-    for (node, (_, operator)) in nodes.iter().zip(operators).rev() {
-        let is_read = |tensor: &u32| read_later.get(*tensor as usize).copied().unwrap_or(false);
-        operator.ordered |= !node.outputs.iter().any(is_read);
-        for &tensor in node.inputs {
-            if let Some(read) = read_later.get_mut(tensor as usize) {
-                *read = true;
-            }
-        }
     }
 }
 

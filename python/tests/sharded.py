@@ -1,10 +1,10 @@
 """Ranks on gloo that hold parts of a network, each part under a plan; prints what each rank tells, as lines of JSON.
 
-    LD_PRELOAD=libheap.so python sharded.py fsdp|pipeline
+    LD_PRELOAD=libheap.so python sharded.py fsdp|pipeline|retained
 
 `fsdp`: two ranks, FSDP2 around each block of a GPT; each has a plan, and its limit counts
 what all of them keep. `pipeline`: two stages, 1F1B with four microbatches; the first has two passes alive at once, the second one, and
-each has its limit.
+each has its limit, which counts what its schedule holds. `retained`: the same with losses that hold their graphs.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from torch import nn
 
 import networks
 from sublet import PlanError
-from sublet.torch import Partitioner, Together
+from sublet.torch import Partitioner, Stage1F1B, Together, released
 from sublet.torch._measure import HEAP
 from train import digest
 
 RANKS = 2
 BLOCKS = 6
 MICROBATCHES = 4
-LIMITS = ["75%", "70%"]
+LIMITS = ["75%", "88%"]
 CPU = torch.device("cpu")
 
 
@@ -44,6 +44,7 @@ def told_of(cut: Partitioner) -> dict[str, Any]:
         "limit": cut.reports[-1].limit,
         "planned": cut.reports[-1].planned_peak,
         "kept": cut.reports[-1].kept,
+        "held": cut.reports[-1].held,
         "again": cut.reports[-1].again,
     }
 
@@ -67,7 +68,7 @@ def fsdp(rank: int) -> dict[str, Any]:
     body = network.network.body
     cuts = []
     for i in range(BLOCKS):
-        block, cut = compiled(body[i], "60%", group=dist.group.WORLD, passes=BLOCKS)
+        block, cut = compiled(body[i], "65%", group=dist.group.WORLD, passes=BLOCKS)
         body[i] = block
         fully_shard(block, mesh=mesh)
         cuts.append(cut)
@@ -83,7 +84,7 @@ def layers() -> nn.Sequential:
     return nn.Sequential(*(m for _ in range(8) for m in (nn.Linear(256, 256), nn.GELU())))
 
 
-def pipeline(rank: int) -> dict[str, Any]:
+def pipeline(rank: int, what: str) -> dict[str, Any]:
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     generator = torch.Generator().manual_seed(1)
@@ -92,18 +93,23 @@ def pipeline(rank: int) -> dict[str, Any]:
     for a, b in zip(x.chunk(MICROBATCHES), y.chunk(MICROBATCHES)):
         (nn.functional.mse_loss(whole(a), b) / MICROBATCHES).backward()
     part = slice(8 * rank, 8 * rank + 8)
-    run, cut = compiled(network[part], LIMITS[rank], passes=RANKS - rank)
+    run, cut = compiled(network[part], LIMITS[rank], stage=Stage1F1B(rank, RANKS, MICROBATCHES))
     micro = x.chunk(MICROBATCHES)[0]
     # What passes between stages carries gradients back.
     between = micro.clone().requires_grad_()
     stage = PipelineStage(run, rank, RANKS, CPU, input_args=(between if rank else micro,), output_args=(between,))
-    schedule = Schedule1F1B(stage, MICROBATCHES, loss_fn=nn.functional.mse_loss)
+    loss = nn.functional.mse_loss if what == "retained" else released(nn.functional.mse_loss)
+    schedule = Schedule1F1B(stage, MICROBATCHES, loss_fn=loss)
+    # The plan counts what was there before: parameters and, of the first stage, the batch.
+    there = sum(p.nbytes for p in network[part].parameters()) + (0 if rank else x.nbytes)
     for step in range(2):
         network.zero_grad()
+        # The outputs of the last step end where the next one begins.
+        stage.clear_runtime_states()
         HEAP.reset(CPU)
         base = HEAP.now(CPU)
         schedule.step(*((x,) if rank == 0 else ()), **({"target": y} if rank else {}))
-    peak = HEAP.peak(CPU) - base
+    peak = HEAP.peak(CPU) - base + there
     gradients = digest(p.grad for p in network[part].parameters())
     expected = digest(p.grad for p in whole[part].parameters())
     return told_of(cut) | {"peak": peak, "equal": gradients == expected}
@@ -115,7 +121,7 @@ def rank_main(rank: int, what: str, port: int, told: Any) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=RANKS, timeout=timedelta(seconds=60))
     try:
         with Together():
-            result = {"fsdp": fsdp, "pipeline": pipeline}[what](rank)
+            result = fsdp(rank) if what == "fsdp" else pipeline(rank, what)
     except PlanError as e:
         result = {"error": str(e), "cause": repr(e.__cause__ and e.__cause__.__cause__)}
     told.put({"rank": rank} | result)

@@ -4,11 +4,31 @@ use std::ops::ControlFlow;
 
 use sublet_core::owned::Scratch;
 use sublet_core::rewrite::fit::{self, Fitted, Lengths, Options, Output};
+use sublet_core::rewrite::means::swap::Policy;
 use sublet_core::simulate::Timing;
 use sublet_core::trace::{Row, liveness::Residency};
-use sublet_core::{Block, Error};
+use sublet_core::verify::schedule::{self, Room};
+use sublet_core::{Block, Constraints, Error};
 
 use crate::problem::Trace;
+
+/// A schedule that was made, kept aside while others are.
+#[derive(Debug)]
+pub(super) struct Aside {
+    rows: Vec<Row>,
+    offsets: Vec<u64>,
+    policy: Policy,
+    original_peak: u64,
+    load_min: u64,
+}
+
+impl Aside {
+    pub(super) fn of(fitted: &Fitted<'_>) -> Self {
+        let Fitted { schedule, policy, original_peak, load_min } = fitted;
+        let (rows, offsets) = (schedule.rows().to_vec(), schedule.plan().offsets().to_vec());
+        Self { rows, offsets, policy: *policy, original_peak: *original_peak, load_min: *load_min }
+    }
+}
 
 /// The memory that a fit is made in.
 #[derive(Debug)]
@@ -61,5 +81,29 @@ impl Buffers {
             offsets: &mut self.offsets,
         };
         fit::fit_watched(&trace.recorded(), options, self.scratch.lend(), output, watch)
+    }
+
+    /// A schedule that was kept aside, proved within the limit of `options`; to be called last, for its memory is what remains.
+    ///
+    /// # Errors
+    /// As the verifier's, where it is not a schedule of this trace within that limit.
+    pub(super) fn prove(&mut self, trace: &Trace, options: &Options, aside: Aside) -> Result<Fitted<'_>, Error> {
+        let Aside { rows, offsets, policy, original_peak, load_min } = aside;
+        (self.rows, self.offsets) = (rows, offsets);
+        let (rows, residencies) = (self.rows.len(), self.offsets.len());
+        let schedule = schedule::schedule(
+            &trace.recorded(),
+            &self.rows,
+            &self.offsets,
+            (&options.device, true),
+            &Constraints { alignment: options.alignment, capacity: Some(options.limit) },
+            self.scratch.lend(),
+            Room {
+                timings: self.timings.get_mut(..rows).unwrap_or_default(),
+                blocks: self.blocks.get_mut(..residencies).unwrap_or_default(),
+                names: self.names.get_mut(..residencies).unwrap_or_default(),
+            },
+        )?;
+        Ok(Fitted { schedule, policy, original_peak, load_min })
     }
 }

@@ -13,7 +13,7 @@ use sublet_core::trace::{Event, Kind, Operator};
 
 use super::buffers::Buffers;
 use super::explain::{self, Explained, ToldGap, Way};
-use super::ladder;
+use super::ladder::{self, Quickest};
 use crate::args::{FitArgs, FittingArgs};
 use crate::failure::{Failure, InputError};
 use crate::interrupt::Until;
@@ -112,23 +112,27 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let mut buffers = Buffers::of(trace);
     let begin = Instant::now();
     let (until, time_ns) = (Until::after(args.time_limit), trace.rows.last().map_or(0, |row| row.time_ns));
-    let mut explained = Explained::new();
     let bound = ladder::lower_bound(trace, &options).map_err(|e| refuse(args, &problem, &e, 0.0, &options, &notes))?;
     let made = progress::during("fitting", |bar| {
+        let mut watch = |best_ns: f64| {
+            bar.set_message(best_so_far(best_ns, time_ns));
+            until.flow()
+        };
         if args.monotone {
-            options.limit = ladder::quickest(&mut buffers, trace, &options, problem.max_load(), until)?;
+            return ladder::quickest(&mut buffers, trace, &options, problem.max_load(), &mut watch);
         }
-        let limit = options.limit;
-        buffers.fit_watched(trace, &options, &mut |progress| {
+        let mut explained = Explained::new();
+        let fitted = buffers.fit_watched(trace, &options, &mut |progress| {
             if let Progress::Tried(tried) = progress {
                 explained.add(tried, limit);
-                bar.set_message(best_so_far(explained.best_ns(), time_ns));
             }
-            until.flow()
-        })
+            watch(explained.best_ns())
+        })?;
+        Ok(Quickest { fitted, explained, limit })
     });
     let seconds = begin.elapsed().as_secs_f64();
-    let fitted = made.map_err(|e| refuse(args, &problem, &e, seconds, &options, &notes))?;
+    let Quickest { fitted, explained, limit: fitted_to } =
+        made.map_err(|e| refuse(args, &problem, &e, seconds, &options, &notes))?;
     let run = fitted.schedule.run();
     let marks = Marks::of(&fitted.schedule, trace);
     let shows_gaps = block.is_some() || args.report.is_some();
@@ -141,7 +145,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         peak_load: Some(run.peak_load),
         original_peak: Some(fitted.original_peak),
         load_min: Some(fitted.load_min),
-        fitted_to: (options.limit < limit).then_some(options.limit),
+        fitted_to: (fitted_to < limit).then_some(fitted_to),
         overhead: Some(run.overhead()),
         overhead_lower_bound: bound,
         time_ns: Some(run.time_ns),

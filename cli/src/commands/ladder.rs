@@ -4,12 +4,14 @@
 //! the one asked for down, and the quickest result counts: at a whole percent the result is thus never worse than at any whole percent
 //! below. The way down ends where the lower bound on the overhead is above the best that was found, for that bound grows as limits fall.
 
+use std::ops::ControlFlow;
+
 use sublet_core::Error;
 use sublet_core::owned::Scratch;
-use sublet_core::rewrite::fit::{self, Means, Options};
+use sublet_core::rewrite::fit::{self, Fitted, Means, Options, Progress};
 
-use super::buffers::Buffers;
-use crate::interrupt::Until;
+use super::buffers::{Aside, Buffers};
+use super::explain::Explained;
 use crate::problem::Trace;
 use crate::text::size::Limit;
 
@@ -28,36 +30,57 @@ pub(crate) fn lower_bound(trace: &Trace, options: &Options) -> Result<Option<f64
     Ok(known.then_some(ns / original_ns.max(1.0)))
 }
 
-/// The limit to fit to, at most that of `options`, whose schedule takes the least time; `peak` is the trace's.
+/// The quickest schedule, what was tried for the limit that it was made for, and that limit.
+#[derive(Debug)]
+pub(super) struct Quickest<'b> {
+    pub(super) fitted: Fitted<'b>,
+    pub(super) explained: Explained,
+    pub(super) limit: u64,
+}
+
+/// The schedule that takes the least time of those for the limit of `options` and for every lower whole percent of `peak`, the
+/// trace's; `watch` is told the least overhead so far, in ns.
 ///
 /// # Errors
-/// As [`fit::fit`], but for limits that cannot be kept.
-pub(super) fn quickest(
-    buffers: &mut Buffers,
+/// As [`fit::fit_watched`] for the limit of `options`, where nothing fits a lower one either.
+pub(super) fn quickest<'b>(
+    buffers: &'b mut Buffers,
     trace: &Trace,
     options: &Options,
     peak: u64,
-    until: Until,
-) -> Result<u64, Error> {
+    watch: &mut dyn FnMut(f64) -> ControlFlow<()>,
+) -> Result<Quickest<'b>, Error> {
     let percents = (1u8..=100).rev().map(|percent| Limit::Percent(percent.into()).of(peak));
     let below = percents.filter(|&limit| limit < options.limit);
-    let (mut best, mut quickest) = (f64::INFINITY, options.limit);
+    let (mut quickest, mut best, mut best_ns) = (None, f64::INFINITY, f64::INFINITY);
+    let mut refused = None;
     for limit in [options.limit].into_iter().chain(below) {
-        let options = Options { limit, ..*options };
-        let bound = lower_bound(trace, &options)?.unwrap_or(0.0);
-        if until.is_over() || bound.is_infinite() || bound >= best {
-            break;
+        let rung = Options { limit, ..*options };
+        if limit < options.limit {
+            let bound = lower_bound(trace, &rung)?.unwrap_or(0.0);
+            if watch(best_ns).is_break() || bound.is_infinite() || bound >= best {
+                break;
+            }
         }
-        match buffers.fit_watched(trace, &options, &mut |_| until.flow()) {
+        let mut explained = Explained::new();
+        let made = buffers.fit_watched(trace, &rung, &mut |progress| {
+            if let Progress::Tried(tried) = progress {
+                explained.add(tried, limit);
+            }
+            watch(best_ns.min(explained.best_ns()))
+        });
+        match made {
             Ok(fitted) => {
                 let overhead = fitted.schedule.run().overhead();
                 if overhead < best {
-                    (best, quickest) = (overhead, limit);
+                    (best, best_ns) = (overhead, explained.best_ns());
+                    quickest = Some((Aside::of(&fitted), explained, limit));
                 }
             }
-            Err(Error::OverLimit { .. } | Error::Stopped) => {}
+            Err(e @ (Error::OverLimit { .. } | Error::Stopped)) => refused = refused.or(Some(e)),
             Err(e) => return Err(e),
         }
     }
-    Ok(quickest)
+    let (aside, explained, limit) = quickest.ok_or_else(|| refused.unwrap_or(Error::Stopped))?;
+    Ok(Quickest { fitted: buffers.prove(trace, options, aside)?, explained, limit })
 }

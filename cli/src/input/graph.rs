@@ -10,14 +10,13 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use sublet_core::Error;
-use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
-use sublet_core::trace::{Operator, Row};
+use sublet_core::trace::graph::{Graph, Node, Storage, Tensor};
+use sublet_core::trace::{Event, Op, Operator, Row};
+use sublet_core::{Error, owned};
 
 use super::{ops, table::Table, unreadable};
 use crate::failure::InputError;
 use crate::problem::{BadRow, Problem};
-use sublet_core::owned::Scratch;
 
 const COLUMNS: [&str; 11] =
     ["op", "name", "phase", "inputs", "outputs", "workspace", "time_ns", "inplace", "rerun", "ordered", "element"];
@@ -85,7 +84,7 @@ fn read_with<R: BufRead>(
     if read.names.is_empty() {
         return Err(table.at_line("expected a row, found only the header"));
     }
-    let rows = rows(&tensors, &read).map_err(|e| explain(file, &e, &tensor_names, &read.lines))?;
+    let rows = read.rows(&tensors).map_err(|e| explain(file, &e, &tensor_names, &read.lines))?;
     let scratch = (0..).zip(&read.workspaces).filter(|(_, bytes)| **bytes > 0);
     tensor_names.extend(scratch.map(|(op, _): (u64, _)| format!("workspace {op}")));
     let bad = |BadRow { message, .. }| InputError::file(file, message);
@@ -135,20 +134,44 @@ fn tensors<R: BufRead>(mut table: Table<R>) -> Result<Tensors, InputError> {
     Ok((names, tensors))
 }
 
-fn rows(tensors: &[Tensor], read: &Operators) -> Result<Vec<Row>, Error> {
-    let times = read.workspaces.iter().zip(&read.times);
-    let nodes = read.operands.iter().zip(times).map(|([inputs, outputs], (&workspace, &time_ns))| Node {
-        inputs,
-        outputs,
-        workspace,
-        time_ns,
-    });
-    let nodes: Vec<Node<'_>> = nodes.collect();
-    let graph = Graph { tensors, nodes: &nodes };
-    let mut scratch = Scratch::of(graph::workspace(tensors.len(), nodes.len(), graph.operands()));
-    let mut rows = vec![Row::default(); graph.most_rows()];
-    let n = graph::rows(&graph, scratch.lend(), &mut rows)?;
-    rows.truncate(n);
+impl Operators {
+    fn rows(&mut self, tensors: &[Tensor]) -> Result<Vec<Row>, Error> {
+        let times = self.workspaces.iter().zip(&self.times);
+        let nodes = self.operands.iter().zip(times).map(|([inputs, outputs], (&workspace, &time_ns))| Node {
+            inputs,
+            outputs,
+            workspace,
+            time_ns,
+        });
+        let nodes: Vec<Node<'_>> = nodes.collect();
+        rows(&Graph { tensors, nodes: &nodes }, self.may.iter_mut())
+    }
+}
+
+/// The trace of a graph whose operators another pass may move. What is kept to the end of the iteration is read there:
+/// whatever happens to its memory meanwhile, it is back then. Where something is, operators whose results no later one
+/// reads keep their place, and with them those reads: no operator comes after them.
+pub(crate) fn rows<'a>(
+    graph: &Graph<'_>,
+    operators: impl Iterator<Item = &'a mut Operator>,
+) -> Result<Vec<Row>, Error> {
+    let mut rows = owned::rows(graph)?;
+    let kept = |row: &Row| graph.tensors.get(row.block as usize).is_some_and(|t| t.storage == Storage::Iteration);
+    let Some(end) = rows.iter().position(|row| row.event == Event::Free && kept(row)) else { return Ok(rows) };
+    let (mut is_read, mut is_needed) = (vec![false; graph.blocks()], vec![false; graph.nodes.len()]);
+    for row in rows.iter().rev() {
+        match (row.event, row.op) {
+            (Event::Read, _) => is_read[row.block as usize] = true,
+            (Event::Write, Op::First(k)) => is_needed[k as usize] |= is_read[row.block as usize],
+            _ => {}
+        }
+    }
+    for (operator, is_needed) in operators.zip(is_needed) {
+        operator.ordered |= !is_needed;
+    }
+    let frees = rows.split_off(end);
+    rows.extend(frees.iter().map(|&free| Row { event: Event::Read, ..free }));
+    rows.extend(frees);
     Ok(rows)
 }
 

@@ -23,8 +23,7 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 const FEW_STARTS: u64 = 48;
 /// and the search has this part of its default budget.
 const FEW_NODES: u64 = 16;
-/// Where every step is full, plans without waste are looked for with so many nodes, and beyond that with this part of all.
-const NODES_OF_TILING: u64 = 20_000;
+/// Where every step is full, plans without waste are looked for with this part of all nodes.
 const PART_OF_TILING: u64 = 4;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -98,13 +97,15 @@ pub fn place(
             }
             told.keep(found);
         }
-        if number == 0 && nodes > 0 && !told.done() {
-            let share = Options { nodes: nodes.min(NODES_OF_TILING.max(nodes / PART_OF_TILING)), ..round };
+        if number == 0 && round.nodes > 0 && !told.done() {
+            let share = Options { nodes: options.nodes / PART_OF_TILING, ..round };
             let best = told.best;
             let found = tiling::improve(blocks, &share, best, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
             told.nodes += found.nodes;
-            nodes = nodes.saturating_sub(found.nodes);
+            let left = (nodes + round.nodes).saturating_sub(found.nodes);
+            round.nodes = round.nodes.min(left);
+            nodes = left - round.nodes;
         }
         if round.nodes > 0 && !told.done() {
             let incumbent = Some(told.best);

@@ -8,7 +8,7 @@ use crate::{Block, WorkspaceLen, verify};
 /// What an [`Allocator`](super::Allocator) works with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Bytes of the first range.
+    /// Size of the first range of memory, in bytes.
     pub capacity: u64,
     /// The most ranges at once; at least 1, and without a [`Source`](super::Source) there is never another.
     pub ranges: usize,

@@ -5,11 +5,11 @@ use super::ranges::Source;
 use crate::{Block, Error};
 
 impl<S: Source> Allocator<'_, S> {
-    /// The address of `bytes` bytes at a multiple of a power of two. One that is more than the allocator's alignment is served
-    /// beside the plan, and is no part of an iteration. O(log live).
+    /// The address of `bytes` bytes at a multiple of `alignment`. A request for more than the allocator's own alignment is
+    /// served beside the plan, and is no part of an iteration. O(log live).
     ///
     /// # Errors
-    /// As [`malloc`](Self::malloc); [`Error::Alignment`] if that is no power of two.
+    /// As [`malloc`](Self::malloc); [`Error::Alignment`] if `alignment` is no power of two.
     pub fn malloc_aligned(&mut self, bytes: u64, alignment: u64) -> Result<u64, Error> {
         if !alignment.is_power_of_two() {
             return Err(Error::Alignment { block: None, alignment });

@@ -66,11 +66,11 @@ pub struct InUse {
 /// One operand of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
-    /// Where it begins.
+    /// Its first byte on the device.
     pub address: u64,
-    /// How long it is.
+    /// Its length.
     pub bytes: u64,
-    /// It is written, and may be read as well.
+    /// Whether the kernel writes it; it may read it as well.
     pub write: bool,
 }
 

@@ -69,7 +69,7 @@ impl Refused {
 pub struct Statistics {
     /// Requests that got their address from a plan.
     pub planned: u64,
-    /// All others, but for those of graphs.
+    /// All other requests, but for those of CUDA graphs.
     pub unplanned: u64,
     /// Plans that were made.
     pub plans: u64,

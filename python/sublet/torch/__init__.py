@@ -14,6 +14,7 @@ from torch._dynamo.backends.debugging import boxed_nop
 
 from ._install import install, memory_stats
 from ._partition import Partitioner, Report
+from ._pipeline import Stage1F1B, released
 from ._ranks import Together
 from ._tape import Recording, TapedStep, record, step
 
@@ -21,19 +22,21 @@ __all__ = [
     "Partitioner",
     "Recording",
     "Report",
+    "Stage1F1B",
     "TapedStep",
     "Together",
     "backend",
     "install",
     "memory_stats",
     "record",
+    "released",
     "step",
 ]
 
 
 @register_backend(name="sublet")
 def backend(module: fx.GraphModule, inputs: list[Any], *, options: dict[str, Any] | None = None) -> Any:
-    """The backend `sublet` of torch.compile. `options` are those of `Partitioner`: `limit`, `using`, `device`; or
+    """The backend `sublet` of torch.compile. `options` are those of `Partitioner`; or
     `partitioner`, to read its reports afterwards."""
     chosen = dict(options or {})
     partitioner = chosen.pop("partitioner", None)

@@ -20,6 +20,8 @@ from ._measure import Cost, cost_of
 
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
+STATISTICS = (3, 4)
+"""The arguments and outputs of batch norm that it updates: running mean and variance. Run again, it leaves them alone."""
 FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
 
 ALIASES = {aten._unsafe_view.default, aten._reshape_alias.default, aten.lift_fresh.default}
@@ -129,6 +131,9 @@ class Joint:
         # Who reads what is written over has to come before: nothing here tells.
         mutable = any(isinstance(op.target, torch._ops.OpOverload) and op.target._schema.is_mutable for op in self.ops if op)
 
+        # Who called the network holds what it returns: that is not dropped.
+        returned = set(self.reads(self.fwd_outputs))
+
         def tensor(node: fx.Node, storage: int = TRANSIENT) -> int:
             number[node] = self.graph.tensor(node.name, bytes_of(node), storage)
             self.blocks.append(node)
@@ -145,7 +150,7 @@ class Joint:
                 cost = next(measured)
                 time_ns, scratch = cost.time_ns, cost.scratch + self._unread(op)
                 ordered = mutable or keeps_its_place(op)
-                again = k < self.loss and not keeps_its_place(op)
+                again = k < self.loss and not keeps_its_place(op) and returned.isdisjoint(_anew(op, makes))
             elif k == self.loss:
                 reads, makes = self.reads(self.fwd_outputs), [t for t in self.tangents if bytes_of(t)]
             else:
@@ -159,6 +164,11 @@ class Joint:
             name = "loss" if k == self.loss else "end" if op is None else str(op.target)
             inputs = [number[n] for n in reads if n in number]
             self.graph.op(name, inputs, outputs, workspace=scratch, time_ns=time_ns, rerun=again, ordered=ordered)
+
+
+def _anew(op: fx.Node, makes: list[fx.Node]) -> list[fx.Node]:
+    """What an operator makes when it runs again."""
+    return [n for n in makes if op.target is not BATCH_NORM or n.args[1] not in STATISTICS]
 
 
 def _closure(nodes: Any) -> set[fx.Node]:

@@ -8,7 +8,7 @@ is swapped leaves by a copy to the host and comes back by a copy to the device.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -21,15 +21,14 @@ from .. import Fit, PlanError, fit
 from .._problem import FREE, READ, SWAP_IN, SWAP_OUT, WRITE
 from .._results import bytes_of as size_in_bytes
 from ._host import BACK, OUT
-from ._joint import BATCH_NORM, Joint, bytes_of, is_item, is_view, root
+from ._joint import BATCH_NORM, STATISTICS, Joint, bytes_of, is_item, is_view, root
 from ._measure import Cost
+from ._pipeline import Stage1F1B
 from ._ranks import agree, check_equal, speaking
 
 aten = torch.ops.aten
 HALVINGS = 10
 """How often the range of limits is halved where several passes share one."""
-STATISTICS = (3, 4)
-"""The arguments and outputs of batch norm that it updates: running mean and variance."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,8 @@ class Report:
     again: list[str] = field(default_factory=list)
     """The operators that run again."""
     swapped: list[str] = field(default_factory=list)
+    held: int = 0
+    """What the schedule of a pipeline holds beside the passes, in bytes."""
 
 
 def steps_of(fitted: Fit) -> list[Step]:
@@ -160,7 +161,8 @@ class Partitioner(CustomPartitionerFn):
     `reports` tells what was planned, a graph each. With a process group of `torch.distributed`, all its ranks come to one
     schedule: all make a partitioner at the same place. A rank that waits for the others longer than `timeout` seconds gives up
     with a PlanError. With `passes`, so many forward passes may be alive at once, as in a pipeline, or where equal blocks share
-    one plan: what each keeps for its backward pass counts as many times.
+    one plan: what each keeps for its backward pass counts as many times. A `stage` of a pipeline says how many there are, and what
+    its schedule holds beside them, which counts too.
     """
 
     def __init__(
@@ -172,13 +174,15 @@ class Partitioner(CustomPartitionerFn):
         timeout: float = 300,
         reorder: bool = True,
         passes: int = 1,
+        stage: Stage1F1B | None = None,
     ) -> None:
         self.limit = limit
         self.group = None if group is None else speaking(group, timeout)
         self.using = tuple(using)
         self.device = device
         self.reorder = reorder
-        self.passes = passes
+        self.stage = stage
+        self.passes = passes if stage is None else stage.passes
         self.reports: list[Report] = []
 
     def __call__(
@@ -209,14 +213,14 @@ class Partitioner(CustomPartitionerFn):
         if self.group is not None:
             check_equal(steps, self.group)
         s = fitted.schedule
-        kept = kept_bytes(joint, steps)
         names = [step for step in steps if step.what == "run" and step.again]
         self.reports.append(
             Report(
                 limit=fitted.limit,
-                planned_peak=s.peak_load + (self.passes - 1) * kept,
+                planned_peak=self._taken(joint, fitted),
                 original_peak=s.original_peak,
-                kept=kept,
+                kept=self._kept(joint, steps),
+                held=0 if self.stage is None else self.stage.held(joint),
                 persistent=sum(bytes_of(n) for n in joint.primals),
                 overhead=s.overhead,
                 again=[str(op.target) for op in (joint.ops[step.at] for step in names) if op is not None],
@@ -236,21 +240,30 @@ class Partitioner(CustomPartitionerFn):
 
     def _fit(self, joint: Joint) -> Fit:
         try:
-            return self._fit_passes(joint) if self.passes > 1 else self._fit_one(joint, self.limit)
+            several = self.passes > 1 or self.stage is not None
+            return self._fit_passes(joint) if several else self._fit_one(joint, self.limit)
         except PlanError as e:
             raise PlanError(f"{e} ({_largest(joint)})") from None
 
     def _fit_one(self, joint: Joint, limit: int | str) -> Fit:
         return fit(joint.graph, limit, using=self.using, reorder=self.reorder, device=self.device, alignment=1)
 
+    def _kept(self, joint: Joint, steps: list[Step]) -> int:
+        """What one more pass keeps. The first stage of a pipeline is given parts of one batch, which is there anyway."""
+        given = set(joint.primals) if self.stage is not None and self.stage.index == 0 else joint.static
+        return kept_bytes(joint, steps, given)
+
+    def _taken(self, joint: Joint, fitted: Fit) -> int:
+        """What all passes take together."""
+        more = (self.passes - 1) * self._kept(joint, steps_of(fitted)) if self.passes > 1 else 0
+        if self.stage is None:
+            return fitted.schedule.peak_load + more
+        return max(fitted.schedule.peak_load + more + self.stage.held(joint), self.stage.at_the_end(joint))
+
     def _fit_passes(self, joint: Joint) -> Fit:
         """The fit of one pass with the highest limit at which all of them together are within theirs."""
-
-        def taken(fitted: Fit) -> int:
-            return fitted.schedule.peak_load + (self.passes - 1) * kept_bytes(joint, steps_of(fitted))
-
         found = self._fit_one(joint, "100%")
-        least = most = taken(found)
+        least = most = self._taken(joint, found)
         limit = size_in_bytes(self.limit, most)
         low, high = 0, found.schedule.peak_load
         if most <= limit:
@@ -263,8 +276,9 @@ class Partitioner(CustomPartitionerFn):
             except PlanError:
                 low = middle
                 continue
-            least = min(least, taken(found))
-            if taken(found) <= limit:
+            taken = self._taken(joint, found)
+            least = min(least, taken)
+            if taken <= limit:
                 low, best = middle, found
             else:
                 high = middle
@@ -273,11 +287,11 @@ class Partitioner(CustomPartitionerFn):
         return replace(best, limit=limit)
 
 
-def kept_bytes(joint: Joint, steps: list[Step]) -> int:
-    """What a forward pass keeps on the device for its backward pass, beside parameters and buffers."""
+def kept_bytes(joint: Joint, steps: list[Step], beside: Collection[fx.Node]) -> int:
+    """What a forward pass keeps on the device for its backward pass, beside what is there anyway."""
     end = _end_of_forward(joint, steps)
     left = {step.at for step in steps[:end] if step.what == "out"}
-    return sum(bytes_of(node) for node in _saved(joint, steps[end:], left)[0] - joint.static)
+    return sum(bytes_of(node) for node in _saved(joint, steps[end:], left)[0] - {*beside})
 
 
 def _largest(joint: Joint) -> str:

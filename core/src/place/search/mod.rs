@@ -145,6 +145,8 @@ struct Search<'a> {
     unit: NonZeroU64,
     /// What no plan can be below, in units.
     lower: u64,
+    /// Whether the load is the same at every step.
+    full: bool,
     /// A peak that is low enough, in units.
     capacity: Option<u64>,
     /// The peak of the best plan so far, in bytes, and who made it.
@@ -165,7 +167,10 @@ impl<'a> Search<'a> {
         let mut high = scratch.indices(n);
         let mut order = scratch.indices(n);
         let mut aside = scratch.indices(n);
-        let sections = Sweep::new(blocks, scratch.reborrow())?.clique_ranges(&mut low, &mut high);
+        let sweep = Sweep::new(blocks, scratch.reborrow())?;
+        let max_load = sweep.max_load();
+        let full = sweep.cliques().all(|c| c.load == max_load);
+        let sections = sweep.clique_ranges(&mut low, &mut high);
         let alignment = |b: &Block| b.alignment.max(options.constraints.alignment);
         let content: [&dyn Fn(u32) -> u64; 5] = [
             &|i| at(blocks, i).pin.map_or(0, |pin| pin.saturating_add(1)),
@@ -202,6 +207,7 @@ impl<'a> Search<'a> {
             random: Xoshiro256PlusPlus::seed_from_u64(options.seed),
             unit,
             lower: units(lower_bound, unit),
+            full,
             capacity: options.constraints.capacity.map(|capacity| capacity / unit),
             best: incumbent.map(|summary| (summary.peak, summary.solver)),
         })
@@ -211,7 +217,9 @@ impl<'a> Search<'a> {
         // The gap is halved that often for the next try; and how often all its parts have been tried. Where the
         // incumbent comes from a search, that search has begun with the bound.
         let searched = self.best.is_some_and(|(_, solver)| solver == Solver::Search);
-        let (mut halvings, mut round) = (u32::from(searched), 0);
+        // Where every step is full, and the bound alone would take all nodes, it begins close to the incumbent.
+        let near = self.full && self.best.is_some() && RUNS_AT_BOUND * self.base() >= nodes;
+        let (mut halvings, mut round) = (if near { MOST_HALVINGS } else { u32::from(searched) }, 0);
         while !self.satisfied() {
             let gap = self.best.map(|(peak, _)| units(peak, self.unit) - self.lower);
             let capacity = match (self.capacity, gap) {
@@ -233,7 +241,7 @@ impl<'a> Search<'a> {
                 break;
             }
             match end {
-                End::Found => {}
+                End::Found => halvings -= u32::from(near && halvings > 1),
                 End::Infeasible => {
                     self.lower = capacity + 1;
                     halvings = halvings.max(1);

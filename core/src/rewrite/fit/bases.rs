@@ -2,7 +2,7 @@
 
 use super::pass::Pass;
 use super::stage::{Base, Stage};
-use super::{Means, Options, joint, masked_rows};
+use super::{Means, Options, joint, least_overhead, masked_rows};
 use crate::error::Buffer;
 use crate::place;
 use crate::rewrite::gaps::Gaps;
@@ -168,14 +168,18 @@ pub(super) struct Bases<'s> {
 }
 
 impl Bases<'_> {
-    /// Tries the arrangements of the means on each of them, until one takes no more than `enough` ns longer than the original.
+    /// Tries the arrangements of the means on each of them, until one takes no more than `enough` ns longer than the original;
+    /// none where the lower bound says that nothing fits in this order.
     pub(super) fn fit<'a, 'w>(
         &self,
         options: &Options,
         enough: f64,
         stage: Stage<'a, 'w>,
-        scratch: Workspace<'_>,
+        mut scratch: Workspace<'_>,
     ) -> Result<Stage<'a, 'w>, Error> {
+        if least_overhead(self.recorded, options, scratch.reborrow())?.is_infinite() {
+            return Ok(stage);
+        }
         self.each(options, enough, stage, scratch, &mut |pass| joint(pass, self.recorded, options, self.peak))
     }
 
@@ -239,7 +243,7 @@ impl Bases<'_> {
                     stage.kept.clear();
                 }
             }
-            if stage.stopped() {
+            if stage.stopped() || stage.kept.is_in_vain() {
                 break;
             }
         }

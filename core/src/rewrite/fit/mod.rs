@@ -12,7 +12,7 @@
 //!    takes least time: neither is ever worse than those it contains. Of equal times the first wins. The search then goes
 //!    on from there. Where it is slow it comes last, and not at all where the [`bound`](super::lower_bound) proves that it takes
 //!    longer than what was found.
-//! 4. Recomputation alone.
+//! 4. Recomputation alone; where there are few values, what is recomputed is proved to be the least.
 //! 5. Both, one after the other: recompute down to a level, then the search for swaps down to the limit, over a grid of levels
 //!    (`levels`).
 //! 6. Both at once: at some levels between limit and peak, blocks with a high recompute cost are taken to be on the host until the
@@ -22,7 +22,8 @@
 //! 7. The residencies of each are placed, those that share memory in place as one. Where the placement is above the limit, memory is
 //!    lost between blocks: in those segments a part of what is too much is held back, from recomputation and from swaps alike,
 //!    and the means decide again, some times over. Where nothing fits, what takes least memory is made, whatever it costs;
-//!    the limit has no part in that, so that the least limit that is named is one that works.
+//!    the limit has no part in that, so that the least limit that is named is one that works. An order of which the lower
+//!    bound says that nothing fits is left out, and while nothing fits, what may be spent on arrangements is bounded over all orders.
 //!
 //! The least time wins. Each means alone is tried as it would be if nothing else were, and all of them on the trace as it was
 //! recorded where that is not hopeless, so that more means are not worse than fewer. What comes out has been accepted by
@@ -121,11 +122,11 @@ pub struct Output<'a> {
 /// How long the slices of an [`Output`] must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// Rows: the rewritten trace, and what it is chosen from.
+    /// Length of the slice of rows: the rewritten trace, and the traces that it is chosen from.
     pub rows: usize,
-    /// Timings, and the most rows of the result.
+    /// Length of the slice of timings: the most rows that the result can have.
     pub timings: usize,
-    /// Blocks, names and offsets.
+    /// Length of the slices of blocks, names and offsets: the most residencies that the result can have.
     pub residencies: usize,
 }
 
@@ -186,6 +187,7 @@ pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> Workspac
     let base = masked_rows(rows);
     bases::workspace(rows, blocks)
         .max(liveness::workspace(blocks))
+        .max(lower_bound_workspace(rows, blocks))
         .max(
             Program::workspace(base, 2 * blocks)
                 .and(Values::workspace(base, 2 * blocks))
@@ -255,9 +257,22 @@ pub fn fit<'a>(
 pub fn fit_watched<'a>(
     recorded: &Recorded<'_>,
     options: &Options,
+    scratch: Workspace<'_>,
+    output: Output<'a>,
+    watch: Watch<'_>,
+) -> Result<Fitted<'a>, Error> {
+    fit_patiently(recorded, options, scratch, output, watch, pass::patience(work(recorded, options)))
+}
+
+/// As [`fit_watched`], and spends no more than `patience` on finding something that fits, in blocks placed, and as much on the
+/// least limit, beside what is tried once.
+fn fit_patiently<'a>(
+    recorded: &Recorded<'_>,
+    options: &Options,
     mut scratch: Workspace<'_>,
     output: Output<'a>,
     watch: Watch<'_>,
+    patience: u64,
 ) -> Result<Fitted<'a>, Error> {
     let mut scratch = scratch.reborrow();
     block::check_count(recorded.blocks)?;
@@ -288,6 +303,7 @@ pub fn fit_watched<'a>(
     let (begin, out) = out.split_at_mut_checked(bases::rows(original.len())).unwrap_or_default();
     let output = Output { rows: out, timings, blocks: lives, names, offsets };
     let mut stage = Stage::new(lengths, original.len(), options.alignment, output, watch, &mut scratch);
+    stage.kept.begin(patience);
     let mut orders = Orders::new(recorded, options, begin);
     let mut load_min = None;
     stage = orders.each(0.0, stage, scratch.reborrow(), &mut |bases, stage, scratch| {
@@ -296,6 +312,7 @@ pub fn fit_watched<'a>(
     })?;
     let mut least = u64::MAX;
     if stage.overhead().is_infinite() && !stage.stopped() {
+        stage.kept.begin(patience);
         stage = orders.each(f64::MAX, stage, scratch.reborrow(), &mut |bases, mut stage, mut scratch| {
             let mut found = u64::MAX;
             let mut lowest = |pass: &mut Pass<'_, '_, '_>| {
@@ -382,7 +399,7 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
     }
     if recompute && pass.bound() > 0.0 {
         pass.fit_alone(&recomputing)?;
-        if swap {
+        if swap && !pass.is_in_vain() {
             both(pass, options.limit, peak, work)?;
             // After all that was tried before there were levels, which is not spared anything: no result becomes worse.
             levels::recompute_then_swap(pass, options.limit, peak, work)?;

@@ -24,6 +24,13 @@ const CHOICES: u32 = 10;
 const LATER: u64 = 12;
 /// So many blocks are placed of small traces too.
 const BLOCKS: u64 = 2_000_000;
+/// While nothing fits, so many times as much may be spent as when something does, over all traces to begin with.
+const VAIN: u64 = 4;
+
+/// What may be spent while nothing fits, in blocks placed, if a search may do so much work.
+pub(super) const fn patience(work: u64) -> u64 {
+    VAIN * (BLOCKS + work / WORK_PER_BLOCK)
+}
 
 /// What is tried.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,7 +84,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
     let absent = WorkspaceLen { words: 2 * blocks, indices: 0 }.and(swapping(2 * base, 2 * blocks));
     let held = WorkspaceLen { words: base + 1, indices: base + 2 };
     let shared = in_place::workspace(rows, recompute::most_rows(base), blocks);
-    let segments = recompute::segments::workspace(base, 2 * blocks);
+    let segments = recompute::segments::workspace(base, 2 * blocks).max(recompute::exact::workspace(base, 2 * blocks));
     let bound = lower_bound::workspace(rows, blocks);
     let script = Emitter::workspace(base, 2 * blocks);
     trial.max(script).max(shared).max(held).max(absent).max(segments).max(bound)
@@ -126,9 +133,11 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         if arrangement.swaps == Swaps::None {
             let scratch = self.scratch.reborrow();
             walked = self.recomputer.advised(self.recorded, limit, walked, arrangement.choice, scratch)?;
+            walked = self.exactly(walked);
         }
         // What the walk says of waits for copies is a guess.
         let sure = arrangement.swaps != Swaps::Together;
+        let alone = arrangement.swaps == Swaps::None;
         // What it leaves above the limit may be swapped; but where that does not fit once, it does not with more held back.
         let mut may_exceed = arrangement.swaps != Swaps::None;
         for choice in 0..CHOICES {
@@ -141,8 +150,12 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             self.hold(part(choice, CHOICES));
             let before = walked;
             walked = self.recomputer.again(limit, arrangement.choice / LATER);
-            // What takes as long to the nanosecond is the same, and so is what comes of it.
-            if walked == before {
+            self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
+            // What takes as long to the nanosecond is the same, and so is what comes of it; but the optimum may be another.
+            if alone {
+                walked = self.exactly(walked);
+            }
+            if walked == before && !(alone && self.recomputer.is_optimum()) {
                 break;
             }
         }
@@ -185,12 +198,19 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         Ok(walked.is_some() || segments.is_some())
     }
 
+    /// The optimum, where there are few values, or what was found before.
+    fn exactly(&mut self, walked: Option<Walked>) -> Option<Walked> {
+        self.recomputer.exactly(self.options.limit, walked, self.scratch.reborrow())
+    }
+
     /// Chooses what is recomputed, with nothing held back.
     fn plan(&mut self, arrangement: &Arrangement<'_>) -> Option<Walked> {
         let &Arrangement { swaps, choice, .. } = arrangement;
         self.recomputer.held().fill(0);
         self.recomputer.set_alone(swaps == Swaps::None);
-        self.recomputer.plan(self.options.limit, choice, swaps == Swaps::Together)
+        let walked = self.recomputer.plan(self.options.limit, choice, swaps == Swaps::Together);
+        self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
+        walked
     }
 
     /// Tries the published segments, where they promise less time than the best.
@@ -214,15 +234,22 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.trial(arrangement, |trial, recomputer| trial.run(swaps, recomputer, work))
     }
 
-    /// From now on no more blocks are placed, once there is something that fits, than take as long as so much work.
+    /// From now on no more blocks are placed, once there is something that fits, than take as long as so much work; while
+    /// there is nothing, the [`patience`] for all is the end.
     pub(super) fn allow(&mut self, work: u64) {
         let blocks = BLOCKS.saturating_add(work / WORK_PER_BLOCK);
         self.enough = self.stage.made.blocks_placed().saturating_add(blocks);
     }
 
-    /// Whether there is something that fits, and all is placed that may be.
+    /// Whether all is placed that may be: once something fits, and in vain.
     pub(super) fn is_spent(&self) -> bool {
-        self.stopped() || self.bound().is_finite() && self.stage.made.blocks_placed() > self.enough
+        let is_placed = self.bound().is_finite() && self.stage.made.blocks_placed() > self.enough;
+        self.stopped() || is_placed || self.is_in_vain()
+    }
+
+    /// Whether nothing fits, and all is spent that may be on finding something that does.
+    pub(super) const fn is_in_vain(&self) -> bool {
+        self.stage.kept.is_in_vain()
     }
 
     /// What an arrangement that begins with offloads takes longer than the original, in ns, before it is placed; none if it is not within
@@ -232,6 +259,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         if self.stops() || self.plan(arrangement).is_none() {
             return Ok(None);
         }
+        self.stage.kept.spend(arrangement.work / WORK_PER_BLOCK);
         self.trial(arrangement, |trial, recomputer| {
             let planned = from_offloads(trial.swapper, trial.flat, recomputer, limit, arrangement.work);
             Ok(planned.map(|overhead| overhead + trial.added))

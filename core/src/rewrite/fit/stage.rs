@@ -81,6 +81,9 @@ pub(super) struct Kept<'a, 'w> {
     best: Option<Best>,
     /// The least overhead that was offered since [`Kept::forget`], in ns.
     enough: f64,
+    /// What was spent on plans and placements since [`Kept::begin`], in blocks placed, and how much may be while nothing fits.
+    spent: u64,
+    patience: u64,
     pub(super) watched: Watched<'w>,
 }
 
@@ -120,7 +123,15 @@ impl<'a, 'w> Stage<'a, 'w> {
         let (interim, rows) = rows.split_at_mut_checked(interim_rows(recorded)).unwrap_or_default();
         let (rows, kept) = rows.split_at_mut_checked(lengths.timings).unwrap_or_default();
         let (offsets_kept, watched) = (scratch.words(lengths.residencies), Watched::new(watch));
-        let kept = Kept { rows: kept, offsets: offsets_kept, best: None, enough: f64::INFINITY, watched };
+        let kept = Kept {
+            rows: kept,
+            offsets: offsets_kept,
+            best: None,
+            enough: f64::INFINITY,
+            spent: 0,
+            patience: 0,
+            watched,
+        };
         let part_of = scratch.indices(lengths.residencies).into_slice();
         let made = Placed {
             rows,
@@ -246,6 +257,21 @@ impl<'a> Kept<'a, '_> {
     /// What the best takes on the device, in bytes; none if nothing fits.
     pub(super) fn footprint(&self) -> Option<u64> {
         self.best.map(|best| best.footprint)
+    }
+
+    /// From now on no more than this may be spent while nothing fits, in blocks placed.
+    pub(super) const fn begin(&mut self, patience: u64) {
+        (self.spent, self.patience) = (0, patience);
+    }
+
+    /// Counts what was spent, in blocks placed.
+    pub(super) const fn spend(&mut self, blocks: u64) {
+        self.spent = self.spent.saturating_add(blocks);
+    }
+
+    /// Whether nothing fits, and all is spent that may be on finding something that does.
+    pub(super) const fn is_in_vain(&self) -> bool {
+        self.best.is_none() && self.spent > self.patience
     }
 
     /// Nothing is kept any more.

@@ -66,6 +66,15 @@ fn run_recorded(recorded: &Recorded<'_>, options: &Options) -> Result<(u64, u64,
 }
 
 fn run_watched(recorded: &Recorded<'_>, options: &Options, watch: Watch<'_>) -> Result<(u64, u64, f64), Error> {
+    run_patiently(recorded, options, watch, pass::patience(work(recorded, options)))
+}
+
+fn run_patiently(
+    recorded: &Recorded<'_>,
+    options: &Options,
+    watch: Watch<'_>,
+    patience: u64,
+) -> Result<(u64, u64, f64), Error> {
     let &Recorded { rows, blocks, .. } = recorded;
     let lengths = Lengths::of(rows, blocks);
     let len = workspace(rows.len(), blocks, lengths);
@@ -77,7 +86,7 @@ fn run_watched(recorded: &Recorded<'_>, options: &Options, watch: Watch<'_>) -> 
         names: &mut vec![Residency::default(); lengths.residencies],
         offsets: &mut vec![9; lengths.residencies],
     };
-    let fitted = fit_watched(recorded, options, Workspace::new(&mut words, &mut indices), output, watch)?;
+    let fitted = fit_patiently(recorded, options, Workspace::new(&mut words, &mut indices), output, watch, patience)?;
     Ok((fitted.original_peak, fitted.schedule.plan().peak(), fitted.schedule.run().overhead()))
 }
 

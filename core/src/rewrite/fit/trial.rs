@@ -112,6 +112,7 @@ impl Trial<'_, '_, '_, '_> {
             Swaps::None => self.settle(Policy::Auto, 0.0, WORK_RECOMPUTING).map(Settled::outcome),
             Swaps::By(policies) => self.by(policies, work),
             Swaps::Offloads | Swaps::Together => {
+                self.kept.spend(work / WORK_PER_BLOCK);
                 let planned = from_offloads(self.swapper, self.flat, recomputer, self.options.limit, work);
                 // What becomes so much costlier than it was is left to another choice of what is recomputed; but swaps alone take care
                 // of what that leaves above the limit.
@@ -134,6 +135,9 @@ impl Trial<'_, '_, '_, '_> {
             let searches = policy == Policy::Auto;
             (self.attempt, self.spent) = (0, 0);
             self.swapper.hold_nothing();
+            if searches {
+                self.kept.spend(work / WORK_PER_BLOCK);
+            }
             let planned = self.swapper.plan(policy, self.options.limit, work);
             let few = if searches { FEW_OF_SEARCH } else { FEW };
             let settled = self.insist(policy, planned, work, few, f64::INFINITY)?;
@@ -176,6 +180,9 @@ impl Trial<'_, '_, '_, '_> {
             settled = self.settle(policy, overhead, few)?;
             // Layrub's rule knows no limit.
             if settled != Settled::Over || policy == Policy::Layer {
+                break;
+            }
+            if self.kept.is_in_vain() {
                 break;
             }
             self.hold(part(attempt, ATTEMPTS));
@@ -221,11 +228,17 @@ impl Trial<'_, '_, '_, '_> {
     /// Plans again, by so much work.
     fn again(&mut self, policy: Policy, work: u64) -> Option<f64> {
         self.attempt += 1;
-        self.spent = self.spent.saturating_add(1 + work / WORK_PER_BLOCK);
+        self.spend(1 + work / WORK_PER_BLOCK);
         if self.kept.watched.stops() {
             return None;
         }
         self.swapper.again(policy, self.options.limit, work)
+    }
+
+    /// Counts what was spent, in blocks placed.
+    const fn spend(&mut self, blocks: u64) {
+        self.spent = self.spent.saturating_add(blocks);
+        self.kept.spend(blocks);
     }
 
     /// Places a schedule and offers what fits.
@@ -243,7 +256,7 @@ impl Trial<'_, '_, '_, '_> {
             (self.swapper, self.flat),
             self.scratch.reborrow(),
         )?;
-        self.spent = self.spent.saturating_add(self.made.blocks_placed() - before);
+        self.spend(self.made.blocks_placed() - before);
         if let Some(footprint) = placed {
             self.tell(policy, overhead, footprint);
         }

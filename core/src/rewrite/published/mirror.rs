@@ -23,6 +23,7 @@
 //! Cost: O((depth + 1) · rows log rows), and as much workspace without the logarithm; depth is the largest mirror count.
 
 use crate::error::RowFault;
+use crate::list::List;
 use crate::rewrite::program::Program;
 use crate::rewrite::writer::Writer;
 use crate::table::{at, count, record};
@@ -101,6 +102,17 @@ workspace! {
     }
 }
 
+/// A run of an operator, as it is kept in a list: whether it is not its first.
+pub(in crate::rewrite) const fn run_of(operator: u32, again: bool) -> u32 {
+    2 * operator + again as u32
+}
+
+/// The operator of a run, and whether it is not its first.
+pub(in crate::rewrite) fn run(runs: &List<'_, u32>, i: u32) -> (u32, bool) {
+    let run = runs.at(i).unwrap_or(0);
+    (run / 2, !run.is_multiple_of(2))
+}
+
 impl<'a> Mirror<'a> {
     /// Over a program that was made of these rows.
     pub(in crate::rewrite) fn new(
@@ -124,15 +136,9 @@ impl<'a> Mirror<'a> {
         self.value.get(block)
     }
 
-    /// How many runs there are.
-    pub(in crate::rewrite) const fn run_count(&self) -> u32 {
-        self.run.len()
-    }
-
-    /// The operator of a run, and whether it is not its first.
-    pub(in crate::rewrite) fn run(&self, i: u32) -> (u32, bool) {
-        let run = self.run.at(i).unwrap_or(0);
-        (run / 2, !run.is_multiple_of(2))
+    /// The runs in their order; what each is, is told by [`run`].
+    pub(in crate::rewrite) const fn runs(&self) -> &List<'a, u32> {
+        &self.run
     }
 
     /// What an operator computes.
@@ -311,7 +317,7 @@ impl<'a> Mirror<'a> {
             if operator >= self.forward {
                 self.runs_before(operator);
             }
-            self.run.push(2 * operator);
+            self.run.push(run_of(operator, false));
         }
     }
 
@@ -328,7 +334,7 @@ impl<'a> Mirror<'a> {
         sort::by_key(&mut self.batch, batch, &mut self.aside, key);
         for k in 0..batch {
             let operator = self.batch[k] >> RUN_BITS;
-            self.run.push(2 * operator + 1);
+            self.run.push(run_of(operator, true));
         }
     }
 
@@ -359,7 +365,7 @@ impl<'a> Mirror<'a> {
         // The rows of the recording are written up to here.
         let mut next = 0;
         for i in 0..self.run.len() {
-            let (operator, again) = self.run(i);
+            let (operator, again) = run(&self.run, i);
             let [first, end] = self.program.span(operator);
             // What is recomputed comes after the frees of the operator before, but before the mallocs of the next.
             while next < (if again { u32::MAX } else { first }) && next < count(rows) {
@@ -434,7 +440,7 @@ impl<'a> Mirror<'a> {
         self.current.fill(0);
         self.until.clear();
         for i in (0..self.run.len()).rev() {
-            for row in self.program.access_rows(self.run(i).0).rev() {
+            for row in self.program.access_rows(run(&self.run, i).0).rev() {
                 let block = at(self.program.rows, row).block;
                 let v = self.value(block);
                 if !v.managed {

@@ -80,3 +80,49 @@ fn what_is_stopped_gives_the_best_so_far() {
     }
     assert!(stopped > 0 && worse > 0, "{stopped} ended with nothing, {worse} with less than the best");
 }
+
+/// While nothing fits, what is spent is counted; once something does, this is no reason to end.
+#[test]
+fn patience_ends_while_nothing_fits() {
+    let lengths = Lengths::of(&[], 0);
+    let output = Output {
+        rows: &mut vec![Row::default(); lengths.rows],
+        timings: &mut [],
+        blocks: &mut [],
+        names: &mut [],
+        offsets: &mut [],
+    };
+    let mut watch = |_: &Progress| ControlFlow::Continue(());
+    let mut stage = Stage::new(lengths, 0, 1, output, &mut watch, &mut Workspace::new(&mut [], &mut []));
+    let Stage { made, kept, .. } = &mut stage;
+    kept.begin(10);
+    kept.spend(10);
+    assert!(!kept.is_in_vain());
+    kept.spend(1);
+    assert!(kept.is_in_vain());
+    kept.offer(made, (1.0, 1), Policy::Auto);
+    assert!(!kept.is_in_vain());
+    kept.clear();
+    assert!(kept.is_in_vain());
+    kept.begin(10);
+    assert!(!kept.is_in_vain());
+}
+
+/// Without patience a refusal comes after what is tried once, and the least limit that it names is one that works.
+#[test]
+fn a_refusal_without_patience_names_a_limit_that_works() {
+    let (rows, blocks, operators) = recorded();
+    let recorded = Recorded { rows: &rows, operators: &operators, blocks };
+    let options = options(&rows, blocks, 8e9);
+    let mut tried = 0;
+    let mut fit = |limit| {
+        let mut watch = |progress: &Progress| {
+            tried += u32::from(matches!(progress, Progress::Tried(_)));
+            ControlFlow::Continue(())
+        };
+        run_patiently(&recorded, &Options { limit, ..options }, &mut watch, 0)
+    };
+    let Err(Error::OverLimit { least, .. }) = fit(options.limit / 16) else { panic!("it fits") };
+    let (_, footprint, _) = fit(least).unwrap();
+    assert!(footprint <= least && tried < 100, "{tried}");
+}

@@ -1,6 +1,7 @@
 //! Recomputation: values are freed and recomputed by the operators that made them.
 
 pub(in crate::rewrite) mod emit;
+pub(in crate::rewrite) mod exact;
 mod offload;
 mod script;
 pub(in crate::rewrite) mod segments;
@@ -113,6 +114,8 @@ workspace! {
             alone: bool = true,
             /// By how much the best script is above the limit.
             excess: u64 = 0,
+            /// Whether the best script is known to recompute least of all.
+            optimum: bool = false,
             /// What the last script follows.
             preference: Preference = PREFERENCES[0],
             random: Random = Random::new(seed),
@@ -150,6 +153,16 @@ impl<'a> Recomputer<'a> {
     /// By how much the best script is above the limit.
     pub(in crate::rewrite) const fn excess(&self) -> u64 {
         self.excess
+    }
+
+    /// Whether the best script is known to recompute least of all, with what is held back.
+    pub(in crate::rewrite) const fn is_optimum(&self) -> bool {
+        self.optimum
+    }
+
+    /// How much the last search did, in references and closures looked at.
+    pub(in crate::rewrite) const fn work_done(&self) -> u64 {
+        self.walk.work
     }
 
     /// What is held back from the limit in an operator.

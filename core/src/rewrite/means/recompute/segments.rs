@@ -102,7 +102,7 @@ impl Recomputer<'_> {
         let (mut least, mut number) = (None, 0);
         planner.each(&mut |mirror| {
             if tried >> number & 1 == 0 {
-                let found = self.walk.follow(mirror, limit, &mut lists);
+                let found = self.walk.follow(mirror.runs(), limit, &mut lists);
                 let found = found.filter(|found| found.excess == 0 && (found.delay as f64) < most);
                 if let Some(found) = found.filter(|found| least.is_none_or(|(delay, _)| found.delay < delay)) {
                     least = Some((found.delay, number));

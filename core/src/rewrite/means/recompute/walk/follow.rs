@@ -7,8 +7,9 @@
 //! O(references of the runs), and as much workspace.
 
 use super::{Step, Walk, Walked};
+use crate::list::List;
 use crate::rewrite::means::recompute::most_rows;
-use crate::rewrite::published::mirror::Mirror;
+use crate::rewrite::published::mirror;
 use crate::rewrite::values::{Reference, Values};
 use crate::workspace::workspace;
 
@@ -28,11 +29,11 @@ workspace! {
 
 impl Lists<'_> {
     /// Finds for each value that begins the last run that touches it; none if there is no room for them.
-    fn find_last_uses(&mut self, values: &Values<'_>, mirror: &Mirror<'_>) -> Option<()> {
+    fn find_last_uses(&mut self, values: &Values<'_>, runs: &List<'_, u32>) -> Option<()> {
         self.last.fill(0);
         self.until.clear();
-        for i in (0..mirror.run_count()).rev() {
-            let (g, _) = mirror.run(i);
+        for i in (0..runs.len()).rev() {
+            let (g, _) = mirror::run(runs, i);
             for r in values.references(g).filter(Reference::is_managed) {
                 let last = self.last[r.block];
                 self.last[r.block] = if last > 0 { last } else { i + 1 };
@@ -69,7 +70,7 @@ fn begins(values: &Values<'_>, g: u32, r: &Reference) -> bool {
 }
 
 impl Walk<'_> {
-    /// Makes the script of the runs of a mirror; none if one reads what is not there, or there is no room for them.
+    /// Makes the script of runs; none if one reads what is not there, or there is no room for them.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -78,15 +79,15 @@ impl Walk<'_> {
     )]
     pub(in crate::rewrite) fn follow(
         &mut self,
-        mirror: &Mirror<'_>,
+        runs: &List<'_, u32>,
         limit: u64,
         lists: &mut Lists<'_>,
     ) -> Option<Walked> {
         let values = self.values;
-        lists.find_last_uses(values, mirror)?;
+        lists.find_last_uses(values, runs)?;
         self.restart(limit, Walked::ANY);
-        for i in 0..mirror.run_count() {
-            let (g, again) = mirror.run(i);
+        for i in 0..runs.len() {
+            let (g, again) = mirror::run(runs, i);
             let managed = Reference::is_managed;
             let missing = |r: Reference| managed(&r) && !r.writes && self.holds[r.block] != r.version + 1;
             if values.references(g).any(missing) || again && !self.may_recompute(g) {

@@ -1,15 +1,10 @@
 //! A network that trains by a plan learns the same, to the bit.
 
-#[path = "support/convnet/mod.rs"]
-mod convnet;
-mod support;
-
 use std::time::Duration;
 
-use convnet::ConvNet;
-use support::hooked::{Fate, Hooked, Kind};
-
-use support::fit::Trace;
+use crate::convnet::ConvNet;
+use crate::support::fit::Trace;
+use crate::support::hooked::{Fate, Hooked, Kind};
 
 use sublet_core::Error;
 use sublet_core::place::Solver;

@@ -1,17 +1,15 @@
 //! Programs that take turns in one runtime: what persists goes on from where it was.
 
-mod support;
-
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use support::by_host;
-use support::fit::Trace;
-use support::hooked::{Fate, Hooked, Kind};
-use support::networks::{chain, chain_of};
-use support::pattern::Reference;
+use crate::support::by_host;
+use crate::support::fit::Trace;
+use crate::support::hooked::{Fate, Hooked, Kind};
+use crate::support::networks::{chain, chain_of};
+use crate::support::pattern::Reference;
 
 use sublet_core::simulate::Device;
 use sublet_cuda::backend::Backend;

@@ -1,12 +1,10 @@
 //! Small networks that are rewritten at random, by swaps, reruns, masks and in-place reuse, run with real bytes.
 
-mod support;
-
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use support::fit::Trace;
-use support::{by_host, pattern};
+use crate::support::fit::Trace;
+use crate::support::{by_host, pattern};
 
 use sublet_core::place::{self, Solver};
 use sublet_core::trace::liveness::{self, Residency};

@@ -1,13 +1,11 @@
 //! A runtime that ends while work is under way: no memory is given back under it.
 
-mod support;
-
 use std::cell::Cell;
 use std::rc::Rc;
 
-use support::fit::Trace;
-use support::hooked::{Fate, Hooked, Kind};
-use support::networks::chain;
+use crate::support::fit::Trace;
+use crate::support::hooked::{Fate, Hooked, Kind};
+use crate::support::networks::chain;
 
 use sublet_core::simulate::Device;
 use sublet_cuda::backend::Backend;

@@ -1,15 +1,13 @@
 //! Every call fails once: there is an error, nothing hangs, nothing is left, and what is there can be used again.
 
-mod support;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use support::fit::Trace;
-use support::hooked::{Fate, Hooked, Kind};
-use support::networks::chain;
-use support::pattern;
+use crate::support::fit::Trace;
+use crate::support::hooked::{Fate, Hooked, Kind};
+use crate::support::networks::chain;
+use crate::support::pattern;
 
 use sublet_core::simulate::Device;
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};

@@ -1,17 +1,14 @@
 //! The tier of storage on disks that fail, that wait, and that are looked at.
-#![cfg(target_os = "linux")]
-
-mod support;
 
 use std::io;
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use support::fit::Trace;
-use support::networks::chain;
-use support::pattern::{self, Reference};
-use support::swapped;
+use crate::support::fit::Trace;
+use crate::support::networks::chain;
+use crate::support::pattern::{self, Reference};
+use crate::support::swapped;
 
 use sublet_core::simulate::Device;
 use sublet_cuda::backend::Backend;

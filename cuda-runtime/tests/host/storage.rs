@@ -1,17 +1,14 @@
 //! The tier of storage, with real files.
-#![cfg(target_os = "linux")]
-
-mod support;
 
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use support::by_host;
-use support::fit::Trace;
-use support::networks::chain;
-use support::pattern;
+use crate::support::by_host;
+use crate::support::fit::Trace;
+use crate::support::networks::chain;
+use crate::support::pattern;
 
 use sublet_core::simulate::Device;
 use sublet_cuda::backend::Backend;

@@ -1,10 +1,8 @@
 //! What an iteration takes against what its simulation says, on a clock that is computed.
 
-mod support;
-
-use support::fit::Trace;
-use support::networks::chain;
-use support::{pattern, swapped};
+use crate::support::fit::Trace;
+use crate::support::networks::chain;
+use crate::support::{pattern, swapped};
 
 use sublet_core::simulate::Device;
 use sublet_core::trace::{Event, Op};

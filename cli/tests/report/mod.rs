@@ -1,18 +1,15 @@
 //! The report as a person meets it: opened in a real Chromium, pointed at, zoomed and dragged with real mouse events.
 
 mod browser;
-#[path = "../support/mod.rs"]
-mod support;
-
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::{Folder, STALLING, sublet};
 use browser::Browser;
 use serde_json::{Value, json};
-use support::{Folder, STALLING, sublet};
 use tempfile::TempDir;
 
 /// An instance, planned and reported; the folder that holds the report, and the report.

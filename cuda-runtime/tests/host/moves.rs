@@ -1,10 +1,8 @@
 //! Persistent blocks that end an iteration elsewhere than they begin it are moved in between, whatever lies where.
 
-mod support;
-
-use support::fit::Trace;
-use support::swapped::program;
-use support::{by_host, pattern};
+use crate::support::fit::Trace;
+use crate::support::swapped::program;
+use crate::support::{by_host, pattern};
 
 use sublet_cuda::host::{HostBackend, InUse, Mode, Options, Order};
 use sublet_cuda::{Program, Runtime};

@@ -1,13 +1,11 @@
 //! Programs run with real bytes: every block is checked at each read.
 
-mod support;
-
 use std::time::Duration;
 
-use support::fit::Trace;
-use support::hooked::{Fate, Hooked, Kind};
-use support::networks::{chain, rectified};
-use support::pattern;
+use crate::support::fit::Trace;
+use crate::support::hooked::{Fate, Hooked, Kind};
+use crate::support::networks::{chain, rectified};
+use crate::support::pattern;
 
 use sublet_core::rewrite::fit::{Means, Using};
 use sublet_core::simulate::Device;

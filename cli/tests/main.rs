@@ -1,0 +1,22 @@
+//! All tests of the program `sublet`, as one: linked once, and run beside each other. `cargo test -p sublet-cli --test program fit::`
+//! runs a file of them.
+
+mod bad_input;
+mod certificate;
+mod corpus;
+mod doctor;
+mod effort;
+mod explain;
+mod fit;
+mod graph;
+mod model;
+mod monotone;
+mod order;
+mod plan;
+mod proof;
+mod readme;
+mod report;
+mod rewritten;
+mod support;
+mod sweep;
+mod timeline;

@@ -1,0 +1,146 @@
+use super::*;
+use crate::{Constraints, verify};
+use proptest::prelude::*;
+use std::vec::Vec;
+
+/// A replay of blocks that are stacked first fit in the order of their starts.
+fn replay(blocks: &[Block], outside: &[Block], phase: u32) -> (Replay<'static>, Vec<u64>) {
+    let mut offsets: Vec<u64> = Vec::new();
+    for b in blocks {
+        let mut taken: Vec<(u64, u64)> =
+            blocks.iter().zip(&offsets).filter(|(c, _)| c.collides(b)).map(|(c, &o)| (o, c.size)).collect();
+        taken.sort_unstable();
+        let offset = taken.iter().fold(0, |at, &(o, s)| if at + b.size <= o { at } else { at.max(o + s) });
+        offsets.push(offset);
+    }
+    let n = blocks.len();
+    let (mut words, mut indices) = (vec![0; verify::workspace(n).words], vec![0; 5 * n]);
+    let scratch = Workspace::new(&mut words, &mut indices);
+    let plan = verify::verify(blocks, &offsets, &Constraints::NONE, scratch).unwrap();
+    let requests = n + outside.len();
+    let len = workspace(requests);
+    let memory = Workspace::new(vec![7; len.words].leak(), vec![7; len.indices].leak());
+    let mut replay = Replay::new(requests, memory).unwrap();
+    replay.follow(&plan, outside, 1, phase, Workspace::new(&mut [], &mut indices)).unwrap();
+    (replay, offsets)
+}
+
+#[test]
+fn more_overdue_blocks_than_are_kept_in_mind_end_the_plan_until_all_are_dead() {
+    // Pairs: each block and, after its free, another in its place.
+    let n = OVERDUE + 2;
+    let first = (0..n).map(|i| Block::new(i, n + i, 8));
+    let second = (0..n).map(|i| Block::new(n + i, 3 * n, 8));
+    let blocks: Vec<Block> = first.chain(second).collect();
+    let (mut replay, offsets) = replay(&blocks, &[], 0);
+    for &offset in offsets.iter().take(n as usize) {
+        assert_eq!(replay.malloc(8, 0), Answer::Placed(offset));
+    }
+    for i in 0..n {
+        assert_eq!(replay.malloc(8, 0), Answer::Missed, "{i}");
+        // Late, and no longer known: the list is too short for all.
+        if i + 1 == n {
+            assert!(replay.is_hopeless());
+        }
+    }
+    assert!(!replay.restart());
+    for (i, &offset) in offsets.iter().take(n as usize).enumerate() {
+        assert_eq!(replay.malloc(8, 0), Answer::Missed, "{i}");
+        assert_eq!(replay.free(offset), Ok(0));
+    }
+    assert!(!replay.restart());
+    assert_eq!(replay.malloc(8, 5), Answer::Placed(offsets[0]));
+    assert_eq!(replay.free(offsets[0]), Ok(5));
+}
+
+#[test]
+fn what_the_plan_does_not_hold_is_expected() {
+    let blocks = [Block::new(1, 3, 8), Block::new(4, 6, 16)];
+    let outside = [Block::new(0, 9, 32), Block::new(2, 9, 4), Block::new(5, 9, 64)];
+    let (mut replay, _) = replay(&blocks, &outside, 0);
+    for _ in 0..3 {
+        assert_eq!(replay.malloc(32, 0), Answer::Outside);
+        assert_eq!(replay.malloc(8, 0), Answer::Placed(0));
+        assert_eq!(replay.malloc(4, 0), Answer::Outside);
+        replay.free(0).unwrap();
+        assert_eq!(replay.malloc(16, 0), Answer::Placed(0));
+        assert_eq!(replay.malloc(64, 0), Answer::Outside);
+        replay.free(0).unwrap();
+        assert!(replay.restart());
+    }
+    // They do not come again; the plan goes on.
+    assert_eq!(replay.malloc(8, 0), Answer::Placed(0));
+    assert_eq!(replay.malloc(16, 0), Answer::Missed, "the first is late");
+    assert!(!replay.restart());
+}
+
+#[test]
+fn no_bytes_are_never_planned() {
+    for outside in [&[][..], &[Block::new(0, 9, 32)]] {
+        let (mut replay, _) = replay(&[], outside, 0);
+        for _ in 0..3 {
+            assert_eq!(replay.malloc(0, 0), Answer::Missed);
+        }
+    }
+    let (mut replay, _) = replay(&[Block::new(0, 2, 8)], &[], 0);
+    assert_eq!(replay.malloc(0, 0), Answer::Missed);
+    assert_eq!(replay.malloc(8, 0), Answer::Placed(0));
+    assert_eq!(replay.malloc(0, 0), Answer::Missed);
+    assert_eq!(replay.malloc(0, 0), Answer::Missed);
+}
+
+#[test]
+fn it_can_begin_in_the_middle() {
+    let blocks = [Block::new(0, 2, 8), Block::new(1, 3, 8), Block::new(4, 5, 8)];
+    let (mut replay, _) = replay(&blocks, &[], 1);
+    assert_eq!(replay.malloc(8, 0), Answer::Placed(8));
+    assert_eq!(replay.malloc(8, 0), Answer::Placed(0));
+    replay.free(8).unwrap();
+    replay.free(0).unwrap();
+    assert!(replay.restart());
+}
+
+#[test]
+fn errors() {
+    let mut memory = [0; 8];
+    let mut nothing = Replay::new(0, Workspace::new(&mut memory, &mut [])).unwrap();
+    nothing.set_endless(true);
+    assert_eq!(nothing.malloc(1, 0), Answer::Missed);
+    assert_eq!(nothing.free(0), Err(Error::NotAllocated { address: 0 }));
+    let blocks = [Block::new(0, 2, 8), Block::new(2, 4, 8)];
+    let (mut words, mut indices) = ([0; 8], [0; 10]);
+    let scratch = Workspace::new(&mut words, &mut indices);
+    let plan = verify::verify(&blocks, &[0, 0], &Constraints::NONE, scratch).unwrap();
+    let refused = nothing.follow(&plan, &[], 1, 0, Workspace::new(&mut [], &mut [0; 8]));
+    assert_eq!(refused, Err(Error::BufferTooSmall { buffer: Buffer::Events, needed: 2, got: 0 }));
+}
+
+proptest! {
+    /// Requests and frees at random: what is placed overlaps with nothing that is live.
+    #[test]
+    fn nothing_live_is_handed_out_again(
+        lifetimes in prop::collection::vec((1u32..12, 1u64..9), 1..30),
+        steps in prop::collection::vec((any::<prop::sample::Index>(), prop::option::weighted(0.6, 1u64..10)), 1..200),
+    ) {
+        let blocks: Vec<Block> = (0u32..).zip(&lifetimes).map(|(i, &(w, s))| Block::new(i, i + w, s)).collect();
+        let (mut replay, _) = replay(&blocks, &[], 0);
+        let mut live: Vec<(u64, u64)> = Vec::new();
+        for (number, (which, bytes)) in (0..).zip(steps) {
+            match bytes {
+                Some(bytes) => {
+                    if let Answer::Placed(offset) = replay.malloc(bytes, number) {
+                        prop_assert!(live.iter().all(|&(o, s)| o + s <= offset || offset + bytes <= o));
+                        live.push((offset, bytes));
+                    }
+                }
+                None if live.is_empty() || which.index(7) == 0 => drop(replay.restart()),
+                None => {
+                    let (offset, _) = live.swap_remove(which.index(live.len()));
+                    prop_assert!(replay.free(offset).is_ok());
+                    prop_assert_eq!(replay.free(offset), Err(Error::NotAllocated { address: offset }));
+                }
+            }
+            prop_assert_eq!(replay.live().count(), live.len());
+        }
+    }
+}

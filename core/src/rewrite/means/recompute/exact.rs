@@ -1,0 +1,339 @@
+//! The least recomputation, where few values compete for the memory: best-first search, as in Dijkstra's algorithm.
+//!
+//! A state is how many operators have run for the first time, and which values are on the device. From a state
+//! - the next operator runs, if what it reads is there and what it makes fits;
+//! - an operator that has run is recomputed, on the same terms, if something that it makes is missing and may be read later;
+//! - a value is evicted, but only where something of this does not fit. Values that nobody can want any more go by themselves.
+//!
+//! States are taken by what was recomputed on the way, plus a lower bound of what is still to be (A*, Hart, Nilsson and Raphael
+//! 1968): every operator counts once whose output is missing and will be read, or is needed to make such a one. Evicting a value
+//! raises the bound by no less than it may cost, so that the first state with all operators done is the optimum. A value may be
+//! recomputed long before it is read, while its inputs are still there: what the [walk](super::walk) cannot see.
+//!
+//! It is for programs of few values: at most [`MOST_VALUES`] managed blocks, each written once. At most [`MOST_STATES`] states are
+//! kept; with more it ends without an answer. Cost: O(states · (values + operators)).
+
+use super::walk::follow::Lists;
+use super::{Recomputer, Walked, most_rows};
+use crate::hash;
+use crate::heap::Heap;
+use crate::list::List;
+use crate::rewrite::published::mirror;
+use crate::rewrite::values::{Owner, Reference};
+use crate::workspace::workspace;
+use crate::{Workspace, WorkspaceLen};
+
+/// A set of values is a word.
+const MOST_VALUES: u32 = u64::BITS;
+/// The most states that are kept, and the most blocks of a program that gets memory for them.
+const MOST_STATES: u32 = 1 << 14;
+const MOST_BLOCKS: usize = 256;
+/// A state may wait with several keys, of which the least counts.
+const WAITING: usize = 2;
+
+/// For a program of so many blocks.
+const fn states(blocks: usize) -> usize {
+    if blocks <= MOST_BLOCKS { MOST_STATES as usize } else { 0 }
+}
+
+/// Length of the workspace of [`Recomputer::exactly`].
+pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    let script = List::<u32>::LEN.times(2 * most_rows(rows)).and(Lists::workspace(rows, blocks));
+    Problem::workspace(rows, blocks).and(States::workspace(states(blocks))).and(script)
+}
+
+workspace! {
+    /// A program in sets of values.
+    struct Problem<'a>(rows, blocks) {
+        tables {
+            /// By operator: the values that it reads and writes, and those that may be of use from it on.
+            reads: u64[rows + 1],
+            writes: u64[rows + 1],
+            useful: u64[rows + 2],
+            /// By operator: those that it or a later one reads for the first time it runs.
+            wanted: u64[rows + 2],
+            /// By operator: what those before it write.
+            made: u64[rows + 2],
+            /// By operator: bytes of blocks that are not managed, before it.
+            fixed: u64[rows + 2],
+            /// By value: its size, and 1 + the operator that may be recomputed for it.
+            size: u64[MOST_VALUES as usize],
+            maker: u32[MOST_VALUES as usize],
+            /// By block: 1 + its value.
+            value: u32[blocks],
+        }
+        state {
+            values: u32 = 0,
+            /// Those that may be evicted.
+            movable: u64 = 0,
+        }
+    }
+}
+
+workspace! {
+    /// The states that were found.
+    struct States<'a>(n) {
+        tables {
+            set: u64[n],
+            /// What was recomputed on the way, and the same with the lower bound of the rest, in ns.
+            cost: u64[n],
+            key: u64[n],
+            /// How many operators have run.
+            at: u32[n],
+            /// 1 + the state before it, and 1 + the operator that ran there; 0 where a value was evicted.
+            parent: u32[n],
+            ran: u32[n],
+            /// 1 + the state, by what it hashes to.
+            slots: u32[2 * n.next_power_of_two()],
+        }
+        parts {
+            waiting: Heap(WAITING * n),
+        }
+        state {
+            len: u32 = 0,
+        }
+    }
+}
+
+/// Where a program stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct State {
+    at: u32,
+    set: u64,
+    cost: u64,
+}
+
+/// There is no room for another state.
+struct Full;
+
+impl States<'_> {
+    fn state(&self, i: u32) -> State {
+        State { at: self.at[i], set: self.set[i], cost: self.cost[i] }
+    }
+
+    /// Keeps a state that was reached by `ran`, if that takes less than was known.
+    fn reach(&mut self, state: State, key: u64, [parent, ran]: [u32; 2]) -> Result<(), Full> {
+        let State { at, set, cost } = state;
+        let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
+        let mut slot = u32::try_from(hash::mixed(set ^ hash::mixed(at.into())) >> 32).unwrap_or(0) & mask;
+        while self.slots[slot] > 0 && (self.set[self.slots[slot] - 1], self.at[self.slots[slot] - 1]) != (set, at) {
+            slot = (slot + 1) & mask;
+        }
+        let full = |len: u32, most: usize| usize::try_from(len).is_ok_and(|len| len >= most);
+        let i = match self.slots[slot] {
+            0 if full(self.len, self.set.len()) => return Err(Full),
+            0 => {
+                self.len += 1;
+                self.slots[slot] = self.len;
+                self.len - 1
+            }
+            known if self.cost[known - 1] <= cost => return Ok(()),
+            known => known - 1,
+        };
+        if full(self.waiting.len(), WAITING * self.set.len()) {
+            return Err(Full);
+        }
+        (self.set[i], self.at[i], self.cost[i], self.key[i]) = (set, at, cost, key);
+        (self.parent[i], self.ran[i]) = (parent, ran);
+        // A heap takes equal keys by number, the least first: the last state that was found has the least.
+        self.waiting.push(key, u32::MAX - i);
+        Ok(())
+    }
+
+    /// The state with the least key.
+    fn take(&mut self) -> Option<u32> {
+        while let Some((key, number)) = self.waiting.pop() {
+            let i = u32::MAX - number;
+            if key <= self.key[i] {
+                return Some(i);
+            }
+        }
+        None
+    }
+}
+
+/// The values of a set.
+fn each(set: u64) -> impl Iterator<Item = u32> {
+    core::iter::successors(Some(set), |&set| Some(set & set.wrapping_sub(1)))
+        .take_while(|&set| set > 0)
+        .map(u64::trailing_zeros)
+}
+
+impl Recomputer<'_> {
+    /// Makes the script that recomputes least of all within the limit, if there are few values, and it is better than
+    /// `least`, which was found before; what that comes to, or `least`.
+    pub(in crate::rewrite) fn exactly(
+        &mut self,
+        limit: u64,
+        least: Option<Walked>,
+        mut scratch: Workspace<'_>,
+    ) -> Option<Walked> {
+        let program = self.values.program;
+        let states = states(program.size.len());
+        self.optimum = false;
+        if states == 0 || least == Some(Walked::default()) {
+            return least;
+        }
+        let mut problem = Problem::lend(program.rows.len(), program.size.len(), &mut scratch);
+        if self.describe(&mut problem).is_none() {
+            return least;
+        }
+        // What takes as long is no better.
+        let most = least.filter(|least| least.excess == 0).map_or(u64::MAX, |least| least.delay);
+        let mut states = States::lend(states, &mut scratch);
+        let Ok(end) = self.search(&problem, &mut states, limit, most) else { return least };
+        self.optimum = true;
+        let Some(end) = end else { return least };
+        let found = self.script_to(&states, end, limit, scratch);
+        let found = found.filter(|found| found.excess == 0 && least.is_none_or(|least| *found < least));
+        if found.is_some() {
+            self.keep();
+        }
+        found.or(least)
+    }
+
+    /// Describes the program by sets of values; none if that cannot be done.
+    fn describe(&self, problem: &mut Problem<'_>) -> Option<()> {
+        let values = self.values;
+        let program = values.program;
+        for g in 0..program.operators {
+            problem.made[g + 1] = problem.made[g];
+            problem.fixed[g + 1] = problem.fixed[g].wrapping_add(values.left[g]);
+            for r in values.references(g).filter(Reference::is_managed) {
+                if r.writes {
+                    // A second value of a block.
+                    if problem.value[r.block] > 0 || problem.values == MOST_VALUES {
+                        return None;
+                    }
+                    let value = problem.values;
+                    problem.values += 1;
+                    problem.value[r.block] = value + 1;
+                    problem.size[value] = program.size[r.block];
+                    problem.maker[value] = values.maker(r.version).map_or(0, |maker| maker + 1);
+                    let movable = values.owner(r.block) == Owner::Managed;
+                    problem.movable |= u64::from(movable) << value;
+                    problem.writes[g] |= 1 << value;
+                    problem.made[g + 1] |= 1 << value;
+                } else {
+                    problem.reads[g] |= 1 << problem.value[r.block].checked_sub(1)?;
+                }
+            }
+        }
+        for g in (0..program.operators).rev() {
+            problem.wanted[g] = problem.wanted[g + 1] | problem.reads[g];
+        }
+        for g in 0..=program.operators {
+            let mut useful = problem.wanted[g];
+            for maker in (0..g).rev().filter(|&maker| values.is_recomputable(maker)) {
+                if problem.writes[maker] & useful > 0 {
+                    useful |= problem.reads[maker];
+                }
+            }
+            problem.useful[g] = useful;
+        }
+        Some(())
+    }
+
+    /// The state after all operators that recomputes least, less than `most`; none if there is no such state.
+    fn search(
+        &self,
+        problem: &Problem<'_>,
+        states: &mut States<'_>,
+        limit: u64,
+        most: u64,
+    ) -> Result<Option<u32>, Full> {
+        let operators = self.values.program.operators;
+        states.reach(State { at: 0, set: 0, cost: 0 }, 0, [0, 0])?;
+        while let Some(i) = states.take() {
+            let state = states.state(i);
+            if state.at == operators {
+                return Ok(Some(i));
+            }
+            let mut reach = |next: State, ran: u32| {
+                let set = next.set & problem.useful[next.at];
+                let Some(rest) = self.rest(problem, next.at, set) else { return Ok(()) };
+                let key = next.cost.saturating_add(rest);
+                if key < most { states.reach(State { set, ..next }, key, [i + 1, ran]) } else { Ok(()) }
+            };
+            let mut short = false;
+            for g in (0..=state.at).filter(|&g| self.may_run(problem, state, g)) {
+                if self.fits(problem, state, g, limit) {
+                    let first = g == state.at;
+                    let took = if first { 0 } else { self.values.program.duration(g) };
+                    let at = state.at + u32::from(first);
+                    reach(
+                        State { at, set: state.set | problem.writes[g], cost: state.cost.saturating_add(took) },
+                        g + 1,
+                    )?;
+                } else {
+                    short = true;
+                }
+            }
+            let evictable = if short { state.set & problem.movable } else { 0 };
+            for value in each(evictable) {
+                reach(State { set: state.set & !(1 << value), ..state }, 0)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether what an operator reads is there, and it is the next one, or makes something that is missing.
+    fn may_run(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32) -> bool {
+        let values = self.values;
+        let there = problem.reads[g] & !set == 0;
+        let missing = || problem.writes[g] & !set & problem.useful[at] > 0;
+        let again = || values.is_recomputable(g) && !values.references(g).any(|r| !r.updated && values.is_gone(&r, at));
+        there && (g == at || missing() && again())
+    }
+
+    /// Whether there is memory for what an operator makes, and for what it takes while it runs.
+    fn fits(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32, limit: u64) -> bool {
+        let values = self.values;
+        let size = |set: u64| each(set).fold(0u64, |sum, value| sum.saturating_add(problem.size[value]));
+        let first = g == at;
+        let beside = if first { values.most[g] } else { values.local[g] };
+        let in_place = values.in_place(g).filter(|_| first && self.walk.in_place);
+        let dies = |input: u32| problem.useful[at + 1] >> problem.value[input].saturating_sub(1) & 1 == 0;
+        let reused = in_place.filter(|&(input, _)| dies(input));
+        let reused = reused.map_or(0, |(_, reused)| values.program.size[reused.output]);
+        let new = size(problem.writes[g] & !set).saturating_sub(reused);
+        let load = problem.fixed[at].wrapping_add(size(set)).wrapping_add(new).wrapping_add(beside);
+        load.cast_signed() <= limit.saturating_sub(self.walk.held_back(at)).cast_signed()
+    }
+
+    /// A lower bound of what is still to be recomputed, in ns; none where something is lost for good.
+    fn rest(&self, problem: &Problem<'_>, at: u32, set: u64) -> Option<u64> {
+        let (mut seen, mut sum) = (0, 0u64);
+        let mut missing = problem.wanted[at] & problem.made[at] & !set;
+        while missing > 0 {
+            let maker = problem.maker[missing.trailing_zeros()].checked_sub(1)?;
+            sum = sum.saturating_add(self.values.program.duration(maker));
+            seen |= problem.writes[maker];
+            missing = (missing | problem.reads[maker] & !set) & !seen;
+        }
+        Some(sum)
+    }
+
+    /// Makes the script of the way to a state, and what that comes to.
+    fn script_to(&mut self, states: &States<'_>, end: u32, limit: u64, mut scratch: Workspace<'_>) -> Option<Walked> {
+        let program = self.values.program;
+        let (rows, blocks) = (program.rows.len(), program.size.len());
+        let (mut back, mut runs) =
+            (List::lend(most_rows(rows), &mut scratch), List::lend(most_rows(rows), &mut scratch));
+        let mut state = end;
+        while let Some(parent) = states.parent[state].checked_sub(1) {
+            if let Some(operator) = states.ran[state].checked_sub(1) {
+                let again = states.at[state] == states.at[parent];
+                if !back.push(mirror::run_of(operator, again)) {
+                    return None;
+                }
+            }
+            state = parent;
+        }
+        for run in back.iter().rev() {
+            runs.push(run);
+        }
+        let mut lists = Lists::lend(rows, blocks, &mut scratch);
+        self.walk.follow(&runs, limit, &mut lists)
+    }
+}

@@ -1,0 +1,304 @@
+// The memories of a net, and where they lie: the half of sublet_caffe.hpp that knows nothing of layers.
+#ifndef SUBLET_CAFFE_MEMORIES_HPP_
+#define SUBLET_CAFFE_MEMORIES_HPP_
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "caffe/caffe.hpp"
+#include "sublet.hpp"
+
+namespace caffe {
+
+// In Caffe's syncedmem.cpp, by the patch: is told of each use of a memory.
+enum SubletAccess { SUBLET_CPU_READ, SUBLET_CPU_WRITE, SUBLET_GPU_READ, SUBLET_GPU_WRITE, SUBLET_GONE };
+extern void (*sublet_access)(SyncedMemory* memory, int access);
+
+// One range of memory, of the host or of the GPU.
+class SubletArena {
+ public:
+  SubletArena() : base_(nullptr), size_(0) {}
+  SubletArena(const SubletArena&) = delete;
+  SubletArena& operator=(const SubletArena&) = delete;
+  ~SubletArena() { Free(); }
+  char* base() const { return base_; }
+  size_t size() const { return size_; }
+  // Takes at least `size` bytes; what it held is lost.
+  void Take(size_t size) {
+    if (base_ && size <= size_) return;
+    Free();
+    base_ = Pages(size);
+    size_ = size;
+  }
+  // Memory that takes nothing until it is touched, and is zero then; on a GPU managed memory, which may hold anything.
+  static char* Pages(size_t size) {
+#ifndef CPU_ONLY
+    if (Caffe::mode() == Caffe::GPU) {
+      void* pages = nullptr;
+      CUDA_CHECK(cudaMallocManaged(&pages, size ? size : 1));
+      return static_cast<char*>(pages);
+    }
+#endif
+    void* pages = mmap(nullptr, size ? size : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(pages != MAP_FAILED) << "sublet: no addresses for " << size << " bytes";
+    return static_cast<char*>(pages);
+  }
+  // Makes it zero, and gives back what it takes.
+  static void Forget(char* pages, size_t size) {
+#ifndef CPU_ONLY
+    if (Caffe::mode() == Caffe::GPU) {
+      CUDA_CHECK(cudaMemset(pages, 0, size));
+      return;
+    }
+#endif
+    madvise(pages, size, MADV_DONTNEED);
+  }
+  static void Return(char* pages, size_t size) {
+#ifndef CPU_ONLY
+    if (Caffe::mode() == Caffe::GPU) {
+      CUDA_CHECK(cudaFree(pages));
+      return;
+    }
+#endif
+    munmap(pages, size ? size : 1);
+  }
+
+ private:
+  void Free() {
+    if (base_) Return(base_, size_);
+    base_ = nullptr;
+  }
+  char* base_;
+  size_t size_;
+};
+
+// The memories of a net as the hook sees them.
+//
+// While a pass is recorded, a memory that has nothing yet gets pages that take nothing until they are touched. One that
+// held something before the pass is no part of the iteration, but for a blob of the net, which its layer writes as a
+// whole; what it held comes back after the pass.
+class SubletMemories {
+ public:
+  enum { kOfNet = 1, kKeep = 2, kIgnore = 4 };  // what a memory is
+  // What a layer does with memories of its own: those of a layer that is not known stay.
+  enum { kTables = 1, kScratch = 2, kKnown = 4 };
+
+  SubletMemories() : network_(nullptr), recording_(false), stale_(false), kind_(0), op_(0) { All().insert(this); }
+  SubletMemories(const SubletMemories&) = delete;
+  SubletMemories& operator=(const SubletMemories&) = delete;
+  ~SubletMemories() {
+    std::lock_guard<std::mutex> lock(Mutex());
+    All().erase(this);
+    for (Memory& m : memories_) {
+      if (m.pages) SubletArena::Return(m.pages, m.size);
+    }
+    for (auto& m : kept_pages_) SubletArena::Return(m.second.pages, m.second.size);
+  }
+
+  bool IsRecording() const { return recording_; }
+  // Whether a planned memory is gone, because a blob has grown.
+  bool stale() const { return stale_; }
+  size_t count() const { return memories_.size(); }
+
+  void Begin(sublet::network* network) {
+    network_ = network;
+    was_bound_.clear();
+    for (const Memory& m : memories_) {
+      if (m.bound && m.synced) was_bound_.insert(m.synced);
+      if (m.pages && !m.synced) SubletArena::Return(m.pages, m.size);
+      if (m.pages && m.synced) kept_pages_[m.synced] = m;
+    }
+    memories_.clear();
+    numbers_.clear();
+    marks_.clear();
+    saved_.clear();
+    stale_ = false;
+    recording_ = true;
+    op_ = 0;
+    Current() = this;
+    sublet_access = OnAccess;
+  }
+  void End() {
+    Current() = nullptr;
+  }
+  void Mark(SyncedMemory* memory, int flags) {
+    if (memory) marks_[memory] |= flags;
+  }
+  // The next operator.
+  void Enter(int kind) {
+    kind_ = kind;
+    ++op_;
+  }
+  // Puts back what memories held before the pass.
+  void Restore() {
+    for (auto& s : saved_) std::memcpy(s.first->mutable_cpu_data(), s.second.data(), s.second.size());
+    saved_.clear();
+    for (Memory& m : memories_) {
+      if (m.pages && !m.held) SubletArena::Forget(m.pages, m.size);
+    }
+    recording_ = false;
+  }
+  // Tells the sizes, which the pass may have come to know late; the bytes that may be planned.
+  uint64_t Size() {
+    uint64_t planned = 0;
+    for (size_t i = 0; i < memories_.size(); ++i) {
+      const Memory& m = memories_[i];
+      sublet_memory& told = network_->at(i);
+      told.bytes = m.synced ? m.synced->size() : 0;
+      told.flags = (m.flags & kKeep ? SUBLET_MEMORY_KEEP : 0) | (m.scratch ? SUBLET_MEMORY_SCRATCH : 0);
+      if (!(m.flags & kKeep)) planned += told.bytes;
+    }
+    return planned;
+  }
+  // After planning: binds what is planned, and returns the pages that are not needed any more.
+  void Settle(char* arena, const std::vector<sublet_step>& steps) {
+    for (const sublet_step& step : steps) {
+      if (step.action != SUBLET_ACTION_BIND || memories_[step.subject].bound) continue;
+      memories_[step.subject].bound = true;
+      Bind(step.subject, arena + step.offset, false);
+    }
+    for (Memory& m : memories_) {
+      if (m.bound || !m.synced) {
+        if (m.pages) SubletArena::Return(m.pages, m.size);
+        m.pages = nullptr;
+      } else if (!m.pages && was_bound_.count(m.synced)) {
+        m.pages = SubletArena::Pages(m.size);
+        Set(m, m.pages);
+      }
+    }
+  }
+  void Bind(uint32_t memory, char* address, bool poison) {
+    Memory& m = memories_[memory];
+    if (!m.synced) return;
+    Set(m, address);
+    if (!poison) return;
+    if (!m.gpu) std::memset(address, 0xff, m.synced->size());
+#ifndef CPU_ONLY
+    if (m.gpu) caffe_gpu_memset(m.synced->size(), 0xff, address);
+#endif
+  }
+
+ private:
+  struct Memory {
+    SyncedMemory* synced;  // NULL once it is gone
+    int flags;
+    bool gpu;      // it is used by the GPU, and by it alone
+    bool scratch;
+    bool held;     // it held something before the pass
+    bool bound;    // it has a place in the arena
+    char* pages;   // what it was given while it was recorded, or after that because it is not planned
+    size_t size;
+    int op;        // the last operator that used it
+    bool reads, writes;
+  };
+
+  static std::set<SubletMemories*>& All() {
+    static std::set<SubletMemories*> all;
+    return all;
+  }
+  static std::mutex& Mutex() {
+    static std::mutex mutex;
+    return mutex;
+  }
+  // What records on this thread: threads that read data use memories too.
+  static SubletMemories*& Current() {
+    static thread_local SubletMemories* current = nullptr;
+    return current;
+  }
+  static void OnAccess(SyncedMemory* memory, int access) {
+    if (access == SUBLET_GONE) {
+      std::lock_guard<std::mutex> lock(Mutex());
+      for (SubletMemories* m : All()) m->Gone(memory);
+    } else if (Current()) {
+      Current()->Access(memory, access);
+    }
+  }
+  void Gone(SyncedMemory* memory) {
+    const auto found = numbers_.find(memory);
+    if (found == numbers_.end()) return;
+    Memory& m = memories_[found->second];
+    m.synced = nullptr;
+    stale_ |= m.bound;
+    numbers_.erase(found);
+    saved_.erase(memory);
+  }
+
+  static void Set(Memory& m, char* address) {
+    if (m.gpu) {
+      m.synced->set_gpu_data(address);
+    } else {
+      m.synced->set_cpu_data(address);
+    }
+  }
+
+  void Access(SyncedMemory* memory, int access) {
+    const bool writes = access == SUBLET_CPU_WRITE || access == SUBLET_GPU_WRITE;
+    const bool gpu = access == SUBLET_GPU_READ || access == SUBLET_GPU_WRITE;
+    const auto known = numbers_.insert(std::make_pair(memory, memories_.size()));
+    const bool fresh = memory->head() == SyncedMemory::UNINITIALIZED;
+    if (known.second) Meet(memory, gpu, fresh);
+    Memory& m = memories_[known.first->second];
+    if (m.gpu != gpu) m.flags |= kKeep;
+    if (op_ > 0 && !(kind_ & kKnown) && !(m.flags & kOfNet)) m.flags |= kKeep;
+    const bool held = m.held && !(m.flags & kOfNet);
+    if (writes && held && !saved_.count(memory)) Save(memory);
+    if (m.flags & kIgnore || op_ == 0) return;
+    if (held && !(m.flags & kKeep)) {
+      // A table of a layer whose tables stay as they are is no business of the plan.
+      if (kind_ & kTables) return;
+      m.flags |= kKeep;
+    }
+    if (m.op != op_) m.reads = m.writes = false;
+    m.op = op_;
+    // A layer that convolves makes its buffer anew.
+    if (!(kind_ & kScratch) || m.flags & kOfNet) m.scratch = false;
+    bool& told = writes ? m.writes : m.reads;
+    if (told || (!writes && m.writes)) return;
+    told = true;
+    network_->use(known.first->second, writes ? SUBLET_USE_WRITE : SUBLET_USE_READ);
+  }
+  // A memory is used for the first time.
+  void Meet(SyncedMemory* memory, bool gpu, bool fresh) {
+    const auto mark = marks_.find(memory);
+    const int flags = mark == marks_.end() ? 0 : mark->second;
+    const bool held = !fresh && !was_bound_.count(memory);
+    Memory m = {memory, flags, gpu, true, held, false, nullptr, memory->size(), 0, false, false};
+    const auto kept = kept_pages_.find(memory);
+    if (kept != kept_pages_.end()) {
+      m.pages = kept->second.pages;
+      kept_pages_.erase(kept);
+    } else if (fresh && m.size > 0) {
+      m.pages = SubletArena::Pages(m.size);
+      Set(m, m.pages);
+    }
+    network_->memory(m.size);
+    memories_.push_back(m);
+  }
+  void Save(SyncedMemory* memory) {
+    Current() = nullptr;  // it is not the layer that reads
+    const char* data = static_cast<const char*>(memory->cpu_data());
+    saved_[memory].assign(data, data + memory->size());
+    Current() = this;
+  }
+
+  sublet::network* network_;
+  bool recording_, stale_;
+  int kind_, op_;
+  std::vector<Memory> memories_;
+  std::unordered_map<SyncedMemory*, size_t> numbers_;
+  std::unordered_map<SyncedMemory*, int> marks_;
+  std::unordered_map<SyncedMemory*, Memory> kept_pages_;
+  std::unordered_set<SyncedMemory*> was_bound_;
+  std::unordered_map<SyncedMemory*, std::vector<char> > saved_;
+};
+
+}  // namespace caffe
+
+#endif  // SUBLET_CAFFE_MEMORIES_HPP_

@@ -1,0 +1,92 @@
+"""A stage of a pipeline: what its schedule holds beside the passes that run.
+
+`torch.distributed.pipelining` runs the passes of a stage in the order 1F1B. Between and beside them it holds gradients that add up,
+the gradient that is being sent to the stage before, an output that is being sent to the one after, and on the last stage the
+outputs of all microbatches, which it merges in the end. Its losses hold their graphs, and with them what was received, until
+the step ends; `released` lets go of them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, fx
+from torch.autograd import Variable
+
+from ._joint import Joint, bytes_of
+
+
+@dataclass(frozen=True)
+class Stage1F1B:
+    """The stage `index` of `stages`, in a schedule 1F1B of so many microbatches: what its limit has to count."""
+
+    index: int
+    stages: int
+    microbatches: int
+    outputs: bool = True
+    """Whether the last stage keeps the outputs of all microbatches: `return_outputs` of the schedule's `step`."""
+
+    @property
+    def passes(self) -> int:
+        """How many forward passes are alive at once."""
+        return min(self.microbatches, self.stages - self.index)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it computes the loss."""
+        return self.index == self.stages - 1
+
+    def held(self, joint: Joint) -> int:
+        """What the schedule holds beside the passes while one runs, in bytes."""
+        if self.microbatches == 1:
+            return 0
+        others = self.microbatches - 1 if self.is_last and self.outputs else int(not self.is_last)
+        gradients, to_send = _gradients(joint)
+        return gradients + (to_send if self.index else 0) + others * _outputs(joint)
+
+    def at_the_end(self, joint: Joint) -> int:
+        """What is there when the outputs of all microbatches are merged, in bytes."""
+        merged = 2 * self.microbatches * _outputs(joint) if self.is_last and self.outputs else 0
+        gradients, to_send = _gradients(joint)
+        return sum(map(bytes_of, joint.static)) + gradients + (to_send if self.index else 0) + merged
+
+
+def _outputs(joint: Joint) -> int:
+    return sum(bytes_of(n) for n in joint.reads(joint.fwd_outputs) if n not in joint.primals)
+
+
+def _gradients(joint: Joint) -> tuple[int, int]:
+    """Bytes of the gradients of parameters, and of those of what the stage was given."""
+    pairs = [(p, g) for p, g in zip(joint.primals, joint.bwd_outputs) if isinstance(g, fx.Node)]
+    of_parameters = sum(bytes_of(g) for p, g in pairs if p in joint.static)
+    return of_parameters, sum(bytes_of(g) for _, g in pairs) - of_parameters
+
+
+def released(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A loss function of a schedule whose graph ends with its backward pass.
+
+        schedule = Schedule1F1B(stage, microbatches, loss_fn=sublet.torch.released(loss))
+
+    A schedule keeps the losses of all microbatches, and each keeps its graph, which holds what the stage has received.
+    Some losses are one number in the memory of many, such as that of `mse_loss`; what is kept is a copy.
+    """
+
+    def computed(*args: Any, **kwargs: Any) -> Tensor:
+        value = loss(*args, **kwargs)
+        if value.untyped_storage().nbytes() > value.nbytes:
+            value = value.clone()
+        if value.requires_grad:
+            known = weakref.ref(value)
+
+            def end() -> None:
+                alive = known()
+                if alive is not None:
+                    alive.detach_()
+
+            value.register_hook(lambda _: Variable._execution_engine.queue_callback(end))
+        return value
+
+    return computed
