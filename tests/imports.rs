@@ -45,6 +45,35 @@ fn a_circle_is_found() {
     assert_eq!(circle(&imports(&BTreeMap::from(one_room))), None);
 }
 
+/// Files of tests are modules of one program: one that no `mod` names is not compiled, and its tests do not run.
+#[test]
+fn every_file_of_tests_is_in_a_program() {
+    for (package, tests) in [("cli", "tests"), ("tests", "."), ("cuda-runtime", "tests/host")] {
+        let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(package);
+        let manifest = fs::read_to_string(package.join("Cargo.toml")).expect("a manifest");
+        let files = fs::read_dir(package.join(tests)).expect("a folder of tests").map(|entry| entry.unwrap().path());
+        let sources: BTreeMap<String, String> = files
+            .filter(|path| path.extension().is_some_and(|e| e == "rs"))
+            .map(|path| (path.file_stem().unwrap().display().to_string(), fs::read_to_string(&path).unwrap()))
+            .collect();
+        assert!(sources.len() > 8, "{sources:?}");
+        assert_eq!(in_no_program(&sources, &manifest), [""; 0], "in {}", package.join(tests).display());
+        let mut more = sources.clone();
+        more.insert("forgotten".into(), String::new());
+        assert_eq!(in_no_program(&more, &manifest), ["forgotten"]);
+    }
+}
+
+/// The files that no other names as its module, and that are no program themselves.
+fn in_no_program<'a>(sources: &'a BTreeMap<String, String>, manifest: &str) -> Vec<&'a str> {
+    let is_in_one = |name: &str| {
+        let module = format!("mod {name};");
+        manifest.contains(&format!("{name}.rs\""))
+            || sources.values().any(|text| text.lines().any(|line| line == module))
+    };
+    sources.keys().map(String::as_str).filter(|name| *name != "main" && !is_in_one(name)).collect()
+}
+
 /// Reads every file below `folder`, but for files of unit tests.
 fn collect(folder: &Path, parents: &[String], sources: &mut BTreeMap<Module, String>) {
     for entry in fs::read_dir(folder).expect("a folder of sources") {

@@ -54,23 +54,12 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What about half a second allows for so many operators: the beam does work of the order of `width · operators²`, and
-    /// the exact search of `states · operators`. Networks of 600 operators and fewer get all states of the default.
+    /// What the default leaves of a second, given to a wider beam: its work is of the order of `width · operators²`.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "both are bounded")]
-    pub const fn for_operators(operators: usize) -> Self {
-        let n = if operators == 0 { 1 } else { operators as u64 };
-        let (states, width) = (12_000_000 / n, 30_000_000 / n.saturating_mul(n));
-        Self {
-            states: if states > 20_000 { 20_000 } else { states as u32 },
-            width: if width > 1_024 {
-                1_024
-            } else if width < 4 {
-                4
-            } else {
-                width as u32
-            },
-        }
+    pub fn for_operators(operators: usize) -> Self {
+        let squared = u64::try_from(operators).unwrap_or(u64::MAX).saturating_pow(2).max(1);
+        let width = (30_000_000 / squared).clamp(64, 1_024);
+        Self { width: u32::try_from(width).unwrap_or(64), ..Self::default() }
     }
 }
 

@@ -116,7 +116,11 @@ impl ModelOutcome {
         let unplanned =
             in_file_order(model, scratch).map_or_else(|_| Vec::new(), |schedule| buffers(model, &schedule, None));
         let offsets = planned.offsets();
-        let order = planned.ordered.map(|o| OrderOutcome {
+        // Of graphs that operators run, the search for an order counts what they need where nothing is written over: where
+        // something may be, its figures are not those of the plan.
+        let runs_graphs = model.operators.iter().any(|o| !o.calls.is_empty());
+        let counted = planned.ordered.filter(|_| !runs_graphs || !(own.in_place || own.overlap));
+        let order = counted.map(|o| OrderOutcome {
             file: o.given,
             found: o.max_load,
             lower_bound: o.lower_bound,
