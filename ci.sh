@@ -287,7 +287,7 @@ package() {
 msrv() {
     local version
     version=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
-    rustup toolchain list | grep -q "^$version" || rustup toolchain install "$version" --profile minimal
+    rustup toolchain list | grep -q "^$version-" || rustup toolchain install "$version" --profile minimal
     cargo "+$version" check --workspace --locked --target-dir target/msrv
 }
 
