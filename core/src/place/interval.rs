@@ -104,6 +104,12 @@ impl<'a> Sweep<'a> {
         self.load_curve().map(|(_, load)| load).max().unwrap_or(0)
     }
 
+    /// Whether every maximal clique has as many bytes as the largest.
+    pub(crate) fn is_full(&self) -> bool {
+        let max_load = self.max_load();
+        self.cliques().all(|clique| clique.load == max_load)
+    }
+
     /// The maximal cliques in the order of their steps: one before each step at which, since a block last
     /// began, the first block ends.
     pub fn cliques(&self) -> impl Iterator<Item = Clique> + use<'a> {

@@ -93,7 +93,7 @@ pub(super) fn improve(
     let (max_load, sections) = (sweep.max_load(), sweep.clique_ranges(&mut low, &mut high));
     let alignment = blocks.iter().fold(options.constraints.alignment, |most, b| most.max(b.alignment));
     let fits = |b: &Block| b.pin.is_none() && b.size & (alignment - 1) == 0;
-    if sweep.cliques().any(|c| c.load < max_load) || !blocks.iter().all(fits) || best.peak <= max_load {
+    if !sweep.is_full() || !blocks.iter().all(fits) || best.peak <= max_load {
         return Ok(best);
     }
     let mut tiling = Tiling::lend(n, most_width(n), blocks, [low, high], sections, options.seed, &mut scratch);

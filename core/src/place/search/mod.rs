@@ -145,7 +145,7 @@ struct Search<'a> {
     unit: NonZeroU64,
     /// What no plan can be below, in units.
     lower: u64,
-    /// Whether the load is the same at every step.
+    /// Whether every maximal clique has as many bytes as the largest.
     full: bool,
     /// A peak that is low enough, in units.
     capacity: Option<u64>,
@@ -168,8 +168,7 @@ impl<'a> Search<'a> {
         let mut order = scratch.indices(n);
         let mut aside = scratch.indices(n);
         let sweep = Sweep::new(blocks, scratch.reborrow())?;
-        let max_load = sweep.max_load();
-        let full = sweep.cliques().all(|c| c.load == max_load);
+        let full = sweep.is_full();
         let sections = sweep.clique_ranges(&mut low, &mut high);
         let alignment = |b: &Block| b.alignment.max(options.constraints.alignment);
         let content: [&dyn Fn(u32) -> u64; 5] = [

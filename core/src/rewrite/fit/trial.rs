@@ -179,10 +179,7 @@ impl Trial<'_, '_, '_, '_> {
             let Some(overhead) = planned.filter(|&overhead| overhead < hopeless) else { break };
             settled = self.settle(policy, overhead, few)?;
             // Layrub's rule knows no limit.
-            if settled != Settled::Over || policy == Policy::Layer {
-                break;
-            }
-            if self.kept.is_in_vain() {
+            if settled != Settled::Over || policy == Policy::Layer || self.kept.is_in_vain() {
                 break;
             }
             self.hold(part(attempt, ATTEMPTS));
