@@ -417,11 +417,14 @@ model() {
     echo "the sweep lets no overlap pass; with a fault in it there is no proof"
 }
 
-# Runs one stage; what it prints goes to a file named after it and its `try`, and how it ended to `ends`.
+# Runs one stage; what it prints goes to a file named after it and its `try`, and how it ended to `ends`. A stage that hangs
+# is ended after 35 minutes, and all of them together after 80: its status is 124 then.
 stage() {
-    local what=$1 try=$2 begin=$SECONDS status=0
+    local what=$1 try=$2 begin=$SECONDS status=0 limit=2100
+    if [ $((4800 - SECONDS)) -lt "$limit" ]; then limit=$((4800 - SECONDS)); fi
+    if [ "$limit" -lt 1 ]; then limit=1; fi
     # A stage with arguments is one word here.
-    ./ci.sh $what > "$logs/${what%% *}$try.log" 2>&1 || status=$?
+    timeout --kill-after=20 "$limit" ./ci.sh $what > "$logs/${what%% *}$try.log" 2>&1 || status=$?
     if [ "$status" = 0 ]; then
         echo "$what$try: passed in $((SECONDS - begin)) s" | tee -a "$logs/ends"
     else
