@@ -54,11 +54,11 @@ const OTHERS: &str = "#b9a99a";
 const NO_OP: &str = "#9ea5b0";
 
 impl Coloring {
-    /// What becomes of each block; an operator that runs again has the colour of what it recomputes.
+    /// What becomes of each block; a recomputed operator has the colour of what it writes.
     pub(super) fn by_fate(fates: &[Fate], run: &Run<'_>) -> Self {
         let groups = FATES.map(|(label, color)| Group::new(label, color)).into();
-        let recomputes = |&again: &bool| again.then_some(Fate::Recomputed as usize);
-        let operators = run.operators.again.iter().map(recomputes).collect();
+        let recomputes = |&rerun: &bool| rerun.then_some(Fate::Recomputed as usize);
+        let operators = run.operators.rerun.iter().map(recomputes).collect();
         Self::of("what becomes of the block", groups, fates.iter().map(|&fate| fate as usize).collect(), operators)
     }
 

@@ -39,8 +39,8 @@ pub(super) struct Operators {
     pub(super) end: Vec<u64>,
     /// Which of the scene's ops.
     pub(super) op: Vec<Option<usize>>,
-    /// Whether it runs again.
-    pub(super) again: Vec<bool>,
+    /// Whether it is recomputed.
+    pub(super) rerun: Vec<bool>,
 }
 
 /// Where compute waits.
@@ -75,7 +75,7 @@ pub(super) struct Gaps {
     pub(super) before: Vec<Option<usize>>,
     pub(super) idle: Vec<u64>,
     pub(super) choice: Vec<&'static str>,
-    /// What it costs in time; what its copies take; what its operator takes to run again, if it may.
+    /// What it costs in time; what its copies take; what its recomputation takes, if it may be recomputed.
     pub(super) cost: Vec<u64>,
     pub(super) swap: Vec<u64>,
     pub(super) recompute: Vec<Option<u64>>,
@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
         for operator in &timeline.operators {
             push(operator.span, &mut operators.begin, &mut operators.end);
             operators.op.push(ops.index(operator.op));
-            operators.again.push(matches!(operator.op, Op::Rerun(_)));
+            operators.rerun.push(matches!(operator.op, Op::Rerun(_)));
         }
         let mut stalls = Stalls::default();
         for stall in &timeline.stalls {
