@@ -1,5 +1,5 @@
-//! Placement in several memories against a MIP solver: its least cost is between the lower bound and the cost that is found,
-//! and nearly always that.
+//! Placement in several memories against a MIP solver: the least cost is between the lower bound and the cost that is
+//! found, and nearly always equal to the latter.
 
 use crate::oracle;
 
@@ -19,7 +19,7 @@ struct Case {
 }
 
 impl Case {
-    /// A fast bank, sometimes one between, and a slow one, which sometimes is tight too.
+    /// Draws a fast bank, sometimes a second one, and a slow one, which is sometimes tight too.
     fn draw(rng: &mut Xoshiro256PlusPlus) -> Self {
         let n = rng.random_range(2..=9);
         let mut blocks = Vec::new();
@@ -74,7 +74,7 @@ fn the_least_cost_is_between_the_bound_and_what_is_found() {
                 found += cost.cost;
                 best += least;
             }
-            // What is tight may be left, but never the other way.
+            // Where banks are tight, the heuristic may find nothing; the opposite is a fault.
             (Err(Error::NoBank { .. }), _) => {}
             (got, least) => panic!("{}: {got:?} {least:?}", case.json()),
         }

@@ -1,5 +1,5 @@
-//! The C library as a stranger meets it: installed by `ci.sh install`, then compiled against in C and in C++, with the
-//! compiler alone, by pkg-config and by CMake; plain, under the sanitizers, and under valgrind.
+//! The C library as a user gets it: installed by `ci.sh install`, then used from C and C++, with the compiler alone, by
+//! pkg-config and by CMake; plain, under the sanitizers, and under valgrind.
 
 mod compiled;
 mod installed;
@@ -63,7 +63,7 @@ fn cpp17() {
     passes(Language::Cpp, "plain", &[]);
 }
 
-/// What an old framework has: the older standard, no exceptions, no run-time types, macros for malloc and free.
+/// As in an old framework: the older standard, no exceptions, no run-time types, macros for malloc and free.
 #[test]
 fn cpp11() {
     let source = [Path::new(env!("CARGO_MANIFEST_DIR")).join("c/cpp11/main.cpp")];
@@ -102,7 +102,7 @@ fn example() -> PathBuf {
     Path::new(ROOT).join("examples/c")
 }
 
-/// As a user's makefile would: the compiler and pkg-config, nothing else.
+/// As a user's makefile does it: the compiler and pkg-config, nothing else.
 #[test]
 fn the_example_builds_by_pkg_config() {
     let Some(cc) = tool(&["cc", "gcc", "clang"], "the example in C") else { return };
@@ -129,7 +129,7 @@ fn the_example_builds_by_pkg_config() {
     }
 }
 
-/// The first block of this language in the page about C.
+/// The first block in this language of docs/c.md.
 fn documented(language: &str) -> String {
     let page = std::fs::read_to_string(Path::new(ROOT).join("docs/c.md")).unwrap();
     let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
@@ -148,7 +148,7 @@ fn the_page_about_c_tells_the_truth() {
     assert_eq!(run(&mut Command::new(program)), "4 requests served from a plan\n");
 }
 
-/// Exactly as printed, from the clone to what the program says.
+/// The commands as printed, from the clone to the program's output.
 #[test]
 fn the_commands_on_the_page_about_c_work() {
     if tool(&["cc"], "the commands of docs/c.md").is_none() || tool(&["pkg-config"], "those of docs/c.md").is_none() {
@@ -181,7 +181,7 @@ fn the_example_builds_by_cmake() {
     }
 }
 
-/// A program finds the library by its SONAME; what is installed leads from there to the file.
+/// A program finds the library by its SONAME, which is a link to the file.
 #[test]
 fn the_library_has_its_name() {
     let lib = PREFIX.join("lib");
@@ -195,7 +195,7 @@ fn the_library_has_its_name() {
     assert!(dynamic.contains(&format!("[{soname}]")), "{dynamic}");
 }
 
-/// Packagers install into a folder that is not the one where it will be.
+/// Packagers install into another folder than the one where the library will be.
 #[test]
 fn destdir_is_in_front_of_the_prefix() {
     LazyLock::force(&PREFIX);
@@ -233,7 +233,7 @@ fn firmware_for_a_microcontroller() {
     assert!(firmware_library(Some(target)).exists());
 }
 
-/// Without the standard library: the same program but for what needs it, and no symbol but those of a C compiler.
+/// Without the standard library: the same program, but for what needs it, and no symbol but those of a C compiler.
 #[test]
 fn firmware() {
     let Some([cc, standard]) = Language::C.compiler("the library for firmware") else { return };

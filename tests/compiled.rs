@@ -1,4 +1,4 @@
-//! Test programs in C and C++ against the installed library: who compiles them, and how they are run.
+//! Compiles test programs in C and C++ against the installed library, and runs them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use crate::installed::{ROOT, run, tool};
 
 pub(crate) const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
 pub(crate) const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-/// What a test program prints at its end.
+/// The last line that a test program prints.
 pub(crate) const PASSED: &str = "all checks passed\n";
 
 #[derive(Clone, Copy)]

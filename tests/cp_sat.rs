@@ -1,8 +1,8 @@
-//! What the planners claim of small instances against a constraint solver: no plan is below a lower bound, and what is
-//! said not to fit does not.
+//! The planners on small instances against a constraint solver: no plan is below a lower bound, and where none is said
+//! to fit, none does.
 //!
-//! To grow a block of a full rectangle by a byte raises the max load, which refutes it at once; so the rectangles here
-//! keep their load and lose their shape.
+//! If a block of a full rectangle grew by a byte, the max load alone would refute the capacity. So the rectangles here
+//! keep their load and change their shape.
 
 use crate::oracle;
 
@@ -15,10 +15,10 @@ use sublet_tests::{instance, place_with, unfitting};
 /// Instances of each kind.
 const CASES: u32 = 200;
 
-/// Of those that are hard for a moment only.
+/// How many of the instances that are hard only at some steps are drawn.
 const MOMENTS: usize = 8;
 
-/// What the search may look at.
+/// The nodes that the search may look at.
 const NODES: u64 = 20_000;
 
 /// Up to 30 blocks, of any lifetimes, long or short.
@@ -41,7 +41,7 @@ fn full(rng: &mut Xoshiro256PlusPlus) -> Vec<Block> {
     blocks
 }
 
-/// What no plan can be below, and what a plan has, by a planner with a capacity or none.
+/// The lower bound and the peak that a planner reports, with a capacity or without.
 fn claim(solver: Solver, blocks: &[Block], capacity: Option<u64>) -> (u64, u64) {
     let options = Options { constraints: Constraints { alignment: 1, capacity }, nodes: NODES, ..Options::default() };
     match place_with(solver, blocks, &options) {
@@ -64,8 +64,9 @@ fn optima_and_what_does_not_fit_are_those_of_the_constraint_solver() {
     let (answers, of_moments) = answers.split_at(cases.len());
 
     let mut known = 0;
-    // Of the instances whose optimum is above the max load: how many are solved to the end, at all, at their optimum
-    // as capacity; and refuted at a capacity between load and optimum.
+    // Of the instances whose optimum is above the max load: how many are solved to the end; how many plans are optimal,
+    // without a capacity and with the optimum as capacity; and how many capacities between load and optimum are
+    // refuted.
     let (mut hard, mut closed, mut reached, mut fitted, mut refuted) = (0, 0, 0, 0, 0);
     for (blocks, (bound, best)) in cases.iter().zip(answers.iter().copied()) {
         let judged = |solver: Solver, capacity| {
@@ -89,7 +90,7 @@ fn optima_and_what_does_not_fit_are_those_of_the_constraint_solver() {
             refuted += u32::from(judged(Solver::Search, Some(between)).0 > between);
         }
     }
-    // Bounds that are lifted above the max load are no higher than what somebody else places.
+    // Lower bounds above the max load are no higher than the solver's placement.
     let mut lifted = 0;
     for (blocks, (bound, best)) in moments.iter().zip(of_moments.iter().copied()) {
         let (found, _) = place_with(Solver::Auto, blocks, &Options::default()).unwrap();

@@ -1,4 +1,4 @@
-//! What the page about microcontrollers says of memory is what the functions ask for.
+//! The figures of memory in docs/embedded.md are those of the `workspace` functions.
 
 use sublet_core::place::{Fit, Solver, workspace_of};
 use sublet_core::trace::{Row, liveness, period};

@@ -15,8 +15,8 @@ static PREFIX: LazyLock<PathBuf> = LazyLock::new(|| install("prefix", ""));
 /// Two tests may want the same program.
 static COMPILED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Compiles a program of `tests/frameworks` and runs it; the figures that it prints. None where `header`, a file that
-/// the framework brings, is not there.
+/// Compiles a program of `tests/frameworks` and runs it; returns the figures that it prints. None where the framework's
+/// file `header` does not exist.
 fn figures(name: &str, header: &str, flags: &[&str], arguments: &[&str]) -> Option<HashMap<String, f64>> {
     let skipped = format!("{name} with the library's memory");
     let compiler = tool(&["c++", "g++", "clang++"], &skipped)?;
@@ -50,7 +50,7 @@ fn libtorch(mode: &str) {
     assert!(found["losses_that_differ"] < 1.0);
     assert!(found["arena_bytes"] <= 1.01 * found["max_load_bytes"]);
     assert!(found["hits_from_third_iteration"] >= 0.99);
-    // The batch changes half way; in the third iteration from then on the new plan serves.
+    // The batch changes half way; from the third iteration after that the new plan serves.
     assert!(found["hits_from_third_after_change"] >= 0.99);
 }
 
@@ -64,8 +64,8 @@ fn libtorch_trains_to_the_same_losses_when_iterations_are_found() {
     libtorch("detected");
 }
 
-/// Tensors that stay: a network of operators over memory that the program lends to libtorch. What it takes beside what
-/// libtorch itself takes falls to the plan, and to less where operators run again.
+/// A framework that keeps its tensors: a network of operators over memory that the program lends to libtorch. The
+/// memory beside libtorch's own falls to the plan, and to less where operators are recomputed.
 #[test]
 fn libtorch_over_planned_tensors_trains_to_the_same_losses() {
     let flags = ["-I/usr/include/torch/csrc/api/include", "-ltorch", "-ltorch_cpu", "-lc10"];

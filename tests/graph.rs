@@ -27,11 +27,11 @@ struct Recorded {
     inputs: Vec<u32>,
     outputs: Vec<u32>,
     workspace: u64,
-    /// Since the operator before it ended.
+    /// The time since the operator before it ended.
     time_ns: u64,
 }
 
-/// The graph of a recording; its scratch blocks are none of the tensors.
+/// The graph of a recording; scratch blocks are not among its tensors.
 fn graph_of(recording: &Recording) -> (Vec<Tensor>, Vec<Recorded>, HashMap<u32, u32>) {
     let rows = &recording.rows;
     let scratch: HashMap<u32, u32> = rows
@@ -41,7 +41,7 @@ fn graph_of(recording: &Recording) -> (Vec<Tensor>, Vec<Recorded>, HashMap<u32, 
             _ => None,
         })
         .collect();
-    // What is freed after the last access stays for the iteration.
+    // A block that is freed after the last access lives to the end of the iteration.
     let last_access = rows.iter().rposition(|r| r.event.is_access()).unwrap();
     let mut tensors = vec![Tensor::default(); recording.blocks];
     let mut operators = vec![Recorded::default(); recording.operators.len()];
@@ -70,8 +70,8 @@ fn graph_of(recording: &Recording) -> (Vec<Tensor>, Vec<Recorded>, HashMap<u32, 
     (tensors, operators, scratch)
 }
 
-/// Size, the operator that allocates, or else the first that accesses, and the last that accesses, of every block; none
-/// is outside of all operators.
+/// By block: its size, the operator that allocates it, or else the first that accesses it, and the last that accesses
+/// it; none is an access outside operators.
 fn lives(rows: &[Row], is_tensor: impl Fn(u32) -> bool) -> BTreeMap<u32, (u64, Option<u32>, Option<u32>)> {
     let mut lives = BTreeMap::new();
     let mut untouched = HashSet::new();
@@ -125,7 +125,7 @@ fn a_recorded_networks_graph_gives_its_blocks_back() {
             assert_eq!(life, recorded[&block], "{name}: block {block}");
         }
         assert_eq!(rows.last().unwrap().time_ns, recording.rows.last().unwrap().time_ns, "{name}");
-        // Recorders hold on to some blocks for longer than anybody reads them.
+        // Recorders keep some blocks for longer than they are read.
         let (ours, recorded) = (max_load(&rows), recording.max_load());
         println!("{name}: {ours} of {recorded}");
         assert!(ours <= recorded && recorded - ours <= recorded / 10, "{name}: {ours} of {recorded}");

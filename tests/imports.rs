@@ -45,7 +45,7 @@ fn a_circle_is_found() {
     assert_eq!(circle(&imports(&BTreeMap::from(one_room))), None);
 }
 
-/// Files of tests are modules of one program: one that no `mod` names is not compiled, and its tests do not run.
+/// Every file of tests is named by a `mod`: otherwise it is not compiled, and its tests do not run.
 #[test]
 fn every_file_of_tests_is_in_a_program() {
     for (package, tests) in [("cli", "tests"), ("tests", "."), ("cuda-runtime", "tests/host")] {
@@ -99,11 +99,11 @@ fn imports(sources: &BTreeMap<Module, String>) -> Edges {
     sources.iter().map(|(module, text)| (module.clone(), of(module, text))).collect()
 }
 
-/// The source without comments, text in quotes, and the unit tests at its end.
+/// The source without comments, strings, and the unit tests at its end.
 fn code(text: &str) -> String {
     let text = text.split_once("#[cfg(test)]\nmod ").map_or(text, |(code, _)| code);
     let without_comments = text.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code));
-    // Every second part lies between quotes; an escaped one does not end it.
+    // Every second part lies between quotes; escaped quotes do not end it.
     let text = without_comments.collect::<Vec<_>>().join("\n").replace("\\\"", "").replace("'\"'", "");
     text.split('"').step_by(2).collect()
 }
@@ -172,13 +172,13 @@ fn resolve(module: &Module, path: &[String], sources: &BTreeMap<Module, String>)
     Some(at)
 }
 
-/// A way from a file back to itself.
+/// A path from a file back to itself.
 fn circle(edges: &Edges) -> Option<Vec<Module>> {
     let mut done = BTreeSet::new();
     edges.keys().find_map(|start| follow(start, edges, &mut Vec::new(), &mut done))
 }
 
-/// Goes on from a file along its imports; `way` is how it was reached, `done` what leads into no circle.
+/// Follows the imports of a file; `way` is how it was reached, `done` are files that lead into no circle.
 fn follow<'a>(
     module: &'a Module,
     edges: &'a Edges,

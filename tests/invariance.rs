@@ -1,4 +1,4 @@
-//! What must not matter does not: the order of the rows, the scale of time, the unit of sizes.
+//! Changes that must not matter: the order of the rows, the scale of time, the unit of sizes.
 
 use rand::RngExt;
 use rand::seq::SliceRandom;
@@ -7,7 +7,7 @@ use sublet_core::Block;
 use sublet_core::place::{Options, Solver, Summary};
 use sublet_tests::{instance, place_with};
 
-/// The same instance in five other ways, with what each multiplies sizes by.
+/// The same instance in five other forms, each with the factor by which it multiplies sizes.
 fn disguises(blocks: &[Block], rng: &mut Xoshiro256PlusPlus) -> [(&'static str, Vec<Block>, u64); 5] {
     let mut shuffled = blocks.to_vec();
     shuffled.shuffle(rng);
@@ -60,7 +60,7 @@ fn instances() -> impl Iterator<Item = Vec<Block>> {
     loose.chain(tight).chain(joined).chain(named)
 }
 
-/// It numbers blocks by their content and steps by their order: not even the nodes differ.
+/// The search numbers blocks by their content and steps by their order: even its nodes are the same.
 #[test]
 fn the_search_is_the_same_whatever_the_order_and_the_units() {
     let mut rng = instance::rng(1);
@@ -74,8 +74,8 @@ fn the_search_is_the_same_whatever_the_order_and_the_units() {
     }
 }
 
-/// The heuristics break ties by index and look at lengths of time, so that a plan may be another; but one that is
-/// optimal stays so, in 98 of 100 cases: where it took all of the budget, it may take more.
+/// The heuristics break ties by index and use lengths of time, so that plans may differ. An optimal plan stays optimal
+/// in 98 of 100 cases; a search that used all of its budget may need more.
 #[test]
 fn what_auto_solves_it_solves_in_any_order_and_units() {
     let mut rng = instance::rng(2);

@@ -8,8 +8,8 @@ use sublet_core::trace::{Event, Kind, Op, Recorded, Row};
 
 use crate::oracle;
 
-/// What the judge says of each case; null where it is not valid. Without the judge there is no answer, but a line that
-/// says what is skipped.
+/// The judge's answer to each case; null where it is not valid. Without the judge there is no answer, and a line says
+/// what is skipped.
 pub(crate) fn ask(skipped: &str, cases: &[Value]) -> Option<Vec<Option<Value>>> {
     if env::var_os("SUBLET_JUDGES").is_none() {
         eprintln!("skipped: {skipped}; SUBLET_JUDGES is not set");

@@ -1,5 +1,5 @@
-//! What is held against oracles, by seeded instances: one program of tests, linked once. `cargo test -p sublet-tests --test oracles mip::`
-//! runs a file.
+//! Tests against oracles and on seeded instances, as one program that is linked once. `cargo test -p sublet-tests
+//! --test oracles mip::` runs one file of it.
 
 mod banks;
 mod cp_sat;

@@ -33,7 +33,7 @@ fn all_but_two_are_placed_at_their_max_load_whatever_the_seed() {
     }
 }
 
-/// In D and J the optimum is not known; a capacity is what they are asked for.
+/// The optimum of D and J is not known; they are planned with a capacity.
 #[test]
 fn all_are_placed_within_their_capacity() {
     let constraints = Constraints { alignment: 1, capacity: Some(MIB) };

@@ -1,5 +1,5 @@
-//! The verifier against a MIP solver: a plan is accepted exactly where the mixed integer program has a solution with
-//! the offsets as they are.
+//! The verifier against a MIP solver: a plan is accepted exactly if the mixed integer program has a solution with these
+//! offsets.
 
 use crate::oracle;
 
@@ -20,7 +20,7 @@ struct Case {
 }
 
 impl Case {
-    /// Sizes and offsets of a few dozen, so that blocks touch often and the solver's tolerances are far away.
+    /// Sizes and offsets are small, so that blocks touch often, and the solver's tolerances do not matter.
     fn draw(rng: &mut Xoshiro256PlusPlus) -> Self {
         let n = rng.random_range(1..=10);
         let mut blocks: Vec<Block> = (0..n)
@@ -40,7 +40,7 @@ impl Case {
         }
         let mut constraints = Constraints { alignment: 1, capacity: Some(summary.peak + rng.random_range(0..3)) };
         let i = rng.random_range(0..blocks.len());
-        // Some of these leave the plan valid: the solver tells.
+        // Some of these changes leave the plan valid: the solver decides.
         match rng.random_range(0..8) {
             0 => offsets[i] += 1,
             1 => offsets[i] = offsets[i].saturating_sub(1),

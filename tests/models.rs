@@ -1,4 +1,4 @@
-//! Generated networks against recorded ones, and against what papers say of networks that nobody has recorded here.
+//! Generated networks against recorded ones, and against the figures of papers.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -1,11 +1,11 @@
-//! The allocator takes no memory but what it is lent: a global allocator that counts sees nothing.
+//! The allocator takes no memory but what it is lent: a global allocator that counts sees no allocation.
 
 use allocation_counter::measure;
 use sublet_core::replay::{Config, State};
 use sublet_tests::checked;
 use sublet_tests::network::{Network, Request};
 
-/// Recording, finding the period, planning, replaying, diverging and planning again; told and found.
+/// Records, finds the period, plans, replays, diverges and plans anew; with iterations marked and found.
 #[test]
 fn nothing_is_taken_from_the_heap() {
     let network =

@@ -1,5 +1,5 @@
-//! Recomputation against the optimum, on small networks with branches: Dijkstra's algorithm over how far the operators have come and
-//! which values are on the device.
+//! Recomputation against the optimum, on small networks with branches. The optimum is found by Dijkstra's algorithm
+//! over how many operators have run and which values are on the device.
 
 use std::collections::{BinaryHeap, HashMap};
 
@@ -17,12 +17,12 @@ struct Made {
     reads: Vec<usize>,
     size: u64,
     ns: u64,
-    /// Whether it may run again.
+    /// Whether it may be recomputed.
     forward: bool,
 }
 
-/// A network of branches, and the gradients of its values in reverse: each reads the gradients of those who read the value, and
-/// one or two values.
+/// A network with branches, and the gradients of its values in reverse: each reads the gradients of the operators that
+/// read the value, and one or two values.
 fn network(forward: usize, below: &mut impl FnMut(u64) -> u64) -> Vec<Made> {
     let mut at = |n: usize| usize::try_from(below(n as u64)).unwrap();
     let mut made: Vec<Made> = Vec::new();
@@ -64,11 +64,11 @@ fn rows(made: &[Made]) -> Vec<Row> {
     rows
 }
 
-/// The least time that is recomputed by any schedule within the limit; none if there is no schedule.
+/// The least time that any schedule within the limit recomputes; none if there is no schedule.
 fn least(made: &[Made], limit: u64) -> Option<u64> {
     let bit = |v: usize| 1u64 << v;
     let all = |reads: &[usize]| reads.iter().fold(0, |set, &v| set | bit(v));
-    // What may be of use before each operator: what is read from there on, and what that is made of.
+    // By operator, the values that may be needed from it on: those that are read, and those from which these are made.
     let useful: Vec<u64> = (0..=made.len())
         .map(|at| {
             let mut set = made[at..].iter().fold(0, |set, m| set | all(&m.reads));
@@ -114,8 +114,8 @@ fn least(made: &[Made], limit: u64) -> Option<u64> {
     None
 }
 
-/// How many of so many networks are optimal, the sums of what is recomputed and of the least, and the largest overhead that is more
-/// than has to be, in parts of the network's time.
+/// How many networks are optimal, of how many; the sums of recomputed time and of the least possible; and the largest
+/// difference of the two, as a part of the network's time.
 struct Gaps {
     possible: u32,
     optimal: u32,
@@ -126,8 +126,9 @@ struct Gaps {
 }
 
 impl Gaps {
-    /// So many percent are optimal, and nothing is worse than optimal by more than this part of the network's time. What is not made
-    /// counts as not optimal: the optimum is of the load, and a placement may need more.
+    /// At least `percent` percent are optimal, and no overhead is above the optimum by more than `worst` of the
+    /// network's time. A limit that is not kept counts as not optimal: the optimum counts load, and a placement may
+    /// need more.
     fn check(&self, percent: u32, worst: f64) {
         assert!(100 * self.unmade <= self.possible, "{} not made", self.unmade);
         assert!(100 * self.optimal >= percent * self.possible, "{} optimal", self.optimal);

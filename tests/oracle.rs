@@ -1,4 +1,4 @@
-//! Asks another program, written in Python, about many cases in one process.
+//! Asks a Python program about many cases in one process.
 
 use std::env;
 use std::io::Write;
@@ -7,9 +7,7 @@ use std::process::{Command, Stdio};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What the oracle answers to each of the cases: both are one JSON list, on standard input and output.
-///
-/// Without the Python package that the oracle needs there is no answer, but a line that says what is skipped.
+/// The oracle's answer to each case: both are one JSON list, on standard input and output.
 pub(crate) fn ask<A: DeserializeOwned>(
     script: &str,
     package: &str,

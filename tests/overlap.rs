@@ -1,4 +1,5 @@
-//! The exact search for placements in which outputs reach into their inputs, against a MIP solver: what it proves least is.
+//! The exact search for placements in which outputs reach into their inputs, against a MIP solver: what it proves
+//! optimal is.
 
 use crate::oracle;
 
@@ -26,7 +27,7 @@ impl Case {
         let mut blocks: Vec<Block> = Vec::new();
         let mut reads = Vec::new();
         for k in 0..n {
-            // Of a random alive time: the value is read at once, and by later operators too.
+            // A value that is read at once, and by later operators too, for a random time.
             let size = rng.random_range(1..40);
             let start = u32::try_from(k).unwrap();
             blocks.push(Block { alignment, ..Block::new(start, start + 2, size) });
@@ -60,7 +61,7 @@ impl Case {
         json!({"blocks": blocks, "overlaps": overlaps})
     }
 
-    /// Peak, bound, and what the verifier says that no plan is below.
+    /// The peak, the lower bound of the search, and that of the verifier.
     fn place(&self, options: &Options) -> [u64; 3] {
         let n = self.blocks.len();
         let len = overlap::workspace(n);
@@ -86,7 +87,7 @@ fn what_the_search_proves_is_the_optimum_of_the_mip() {
     let Some(least) = oracle::ask::<u64>("overlap_oracle.py", "highspy", skipped, &questions) else { return };
     let (mut lifted, mut lowered) = (0, 0);
     for (case, least) in cases.iter().zip(least) {
-        // Hardly any heuristics, and all of the search.
+        // Few heuristics, and all of the search.
         let [peak, lower_bound, max_load] = case.place(&Options { work: 0, ..Options::default() });
         assert_eq!([peak, lower_bound], [least; 2], "{}", case.json());
         let [heuristic, ..] = case.place(&Options { work: 0, nodes: 0, ..Options::default() });

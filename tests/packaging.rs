@@ -1,5 +1,5 @@
-//! The C library in the hands of packagers and of those who look for it: prefixes with signs that mean something to a shell,
-//! other folders for libraries, folders that were moved, versions and components that are asked for, and its removal.
+//! The C library for packagers and build systems: prefixes with characters that a shell interprets, other folders for
+//! libraries, folders that were moved, versions and components of CMake, and uninstalling.
 
 mod installed;
 
@@ -17,11 +17,11 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() && !path.is_symlink() { files(&path) } else { vec![path] }).collect()
 }
 
-/// Builds the example by pkg-config as a makefile does, through a shell; what it prints.
+/// Builds the example by pkg-config as a makefile does, through a shell; returns what it prints.
 fn by_pkg_config(pkg_config: &str, cc: &str, libdir: &Path, package: &str) -> String {
     let program = libdir.join("replay");
     let line = format!("{cc} '{ROOT}/examples/c/replay.c' $({pkg_config} --cflags --libs {package}) -o \"$PROGRAM\"");
-    // The flags have quotes in them, so that the shell has to look at them once more.
+    // The flags have quotes in them, which the shell has to interpret.
     let line = format!("eval \"{}\"", line.replace('"', "\\\""));
     run(Command::new("bash")
         .args(["-euc", &line])
@@ -34,7 +34,7 @@ fn by_pkg_config(pkg_config: &str, cc: &str, libdir: &Path, package: &str) -> St
     }
 }
 
-/// Builds the example by CMake against what is installed in these folders; what its two programs print.
+/// Builds the example by CMake against what is installed in these folders; returns what its two programs print.
 fn by_cmake(cmake: &str, libdir: &Path) -> [String; 2] {
     let build = libdir.join("build");
     let package = libdir.join("cmake/sublet");
@@ -48,7 +48,8 @@ fn by_cmake(cmake: &str, libdir: &Path) -> [String; 2] {
     ["replay", "replay_static"].map(|name| run(Command::new(build.join(name)).env("LD_LIBRARY_PATH", libdir)))
 }
 
-/// A prefix that a shell and sed would misread, libraries deep in it, moved to another such, and taken away again.
+/// A prefix that a shell and sed would misread, with a folder for libraries deep in it, moved to another such prefix,
+/// and uninstalled.
 #[test]
 fn a_strange_prefix_works_is_moved_and_taken_away() {
     let libdir = "lib/of this & that";
@@ -69,7 +70,7 @@ fn a_strange_prefix_works_is_moved_and_taken_away() {
     if let Some(cmake) = tool(&["cmake"], "a strange prefix by CMake") {
         assert_eq!(by_cmake(cmake, &libraries), [EXAMPLE, EXAMPLE]);
     }
-    // What somebody else has put there stays.
+    // Files of others stay.
     let other =
         files(&moved).into_iter().filter(|file| file.starts_with(libraries.join("build")) || file.ends_with("replay"));
     let mut other: Vec<_> = other.chain([libraries.join("libother.so")]).collect();
@@ -100,7 +101,7 @@ fn libraries_may_lie_elsewhere() {
     }
 }
 
-/// What is asked of CMake, and whether the library answers: the version is 0.2.0.
+/// The versions and components that CMake may ask for, and whether the library has them: the version is 0.2.0.
 #[test]
 fn cmake_is_told_what_serves() {
     const ASKED: [(&str, bool); 20] = [

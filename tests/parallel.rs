@@ -1,5 +1,5 @@
-//! Lifetimes for operators that run at the same time: random graphs are placed and run with data, in random orders and
-//! with random overlap. What an operator reads has to be what was written, to the last byte, when it ends.
+//! Lifetimes for operators that run at the same time. Random graphs are placed and run with data, in random orders and
+//! with random overlap: when an operator ends, its inputs must be what was written, to the last byte.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -15,14 +15,14 @@ fn number(n: usize) -> u32 {
     u32::try_from(n).unwrap()
 }
 
-/// Operators and tensors that own their parts.
+/// A random graph.
 struct Drawn {
     tensors: Vec<Tensor>,
     operators: Vec<(Vec<u32>, Vec<u32>, u64)>,
 }
 
 impl Drawn {
-    /// Operators that read some of what is there, update some of it, and produce one or two tensors.
+    /// Draws operators that read some tensors, update some of them, and produce one or two.
     fn random(rng: &mut Xoshiro256PlusPlus) -> Self {
         let mut tensors: Vec<Tensor> = Vec::new();
         let tensor = |rng: &mut Xoshiro256PlusPlus| {
@@ -68,7 +68,7 @@ impl Drawn {
         f(&Graph { tensors: &self.tensors, nodes: &nodes })
     }
 
-    /// The blocks by their numbers in the graph, if any order may be run.
+    /// The blocks by their numbers in the graph, safe under every order.
     fn parallel(&self, streams: &[u32]) -> (Vec<Block>, Vec<Residency>) {
         self.with(|graph| {
             let len = parallel::workspace(graph.tensors.len(), graph.nodes.len(), graph.operands());
@@ -94,7 +94,7 @@ impl Drawn {
         })
     }
 
-    /// The same, if only the order of the list is run.
+    /// The same, for the order of the list alone.
     fn serial(&self) -> (Vec<Block>, Vec<Residency>) {
         self.with(|graph| {
             let len = graph::workspace(graph.tensors.len(), graph.nodes.len(), graph.operands());
@@ -112,7 +112,7 @@ impl Drawn {
         })
     }
 
-    /// What has to be done before each operator, straight from the definition; the list is in topological order.
+    /// The operators that have to be done before each operator, by the definition; the list is in topological order.
     fn before(&self, streams: &[u32]) -> Vec<Vec<usize>> {
         let produces = |n: usize, t: u32| {
             let (inputs, outputs, _) = &self.operators[n];
@@ -131,8 +131,8 @@ impl Drawn {
         (0..n).map(|b| (0..n).filter(|&a| a != b && (waits(a, b) || behind(a, b))).collect()).collect()
     }
 
-    /// Runs the operators in a random legal order with overlap, over memory in which each tensor has its offset. Whether
-    /// every value and every workspace was whole.
+    /// Runs the operators in a random legal order with overlap, over memory in which each tensor has its offset.
+    /// Returns whether every value and every workspace was intact.
     fn run(&self, streams: &[u32], offsets: &[Option<u64>], rng: &mut Xoshiro256PlusPlus) -> bool {
         #[derive(Clone, Copy, PartialEq)]
         enum Is {
@@ -175,7 +175,7 @@ impl Drawn {
                 |memory: &[u32], b: usize, version: u32| memory[cells(b, n)].iter().all(|&c| c == mark(b, version));
             if is[n] == Is::Waiting {
                 is[n] = Is::Running;
-                // A kernel may write its outputs and its workspace at any time, but what it updates only at its end.
+                // A kernel may write its outputs and its workspace at any time; what it updates, at its end.
                 for &t in outputs.iter().filter(|t| !inputs.contains(t)) {
                     memory[cells(t as usize, n)].fill(mark(t as usize, 999));
                 }
@@ -199,7 +199,7 @@ impl Drawn {
                 }
             }
         }
-        // What stays to the end is whole.
+        // Values that are kept to the end are intact.
         (0..self.tensors.len()).all(|t| {
             let kept = self.tensors[t].storage != Storage::Transient && offsets[t].is_some();
             let written = self.operators.iter().any(|o| o.1.contains(&number(t)) || o.0.contains(&number(t)));
@@ -245,12 +245,12 @@ fn every_order_computes_the_same_and_lifetimes_of_one_order_do_not() {
         }
         serial_failed += u32::from(failed);
     }
-    // The simulation sees what it has to, and memory is shared all the same.
+    // The simulation finds the faults of the other lifetimes; and memory is shared all the same.
     println!("{serial_failed} of 400 fail with the lifetimes of one order; {shared} share memory");
     assert!(serial_failed > 40 && shared > 100, "{serial_failed} {shared}");
 }
 
-/// What may share is ordered, by the ancestors of the definition.
+/// Operators of blocks that may share memory are ordered, by the definition of ancestors.
 #[test]
 fn what_does_not_overlap_is_ordered() {
     let mut rng = instance::rng(8);

@@ -1,5 +1,5 @@
-//! The published passes, each alone and one after the other: on every training trace the judge accepts what they write,
-//! and on small traces they do what a naive reading of their rules says.
+//! The published passes, each alone and in sequence: the judge accepts what they write on every training trace, and on
+//! small traces they follow a naive reading of their rules.
 
 #![expect(clippy::cast_precision_loss, reason = "ratios that are compared and read")]
 
@@ -105,7 +105,7 @@ fn small() -> impl Iterator<Item = (Network, Vec<Row>)> {
         for _ in 0..rng.random_range(0..=2) {
             rewrite(&network, &mut rows, &mut rng);
         }
-        // The times of a rewritten trace mean nothing, but they do not go back.
+        // The times of a rewritten trace are not used, but must not go backwards.
         let mut now = 0;
         for r in &mut rows {
             now = now.max(r.time_ns);
@@ -144,7 +144,7 @@ fn residency(rows: &[Row], malloc: usize) -> std::ops::Range<usize> {
     malloc..free.map_or(rows.len(), |n| malloc + n)
 }
 
-/// The rule of the masks, one residency after the other, each time looking through everything.
+/// The rule of masks, naively: one residency after the other, each time going through all rows.
 fn naive_masks(network: &Network, rows: &[Row]) -> Vec<Row> {
     let recorded = network.recorded();
     let kind = |op| recorded.operator(op).kind;
@@ -199,7 +199,7 @@ fn naive_masks(network: &Network, rows: &[Row]) -> Vec<Row> {
     new.into_iter().zip(after).flat_map(|(r, [masks, frees])| [vec![r], masks, frees].concat()).collect()
 }
 
-/// The rule of work in place, one operator after the other, each time looking through everything.
+/// The rule of in-place reuse, naively: one operator after the other, each time going through all rows.
 fn naive_in_place(network: &Network, rows: &[Row]) -> Vec<Row> {
     let recorded = network.recorded();
     let size = |b: u32| network.rows.iter().find(|r| r.event == Event::Malloc && r.block == b).map(|r| r.bytes);
@@ -247,7 +247,7 @@ fn naive_in_place(network: &Network, rows: &[Row]) -> Vec<Row> {
 fn on_small_traces_the_passes_do_what_their_rules_say_and_the_verifier_accepts_it() {
     let (mut masked, mut in_place, mut again) = (0, 0, 0);
     for (case, (mut network, rows)) in small().enumerate() {
-        // Masks that are there already are of elements of 4 bytes.
+        // Masks that exist already are of elements of 4 bytes.
         if rows.iter().all(|r| r.block < network.blocks) {
             for (k, operator) in network.operators.iter_mut().enumerate() {
                 operator.element = [1, 2, 4, 8][(case + k) % 4];
@@ -313,7 +313,7 @@ fn segments_are_accepted_on_every_training_trace() {
     }
 }
 
-/// A chain of operators of one size, each of which the backward pass undoes with its input: n blocks are kept.
+/// A chain of equal operators, whose gradients each read the operator's input: n blocks are kept.
 fn chain(n: u32) -> (Vec<Row>, Vec<Operator>, usize) {
     let mut rows = Vec::new();
     let mut now = 0;
@@ -330,7 +330,7 @@ fn chain(n: u32) -> (Vec<Row>, Vec<Operator>, usize) {
     for i in 1..n {
         operator(&mut rows, i, &[i - 1], i, &[]);
     }
-    // The gradient of the last needs no other.
+    // The gradient of the last operator reads no other gradient.
     operator(&mut rows, n, &[n - 1], n, &[n - 1]);
     for i in 1..n {
         operator(&mut rows, n + i, &[n + i - 1, n - 1 - i], n + i, &[n + i - 1, n - 1 - i]);
@@ -354,7 +354,7 @@ fn a_chain_needs_the_square_root_of_its_length_and_by_recursion_its_logarithm() 
         assert!(again(&by_segments) < n as usize, "{n}");
         for at_once in [1, 2, 3] {
             let (recursive, _) = mirrored(&recorded, Plan::Recursive(at_once, Cuts::One), power + 1);
-            // g(n) = k · log_{k+1}(n), and what is at work.
+            // g(n) = k · log_{k+1}(n), and the blocks in use.
             let levels = (f64::from(n).ln() / f64::from(at_once + 1).ln()).ceil();
             let most = f64::from(at_once) * levels + 3.0;
             assert!(max_load(&recursive) as f64 <= most, "{n}, {at_once}: {} > {most}", max_load(&recursive));

@@ -1,4 +1,4 @@
-//! How good the plans of seeded instances are.
+//! The quality of plans for seeded instances.
 
 use rand::RngExt;
 use sublet_core::place::{Options, Solver};
@@ -56,8 +56,8 @@ fn full_rectangles_are_filled() {
     assert!(filled >= 57, "only {filled} of 60");
 }
 
-/// What makes them hard is alive for a moment of a long time, whose optimum is above the max load: a bound from
-/// windows of time proves it.
+/// The blocks that make them hard are alive only for a short time, in which the optimum is above the max load: a lower
+/// bound from windows of time proves it.
 #[test]
 fn peaks_above_the_max_load_are_proved_optimal() {
     let mut rng = instance::rng(9);
@@ -73,8 +73,8 @@ fn peaks_above_the_max_load_are_proved_optimal() {
     assert!(above >= 5 && 2 * proved >= above, "{proved} of {above}");
 }
 
-/// The portfolio gives the many starts all of the work, and so does `auto` if it may not search; otherwise it keeps
-/// some for starts with other seeds, which promises nothing about these.
+/// The portfolio gives all of its work to the many starts, and so does `auto` where it may not search. Otherwise `auto`
+/// keeps some of it for starts with other seeds, of which nothing is promised.
 #[test]
 fn the_best_of_the_heuristics_is_never_missed() {
     let mut rng = instance::rng(3);

@@ -1,8 +1,10 @@
-//! Replay, held against data: whatever comes, no block that is live is overwritten; what repeats is served from a plan.
+//! Replay with data: whatever requests come, no live block is overwritten, and iterations that repeat are served from a
+//! plan.
 
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use proptest::test_runner::{FailurePersistence, FileFailurePersistence};
 use sublet_core::error::Buffer;
 use sublet_core::place::Solver;
 use sublet_core::replay::{Config, State};
@@ -341,8 +343,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Seeds of cases that failed once, which are tried first. They lie beside this file; the tests of this package run in its
+/// folder.
+fn seeds() -> Option<Box<dyn FailurePersistence>> {
+    Some(Box::new(FileFailurePersistence::Direct("replay.proptest-regressions")))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: seeds(), ..ProptestConfig::default() })]
 
     /// A base iteration, changed at random each time; blocks live on at random. Whatever the allocator makes of it, no
     /// block is ever overwritten, and once the changes end it replays.

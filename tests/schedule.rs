@@ -1,5 +1,5 @@
-//! The verifier of rewritten traces against a judge that shares no code with it: the same are valid, and they take
-//! the same time. Small networks are rewritten at random, by swaps, reruns, masks and in-place reuse, and then
+//! The verifier of rewritten traces against a judge that shares no code with it: they accept the same traces, with the
+//! same times. Small networks are rewritten at random, by swaps, recomputation, masks and in-place reuse, and then
 //! often spoiled.
 
 use crate::judge;
@@ -37,7 +37,7 @@ impl Case {
         if rng.random_ratio(1, 4) {
             spoil(&network, &mut rewritten, rng);
         }
-        // The times of a rewritten trace mean nothing, but they do not go back.
+        // The times of a rewritten trace are not used, but must not go backwards.
         let mut now = 0;
         for r in &mut rewritten {
             now = now.max(r.time_ns);
@@ -75,7 +75,7 @@ impl Case {
     }
 }
 
-/// An address of its own for every residency, but mostly that of the block that was freed just before.
+/// An address of its own for every residency, but mostly the address of the block that was freed just before.
 fn offsets(rows: &[Row], rng: &mut Xoshiro256PlusPlus) -> Vec<u64> {
     let mut end = 0;
     let mut current = HashMap::new();

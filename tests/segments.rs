@@ -1,4 +1,4 @@
-//! What recomputation comes to is never worse than the published segments, at any limit.
+//! The fit is never worse than the published segments, at any limit.
 
 use sublet_core::Error;
 use sublet_core::place::Solver;
@@ -13,11 +13,11 @@ use sublet_tests::rewritten::Network;
 use sublet_tests::{instance, passes};
 
 const DEVICE: Device = Device::symmetric(12e9);
-/// So often an operator runs again at most in a recursion.
+/// The most times that an operator is recomputed in a recursion.
 const DEPTH: u32 = 8;
 
-/// The footprint and the added time of each plan of the paper: those of its search over the budget, the recursion, and
-/// without cheap operators; none for a trace that is refused.
+/// The footprint and the added time of each plan of the paper: its search over the budget, the recursion, and dropping
+/// cheap operators; none for a trace that is refused.
 fn published(recorded: &Recorded<'_>, solver: Solver) -> Option<Vec<(u64, f64)>> {
     let mut points = Vec::new();
     let mut see = |rows: &[Row]| {
@@ -31,7 +31,7 @@ fn published(recorded: &Recorded<'_>, solver: Solver) -> Option<Vec<(u64, f64)>>
         see(&rows).ok()?;
     }
     points.sort_by(|a, b| a.partial_cmp(b).expect("times are numbers"));
-    // Only those that no other is better than.
+    // Only those that no other plan beats in both.
     let mut least = f64::INFINITY;
     points.retain(|&(_, added)| {
         let better = added < least;
@@ -41,8 +41,8 @@ fn published(recorded: &Recorded<'_>, solver: Solver) -> Option<Vec<(u64, f64)>>
     Some(points)
 }
 
-/// How many limits were tried, `slack` per cent above the footprints of the paper, and at how many of them the fit takes
-/// less time.
+/// How many limits were tried, `slack` per cent above the footprints of the paper, and at how many the fit takes less
+/// time.
 fn compare(name: &str, recorded: Recorded<'_>, solver: Solver, work: u64, slack: u64) -> (usize, usize) {
     let Some(points) = published(&recorded, solver) else { return (0, 0) };
     let mut fitter = Fitter::new(recorded);

@@ -1,4 +1,4 @@
-//! What the command line says.
+//! The command line: commands, options and their help.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -25,7 +25,7 @@ INPUT is recognised by its content, whatever it is called; - is standard input:
              its tensors in NAME.tensors.csv: tensor,bytes[,storage]
   RMM log    Thread,Time,Action,Pointer,Size,Stream     as RAPIDS RMM writes it
   snapshot   a pickle of torch.cuda.memory._dump_snapshot; nothing in it is run
-  model      a .tflite of TensorFlow Lite (Micro), or an .onnx whose shapes are all told
+  model      a .tflite of TensorFlow Lite (Micro), or an .onnx that has all shapes
 
 SIZE is in bytes, or with a unit: 4096, 512MiB, 8G, 1.5GiB. K, M, G and KiB, MiB, GiB are powers of 1024;
 kB, MB, GB are powers of 1000.
@@ -52,14 +52,14 @@ const FIT_EXAMPLES: &str = "\
 DEVICE is gtx1080ti (12 GB/s each way), h200 (55 GB/s), k40 (10 GB/s), nvlink-c2c (450 GB/s), nvme (a disk: 5 GB/s to it, 7
 back), jetson-orin or amd-unified (one memory for host and device), or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes].
 
-MEANS are swap (to the host and back), recompute (values are freed, and their operators run again), in-place (outputs over
-inputs), relu (one bit for each element that only a ReLU's gradient reads), order (operators run in another order, updates
-of parameters right after their gradients) and, to compare with, layer (Layrub's rule).
+MEANS are swap (copies to the host and back), recompute (values are freed, and recomputed before their next use), in-place
+(outputs over inputs), relu (where only a ReLU's gradient reads a value, one bit for each element), order (operators run in
+another order, updates of parameters right after their gradients) and, to compare with, layer (Layrub's rule).
 What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun[,ordered]
 and, for elements of other than 4 bytes, element (1, 2 or 8).
 
-DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, where every block lies each time it is there; and
-timeline.json, which opens in Perfetto.
+DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, with the offset of each residency of every
+block on the device; and timeline.json, which opens in Perfetto.
 
 Examples:
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G
@@ -70,9 +70,9 @@ Examples:
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 30% --reorder";
 
 const SWEEP_EXAMPLES: &str = "\
-All means together and each alone at every limit, down to the least that works, or with --policy the policies of
-swapping; the least footprints that the first curve has at 0 %, 5 % and 15 % of overhead; and the footprint
-below which no schedule of swaps alone is without overhead.
+Prints a curve of overhead by limit, down to the least limit that works: for all means together and for each alone, or
+with --policy for policies of swapping. Then the least footprints of the first curve at 0 %, 5 % and 15 % of overhead,
+and the footprint below which swapping alone always costs time.
 
 Examples:
   sublet sweep traces/vgg16_cifar_train_b100.csv
@@ -113,13 +113,13 @@ pub(crate) enum Command {
     Sweep(SweepArgs),
     /// Proves a plan valid, or names the first constraint that it breaks
     Verify(VerifyArgs),
-    /// Whether a certificate says the truth of a plan
+    /// Whether a certificate tells the truth about a plan
     Check(CheckArgs),
-    /// Every solver, and what users have today, on the same blocks
+    /// The plan of every solver, and what allocators in use today take, on the same blocks
     Compare(CompareArgs),
     /// Blocks, events, max load, the load curve, the largest blocks at the peak
     Stats(InputArgs),
-    /// What a memory snapshot of PyTorch tells: what fragmentation costs, what a plan would take, who holds the peak
+    /// What a memory snapshot of PyTorch shows: what fragmentation costs, what a plan would take, who holds the peak
     Doctor(DoctorArgs),
     /// Writes the blocks of INPUT in another format
     Convert(ConvertArgs),
@@ -151,10 +151,10 @@ impl ConstraintArgs {
 /// How to place.
 #[derive(Debug, Args)]
 pub(crate) struct SolveArgs {
-    /// Who places the blocks
+    /// The method that places the blocks
     #[arg(long, value_name = "NAME", value_parser = solvers(), default_value = Solver::Auto.name())]
     pub(crate) solver: Solver,
-    /// How hard to try
+    /// How much work to spend on the search
     #[arg(long, value_enum, default_value = "default")]
     pub(crate) effort: Effort,
     /// Ends with the best plan so far after this time; so does Ctrl-C
@@ -165,7 +165,7 @@ pub(crate) struct SolveArgs {
     pub(crate) threads: NonZeroUsize,
 }
 
-/// How hard to try.
+/// How much work to spend on the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Effort {
     /// Every heuristic once, no search
@@ -188,18 +188,19 @@ pub(crate) struct PlanArgs {
     pub(crate) solve: SolveArgs,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
-    /// One of several memories: its size, what a byte costs that is read or written (1), the alignment of offsets in it, and
-    /// whether only a DMA engine reaches it: then it holds what a column `bank` of the instance puts there; given once for each
+    /// One of several memories: its size, the cost of a byte that is read or written (1), the alignment of offsets in
+    /// it, and whether only a DMA engine reaches it: then it holds the blocks that name it in the instance's column
+    /// `bank`, and no others. Given once for each memory
     #[arg(long, value_name = "NAME=SIZE[:COST][:align=BYTES][:dma]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "certificate"])]
     pub(crate) bank: Vec<NamedBank>,
     /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output
     #[arg(long, short, value_name = "PLAN")]
     pub(crate) output: Option<String>,
-    /// Writes what the plan's peak is, and the step that shows how far it is from the best, for `sublet check`
+    /// Writes the plan's peak, and the step that shows how far it is from the best possible, for `sublet check`
     #[arg(long, value_name = "JSON")]
     pub(crate) certificate: Option<String>,
-    /// Where no plan is below the peak, or none fits, and no step shows it: proves it in NAME.opb and NAME.pbp, which
-    /// the program veripb checks; up to 64 blocks
+    /// Proves that no plan has a lower peak, or that none fits, where no step shows it: writes NAME.opb and NAME.pbp,
+    /// which the program veripb checks; up to 64 blocks
     #[arg(long, value_name = "NAME", conflicts_with = "bank")]
     pub(crate) proof: Option<String>,
     /// Draws the memory map: a page for the browser, or the picture alone if the name ends in .svg
@@ -210,21 +211,22 @@ pub(crate) struct PlanArgs {
     pub(crate) json: bool,
 }
 
-/// What every command asks that makes a trace fit.
+/// The options of every command that makes a trace fit.
 #[derive(Debug, Args)]
 pub(crate) struct FittingArgs {
     /// A trace of one iteration, or a graph; - is standard input
     pub(crate) input: String,
-    /// Whose links to the host are simulated
+    /// The device whose links to the host are simulated
     #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti")]
     pub(crate) device: String,
-    /// The means, with commas between; if not given, all but layer and order that the device and the operators' file allow
+    /// The means, with commas between them; by default all but layer and order that the device and the file of
+    /// operators allow
     #[arg(long, value_name = "MEANS", value_delimiter = ',', value_parser = means())]
     pub(crate) using: Vec<Means>,
-    /// Operators may run in another order, in which each reads the same values; means order is added
+    /// Adds the means order: operators may run in another order, in which each reads the same values
     #[arg(long)]
     pub(crate) reorder: bool,
-    /// Every block begins at a multiple of this
+    /// Every offset is a multiple of this
     #[arg(long, value_name = "SIZE", value_parser = size::parse_alignment, default_value_t = Options::DEFAULT_ALIGNMENT)]
     pub(crate) alignment: u64,
 }
@@ -234,23 +236,25 @@ pub(crate) struct FittingArgs {
 pub(crate) struct FitArgs {
     #[command(flatten)]
     pub(crate) common: FittingArgs,
-    /// The most memory that the iteration may take on the device, fragmentation included; 80% is a part of the peak
+    /// The most memory that the iteration may take on the device, gaps between blocks included; 80% is relative to the
+    /// peak
     #[arg(long, value_name = "SIZE|%", value_parser = Limit::parse)]
     pub(crate) limit: Limit,
-    /// Who decides what is swapped, and when; auto if not given
+    /// The policy that decides which blocks are swapped, and when; by default auto
     #[arg(long, value_name = "NAME", value_parser = policies())]
     pub(crate) policy: Option<Policy>,
     /// Ends with the best schedule so far after this time; so does Ctrl-C
     #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
     pub(crate) time_limit: Option<Duration>,
-    /// Says what was tried, what came of it, and which won; with =BLOCK also what was done with this block between its uses,
-    /// and what else it would have cost
+    /// Tells what was tried, what came of it, and which schedule won; with =BLOCK also what was done with this block
+    /// between its uses, and what else would have cost
     #[arg(long, value_name = "BLOCK", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(crate) explain: Option<String>,
-    /// Fits to every lower whole percent of the peak too, as far as that can gain, and takes the quickest: many times the work
+    /// Also fits to every lower whole percent of the peak, as far as that can gain, and takes the fastest schedule:
+    /// many times the work
     #[arg(long)]
     pub(crate) monotone: bool,
-    /// Blocks that are smaller stay on the device; if not given, those whose copy takes less than twice its latency
+    /// Blocks below this size stay on the device; by default those whose copy takes less than twice its latency
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) least: Option<u64>,
     /// Writes rewritten.csv, plan.csv and timeline.json to this folder
@@ -289,11 +293,12 @@ pub(crate) struct SweepArgs {
 #[derive(Debug, Args)]
 #[command(after_help = VERIFY_EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// What the plan is for: an instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
+    /// What the plan is for: an instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard
+    /// input
     pub(crate) input: String,
-    /// A plan: id,offset and, where they are told, lower,upper,size; without it the one that a .tflite holds
+    /// A plan: id,offset and, if there are such columns, lower,upper,size; by default the plan inside a .tflite
     pub(crate) plan: Option<String>,
-    /// Of a plan in a model: outputs may reach into inputs as far as these kernels have read them
+    /// For a plan in a model: outputs may reach into inputs as far as these kernels have read them
     #[arg(long, value_name = "KERNELS", conflicts_with = "plan")]
     pub(crate) overlap: Option<Kernels>,
     /// The plan is for this trace, which computes what INPUT computes with copies to the host and back
@@ -302,7 +307,7 @@ pub(crate) struct VerifyArgs {
     /// TRACE may have its operators in another order, in which each reads the values that it reads in INPUT
     #[arg(long, requires = "rewritten")]
     pub(crate) reorder: bool,
-    /// Whose links to the host are simulated
+    /// The device whose links to the host are simulated
     #[arg(long, value_name = "DEVICE", default_value = "gtx1080ti", requires = "rewritten")]
     pub(crate) device: String,
     #[command(flatten)]
@@ -314,15 +319,15 @@ pub(crate) struct VerifyArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// What the plan is for, as for `sublet verify`
+    /// What the plan is for, as in `sublet verify`
     pub(crate) input: String,
     /// The plan
     pub(crate) plan: String,
-    /// What `sublet plan --certificate` has written
+    /// The file that `sublet plan --certificate` wrote
     pub(crate) certificate: String,
 }
 
-/// A command that only looks.
+/// The options of commands that only read.
 #[derive(Debug, Args)]
 pub(crate) struct InputArgs {
     /// An instance, a trace, a graph, an RMM log or a PyTorch memory snapshot; - is standard input
@@ -336,7 +341,7 @@ pub(crate) struct InputArgs {
 pub(crate) struct DoctorArgs {
     /// A pickle of `torch.cuda.memory._dump_snapshot`, of any length; nothing in it is run; - is standard input
     pub(crate) snapshot: String,
-    /// Prints one JSON object, with all who hold the peak and their stacks
+    /// Prints one JSON object, with all holders of the peak and their stacks
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -345,7 +350,7 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) input: InputArgs,
-    /// One of several memories, as for `plan`: compares what lies in them, by cost
+    /// One of several memories, as in `plan`: compares placements in them, by cost
     #[arg(long, value_name = "NAME=SIZE[:COST][:align=BYTES]", value_parser = NamedBank::parse)]
     pub(crate) bank: Vec<NamedBank>,
 }
@@ -357,13 +362,13 @@ pub(crate) struct ConvertArgs {
     pub(crate) input: String,
     /// The file to write; - is standard output
     pub(crate) output: String,
-    /// What to write, whatever the file is called
+    /// The format to write, whatever the name of the file
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<Format>,
-    /// W of the MIP: where the arena ends
+    /// W of the MIP: the end of the arena
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) capacity: Option<u64>,
-    /// Of a model, as LP text: outputs may reach into the input that their operator reads last, as for `plan`
+    /// For a model, as LP text: outputs may reach into the input that their operator reads last, as in `plan`
     #[arg(long, value_name = "KERNELS")]
     pub(crate) overlap: Option<Kernels>,
 }

@@ -1,6 +1,6 @@
-//! A certificate: what a plan's peak is, and at which step so many bytes are alive that no plan can be below.
+//! A certificate: the peak of a plan, and a step at which so many bytes are alive that no plan has a lower peak.
 //!
-//! It holds only what anybody can check with the input and the plan beside it, by addition.
+//! It holds only what anybody can check by addition, given the input and the plan.
 
 use std::io::BufReader;
 
@@ -15,25 +15,25 @@ use crate::problem::Problem;
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Certificate {
-    /// How many blocks the plan has.
+    /// The number of blocks of the plan.
     pub(crate) blocks: u64,
-    /// What every offset is a multiple of, beside the alignment of each block.
+    /// Every offset is a multiple of this, and of the block's own alignment.
     pub(crate) alignment: u64,
     /// The highest end of a block.
     pub(crate) peak: u64,
-    /// What no plan can be below: the bytes that are alive at the witness step.
+    /// No plan has a lower peak: the bytes that are alive at the witness step.
     pub(crate) lower_bound: u64,
-    /// A step with so many bytes, as the input calls it; none where there are no blocks.
+    /// A step with that load, as the input names it; none where there are no blocks.
     pub(crate) witness_step: Option<u64>,
-    /// Whether the peak is the lower bound.
+    /// Whether the peak equals the lower bound.
     pub(crate) optimal: bool,
-    /// What a search has proved beyond that, where it has; nothing here shows it.
+    /// A higher lower bound that a search has proved, if there is one. The certificate does not show why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) searched_lower_bound: Option<u64>,
 }
 
 impl Certificate {
-    /// What is to be said of a plan; `searched` is what a search has found that no plan can be below.
+    /// The certificate of a plan; `searched` is the lower bound that a search has proved.
     pub(crate) fn of(problem: &Problem, plan: &VerifiedPlan<'_>, alignment: u64, searched: u64) -> Self {
         let (peak, lower_bound) = (plan.peak(), plan.max_load());
         Self {
@@ -56,7 +56,7 @@ impl Certificate {
             .map_err(|e| InputError::file(file, format!("not a certificate: {e}")))
     }
 
-    /// The first statement that is not so of a plan that is valid.
+    /// The first statement of the certificate that is not true of a valid plan.
     pub(crate) fn refute(&self, problem: &Problem, plan: &VerifiedPlan<'_>) -> Option<String> {
         let at = |step: u64| {
             let alive = |b: &&Block| problem.time(b.start) <= step && step < problem.time(b.end);
@@ -79,7 +79,7 @@ impl Certificate {
 fn most_crowded(blocks: &[Block]) -> Option<u32> {
     let begins = blocks.iter().map(|b| (b.start, i128::from(b.size)));
     let ends = blocks.iter().map(|b| (b.end, -i128::from(b.size)));
-    // At the same step what ends comes first.
+    // At the same step blocks end before others begin.
     let mut changes: Vec<_> = begins.chain(ends).collect();
     changes.sort_unstable();
     let (mut load, mut most, mut step) = (0, 0, None);

@@ -1,4 +1,4 @@
-//! Whose links to the host are simulated: a preset, or figures measured on a machine.
+//! The device whose links to the host are simulated: a preset, or figures measured on a machine.
 //!
 //! A file has one row: `out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes]`. No `host_bytes` is a host that holds
 //! everything.

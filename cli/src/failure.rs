@@ -1,4 +1,4 @@
-//! Why a command gave no result, in sentences for people, and the exit status that goes with it.
+//! Why a command failed, in sentences for people, with the exit status.
 
 use std::fmt;
 use std::io;
@@ -6,24 +6,24 @@ use std::io;
 /// What ends a command.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The question was answered, and the answer is no: no plan fits, or the plan is invalid. Status 1.
+    /// The answer is no: no plan fits, or the plan is invalid. Status 1.
     No(String),
-    /// The question was not answered: no plan was found, and none is proved impossible. Status 3.
+    /// There is no answer: no plan was found, and none is proved impossible. Status 3.
     Unknown(String),
-    /// A file that cannot be read for what it should be. Status 2.
+    /// A file that is not as expected. Status 2.
     Input(InputError),
-    /// A request that makes no sense, or a file that cannot be written. Status 2.
+    /// Options that make no sense, or a file that cannot be written. Status 2.
     Usage(String),
-    /// Whoever read standard output has gone; there is nobody left to tell. Status 2.
+    /// Standard output was closed: nothing more is printed. Status 2.
     NobodyListens,
 }
 
 /// Which place of which file is not as expected.
 #[derive(Debug)]
 pub(crate) struct InputError {
-    /// The file as it was called on the command line.
+    /// The file's name, as given on the command line.
     pub(crate) file: String,
-    /// Where in it, if at one place.
+    /// The place in it, if there is one.
     pub(crate) place: Option<Place>,
     /// What is wrong and what was expected.
     pub(crate) message: String,
@@ -60,12 +60,12 @@ impl Failure {
 }
 
 impl InputError {
-    /// Something about the file as a whole.
+    /// A fault of the file as a whole.
     pub(crate) fn file(file: &str, message: impl Into<String>) -> Self {
         Self { file: file.into(), place: None, message: message.into() }
     }
 
-    /// Something about a line.
+    /// A fault of a line.
     pub(crate) fn line(file: &str, line: u64, message: impl Into<String>) -> Self {
         Self { file: file.into(), place: Some(Place::Line(line)), message: message.into() }
     }

@@ -1,4 +1,4 @@
-//! The gaps of a fitted trace: between two uses of a block, what was done with it, and what else it would have cost.
+//! The gaps of a fitted trace: what was done with a block between two uses, and what the alternatives would have cost.
 
 use std::collections::HashMap;
 
@@ -18,17 +18,17 @@ pub(crate) enum Choice {
     Kept,
     /// It was copied to the host and back.
     Swapped,
-    /// It was freed, and its operator ran again.
+    /// It was freed and recomputed.
     Recomputed,
 }
 
-/// A gap: the time between two uses of a block, in which others ran. Sizes in bytes, times in ns.
+/// The time between two uses of a block, in which other operators ran. Sizes in bytes, times in ns.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Gap {
-    /// The block, as in the rows; a number above those of the recording is a mask's.
+    /// The block's number in the rows; numbers above those of the recording are masks.
     #[serde(skip)]
     pub(crate) block: u32,
-    /// Its residency on the device before the gap, counted over the mallocs of all blocks.
+    /// The residency before the gap, counted over the mallocs of all blocks.
     #[serde(skip)]
     pub(crate) residency: usize,
     /// The operator that used it last, and the one that uses it next.
@@ -39,17 +39,18 @@ pub(crate) struct Gap {
     /// How long no operator uses it.
     pub(crate) idle_ns: f64,
     pub(crate) choice: Choice,
-    /// How long compute waits for its copies, or its operator takes to run again.
+    /// How long compute waits for its copies, or how long its recomputation takes.
     pub(crate) cost_ns: f64,
-    /// The most bytes on the device in the gap if it stays there, all else unchanged.
+    /// The most bytes on the device in the gap if the block stayed there, all else unchanged.
     pub(crate) load_if_kept: u64,
-    /// How long its copies to the host and back take.
+    /// How long the copies to the host and back take.
     pub(crate) swap_ns: f64,
-    /// How long the operator that wrote it takes, without what it needs itself; none where it may not run again.
+    /// How long the operator takes that wrote it, without recomputing that one's inputs; none where it may not be
+    /// recomputed.
     pub(crate) recompute_ns: Option<f64>,
 }
 
-/// The rows of a schedule, as the gaps are read off them.
+/// The rows of a schedule, while the gaps are read off.
 struct Reading<'a> {
     schedule: &'a VerifiedSchedule<'a>,
     trace: &'a Trace,
@@ -61,7 +62,7 @@ struct Reading<'a> {
     waits: HashMap<usize, f64>,
 }
 
-/// A use of a block by one operator, and what was done with the block since.
+/// A use of a block by an operator, and what was done with the block since.
 struct Use {
     op: Op,
     residency: usize,
@@ -93,7 +94,7 @@ pub(crate) fn of(schedule: &VerifiedSchedule<'_>, trace: &Trace, device: &Device
     reading.gaps()
 }
 
-/// The load at each row.
+/// The load at each row, in bytes.
 fn loads(schedule: &VerifiedSchedule<'_>) -> Vec<u64> {
     let rows = schedule.rows().len();
     let (mut begun, mut ended) = (vec![0; rows + 1], vec![0; rows + 1]);
@@ -124,7 +125,7 @@ impl Choice {
 impl Reading<'_> {
     fn gaps(&self) -> Vec<Gap> {
         let mut uses: HashMap<u32, Use> = HashMap::new();
-        // By block: bytes and number of its residency, and who wrote it last.
+        // By block: the bytes and the number of its residency; and the operator that wrote it last.
         let (mut residencies, mut writers) = (HashMap::new(), HashMap::new());
         let mut mallocs = 0;
         let mut gaps = Vec::new();
@@ -161,7 +162,7 @@ impl Reading<'_> {
         gaps
     }
 
-    /// The gap that ends with the access of `row`; none where the two operators follow each other.
+    /// The gap that ends with the access in `row`; none where no operator ran in between.
     fn gap(&self, last: &Use, row: usize, size: u64, writer: Option<Op>) -> Option<Gap> {
         let (rows, timings) = (self.schedule.rows(), self.schedule.timings());
         let next = rows[row].op;
@@ -176,7 +177,7 @@ impl Reading<'_> {
             (None, _) => (Choice::Kept, 0.0),
             (Some(_), _) if last.copied => (Choice::Swapped, last.waited),
             (Some(_), Op::Rerun(_)) => (Choice::Recomputed, duration(next).unwrap_or(0.0)),
-            // Another value is written to it: there was nothing to keep.
+            // The access overwrites the block: nothing had to be kept.
             (Some(_), _) => return None,
         };
         let load_if_kept = match last.freed {
@@ -204,7 +205,7 @@ impl Reading<'_> {
     }
 }
 
-/// The largest of any values that stand together, in two steps each.
+/// Finds the largest of consecutive values in two lookups: the maxima of all runs of 1, 2, 4, … values.
 struct Maxima(Vec<Vec<u64>>);
 
 impl Maxima {
@@ -219,7 +220,7 @@ impl Maxima {
         Self(levels)
     }
 
-    /// The largest of the values from `begin` to before `end`; 0 of none.
+    /// The largest of the values in `begin..end`; 0 if there are none.
     fn between(&self, begin: usize, end: usize) -> u64 {
         let end = end.min(self.0[0].len());
         let Some(level) = end.checked_sub(begin).and_then(usize::checked_ilog2) else { return 0 };

@@ -42,13 +42,13 @@ pub fn run() -> ExitCode {
     ExitCode::from(run_with(std::env::args_os()))
 }
 
-/// Does what these arguments ask for, the first of which is the program's name; the status that a process would end with.
+/// Runs with these arguments, the first of which is the program's name; returns the exit status.
 #[must_use]
 pub fn run_with<A: Into<OsString> + Clone>(args: impl IntoIterator<Item = A>) -> u8 {
     let command = match CommandLine::try_parse_from(args) {
         Ok(line) => line.command,
         Err(e) => {
-            // Where nobody listens, the status has to do.
+            // If standard error is closed, only the exit status is left.
             let _ = e.print();
             return u8::try_from(e.exit_code()).unwrap_or(2);
         }
@@ -74,7 +74,7 @@ pub fn run_with<A: Into<OsString> + Clone>(args: impl IntoIterator<Item = A>) ->
         Ok(()) => 0,
         Err(failure) => {
             if !matches!(failure, Failure::NobodyListens) {
-                // Where standard error is closed too, the status has to do.
+                // If standard error is closed too, only the exit status is left.
                 let _ = writeln!(io::stderr(), "error: {failure}");
             }
             failure.status()

@@ -1,4 +1,4 @@
-//! What the means have done to the blocks of a rewritten trace, and to each of their residencies.
+//! How the means have made the blocks of a rewritten trace, and each of their residencies.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,14 +7,14 @@ use sublet_core::trace::{Event, Op, Row};
 
 use crate::problem::Trace;
 
-/// How a residency was made, where that is not as recorded.
+/// How a residency came about, if not as recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// Its value is recomputed.
     Recomputed = 1,
     /// It is the mask of a ReLU, one bit for each element of its block.
     Mask = 2,
-    /// It is written over its dying input, in place.
+    /// It reuses the memory of its operator's input, in place.
     InPlace = 4,
 }
 
@@ -23,11 +23,12 @@ pub(crate) enum Mark {
 pub(crate) struct Marks(Vec<u8>);
 
 impl Marks {
-    /// Of a schedule that was made from this trace.
+    /// The marks of a schedule that was made from this trace.
     pub(crate) fn of(schedule: &VerifiedSchedule<'_>, trace: &Trace) -> Self {
         let workspaces: HashSet<u32> = Self::inside(&trace.rows).map(|(_, r)| r.block).collect();
         let rows = schedule.rows();
-        // What is freed inside an operator that has no workspace of its own is the input that the next malloc is written over.
+        // A block that is freed inside an operator is its input, whose memory the next malloc reuses, unless it is a
+        // workspace.
         let takers: HashSet<usize> = Self::inside(rows)
             .filter(|(_, r)| r.event == Event::Free && !workspaces.contains(&r.block))
             .map(|(i, _)| i + 1)
@@ -46,7 +47,7 @@ impl Marks {
         Self(marks)
     }
 
-    /// The mallocs of residencies that an operator that runs again is the first to write.
+    /// The mallocs of residencies that a recomputed operator writes first.
     fn recomputed(rows: &[Row]) -> HashSet<usize> {
         let mut begun: HashMap<u32, usize> = HashMap::new();
         let mut recomputed = HashSet::new();
@@ -89,7 +90,7 @@ impl Marks {
     }
 }
 
-/// What becomes of a block; where several are true, the first in the order that [`Fate::of`] asks them in.
+/// What becomes of a block; where several are true, the first in the order in which [`Fate::of`] tests them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It stays on the device, as recorded.
@@ -100,7 +101,7 @@ pub(crate) enum Fate {
     Recomputed,
     /// It is freed early, and its mask kept; or it is that mask.
     Masked,
-    /// It is written over its dying input.
+    /// It reuses the memory of its operator's input, in place.
     InPlace,
 }
 
@@ -126,7 +127,7 @@ impl Fate {
     }
 }
 
-/// How many operators run elsewhere than recorded: all but the most that stand in the recorded order.
+/// How many operators run at another place than recorded: all but the longest sequence that keeps the recorded order.
 pub(crate) fn moved(schedule: &VerifiedSchedule<'_>, trace: &Trace) -> usize {
     let first_runs = |rows: &[Row]| {
         let mut ops: Vec<u32> =
@@ -136,7 +137,7 @@ pub(crate) fn moved(schedule: &VerifiedSchedule<'_>, trace: &Trace) -> usize {
     };
     let place: HashMap<u32, usize> = first_runs(&trace.rows).into_iter().enumerate().map(|(i, op)| (op, i)).collect();
     let ran = first_runs(schedule.rows());
-    // The least last place of a rising sequence of each length.
+    // By length: the least last place of a rising sequence of this length.
     let mut ends: Vec<usize> = Vec::new();
     for op in &ran {
         let at = place[op];

@@ -1,4 +1,4 @@
-//! What a command found, as one JSON object or as a few lines for people.
+//! The result of a command, as one JSON object or as a few lines for people.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use crate::commands::model::ModelOutcome;
 use crate::problem::Problem;
 use crate::text::unit::Unit;
 
-/// What is known of a plan. Sizes in bytes.
+/// What is printed of a plan. Sizes in bytes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome<'a> {
     /// The file that the problem came from.
@@ -18,7 +18,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) blocks: usize,
     /// No plan has a lower peak.
     pub(crate) max_load: u64,
-    /// The highest end of a block; of the best plan that was found, where none fits.
+    /// The peak; where no plan fits, that of the best one found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) peak: Option<u64>,
     /// Peak over max load.
@@ -26,7 +26,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) ratio: Option<f64>,
     /// Whether no plan has a lower peak.
     pub(crate) optimal: bool,
-    /// Who placed the blocks; none where a plan was given.
+    /// The solver; none where a plan was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) solver: Option<&'a str>,
     /// How long placing took, or verifying where a plan was given.
@@ -36,13 +36,13 @@ pub(crate) struct Outcome<'a> {
     pub(crate) answer: Option<&'static str>,
     /// Whether the plan satisfies every constraint.
     pub(crate) verified: bool,
-    /// What no plan can be below, where none fits or a search has looked for more than the max load.
+    /// A lower bound on the peak, where none fits or a search looked for one above the max load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lower_bound: Option<u64>,
-    /// Nodes of its tree that the search has looked at, where there was one.
+    /// Nodes of the search tree, where there was a search.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) nodes: Option<u64>,
-    /// What is known of a model beside its plan.
+    /// For a model: what is known besides the plan.
     #[serde(flatten)]
     pub(crate) model: Option<&'a ModelOutcome>,
     /// Why there is no valid plan.
@@ -51,7 +51,7 @@ pub(crate) struct Outcome<'a> {
 }
 
 impl<'a> Outcome<'a> {
-    /// The certificate of a verified plan.
+    /// The result for a verified plan.
     pub(crate) fn of(plan: &VerifiedPlan<'_>, input: &'a str) -> Self {
         Self {
             input,
@@ -71,7 +71,7 @@ impl<'a> Outcome<'a> {
         }
     }
 
-    /// There is no valid plan; `peak` is that of the best or the given one.
+    /// The result without a valid plan; `peak` is that of the best or the given one.
     pub(crate) fn refused(problem: &'a Problem, peak: Option<u64>, error: &'a str) -> Self {
         Self {
             input: &problem.name,

@@ -1,4 +1,4 @@
-//! What every command works on, whichever file it came from.
+//! The problem that every command works on, from whichever file.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -18,11 +18,11 @@ use sublet_core::owned::Scratch;
 pub struct Problem {
     /// Where it came from: the file's name, or `-`.
     pub(crate) name: String,
-    /// What placement sees.
+    /// The blocks as placement gets them.
     pub(crate) blocks: Vec<Block>,
     /// The id of each block in a plan: the instance's id, the block of the trace, or `B#k` for its k-th later residency.
     pub(crate) ids: Vec<String>,
-    /// What each step is called in the file, ascending; empty where the steps are the file's own times.
+    /// The name of each step in the file, ascending; empty where the steps are the file's own times.
     pub(crate) times: Vec<u64>,
     /// The bank that each block has to lie in, where the instance has a column for it; empty where it has none.
     pub(crate) banks: Vec<Option<String>>,
@@ -39,13 +39,13 @@ pub struct Problem {
 pub(crate) struct Trace {
     /// The rows; `Row::block` is an index into `names`.
     pub(crate) rows: Vec<Row>,
-    /// What each block is called in the file.
+    /// The name of each block in the file.
     pub(crate) names: Vec<String>,
-    /// The operators' names by their numbers, where a file beside the trace tells them.
+    /// The operators' names by their numbers, if there is a file of them.
     pub(crate) op_names: Vec<String>,
-    /// What that file says that they may do.
+    /// What operators may do, from that file.
     pub(crate) operators: Vec<Operator>,
-    /// Whether it says which of them may run again.
+    /// Whether that file says which of them may be recomputed.
     pub(crate) tells_rerun: bool,
 }
 
@@ -55,15 +55,15 @@ impl Trace {
         Recorded { rows: &self.rows, operators: &self.operators, blocks: self.names.len() }
     }
 
-    /// Every operator keeps its place from now on.
+    /// Makes every operator keep its place.
     pub(crate) fn keep_order(&mut self) {
         self.operators.iter_mut().for_each(|operator| operator.ordered = true);
     }
 
-    /// The op that first allocates each block; none for what no operator allocates.
+    /// The op that first allocates each block; none where it is no operator.
     pub(crate) fn allocators(&self) -> Vec<Op> {
         let mut ops = vec![Op::None; self.names.len()];
-        // From the last to the first, so that the first stays.
+        // From the last to the first, so that the first one stays.
         for row in self.rows.iter().rev().filter(|row| row.event == Event::Malloc) {
             ops[row.block as usize] = row.op;
         }
@@ -71,7 +71,7 @@ impl Trace {
     }
 }
 
-/// A row of a trace that makes no problem.
+/// The first row of a trace that is wrong.
 #[derive(Debug)]
 pub(crate) struct BadRow {
     /// The row, counted from 0.
@@ -81,13 +81,13 @@ pub(crate) struct BadRow {
 }
 
 impl Problem {
-    /// What placement sees.
+    /// The blocks as placement gets them.
     #[must_use]
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
     }
 
-    /// The most bytes that are alive at once; 0 if they cannot be counted.
+    /// The max load; 0 if it exceeds 64 bits.
     pub(crate) fn max_load(&self) -> u64 {
         let mut scratch = Scratch::of(interval::workspace(self.blocks.len()));
         Sweep::new(&self.blocks, scratch.lend()).map_or(0, |sweep| sweep.max_load())
@@ -115,7 +115,7 @@ impl Problem {
             (name, k) => format!("{name}#{k}"),
         };
         let ids: Vec<String> = residencies.iter().map(id).collect();
-        // `B#1` may be a block of that name, or the first later residency of B, but not both.
+        // `B#1` may be a block of that name, or the second residency of B, but not both.
         if names.iter().any(|name| name.contains('#')) {
             let mut seen = HashSet::new();
             if let Some(i) = ids.iter().position(|id| !seen.insert(id)) {
@@ -140,7 +140,7 @@ impl Problem {
         Path::new(&self.name).file_name().and_then(OsStr::to_str).unwrap_or(&self.name)
     }
 
-    /// What the file calls a step.
+    /// The file's time of a step.
     pub(crate) fn time(&self, step: u32) -> u64 {
         self.times.get(step as usize).copied().unwrap_or(step.into())
     }
@@ -150,7 +150,7 @@ impl Problem {
         self.ids.get(block as usize).map_or("?", String::as_str)
     }
 
-    /// What is wrong, with the blocks' ids and the file's times in place of indices and steps.
+    /// Explains an error, with the blocks' ids and the file's times in place of indices and steps.
     pub(crate) fn explain(&self, error: &Error) -> String {
         match *error {
             Error::Invalid(violation) => {

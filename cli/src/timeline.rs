@@ -59,9 +59,9 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// Reads the queues off a schedule. Stalls and operators that run again add up to what it takes longer than the original: the last stall
-    /// is the wait for copies that are under way when compute is done. O(rows), and for each stall the copies that are
-    /// queued behind the one it waits for.
+    /// Reads the queues of compute and copies off a schedule. Stalls and recomputed operators add up to the time over
+    /// the original; the last stall is the wait for copies that are still running when compute is done. O(rows), and
+    /// for each stall the copies that are queued behind the one it waits for.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(crate) fn of(schedule: &VerifiedSchedule<'_>) -> Self {
         let mut timeline = Self::default();
@@ -121,13 +121,13 @@ impl Timeline {
 
     /// Number and name of an operator.
     pub(crate) fn told(op: Op, names: &[String]) -> String {
-        let (number, again) = match op {
+        let (number, prime) = match op {
             Op::None => return String::new(),
             Op::First(number) => (number, ""),
             Op::Rerun(number) => (number, "'"),
         };
         let name = names.get(number as usize).map_or("", String::as_str);
-        format!("{number}{again} {name}").trim_end().into()
+        format!("{number}{prime} {name}").trim_end().into()
     }
 }
 

@@ -57,7 +57,7 @@ impl Block {
     }
 }
 
-/// What a table holds outside its bounds: an empty lifetime, which collides with nothing.
+/// What a table holds outside its bounds: an empty lifetime, which overlaps with nothing.
 impl Default for Block {
     fn default() -> Self {
         Self::new(0, 0, 0)
@@ -84,8 +84,9 @@ impl Default for Constraints {
     }
 }
 
-/// An output that may reach into an input which dies with the operator: the kernel has read what it writes over, as long
-/// as the output begins at least `distance` bytes below the input (Blacker et al. 2020, "diagonal memory optimisation").
+/// An output that may reach into an input which dies with the operator: as long as the output begins at least
+/// `distance` bytes below the input, the kernel has read what it writes over (Blacker et al. 2020, "diagonal memory
+/// optimisation").
 ///
 /// With a the offset of the output and b that of the input: `a <= b - distance` or `a >= b + size of the input`. A distance
 /// that is the size of the output or more is the constraint of any two blocks that are alive together.
@@ -93,9 +94,9 @@ impl Default for Constraints {
 pub struct Overlap {
     /// The block that is written.
     pub output: u32,
-    /// The block that is read for the last time meanwhile.
+    /// The block that the operator reads, for the last time.
     pub input: u32,
-    /// How far below the input the output has to begin at least, in bytes.
+    /// How many bytes below the input the output has to begin at least.
     pub distance: u64,
 }
 
@@ -137,13 +138,13 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
             let end = offset.checked_add(b.size).ok_or(Error::SizeOverflow { block: index })?;
             pinned = pinned.max(end);
         }
-        // Every block on top of every other, each after the longest padding it may need:
-        // no planner places higher than that above the pins.
+        // At most every block on top of all others, each after the longest padding it may need: no planner places
+        // higher than that above the pins.
         stacked = stacked
             .checked_add(b.size)
             .and_then(|s| s.checked_add(alignment - 1))
             .ok_or(Error::SizeOverflow { block: index })?;
-        // u64::MAX is the peak of what has no plan.
+        // u64::MAX stands for the peak of no plan.
         if stacked.checked_add(pinned).is_none_or(|highest| highest == u64::MAX) {
             return Err(Error::SizeOverflow { block: index });
         }
@@ -151,7 +152,7 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
     Ok(pinned)
 }
 
-/// Refuses overlaps of what is no block, and those whose input begins after its output or outlives it.
+/// Refuses overlaps of blocks that do not exist, and those whose input begins after its output or outlives it.
 pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(), Error> {
     for o in overlaps {
         let of = |block: u32| usize::try_from(block).ok().and_then(|i| blocks.get(i));
@@ -163,12 +164,12 @@ pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(
     Ok(())
 }
 
-/// Refuses more blocks than can be counted, before the length of a workspace is computed from them.
+/// Refuses more blocks than `u32` can count, before the length of a workspace is computed from their number.
 pub(crate) const fn check_count(blocks: usize) -> Result<(), Error> {
     if blocks > MAX_BLOCKS { Err(Error::TooManyBlocks { needed: blocks, most: MAX_BLOCKS }) } else { Ok(()) }
 }
 
-/// The most blocks that can be planned at once; indices, sections and tree nodes count in `u32`.
+/// The most blocks that can be planned at once: indices, sections and tree nodes are counted in `u32`.
 pub const MAX_BLOCKS: usize = (1 << 28) - 1;
 
 #[cfg(test)]

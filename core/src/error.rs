@@ -10,11 +10,11 @@ use crate::violation::Violation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A buffer that the caller lends is too short; `needed` elements are enough.
+    /// A buffer that the caller lends is too short; `needed` elements suffice.
     BufferTooSmall {
         /// Which buffer.
         buffer: Buffer,
-        /// Elements that are enough.
+        /// Elements that suffice.
         needed: usize,
         /// Elements that were there.
         got: usize,
@@ -72,9 +72,9 @@ pub enum Error {
     OverCapacity {
         /// The peak that was reached, in bytes.
         peak: u64,
-        /// What no placement can be below, in bytes.
+        /// No placement has a lower peak than this, in bytes.
         lower_bound: u64,
-        /// What was allowed, in bytes.
+        /// The capacity, in bytes.
         capacity: u64,
     },
     /// A row of a trace that cannot follow the rows before it.
@@ -91,11 +91,11 @@ pub enum Error {
         /// What is wrong with it.
         fault: AccessFault,
     },
-    /// An operand of an operator that is none of the graph's tensors.
+    /// An operand of an operator that is not one of the graph's tensors.
     UnknownTensor {
         /// The operator.
         node: u32,
-        /// What it calls a tensor.
+        /// The operand.
         tensor: u32,
     },
     /// A tensor of one iteration that two operators produce, or one operator twice.
@@ -114,16 +114,16 @@ pub enum Error {
     },
     /// A plan that breaks a constraint.
     Invalid(Violation),
-    /// A device whose bandwidths or latencies are no times to compute with.
+    /// A device with a bandwidth that is not positive, a latency that is negative, or one that is not finite.
     Device,
-    /// What is swapped does not fit on the host.
+    /// The blocks that are swapped do not fit on the host.
     HostTooSmall {
         /// The bytes of all blocks that are copied.
         needed: u64,
         /// What the host can hold.
         capacity: u64,
     },
-    /// A block that fits in none of the banks that it may lie in, beside what is there.
+    /// A block that fits in none of the banks that it may lie in, besides the blocks there.
     NoBank {
         /// The block.
         block: u32,
@@ -138,7 +138,7 @@ pub enum Error {
     OverLimit {
         /// The least limit that is known to work, in bytes.
         least: u64,
-        /// What was asked for, in bytes.
+        /// The limit, in bytes.
         limit: u64,
     },
     /// No hole of an allocator's range is large enough.
@@ -148,7 +148,7 @@ pub enum Error {
         /// The largest hole, in bytes.
         largest: u64,
     },
-    /// An address that no live block of an allocator begins at.
+    /// No live block of an allocator begins at this address.
     NotAllocated {
         /// The address.
         address: u64,
@@ -179,7 +179,7 @@ pub enum Buffer {
     Events,
     /// What is known of the operators of a network.
     Operators,
-    /// What a network's framework is to do.
+    /// What the framework of a network is to do.
     Steps,
     /// The order of the operators of a graph.
     Order,
@@ -217,31 +217,31 @@ pub enum RowFault {
     UnknownBlock,
     /// More rows than steps can be counted.
     TooManyRows,
-    /// In a recording: an operator whose accesses do not stand together or that runs again, a copy, or a second malloc
-    /// of a block.
+    /// In a recording: an operator whose accesses do not stand together or that is recomputed, a copy, or a second
+    /// malloc of a block.
     NotRecorded,
     /// In a rewritten trace: not the access that comes next in the original.
     OtherAccess,
-    /// A malloc, free or copy among the accesses of an operator that has none there in the original.
+    /// A malloc, free or copy between the accesses of an operator where the original has none.
     InsideOperator,
-    /// A read of another value than in the original.
+    /// A read of a value other than in the original.
     OtherValue,
-    /// A copy from the host of a block that is not there.
+    /// A copy in of a block that is not on the host.
     NotOnHost,
     /// The trace ends before the original's last access.
     AccessesMissing,
-    /// The operator may not run again.
+    /// The operator may not be recomputed.
     MayNotRerun,
-    /// A mask of less than a bit for each element ([`Operator::mask_bytes`](crate::trace::Operator::mask_bytes)).
+    /// A mask without a bit for each element ([`Operator::mask_bytes`](crate::trace::Operator::mask_bytes)).
     MaskTooSmall,
-    /// A mask that is written elsewhere than right after a ReLU that touches its block.
+    /// A mask that is not written right after a ReLU that accesses its block.
     MaskElsewhere,
-    /// A block that takes over the memory of another in place, but has another address.
+    /// A block that reuses the memory of another in place, but has another address.
     NotInPlace,
-    /// In a recording that is to be fitted: a persistent block (allocated at time 0, never freed) is there from the start,
-    /// and so is allocated before the first access.
+    /// In a recording that is to be fitted: a persistent block (allocated at time 0, never freed) that is allocated
+    /// after the first access.
     PersistentLate,
-    /// After the last row: a persistent block is not where it has to be, or not with its value, at the end.
+    /// After the last row: a persistent block is not where it has to be at the end, or not with its final value.
     EndNotRestored,
 }
 
@@ -307,7 +307,7 @@ impl fmt::Display for Error {
             }
             Self::Stopped => f.write_str("stopped before anything was found"),
             Self::OverLimit { least, limit } => {
-                write!(f, "nothing that was tried stays within {limit} bytes; {least} bytes are enough")
+                write!(f, "no schedule within {limit} bytes was found; one within {least} bytes was")
             }
             Self::OutOfMemory { needed, largest } => {
                 write!(f, "no hole for {needed} bytes; the largest has {largest}")
@@ -340,7 +340,7 @@ impl fmt::Display for Buffer {
 impl fmt::Display for RowFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::TimeBackwards => "its time is before the row above it",
+            Self::TimeBackwards => "its time is before that of the row above it",
             Self::ZeroSize => "malloc of 0 bytes; a block has at least one byte",
             Self::AllocatedTwice => "malloc of a block that is allocated already",
             Self::FreeWithoutMalloc => "free of a block that is not allocated",
@@ -349,17 +349,17 @@ impl fmt::Display for RowFault {
             Self::UnknownBlock => "the block's number is not below the number of blocks",
             Self::TooManyRows => "more rows than steps can be counted in 32 bits",
             Self::NotRecorded => {
-                "not as recorded: a copy, a second malloc, or an operator that runs again or is not in one piece"
+                "not as recorded: a copy, a second malloc, or an operator that is recomputed or not in one piece"
             }
             Self::OtherAccess => "not the access that comes next in the original",
             Self::InsideOperator => "the operator has no such row between its accesses in the original",
             Self::OtherValue => "the block has another value than in the original",
             Self::NotOnHost => "copy of a block that is not on the host",
             Self::AccessesMissing => "accesses of the original are missing",
-            Self::MayNotRerun => "the operator may not run again",
-            Self::MaskTooSmall => "a mask takes a bit for each element of its block",
+            Self::MayNotRerun => "the operator may not be recomputed",
+            Self::MaskTooSmall => "the mask is too small: it takes a bit for each element of its block",
             Self::MaskElsewhere => "a mask is written right after a ReLU that touches its block, and nowhere else",
-            Self::NotInPlace => "the block takes over another's memory in place, but has another offset",
+            Self::NotInPlace => "the block reuses another's memory in place, but has another offset",
             Self::PersistentLate => {
                 "a persistent block (allocated at time 0, never freed) is allocated after an access"
             }

@@ -3,7 +3,7 @@
 use crate::workspace::workspace;
 
 workspace! {
-    /// Numbers by a key, the least first; equal keys by number. There is room for n of them.
+    /// Numbers with keys; the least key is taken first, of equal keys the least number. There is room for n of them.
     pub(crate) struct Heap<'a>(n) {
         tables {
             keys: u64[n],
@@ -24,7 +24,7 @@ impl Heap<'_> {
         self.len
     }
 
-    /// The least, which stays.
+    /// The number with the least key, without taking it.
     pub(crate) fn first(&self) -> Option<(u64, u32)> {
         (self.len > 0).then(|| (self.keys[0], self.numbers[0]))
     }

@@ -1,4 +1,4 @@
-//! A list over lent memory: a table and how many of its cells are in use. What does not fit is not taken.
+//! A list in lent memory: a table and how many of its cells are in use. What does not fit is not added.
 
 use crate::table::{Record, Table};
 use crate::workspace::Cell;
@@ -10,10 +10,10 @@ pub(crate) struct List<'a, T: Record> {
 }
 
 impl<'a, T: Record<Kept: Cell>> List<'a, T> {
-    /// What one of them takes.
+    /// The memory of one element.
     pub(crate) const LEN: WorkspaceLen = T::Kept::LEN;
 
-    /// An empty list of at most so many, out of what is left of a workspace.
+    /// An empty list of at most `n` elements, in memory that is cut off a workspace.
     pub(crate) fn lend(n: usize, scratch: &mut Workspace<'a>) -> Self {
         Self { cells: T::Kept::lend(n, scratch), len: 0 }
     }
@@ -26,7 +26,7 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
         self.len == 0
     }
 
-    /// Adds one at the end; false if there is no room for it.
+    /// Adds an element at the end; false if there is no room for it.
     pub(crate) fn push(&mut self, value: T) -> bool {
         let room = usize::try_from(self.len).is_ok_and(|len| len < self.cells.len());
         if room {
@@ -36,18 +36,18 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
         room
     }
 
-    /// Takes the one at the end.
+    /// Removes the last element and returns it.
     pub(crate) fn pop(&mut self) -> Option<T> {
         self.len = self.len.checked_sub(1)?;
         Some(T::kept(self.cells[self.len]))
     }
 
-    /// The one at this place, if there are so many.
+    /// The element at this place, if there is one.
     pub(crate) fn at(&self, i: u32) -> Option<T> {
         (i < self.len).then(|| T::kept(self.cells[i]))
     }
 
-    /// As they are kept.
+    /// The elements, in the form in which they are kept.
     pub(crate) fn as_slice(&self) -> &[T::Kept] {
         self.cells.first(self.len)
     }
@@ -56,7 +56,7 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
         self.as_slice().iter().map(|&kept| T::kept(kept))
     }
 
-    /// Keeps the first so many.
+    /// Keeps the first `len` elements.
     pub(crate) fn truncate(&mut self, len: u32) {
         self.len = self.len.min(len);
     }
@@ -65,7 +65,7 @@ impl<'a, T: Record<Kept: Cell>> List<'a, T> {
         self.len = 0;
     }
 
-    /// Holds what another list does, as far as there is room.
+    /// Replaces all elements by those of another list, as far as there is room.
     pub(crate) fn copy_from(&mut self, other: &List<'_, T>) {
         self.clear();
         for value in other.iter() {

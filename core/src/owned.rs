@@ -1,6 +1,6 @@
-//! The same functions on vectors, for programs that have an allocator: the feature `alloc`.
+//! The functions of this crate on vectors, for programs that have an allocator; with the feature `alloc`.
 //!
-//! Each takes the workspace that the function beneath asks for and gives the result in vectors. Nothing is decided here.
+//! Each allocates the workspace that the function beneath asks for, and returns its result in vectors.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// As long as a `workspace` function says.
+    /// A workspace of the length that a `workspace` function returns.
     #[must_use]
     pub fn of(len: WorkspaceLen) -> Self {
         Self { words: vec![0; len.words], indices: vec![0; len.indices] }
@@ -51,7 +51,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether no plan has a lower peak.
+    /// Whether the peak is proved optimal.
     #[must_use]
     pub const fn is_optimal(&self) -> bool {
         self.peak == self.lower_bound

@@ -7,10 +7,10 @@ use crate::place::{self, Options, Solver};
 use crate::verify::{self, VerifiedPlan};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// What placing and verifying a block takes of a workspace.
+/// The workspace for placing and verifying one block.
 const PER_BLOCK: WorkspaceLen = per_block();
 
-/// A planner of fixed capacity, without any memory but its own; it may live in a `static`.
+/// A planner of at most N blocks, with no memory but its own; it may live in a `static`.
 ///
 /// It lends its arrays to [`place`](place::place) and [`verify`](verify::verify): what it plans is what they
 /// plan. They are linear in N, and so enough for every solver but [`Solver::Auto`] and [`Solver::Search`],
@@ -116,8 +116,7 @@ impl<const N: usize> Default for Planner<N> {
     }
 }
 
-/// The longest workspace in relation to the number of blocks. It is that of few blocks, where what is
-/// rounded up weighs most.
+/// The longest workspace for each block. Few blocks need the most, since rounding up weighs most there.
 const fn per_block() -> WorkspaceLen {
     let mut most = WorkspaceLen { words: 0, indices: 0 };
     let mut n = 1;

@@ -1,9 +1,8 @@
 //! Stable sorting of indices by an integer key, and of a few cells in place.
 //!
-//! Least-significant-digit radix sort, eight bits a pass; digits that are the same in all keys are passed
-//! over, so that small numbers cost few passes. It is here because the sorts of the standard library hold
-//! a reachable panic (an inconsistent order), which firmware may not have. O(n) per pass, n indices of
-//! scratch, 1 KiB of stack.
+//! It is a radix sort from the least significant digit on, eight bits a pass. Digits that are the same in all keys are
+//! passed over, so that small numbers take few passes. The sorts of the standard library are not used because they can
+//! panic (on an inconsistent order), which firmware must not. O(n) per pass, n indices of scratch, 1 KiB of stack.
 
 use crate::table::Table;
 
@@ -53,7 +52,7 @@ fn pass(from: &Table<'_, u32>, to: &mut Table<'_, u32>, n: u32, digit: impl Fn(u
     }
 }
 
-/// Sorts the first `n` cells where they are, for the few neighbours of a block: a heap sort (Williams 1964), O(n log n).
+/// Sorts the first `n` cells where they are, without scratch: a heap sort (Williams 1964), O(n log n).
 pub(crate) fn in_place<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32) {
     for root in (0..n / 2).rev() {
         sink(cells, root, n);
@@ -64,7 +63,7 @@ pub(crate) fn in_place<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32
     }
 }
 
-/// Brings the cell at `root` down to where no child of it is larger, in a heap of `n` cells.
+/// Moves the cell at `root` down until no child of it is larger, in a heap of `n` cells.
 fn sink<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut root: u32, n: u32) {
     let cell = cells[root];
     loop {

@@ -9,7 +9,7 @@ use core::ops::{Index, IndexMut};
 
 pub(crate) struct Table<'a, T> {
     cells: &'a mut [T],
-    /// What stands outside the bounds.
+    /// What is read outside the bounds.
     outside: T,
 }
 
@@ -22,7 +22,7 @@ impl<'a, T: Copy + Default> Table<'a, T> {
         self.cells.fill(value);
     }
 
-    /// Takes the values of another table, as far as both reach.
+    /// Copies the values of another table, as far as both reach.
     pub(crate) fn copy_from(&mut self, other: &Table<'_, T>) {
         for (cell, &value) in self.cells.iter_mut().zip(&*other.cells) {
             *cell = value;
@@ -33,7 +33,7 @@ impl<'a, T: Copy + Default> Table<'a, T> {
         self.cells.len()
     }
 
-    /// Fills what stands at `first` and after it.
+    /// Sets all cells from `first` on.
     pub(crate) fn fill_from(&mut self, first: u32, value: T) {
         self.cells.get_mut(position(first)..).unwrap_or_default().fill(value);
     }
@@ -43,12 +43,12 @@ impl<'a, T: Copy + Default> Table<'a, T> {
         self.cells.get(..position(n)).unwrap_or(self.cells)
     }
 
-    /// The cells from one to before another; none where there are none.
+    /// The cells in `from..to`, as far as they exist.
     pub(crate) fn range(&self, from: u32, to: u32) -> &[T] {
         self.cells.get(position(from)..position(to)).unwrap_or_default()
     }
 
-    /// The same, to be changed.
+    /// The cells in `from..to`, as far as they exist, to be changed.
     pub(crate) fn range_mut(&mut self, from: u32, to: u32) -> &mut [T] {
         self.cells.get_mut(position(from)..position(to)).unwrap_or_default()
     }
@@ -77,9 +77,9 @@ impl<T: Copy + Default> IndexMut<u32> for Table<'_, T> {
     }
 }
 
-/// What is kept in a table as something else: a structure as its numbers, a real number as its bits.
+/// A value that tables keep in another form: a structure as its numbers, a float as its bits.
 pub(crate) trait Record: Copy {
-    /// As what it is kept.
+    /// The form in which it is kept.
     type Kept: Copy + Default;
     fn keep(self) -> Self::Kept;
     fn kept(kept: Self::Kept) -> Self;
@@ -124,7 +124,7 @@ pub(crate) struct Records<'a, R: Record> {
 }
 
 impl<'a, R: Record> Records<'a, R> {
-    /// Records over a table of what is kept of them.
+    /// Records over a table of their kept forms.
     pub(crate) fn new(table: Table<'a, R::Kept>) -> Self {
         Self { table }
     }
@@ -147,18 +147,18 @@ impl<'a, R: Record> Records<'a, R> {
         self.table.len()
     }
 
-    /// Takes the records of another table, as far as both reach.
+    /// Copies the records of another table, as far as both reach.
     pub(crate) fn copy_from(&mut self, other: &Records<'_, R>) {
         self.table.copy_from(&other.table);
     }
 
-    /// The records from one to before another; none where there are none.
+    /// The records in `from..to`, as far as they exist.
     pub(crate) fn range(&self, from: u32, to: u32) -> impl Iterator<Item = R> + '_ {
         self.table.range(from, to).iter().map(|&kept| R::kept(kept))
     }
 }
 
-/// What fits into 32 bits of a record.
+/// A field of a record, kept in 32 bits.
 pub(crate) trait Field: Copy {
     fn keep(self) -> u32;
     fn kept(kept: u32) -> Self;
@@ -182,7 +182,7 @@ impl Field for bool {
     }
 }
 
-/// A number, or none: 0 is none.
+/// A number, or none. None is kept as 0.
 impl Field for Option<u32> {
     fn keep(self) -> u32 {
         self.map_or(0, |number| number.wrapping_add(1))
@@ -192,8 +192,8 @@ impl Field for Option<u32> {
     }
 }
 
-/// Declares a structure whose fields are numbers below 2³², flags or numbers that may be missing, to be kept in
-/// [`Records`]. A table of them is all zeros at first: 0, false and none.
+/// Declares a structure to be kept in [`Records`], whose fields are numbers below 2³², flags, or numbers that may be
+/// missing. A table of them is all zeros at first: 0, false and none.
 macro_rules! record {
     (
         $(#[$meta:meta])*
@@ -226,13 +226,13 @@ pub(crate) fn at<T: Copy + Default>(slice: &[T], i: u32) -> T {
     slice.get(position(i)).copied().unwrap_or_default()
 }
 
-/// A `u32` as a position in a slice; on a 16-bit machine a number beyond `usize` is out of every bound.
+/// A `u32` as an index; on a 16-bit machine a number beyond `usize` is outside all bounds.
 #[inline]
 fn position(i: u32) -> usize {
     usize::try_from(i).unwrap_or(usize::MAX)
 }
 
-/// The number of elements of a slice, all of which this crate counts in `u32`.
+/// The length of a slice. This crate counts elements in `u32`.
 #[inline]
 pub(crate) fn count<T>(slice: &[T]) -> u32 {
     u32::try_from(slice.len()).unwrap_or(u32::MAX)

@@ -1,12 +1,12 @@
-//! What a plan can break.
+//! What a plan can violate.
 
 use core::fmt;
 
-/// The first constraint that a plan breaks: first the blocks one by one, then pairs in the order of steps.
+/// The first constraint that a plan breaks: blocks are checked one by one first, then pairs in the order of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// (2): no u holds the end of the block.
+    /// (2): the block's end exceeds 64 bits.
     EndOverflow {
         /// The block.
         block: u32,
@@ -22,7 +22,7 @@ pub enum Violation {
         /// W, in bytes.
         capacity: u64,
     },
-    /// (3) and (4): both blocks are alive at `step` and share an address; neither order holds.
+    /// (3) and (4): both blocks are alive at `step` and share an address.
     Overlap {
         /// The block with the lower index.
         first: u32,
@@ -31,7 +31,8 @@ pub enum Violation {
         /// The first step at which both are alive.
         step: u32,
     },
-    /// The output reaches further into the input than the kernel has read, or begins inside of it.
+    /// The output begins too close below the input, so that it overwrites what the kernel has not read, or inside of
+    /// it.
     OverlapTooFar {
         /// The block that is written.
         output: u32,
@@ -61,7 +62,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// The number that the broken constraint has in the paper, or the name of one that the paper lacks.
+    /// The number of the broken constraint in the paper, or its name if the paper does not have it.
     #[must_use]
     pub const fn constraint(&self) -> &'static str {
         match self {

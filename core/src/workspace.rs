@@ -40,25 +40,25 @@ impl WorkspaceLen {
         }
     }
 
-    /// Nothing at all.
+    /// No memory.
     pub(crate) const NONE: Self = Self { words: 0, indices: 0 };
 
-    /// Both together: enough for two uses at once.
+    /// The lengths for two uses at once.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self { words: self.words + other.words, indices: self.indices + other.indices }
     }
 
-    /// So many times as much.
+    /// The length for `n` uses at once.
     pub(crate) const fn times(self, n: usize) -> Self {
         Self { words: self.words * n, indices: self.indices * n }
     }
 }
 
-/// What a table over lent memory holds.
+/// An element of a table in lent memory.
 pub(crate) trait Cell: Copy + Default {
-    /// What one of them takes.
+    /// The memory of one element.
     const LEN: WorkspaceLen;
-    /// So many of them, all 0, out of what is left of a workspace.
+    /// A table of `n` elements, all 0, in memory that is cut off a workspace.
     fn lend<'a>(n: usize, scratch: &mut Workspace<'a>) -> Table<'a, Self>;
 }
 
@@ -97,10 +97,10 @@ where
 }
 
 impl<'a, R: Record<Kept: Cell>> Records<'a, R> {
-    /// What one of them takes.
+    /// The memory of one record.
     pub(crate) const LEN: WorkspaceLen = R::Kept::LEN;
 
-    /// So many of them, all 0 as they are kept, out of what is left of a workspace.
+    /// `n` records, kept as zeros at first, in memory that is cut off a workspace.
     pub(crate) fn lend(n: usize, scratch: &mut Workspace<'a>) -> Self {
         Self::new(R::Kept::lend(n, scratch))
     }
@@ -170,7 +170,7 @@ macro_rules! workspace {
                     $($(.and($part_type::workspace($($of),*)))*)?
             }
 
-            /// Over what is left of a workspace.
+            /// Makes it in memory that is cut off a workspace.
             $vis fn lend($($dim: usize,)* $($($given: $given_type,)+)? scratch: &mut $crate::Workspace<'a>) -> Self {
                 #[allow(unused_mut, reason = "not every structure has something to begin with")]
                 let mut lent = Self {
@@ -226,17 +226,17 @@ impl<'a> Workspace<'a> {
         Ok(())
     }
 
-    /// A workspace of this length out of what is left.
+    /// Cuts a workspace of this length off.
     pub(crate) fn split(&mut self, len: WorkspaceLen) -> Workspace<'a> {
         Workspace { words: cut(&mut self.words, len.words), indices: cut(&mut self.indices, len.indices) }
     }
 
-    /// A table of `n` words, all 0, out of what is left.
+    /// Cuts a table of `n` words off, all 0.
     pub(crate) fn words(&mut self, n: usize) -> Table<'a, u64> {
         Table::new(take(&mut self.words, n))
     }
 
-    /// A table of `n` records of K indices that are read together, all 0, out of what is left.
+    /// Cuts a table of `n` records of K indices off, all 0. What is read together stands together.
     pub(crate) fn index_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u32; K]>
     where
         [u32; K]: Default,
@@ -244,7 +244,7 @@ impl<'a> Workspace<'a> {
         Table::new(take(&mut self.indices, K * n).as_chunks_mut().0)
     }
 
-    /// A table of `n` records of words, all 0, out of what is left.
+    /// Cuts a table of `n` records of words off, all 0.
     pub(crate) fn word_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
     where
         [u64; K]: Default,
@@ -252,8 +252,8 @@ impl<'a> Workspace<'a> {
         Table::new(take(&mut self.words, n * K).as_chunks_mut().0)
     }
 
-    /// A table of `n` records of words out of what is left, which hold anything: each is written before it is read. Memory
-    /// that is never used is then never touched.
+    /// Cuts a table of `n` records of words off, with any content: each is written before it is read. Memory that is
+    /// never used is not touched.
     pub(crate) fn stale_word_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
     where
         [u64; K]: Default,
@@ -261,17 +261,17 @@ impl<'a> Workspace<'a> {
         Table::new(cut(&mut self.words, n * K).as_chunks_mut().0)
     }
 
-    /// The same for words.
+    /// Cuts a table of `n` words off, with any content.
     pub(crate) fn stale_words(&mut self, n: usize) -> Table<'a, u64> {
         Table::new(cut(&mut self.words, n))
     }
 
-    /// The same for indices.
+    /// Cuts a table of `n` indices off, with any content.
     pub(crate) fn stale_indices(&mut self, n: usize) -> Table<'a, u32> {
         Table::new(cut(&mut self.indices, n))
     }
 
-    /// A table of `n` indices, all 0, out of what is left.
+    /// Cuts a table of `n` indices off, all 0.
     pub(crate) fn indices(&mut self, n: usize) -> Table<'a, u32> {
         Table::new(take(&mut self.indices, n))
     }
@@ -285,7 +285,7 @@ fn take<'a, T: Default + Copy>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] 
     front
 }
 
-/// Cuts `n` elements off the front. A caller that has checked the length gets them all.
+/// Cuts `n` elements off the front; fewer if there are fewer.
 #[expect(clippy::mut_mut, reason = "the rest is handed back")]
 fn cut<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     debug_assert!(n <= rest.len());

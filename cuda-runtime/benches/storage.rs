@@ -11,6 +11,7 @@
 #[allow(dead_code, reason = "the tests use more of it")]
 mod fit;
 #[path = "../tests/support/networks.rs"]
+#[allow(dead_code, reason = "the tests use more of it")]
 mod networks;
 
 use std::path::PathBuf;

@@ -1,16 +1,16 @@
-//! What the runtime asks of a device: one arena, streams, events, copies that the caller does not wait for.
+//! The interface to a device: one arena, streams, events, and copies that the caller does not wait for.
 //!
 //! The words are CUDA's. Work on one stream runs in the order in which it was given; work on different streams runs in
-//! any order, but for events: a stream that [waits](Backend::wait) for an event goes on when everything is done that
-//! its stream had been given when the event was last [recorded](Backend::record). An event that was never recorded is
-//! waited for by nobody. No function waits for a device but those that say so, and none panics.
+//! any order, but for events. A stream that [waits](Backend::wait) for an event goes on when all work is done that was
+//! given to the event's stream before the event was last [recorded](Backend::record). Waiting for an event that was
+//! never recorded does nothing. No function waits for a device unless its documentation says so, and none panics.
 //!
-//! A fault of work that was given earlier is told by any later call. It sticks: nothing is run after it, and nothing
-//! hangs, so that waiting ends with the error.
+//! A failure of earlier work is returned by any later call, and by all calls after that: nothing runs any more, and
+//! nothing hangs, so that waiting ends with the error.
 
 use crate::error::Result;
 
-/// What a device is.
+/// Properties of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attributes {
     /// Host and device share one memory: a copy to the host frees nothing.
@@ -22,16 +22,16 @@ pub struct Attributes {
 /// The memory of a device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryInfo {
-    /// What nobody uses.
+    /// Bytes that are not in use.
     pub free: u64,
-    /// All there is.
+    /// All bytes.
     pub total: u64,
 }
 
 /// Work for the host that runs in the order of a stream, and may wait for other threads.
 pub type Call = Box<dyn FnOnce() + Send>;
 
-/// A device, or what stands for one.
+/// A device, or a stand-in for one.
 ///
 /// Handles give back what they hold when they are dropped. Memory must not be dropped while a stream works on it:
 /// [`Runtime`](crate::Runtime) waits before.
@@ -42,10 +42,10 @@ pub trait Backend {
     type Pinned;
     /// Work in order.
     type Stream;
-    /// A point in a stream.
+    /// A point in the work of a stream.
     type Event;
 
-    /// What the device is.
+    /// The properties of the device.
     fn attributes(&self) -> Attributes;
 
     /// How much memory the device has.
@@ -54,13 +54,13 @@ pub trait Backend {
     /// [`Error`](crate::Error) as the device tells it, here and below.
     fn memory(&self) -> Result<MemoryInfo>;
 
-    /// Memory of `bytes`, and addresses for `room` where arenas grow in place.
+    /// Allocates `bytes` bytes, and where arenas grow in place reserves addresses for `room` bytes.
     ///
     /// # Errors
     /// [`OutOfMemory`](crate::Error::OutOfMemory) if there is not so much.
     fn reserve(&self, bytes: u64, room: u64) -> Result<Self::Arena>;
 
-    /// Gives an arena at least `bytes`, at the address that it has. What it holds stays.
+    /// Grows an arena to at least `bytes`, at its address. Its content stays.
     ///
     /// # Errors
     /// [`CannotGrow`](crate::Error::CannotGrow) if more bytes than its room are asked for;
@@ -88,19 +88,19 @@ pub trait Backend {
     /// As the device tells it.
     fn stream(&self) -> Result<Self::Stream>;
 
-    /// An event, with times if `timed`.
+    /// Makes an event, with times if `timed`.
     ///
     /// # Errors
     /// As the device tells it.
     fn event(&self, timed: bool) -> Result<Self::Event>;
 
-    /// Sets the event to the end of what the stream has been given.
+    /// Records the event at the end of the work that the stream has been given.
     ///
     /// # Errors
     /// As the device tells it.
     fn record(&self, event: &Self::Event, stream: &Self::Stream) -> Result<()>;
 
-    /// Has what the stream is given from now on wait for the event.
+    /// Makes all work that the stream is given from now on wait for the event.
     ///
     /// # Errors
     /// As the device tells it.
@@ -136,14 +136,14 @@ pub trait Backend {
     /// As the device tells it.
     fn copy_within(&self, stream: &Self::Stream, from: u64, to: u64, bytes: u64) -> Result<()>;
 
-    /// Has the host do something in the stream's order. It calls no function of the backend.
+    /// Calls a function on the host, in the stream's order. It must not call the backend.
     ///
     /// # Errors
     /// As the device tells it; the call is not made then.
     fn call(&self, stream: &Self::Stream, call: Call) -> Result<()>;
 }
 
-/// Where pinned memory lies: bytes that the processor, the device and, in its turn, a file use.
+/// Bytes of pinned memory, which the processor, the device and a file use, one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct PinnedBytes {
     start: *mut u8,
@@ -162,7 +162,7 @@ impl PinnedBytes {
         Self { start, len }
     }
 
-    /// How many they are.
+    /// How many bytes there are.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len

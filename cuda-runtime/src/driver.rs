@@ -1,6 +1,7 @@
-//! Functions of the CUDA driver by name: a driver that is missing, or too old for one, is an error and not the end.
+//! Functions of the CUDA driver by their names. A driver that is missing, or too old to have one, is an error and does
+//! not end the program.
 //!
-//! What they return is a number here, and no enumeration: a newer driver has errors that this program has not heard of.
+//! Their results are numbers here, and no enumeration: a newer driver may have errors that this program does not know.
 
 use std::ffi::c_uint;
 use std::sync::OnceLock;
@@ -15,7 +16,7 @@ use crate::{Error, Result};
 /// `F` is a pointer to functions of the type that the one of this name has.
 pub(crate) unsafe fn function<F: Copy>(name: &'static str) -> Result<F> {
     static PRESENT: OnceLock<()> = OnceLock::new();
-    // A library that is missing is looked for again the next time: it may have been installed since.
+    // A library that is missing is searched for anew the next time: it may have been installed since.
     if PRESENT.get().is_none() {
         // SAFETY: loading the driver's library runs its initialisation, as every use of CUDA does.
         if !unsafe { sys::is_culib_present() } {
@@ -31,8 +32,8 @@ pub(crate) unsafe fn function<F: Copy>(name: &'static str) -> Result<F> {
 /// What a function of the driver returns: 0, or the number of an error.
 pub(crate) type Code = c_uint;
 
-/// What a function has returned, as a result. What sticks to the context, after which no call works, is told from what
-/// does not: the answer is the same whoever asks.
+/// Turns the result of a driver's function into a `Result`. [`Error::Lost`] stands for errors after which no call works
+/// in this context any more.
 pub(crate) const fn check(call: &'static str, code: Code) -> Result<()> {
     match code {
         0 => Ok(()),
@@ -43,7 +44,7 @@ pub(crate) const fn check(call: &'static str, code: Code) -> Result<()> {
     }
 }
 
-/// The same for `cuInit`, where 100 says that the machine has a driver and no GPU.
+/// The same for `cuInit`, where 100 means that the machine has a driver and no GPU.
 pub(crate) const fn check_init(code: Code, ordinal: u32) -> Result<()> {
     if code == 100 { Err(Error::NoDevice { ordinal, count: 0 }) } else { check("cuInit", code) }
 }
@@ -76,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_unavailable_is_not_lost() {
-        // Another process has it to itself, and may end.
+        // Another process has the GPU to itself, and may end.
         assert_eq!(check("cuCall", 46), Err(Error::Driver { call: "cuCall", code: 46 }));
         assert_eq!(check("cuCall", 719), Err(Error::Lost { call: "cuCall", code: 719 }));
         assert_eq!((check("cuCall", 0), check_init(0, 3)), (Ok(()), Ok(())));

@@ -1,14 +1,14 @@
-//! What can go wrong at run time, as values.
+//! The errors of running a plan.
 
 use std::fmt;
 
-/// Why the runtime gave no result. A driver's number is that of `CUresult`.
+/// Why a call of the runtime failed. A driver's number is that of `CUresult`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// There is no CUDA driver library on this machine.
     NoDriver,
-    /// The driver library is older than what is asked of it, and lacks this function.
+    /// The driver library is too old, and lacks this function.
     MissingSymbol {
         /// The function.
         name: &'static str,
@@ -62,18 +62,18 @@ pub enum Error {
     },
     /// Events without timing have no time between them.
     NotTimed,
-    /// What the planner or the verifier refuses.
+    /// The planner or the verifier refused the plan.
     Plan(sublet_core::Error),
-    /// The plan places a block where kernels cannot work.
+    /// The plan places a block at an offset at which kernels cannot work.
     Misaligned {
         /// The block's number in the trace.
         block: u32,
-        /// Where it is in the arena.
+        /// Its offset in the arena.
         offset: u64,
-        /// What offsets must be multiples of.
+        /// The alignment that offsets need.
         alignment: u64,
     },
-    /// The plan copies to the host, and host and device are one memory: it would free nothing.
+    /// The plan copies to the host, but host and device share one memory: that frees nothing.
     HostIsDevice {
         /// The bytes that the plan keeps on the host.
         bytes: u64,
@@ -90,16 +90,16 @@ pub enum Error {
     Interrupted,
     /// An iteration has not begun.
     NotTimedYet,
-    /// The file system refuses what the storage tier asks for.
+    /// The file system failed.
     Storage {
-        /// What was asked.
+        /// The operation.
         operation: StorageOperation,
         /// The number of the operating system's error.
         code: i32,
     },
 }
 
-/// Kinds of memory that can be used up.
+/// Kinds of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Memory {
     /// The device's.
@@ -110,7 +110,7 @@ pub enum Memory {
     Pinned,
 }
 
-/// What the storage tier asks of a file system.
+/// Operations of the storage tier on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StorageOperation {
     /// To open a file past the page cache (`O_DIRECT`).

@@ -1,8 +1,8 @@
 //! GPUs that share one memory with the host, such as Jetson's: a copy to the host frees nothing there.
 //!
-//! The host tier of such a device has capacity 0, and the runtime refuses a plan that copies to it. What memory there is
-//! for a plan is what the operating system could give: `MemAvailable`, which counts caches that would make way, and not
-//! what the driver calls free.
+//! The host tier of such a device has capacity 0, and the runtime refuses a plan that copies to it. The memory for a
+//! plan is what the operating system could give, `MemAvailable`, which counts caches that it would drop; the driver's
+//! figure of free memory does not.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What an iteration took, beside what the simulation of its schedule says.
+//! The times of an iteration, beside those that the simulation of its schedule predicts.
 
 use sublet_core::simulate::{Device, Run, Timing};
 use sublet_core::trace::{Event, Op, Row};
@@ -27,7 +27,7 @@ pub struct CopyTime {
     pub simulated_ns: f64,
 }
 
-/// How long compute stood still before an operator.
+/// How long compute waited before an operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stall {
     /// The row of its first access in the rewritten trace.
@@ -36,11 +36,11 @@ pub struct Stall {
     pub op: Op,
     /// How long, in ns.
     pub ns: f64,
-    /// How long it does in the simulation, in ns: for this operator, and for what is freed since the one before.
+    /// How long it waits in the simulation, in ns: for this operator, and for the blocks freed since the one before.
     pub simulated_ns: f64,
 }
 
-/// What one iteration took on the device, beside what the simulation said.
+/// The times of one iteration on the device, beside those of the simulation.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Measured {
     /// From its begin until all streams were done, in ns.
@@ -54,7 +54,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// How long compute stood still, in ns.
+    /// How long compute waited, in ns.
     #[must_use]
     pub fn stalled_ns(&self) -> f64 {
         self.stalls.iter().fold(0.0, |sum, stall| sum + stall.ns)
@@ -66,9 +66,9 @@ impl Measured {
         self.stalls.iter().fold(0.0, |sum, stall| sum + stall.simulated_ns)
     }
 
-    /// The links, from the copies: the bandwidths and the one latency by which the times of all copies are met best, in
-    /// the least squares of relative errors. Where all copies have one size a latency cannot be told from bandwidth, and
-    /// is 0. None unless there were copies both ways. Host capacity and what else is no time are those of `like`.
+    /// The links, fitted to the times of the copies: two bandwidths and one latency, by least squares of relative
+    /// errors. Where all copies have one size, latency cannot be told from bandwidth, and is 0. None unless there were
+    /// copies both ways. The host's capacity and all else is taken from `like`.
     #[must_use]
     pub fn device(&self, like: &Device) -> Option<Device> {
         let [latency, out, back] = least_squares(&self.copies)?;
@@ -118,7 +118,7 @@ fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
         Some([0.0, per_byte(1)?, per_byte(2)?])
     };
     let [_, out, back] = without_latency()?;
-    // Bytes in units of the slopes that there would be without latency, so that the equations are near each other in size.
+    // Bytes in units of the slopes without latency, so that the equations have similar sizes.
     let scale = [copies.iter().map(|copy| copy.ns).fold(f64::INFINITY, f64::min), out, back];
     let mut normal = [[0.0; 4]; 3];
     for r in &rows {
@@ -133,7 +133,7 @@ fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
     solved.filter(|x| x[0] >= 0.0 && x[1] > 0.0 && x[2] > 0.0).or_else(without_latency)
 }
 
-/// Gauss's elimination; none where the equations do not tell.
+/// Gauss's elimination; none where the equations do not determine the unknowns.
 fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     for i in 0..3 {
         let pivot = (i..3).max_by(|&p, &q| a[p][i].abs().total_cmp(&a[q][i].abs()))?;
@@ -153,11 +153,11 @@ fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     Some(std::array::from_fn(|i| a[i][3] / a[i][i]))
 }
 
-/// What the simulation says of a program's steps.
+/// What the simulation predicts for a program's steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Simulated {
     pub(crate) run: Run,
-    /// By step: how long a copy takes, or compute stands still before a launch.
+    /// By step: how long a copy takes, or how long compute waits before a launch.
     pub(crate) ns: Vec<f64>,
 }
 

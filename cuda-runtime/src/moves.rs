@@ -1,13 +1,15 @@
-//! Blocks that change places within an arena.
+//! Moves blocks to other places within an arena.
 //!
-//! Problem: blocks lie somewhere, some of them on the host, and have to be at other addresses of the arena, where others
-//! may still lie. In which order are they copied, and which make way?
+//! Problem: blocks lie in the arena, some of them on the host, and have to be at other addresses, where others may
+//! still lie. In which order are they copied, and which have to be moved aside first?
 //!
-//! Steps: of the blocks whose way is free the first goes. Where none is, the first that is in somebody's way, be it its
-//! own, makes way: to bytes of the arena that no block has or gets, the lowest at a multiple of the alignment, or to the
-//! host where there are none. There it is in nobody's way, so that each block makes way once at most.
+//! Steps: the first block whose target is free is copied. If there is none, the first block that lies in the target of
+//! another, or in its own, is moved aside: to bytes of the arena that no block has or gets, the lowest at a multiple of
+//! the alignment; or to the host if there are none. There it is in no target, so that each block is moved aside at most
+//! once.
 //!
-//! Cost: O(n²) for n blocks that move, O(n log n) more for each that makes way. Pieces of a block are not moved alone.
+//! Cost: O(n²) for n blocks that move, O(n log n) more for each that is moved aside. Pieces of a block are not moved
+//! alone.
 
 use std::ops::Range;
 
@@ -26,7 +28,7 @@ pub(crate) struct Move {
     pub(crate) bytes: u64,
 }
 
-/// A block on its way.
+/// A block that has to move.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pending {
     pub(crate) from: Spot,
@@ -35,7 +37,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Where it is, on the device.
+    /// The bytes of the arena that it lies in, if it is on the device.
     fn occupied(&self) -> Option<Range<u64>> {
         match self.from {
             Spot::Device(from) => Some(from..from + self.bytes),
@@ -48,8 +50,8 @@ impl Pending {
     }
 }
 
-/// The copies, in their order. `targets` are where all blocks will lie, those that do not move too; the arena is so many
-/// bytes, and has blocks at multiples of its alignment; `aside` takes so many bytes on the host, and numbers them.
+/// The copies, in their order. `targets` are the final bytes of all blocks, also of those that do not move. The arena
+/// is given by its bytes and alignment. `aside` reserves bytes on the host, and numbers them.
 pub(crate) fn untangle(
     mut pending: Vec<Pending>,
     targets: &[Range<u64>],
@@ -82,7 +84,7 @@ pub(crate) fn untangle(
     moves
 }
 
-/// Where so many bytes of the arena are not taken, the lowest multiple of `alignment`.
+/// The lowest multiple of `alignment` in the arena from which `bytes` bytes are not taken.
 fn hole(mut taken: Vec<Range<u64>>, bytes: u64, arena: u64, alignment: u64) -> Option<u64> {
     taken.sort_unstable_by_key(|range| range.start);
     let mut free = 0u64;
@@ -109,7 +111,7 @@ mod tests {
         Move { from: Spot::Device(from), to: Spot::Device(to), bytes }
     }
 
-    /// One block is to go where another one still has its last bytes, however few.
+    /// A block's target overlaps with the last bytes of another block, however few.
     #[test]
     fn an_overlap_of_any_length_is_in_the_way() {
         for overlap in [1, 255, 256, 257, 512] {
@@ -118,19 +120,19 @@ mod tests {
             let expected = [copy(second, 4096, bytes), copy(0, first_to, bytes)];
             assert_eq!(moves(&[(0, first_to), (second, 4096)], bytes, 8192), expected, "{overlap}");
         }
-        // As few of its first bytes.
+        // And with its first bytes.
         for overlap in [1, 255, 256, 257, 511] {
             let (bytes, second) = (512, 1024);
             let first_to = second - bytes + overlap;
             let expected = [copy(second, 4096, bytes), copy(0, first_to, bytes)];
             assert_eq!(moves(&[(0, first_to), (second, 4096)], bytes, 8192), expected, "{overlap}");
         }
-        // Blocks that touch are in nobody's way.
+        // Blocks that only touch are not in each other's target.
         let expected = [copy(0, 1536, 512), copy(1024, 4096, 512)];
         assert_eq!(moves(&[(0, 1536), (1024, 4096)], 512, 8192), expected);
     }
 
-    /// Two blocks change places: one makes way, to a multiple of the alignment.
+    /// Two blocks change places: one is moved aside, to a multiple of the alignment.
     #[test]
     fn who_makes_way_is_aligned() {
         let bytes = 1000;

@@ -1,13 +1,13 @@
-//! When copies begin: as soon as they can, or when the simulation has them begin.
+//! When copies begin: as soon as they can, or when they begin in the simulation.
 //!
-//! The simulation of a schedule ([`sublet_core::simulate`]) has compute wait, where a block is freed, for the block's
-//! copies; and a copy begin when compute has come to its row. Neither is needed for the data to be right: who uses the bytes
-//! next waits for the copies, and what comes in may come as soon as its bytes are free. A runtime that waits only where
-//! bytes are shared is therefore as fast as the simulation says, or faster.
+//! In the simulation of a schedule ([`sublet_core::simulate`]) compute waits, where a block is freed, for the block's
+//! copies; and a copy begins when compute has reached its row. Neither is needed for correct data: whatever uses the
+//! bytes next waits for the copies, and a copy in may begin as soon as its bytes are free. So a runtime that waits only
+//! where bytes are shared is as fast as the simulation, or faster.
 //!
-//! Steps: the rows are gone through once. A launch follows the copies of what was freed since the launch before; a copy
-//! follows these and that launch. Together with the order of the streams and of the bytes that is the simulation's order, so
-//! that an iteration takes the time of the simulation where kernels and copies do.
+//! Steps: one pass over the rows. A launch follows the copies of the blocks that were freed since the launch before; a
+//! copy follows these copies and that launch. Together with the order of the streams and of the uses of the bytes that
+//! is the simulation's order. So an iteration takes the simulation's time if kernels and copies do.
 
 use sublet_core::trace::{Event, Row};
 
@@ -16,18 +16,18 @@ use crate::step::{Step, Work};
 /// When copies begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Pace {
-    /// As soon as nobody uses the bytes any more.
+    /// As soon as nothing uses the bytes any more.
     #[default]
     Eager,
-    /// When compute comes to their row, and compute waits for the copies of what is freed: to compare a device with the
-    /// simulation.
+    /// When compute reaches their row; and compute waits for the copies of blocks that are freed. To compare a device
+    /// with the simulation.
     Simulated,
 }
 
-/// By step, the steps before it that it follows in the simulation, but for those that use the same bytes. `numbers` is how
-/// many block numbers there are.
+/// By step: the steps before it that it follows in the simulation, beside those that use the same bytes. `numbers` is
+/// the number of block numbers.
 pub(crate) fn simulated(rows: &[Row], steps: &[Step], numbers: usize) -> Vec<Vec<u32>> {
-    /// The last copies of a block that is on the device, each way.
+    /// The latest copies of a block on the device, out and in.
     type Copies = [Option<u32>; 2];
     let mut copies: Vec<Copies> = vec![[None; 2]; numbers];
     let (mut launch, mut waited) = (None, Vec::new());
@@ -48,7 +48,7 @@ pub(crate) fn simulated(rows: &[Row], steps: &[Step], numbers: usize) -> Vec<Vec
             waited.extend(std::mem::take(of).into_iter().flatten());
         }
     }
-    // What moves between iterations is in no simulation.
+    // Moves between iterations are not simulated.
     after.resize(steps.len(), Vec::new());
     after
 }

@@ -1,12 +1,12 @@
-//! Where copies lie on the host: one pool, planned as the arena is.
+//! Places for copies on the host: one pool, planned as the arena is.
 //!
-//! A copy has a lifetime too: from the copy out to the last copy in that reads it. What the host holds from one
-//! iteration to the next is there all the time. Two copies that are not needed at once share bytes, and a copy that is read
-//! is needed until compute has come to the row at which that is done in the simulation: what is written over it then does
-//! not wait, where the simulation, whose host has memory for each block, does not. Who writes over a copy that is read later
-//! than that waits, as everywhere.
+//! A copy has a lifetime too: from the copy out to the last copy in that reads it. A copy that the host keeps between
+//! iterations is there all the time. Copies that are not needed at the same time share bytes. In the simulation every
+//! block has its own memory on the host, and no copy out waits for another's bytes. So that this holds here too, a copy
+//! is needed until compute has reached the row at which its last read is done in the simulation. A copy out that
+//! overwrites one whose read ends later than that waits, as everywhere.
 //!
-//! The memory is cached by the processor, and not write-combined: what persists on the host is read back from it.
+//! The memory is cached by the processor, and not write-combined: persistent blocks on the host are read back from it.
 
 use std::ops::Range;
 
@@ -25,31 +25,31 @@ pub(crate) struct HostStay {
     pub(crate) bytes: u64,
 }
 
-/// Copies, and where they are.
+/// All copies, and their places.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostPlan {
     pub(crate) residencies: Vec<HostStay>,
     /// By row: the copy that it writes or reads.
     pub(crate) of_row: Vec<Option<usize>>,
-    /// By block: the copy that is there when the iteration begins, and when it ends.
+    /// By block: its copy that is there when the iteration begins, and when it ends.
     pub(crate) at_start: Vec<Option<usize>>,
     pub(crate) at_end: Vec<Option<usize>>,
     /// By copy: its offset.
     pub(crate) places: Vec<u64>,
-    /// The bytes of all.
+    /// The bytes of the pool.
     pub(crate) bytes: u64,
 }
 
 impl HostPlan {
-    /// Finds the copies that the rows make and read. `numbers` is how many block numbers they use, `kept` says which of
-    /// them must be on the host when the iteration ends.
+    /// Finds the copies that the rows write and read. `numbers` is the number of block numbers; `kept` says which
+    /// blocks must be on the host when the iteration ends.
     pub(crate) fn find(
         (rows, timings): (&[Row], &[Timing]),
         numbers: usize,
         sizes: &[u64],
         kept: impl Fn(u32) -> bool,
     ) -> Self {
-        // One step more: between iterations, when blocks are moved by way of the host too.
+        // One step more, for the time between iterations: blocks may be moved by way of the host then.
         let end = u32::try_from(rows.len()).unwrap_or(u32::MAX).saturating_add(1);
         let is_copy = |r: &Row| matches!(r.event, Event::SwapOut | Event::SwapIn);
         let mut plan = Self { of_row: vec![None; rows.len()], ..Self::default() };
@@ -60,7 +60,7 @@ impl HostPlan {
             let block = r.block as usize;
             let crossing = plan.at_start[block];
             let residency = match (crossing, latest[block], r.event) {
-                // What comes in before it has gone out was there before the iteration: its copy is there always.
+                // A copy in before any copy out reads a copy from before the iteration, which is always there.
                 (Some(residency), ..) | (None, Some(residency), Event::SwapIn) => residency,
                 (None, None, Event::SwapIn) => {
                     plan.residencies.push(HostStay { rows: 0..end, bytes: sizes[block] });
@@ -88,13 +88,13 @@ impl HostPlan {
         plan
     }
 
-    /// Adds a copy that is there between iterations for so long.
+    /// Adds a copy that is needed between iterations and in these rows.
     pub(crate) fn add(&mut self, rows: Range<u32>, bytes: u64) -> usize {
         self.residencies.push(HostStay { rows, bytes });
         self.residencies.len() - 1
     }
 
-    /// Gives all copies their places; offsets and lengths are multiples of `alignment`.
+    /// Gives each copy its place; offsets and lengths are multiples of `alignment`.
     ///
     /// # Errors
     /// What the planner refuses.
@@ -108,7 +108,7 @@ impl HostPlan {
     }
 }
 
-/// A verified placement: offsets, and how many bytes it takes.
+/// A verified placement: the offsets, and the bytes that it takes.
 fn placed(blocks: &[Block], alignment: u64) -> Result<(Vec<u64>, u64)> {
     let len = place::workspace_of(Solver::Auto, blocks.len()).max(verify::workspace(blocks.len()));
     let (mut words, mut indices) = (vec![0; len.words], vec![0; len.indices]);
@@ -130,8 +130,8 @@ mod tests {
         Row { time_ns: 0, bytes: 0, block, op: Op::None, event }
     }
 
-    /// A copy that is read lives until compute has come, in the simulation, to the row at which the read is done; at least
-    /// until the row after it.
+    /// A copy that is read is needed until compute has reached, in the simulation, the row at which the read is done;
+    /// at least until the row after the read.
     #[test]
     fn a_copy_lives_until_the_simulation_has_read_it() {
         use Event::{Read, SwapIn, SwapOut};

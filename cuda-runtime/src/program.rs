@@ -1,12 +1,12 @@
 //! A verified schedule as steps on streams: launches, copies, and what each of them waits for.
 //!
-//! A [`Program`] is made once. Every operator's run is a step on the compute stream, every copy one on the stream of its
-//! direction. Rows that allocate and free are no steps: what they mean is in the addresses, and in who waits for whom
+//! A [`Program`] is made once. Every run of an operator is a step on the compute stream, and every copy a step on the
+//! stream of its direction. Mallocs and frees are no steps: they show in the addresses, and in what waits for what
 //! ([`waits`](crate::waits)).
 //!
 //! Where a persistent block ends an iteration at another address than the next one begins with, it is moved between
-//! them: within the device if the bytes are free, or else by way of others that are, as two blocks that change places are;
-//! by way of the host only where the arena is full of such blocks.
+//! them. It is moved within the device if the bytes are free, or by way of other free bytes, as when two blocks change
+//! places; by way of the host only if the arena is full of such blocks.
 
 use std::collections::HashMap;
 
@@ -21,12 +21,12 @@ use crate::pinned::HostPlan;
 use crate::step::{COMPUTE, IN, OUT, Operand, PAGE, Part, Step, Work};
 use crate::waits::{self, Footprint, LANES};
 
-/// A block whose content outlives an iteration.
+/// A block whose value outlives an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Home {
     pub(crate) block: u32,
     pub(crate) bytes: u64,
-    /// Where the iteration looks for it first, on the device and on the host.
+    /// Where the iteration reads it first, on the device and on the host.
     pub(crate) on_device: Option<u64>,
     pub(crate) on_host: Option<u64>,
     /// Where it is after an iteration.
@@ -34,7 +34,7 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// Where on the device its content has to be between iterations.
+    /// Where on the device its value has to be between iterations.
     pub(crate) fn on_device(&self) -> Option<u64> {
         match self.after {
             Residence::Device(offset) => Some(self.on_device.unwrap_or(offset)),
@@ -42,7 +42,7 @@ impl Home {
         }
     }
 
-    /// Where on the host it has to be.
+    /// Where on the host its value has to be between iterations.
     pub(crate) fn on_host(&self) -> Option<u64> {
         match self.after {
             Residence::Host(place) => Some(self.on_host.unwrap_or(place)),
@@ -57,17 +57,17 @@ pub(crate) enum Residence {
     Host(u64),
 }
 
-/// What a runtime executes, over and over.
+/// The steps of an iteration, which a runtime repeats.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) steps: Vec<Step>,
-    /// For each iteration, the last for all that follow: by step, the steps it waits for.
+    /// By iteration, the last entry for all that follow; then by step: the steps that it waits for.
     pub(crate) waits: Vec<Vec<Vec<u32>>>,
-    /// By step: whether anybody waits for it.
+    /// By step: whether another step waits for it.
     pub(crate) awaited: Vec<bool>,
     pub(crate) homes: Vec<Home>,
     pub(crate) arena: u64,
-    /// What offsets are multiples of.
+    /// The alignment of all offsets.
     pub(crate) alignment: u64,
     /// The bytes of the copies on the host.
     pub(crate) host: u64,
@@ -85,7 +85,7 @@ impl Program {
         Self::paced(recorded, schedule, alignment, Pace::Eager)
     }
 
-    /// The same with copies that begin as said.
+    /// The same, with a choice of when copies begin.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -185,8 +185,8 @@ impl Program {
         self.waits_of(iteration).iter().map(Vec::len).sum()
     }
 
-    /// Bytes that are moved between iterations, because blocks end elsewhere than they begin: within the device, and by way
-    /// of the host.
+    /// The bytes of blocks that are moved between iterations, because they end at another place than they begin: within
+    /// the device, and by way of the host.
     #[must_use]
     pub fn moved_bytes(&self) -> [u64; 2] {
         let mut moved = [0, 0];
@@ -200,7 +200,7 @@ impl Program {
         moved
     }
 
-    /// The blocks whose content outlives an iteration: those that are persistent, and that it uses.
+    /// The blocks whose value outlives an iteration: those that are persistent and that the iteration uses.
     pub fn persistent_blocks(&self) -> impl Iterator<Item = u32> {
         self.homes.iter().map(|home| home.block)
     }
@@ -225,10 +225,10 @@ fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     persistent
 }
 
-/// The bytes that a step uses: the arena's come first, then those on the host.
+/// The bytes that a step uses, in one numbering: those of the arena come first, then those on the host.
 fn footprint(step: &Step, arena: u64) -> Footprint {
     let on_host = |at: u64, bytes: u64| {
-        // What does not fit in 64 bits is refused when it is reserved.
+        // Sums beyond 64 bits are refused when the memory is reserved.
         let start = arena.saturating_add(at);
         start..start.saturating_add(bytes)
     };
@@ -243,15 +243,15 @@ fn footprint(step: &Step, arena: u64) -> Footprint {
     Footprint { lane: step.lane, ranges, after: Vec::new() }
 }
 
-/// What the iteration does first and last with the content of a block.
+/// The first and the last place of a block's value in the iteration.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
-    /// It is on the device before anything is accessed, at this offset.
+    /// Its offset on the device before anything is accessed, if it is there.
     start: Option<u64>,
-    /// It is read, or copied out, at this offset before anything has written it.
+    /// Its offset where it is read, or copied out, before anything has written it.
     on_device: Option<u64>,
     touched: bool,
-    /// Nothing has written it since it was copied to or from the host.
+    /// Whether nothing has written it since it was copied to or from the host.
     on_host_last: bool,
 }
 
@@ -265,11 +265,11 @@ struct Reader<'r> {
     resident: Vec<Option<usize>>,
     residencies: usize,
     accesses: Accesses,
-    /// The operator that is under way, and how many accesses it has still to do.
+    /// The operator that has begun, and how many accesses it has still to do.
     open: Option<(Op, usize)>,
 }
 
-/// How many accesses the runs of operators have, by their numbers: the first and the others.
+/// By operator: how many accesses it has, when it runs and when it is recomputed.
 struct Accesses(HashMap<u32, [usize; 2]>);
 
 impl Accesses {
@@ -280,7 +280,7 @@ impl Accesses {
                 of.entry(k).or_default().push(r);
             }
         }
-        // One that runs again leaves out the persistent blocks that it updates.
+        // A recomputation leaves out the persistent blocks that the operator updates.
         let count = |rows: &[&Row]| {
             let does = |block: u32, event| rows.iter().any(|r| r.block == block && r.event == event);
             let updated = |b: u32| persistent[b as usize] && does(b, Event::Read) && does(b, Event::Write);
@@ -347,7 +347,7 @@ impl<'r> Reader<'r> {
     fn copy(&mut self, row: u32, r: &Row) {
         let Some((offset, bytes)) = self.place(r.block) else { return };
         self.ends[r.block as usize].on_host_last = true;
-        // Its place on the host is not known yet.
+        // Places on the host are planned later.
         let host = 0;
         let (lane, work) = if r.event == Event::SwapOut {
             self.touch(r.block, true, offset);
@@ -359,7 +359,7 @@ impl<'r> Reader<'r> {
         self.steps.push(Step { lane, work, row });
     }
 
-    /// The content of a block is used, or replaced.
+    /// Notes that the value of a block is used, or replaced.
     fn touch(&mut self, number: u32, used: bool, offset: u64) {
         let first = &mut self.ends[number as usize];
         if !first.touched {
@@ -383,7 +383,7 @@ impl<'r> Reader<'r> {
         self.open = (left > 1).then_some((op, left - 1));
     }
 
-    /// Adds what the row accesses to the step that is the last.
+    /// Adds the access of a row to the last step.
     fn add_operand(&mut self, r: &Row) {
         let Some((offset, bytes)) = self.place(r.block) else { return };
         let (read, write) = (r.event == Event::Read, r.event == Event::Write);
@@ -404,8 +404,8 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// A mask is made: by the operator itself, unless its memory is where the operator has something else. Nothing has been
-    /// done since the operator, so that nobody else needs those bytes any more.
+    /// A mask is written: by the operator itself, unless its memory overlaps with an operand's. Then by a launch of its
+    /// own: nothing has run since the operator, so that no one needs those bytes any more.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
         let Some((start, bytes)) = self.place(r.block) else { return };
         let by_operator = self.steps.last().is_some_and(|step| match &step.work {
@@ -418,7 +418,7 @@ impl<'r> Reader<'r> {
             self.add_operand(r);
             return;
         }
-        // Without the block there is nothing to make it from, and nobody reads what is undefined.
+        // Without the block the mask cannot be made; its value is undefined, and the verifier lets nothing read it.
         if self.place(masked).is_some() {
             let work = Work::Launch { op: r.op, part: Part::Mask, operands: Vec::new() };
             self.steps.push(Step { lane: COMPUTE, work, row });
@@ -428,7 +428,7 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// A [`Home`] before the pools are planned.
+/// A [`Home`] before the places on the host are planned.
 #[derive(Clone, Copy, Debug)]
 struct Located {
     block: u32,
@@ -443,8 +443,8 @@ fn homes(persistent: &[bool], sizes: &[u64], ends: &[Ends], resident: &[Option<u
     for (block, _) in (0u32..).zip(persistent).filter(|&(_, &persistent)| persistent) {
         let i = block as usize;
         let begin = ends[i].on_device.or(ends[i].start);
-        // What an iteration begins with on the device is there when it ends, at some address; what else it needs is on the
-        // host. A block that is in neither place is one that it does not touch.
+        // A block that the iteration needs on the device at its begin is on the device at its end, at some address;
+        // other blocks that it needs are on the host. A block that is in neither place is not used.
         let after = if ends[i].on_device.is_none() && host.at_end[i].is_some() {
             host.at_end[i].map(Spot::Host)
         } else {
@@ -458,7 +458,7 @@ fn homes(persistent: &[bool], sizes: &[u64], ends: &[Ends], resident: &[Option<u
     homes
 }
 
-/// How blocks come from where they end an iteration to where they begin it.
+/// How blocks get from where they end an iteration to where they begin it.
 fn moves(homes: &[Located], host: &mut HostPlan, end: u32, arena: (u64, u64)) -> Vec<Move> {
     let displaced = |home: &Located| match (home.on_device, home.after) {
         (Some(to), from) if from != Spot::Device(to) => Some(Pending { from, to, bytes: home.bytes }),

@@ -1,15 +1,15 @@
-//! Another program in the same runtime: what persists is kept.
+//! Changes to another program in the same runtime: the values of persistent blocks are kept.
 //!
-//! Problem: a step is no longer the one that was planned, because the batch is another, or the network is evaluated and
-//! not trained, or a better plan was found. The new program's arena may be larger, its copies on the host other ones, and
-//! the parameters lie elsewhere.
+//! Problem: the planned program does not fit the next step, because the batch is another, or the network is evaluated
+//! and not trained, or there is a better plan. The arena of the new program may be larger, its copies on the host are
+//! others, and the parameters lie elsewhere.
 //!
-//! Steps: everything that the new program needs is taken first, so that a lack of memory leaves the old program as it
-//! was. The arena grows where it is; only where it cannot, another is taken beside it, and the old one given back. What
-//! persists on the device moves within it ([`moves`](crate::moves)); what is on the host, or is to be there, goes by way of
-//! the processor.
+//! Steps: all memory that the new program needs is allocated first, so that a lack of memory leaves the old program as
+//! it was. The arena grows in place; where it cannot, another one is allocated beside it, and the old one is freed.
+//! Persistent values on the device move within it ([`moves`](crate::moves)); values that are on the host, or have to be
+//! there, go by way of the processor.
 //!
-//! An arena does not shrink: two programs can take turns without memory being mapped each time.
+//! An arena does not shrink, so that two programs can take turns without mapping memory each time.
 
 use crate::backend::Backend;
 use crate::error::{Error, Result};
@@ -18,18 +18,18 @@ use crate::program::{Home, Program, Residence};
 use crate::run::{Runtime, State};
 use crate::step::COMPUTE;
 
-/// What persists and is not only moved: its new home, and its content.
+/// A persistent block that is not only moved: its new home, and its value.
 type Kept = (Home, Vec<u8>);
 
 impl<B: Backend> Runtime<B> {
-    /// Goes over to another program, between iterations. `was` tells which persistent block of the old program a persistent
-    /// block of the new one is; those that are none hold anything until they are [written](Runtime::write). The next
+    /// Changes to another program, between iterations. `was` says which persistent block of the old program a
+    /// persistent block of the new one is. Others hold anything until they are [written](Runtime::write). The next
     /// iteration is the new program's first.
     ///
     /// # Errors
-    /// The old program goes on after [`Error::Interrupted`] within an iteration, [`Error::NotPersistent`] for what `was`
-    /// tells and is none of the old program's persistent blocks, or of another length; [`Error::HostIsDevice`];
-    /// [`Error::OutOfMemory`]. What else the backend tells breaks the iteration: see [`restart`](Runtime::restart).
+    /// The old program goes on after [`Error::Interrupted`] within an iteration; [`Error::NotPersistent`] if `was`
+    /// names a block that is not persistent in the old program, or has another length; [`Error::HostIsDevice`];
+    /// [`Error::OutOfMemory`]. Other errors of the backend break the iteration: see [`restart`](Runtime::restart).
     pub fn replan(&mut self, program: Program, was: impl Fn(u32) -> Option<u32>) -> Result<()> {
         if self.state != State::Idle {
             return Err(Error::Interrupted);
@@ -75,7 +75,7 @@ impl<B: Backend> Runtime<B> {
         Ok(())
     }
 
-    /// Has the arena be large enough; another one where it cannot grow.
+    /// Grows the arena; returns another one where it cannot grow.
     fn larger(&mut self, bytes: u64) -> Result<Option<B::Arena>> {
         if bytes <= self.backend.size(&self.arena) {
             return Ok(None);
@@ -87,7 +87,7 @@ impl<B: Backend> Runtime<B> {
         }
     }
 
-    /// Moves what persists to where the new program looks for it.
+    /// Moves persistent values to where the new program reads them.
     fn move_within(&self, program: &Program, resident: &[(u64, Home)]) -> Result<()> {
         let pending = resident.iter().filter_map(|(from, home)| {
             let to = home.on_device().filter(|to| to != from)?;
@@ -115,7 +115,7 @@ impl<B: Backend> Runtime<B> {
         self.drain()
     }
 
-    /// A copy of what is there.
+    /// A copy of the value at a place.
     fn content(&self, residence: Residence, bytes: u64) -> Result<Vec<u8>> {
         let bytes = usize::try_from(bytes).map_err(|_| Error::OutOfRange { address: 0, bytes })?;
         let mut content = vec![0; bytes];

@@ -1,4 +1,4 @@
-//! Executes a program on a backend: copies beside the kernels that the caller launches.
+//! Runs a program on a backend: does the copies beside the kernels that the caller launches.
 
 use sublet_core::trace::Op;
 
@@ -14,9 +14,9 @@ use crate::waits::LANES;
 
 /// What the caller is to launch now.
 pub struct Launch<'a, B: Backend> {
-    /// The stream to launch on: everything that the operands need has been waited for there.
+    /// The stream to launch on: it has waited for all that the operands need.
     pub stream: &'a B::Stream,
-    /// The operator by its number in the recorded trace, and whether it runs again; none is an access outside
+    /// The operator by its number in the recorded trace, and whether it is recomputed; none for an access outside
     /// operators, such as the input of the network.
     pub op: Op,
     /// Which part of it.
@@ -26,32 +26,33 @@ pub struct Launch<'a, B: Backend> {
 }
 
 impl<B: Backend> Launch<'_, B> {
-    /// Whether the operator has run before in this iteration: it yields the same values, and what it updates besides,
-    /// such as running statistics, is not among its operands and stays as it is.
+    /// Whether the operator is recomputed: it yields the same values, and what it updates besides, such as running
+    /// statistics, is not among its operands and stays as it is.
     #[must_use]
-    pub const fn again(&self) -> bool {
+    pub const fn recomputes(&self) -> bool {
         matches!(self.op, Op::Rerun(_))
     }
 
-    /// What it uses, in the order in which the trace says so.
+    /// What it uses, in the order of its accesses in the trace.
     #[must_use]
     pub const fn operands(&self) -> &[Operand] {
         self.operands
     }
 
-    /// Where an operand is on the device.
+    /// The address of an operand on the device.
     #[must_use]
     pub const fn address_of(&self, operand: &Operand) -> u64 {
         self.base + operand.offset
     }
 
-    /// Where this block is on the device, if the operator uses it. Work in place: two blocks at one address.
+    /// The address of this block on the device, if the operator uses it. For an operator that works in place two blocks
+    /// have one address.
     #[must_use]
     pub fn address(&self, block: u32) -> Option<u64> {
         self.operands.iter().find(|o| o.block == block && !o.mask).map(|o| self.address_of(o))
     }
 
-    /// Where the mask of this block is, if the operator is to write it, or to read it in place of the block.
+    /// The address of this block's mask, if the operator is to write it, or to read it in place of the block.
     #[must_use]
     pub fn mask(&self, block: u32) -> Option<u64> {
         self.operands.iter().find(|o| o.block == block && o.mask).map(|o| self.address_of(o))
@@ -61,21 +62,21 @@ impl<B: Backend> Launch<'_, B> {
 /// A program, the memory it runs in, and its streams.
 pub struct Runtime<B: Backend> {
     pub(crate) program: Program,
-    /// One for each step that is waited for.
+    /// By step: its event, if another step waits for it.
     pub(crate) events: Vec<Option<B::Event>>,
-    /// Of each stream, to wait for all that it was given.
+    /// By stream: an event at the end of its work.
     ends: [B::Event; LANES],
     pub(crate) streams: [B::Stream; LANES],
     pub(crate) tier: Tier<B>,
-    /// The iteration to be timed next, or timed last.
+    /// The iteration that is timed next, or was timed last.
     pub(crate) timers: Option<Timers<B::Event>>,
-    /// For what the caller writes and reads between iterations.
+    /// Pinned memory for reads and writes of the caller between iterations.
     staging: B::Pinned,
     pub(crate) arena: B::Arena,
     pub(crate) backend: B,
-    /// Iterations that are complete since the start.
+    /// How many iterations are complete since the start.
     pub(crate) iteration: u64,
-    /// The next step of the one under way.
+    /// The next step of the running iteration.
     pub(crate) position: usize,
     pub(crate) state: State,
 }
@@ -90,7 +91,7 @@ pub(crate) struct Timers<E> {
     iteration: u64,
 }
 
-/// A time that is taken: of an iteration, of a stream, or of a step.
+/// A point in time to record: of an iteration, of a stream, or of a step.
 #[derive(Clone, Copy)]
 enum Mark {
     Begin,
@@ -103,13 +104,13 @@ enum Mark {
 pub(crate) enum State {
     /// Between iterations.
     Idle,
-    /// The step before the position has been handed to the caller if `launched`.
+    /// If `launched`, the caller has been told the step before the position.
     Running { launched: bool },
     /// An error has ended an iteration.
     Broken,
 }
 
-/// Bytes that are written or read between iterations at once.
+/// The bytes of the staging memory.
 const STAGING: u64 = 1 << 20;
 
 impl<B: Backend> Runtime<B> {
@@ -148,7 +149,7 @@ impl<B: Backend> Runtime<B> {
         let ends = [backend.event(false)?, backend.event(false)?, backend.event(false)?];
         let events = Self::events(&backend, &program)?;
         let staging = backend.pin(STAGING.min(program.arena.max(1)))?;
-        // Addresses cost nothing: a larger program can have all of the device.
+        // Addresses cost nothing: a larger program may use all of the device.
         let room = backend.memory()?.total.max(program.arena);
         let arena = backend.reserve(program.arena, room)?;
         Ok(Self {
@@ -200,8 +201,8 @@ impl<B: Backend> Runtime<B> {
         &self.backend
     }
 
-    /// Runs one iteration: `launch` is called for every operator in its turn, and launches its kernels on the stream that
-    /// it is told. Nothing has to be finished when this returns: see [`finish`](Self::finish).
+    /// Runs one iteration: calls `launch` for each operator in its turn, which launches the operator's kernels on the
+    /// given stream. They need not be done when this returns: see [`finish`](Self::finish).
     ///
     /// # Errors
     /// What the backend or `launch` tell; the iteration is broken then, see [`restart`](Self::restart).
@@ -266,7 +267,7 @@ impl<B: Backend> Runtime<B> {
         }
     }
 
-    /// Gives the streams everything up to the next launch, which is the step that is returned.
+    /// Gives the streams all work before the next launch, and returns the step of that launch.
     fn go_on(&mut self) -> Result<Option<usize>> {
         while let Some(step) = self.program.steps.get(self.position) {
             let current = self.position;
@@ -303,7 +304,7 @@ impl<B: Backend> Runtime<B> {
         self.backend.record(event, &self.streams[self.program.steps[step].lane])
     }
 
-    /// Records an event of the iteration that is timed, if this is it.
+    /// Records an event of the iteration, if it is timed.
     fn time(&self, mark: Mark) -> Result<()> {
         let Some(timers) = self.timers.as_ref().filter(|timers| timers.iteration == self.iteration) else {
             return Ok(());
@@ -319,7 +320,7 @@ impl<B: Backend> Runtime<B> {
         event.map_or(Ok(()), |event| self.backend.record(event, &self.streams[lane]))
     }
 
-    /// Has the next iteration timed, by itself: what is under way is waited for.
+    /// Measures the next iteration, alone: waits for the work that is running.
     ///
     /// # Errors
     /// [`Error::Interrupted`] within an iteration; what the backend tells.
@@ -340,7 +341,7 @@ impl<B: Backend> Runtime<B> {
         Ok(())
     }
 
-    /// What the iteration took that was begun after [`measure`](Self::measure). Waits until it is done.
+    /// The times of the iteration that began after [`measure`](Self::measure). Waits until it is done.
     ///
     /// # Errors
     /// [`Error::NotTimedYet`] if there was none; what the backend tells.
@@ -368,7 +369,7 @@ impl<B: Backend> Runtime<B> {
                 Work::In { bytes, .. } => (Direction::In, bytes),
                 Work::Move { .. } => continue,
             };
-            // What moves between iterations is not in the schedule.
+            // Moves between iterations are not in the schedule.
             if row < end {
                 measured.copies.push(CopyTime { row, direction, bytes, ns, simulated_ns });
             }
@@ -376,7 +377,7 @@ impl<B: Backend> Runtime<B> {
         Ok(measured)
     }
 
-    /// Waits until everything is done that the streams were given.
+    /// Waits until the streams have done all their work.
     ///
     /// # Errors
     /// What the backend tells.
@@ -385,7 +386,7 @@ impl<B: Backend> Runtime<B> {
         self.tier.check()
     }
 
-    /// Waits for every stream, also after one of them has failed, and for the disk. The first error is told.
+    /// Waits for every stream and for the disk, also after one of them has failed; returns the first error.
     pub(crate) fn drain(&self) -> Result<()> {
         let mut outcome = Ok(());
         for (event, stream) in self.ends.iter().zip(&self.streams) {
@@ -396,21 +397,21 @@ impl<B: Backend> Runtime<B> {
         outcome
     }
 
-    /// After an error: waits for what was given, and has the next iteration be the first. The persistent blocks hold
-    /// anything, and have to be [written](Self::write) again.
+    /// After an error: waits for the streams, and makes the next iteration the first. The persistent blocks hold
+    /// anything, and have to be [written](Self::write) anew.
     ///
     /// # Errors
     /// What the backend tells; a device that is lost stays lost.
     pub fn restart(&mut self) -> Result<()> {
         self.state = State::Broken;
-        // What the file met is over with the iteration; what the device met is not.
+        // Errors of the file end with the iteration; those of the device do not.
         self.drain()?;
         self.tier.forgive();
         (self.iteration, self.position, self.state) = (0, 0, State::Idle);
         Ok(())
     }
 
-    /// Gives a persistent block its content, between iterations.
+    /// Writes the value of a persistent block, between iterations.
     ///
     /// # Errors
     /// [`Error::NotPersistent`] for another block, or bytes that are not exactly all of it; [`Error::Interrupted`]
@@ -421,7 +422,7 @@ impl<B: Backend> Runtime<B> {
         self.put(&home, content)
     }
 
-    /// Puts a block's content wherever it has to be, when nothing is under way.
+    /// Writes a block's value to all its places, while no work is running.
     pub(crate) fn put(&self, home: &Home, content: &[u8]) -> Result<()> {
         if let Some(offset) = home.on_device() {
             self.write_device(offset, content)?;
@@ -430,7 +431,7 @@ impl<B: Backend> Runtime<B> {
         home.on_host().map_or(Ok(()), |place| unsafe { self.tier.store(&self.backend, place, content) })
     }
 
-    /// Reads the content of a persistent block, between iterations. Waits for what is still under way.
+    /// Reads the value of a persistent block, between iterations. Waits for the work that is running.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -440,7 +441,7 @@ impl<B: Backend> Runtime<B> {
         self.get(home.after, content)
     }
 
-    /// Gets what is there, when nothing is under way.
+    /// Reads a value from its place, while no work is running.
     pub(crate) fn get(&self, residence: Residence, content: &mut [u8]) -> Result<()> {
         match residence {
             // SAFETY: all streams are done.
@@ -498,9 +499,9 @@ fn refuse_host<B: Backend>(backend: &B, program: &Program) -> Result<()> {
 }
 
 impl<B: Backend> Drop for Runtime<B> {
-    /// Waits for the streams, so that no copy is under way in memory that is given back.
+    /// Waits for the streams, so that no copy is running in memory that is freed.
     fn drop(&mut self) {
-        // A device that is lost does nothing any more.
+        // A lost device does nothing any more.
         let _ = self.finish();
     }
 }

@@ -1,24 +1,23 @@
-//! The way of blocks between a device and a disk.
+//! Moves blocks between a device and a disk.
 //!
-//! Problem: a block goes to a disk, or comes from it, in the order of a stream. The thread that launches must not wait
-//! for the disk, and the disk and the link must work at the same time.
+//! Problem: a block is written to a disk, or read from it, in the order of a stream. The thread that launches must not
+//! wait for the disk, and the disk and the link must work at the same time.
 //!
-//! Steps. A block goes in parts, through two pinned buffers for each stream. The link copies are work of the stream. Reads
-//! and writes are jobs of the runtime's own threads, which hold no lock while they read or write. Calls of the host in
-//! the stream's order connect both.
+//! Steps. A block goes in parts, through two pinned buffers for each stream. Copies over the link are work of the
+//! stream. Reads and writes are jobs of the runtime's own threads, which hold no lock while they read or write. Calls
+//! of the host in the stream's order connect both.
 //! - *Out*: before a part is copied to a buffer, the stream waits until the buffer's last write is done; after it, the
-//!   write becomes a job. While one buffer is written, the other one is filled. The stream is through with the block when
+//!   write becomes a job. While one buffer is written, the other one is filled. For the stream the block is done when
 //!   the link is: the bytes on the device are free before the disk has them.
-//! - *In*: the first two parts become jobs at once, each further one as soon as its buffer has been copied to the device.
-//!   Before a part is copied, the stream waits for its read.
-//! - *Order*: a job begins after all jobs given before it that use the same bytes of the disk, one of them to write, or the
-//!   same buffer. A block that comes in is therefore read after it was written, though its write was waited for by no
-//!   stream.
+//! - *In*: the first two parts become jobs at once, each further one as soon as its buffer has been copied to the
+//!   device. Before a part is copied, the stream waits for its read.
+//! - *Order*: a job begins after all earlier jobs that use the same buffer, or the same bytes of the disk if one of
+//!   both writes them. So a block is read only after it was written, though no stream waits for the write.
 //!
 //! After an error no further job reads or writes, so that nothing waits forever; the iteration ends with that error.
 //!
 //! Limit: on a GPU the stream waits in a call of the host, and the driver may run such calls of all streams on one
-//! thread. Jobs that were given before go on meanwhile.
+//! thread. Earlier jobs go on meanwhile.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,7 +43,7 @@ const THREADS: usize = 4;
 struct Job {
     buffer: usize,
     operation: StorageOperation,
-    /// Where on the disk, in whole pages.
+    /// The position on the disk, in whole pages.
     at: u64,
     bytes: u64,
     is_running: bool,
@@ -61,8 +60,8 @@ impl Job {
 
 #[derive(Default)]
 struct Queue {
-    /// Jobs that are not done, in the order in which they were given. A buffer has at most two: its write, and a read after
-    /// that.
+    /// Jobs that are not done, in the order in which they were given. A buffer has at most two: its write, and a read
+    /// after that.
     jobs: Vec<Job>,
     /// The first error.
     fault: Option<Error>,
@@ -118,7 +117,7 @@ impl Shared {
         self.wait(|job| job.buffer == buffer);
     }
 
-    /// What each thread does until the queue is closed.
+    /// Runs jobs until the queue is closed; called by each thread.
     fn serve(&self) {
         let mut queue = self.queue();
         loop {
@@ -149,20 +148,20 @@ impl Shared {
             StorageOperation::Write => self.disk.write(job.at, buffer),
             _ => self.disk.read(job.at, buffer),
         };
-        // A disk that panics must not leave a job that never ends.
+        // If a disk panics, the job still has to end.
         let outcome = catch_unwind(AssertUnwindSafe(transfer));
         outcome.unwrap_or_else(|_| Err(io::Error::other("panic"))).map_err(|e| Error::storage(job.operation, &e))
     }
 }
 
-/// A disk that is long enough, the buffers on the way to it, and the threads that read and write.
+/// A disk, the buffers on the way to it, and the threads that read and write.
 pub(crate) struct Spill<B: Backend> {
     storage: Storage,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     buffers: Vec<B::Pinned>,
     part: u64,
-    /// By stream: how many parts it has been given.
+    /// By stream: how many parts it has had.
     given: [AtomicUsize; LANES],
 }
 
@@ -178,7 +177,7 @@ impl<B: Backend> Spill<B> {
             queue: Mutex::default(),
             changed: Condvar::new(),
         });
-        // From here on what was begun is ended when something fails.
+        // From here on a failure ends what was begun.
         let mut spill =
             Self { storage: storage.clone(), shared, threads: Vec::new(), buffers, part, given: Default::default() };
         for _ in 0..THREADS {
@@ -194,7 +193,7 @@ impl<B: Backend> Spill<B> {
         &self.storage
     }
 
-    /// The first error so far. It waits for no read and no write.
+    /// The first error so far. It waits for nothing.
     pub(crate) fn check(&self) -> Result<()> {
         self.shared.queue().fault.clone().map_or(Ok(()), Err)
     }
@@ -204,7 +203,7 @@ impl<B: Backend> Spill<B> {
         self.shared.queue().fault = None;
     }
 
-    /// Waits until all is read and written that was given.
+    /// Waits until all reads and writes are done.
     pub(crate) fn settle(&self) {
         self.shared.wait(|_| true);
     }
@@ -327,12 +326,12 @@ impl<B: Backend> Spill<B> {
 }
 
 impl<B: Backend> Drop for Spill<B> {
-    /// Ends the threads, so that nobody uses the buffers when they are given back.
+    /// Ends the threads, so that the buffers can be freed.
     fn drop(&mut self) {
         self.shared.queue().is_closed = true;
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
-            // What panics is caught.
+            // Panics are caught in the thread.
             let _ = thread.join();
         }
     }

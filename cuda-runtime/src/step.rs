@@ -2,7 +2,7 @@
 
 use sublet_core::trace::Op;
 
-/// Offsets must be multiples of this, if nothing else is said: what a device's allocator gives.
+/// The alignment of offsets by default: what a device's allocator gives.
 pub const ALIGNMENT: u64 = 256;
 
 /// Copies on the host begin and end at multiples of this: a page, so that files can take them past the page cache.
@@ -17,7 +17,7 @@ pub(crate) const IN: usize = 2;
 pub enum Part {
     /// All of it, with the masks that it writes.
     Whole,
-    /// Only the mask, made from the block whose signs it holds: its memory was something else's when the operator ran.
+    /// Only the mask, made from its block: when the operator ran, the mask's memory was in use.
     Mask,
 }
 
@@ -26,13 +26,13 @@ pub enum Part {
 pub struct Operand {
     /// The block's number in the recorded trace.
     pub block: u32,
-    /// It is the mask of the block: one bit for each element, as its rectifier says how long they are.
+    /// It is the mask of the block: one bit for each element.
     pub mask: bool,
     /// Where it begins in the arena, in bytes.
     pub offset: u64,
     /// How long it is.
     pub bytes: u64,
-    /// What it holds before is read.
+    /// Its value is read.
     pub read: bool,
     /// It is written.
     pub write: bool,

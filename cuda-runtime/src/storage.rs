@@ -1,8 +1,8 @@
 //! Storage that copies go to instead of the host's memory: a file, or another [`Disk`].
 //!
 //! On a GPU that shares the host's memory, storage is the only place outside that memory. The file is read and written
-//! past the page cache (`O_DIRECT`), because the page cache is that same memory. The place of a copy in the file is planned
-//! as in pinned memory; `spill` moves the data.
+//! past the page cache (`O_DIRECT`), because the page cache is in that same memory. The places of copies in the file
+//! are planned as in pinned memory; `spill` moves the data.
 //!
 //! The file has no name: it is gone when it is closed, even after a crash.
 
@@ -18,16 +18,16 @@ use rustix::fs::{FallocateFlags, OFlags};
 
 use crate::error::{Error, Result, StorageOperation};
 
-/// Whether the operating system may keep what is in the file in memory.
+/// Whether the operating system may cache the file in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Caching {
     /// It may not: `O_DIRECT`.
     Past,
-    /// It may: for a file system without `O_DIRECT`. What is swapped then takes memory as long as some is free.
+    /// It may: for a file system without `O_DIRECT`. Swapped blocks then take memory as long as some is free.
     Through,
 }
 
-/// Bytes outside memory. Several threads read and write at once, at ranges that do not overlap.
+/// A disk. Several threads read and write it at once, at ranges that do not overlap.
 pub trait Disk: Debug + Send + Sync {
     /// Makes the disk at least `bytes` long, so that missing space is an error before anything is written. What it holds
     /// stays.

@@ -1,4 +1,4 @@
-//! Where copies of blocks go: to pinned memory, or to a disk.
+//! Where blocks are copied to: pinned memory, or a disk.
 
 use crate::backend::Backend;
 use crate::error::{Error, Result};
@@ -25,7 +25,7 @@ impl<B: Backend> Tier<B> {
         Ok(Self::Storage(Spill::new(backend, storage, bytes)?))
     }
 
-    /// The same tier for so many bytes: other pinned memory, or the same disk, made long enough.
+    /// The same tier with room for `bytes`: other pinned memory, or the same disk, made long enough.
     pub(crate) fn renewed(&self, backend: &B, bytes: u64) -> Result<Self> {
         match self {
             Self::Pinned(_) => Self::pinned(backend, bytes),
@@ -108,7 +108,7 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Waits for what the streams have given the disk and do not wait for themselves.
+    /// Waits for disk work that the streams do not wait for.
     pub(crate) fn settle(&self) {
         match self {
             Self::Pinned(_) => {}

@@ -1,20 +1,20 @@
-//! Which work waits for which, and for nothing more.
+//! Finds which steps have to wait for which, with the fewest waits.
 //!
-//! Problem: steps are given in an order, each on one of three streams, each reads and writes some bytes, and the whole
-//! is repeated. A step may not run before those before it, in this iteration or the last, that write what it uses or use
-//! what it writes. Streams keep their own order; between them there are events. What are the fewest?
+//! Problem: steps are given in an order, each on one of three streams. Each reads and writes some bytes, and the whole
+//! is repeated. A step must not run before an earlier step, of this iteration or the last, that writes what it uses or
+//! uses what it writes. Streams keep their own order; between them there are events. What are the fewest waits?
 //!
-//! Steps: every byte knows who wrote it last and who has read it since, by stream. Of the steps on another stream that a
-//! step must follow, the last stands for all. It is waited for unless that follows from what the stream has waited for
-//! before, or from the other wait of the same step: each step has a vector clock that says how much of each stream is done
-//! when it runs (Fidge 1988, Mattern 1989). What is left is the transitive reduction of a graph without cycles: there is
-//! only one, and without any of its edges two steps that share bytes have no order.
+//! Steps: for every byte the last writer and the readers since then are known, by stream. Of the steps on another
+//! stream that a step must follow, it is enough to wait for the last. That wait is left out if it follows from earlier
+//! waits of the stream, or from the other wait of the same step: each step has a vector clock that says how much of
+//! each stream is done when it runs (Fidge 1988, Mattern 1989). The result is the transitive reduction of a graph
+//! without cycles: there is only one, and without any of its edges two steps that share bytes have no order.
 //!
-//! The first iteration has nothing before it. In the next ones a stream knows from the iteration before what it has waited
-//! for then, until nothing changes any more: the last list is that of all further iterations.
+//! The first iteration has nothing before it. In the next ones a stream has also waited for what it waited for in the
+//! iteration before. This goes on until nothing changes any more: the last list is that of all further iterations.
 //!
-//! Cost: O(log n) for each range of bytes that a step uses and was last used by others, a few iterations. This module knows
-//! bytes and streams only; that it is right is shown by races looked for in another way, and by data.
+//! Cost: O(log n) for each range of bytes that a step uses and was last used by others, in each of a few iterations.
+//! This module knows bytes and streams only. Tests check it by searching for races in another way, and with real data.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,34 +22,34 @@ use std::ops::Range;
 /// The streams: compute, copies out, copies in.
 pub(crate) const LANES: usize = 3;
 
-/// How many iterations are looked at, should they differ for so long.
+/// How many iterations are looked at, at most.
 const MOST: usize = 16;
 
-/// What a step does with memory.
+/// The memory that a step uses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Footprint {
     pub(crate) lane: usize,
     /// Bytes, and whether they are written.
     pub(crate) ranges: Vec<(Range<u64>, bool)>,
-    /// Steps before it, of the same iteration, that it follows whatever bytes they use.
+    /// Earlier steps of the same iteration that it follows, whatever bytes they use.
     pub(crate) after: Vec<u32>,
 }
 
-/// How much of each stream is done: steps, over all iterations.
+/// How much of each stream is done: the number of its steps, over all iterations.
 type Clock = [u64; LANES];
 
-/// Who used some bytes last.
+/// The last users of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Users {
     end: u64,
-    /// The lane of the step that wrote them, and how many steps its stream had done with it.
+    /// The lane of the step that wrote them, and that step's number in its stream.
     writer: Option<(usize, u64)>,
-    /// Those that have read them since, by lane; 0 is none.
+    /// By lane: the number of the last step that has read them since; 0 is none.
     readers: Clock,
 }
 
-/// For each iteration, for each step, the steps that it waits for: those further on are of the iteration before.
-/// The last is for all further iterations.
+/// By iteration, then by step: the steps that it waits for. A step with a higher number is one of the iteration before.
+/// The last list is for all further iterations.
 pub(crate) fn plan(steps: &[Footprint]) -> Vec<Vec<Vec<u32>>> {
     let mut lanes: [Vec<u32>; LANES] = Default::default();
     let mut place = Vec::with_capacity(steps.len());
@@ -116,7 +116,7 @@ fn join(clock: &mut Clock, other: &Clock) {
     }
 }
 
-/// Adds what a user of these bytes must follow to `needed`, and makes it a user.
+/// Adds to `needed` what a user of these bytes must follow, and notes it as a user.
 fn use_bytes(
     memory: &mut BTreeMap<u64, Users>,
     range: &Range<u64>,
@@ -164,7 +164,7 @@ fn use_bytes(
     }
 }
 
-/// Has no entry cross this address.
+/// Splits the entry that contains this address.
 fn split(memory: &mut BTreeMap<u64, Users>, at: u64) {
     if let Some((_, users)) = memory.range_mut(..at).next_back()
         && users.end > at
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_swap_waits_where_it_must() {
-        // A block is made, copied out, its bytes used for another, and copied in at another place.
+        // A block is written, copied out, its bytes used for another, and copied in at another place.
         let steps = [
             step(0, &[(0..8, true)]),
             step(1, &[(0..8, false), (100..108, true)]),
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_follows_from_the_other_is_left_out() {
-        // The copy out has waited for the first step; who waits for the copy need not wait for both.
+        // The copy out has waited for the first step: waiting for the copy is enough.
         let steps = [step(0, &[(0..8, true)]), step(1, &[(0..8, false), (8..16, true)]), step(2, &[(0..16, false)])];
         assert_eq!(plan(&steps)[0], [vec![], vec![0], vec![1]]);
     }

@@ -27,19 +27,20 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::system;
 use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 
-/// Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it, and
-/// the allocator that it serves answers it with SUBLET_STATUS_REENTRANT; as it does sublet_raw_free.
+/// Allocates `bytes` bytes at a multiple of `alignment`, a power of two; returns NULL if it cannot. It must return: no
+/// exception and no longjmp. If it calls the allocator that it serves, that returns SUBLET_STATUS_REENTRANT; the same
+/// holds for sublet_raw_free.
 pub type sublet_raw_alloc =
     Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void>;
 
-/// Takes back what a sublet_raw_alloc gave.
+/// Frees what a sublet_raw_alloc returned.
 pub type sublet_raw_free = Option<unsafe extern "C" fn(context: *mut c_void, pointer: *mut c_void, bytes: usize)>;
 
-/// Is told that there is no memory for a request of so many bytes, and may make room: the request is tried again as long as
-/// this returns another value than 0. Unlike the others, it may call the allocator.
+/// Called where there is no memory for a request of so many bytes. It may free some, and returns another value than 0
+/// to have the request tried once more. Unlike the others, it may call the allocator.
 pub type sublet_out_of_memory = Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize) -> i32>;
 
-/// What an allocator works with. All 0 but `struct_size` and `capacity` is what to begin with.
+/// The parameters of an allocator. All 0 but `struct_size` and `capacity` is a good start.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sublet_allocator_params {
@@ -47,8 +48,8 @@ pub struct sublet_allocator_params {
     pub struct_size: u32,
     /// The sublet_solver that plans; 0 is SUBLET_SOLVER_PORTFOLIO, which takes memory linear in `events`.
     pub solver: u32,
-    /// Bytes of the range whose addresses are handed out; with `alloc`, of the first such range. Of the system's memory these
-    /// are addresses, and there is memory behind them as it is touched: much may be asked for.
+    /// Bytes of the range of addresses; with `alloc`, of the first range. The system's memory takes space only where it
+    /// is touched, so that this may be large.
     pub capacity: u64,
     /// Every address is a multiple of this power of two, in bytes; sizes are rounded up to it. 0 is 256.
     pub alignment: u64,
@@ -56,16 +57,16 @@ pub struct sublet_allocator_params {
     pub events: u64,
     /// The most blocks that are alive at once beside those of a plan; 0 is 16384.
     pub live: u64,
-    /// The range, if the caller has it already; else NULL. It is never read or written.
+    /// The range, if the caller has it already; otherwise NULL. It is never read or written.
     pub range: *mut c_void,
-    /// Gives the range where there is none, and more wherever a request or a plan does not fit: up to 64 at once, of a
-    /// quarter of what there is already and at least 1 MiB, or as little as is needed if it gives NULL for that.
-    /// NULL is the system's memory for the first range, and never another.
+    /// Allocates the range, and further ranges where a request or a plan does not fit: up to 64 at once. It is asked
+    /// for a quarter of the memory there is, at least 1 MiB, and if it returns NULL for as little as is needed. NULL
+    /// takes the system's memory for the first range, and there is never another.
     pub alloc: sublet_raw_alloc,
-    /// Takes ranges back in which nothing lives any more: before more is asked for, after eight iterations in which they
-    /// were not used, and in sublet_allocator_destroy. Given if and only if `alloc` is.
+    /// Frees ranges without live blocks: before more is asked for, after eight iterations in which they were not used,
+    /// and in sublet_allocator_destroy. To be set if and only if `alloc` is.
     pub free: sublet_raw_free,
-    /// What both are called with.
+    /// Passed to `alloc`, `free` and `out_of_memory`.
     pub context: *mut c_void,
     /// As in sublet_place_params.
     pub seed: u64,
@@ -73,11 +74,11 @@ pub struct sublet_allocator_params {
     pub work: u64,
     /// As in sublet_place_params.
     pub nodes: u64,
-    /// Is called, with `context` too, where there is no memory for a request; or NULL.
+    /// Called where there is no memory for a request; or NULL.
     pub out_of_memory: sublet_out_of_memory,
 }
 
-/// Where an allocator stands.
+/// What an allocator is doing.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_state {
@@ -85,11 +86,11 @@ pub enum sublet_state {
     Profile = 0,
     /// A plan is followed.
     Replay = 1,
-    /// A plan is followed that does not fit any more; it is made anew as soon as there is a record.
+    /// A plan is followed that does not fit any more. A new one is made as soon as there is a record.
     Diverged = 2,
 }
 
-/// What an allocator has done, and has.
+/// What an allocator has done so far, and what it has now.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_statistics {
@@ -107,14 +108,13 @@ pub struct sublet_statistics {
     pub arena_peak: u64,
     /// The most bytes that were live outside the arena.
     pub fallback_peak: u64,
-    /// The highest offset in the range that was in use so far, in bytes; of several ranges, the most of all together.
+    /// The highest offset in the range that was in use so far, in bytes; with several ranges, the sum over them.
     pub footprint: u64,
-    /// Bytes of the ranges that there are now. These are addresses: of the system's memory, what was never touched is not
-    /// resident.
+    /// Bytes of all ranges that it has now. These are addresses: system memory that was never touched is not resident.
     pub held: u64,
     /// Bytes of the blocks that are live now, rounded up to the alignment.
     pub live_bytes: u64,
-    /// How many these are.
+    /// How many blocks are live now.
     pub live_blocks: u64,
 }
 
@@ -124,22 +124,23 @@ unsafe impl Params for sublet_allocator_params {}
 // SAFETY: as above.
 unsafe impl Params for sublet_statistics {}
 
-/// An allocator that learns. All threads may use it at once, but for sublet_allocator_destroy. After a fork the child has
-/// one of its own, with the same blocks, as it has the memory; a fork waits for calls that are under way.
+/// An allocator that learns: it records an iteration, plans it, and serves the next ones from the plan. All threads may
+/// use it at once, but for sublet_allocator_destroy. After a fork the child has an allocator of its own with the same
+/// blocks, in its copy of the memory; a fork waits for calls that are running.
 ///
 /// What follows one thread's iteration is one stream of requests: threads that allocate side by side in an order that
 /// changes from iteration to iteration make a stream that no plan fits; it is served all the same.
 pub struct sublet_allocator {
     inner: Lock<Inner>,
-    /// What is asked where there is no memory, and its context.
+    /// The callback for lack of memory, and its context.
     out_of_memory: sublet_out_of_memory,
     context: Context,
-    /// Its bookkeeping memory: where it is, and whether it is the system's.
+    /// Its bookkeeping memory: its address, and whether it is the system's.
     memory: (usize, usize),
     workspace: SystemMemory,
 }
 
-/// A pointer of the user's, which is handed on.
+/// A pointer of the user's, which is passed on.
 struct Context(*mut c_void);
 
 // SAFETY: nobody follows it here; the header says that all threads may call the function that it is for.
@@ -161,7 +162,7 @@ struct Inner {
     profile: Profile,
 }
 
-/// The most ranges at once: each is a quarter of those before it, so that they are enough for any memory there is.
+/// The most ranges at once: each new one is a quarter of those before it, so that they suffice for any memory.
 const RANGES: usize = 64;
 
 impl sublet_allocator_params {
@@ -188,7 +189,7 @@ impl sublet_allocator_params {
     }
 }
 
-/// The bookkeeping: the handle, then what `core` keeps.
+/// The bookkeeping memory: the handle, then what `core` keeps.
 fn needed(config: &Config) -> (Needed, WorkspaceLen) {
     let len = replay::memory(config);
     let kept = WorkspaceLen { words: len.words, indices: len.indices };
@@ -209,9 +210,9 @@ pub unsafe extern "C" fn sublet_allocator_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Makes an allocator whose range is free. `workspace` stays lent until sublet_allocator_destroy; NULL with the size 0
-/// takes the system's memory, where there is one. Of that nothing is written before it is used; of lent memory 40 bytes for
-/// each of `events` are, at once.
+/// Makes an allocator without live blocks. `workspace` stays lent until sublet_allocator_destroy; NULL with the size 0
+/// takes the system's memory, where there is a system. That is touched only as it is used; of lent memory 40 bytes for
+/// each of `events` are written at once.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_create(
@@ -263,8 +264,8 @@ pub unsafe extern "C" fn sublet_allocator_create(
     })
 }
 
-/// Gives back what an allocator has: its ranges that are not the caller's, and its bookkeeping memory. Addresses that it
-/// has handed out are no longer. No other thread may be using it. NULL is nothing.
+/// Destroys an allocator: frees its ranges that are not the caller's, and its bookkeeping memory. Its addresses are no
+/// longer valid. No other thread may be using it. NULL does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocator) {
     let _ = short(ptr::null_mut(), || {
@@ -327,7 +328,7 @@ unsafe fn looked_at<'a>(
 }
 
 impl sublet_allocator {
-    /// Refuses an argument that is written over its bookkeeping; NULL is nowhere.
+    /// Refuses an argument that points into the bookkeeping memory and is written; NULL points nowhere.
     #[inline]
     fn is_apart<T>(&self, argument: *const T, position: u32) -> Result<(), Failure> {
         let begin = argument.addr();
@@ -337,7 +338,7 @@ impl sublet_allocator {
         Ok(())
     }
 
-    /// Takes memory, and asks for room where there is none.
+    /// Allocates memory, and asks for room if there is none.
     #[inline]
     fn take(
         &self,
@@ -368,7 +369,7 @@ impl sublet_allocator {
         self.out_of_memory.is_some_and(|room| unsafe { room(self.context.0, bytes) } != 0)
     }
 
-    /// Gives memory back; `position` is that of the pointer.
+    /// Frees memory; `position` is that of the pointer argument.
     #[inline]
     fn give_back(&self, pointer: *mut c_void, position: u32) -> Result<(), Failure> {
         if pointer.is_null() {
@@ -411,7 +412,7 @@ unsafe fn result<'a, T>(
     Ok(unsafe { &mut *to })
 }
 
-/// Answers a request with a result, argument `position`, which is written where the request succeeds.
+/// Answers a request whose result, argument `position`, is written on success.
 ///
 /// # Safety
 /// As for `handle` and `result`.
@@ -433,7 +434,7 @@ unsafe fn answer<T>(
     })
 }
 
-/// Memory of `bytes` bytes, which no other live block shares; 0 bytes are NULL. O(1) while the plan is followed.
+/// Allocates `bytes` bytes, which no other live block shares; 0 bytes are NULL. O(1) while the plan is followed.
 ///
 /// SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough, and there is no other range to be had.
 #[must_use]
@@ -449,7 +450,7 @@ pub unsafe extern "C" fn sublet_malloc(
     unsafe { answer(allocator, (pointer, 2), error, request) }
 }
 
-/// Gives back what sublet_malloc gave; NULL is nothing. O(1) while the plan is followed.
+/// Frees what sublet_malloc returned; NULL does nothing. O(1) while the plan is followed.
 ///
 /// SUBLET_STATUS_NOT_ALLOCATED: no live block begins there, and nothing has changed.
 #[unsafe(no_mangle)]
@@ -464,7 +465,8 @@ pub unsafe extern "C" fn sublet_free(
     })
 }
 
-/// An iteration begins. From the first such call on iterations are told, and no longer looked for in the stream.
+/// Marks the begin of an iteration. After the first such call iterations are not searched for in the stream of requests
+/// any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_iteration_begin(
     allocator: *mut sublet_allocator,
@@ -479,7 +481,8 @@ pub unsafe extern "C" fn sublet_iteration_begin(
     }
 }
 
-/// The iteration ends. If there is no plan, or it was not served as planned, the next one is planned within this call.
+/// Marks the end of an iteration. If there is no plan, or the iteration was not served as planned, the next one is
+/// planned within this call.
 ///
 /// A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the iteration
 /// had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the

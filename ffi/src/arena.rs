@@ -1,4 +1,4 @@
-//! One range of a device's memory, which grows where it is.
+//! One range of a device's memory that can grow in place.
 
 use core::ptr;
 
@@ -13,7 +13,7 @@ use crate::handle::{self, handles};
 use crate::runtime::sublet_runtime_params;
 use crate::status::{sublet_status, sublet_status as S};
 
-/// A range of a device's memory, for a plan that the caller follows himself: sublet_allocator's or sublet_replay's offsets
+/// A range of a device's memory, for a plan that the caller follows: the offsets of sublet_allocator or sublet_replay
 /// are offsets in it. One thread uses it at a time.
 pub struct sublet_arena {
     on: On,
@@ -26,8 +26,8 @@ enum On {
     Host(HostBackend, <HostBackend as Backend>::Arena),
 }
 
-/// Takes `size` bytes of a GPU, or of the host, and addresses for `room` bytes in all, to which it can grow. Of
-/// `params` only `on_host`, `gpu` and `memory` are looked at; NULL is the first GPU.
+/// Allocates `size` bytes of a GPU, or of the host, and reserves addresses for `room` bytes, to which it can grow. Of
+/// `params` only `on_host`, `gpu` and `memory` are read; NULL is the first GPU.
 ///
 /// SUBLET_STATUS_UNAVAILABLE, SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_DRIVER, SUBLET_STATUS_DEVICE_LOST: as
 /// sublet_runtime_create.
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn sublet_arena_create(
     })
 }
 
-/// Gives back its memory; no work that uses it may be under way. NULL is nothing.
+/// Frees its memory; no work that uses it may be running. NULL does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_arena_destroy(arena: *mut sublet_arena) {
     let _ = boundary(ptr::null_mut(), |_| {
@@ -75,10 +75,10 @@ pub unsafe extern "C" fn sublet_arena_destroy(arena: *mut sublet_arena) {
     });
 }
 
-/// Gives it at least `size` bytes, where it is; what it holds stays.
+/// Grows it to at least `size` bytes, in place; its content stays.
 ///
-/// SUBLET_STATUS_CANNOT_GROW: that is more than its room, or the device cannot do that; SUBLET_STATUS_OUT_OF_MEMORY: the
-/// device has not `needed` bytes more. It is as it was then.
+/// SUBLET_STATUS_CANNOT_GROW: that exceeds its room, or the device cannot do it; SUBLET_STATUS_OUT_OF_MEMORY: the
+/// device has not `needed` bytes more. After these it is unchanged.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_arena_grow(
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn sublet_arena_grow(
     })
 }
 
-/// Where it begins on the device, and how many bytes it has. Either may be NULL.
+/// The address at which it begins on the device, and its size in bytes. Either may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_arena_range(

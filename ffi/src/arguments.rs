@@ -1,7 +1,8 @@
-//! Pointers and lengths from C: looked at once, in the order of the arguments, before anything is written.
+//! Checks pointers and lengths from C, in the order of the arguments, before anything is written.
 //!
-//! A pointer must be aligned and, unless its length is 0, not NULL; a length must be one that can be addressed; and
-//! memory that is written must be no other argument's. What a pointer points to must be there: that, C cannot tell.
+//! A pointer must be aligned and, unless its length is 0, not NULL. A length must be one that can be addressed. Memory
+//! that is written must not be part of another argument. That a pointer leads to memory at all is up to the caller:
+//! nobody can check it.
 //!
 //! Memory that is lent for outputs may hold anything; it is written before it is read, here and in `core`.
 
@@ -44,7 +45,7 @@ struct Range {
     written: bool,
 }
 
-/// Where a scalar result goes; or nowhere, if the caller does not want it.
+/// Where a scalar result is written, unless the caller does not want it.
 pub(crate) struct Out<'a, T>(Option<&'a mut T>);
 
 impl<T> Out<'_, T> {
@@ -55,14 +56,15 @@ impl<T> Out<'_, T> {
     }
 }
 
-/// Where a struct of results goes, or nowhere: as many bytes as the caller knows, after its size.
+/// Where a struct of results is written, unless the caller does not want it: after its size, as many bytes as the
+/// caller knows.
 pub(crate) struct Report<'a, T> {
     bytes: &'a mut [u8],
     of: PhantomData<T>,
 }
 
 impl<T: Params> Report<'_, T> {
-    /// Writes all fields but the size; of what the caller knows beyond them, zeros.
+    /// Writes all fields but the size, and zeros in fields that only the caller knows.
     pub(crate) fn set(self, value: T) {
         // SAFETY: a value is as many bytes as it has, and any bytes are one, so that all of them are there.
         let from = unsafe { slice::from_raw_parts((&raw const value).cast::<u8>(), size_of::<T>()) };
@@ -87,23 +89,23 @@ impl<'a> Arguments<'a> {
         arguments
     }
 
-    /// An argument that is neither a pointer nor a length that counts here.
+    /// Skips an argument that is neither a pointer nor a length.
     pub(crate) const fn skip(&mut self) {
         self.position += 1;
     }
 
-    /// The position of the argument that is looked at next.
+    /// The position of the argument that is checked next.
     pub(crate) const fn position(&self) -> u32 {
         self.position
     }
 
-    /// The position of the argument that is looked at now.
+    /// Goes on to the next argument; returns the position of this one.
     pub(crate) const fn next(&mut self) -> u32 {
         self.position += 1;
         self.position - 1
     }
 
-    /// Looks at an argument elsewhere, and goes on where it was.
+    /// Checks an argument at another position, and then goes on where it was.
     pub(crate) fn at<T>(&mut self, position: u32, look: impl FnOnce(&mut Self) -> T) -> T {
         let here = core::mem::replace(&mut self.position, position);
         let found = look(self);
@@ -111,7 +113,8 @@ impl<'a> Arguments<'a> {
         found
     }
 
-    /// Looks at what the field at byte `at` of a struct points to; the struct is the argument at this position.
+    /// Checks what a field of a struct points to: the field is at byte `at`, the struct is the argument at this
+    /// position.
     pub(crate) fn field<T>(
         &mut self,
         position: u32,
@@ -165,7 +168,7 @@ impl<'a> Arguments<'a> {
         Ok(if there { unsafe { slice::from_raw_parts_mut(pointer, len) } } else { &mut [] })
     }
 
-    /// An array that is written if the caller wants it, whose length another argument has told: one argument.
+    /// An array that is written if the caller wants it, whose length another argument tells: one argument.
     ///
     /// # Safety
     /// As for `output`.
@@ -336,18 +339,18 @@ impl<'a> Arguments<'a> {
         Ok(Room::new(words))
     }
 
-    /// What a handle, the argument at this position, has in memory: no other argument is written there.
+    /// Notes the memory of a handle, the argument at this position: no other argument may be written there.
     pub(crate) fn holds<T>(&mut self, position: u32, memory: &[T]) -> Result<(), Failure> {
         let range = memory.as_ptr_range();
         self.holds_range(position, (range.start.addr(), range.end.addr()))
     }
 
-    /// The same for memory from an address to before another.
+    /// Notes the memory between two addresses in the same way.
     pub(crate) fn holds_range(&mut self, position: u32, (begin, end): (usize, usize)) -> Result<(), Failure> {
         self.take(Range { begin, end, position, written: false })
     }
 
-    /// Notes what memory an argument is, if none before it has any of it that is written, or has any where it is written.
+    /// Notes the memory of an argument. Fails if another argument has a part of it and one of the two is written.
     fn take(&mut self, range: Range) -> Result<(), Failure> {
         let known = self.ranges.get(..self.len).unwrap_or_default();
         let shared = |r: &&Range| (r.written || range.written) && r.begin < range.end && range.begin < r.end;
@@ -365,7 +368,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Looks at one pointer to `len` values; whether there is anything.
+    /// Checks a pointer to `len` values; returns whether there are any.
     fn look<T>(&mut self, pointer: *const T, len: usize, written: bool) -> Result<bool, Failure> {
         let position = self.next();
         if len == 0 {
@@ -387,13 +390,13 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Bounds the lengths that workspaces grow with, so that their sizes can be counted.
+/// Bounds a length that workspaces grow with, so that their sizes do not overflow.
 pub(crate) fn counted(n: usize, position: u32) -> Result<usize, Failure> {
     let most = crate::workspace::MOST_COUNTED;
     if n > most { Err(Failure::new(S::LengthOverflow, position, wide(most), wide(n))) } else { Ok(n) }
 }
 
-/// Longer parameters are no parameters.
+/// The most bytes of parameters; longer ones are refused.
 const MOST_PARAMS: usize = 4096;
 
 #[cfg(test)]

@@ -17,9 +17,9 @@ use crate::workspace::{Needed, sublet_layout};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_bank {
-    /// Where it ends, in bytes.
+    /// Its size, in bytes.
     pub capacity: u64,
-    /// What a byte costs that is read from it or written to it.
+    /// The cost of a byte that is read from it or written to it.
     pub cost: u64,
     /// Every offset in it must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
@@ -31,18 +31,18 @@ pub struct sublet_bank {
 pub struct sublet_bank_use {
     /// Bytes that are read and written while it is alive.
     pub touched: u64,
-    /// The banks that it may lie in: bit k stands for bank k. 0 is all. Memory that only a DMA engine reaches is left out
-    /// here.
+    /// The banks that it may lie in: bit k stands for bank k. 0 is all. For a block that a DMA engine's memory must not
+    /// hold, that bank's bit is 0.
     pub banks: u64,
 }
 
-/// Where a block lies.
+/// Where a block is placed.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_spot {
     /// Which bank.
     pub bank: u64,
-    /// Where in it, in bytes.
+    /// The offset in it, in bytes.
     pub offset: u64,
 }
 
@@ -70,7 +70,7 @@ pub struct sublet_banks_cost {
     pub reserved: u32,
     /// The sum of bytes touched times the cost of their bank; UINT64_MAX stands for more too.
     pub cost: u64,
-    /// No placement costs less: the placement is optimal when the cost is that. UINT64_MAX stands for more too.
+    /// No placement costs less: it is optimal if the cost equals this. UINT64_MAX stands for more too.
     pub lower_bound: u64,
 }
 
@@ -121,8 +121,8 @@ pub unsafe extern "C" fn sublet_place_banks_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Gives every block a bank and an offset, so that blocks that are alive together share no address of a bank, and the sum
-/// of bytes touched times the cost of their bank is small.
+/// Gives every block a bank and an offset, so that blocks that are alive together share no address of a bank, and the
+/// sum of bytes touched times the cost of their bank is low.
 ///
 /// `spots` has room for one for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: nothing was found in which all
 /// blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.

@@ -1,4 +1,4 @@
-//! What is placed, and within what limits.
+//! Blocks, and the constraints of their placement.
 
 use sublet_core::{Block, Constraints};
 
@@ -30,7 +30,7 @@ pub struct sublet_block {
     pub flags: u64,
 }
 
-/// What a plan has to respect beside its blocks.
+/// The constraints of a plan beside its blocks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_constraints {
@@ -40,7 +40,7 @@ pub struct sublet_constraints {
     pub reserved: u32,
     /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
-    /// Where the arena ends, in bytes; 0 is no constraint.
+    /// The capacity of the arena, in bytes; 0 is no constraint.
     pub capacity: u64,
 }
 
@@ -48,7 +48,7 @@ plain!(sublet_block, sublet_constraints);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_constraints {}
 
-/// 0 is no constraint.
+/// Constraints in the form that `core` takes; 0 is no constraint.
 pub(crate) fn constraints(alignment: u64, capacity: u64) -> Constraints {
     Constraints { alignment: alignment.max(1), capacity: Some(capacity).filter(|&c| c > 0) }
 }
@@ -59,7 +59,7 @@ impl From<sublet_constraints> for Constraints {
     }
 }
 
-/// Blocks as `core` has them.
+/// Blocks in the form that `core` takes.
 pub(crate) fn blocks<'a>(room: &mut Room<'a>, given: &[sublet_block]) -> Result<&'a mut [Block], Failure> {
     room.slice(given.len(), |i| {
         let b = given.get(i).ok_or(Failure::of(S::Unnamed))?;

@@ -1,4 +1,4 @@
-//! What no placement can be below.
+//! A lower bound on the peak of every placement.
 
 use core::ffi::c_void;
 

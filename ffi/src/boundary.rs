@@ -1,12 +1,12 @@
-//! The line between C and Rust: no panic crosses it, and what went wrong is written here.
+//! The boundary between C and Rust: no panic crosses it, and errors are written here.
 
 use crate::arguments::{Arguments, ERROR};
 use crate::failure::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, sublet_layout};
 
-/// Runs the body of an exported function, which looks at its arguments, writes its error where the caller wants one, and
-/// gives its status. An error that shares memory with an argument is a failure, and is not written.
+/// Runs the body of an exported function, which checks its arguments; writes the error where the caller wants one, and
+/// returns the status. An error that shares memory with an argument is a failure, and is not written.
 pub(crate) fn boundary<'a>(
     error: *mut sublet_error,
     body: impl FnOnce(&mut Arguments<'a>) -> Result<(), Failure>,
@@ -14,7 +14,7 @@ pub(crate) fn boundary<'a>(
     short(error, || body(&mut Arguments::beside(error)))
 }
 
-/// The same for a function that is called often and whose arguments are looked at by hand.
+/// The same, without arguments to check: for functions that are called often and check their arguments themselves.
 #[inline]
 pub(crate) fn short(error: *mut sublet_error, body: impl FnOnce() -> Result<(), Failure>) -> sublet_status {
     if !error.is_aligned() {
@@ -29,7 +29,7 @@ pub(crate) fn short(error: *mut sublet_error, body: impl FnOnce() -> Result<(), 
     outcome.status
 }
 
-/// Tells what a call needs, by the arguments before the layout.
+/// Writes the layout that a call needs, given the arguments before it.
 ///
 /// # Safety
 /// If the layout is not NULL, it can be written.
@@ -48,7 +48,7 @@ pub(crate) unsafe fn tell(
 
 #[cfg(any(feature = "std", test))]
 fn caught<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    // What the body was writing is the caller's and, as the status says, undefined: nothing broken is looked at again.
+    // What the body was writing is undefined, as the status says, and is not read here.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(Err(Failure::of(S::Panicked)))
 }
 

@@ -60,9 +60,9 @@ pub unsafe extern "C" fn sublet_detector_create(
     })
 }
 
-/// Takes the next event, a sublet_event, of a block of `bytes` bytes. `last` is what `position` received with the
-/// block's event before, 0 with its first. `period` receives the period in events, from the event that proves it to the
-/// first that breaks it, or 0; it may be NULL. O(1).
+/// Takes the next event, a sublet_event, of a block of `bytes` bytes. `last` is the `position` of the block's event
+/// before this one, 0 for its first. `period` receives the period in events, from the event that proves it to the first
+/// that breaks it, or 0; it may be NULL. O(1).
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_push(

@@ -1,4 +1,4 @@
-//! The device that an iteration runs on, as far as its links to the host go.
+//! A device: its links to the host.
 
 use core::ffi::c_char;
 
@@ -9,7 +9,7 @@ use crate::boundary::boundary;
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 
-/// The flag of a device that has one memory with its host: there is nowhere that a block could leave for.
+/// The flag of a device that shares one memory with its host: swapping frees nothing.
 pub const SUBLET_DEVICE_INTEGRATED: u32 = 1;
 
 /// The links between a device and its host. NULL, or all 0 but `struct_size`, is PCIe 3 with 16 lanes.
@@ -24,9 +24,9 @@ pub struct sublet_device {
     pub out_bandwidth: f64,
     /// From the host to the device, in bytes per second; 0 is 12e9.
     pub in_bandwidth: f64,
-    /// What a copy out takes beside its bytes, in ns; 0 is 10000.
+    /// The latency of a copy out, in ns: what it takes beside its bytes over the bandwidth; 0 is 10000.
     pub out_latency: f64,
-    /// What a copy in takes beside its bytes, in ns; 0 is 10000.
+    /// The latency of a copy in, in ns; 0 is 10000.
     pub in_latency: f64,
     /// Bytes that the host can hold for the device; 0 is no limit, but with SUBLET_DEVICE_INTEGRATED none.
     pub host_capacity: u64,
@@ -37,7 +37,7 @@ plain!(sublet_device);
 unsafe impl Params for sublet_device {}
 
 impl sublet_device {
-    /// As `core` has it; the device is the argument at this position.
+    /// The device in the form that `core` takes; it is the argument at this position.
     pub(crate) fn device(self, position: u32) -> Result<Device, Failure> {
         if self.flags & !SUBLET_DEVICE_INTEGRATED != 0 {
             return Err(Failure::new(S::UnknownValue, position, 0, self.flags.into()));
@@ -71,8 +71,8 @@ impl From<Device> for sublet_device {
     }
 }
 
-/// The device that people call so, into one whose `struct_size` is set: "gtx1080ti", "h200", "k40",
-/// "nvlink-c2c", "nvme", "jetson-orin", "amd-unified".
+/// Fills in the device of this name, in a struct whose `struct_size` is set: "gtx1080ti", "h200", "k40", "nvlink-c2c",
+/// "nvme", "jetson-orin", "amd-unified".
 ///
 /// SUBLET_STATUS_UNKNOWN_NAME: there is none.
 #[must_use]

@@ -32,7 +32,7 @@ pub unsafe extern "C" fn sublet_format_error(
     })
 }
 
-/// Text into a buffer that may be too short for it.
+/// A buffer for text, which may be too short for it.
 pub(crate) struct Text<'a> {
     pub(crate) buffer: &'a mut [c_char],
     /// Bytes of the whole text so far.
@@ -40,7 +40,7 @@ pub(crate) struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// Ends the text, says how long it is as a whole, and fails if it was cut; `position` is that of its buffer.
+    /// Ends the text, writes its whole length, and fails if it was cut; `position` is that of the buffer.
     pub(crate) fn finish(self, position: u32, needed: Out<'_, usize>) -> Result<(), Failure> {
         let capacity = self.buffer.len();
         let len = self.end();
@@ -51,7 +51,7 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// Ends the text, or as much as there is room for, by a zero; how long it is as a whole, with its zero.
+    /// Ends the text, or as much as there is room for, with a zero; returns its whole length, with the zero.
     fn end(self) -> usize {
         let last = self.buffer.len().saturating_sub(1).min(self.len);
         if let Some(zero) = self.buffer.get_mut(last) {

@@ -1,4 +1,4 @@
-//! What went wrong, with the figures to act on; the sentence that it makes.
+//! What went wrong, with the figures that help, and the sentence for it.
 
 use core::fmt::{self, Display};
 
@@ -9,24 +9,24 @@ use sublet_core::verify::Violation;
 use crate::plain::plain;
 use crate::status::{self, sublet_status as S};
 
-/// What a call that failed tells beside its status. What the fields mean stands with each status; after a success
-/// all are 0.
+/// What is known of a failed call beside its status. Each status says what these fields mean; after a success all are
+/// 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_error {
     /// The sublet_status that the call returned.
     pub status: i32,
-    /// Which argument, block or row.
+    /// An argument, a block or a row.
     pub index: u32,
-    /// What would have been enough.
+    /// How much would suffice.
     pub needed: u64,
-    /// What was there.
+    /// How much there was.
     pub got: u64,
 }
 
 plain!(sublet_error);
 
-/// The same before it crosses to C.
+/// The same, inside the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) status: S,
@@ -128,7 +128,7 @@ impl From<Error> for Failure {
             Error::BufferTooSmall { buffer: Buffer::Rows, needed, got } => {
                 Self::new(S::RecordFull, 0, wide(needed), wide(got))
             }
-            // The lengths of others are looked at before, where arguments and bytes are known.
+            // The caller's lengths are checked before, where arguments and bytes are known.
             Error::BufferTooSmall { .. } | _ => Self::of(S::Unnamed),
         }
     }
@@ -149,13 +149,13 @@ impl From<Violation> for Failure {
     }
 }
 
-/// A length, where it crosses.
+/// A length in the form in which it crosses to C.
 pub(crate) fn wide(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
 impl sublet_error {
-    /// What `core` said, where this tells all of it.
+    /// The error of `core` that this stands for, if it says all of it.
     fn origin(&self) -> Option<Error> {
         let Self { status, index: block, needed, got } = *self;
         let is = |s: S| status == s as i32;
@@ -243,7 +243,7 @@ impl Display for sublet_error {
             _ if is(S::BufferTooSmall) => {
                 write!(f, "argument {index} has room for {got} elements; {needed} are needed")
             }
-            _ if is(S::UnknownName) => write!(f, "argument {index} is none of the names that there are"),
+            _ if is(S::UnknownName) => write!(f, "argument {index} is not a known name"),
             _ if is(S::NotAHandle) => {
                 write!(f, "argument {index} is no handle of its type, or one that was destroyed")
             }
@@ -252,7 +252,7 @@ impl Display for sublet_error {
                 write!(f, "the address in argument {index}, at byte {got}, is not aligned to {needed} bytes")
             }
             _ if is(S::PlanText) => {
-                write!(f, "line {index} of the plan is not as it has to be: id,lower,upper,size,offset")
+                write!(f, "line {index} of the plan is not as expected: id,lower,upper,size,offset")
             }
             _ if is(S::BlockFlags) => {
                 write!(f, "block {index} has the flags {got}, of which this version does not know all")

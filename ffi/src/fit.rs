@@ -1,4 +1,4 @@
-//! A network into less memory: swap or recompute, then place.
+//! Fits a network into less memory, by swapping, recomputation and other means, and places the result.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -23,11 +23,11 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, sublet_row};
 use crate::workspace::{Needed, sublet_layout};
 
-/// How it is decided what leaves the device, and when.
+/// What decides which blocks are swapped, and when.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_policy {
-    /// The one to use: a search, and every other policy but SUBLET_POLICY_LAYER; the best of all.
+    /// The one to use: the best of a search and of every other policy but SUBLET_POLICY_LAYER.
     Auto = 0,
     /// Duration of absence (Zhang et al. 2019).
     Doa = 1,
@@ -39,7 +39,7 @@ pub enum sublet_policy {
     Swdoa = 4,
     /// A mixture of the four, found by Bayesian optimisation.
     Bayes = 5,
-    /// Out after the last forward reader, in one operator ahead (Jin et al. 2018).
+    /// Copied out after the last forward reader, back one operator ahead of the next (Jin et al. 2018).
     Layer = 6,
 }
 
@@ -53,7 +53,7 @@ const POLICIES: [(sublet_policy, Policy); 7] = [
     (sublet_policy::Layer, Policy::Layer),
 ];
 
-/// What a fit is asked for beside the limit. NULL, or all 0 but `struct_size`, is the default.
+/// The options of a fit beside the limit. NULL, or all 0 but `struct_size`, is the default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_fit_params {
@@ -61,37 +61,39 @@ pub struct sublet_fit_params {
     pub struct_size: u32,
     /// A sublet_policy.
     pub policy: u32,
-    /// Smaller blocks stay where they are, in bytes; 0 is 1 MiB.
+    /// Blocks below this size are neither swapped nor recomputed, in bytes; 0 is 1 MiB.
     pub least_bytes: u64,
-    /// Where random choices begin; the same seed gives the same result everywhere.
+    /// The seed of all random choices: the same seed gives the same result everywhere.
     pub seed: u64,
-    /// How much the search may do for each row, in segments and gaps looked at; 0 is a second for 5,000 rows.
+    /// The work of the search for each row, in segments and gaps looked at; 0 is a second for 5,000 rows.
     pub work: u64,
-    /// The means, of sublet_means; 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE where an operator of
-    /// the rows is not told of, for it may be random.
+    /// The means, of sublet_means, added; 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE if
+    /// nothing is known of some operator of the rows, for it may be random.
     pub means: u32,
     /// 0.
     pub reserved: u32,
-    /// Every block begins at a multiple of this, a power of two, and takes a multiple of it of the limit; 0 is 256, which
-    /// the runtime asks for.
+    /// Every offset is a multiple of this power of two, in bytes, and sizes are rounded up to it; 0 is 256, which the
+    /// runtime needs.
     pub alignment: u64,
 }
 
-/// A means of saving memory; several are added.
+/// A means to save memory; several are added.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_means {
-    /// Blocks leave for the host while they are idle.
+    /// Blocks are copied to the host and back while no operator uses them.
     Swap = 1,
     /// Values are freed, and recomputed by the operators that made them, but not by those with SUBLET_OPERATOR_ONCE.
     Recompute = 2,
-    /// Outputs are written over inputs that nobody needs any more, by operators of which it is said that they can.
+    /// Outputs are written over inputs that nobody reads later, by operators with SUBLET_OPERATOR_IN_PLACE.
     InPlace = 4,
-    /// Of what a ReLU reads or writes a bit for each element is kept, where it is said which operators are ReLUs.
+    /// Where only a ReLU's gradient reads a value, a bit for each element is kept in its place; for operators of a ReLU
+    /// kind.
     Relu = 8,
-    /// Out after the last forward reader, in one operator ahead (Jin et al. 2018): to compare with.
+    /// Layrub's rule (Jin et al. 2018), to compare with: copied out after the last forward reader, back one operator
+    /// ahead of the next.
     Layer = 16,
-    /// Operators with SUBLET_OPERATOR_UNORDERED run at another place, where that takes less memory.
+    /// Operators with SUBLET_OPERATOR_UNORDERED may run at another place.
     Order = 32,
 }
 
@@ -114,7 +116,8 @@ pub struct sublet_fit_lengths {
     pub residencies: usize,
 }
 
-/// Where sublet_fit writes. What was written is a sublet_schedule of `rows` and `offsets`, as long as sublet_fitted tells.
+/// The outputs of sublet_fit. What is written is a sublet_schedule of `rows` and `offsets`, with the counts of
+/// sublet_fitted.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_fit_output {
@@ -130,27 +133,27 @@ pub struct sublet_fit_output {
     pub row_capacity: usize,
     /// An offset for each malloc row, in their order.
     pub offsets: *mut u64,
-    /// The lifetime of each of these residencies, in rewritten rows; may be NULL.
+    /// The lifetime of each residency, in rewritten rows; may be NULL.
     pub blocks: *mut sublet_block,
-    /// Which residencies they are; may be NULL.
+    /// Which residency of which block each is; may be NULL.
     pub names: *mut sublet_residency,
     /// How many residencies there is room for.
     pub residency_capacity: usize,
 }
 
-/// A network that fits.
+/// The result of a fit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_fitted {
     /// sizeof(sublet_fitted).
     pub struct_size: u32,
-    /// The sublet_policy that made it.
+    /// The sublet_policy of its swaps.
     pub policy: u32,
     /// How many rows the rewritten trace has; each has a timing.
     pub row_count: usize,
     /// How many residencies it has; each has a block, a name and an offset.
     pub residency_count: usize,
-    /// The bytes that the arena takes, within the limit.
+    /// The bytes of the arena, within the limit.
     pub peak: u64,
     /// The most bytes on the device in the original.
     pub original_peak: u64,
@@ -167,8 +170,8 @@ unsafe impl Params for sublet_fit_output {}
 unsafe impl Params for sublet_fitted {}
 
 impl sublet_fit_params {
-    /// The options, or what the argument at this position holds instead of a policy. `told` says whether all operators are
-    /// known.
+    /// The options in the form that `core` takes, or the field of the argument at this position that is wrong. `told`
+    /// says whether something is known of all operators.
     fn options(&self, limit: u64, device: Device, told: bool, position: u32) -> Result<Options, Failure> {
         let known = POLICIES.iter().find(|&&(number, _)| number as u32 == self.policy);
         let unknown = Failure::new(S::UnknownValue, position, 0, self.policy.into());
@@ -232,7 +235,7 @@ fn needed(trace: Counts, (rows, residencies): (usize, usize)) -> Needed {
         .and::<u64>(lengths.residencies)
 }
 
-/// The workspace that sublet_fit needs, of whose arguments the counts and capacities alone are looked at. Linear.
+/// The workspace that sublet_fit needs. Of its arguments only the counts and capacities are read. Linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit_workspace(
@@ -258,7 +261,7 @@ impl sublet_fit_output {
     }
 }
 
-/// An output that has been looked at.
+/// An output that has been checked.
 struct Written<'a> {
     rows: &'a mut [sublet_row],
     timings: &'a mut [sublet_timing],
@@ -268,7 +271,7 @@ struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// Looks at what the argument at this position points to.
+    /// Checks what the argument at this position points to.
     ///
     /// # Safety
     /// It can be written as long as `'a`, by nobody else.
@@ -300,14 +303,14 @@ impl<'a> Written<'a> {
     }
 }
 
-/// Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
-/// leave for the host while they are not in use, values are recomputed, written over what nobody needs any more, or kept
-/// as the bits of a mask. The result is placed, timed and verified over iterations that repeat.
+/// Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as is found: blocks are
+/// swapped, values are recomputed, written over dying inputs, or replaced by masks. The result is placed, timed and
+/// verified, for iterations that repeat.
 ///
-/// `params` may be NULL. `output` has room for at least what sublet_fit_lengths_of tells; `fitted` tells how much was
-/// written.
+/// `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how much
+/// was written.
 ///
-/// SUBLET_STATUS_OVER_LIMIT: nothing that was tried stays within the limit; one of `needed` works.
+/// SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found; one within `needed` bytes was.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_fit(
@@ -372,7 +375,7 @@ fn bound_needed(trace: Counts) -> Needed {
     Needed::workspace(lower_bound::workspace(trace.rows, trace.blocks)).and::<Row>(trace.rows)
 }
 
-/// The workspace that sublet_load_without_overhead needs; of `trace` the counts alone are looked at. Linear.
+/// The workspace that sublet_load_without_overhead needs. Of `trace` only the counts are read. Linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
@@ -386,7 +389,7 @@ pub unsafe extern "C" fn sublet_load_without_overhead_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// A lower bound on the bytes on the device in every schedule of swaps that costs no time at all.
+/// A lower bound: with swaps alone, a load of fewer bytes always costs time.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_load_without_overhead(

@@ -1,21 +1,21 @@
-//! A process that forks while other threads allocate: the child has its allocators whole and free.
+//! A process that forks while other threads allocate: the child's allocators are whole and not locked.
 //!
-//! The child of a fork has one thread. A lock that another thread held would never be given back, over a value that was
-//! half changed. So the forking thread first holds the locks of all allocators, and lets go of them in both processes.
-//! This list of allocators is the one thing in the library that is shared by all calls.
+//! The child of a fork has one thread. A lock that another thread held would never be released there, and its value
+//! would be half changed. So the forking thread first takes the locks of all allocators, and releases them in both
+//! processes. This list of allocators is the only thing in the library that all calls share.
 
 #[cfg(all(unix, any(feature = "std", test)))]
 mod kind {
     use std::cell::UnsafeCell;
     use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-    /// What can be held during a fork.
+    /// A lock that can be taken for a fork.
     pub(crate) trait Held: Sync {
-        /// Holds it, if nobody else does; a guard that is dropped in both processes.
+        /// Takes it, if nobody else has it; the guard is dropped in both processes.
         fn hold(&self) -> Option<Box<dyn Guard + '_>>;
     }
 
-    /// A lock that is held.
+    /// A lock that is taken.
     pub(crate) trait Guard {}
     impl<T> Guard for Option<MutexGuard<'_, T>> {}
 
@@ -23,7 +23,7 @@ mod kind {
 
     static LIST: Mutex<List> = Mutex::new(Vec::new());
 
-    /// What the forking thread holds: the lock of each in the list, and the list.
+    /// The locks of all allocators in the list, and of the list.
     type All = (Vec<Box<dyn Guard>>, MutexGuard<'static, List>);
 
     struct Forking(UnsafeCell<Option<All>>);
@@ -37,10 +37,10 @@ mod kind {
         LIST.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often one lock is tried before all are let go: whoever has it may be waiting for the list.
+    /// How often a lock is tried before all are released: whoever has it may be waiting for the list.
     const TRIES: u32 = 1000;
 
-    /// All locks, or none if one cannot be had.
+    /// Takes all locks; none if one cannot be had.
     fn all(list: &List) -> Option<Vec<Box<dyn Guard>>> {
         let held = |&one: &&'static dyn Held| {
             (0..TRIES).find_map(|_| {
@@ -72,7 +72,7 @@ mod kind {
         drop(unsafe { (*FORKING.0.get()).take() });
     }
 
-    /// From here on forks wait for it, and it for them.
+    /// Adds an allocator to the list: forks wait for its lock from now on.
     pub(crate) fn enter(one: &'static dyn Held) {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
@@ -82,7 +82,7 @@ mod kind {
         list().push(one);
     }
 
-    /// It is no longer held.
+    /// Removes an allocator from the list.
     pub(crate) fn leave(one: &dyn Held) {
         list().retain(|&other| !std::ptr::addr_eq(other, one));
     }

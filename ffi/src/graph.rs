@@ -45,7 +45,7 @@ pub struct sublet_tensor {
 pub struct sublet_node {
     /// How long it takes, in ns.
     pub time_ns: u64,
-    /// Bytes that it needs while it runs, and nobody afterwards; 0 is none.
+    /// Bytes that it needs only while it runs; 0 is none.
     pub workspace: u64,
     /// How many tensors it reads.
     pub input_count: u32,
@@ -73,9 +73,9 @@ pub struct sublet_graph {
     pub operands: *const u32,
     /// How many.
     pub operand_count: usize,
-    /// On which stream each operator runs, for sublet_parallel_lifetimes alone. An operator on a stream runs after those
-    /// before it there; one whose stream is not below `node_count`, and all if this is NULL, run whenever what they read is
-    /// there.
+    /// The stream of each operator, for sublet_parallel_lifetimes alone. An operator on a stream runs after those
+    /// before it there. One whose stream is not below `node_count`, and all if this is NULL, run as soon as their
+    /// inputs are there.
     pub streams: *const u32,
 }
 
@@ -89,7 +89,7 @@ const STORAGES: [(sublet_storage, Storage); 3] = [
     (sublet_storage::Persistent, Storage::Persistent),
 ];
 
-/// Tensors as `core` has them.
+/// Tensors in the form that `core` takes.
 fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [Tensor], Failure> {
     room.slice(given.len(), |i| {
         let tensor = given.get(i).ok_or(Failure::of(S::Unnamed))?;
@@ -103,7 +103,7 @@ fn tensors<'a>(room: &mut Room<'a>, given: &[sublet_tensor]) -> Result<&'a mut [
     })
 }
 
-/// Operators as `core` has them, with their parts of the operands.
+/// Operators in the form that `core` takes, with their parts of the operands.
 fn nodes<'a>(room: &mut Room<'a>, given: &[sublet_node], operands: &'a [u32]) -> Result<&'a mut [Node<'a>], Failure> {
     let mut rest = operands;
     let mut cut = |n: u32, i: usize| {
@@ -126,7 +126,7 @@ fn nodes<'a>(room: &mut Room<'a>, given: &[sublet_node], operands: &'a [u32]) ->
     Err(Failure::new(S::Operands, index, 0, rest.len() as u64))
 }
 
-/// How much of everything a graph has.
+/// The counts of a graph.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {
     pub(crate) tensors: usize,
@@ -135,7 +135,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// No trace of such a graph has more rows.
+    /// The most rows of such a graph's trace.
     const fn most_rows(self) -> usize {
         3 * self.tensors + 3 * self.nodes + self.operands
     }
@@ -151,7 +151,7 @@ impl sublet_graph {
     }
 }
 
-/// The counts of a graph, the next argument, whose pointers are not looked at.
+/// The counts of a graph, the next argument, whose pointers are not followed.
 ///
 /// # Safety
 /// If it is not NULL, as many bytes can be read as its first field says.
@@ -161,7 +161,7 @@ pub(crate) unsafe fn counts(arguments: &mut Arguments<'_>, graph: *const sublet_
     unsafe { arguments.given(graph)? }.counts(position)
 }
 
-/// A graph that has been looked at.
+/// A graph that has been checked.
 pub(crate) struct Given<'a> {
     tensors: &'a [sublet_tensor],
     nodes: &'a [sublet_node],
@@ -171,7 +171,7 @@ pub(crate) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Looks at the next argument.
+    /// Checks the next argument.
     ///
     /// # Safety
     /// If it is not NULL, as many bytes can be read as its first field says, and what it points to.
@@ -202,7 +202,7 @@ impl<'a> Given<'a> {
         Counts { tensors: self.tensors.len(), nodes: self.nodes.len(), operands: self.operands.len() }
     }
 
-    /// As `core` has it.
+    /// The graph in the form that `core` takes.
     pub(crate) fn graph(&self, room: &mut Room<'a>) -> Result<Graph<'a>, Failure> {
         Ok(Graph { tensors: tensors(room, self.tensors)?, nodes: nodes(room, self.nodes, self.operands)? })
     }
@@ -215,7 +215,7 @@ fn needed(graph: Counts) -> Needed {
         .and::<Row>(graph.most_rows())
 }
 
-/// The workspace that sublet_graph_rows needs; of `graph` the counts alone are looked at. Linear.
+/// The workspace that sublet_graph_rows needs. Of `graph` only the counts are read. Linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_graph_rows_workspace(

@@ -1,8 +1,8 @@
-//! Values behind a pointer that C does not look into, each with a mark before it.
+//! Values that C refers to by an opaque pointer, each with a mark before it.
 //!
 //! Most handles live in memory that the caller lends: they own nothing, and end when the caller takes the memory back.
-//! Others are boxed, and are destroyed. The mark tells a handle from one of another kind, and from one that is gone, as
-//! long as its memory can still be read.
+//! Others are boxed, and are destroyed. The mark tells a handle from one of another type, and from one that was
+//! destroyed as long as its memory can still be read.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -11,9 +11,9 @@ use crate::arguments::{Arguments, Out};
 use crate::failure::Failure;
 use crate::status::sublet_status as S;
 
-/// What C knows by a pointer.
+/// A value that C refers to by a pointer.
 pub(crate) trait Handle {
-    /// What stands before the value, another number for each type.
+    /// The mark that stands before the value, another number for each type.
     const MARK: u64;
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn put<T: Handle>(
     put_at(place, value, to).map(drop)
 }
 
-/// The same; the value where it is now.
+/// The same; also returns the value in its place.
 pub(crate) fn put_at<'a, T: Handle>(
     place: Option<&'a mut MaybeUninit<Marked<T>>>,
     value: T,
@@ -59,7 +59,7 @@ pub(crate) fn boxed<T: Handle>(value: T) -> *mut T {
     Box::into_raw(Box::new(Marked { mark: T::MARK, value })).cast()
 }
 
-/// The value of a boxed handle, whose memory goes back; none if this is no such handle.
+/// The value of a boxed handle, whose memory is freed; none if this is no such handle.
 ///
 /// # Safety
 /// If it can be read and has the mark, `boxed` has made it, and nobody else uses it.
@@ -91,7 +91,7 @@ pub(crate) unsafe fn marked<T: Handle>(handle: *mut T, position: u32) -> Result<
     if found == T::MARK { Ok(marked) } else { Err(Failure::new(S::NotAHandle, position, 0, 0)) }
 }
 
-/// Ends a handle: no call takes it for one any more.
+/// Ends a handle: no call accepts it any more.
 ///
 /// # Safety
 /// As `marked` has given it, and nobody else uses it.

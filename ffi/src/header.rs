@@ -22,23 +22,22 @@ const OPENING: &str = "\
  *   their times: from the access before its first one to its own last one.
  * - A rewritten trace has the same accesses in the same order. Mallocs, frees and copies stand between operators; within one
  *   stand only those of the original and of in-place reuse.
- * - Accesses with SUBLET_OP_KIND_RERUN are of an operator that runs again, to recompute what it wrote. One with
- *   SUBLET_OPERATOR_ONCE never does.
- * - A block that was freed is on the device again from another malloc row on, before it is recomputed or copied in. There the
- *   operator of a malloc, free or copy does not matter.
+ * - Accesses with SUBLET_OP_KIND_RERUN are of an operator that is recomputed. One with SUBLET_OPERATOR_ONCE never is.
+ * - A block that was freed is allocated by another malloc row before it is recomputed or copied in. The operator of such a
+ *   malloc, free or copy does not matter.
  * - Offsets go by malloc rows: the n-th offset is that of the n-th malloc, and a block that has two mallocs has two.
- * - Without a sublet_device one over PCIe 3.0 is meant: 12 GB/s and 10 us for a copy, each way at the same time.
+ * - The default sublet_device is one over PCIe 3.0: 12 GB/s and 10 us for a copy, both ways at the same time.
  *
- * Every function returns a sublet_status, 0 for success, and where it has an `error`, which may be NULL, tells there
- * what it was about; sublet_format_error makes a sentence of it. Arguments come in this order: inputs, parameters,
+ * Every function returns a sublet_status, 0 for success. Details of a failure are written to `error`, where there is such
+ * an argument and it is not NULL; sublet_format_error makes a sentence of them. Arguments come in this order: inputs, parameters,
  * workspace, outputs, error.
  *
- * Pointers are checked: for NULL, but where the length is 0 or the text says that NULL may be given; for the alignment
- * of their type; and that what is written shares no memory with another argument. That there is as much as the lengths
- * say, and that it stays there and is nobody else's until the call returns, only the caller can know.
+ * Pointers are checked: for NULL, unless the length is 0 or the text allows NULL; for the alignment of their type; and
+ * that memory that is written is not part of another argument. The caller has to make sure that the memory is as long as
+ * the lengths say, and that it exists and is used by nobody else until the call returns.
  *
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
- * default, so that a caller names what it wants alone: sublet_place_params params = {.struct_size = sizeof params};
+ * default, so that a caller sets only what differs: sublet_place_params params = {.struct_size = sizeof params};
  * A caller that was compiled with another version may know more fields or fewer: those that the library does not know
  * must be 0. A pointer in a struct is checked as an argument is, and a fault names the struct and the field. Structs of
  * results begin with their size too: as much of one is written as the caller knows, and what the library

@@ -1,4 +1,4 @@
-//! A recorded iteration, and one that was rewritten to take less memory: what most functions are given.
+//! A recorded iteration, and a rewritten one: the structs that most functions take.
 
 use core::mem::offset_of;
 
@@ -25,18 +25,19 @@ pub struct sublet_trace {
     pub rows: *const sublet_row,
     /// How many.
     pub row_count: usize,
-    /// What is known of the operators, by their numbers: which may not run again, which work in place, which are ReLUs. Of
-    /// operators beyond the end nothing is known; NULL, with `operator_count` 0, tells of none.
+    /// What is known of the operators, by their numbers: which may not be recomputed, which work in place, which are
+    /// ReLUs. Of operators beyond the end nothing is known; NULL, with `operator_count` 0, is none.
     pub operators: *const sublet_operator,
     /// How many.
     pub operator_count: usize,
-    /// How many block numbers the rows use: all are below. In a rewritten trace `block_count` + b is the mask of block b.
+    /// How many block numbers the rows use: all are below this. In a rewritten trace `block_count` + b is the mask of
+    /// block b.
     pub block_count: usize,
     /// The device that the iteration runs on; NULL is one over PCIe 3.0, as a sublet_device of zeros.
     pub device: *const sublet_device,
 }
 
-/// A rewritten trace, which does what a sublet_trace does in less memory, and where its blocks lie.
+/// A rewritten trace, which computes what a sublet_trace computes in less memory, and the offsets of its blocks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_schedule {
@@ -60,7 +61,7 @@ unsafe impl Params for sublet_trace {}
 // SAFETY: as above.
 unsafe impl Params for sublet_schedule {}
 
-/// How much of everything a trace has.
+/// The counts of a trace.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {
     pub(crate) rows: usize,
@@ -86,12 +87,12 @@ impl sublet_schedule {
     }
 }
 
-/// A field that has no meaning yet, of the argument at this position.
+/// Checks that a reserved field of the argument at this position is 0.
 pub(crate) fn none(reserved: u32, position: u32) -> Result<(), Failure> {
     if reserved == 0 { Ok(()) } else { Err(Failure::new(S::UnknownValue, position, 0, reserved.into())) }
 }
 
-/// The counts of a trace, the next argument, whose pointers are not looked at.
+/// The counts of a trace, the next argument, whose pointers are not followed.
 ///
 /// # Safety
 /// If it is not NULL, as many bytes can be read as its first field says.
@@ -101,7 +102,7 @@ pub(crate) unsafe fn counts(arguments: &mut Arguments<'_>, trace: *const sublet_
     unsafe { arguments.given(trace)? }.counts(position)
 }
 
-/// The same of a schedule.
+/// The counts of a schedule.
 ///
 /// # Safety
 /// As for `counts`.
@@ -114,7 +115,7 @@ pub(crate) unsafe fn schedule_counts(
     unsafe { arguments.given(schedule)? }.counts(position)
 }
 
-/// A trace that has been looked at.
+/// A trace that has been checked.
 pub(crate) struct Trace<'a> {
     pub(crate) rows: &'a [sublet_row],
     pub(crate) operators: &'a [sublet_operator],
@@ -123,7 +124,7 @@ pub(crate) struct Trace<'a> {
 }
 
 impl<'a> Trace<'a> {
-    /// Looks at the next argument.
+    /// Checks the next argument.
     ///
     /// # Safety
     /// If it is not NULL, as many bytes can be read as its first field says, and what it points to.
@@ -146,23 +147,23 @@ impl<'a> Trace<'a> {
         Counts { rows: self.rows.len(), operators: self.operators.len(), blocks: self.blocks }
     }
 
-    /// As `core` has it.
+    /// The trace in the form that `core` takes.
     pub(crate) fn recorded(&self, room: &mut Room<'a>) -> Result<Recorded<'a>, Failure> {
         let rows = trace::rows(room, self.rows)?;
         Ok(Recorded { rows, operators: operator::operators(room, self.operators)?, blocks: self.blocks })
     }
 }
 
-/// A schedule that has been looked at.
+/// A schedule that has been checked.
 pub(crate) struct Schedule<'a> {
-    /// Which argument it is.
+    /// The position of the argument.
     pub(crate) position: u32,
     pub(crate) rows: &'a [sublet_row],
     pub(crate) offsets: &'a [u64],
 }
 
 impl<'a> Schedule<'a> {
-    /// Looks at the next argument.
+    /// Checks the next argument.
     ///
     /// # Safety
     /// As for `Trace::new`.

@@ -15,7 +15,7 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::{self, copy, sublet_row};
 use crate::workspace::{Needed, sublet_layout};
 
-/// One uninterrupted residence of a block of a trace on the device.
+/// One live range of a block of a trace on the device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_residency {
@@ -33,7 +33,7 @@ impl From<Residency> for sublet_residency {
     }
 }
 
-/// Number of residencies in a trace, which is that of its mallocs: how many blocks sublet_lifetimes writes.
+/// The number of residencies of a trace, which is that of its mallocs: how many blocks sublet_lifetimes writes.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_residencies(
@@ -62,7 +62,7 @@ fn needed(trace: Counts, residencies: usize) -> Needed {
         .and::<Residency>(residencies)
 }
 
-/// The workspace that sublet_lifetimes needs with room for so many residencies; of `trace` the counts alone are looked at.
+/// The workspace that sublet_lifetimes needs, with room for so many residencies. Of `trace` only the counts are read.
 /// Linear.
 #[must_use]
 #[unsafe(no_mangle)]

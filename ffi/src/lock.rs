@@ -1,16 +1,17 @@
-//! One thread at a time: what makes a handle one that all threads may use.
+//! A lock: lets all threads use a handle, one at a time.
 //!
-//! With the standard library this is its mutex: one atomic word, taken and given back by one instruction each as long as
-//! nobody else wants it; who has to wait spins for a moment and then parks. Without it, who has to wait spins.
+//! With the standard library this is its mutex: one atomic word, taken and released by one instruction each while
+//! nobody else wants it; a thread that has to wait spins for a moment and then parks. Without it, a thread that has to
+//! wait spins.
 //!
-//! Whoever holds the lock may call functions of the user. Such a function must not wait for the same lock: it would wait
-//! for itself. A [`Caller`] says which thread is in one.
+//! Whoever holds the lock may call functions of the user. Such a function must not wait for the same lock, which would
+//! never be released. A [`Caller`] knows which thread is in one.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) use kind::Lock;
 
-/// The thread that has called a function of the user while it holds the lock; 0 is none.
+/// The thread that is in a function of the user while it holds the lock; 0 is none.
 pub(crate) struct Caller(AtomicUsize);
 
 /// Another thread has the lock.
@@ -30,7 +31,7 @@ impl Caller {
         result
     }
 
-    /// Whether this thread is in such a function. Another thread may read what is old: it never reads its own number.
+    /// Whether this thread is in such a function. Another thread may read an old value, but never its own number.
     fn is_here(&self) -> bool {
         self.0.load(Ordering::Relaxed) == kind::this_thread()
     }
@@ -49,7 +50,7 @@ mod kind {
         caller: &'static Caller,
     }
 
-    /// A number that no other thread has that lives: the address of something that only this one has.
+    /// A number that no other living thread has: the address of a thread-local variable.
     pub(super) fn this_thread() -> usize {
         thread_local!(static HERE: u8 = const { 0 });
         HERE.with(|here| (&raw const *here).addr())
@@ -60,8 +61,8 @@ mod kind {
             Self { mutex: Mutex::new(value), caller }
         }
 
-        /// Does something while nobody else does; fails if this thread does so already, or if a panic has left the value as
-        /// it may not be.
+        /// Runs `body` while no other thread does. Fails if this thread is running one already, or if a panic may have
+        /// left the value broken.
         #[inline]
         pub(crate) fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
             let mut guard = match self.mutex.try_lock() {
@@ -80,8 +81,7 @@ mod kind {
             self.mutex.lock().map_err(|_| Failure::of(S::Panicked))
         }
 
-        /// Holds the lock if nobody else does. None where there is nothing to hold: this thread has it, or a panic has
-        /// closed it.
+        /// Takes the lock if nobody else has it. None if this thread has it, or a panic has closed it.
         #[cfg(unix)]
         pub(crate) fn hold(&self) -> Result<Option<MutexGuard<'_, T>>, super::Busy> {
             match self.mutex.try_lock() {
@@ -117,7 +117,7 @@ mod kind {
     // SAFETY: the value is reached by whoever has set `taken`, one at a time, and may go from thread to thread.
     unsafe impl<T: Send> Sync for Lock<T> {}
 
-    /// There is one thread as far as is known: none waits for what a function of the user is called within.
+    /// Without an operating system there is one thread; it never waits for a function of the user.
     pub(super) const fn this_thread() -> usize {
         1
     }
@@ -127,7 +127,7 @@ mod kind {
             Self { taken: AtomicBool::new(false), caller, value: UnsafeCell::new(value) }
         }
 
-        /// Does something while nobody else does; fails while a function of the user is called.
+        /// Runs `body` while no other does. Fails while a function of the user runs.
         #[inline]
         pub(crate) fn with<R>(&self, body: impl FnOnce(&mut T) -> Result<R, Failure>) -> Result<R, Failure> {
             while self.taken.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {

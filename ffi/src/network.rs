@@ -1,4 +1,4 @@
-//! Frameworks that keep their tensors: what to bind where before each operator, and what to run again.
+//! Frameworks that keep their tensors: what to bind where before each operator, and what to recompute.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -22,11 +22,11 @@ use crate::simulate::sublet_run;
 use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::{Needed, Room, sublet_layout};
 
-/// The flag of a memory that stays where it is: a parameter, an output, what is looked at after the iteration, and what
-/// holds something from before it, such as a table that was filled when the network was made.
+/// The flag of a memory that keeps its place and value: a parameter, an output, what the user reads after the
+/// iteration, and what holds something from before it, such as a table that was filled when the network was made.
 pub const SUBLET_MEMORY_KEEP: u32 = 1;
 
-/// The flag of a memory of which nothing outlives an operator: each operator that uses it writes it first.
+/// The flag of a memory that holds nothing from one operator to the next: each operator that uses it writes it first.
 pub const SUBLET_MEMORY_SCRATCH: u32 = 2;
 
 /// A memory of a framework.
@@ -45,9 +45,9 @@ pub struct sublet_memory {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_layer {
-    /// How long it takes, in ns; only compared with others.
+    /// How long it takes, in ns. Only ratios count.
     pub time_ns: u64,
-    /// 0, or SUBLET_OPERATOR_ONCE: it may not run again, for it is random, reads data, or has an effect elsewhere.
+    /// 0, or SUBLET_OPERATOR_ONCE: it may not be recomputed, for it is random, reads data, or has an effect elsewhere.
     pub flags: u32,
     /// 0.
     pub reserved: u32,
@@ -59,7 +59,8 @@ pub struct sublet_layer {
 pub enum sublet_use {
     /// It reads.
     Read = 0,
-    /// It writes, and may leave parts as they are: so that it reads what is there, if that is of this iteration.
+    /// It writes, and may leave parts as they are. If the memory holds a value of this iteration, that counts as a read
+    /// too.
     Write = 1,
     /// It writes every byte, and reads none before.
     Overwrite = 2,
@@ -94,51 +95,51 @@ pub struct sublet_network {
     pub operators: *const sublet_layer,
     /// How many.
     pub operator_count: usize,
-    /// What they use, in the order of the operators; an operator may use a memory several times.
+    /// What uses what, in the order of the operators; an operator may use a memory several times.
     pub accesses: *const sublet_access,
     /// How many.
     pub access_count: usize,
-    /// The device on which the arena is; NULL is the host's own memory, from which nothing can leave.
+    /// The device of the arena; NULL is the host's own memory, from which nothing is swapped.
     pub device: *const sublet_device,
 }
 
-/// What a plan of a network is asked for. NULL, or all 0 but `struct_size`, is a plan without a limit.
+/// The options of a network's plan. NULL, or all 0 but `struct_size`, is a plan without a limit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_network_params {
     /// sizeof(sublet_network_params).
     pub struct_size: u32,
-    /// SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE, added; 0 is both. What leaves leaves for the host, from a device.
+    /// SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE, added; 0 is both. Swapping needs a device.
     pub means: u32,
-    /// The most bytes that the arena may take; 0 is no limit, and then nothing leaves or runs again.
+    /// The most bytes of the arena; 0 is no limit, and then nothing is swapped or recomputed.
     pub limit: u64,
     /// All offsets are multiples of this power of two; 0 is 64.
     pub alignment: u64,
-    /// How much a fit may search, as in sublet_fit_params.
+    /// The work of the search, as in sublet_fit_params.
     pub work: u64,
-    /// Where random choices begin.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
-/// What is to be done.
+/// What a framework is to do.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_action {
-    /// Memory `subject` is at `offset` of the arena from here on. It holds anything until it is written.
+    /// Memory `subject` lies at `offset` of the arena from here on. Its content is undefined until it is written.
     Bind = 0,
-    /// Operator `subject`, which has run, runs again, on the memories as they are bound now.
+    /// Operator `subject`, which has run, is recomputed, on the memories as they are bound now.
     Run = 1,
-    /// What memory `subject` holds is copied to `offset` of the host's memory.
+    /// Memory `subject` is copied to `offset` of the host's memory.
     CopyOut = 2,
-    /// What was copied to `offset` of the host's memory comes back to where memory `subject` is bound now.
+    /// Memory `subject` is copied from `offset` of the host's memory, to where it is bound now.
     CopyIn = 3,
 }
 
-/// Something that a framework does, after all steps before it have been done.
+/// One thing for a framework to do, in the order of the steps.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_step {
-    /// It is done right before this operator.
+    /// To be done right before this operator.
     pub before: u32,
     /// A sublet_action.
     pub action: u32,
@@ -146,11 +147,11 @@ pub struct sublet_step {
     pub subject: u32,
     /// 0.
     pub reserved: u32,
-    /// In bytes; of SUBLET_ACTION_RUN 0.
+    /// In bytes; 0 for SUBLET_ACTION_RUN.
     pub offset: u64,
 }
 
-/// What a planned network takes.
+/// What a plan of a network comes to.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_network_planned {
@@ -162,15 +163,15 @@ pub struct sublet_network_planned {
     pub step_count: usize,
     /// The bytes of the arena.
     pub peak: u64,
-    /// The most bytes that are used in it at once.
+    /// The most bytes of the arena that are used at once.
     pub max_load: u64,
-    /// The most that would be used if nothing left or ran again.
+    /// The most bytes that would be used at once if nothing were swapped or recomputed.
     pub original_load: u64,
-    /// The bytes of the memories that are bound to the arena, each counted by itself.
+    /// The bytes of all memories that are bound to the arena, as if each had its own.
     pub planned_bytes: u64,
-    /// The bytes of those that stay where they are.
+    /// The bytes of all other memories.
     pub kept_bytes: u64,
-    /// How it runs, by the times that were told; `host_bytes` are those that the copies take on the host.
+    /// How it runs, by the times that were told; `host_bytes` are those of the copies on the host.
     pub run: sublet_run,
 }
 
@@ -196,7 +197,7 @@ const USES: [(sublet_use, Use); 3] =
 const MEANS: [(sublet_means, Means); 2] =
     [(sublet_means::Swap, Means::Swap), (sublet_means::Recompute, Means::Recompute)];
 
-/// What a call was given.
+/// The arguments of a call.
 struct Given<'a> {
     memories: &'a [sublet_memory],
     operators: &'a [sublet_layer],
@@ -205,7 +206,7 @@ struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// The arguments 0 and 1 of both functions.
+    /// Checks the arguments 0 and 1 of both functions.
     ///
     /// # Safety
     /// If they are not NULL, as many bytes can be read as their first fields say, and what the network points to.
@@ -244,12 +245,12 @@ impl<'a> Given<'a> {
         self.options.limit < u64::MAX
     }
 
-    /// How long the outputs may become.
+    /// The longest outputs.
     fn most(&self) -> network::Needed {
         network::Needed::most(self.accesses.len(), self.is_limited())
     }
 
-    /// What the call needs in all: of the parts after the recording as much as it cuts, which is no more than this.
+    /// The memory of the call. The parts after the recording are cut from what the plan needs, which is no less.
     fn memory(&self) -> Needed {
         let (first, most) = (RecordNeeded::of(self.memories.len(), self.accesses.len()), self.most());
         Needed::workspace(most.workspace)
@@ -343,8 +344,8 @@ impl From<Planned> for sublet_network_planned {
     }
 }
 
-/// How many steps a plan of this network may have, and the workspace that sublet_network_plan needs with these
-/// parameters. Linear; without a limit far less, but for the search of placements up to 6,000 residencies.
+/// The most steps of a plan of this network, and the workspace that sublet_network_plan needs with these parameters.
+/// Linear; without a limit far less, but for the search of placements up to 6,000 residencies.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_network_workspace(
@@ -366,20 +367,21 @@ pub unsafe extern "C" fn sublet_network_workspace(
     })
 }
 
-/// Plans the memory of a framework that keeps its tensors, and tells what is to be done before each operator of an iteration.
-/// Without a limit each planned memory is bound once, and need not be bound again in later iterations.
+/// Plans the memory of a framework that keeps its tensors, and writes what is to be done before each operator of an
+/// iteration. Without a limit each planned memory is bound once, and need not be bound again in later iterations.
 ///
-/// A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept. All
-/// others stay where they are. An operator that writes a kept memory never runs again, whatever is told of it; one that
-/// reads it does so only while the memory holds what it read. The plan is proved like any other.
+/// A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept.
+/// All others keep their place. An operator that writes a kept memory is never recomputed, whatever is told of it; one
+/// that reads it is recomputed only while the memory holds what it read. The plan is proved like any other.
 ///
-/// The steps are in the order in which they are done. Before operator k of each iteration a framework does those that have
-/// `before` k, and no later one; a step that runs an operator again calls it as it was called before. Between iterations
-/// planned memories hold anything.
+/// The steps are in the order in which they are done. Before operator k of each iteration a framework does those that
+/// have `before` k, and no later one. A step that recomputes an operator calls it as it was called before. Between
+/// iterations planned memories hold anything.
 ///
-/// `steps` has room for `step_capacity` steps, at least what sublet_network_workspace tells. `planned` may be NULL.
+/// `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be
+/// NULL.
 ///
-/// SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found; a limit of `needed` works.
+/// SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found; one within `needed` bytes was.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_network_plan(

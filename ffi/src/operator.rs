@@ -1,4 +1,4 @@
-//! What is known of the operators of a recorded iteration beside its rows.
+//! What is known of the operators of a recorded iteration besides its rows.
 
 use sublet_core::trace::{Kind, Operator};
 
@@ -10,14 +10,14 @@ use crate::workspace::Room;
 /// The flag of an operator whose kernel may write its first output over its first input.
 pub const SUBLET_OPERATOR_IN_PLACE: u32 = 1;
 
-/// The flag of an operator that may not run again, or would not give the same result, such as a dropout.
+/// The flag of an operator that may not be recomputed, or would not give the same result, such as a dropout.
 pub const SUBLET_OPERATOR_ONCE: u32 = 2;
 
-/// The flag of an operator that may run whenever what it reads is there. Without it, an operator keeps its place among those
-/// without it, as random numbers and collectives have to.
+/// The flag of an operator that may run as soon as what it reads is there. An operator without it keeps its place among
+/// those without it, as random numbers and collectives have to.
 pub const SUBLET_OPERATOR_UNORDERED: u32 = 4;
 
-/// What an operator computes, as far as planning asks.
+/// What an operator computes, as far as planning needs to know.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_operator_kind {
@@ -29,8 +29,8 @@ pub enum sublet_operator_kind {
     ReluBackward = 2,
 }
 
-/// What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, not
-/// in place, keeps its place in the order, and its elements have 4 bytes.
+/// What is known of one operator. All 0 holds for an operator of which nothing is known: it may be recomputed, does not
+/// work in place, keeps its place in the order, and its elements have 4 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_operator {
@@ -39,7 +39,7 @@ pub struct sublet_operator {
     /// A sublet_operator_kind.
     pub kind: u32,
     /// The bytes of an element of what it reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit for each
-    /// element, and no fewer than one for each 4 bytes.
+    /// element, but no fewer than one for each 4 bytes.
     pub element: u32,
 }
 
@@ -51,7 +51,7 @@ const KINDS: [(sublet_operator_kind, Kind); 3] = [
     (sublet_operator_kind::ReluBackward, Kind::ReluBackward),
 ];
 
-/// Operators as `core` has them.
+/// Operators in the form that `core` takes.
 pub(crate) fn operators<'a>(room: &mut Room<'a>, given: &[sublet_operator]) -> Result<&'a mut [Operator], Failure> {
     room.slice(given.len(), |i| {
         let &sublet_operator { flags, kind: number, element } = given.get(i).ok_or(Failure::of(S::Unnamed))?;

@@ -27,7 +27,7 @@ fn needed(Counts { tensors, nodes, operands }: Counts) -> Needed {
         .and::<Residency>(tensors + nodes)
 }
 
-/// The workspace that sublet_parallel_lifetimes and sublet_longest_paths need; of `graph` the counts alone are looked at.
+/// The workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Of `graph` only the counts are read.
 /// Linear.
 #[must_use]
 #[unsafe(no_mangle)]

@@ -19,9 +19,9 @@ use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_solver {
-    /// The one to use: the portfolio, and where it leaves a gap the search.
+    /// The one to use: the portfolio, and the search where that is not optimal.
     Auto = 0,
-    /// The heuristics, the best of them.
+    /// The best of all heuristics.
     Portfolio = 1,
     /// Exact.
     Search = 2,
@@ -55,13 +55,13 @@ pub enum sublet_solver {
     StartBestFit = 16,
     /// One skyline, improved by ejection chains.
     Improve = 17,
-    /// One skyline, and many arrangements side by side along time.
+    /// One skyline, and a beam search along time.
     Beam = 18,
 }
 
 use sublet_solver as N;
 
-/// What each solver is here, in `core`, and to people.
+/// Each solver here, in `core`, and its name.
 const SOLVERS: [(N, Solver, &CStr); 19] = [
     (N::Auto, Solver::Auto, c"auto"),
     (N::Portfolio, Solver::Portfolio, c"portfolio"),
@@ -84,27 +84,27 @@ const SOLVERS: [(N, Solver, &CStr); 19] = [
     (N::Beam, Solver::Beam, c"beam"),
 ];
 
-/// What a placement has reached.
+/// What a placement comes to.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_placement {
     /// sizeof(sublet_placement).
     pub struct_size: u32,
-    /// The sublet_solver that made the placement; of a portfolio the member that won.
+    /// The sublet_solver that made it; of a portfolio the member that won.
     pub solver: u32,
-    /// The highest end of a block, in bytes: what the arena takes. UINT64_MAX as long as there is no plan.
+    /// The highest end of a block, in bytes: the size of the arena. UINT64_MAX while there is no plan.
     pub peak: u64,
-    /// What no placement can be below, in bytes; the plan is optimal when the peak is that.
+    /// No placement has a lower peak, in bytes; the plan is optimal if its peak equals this.
     pub lower_bound: u64,
-    /// Nodes that the search has looked at.
+    /// Nodes of the search tree that were looked at.
     pub nodes: u64,
 }
 
-/// Is told of progress, and ends the work by returning another value than 0: the call then returns the best it has.
-/// It must return; neither an exception nor longjmp may leave it.
+/// Called as the work goes on; ends it by returning another value than 0, and the call then returns the best so far. It
+/// must return: no exception and no longjmp.
 pub type sublet_watch = Option<unsafe extern "C" fn(context: *mut c_void, best: *const sublet_placement) -> i32>;
 
-/// What a placement is asked for. All 0 but `struct_size` is what to use.
+/// The options of a placement. All 0 but `struct_size` is what to use.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct sublet_place_params {
@@ -114,18 +114,18 @@ pub struct sublet_place_params {
     pub solver: u32,
     /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
-    /// Where the arena ends, in bytes; 0 is no constraint. Within it nothing better is looked for.
+    /// The capacity of the arena, in bytes; 0 is no constraint. A plan within it suffices: none better is searched for.
     pub capacity: u64,
-    /// Where random choices begin; the same seed gives the same plan everywhere.
+    /// The seed of all random choices: the same seed gives the same plan everywhere.
     pub seed: u64,
-    /// How much the many starts may do, in blocks placed; 0 is enough for most networks, in a fraction of a second.
+    /// The work of the many starts, in blocks placed; 0 suffices for most networks, in a fraction of a second.
     pub work: u64,
-    /// How many nodes of its tree the search may look at; 0 is enough for most hard instances of a few hundred blocks, in
-    /// about a second, and takes longer with more.
+    /// The most nodes of the search tree; 0 suffices for most hard instances of a few hundred blocks, in about a
+    /// second, and takes longer with more.
     pub nodes: u64,
-    /// Is told of progress; or NULL.
+    /// Called as the work goes on; or NULL.
     pub watch: sublet_watch,
-    /// What `watch` is called with.
+    /// Passed to `watch`.
     pub watch_context: *mut c_void,
 }
 
@@ -148,7 +148,7 @@ impl sublet_place_params {
     }
 }
 
-/// The solver of this number, or what the argument at this position holds instead.
+/// The solver of this number, or the failure that the argument at this position holds none.
 pub(crate) fn solver(number: u32, position: u32) -> Result<Solver, Failure> {
     let known = SOLVERS.iter().find(|&&(n, ..)| n as u32 == number);
     known.map(|&(_, solver, _)| solver).ok_or(Failure::new(S::UnknownValue, position, 0, number.into()))
@@ -162,7 +162,8 @@ impl From<Summary> for sublet_placement {
     }
 }
 
-/// Where pointers have 32 bits: the most blocks for which the square that the search keeps can be counted.
+/// Where pointers have 32 bits: the most blocks for which the square of their number, which the search keeps, can be
+/// counted.
 const MOST_SEARCHED: usize = if usize::BITS < 64 { 1 << 14 } else { MOST_COUNTED };
 
 /// Memory that placing `n` blocks takes.
@@ -173,13 +174,13 @@ fn needed(solver: Solver, n: usize, position: u32) -> Result<Needed, Failure> {
     Ok(Needed::workspace(place::workspace_of(solver, n)).and::<Block>(n))
 }
 
-/// What people call a solver, or NULL where the number is none. It lives as long as the program.
+/// The name of a solver, or NULL where the number is none. It lives as long as the program.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_solver_name(solver: u32) -> *const c_char {
     SOLVERS.iter().find(|(number, ..)| *number as u32 == solver).map_or(ptr::null(), |(_, _, name)| name.as_ptr())
 }
 
-/// The sublet_solver that people call so: the other way round than sublet_solver_name.
+/// The sublet_solver of this name, as sublet_solver_name returns it.
 ///
 /// SUBLET_STATUS_UNKNOWN_NAME: there is none.
 #[must_use]
@@ -220,10 +221,9 @@ pub unsafe extern "C" fn sublet_place_workspace(
 
 /// Gives every block an offset, so that blocks that are alive together share no address.
 ///
-/// `params` may be NULL. `offsets` has room for one offset for each block. `placement` may be NULL; it is written where
-/// the status is SUBLET_STATUS_OK. With SUBLET_STATUS_OVER_CAPACITY, where no plan within the capacity was found, and
-/// with SUBLET_STATUS_NO_PLAN_FITS, where it is proved that there is none, the best placement that was found is in
-/// `offsets`.
+/// `params` may be NULL. `offsets` has room for one offset for each block. `placement` may be NULL; it is written if
+/// the status is SUBLET_STATUS_OK. SUBLET_STATUS_OVER_CAPACITY: no plan within the capacity was found;
+/// SUBLET_STATUS_NO_PLAN_FITS: it is proved that there is none. The best placement that was found is in `offsets` then.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_place(
@@ -250,7 +250,7 @@ pub unsafe extern "C" fn sublet_place(
             )
         };
         let blocks = block::blocks(&mut room, blocks)?;
-        // Methods that contain others may ask once more: who has ended it is not asked again.
+        // Solvers that call others may ask once more: a watch that has ended the work is not called again.
         let mut ended = false;
         let mut watch = |best: &Summary| {
             let best = sublet_placement::from(*best);

@@ -84,7 +84,7 @@ pub unsafe extern "C" fn sublet_pool_create(
     })
 }
 
-/// The address of `bytes` bytes that no live block has. O(log live).
+/// Allocates `bytes` bytes; `address` receives an address at which no live block lies. O(log live).
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_malloc(
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn sublet_pool_malloc(
     })
 }
 
-/// Gives the block at an address back. O(log live).
+/// Frees the block at an address. O(log live).
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_pool_free(

@@ -1,4 +1,4 @@
-//! What an allocator is asked for, as a trace: so that the command line can look at it.
+//! The trace of an allocator's requests, for the command line to read.
 //!
 //! Only with the standard library, which has the memory and the clock for it.
 
@@ -21,10 +21,10 @@ mod kind {
         event: Event,
     }
 
-    /// Rows since somebody asked for them.
+    /// The rows since the trace began.
     #[derive(Default)]
     pub(crate) struct Profile {
-        /// When it began, as long as it goes on.
+        /// When it began; none if it has ended.
         since: Option<Instant>,
         rows: Vec<Row>,
         /// The blocks that are live, by address.
@@ -85,7 +85,7 @@ mod kind {
 mod kind {
     use crate::error::Text;
 
-    /// Nothing, for want of memory and a clock.
+    /// Without the standard library there are no traces.
     #[derive(Default)]
     pub(crate) struct Profile {}
 

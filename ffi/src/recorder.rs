@@ -66,9 +66,8 @@ pub unsafe extern "C" fn sublet_recorder_create(
     })
 }
 
-/// The same recording in a memory with room for more rows, into which it is copied: what to do about
-/// SUBLET_STATUS_RECORD_FULL. The call that said so may then be repeated with `larger`, and the memory of the old recorder
-/// is the caller's again.
+/// Moves the recording into memory with room for more rows; to be called after SUBLET_STATUS_RECORD_FULL. The call that
+/// failed may then be repeated with `larger`, and the memory of the old recorder is the caller's again.
 ///
 /// SUBLET_STATUS_RECORD_FULL: there would be no room for another row there either.
 #[must_use]
@@ -94,7 +93,7 @@ pub unsafe extern "C" fn sublet_recorder_hand_over(
     })
 }
 
-/// Does something with the recorder behind a pointer.
+/// Calls `body` with the recorder behind a pointer.
 ///
 /// # Safety
 /// As for `Arguments::handle`.
@@ -107,7 +106,8 @@ unsafe fn with(
     boundary(error, |arguments| Ok(body(&mut unsafe { arguments.handle(recorder)? }.0)?))
 }
 
-/// A block is allocated; `block` receives its number, from 0, or SUBLET_OUTSIDE. Times are in ns and never go backwards.
+/// Records that a block is allocated; `block` receives its number, from 0, or SUBLET_OUTSIDE. Times are in ns and never
+/// go backwards.
 ///
 /// SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
 #[must_use]
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn sublet_recorder_malloc(
     })
 }
 
-/// A block is freed.
+/// Records that a block is freed.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_free(
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn sublet_recorder_free(
     unsafe { with(recorder, error, |r| r.free(time_ns, block)) }
 }
 
-/// The current operator reads a block.
+/// Records that the current operator reads a block.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_read(
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn sublet_recorder_read(
     unsafe { with(recorder, error, |r| r.read(time_ns, block)) }
 }
 
-/// The current operator writes a block.
+/// Records that the current operator writes a block.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_write(
@@ -170,7 +170,8 @@ pub unsafe extern "C" fn sublet_recorder_write(
     unsafe { with(recorder, error, |r| r.write(time_ns, block)) }
 }
 
-/// The next operator begins, and one that has not ended ends. Its number is that of the calls before this one.
+/// Begins the next operator, and ends one that has not ended. Operators are numbered from 0, in the order of these
+/// calls.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_begin_op(
     recorder: *mut sublet_recorder,
@@ -184,7 +185,7 @@ pub unsafe extern "C" fn sublet_recorder_begin_op(
     unsafe { with(recorder, error, body) }
 }
 
-/// The operator ends: what follows belongs to none.
+/// Ends the operator: rows that follow belong to none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_recorder_end_op(
     recorder: *mut sublet_recorder,

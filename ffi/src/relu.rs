@@ -26,7 +26,7 @@ pub enum sublet_format {
     Bf16 = 2,
 }
 
-/// Which activation, of what. NULL, or all 0 but `struct_size`, is ReLU of f32.
+/// The activation, and the format of its elements. NULL, or all 0 but `struct_size`, is ReLU of f32.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_relu_params {
@@ -36,7 +36,7 @@ pub struct sublet_relu_params {
     pub format: u32,
     /// 0: ReLU, `x < 0 ? 0 : x`. 1: leaky ReLU, `x > 0 ? x : x * slope`.
     pub leaky: u32,
-    /// Of leaky ReLU; any number.
+    /// The slope of leaky ReLU; any number.
     pub slope: f32,
 }
 
@@ -62,7 +62,7 @@ impl sublet_relu_params {
     }
 }
 
-/// What is wrong, with the mask as argument `mask`.
+/// The failure for an error, with the mask as argument `mask`.
 fn failure(error: Error, mask: u32) -> Failure {
     match error {
         Error::Length { needed, got } => Failure::new(S::BufferTooSmall, 0, needed as u64, got as u64),
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn sublet_relu_kernels_create(
     })
 }
 
-/// Unloads the kernels; launches that are under way must be done. NULL is nothing.
+/// Unloads the kernels; launches must be done. NULL does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_kernels_destroy(kernels: *mut sublet_relu_kernels) {
     let _ = boundary(ptr::null_mut(), |_| {
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn sublet_relu_kernels_destroy(kernels: *mut sublet_relu_k
     });
 }
 
-/// What a launch works on: addresses on the device, such as those of sublet_operand.
+/// The operands of a launch: addresses on the device, such as those of sublet_operand.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_relu_operands {
@@ -260,9 +260,9 @@ pub struct sublet_relu_operands {
     pub struct_size: u32,
     /// 0.
     pub reserved: u32,
-    /// `x`, or on the way back `dy`.
+    /// `x`; for the gradient `dy`.
     pub from: u64,
-    /// `y`, or on the way back `dx`: `from`, or memory that shares nothing with it.
+    /// `y`; for the gradient `dx`: `from`, or memory that shares nothing with it.
     pub to: u64,
     /// How many elements each of them has.
     pub elements: u64,

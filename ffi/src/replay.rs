@@ -18,7 +18,7 @@ pub struct sublet_replay(Replay<'static>);
 
 handles!(sublet_replay: b"replay  ");
 
-/// The replay and what it keeps, and what is taken while the plan is verified and taken up.
+/// The replay and its memory, and the memory for verifying the plan and taking it up.
 fn needed(n: usize) -> (Needed, WorkspaceLen) {
     let scratch = verify::workspace(n).max(replay::scratch(n));
     let kept = replay::workspace(n);
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn sublet_replay_create(
     })
 }
 
-/// The next request: `offset` receives its place in the arena. O(1) amortised over the iteration.
+/// Answers the next request: `offset` receives its planned offset in the arena. O(1) amortised over the iteration.
 ///
 /// SUBLET_STATUS_NOT_PLANNED: it is not what the plan expects, or something that should be dead is in its place; it has
 /// to be served elsewhere, and the plan waits.
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn sublet_replay_malloc(
     })
 }
 
-/// Frees the block at an offset that sublet_replay_malloc gave. O(1).
+/// Frees the block at an offset that sublet_replay_malloc returned. O(1).
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_free(
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn sublet_replay_free(
 }
 
 /// Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the one that ended was served
-/// in full as planned, else 0: a new plan would fit better.
+/// in full as planned, else 0: then a new plan would fit better.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_replay_restart(
     replay: *mut sublet_replay,

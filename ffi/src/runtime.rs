@@ -29,13 +29,13 @@ use crate::workspace::Room;
 pub struct sublet_runtime {
     on: On,
     how: How,
-    /// Those of the launch that the caller has been told last.
+    /// The operands of the latest launch.
     operands: Vec<sublet_operand>,
 }
 
 handles!(sublet_runtime: b"runtime ");
 
-/// How programs are made for it.
+/// How programs are made for this runtime.
 #[derive(Clone, Copy)]
 struct How {
     alignment: u64,
@@ -57,8 +57,8 @@ macro_rules! on {
     };
 }
 
-/// On what a plan runs, and how. NULL, or all 0 but `struct_size`, is the first GPU, with a stream of the runtime's own,
-/// and copies in pinned memory.
+/// The device that a plan runs on, and how. NULL, or all 0 but `struct_size`, is the first GPU, with a stream of the
+/// runtime's own, and copies in pinned memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_runtime_params {
@@ -68,8 +68,8 @@ pub struct sublet_runtime_params {
     pub on_host: u32,
     /// Which GPU.
     pub gpu: u32,
-    /// 0: copies begin as soon as nobody uses the bytes any more. 1: when the simulation has them begin, to compare a device
-    /// with it.
+    /// 0: copies begin as soon as nothing uses the bytes any more. 1: copies begin when they do in the simulation, to
+    /// compare a device with it.
     pub as_simulated: u32,
     /// Every offset must be a multiple of this, in bytes; 0 is 256.
     pub alignment: u64,
@@ -77,9 +77,9 @@ pub struct sublet_runtime_params {
     /// runtime; NULL is one of its own. The default stream, which is PyTorch's and has the handle NULL there, is given as
     /// CU_STREAM_LEGACY, `(void *)0x1`.
     pub stream: *mut c_void,
-    /// The folder of a file that copies go to in place of pinned memory, past the page cache; NULL is none.
+    /// The folder of a file that replaces pinned memory for copies, past the page cache; NULL is none.
     pub folder: *const c_char,
-    /// Of the host as a device: how much memory it has, in bytes, and an arena can grow to; 0 is what the plan needs.
+    /// Of the host as a device: the bytes of its memory, to which an arena can grow; 0 is what the plan needs.
     pub memory: u64,
 }
 
@@ -95,7 +95,7 @@ pub struct sublet_operand {
     pub block: u32,
     /// 1: it is the mask of that block.
     pub mask: u32,
-    /// 1: what it holds is read.
+    /// 1: it is read.
     pub read: u32,
     /// 1: it is written.
     pub write: u32,
@@ -109,9 +109,9 @@ pub struct sublet_launch {
     pub struct_size: u32,
     /// The operator.
     pub op: u32,
-    /// A sublet_op_kind: with SUBLET_OP_KIND_RERUN it runs again, and what it updates besides stays as it is.
+    /// A sublet_op_kind: with SUBLET_OP_KIND_RERUN it is recomputed, and what it updates besides must stay unchanged.
     pub op_kind: u32,
-    /// 1: only the mask of the block that is read.
+    /// 1: only the kernel that writes the mask of the block that is read.
     pub mask_only: u32,
     /// 1: the iteration is complete, and there is nothing to launch.
     pub ended: u32,
@@ -137,11 +137,11 @@ pub struct sublet_measured {
     pub time_ns: f64,
     /// The same in the simulation.
     pub simulated_ns: f64,
-    /// How long compute stood still.
+    /// How long compute waited.
     pub stalled_ns: f64,
     /// The same in the simulation.
     pub simulated_stalled_ns: f64,
-    /// The links as the copies show them: as in sublet_device; all 0 unless there were copies both ways.
+    /// The links as measured by the copies, as in sublet_device; all 0 unless there were copies both ways.
     pub out_bandwidth: f64,
     /// As above.
     pub in_bandwidth: f64,
@@ -283,7 +283,7 @@ pub unsafe extern "C" fn sublet_runtime_replan(
     })
 }
 
-/// Waits for what is under way and gives back all that the runtime holds. NULL is nothing.
+/// Waits for the work that is running and destroys the runtime. NULL does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_destroy(runtime: *mut sublet_runtime) {
     let _ = boundary(ptr::null_mut(), |_| {
@@ -399,7 +399,7 @@ pub unsafe extern "C" fn sublet_runtime_call(
     })
 }
 
-/// Gives a persistent block its content, between iterations. Waits for what is under way.
+/// Writes a persistent block, between iterations. Waits for the work that is running.
 ///
 /// SUBLET_STATUS_NOT_PERSISTENT: it is none of so many bytes that the iteration uses; SUBLET_STATUS_INTERRUPTED: an iteration
 /// is under way.
@@ -423,8 +423,8 @@ pub unsafe extern "C" fn sublet_runtime_write(
     })
 }
 
-/// Reads the content of a persistent block, between iterations. Waits for what is under way. Fails as
-/// sublet_runtime_write does.
+/// Reads a persistent block, between iterations. Waits for the work that is running. Fails as sublet_runtime_write
+/// does.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_read(
@@ -445,7 +445,7 @@ pub unsafe extern "C" fn sublet_runtime_read(
     })
 }
 
-/// Waits until everything is done that the streams were given.
+/// Waits until the streams have done all their work.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_finish(
@@ -459,8 +459,8 @@ pub unsafe extern "C" fn sublet_runtime_finish(
     })
 }
 
-/// After an error: waits for what was given, and has the next iteration be the first. The persistent blocks hold
-/// anything, and have to be written again.
+/// After an error: waits for the streams, and makes the next iteration the first. The persistent blocks hold anything,
+/// and have to be written anew.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_restart(
@@ -474,7 +474,7 @@ pub unsafe extern "C" fn sublet_runtime_restart(
     })
 }
 
-/// Where the arena is on the device, and how many bytes it has. Either may be NULL.
+/// The address of the arena on the device, and its size in bytes. Either may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_arena(
@@ -496,7 +496,7 @@ pub unsafe extern "C" fn sublet_runtime_arena(
     })
 }
 
-/// Has the next iteration timed, by itself: what is under way is waited for.
+/// Measures the next iteration, alone: waits for the work that is running.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_measure(
@@ -510,7 +510,7 @@ pub unsafe extern "C" fn sublet_runtime_measure(
     })
 }
 
-/// What the iteration took that was begun after sublet_runtime_measure. Waits until it is done.
+/// The times of the iteration that began after sublet_runtime_measure. Waits until it is done.
 /// SUBLET_STATUS_INTERRUPTED: there was none yet.
 #[must_use]
 #[unsafe(no_mangle)]

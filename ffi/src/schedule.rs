@@ -18,7 +18,7 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace;
 use crate::workspace::{self, Needed, sublet_layout};
 
-/// What a rewritten trace and its plan have to respect. NULL, or all 0 but `struct_size`, is an iteration that repeats,
+/// The constraints on a rewritten trace and its plan. NULL, or all 0 but `struct_size`, is an iteration that repeats,
 /// without alignment and capacity.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ pub struct sublet_schedule_params {
     pub once: u32,
     /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,
-    /// Where the arena ends, in bytes; 0 is no constraint.
+    /// The capacity of the arena, in bytes; 0 is no constraint.
     pub capacity: u64,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn needed(trace: Counts, rewritten: usize, residencies: usize) -> Nee
         .and::<Residency>(residencies)
 }
 
-/// Verifies a schedule, in room as `needed` tells.
+/// Verifies a schedule, in room for `needed`.
 pub(crate) fn verified<'a>(
     recorded: &Recorded<'_>,
     given: &Schedule<'a>,
@@ -87,7 +87,7 @@ pub(crate) fn verified<'a>(
     Ok(schedule::schedule(recorded, rewritten, given.offsets, (device, repeats), constraints, scratch, own)?)
 }
 
-/// The workspace that sublet_verify_schedule needs, of whose arguments the counts alone are looked at. Linear.
+/// The workspace that sublet_verify_schedule needs. Of its arguments only the counts are read. Linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_verify_schedule_workspace(

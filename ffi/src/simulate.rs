@@ -43,7 +43,7 @@ pub struct sublet_run {
     pub peak_load: u64,
     /// Bytes of the blocks that are copied, each once: what the host has to hold for them.
     pub host_bytes: u64,
-    /// How long recomputation takes: the operators that run again together, in ns.
+    /// The time of all recomputed operators together, in ns.
     pub recomputed_ns: u64,
 }
 
@@ -80,7 +80,7 @@ fn needed(trace: Counts, rewritten: usize) -> Needed {
         .and::<Timing>(rewritten)
 }
 
-/// The workspace that sublet_simulate needs, of whose arguments the counts alone are looked at. Linear.
+/// The workspace that sublet_simulate needs. Of its arguments only the counts are read. Linear.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_simulate_workspace(
@@ -99,9 +99,8 @@ pub unsafe extern "C" fn sublet_simulate_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Times the rows of `schedule`, which hold the accesses of `trace` in their order. Three queues run side by side: compute,
-/// copies out, copies in. Whether the schedule is valid is not asked here, but by sublet_verify_schedule; its offsets are
-/// not looked at.
+/// Times the rows of `schedule`, which hold the accesses of `trace`, with three queues: compute, copies out, copies in.
+/// Whether the schedule is valid is judged by sublet_verify_schedule and not here; its offsets are not read.
 ///
 /// `timings`, one for each row of `schedule`, may be NULL, and so may `run`. O(rows).
 #[must_use]

@@ -11,7 +11,7 @@ use core::ffi::{CStr, c_char};
 pub enum sublet_status {
     /// Success.
     Ok = 0,
-    /// A fault of the library, which it has survived. What the call was to write is undefined.
+    /// A fault of the library, from which it has recovered. The outputs of the call are undefined.
     Panicked = 1,
     /// A failure that this version of the C library has no name for.
     Unnamed = 2,
@@ -35,7 +35,7 @@ pub enum sublet_status {
     WorkspaceTooSmall = 17,
     /// Argument `index` has room for `got` elements; it takes `needed`.
     BufferTooSmall = 18,
-    /// Argument `index` is none of the names that there are.
+    /// Argument `index` is not a known name.
     UnknownName = 19,
     /// Argument `index` is no handle of this type: it is of another one, or it was destroyed.
     NotAHandle = 20,
@@ -66,8 +66,8 @@ pub enum sublet_status {
     OverCapacity = 50,
     /// It is proved that no plan fits within the capacity, `got`; the best has the peak `needed` and is in the offsets.
     NoPlanFits = 51,
-    /// Block `index` of `needed` bytes fits in none of the banks that it may lie in, beside what is there; the largest of
-    /// them has `got`.
+    /// Block `index` of `needed` bytes fits in none of the banks that it may lie in, besides the blocks there; the
+    /// largest of them has `got` bytes.
     NoBank = 52,
 
     /// Invalid plan: block `index` at offset `got` ends beyond 64 bits.
@@ -81,8 +81,8 @@ pub enum sublet_status {
     /// Invalid plan: block `index` has the offset `got`, but is pinned at `needed`.
     PlanMoved = 64,
 
-    /// Line `index` of the text of a plan, from 1, is not as it has to be: the header id,lower,upper,size,offset, then five
-    /// numbers in each line.
+    /// Line `index` of a plan's text, counted from 1, is wrong: expected the header id,lower,upper,size,offset, then
+    /// five numbers in each line.
     PlanText = 65,
 
     /// Operator `index` of a graph reads or writes tensor `got`, which is not there.
@@ -113,7 +113,8 @@ pub enum sublet_status {
     RowUnknownBlock = 86,
     /// More rows than steps can be counted.
     RowTooManyRows = 87,
-    /// Row `index` of an original: a copy, a second malloc, or an operator whose accesses do not stand together.
+    /// Row `index` of an original: a copy, a second malloc, an operator that is recomputed, or one whose accesses do
+    /// not stand together.
     RowNotRecorded = 88,
     /// Row `index` of a rewritten trace: not the access that comes next in the original.
     RowOtherAccess = 89,
@@ -129,29 +130,29 @@ pub enum sublet_status {
     RowEndNotRestored = 94,
     /// Row `index`: `got` is no event, or no kind of operator.
     RowUnknownValue = 95,
-    /// Row `index` of a rewritten trace: the operator may not run again.
+    /// Row `index` of a rewritten trace: the operator may not be recomputed.
     RowMayNotRerun = 96,
-    /// Row `index` of a rewritten trace: a mask of less than a bit for each element.
+    /// Row `index` of a rewritten trace: a mask without a bit for each element.
     RowMaskTooSmall = 97,
-    /// Row `index` of a rewritten trace: a mask that is written elsewhere than right after a ReLU.
+    /// Row `index` of a rewritten trace: a mask that is not written right after a ReLU.
     RowMaskElsewhere = 98,
-    /// Row `index` of a rewritten trace: the block takes over another's memory in place, but has another offset.
+    /// Row `index` of a rewritten trace: the block reuses another's memory in place, but has another offset.
     RowNotInPlace = 99,
     /// Row `index`: a persistent block, allocated at time 0 and never freed, is allocated after an access.
     RowPersistentLate = 100,
     /// Operator `index`: `got` is no kind of operator, or flags of which this version does not know all.
     OperatorUnknownValue = 109,
 
-    /// A device whose bandwidths or latencies are no times to compute with.
+    /// A device with a bandwidth that is not positive or a latency that is negative.
     Device = 110,
     /// The blocks that are swapped take `needed` bytes on the host, which can hold `got`.
     HostTooSmall = 111,
-    /// Nothing that was tried stays within `got` bytes; a limit of `needed` works.
+    /// No schedule within `got` bytes was found; one within `needed` bytes was.
     OverLimit = 112,
 
-    /// Access `index` of a network uses a memory that there is not.
+    /// Access `index` of a network uses a memory that does not exist.
     AccessUnknownMemory = 120,
-    /// Access `index` of a network is by an operator that there is not.
+    /// Access `index` of a network is by an operator that does not exist.
     AccessUnknownOperator = 121,
     /// Access `index` of a network is by an operator before that of the access above it.
     AccessOutOfOrder = 122,
@@ -170,7 +171,7 @@ pub enum sublet_status {
     RecordFull = 134,
     /// There is no memory for `needed` bytes of a range or of bookkeeping.
     NoRawMemory = 135,
-    /// This library was built without the standard library, and cannot.
+    /// This library was built without what the call needs, such as the standard library or CUDA.
     Unavailable = 136,
     /// A request of `got` bytes is not what the plan expects next, or its place is taken.
     NotPlanned = 137,
@@ -183,7 +184,7 @@ pub enum sublet_status {
     Interrupted = 151,
     /// The plan keeps `needed` bytes on the host, but host and device share one memory: that frees nothing.
     HostIsDevice = 152,
-    /// The file system refuses, with the error number `got`: to open a file past the page cache, to make it long enough,
+    /// The file system failed, with the error number `got`: to open a file past the page cache, to make it long enough,
     /// to read or to write it.
     Storage = 153,
     /// The device is lost, or an error sticks to its context, CUresult `got`: no call will work again in this process.
@@ -202,7 +203,7 @@ pub extern "C" fn sublet_status_string(status: i32) -> *const c_char {
     words(status).as_ptr()
 }
 
-/// The words for a number, which may be none of ours.
+/// The words for a number, which may be no status of this version.
 pub(crate) fn words(status: i32) -> &'static CStr {
     WORDS.iter().find(|(s, _)| *s as i32 == status).map_or(c"not a status of this version", |(_, words)| words)
 }
@@ -221,7 +222,7 @@ const WORDS: [(S, &CStr); 83] = [
     (S::UnknownValue, c"an argument is none of the values of its enum"),
     (S::WorkspaceTooSmall, c"the workspace is too small"),
     (S::BufferTooSmall, c"an output is too small"),
-    (S::UnknownName, c"an argument is none of the names that there are"),
+    (S::UnknownName, c"an argument is not a known name"),
     (S::NotAHandle, c"an argument is no handle of its type, or one that was destroyed"),
     (S::MissingField, c"an argument lacks a field that has no default"),
     (S::MisalignedField, c"an address in a field of an argument is not aligned"),
@@ -241,7 +242,7 @@ const WORDS: [(S, &CStr); 83] = [
     (S::PlanOverlap, c"invalid plan: two blocks share an address"),
     (S::PlanMisaligned, c"invalid plan: an offset breaks an alignment"),
     (S::PlanMoved, c"invalid plan: a pinned block is elsewhere"),
-    (S::PlanText, c"a line of a plan is not as it has to be"),
+    (S::PlanText, c"a line of a plan is not as expected"),
     (S::UnknownTensor, c"an operator names a tensor that is not in the graph"),
     (S::TwoWriters, c"two operators produce the same tensor"),
     (S::Cycle, c"operators wait for each other"),
@@ -262,18 +263,18 @@ const WORDS: [(S, &CStr); 83] = [
     (S::RowNotOnHost, c"a row copies a block that is not on the host"),
     (S::RowAccessesMissing, c"accesses of the original are missing"),
     (S::RowEndNotRestored, c"a persistent block is not restored at the end"),
-    (S::RowMayNotRerun, c"the operator may not run again"),
+    (S::RowMayNotRerun, c"the operator may not be recomputed"),
     (S::RowMaskTooSmall, c"a mask is too small"),
     (S::RowMaskElsewhere, c"a mask is not written right after a ReLU"),
-    (S::RowNotInPlace, c"a block that is reused in place has another offset"),
+    (S::RowNotInPlace, c"a block that reuses memory in place has another offset"),
     (S::RowPersistentLate, c"a persistent block is allocated after an access"),
     (S::RowUnknownValue, c"a row holds a value that is no event, or no kind of operator"),
     (S::OperatorUnknownValue, c"an operator holds a value that is no kind, or no flags, of this version"),
-    (S::Device, c"the device has no times to compute with"),
-    (S::HostTooSmall, c"what is swapped does not fit on the host"),
-    (S::OverLimit, c"nothing that was tried stays within the limit"),
-    (S::AccessUnknownMemory, c"an access uses a memory that there is not"),
-    (S::AccessUnknownOperator, c"an access is by an operator that there is not"),
+    (S::Device, c"the device has a bandwidth or latency that is impossible"),
+    (S::HostTooSmall, c"the swapped blocks do not fit on the host"),
+    (S::OverLimit, c"no schedule within the limit was found"),
+    (S::AccessUnknownMemory, c"an access uses a memory that does not exist"),
+    (S::AccessUnknownOperator, c"an access is by an operator that does not exist"),
     (S::AccessOutOfOrder, c"an access is by an operator before that of the access above it"),
     (S::NetworkUnknownValue, c"a network holds a value that this version does not know"),
     (S::OutOfMemory, c"no hole of the range is large enough"),
@@ -288,7 +289,7 @@ const WORDS: [(S, &CStr); 83] = [
     (S::NotPersistent, c"the block has no such content that outlives an iteration"),
     (S::Interrupted, c"an iteration is under way, or was ended by an error"),
     (S::HostIsDevice, c"host and device share one memory: copies free nothing"),
-    (S::Storage, c"the file system refuses"),
+    (S::Storage, c"the file system failed"),
     (S::DeviceLost, c"the device is lost"),
     (S::Driver, c"a call of the CUDA driver failed"),
     (S::CannotGrow, c"the arena cannot grow where it is"),

@@ -1,18 +1,19 @@
-//! Memory of the system, which is not there until somebody touches it.
+//! Memory of the system, of which pages are taken only when they are touched.
 
 use core::ffi::c_void;
 
 use crate::failure::Failure;
 use crate::status::sublet_status as S;
 
-/// Addresses with memory behind them as it is touched, all 0; not more than there is may be used, though more can be taken.
+/// Allocates addresses whose pages are taken when they are touched, all 0. More may be allocated than there is memory,
+/// but not touched.
 #[cfg(all(unix, any(feature = "std", test)))]
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
     let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);
     // SAFETY: no pointer.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1 << 16);
     let size = bytes.checked_next_multiple_of(page).filter(|&size| size > 0).ok_or(none)?;
-    // What is mapped begins at a page: for more, more is mapped, and what is around it goes back.
+    // A mapping begins at a page: for a larger alignment, more is mapped, and what is around it is unmapped.
     let more = if alignment > page { alignment } else { 0 };
     let whole = size.checked_add(more).ok_or(none)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -100,7 +101,7 @@ mod tests {
         assert!(alloc(0, 8).is_err() && alloc(usize::MAX, 8).is_err());
     }
 
-    /// More than there is: only what is touched is taken.
+    /// It allocates more than there is memory: only what is touched is taken.
     #[test]
     #[cfg(target_pointer_width = "64")]
     fn addresses_cost_no_memory() {

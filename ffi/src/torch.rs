@@ -1,7 +1,7 @@
-//! Memory for PyTorch: what `torch.cuda.memory.CUDAPluggableAllocator` calls.
+//! Memory for PyTorch: the functions that `torch.cuda.memory.CUDAPluggableAllocator` calls.
 //!
-//! The functions that it calls know nothing but a device's number, and some not even that, so that this file, alone in the
-//! library, has a state of its own: the devices, which last as long as the process.
+//! They get only a device's number, and some not even that. So this file, alone in the library, has state of its own:
+//! the devices, which last as long as the process.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -33,7 +33,7 @@ pub struct sublet_torch_statistics {
     pub plans: u64,
     /// The allocation behind the plan in use; 0 without one.
     pub arena: u64,
-    /// What is held of the device's memory now, live or not.
+    /// The bytes of the device's memory that are held now, live or not.
     pub held: u64,
     /// The most that was held so far.
     pub held_peak: u64,
@@ -58,8 +58,8 @@ pub extern "C" fn sublet_torch_malloc(size: isize, device: c_int, stream: *mut c
     address.and_then(|address| usize::try_from(address).ok()).map_or(ptr::null_mut(), ptr::without_provenance_mut)
 }
 
-/// Takes back what sublet_torch_malloc gave for the same device and stream: what CUDAPluggableAllocator takes as
-/// `free_fn_name`. NULL is nothing.
+/// Frees what sublet_torch_malloc returned for the same device and stream: what CUDAPluggableAllocator takes as
+/// `free_fn_name`. NULL does nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_free(pointer: *mut c_void, size: isize, device: c_int, stream: *mut c_void) {
     let _ = size;
@@ -122,15 +122,15 @@ pub extern "C" fn sublet_torch_release_pool(device: c_int, pool: sublet_torch_po
     told("sublet_torch_release_pool", Some(device), || DEVICES.with(device, |memory| memory.release_pool(pool.id())));
 }
 
-/// Gives back to all devices what nobody uses, torch.cuda.empty_cache: what CUDAPluggableAllocator takes by
+/// Frees what nobody uses on all devices, for torch.cuda.empty_cache: what CUDAPluggableAllocator takes by
 /// `set_reset_fn`. A device whose streams are captured is left as it is.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_reset() {
     told("sublet_torch_reset", None, || DEVICES.all(Device::reset));
 }
 
-/// Holds at most this part, from 0 to 1, of the device's memory from here on: what CUDAPluggableAllocator takes by
-/// `set_memory_fraction_fn`. What is held already stays.
+/// Limits the device's memory to this fraction of it, from 0 to 1, from here on: what CUDAPluggableAllocator takes by
+/// `set_memory_fraction_fn`. What is held already is kept.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_memory_fraction(fraction: f64, device: c_int) {
     told("sublet_torch_memory_fraction", Some(device), || {
@@ -138,8 +138,8 @@ pub extern "C" fn sublet_torch_memory_fraction(fraction: f64, device: c_int) {
     });
 }
 
-/// An iteration of the training loop ends, and the next begins. It may be called or not: from the first call on
-/// iterations are told, and no longer looked for.
+/// Marks the end of an iteration of the training loop, and the begin of the next. Calling it is optional; after the
+/// first call iterations are not searched for any more.
 ///
 /// A failure tells why the iteration that ends has no plan; the next ones are served all the same.
 #[unsafe(no_mangle)]
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn sublet_torch_stats(
     })
 }
 
-/// The result; where there is none, PyTorch has no way to be told why, and would go on with NULL: a line says it.
+/// The result. PyTorch cannot be told why there is none, and would go on with NULL: a line on standard error tells it.
 fn told<T>(function: &str, device: Option<c_int>, body: impl FnOnce() -> Result<T>) -> Option<T> {
     let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(result)) => return Some(result),

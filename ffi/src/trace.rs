@@ -21,7 +21,7 @@ pub enum sublet_event {
     Write = 3,
     /// It is copied to the host.
     SwapOut = 4,
-    /// The last copy on the host comes back.
+    /// The latest copy on the host is copied back.
     SwapIn = 5,
 }
 
@@ -33,7 +33,7 @@ pub enum sublet_op_kind {
     None = 0,
     /// The operator of this number.
     First = 1,
-    /// The operator of this number, run again (recomputation).
+    /// The operator of this number, recomputed.
     Rerun = 2,
 }
 
@@ -45,7 +45,7 @@ pub struct sublet_row {
     pub time_ns: u64,
     /// Size of the block in bytes; only for SUBLET_EVENT_MALLOC.
     pub bytes: u64,
-    /// The block: numbers from 0, dense.
+    /// The block, by its number: from 0 without holes.
     pub block: u32,
     /// A sublet_event.
     pub event: u32,
@@ -72,7 +72,7 @@ pub(crate) fn event(number: u32) -> Option<Event> {
 }
 
 impl sublet_row {
-    /// As `core` has it, or the value that it does not know.
+    /// The row in the form that `core` takes, or the value that is unknown.
     fn row(&self) -> Result<Row, u32> {
         let op = match self.op_kind {
             k if k == sublet_op_kind::None as u32 => Op::None,
@@ -97,18 +97,18 @@ impl From<Row> for sublet_row {
     }
 }
 
-/// One row of many as `core` has it.
+/// One row in the form that `core` takes.
 pub(crate) fn row(given: &[sublet_row], i: usize) -> Result<Row, Failure> {
     let refuse = |got: u32| Failure::new(S::RowUnknownValue, u32::try_from(i).unwrap_or(u32::MAX), 0, got.into());
     given.get(i).ok_or(Failure::of(S::Unnamed))?.row().map_err(refuse)
 }
 
-/// Rows as `core` has them.
+/// Rows in the form that `core` takes.
 pub(crate) fn rows<'a>(room: &mut Room<'a>, given: &[sublet_row]) -> Result<&'a mut [Row], Failure> {
     room.slice(given.len(), |i| row(given, i))
 }
 
-/// Writes values as C has them over the beginning of an output.
+/// Copies values in the form of C to the beginning of an output.
 pub(crate) fn copy<T: Copy + Into<U>, U>(from: &[T], to: &mut [U]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = (*from).into();

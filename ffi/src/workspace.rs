@@ -1,6 +1,6 @@
-//! The memory that the caller lends for one call: how much of it, and what lies where.
+//! The memory that the caller lends for one call: its length, and how it is divided.
 //!
-//! `core` works on its own structs, and on a slice of words and one of indices. All of it is cut from one piece, the
+//! `core` works on its own structs, and on a slice of words and one of indices. All of them are cut from one piece, the
 //! most aligned first, so that nothing is lost in between and the size is the same in every program.
 
 use core::convert::Infallible;
@@ -9,7 +9,7 @@ use core::slice;
 
 use sublet_core::{Workspace, WorkspaceLen};
 
-/// What to ask an allocator for.
+/// The memory to allocate.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_layout {
@@ -21,10 +21,10 @@ pub struct sublet_layout {
 
 crate::plain::plain!(sublet_layout);
 
-/// The most blocks or rows that a workspace is told for; where pointers have 32 bits, more would not fit anyway.
+/// The most blocks or rows for which a workspace is computed; where pointers have 32 bits, more would not fit anyway.
 pub(crate) const MOST_COUNTED: usize = if usize::BITS < 64 { 1 << 20 } else { sublet_core::block::MAX_BLOCKS };
 
-/// How much memory a call takes.
+/// The memory of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needed {
     words: usize,
@@ -37,12 +37,12 @@ impl Needed {
         Self { words: len.words + len.indices.div_ceil(2) }
     }
 
-    /// And the workspace of another call of `core`.
+    /// Adds the workspace of another call of `core`.
     pub(crate) const fn and_workspace(self, len: WorkspaceLen) -> Self {
         Self { words: self.words + Self::workspace(len).words }
     }
 
-    /// And `n` values of a type.
+    /// Adds `n` values of a type.
     pub(crate) const fn and<T>(self, n: usize) -> Self {
         Self { words: self.words + words_of::<T>(n) }
     }
@@ -60,7 +60,7 @@ const fn words_of<T>(n: usize) -> usize {
     (n * size_of::<T>()).div_ceil(size_of::<u64>())
 }
 
-/// Memory that has been lent, and is being cut.
+/// Lent memory that is being divided.
 pub(crate) struct Room<'a> {
     words: &'a mut [u64],
 }
@@ -121,7 +121,7 @@ impl<'a> Room<'a> {
         Some(unsafe { &mut *front.as_mut_ptr().cast::<MaybeUninit<T>>() })
     }
 
-    /// A workspace of this length out of what is left, as `core` takes it for a call.
+    /// Cuts a workspace of this length off, for a call of `core`.
     pub(crate) fn front(&mut self, len: WorkspaceLen) -> Workspace<'a> {
         let words = Needed::workspace(len).words;
         let (front, back) = core::mem::take(&mut self.words).split_at_mut_checked(words).unwrap_or_default();
@@ -129,7 +129,7 @@ impl<'a> Room<'a> {
         Room { words: front }.workspace(len)
     }
 
-    /// What is left: the words first, then indices.
+    /// All the rest: the words first, then indices.
     pub(crate) fn parts(self, len: WorkspaceLen) -> (&'a mut [u64], &'a mut [u32]) {
         let (words, indices) = self.words.split_at_mut_checked(len.words).unwrap_or_default();
         // SAFETY: a word holds two indices, any bytes are one, and alignment only falls.
@@ -137,7 +137,7 @@ impl<'a> Room<'a> {
         (words, indices)
     }
 
-    /// What is left, as `core` takes it for a call.
+    /// All the rest, as a workspace for a call of `core`.
     pub(crate) fn workspace(self, len: WorkspaceLen) -> Workspace<'a> {
         let (words, indices) = self.parts(len);
         Workspace::new(words, indices)

@@ -14,8 +14,8 @@ const SIDE: u64 = 227;
 /// The network of Krizhevsky et al., which classifies `ImageNet`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AlexNet {
-    /// Whether a framework runs it that has no automatic differentiation. Where it has, the gradient of a normalization is
-    /// handed zeros as the gradient of its scales: a sixth map beside those that it reads and writes.
+    /// Whether a framework without automatic differentiation runs it. With it, the gradient of a normalization also
+    /// reads zeros as the gradient of its scales, a sixth map beside those that it reads and writes.
     pub by_layers: bool,
 }
 
@@ -63,7 +63,7 @@ fn convolution(b: &mut Builder, x: Maps, channels: u64, side: u64) -> Maps {
     b.relu(y)
 }
 
-/// The largest of windows of 3 × 3 that overlap by one.
+/// The maximum of windows of 3 × 3 that overlap by one.
 fn pool(b: &mut Builder, x: Maps) -> Maps {
     b.max_pool_to(x, windows(x.side, 3, 2))
 }

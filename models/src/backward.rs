@@ -9,7 +9,7 @@ use crate::builder::{Builder, Kernel, REAL, Step, Value};
 use crate::network::{Network, Phase};
 
 impl Builder {
-    /// Undoes all layers from the loss, and updates every parameter.
+    /// Adds the backward pass from the loss, and an update of every parameter.
     pub(crate) fn finish(mut self, loss: Value) -> Network {
         let seed = self.constant(REAL);
         self.emit(Kernel::backward("ones_like"), &[], &[seed], 0);
@@ -29,7 +29,7 @@ impl Builder {
         self.network
     }
 
-    /// A gradient reaches a value.
+    /// Adds a gradient to the one that a value has.
     fn give(&mut self, value: Value, gradient: Value) {
         if !value.wants_gradient {
             return;
@@ -45,7 +45,7 @@ impl Builder {
         self.gradients[value.key] = Some(sum);
     }
 
-    /// An operator that computes the gradient of one value from others.
+    /// Adds an operator that computes the gradient of one value from others.
     fn through(&mut self, kernel: Kernel, reads: &[Value], of: Value, flops: u64) -> Value {
         let gradient = self.constant(of.bytes);
         self.emit(kernel, reads, &[gradient], flops);
@@ -56,7 +56,7 @@ impl Builder {
         let y = match step {
             Step::Chunk { whole, parts } => return self.undo_chunk(whole, parts),
             Step::AddInPlace { a, b } => {
-                // The sum stands where a stood, and so does its gradient.
+                // The sum has the memory of `a`, and so has its gradient.
                 if let Some(gradient) = self.gradients[a.key] {
                     self.give(b, gradient);
                 }
@@ -80,7 +80,7 @@ impl Builder {
             | Step::LogSoftmax { y, .. }
             | Step::Loss { y, .. } => y,
         };
-        // What nothing after it depends on has none.
+        // A value on which the loss does not depend has no gradient.
         let Some(gradient) = self.gradients[y.key].take() else { return };
         self.undo_from(step, gradient);
     }
@@ -105,7 +105,7 @@ impl Builder {
                 let time_ns = self.setting.device.time_ns(0, 5 * x.bytes);
                 let mut reads = vec![gradient, x, y, scale];
                 if self.scales_get_gradients {
-                    // The kernel does not look at them.
+                    // The kernel does not read their values.
                     let zeros = self.constant(x.bytes);
                     self.emit(Kernel::backward("zeros"), &[], &[zeros], 0);
                     reads.push(zeros);
@@ -114,7 +114,7 @@ impl Builder {
                 self.give(x, before);
             }
             Step::Mean { x, .. } => {
-                // The gradient is read as often as it is written: it is spread over the maps.
+                // The gradient is spread over the maps: it is read as often as they are written.
                 let spread = Value { bytes: x.bytes, ..gradient };
                 let before = self.through(Kernel::backward("div"), &[spread], x, 0);
                 self.give(x, before);
@@ -171,7 +171,7 @@ impl Builder {
         }
     }
 
-    /// The gradients of parameters beside that of the input.
+    /// Adds the gradients of parameters beside that of the input.
     fn undo_weighted(&mut self, step: Step, gradient: Value) {
         match step {
             Step::Convolution { x, weights, flops, .. } => {
@@ -179,7 +179,7 @@ impl Builder {
                 let weight = self.constant(weights.weight.bytes);
                 let bias = weights.bias.map(|b| self.constant(b.bytes));
                 let writes: Vec<Value> = [before, Some(weight), bias].into_iter().flatten().collect();
-                // Either gradient takes as much arithmetic as the forward pass.
+                // Each of the gradients takes as much arithmetic as the forward pass.
                 let flops = if before.is_some() { 2 * flops } else { flops };
                 let reads = [gradient, x, weights.weight];
                 self.emit_convolution(Kernel::backward("convolution_backward"), &reads, &writes, flops);
@@ -229,7 +229,7 @@ impl Builder {
         }
     }
 
-    /// The gradients of the parts, side by side.
+    /// Adds the gradients of the parts, side by side.
     fn undo_chunk(&mut self, whole: Value, parts: [Value; 4]) {
         let gradients: Vec<Value> = parts.iter().filter_map(|p| self.gradients[p.key].take()).collect();
         let gradient = self.through(Kernel::backward("cat"), &gradients, whole, 0);

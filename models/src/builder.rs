@@ -1,8 +1,8 @@
-//! Layers to operators. Each layer of a model emits the operators that compute it and notes a [`Step`], which
-//! `backward` reads when the loss is reached.
+//! Turns layers into operators. Each layer of a model emits the operators that compute it and notes a [`Step`], from
+//! which `backward` makes the backward pass.
 //!
-//! A [`Value`] is what a layer gives to the next: a tensor, or a part of one, with a gradient of its own. Sizes are
-//! those of 4-byte reals; memory comes in pieces of 512 bytes, as allocators of frameworks give it, while times count the
+//! A [`Value`] is what a layer passes to the next: a tensor, or a part of one, with a gradient of its own. Sizes are
+//! those of 4-byte reals. Memory comes in pieces of 512 bytes, as allocators of frameworks give it; times count the
 //! bytes that kernels move.
 
 use sublet_core::trace::graph::{Storage, Tensor};
@@ -18,13 +18,13 @@ pub(crate) const INDEX: u64 = 8;
 /// Frameworks hand out memory in pieces of this many bytes.
 const PIECE: u64 = 512;
 
-/// What a layer computes: a tensor or a part of one.
+/// The result of a layer: a tensor or a part of one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Value {
     pub(crate) tensor: u32,
     /// Bytes that a kernel moves to read or write it.
     pub(crate) bytes: u64,
-    /// Under what its gradient is known.
+    /// The key under which its gradient is kept.
     pub(crate) key: usize,
     pub(crate) wants_gradient: bool,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Parameter {
     pub(crate) momentum: Value,
 }
 
-/// What a batch norm keeps beside its output.
+/// What a batch norm keeps for its gradient, beside its output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Statistics {
     pub(crate) weight: Value,
@@ -77,7 +77,7 @@ pub(crate) struct Statistics {
     pub(crate) saved: [Value; 2],
 }
 
-/// One layer, to be undone.
+/// A layer, as its backward pass needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Convolution {
@@ -125,7 +125,7 @@ pub(crate) enum Step {
         y: Value,
         flops: u64,
     },
-    /// Its gradient is that of both.
+    /// The gradient of both inputs is that of the sum.
     Add {
         a: Value,
         b: Value,
@@ -163,7 +163,7 @@ pub(crate) enum Step {
         whole: Value,
         parts: [Value; 4],
     },
-    /// One operator gives the gradients of these from that of y and what these hold.
+    /// One operator computes the gradients of `of` from that of y and the values in `reads`.
     Fused {
         name: &'static str,
         y: Value,
@@ -198,7 +198,7 @@ impl Kernel {
         Self { name, phase: Phase::Forward, may }
     }
 
-    /// Operators of the backward pass and the update run once.
+    /// A kernel of the backward pass or the update: it is not recomputed.
     pub(crate) const fn backward(name: &'static str) -> Self {
         let may = trace::Operator { in_place: false, rerun: false, ordered: true, kind: Kind::Other, element: 4 };
         Self { name, phase: Phase::Backward, may }
@@ -224,10 +224,10 @@ pub(crate) struct Builder {
     /// By the keys of values.
     pub(crate) gradients: Vec<Option<Value>>,
     /// Which of its values the gradient of a ReLU reads: its input, as in SINGA, with which Zhang et al. 2019 trained
-    /// on CIFAR, or else its output, as in `PyTorch`.
+    /// on CIFAR, or its output, as in `PyTorch`.
     pub(crate) relu_keeps_input: bool,
-    /// Whether the gradient of a normalization is handed zeros as that of its scales, which are an output too: automatic
-    /// differentiation makes them, Caffe does not.
+    /// Whether the gradient of a normalization also reads zeros as the gradient of its scales, which are an output too:
+    /// automatic differentiation makes them, Caffe does not.
     pub(crate) scales_get_gradients: bool,
 }
 
@@ -254,23 +254,23 @@ impl Builder {
         self.part(tensor, bytes, wants_gradient)
     }
 
-    /// A value that lies in a tensor that is there.
+    /// A value in a tensor that exists.
     fn part(&mut self, tensor: u32, bytes: u64, wants_gradient: bool) -> Value {
         self.gradients.push(None);
         Value { tensor, bytes, key: self.gradients.len() - 1, wants_gradient: wants_gradient && self.setting.training }
     }
 
-    /// What a kernel computes from values of which one has a gradient.
+    /// The result of a kernel, which has a gradient if one of its inputs has.
     pub(crate) fn result(&mut self, bytes: u64) -> Value {
         self.value(bytes, Storage::Transient, true)
     }
 
-    /// What a kernel computes and nobody differentiates.
+    /// The result of a kernel that has no gradient.
     pub(crate) fn constant(&mut self, bytes: u64) -> Value {
         self.value(bytes, Storage::Transient, false)
     }
 
-    /// What the iteration is given, or gives.
+    /// An input or a result of the iteration.
     pub(crate) fn given(&mut self, bytes: u64) -> Value {
         self.value(bytes, Storage::Iteration, false)
     }
@@ -334,7 +334,7 @@ impl Builder {
         self.convolution_to(x, filter, x.side.div_ceil(filter.stride))
     }
 
-    /// A convolution whose maps have this side, however the images are padded for that.
+    /// A convolution whose maps have this side, with whatever padding that takes.
     pub(crate) fn convolution_to(&mut self, x: Maps, filter: Filter, side: u64) -> Maps {
         let Filter { channels, side: kernel, bias, .. } = filter;
         let taps = x.channels * kernel * kernel;
@@ -392,12 +392,12 @@ impl Builder {
         y
     }
 
-    /// The largest of each window, and where it was; sides shrink by the stride.
+    /// The maximum of each window, and its index; sides shrink by the stride.
     pub(crate) fn max_pool(&mut self, x: Maps, stride: u64) -> Maps {
         self.max_pool_to(x, x.side.div_ceil(stride))
     }
 
-    /// The same with as many windows as this on a side.
+    /// The same with this many windows on a side.
     pub(crate) fn max_pool_to(&mut self, x: Maps, side: u64) -> Maps {
         let outputs = self.batch() * x.channels * side * side;
         let (y, indices) = (self.result(outputs * REAL), self.constant(outputs * INDEX));
@@ -406,7 +406,7 @@ impl Builder {
         Maps { value: y, side, ..x }
     }
 
-    /// Each element by a power of the scale, to which the same place in neighbouring maps adds.
+    /// Each element divided by a power of a scale, to which the same place in neighbouring maps adds.
     pub(crate) fn local_response_norm(&mut self, x: Maps) -> Maps {
         let (y, scale) = (self.result(x.value.bytes), self.constant(x.value.bytes));
         self.emit(Kernel::forward("lrn"), &[x.value], &[y, scale], 0);
@@ -474,7 +474,7 @@ impl Builder {
         y
     }
 
-    /// In training, a random mask, scaled, times the input; otherwise nothing.
+    /// Dropout: in training the input times a random, scaled mask; otherwise nothing.
     pub(crate) fn dropout(&mut self, x: Value) -> Value {
         if !self.setting.training {
             return x;
@@ -517,7 +517,7 @@ impl Builder {
         y
     }
 
-    /// It may work in place if its input is a tensor as a whole.
+    /// An elementwise kernel, which may work in place if its input is a whole tensor.
     fn elementwise(&self, name: &'static str, x: Value) -> Kernel {
         let whole =
             self.network.tensors.get(x.tensor as usize).is_some_and(|t| t.bytes == x.bytes.next_multiple_of(PIECE));
@@ -548,7 +548,7 @@ impl Builder {
         loss
     }
 
-    /// A classifier's end: in training the loss, the backward pass and the update, else the scores.
+    /// The end of a classifier: in training the loss, the backward pass and the update; otherwise the scores.
     pub(crate) fn classify(mut self, scores: Matrix) -> Network {
         if self.setting.training {
             let labels = self.given(self.batch() * INDEX);
@@ -560,7 +560,7 @@ impl Builder {
         }
     }
 
-    /// The value is a result: it stays to the end of the iteration.
+    /// Marks a value as a result: it lives to the end of the iteration.
     pub(crate) fn keep(&mut self, value: Value) {
         self.network.tensors[value.tensor as usize].storage = Storage::Iteration;
     }

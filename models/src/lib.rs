@@ -35,14 +35,14 @@ pub use vgg::Vgg;
 
 use std::fmt;
 
-/// What one iteration does, on what.
+/// The setting of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
     /// Examples in one iteration; at least 1.
     pub batch: u32,
-    /// Forward, backward and update; forward alone where it is false.
+    /// Whether it has a backward pass and an update.
     pub training: bool,
-    /// What the times are those of.
+    /// The device whose times the operators have.
     pub device: Roofline,
 }
 
@@ -72,7 +72,7 @@ impl Image {
     }
 }
 
-/// Why there is no such network.
+/// Why there is no such network, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unbuildable(pub(crate) String);
 
@@ -84,12 +84,12 @@ impl fmt::Display for Unbuildable {
 
 impl std::error::Error for Unbuildable {}
 
-/// Refuses what is not between 1 and `most`.
+/// Refuses a number that is not between 1 and `most`.
 fn check(what: &str, n: u32, most: u32) -> Result<(), Unbuildable> {
     if (1..=most).contains(&n) { Ok(()) } else { Err(Unbuildable(format!("{what} is {n}; it has to be 1 to {most}"))) }
 }
 
-/// Refuses a batch that is none.
+/// Refuses an empty batch.
 fn check_batch(setting: &Setting) -> Result<(), Unbuildable> {
     check("the batch size", setting.batch, 1 << 16)
 }

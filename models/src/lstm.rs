@@ -13,9 +13,9 @@ pub struct Lstm {
     pub hidden: u32,
     /// Steps of the sequence.
     pub steps: u32,
-    /// Numbers of an input at a step.
+    /// Size of the input at a step.
     pub inputs: u32,
-    /// What a prediction chooses from.
+    /// How many classes a prediction chooses from.
     pub classes: u32,
 }
 

@@ -9,7 +9,7 @@ use sublet_core::{Error, Workspace};
 /// One iteration of a network as a static graph that owns its parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
-    /// The tensors; operators call them by their index.
+    /// The tensors; operators name them by their index.
     pub tensors: Vec<Tensor>,
     /// The operators, in the order in which they run.
     pub operators: Vec<Operator>,
@@ -18,11 +18,11 @@ pub struct Network {
 /// One operator of a network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operator {
-    /// What the framework calls it.
+    /// The framework's name of it.
     pub name: &'static str,
     /// The part of the iteration that it belongs to.
     pub phase: Phase,
-    /// Whether it may work in place or run again.
+    /// Whether it may work in place or be recomputed.
     pub may: trace::Operator,
     /// The tensors that it reads.
     pub inputs: Vec<u32>,
@@ -66,7 +66,7 @@ impl fmt::Display for Phase {
 /// The trace of a network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// What happens.
+    /// The rows.
     pub rows: Vec<Row>,
     /// The rows use block numbers below this.
     pub blocks: usize,
@@ -83,7 +83,7 @@ impl Trace {
 }
 
 impl Network {
-    /// The trace, by reference counts.
+    /// Makes the trace, by reference counts.
     ///
     /// # Errors
     /// As [`graph::rows`]; for a network that a model has built, only that there is more than can be counted.
@@ -98,7 +98,7 @@ impl Network {
         Ok(Trace { rows, blocks: graph.blocks(), operators: self.operators.iter().map(|o| o.may).collect() })
     }
 
-    /// The operators as `core` takes them.
+    /// The operators in the form that `core` takes.
     #[must_use]
     pub fn nodes<'a>(&'a self) -> Vec<Node<'a>> {
         let node = |o: &'a Operator| Node {
@@ -110,7 +110,8 @@ impl Network {
         self.operators.iter().map(node).collect()
     }
 
-    /// Bytes of what the forward pass writes and the backward pass reads: the feature maps that training keeps.
+    /// Bytes of the tensors that the forward pass writes and the backward pass reads: the feature maps that training
+    /// keeps.
     #[must_use]
     pub fn kept_bytes(&self) -> u64 {
         let mut forward = vec![false; self.tensors.len()];

@@ -1,4 +1,4 @@
-//! How long an operator takes: the roofline of Williams, Waterman and Patterson (2009), and a launch.
+//! The time of an operator: the roofline of Williams, Waterman and Patterson (2009), and a launch.
 
 /// A device's numbers. An operator takes `launch_ns` and the longer of its arithmetic and its traffic.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -7,7 +7,7 @@ pub struct Roofline {
     pub flops_per_s: f64,
     /// Bytes per second to and from the device's memory.
     pub bytes_per_s: f64,
-    /// What every operator takes beside, in ns.
+    /// The time that every operator takes besides, in ns.
     pub launch_ns: u64,
     /// The scratch of a convolution, in bytes; 0 is none.
     pub convolution_workspace: u64,

@@ -7,7 +7,7 @@
 use crate::builder::{Builder, INDEX, Kernel, Matrix, REAL, Step, Value, Weights};
 use crate::{Network, Setting, Unbuildable, check, check_batch};
 
-/// What a block is made of.
+/// The kind of block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Block {
     /// GPT-2's.
@@ -19,17 +19,17 @@ pub enum Block {
 /// A decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transformer {
-    /// What its blocks are made of.
+    /// The kind of its blocks.
     pub block: Block,
     /// How many of them there are.
     pub layers: u32,
-    /// Numbers of a token.
+    /// Numbers that represent a token.
     pub width: u32,
     /// Heads of attention; they share the width.
     pub heads: u32,
     /// Tokens of an example.
     pub tokens: u32,
-    /// What a prediction chooses from.
+    /// How many tokens a prediction chooses from.
     pub vocabulary: u32,
     /// Whether attention is one operator.
     pub flash: bool,
@@ -110,14 +110,14 @@ impl Decoder {
         let columns = u64::from(self.of.width);
         let weight = self.b.parameter(rows * columns * u64::from(self.of.element));
         let y = self.b.result(self.bytes(columns));
-        // It reads as much of the table as it writes.
+        // Reading the table moves as many bytes as writing the result.
         let read = Value { bytes: y.bytes, ..weight };
         self.b.emit(Kernel::forward("embedding"), &[read, given], &[y], 0);
         self.undone("embedding_dense_backward", y, &[given], &[weight], (0, false));
         Matrix { value: y, columns }
     }
 
-    /// A layer that one operator undoes.
+    /// A layer whose gradient is one operator.
     fn undone(&mut self, name: &'static str, y: Value, reads: &[Value], of: &[Value], (flops, in_place): (u64, bool)) {
         let some = |values: &[Value], i: usize| values.get(i).copied();
         let reads = core::array::from_fn(|i| some(reads, i));
@@ -125,7 +125,7 @@ impl Decoder {
         self.b.note(Step::Fused { name, y, reads, of, flops, in_place });
     }
 
-    /// Layer norm, or by the root of the mean square.
+    /// Layer norm, or root mean square norm.
     fn norm(&mut self, x: Matrix) -> Matrix {
         let parameter = x.columns * u64::from(self.of.element);
         let (y, deviation) = (self.b.result(x.value.bytes), self.b.constant(self.count * REAL));
@@ -165,7 +165,7 @@ impl Decoder {
     fn attention(&mut self, h: Matrix) -> Matrix {
         let width = h.columns;
         let attended = if self.of.block == Block::Gpt {
-            // Queries, keys and values in one.
+            // One linear map gives queries, keys and values.
             let all = self.linear(h, 3 * width, true);
             self.attended(&[all.value])
         } else {
@@ -183,7 +183,7 @@ impl Decoder {
         y
     }
 
-    /// What each token takes of others; `from` are queries, keys and values, or all in one.
+    /// Attention; `from` are queries, keys and values, or one value with all of them.
     fn attended(&mut self, from: &[Value]) -> Value {
         let Transformer { width, heads, tokens, flash, .. } = self.of;
         let pairs = self.count * u64::from(tokens);
@@ -199,7 +199,7 @@ impl Decoder {
             return y;
         }
         let bytes = pairs * u64::from(heads) * u64::from(self.of.element);
-        // Where all three are in one, both products read it.
+        // Where one value has all three, both products read it.
         let (inner, values) =
             if let &[.., values] = from { (from.get(..2).unwrap_or(from), values) } else { return y };
         let products = self.b.result(bytes);
@@ -213,14 +213,14 @@ impl Decoder {
         y
     }
 
-    /// Out to four times the width, and back.
+    /// Two linear maps: to four times the width, and back.
     fn mapped(&mut self, h: Matrix) -> Matrix {
         let wide = self.linear(h, 4 * h.columns, true);
         let value = self.bent(wide.value, ["gelu", "gelu_backward"]);
         self.linear(Matrix { value, ..wide }, h.columns, true)
     }
 
-    /// Out to 8/3 of the width and back, one map gating the other.
+    /// Three linear maps: two to 8/3 of the width, of which one gates the other, and one back.
     fn gated(&mut self, h: Matrix) -> Matrix {
         let columns = (8 * h.columns / 3).next_multiple_of(256);
         let gate = self.linear(h, columns, false);
@@ -230,7 +230,7 @@ impl Decoder {
         self.linear(Matrix { value, columns }, h.columns, false)
     }
 
-    /// A function of each element, whose gradient asks for the input.
+    /// A function of each element, whose gradient reads the input.
     fn bent(&mut self, x: Value, [forward, backward]: [&'static str; 2]) -> Value {
         let y = self.b.result(x.bytes);
         self.b.emit(Kernel::forward(forward), &[x], &[y], 0);
@@ -269,7 +269,8 @@ mod tests {
 
     #[test]
     fn it_has_the_parameters_that_were_published() {
-        // GPT-2 has 124.4 million, and the scores share the table of tokens; here they have their own.
+        // GPT-2 has 124.4 million parameters, of which the table of tokens also computes the scores; here these have a
+        // table of their own.
         assert_eq!(parameters(GPT2), 124_439_808 + 50_257 * 768);
         // Llama 7B: 6,738,415,616.
         let llama = Transformer {
@@ -292,7 +293,7 @@ mod tests {
         let (flash, whole) = (build(GPT2, true), build(Transformer { flash: false, ..GPT2 }, true));
         assert!(!has(&flash) && has(&whole));
         assert!(whole.kept_bytes() >= flash.kept_bytes() + 11 * pairs);
-        // Half the bytes, half of what is kept but for statistics.
+        // Half the bytes; and half of what is kept, but for statistics.
         let half = build(Transformer { element: 2, ..GPT2 }, true);
         assert!(half.kept_bytes() < flash.kept_bytes() * 11 / 20);
     }

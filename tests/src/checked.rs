@@ -1,4 +1,5 @@
-//! An allocator that is held against data: every block is filled with a pattern that is checked before it is freed.
+//! An allocator that is checked with data: every block is filled with a pattern, which is checked before the block is
+//! freed.
 
 use std::collections::BTreeMap;
 

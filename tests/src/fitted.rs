@@ -1,4 +1,4 @@
-//! Fits with memory of their own, for tests and benches that ask for many.
+//! Fits in memory of their own, for tests and benches that make many.
 
 use sublet_core::rewrite::fit::{self, Fitted, Lengths, Options, Output};
 use sublet_core::simulate::Timing;
@@ -20,7 +20,7 @@ pub struct Fitter<'a> {
 }
 
 impl<'a> Fitter<'a> {
-    /// Enough for whatever becomes of this recording.
+    /// Memory that suffices for all fits of this recording.
     #[must_use]
     pub fn new(recorded: Recorded<'a>) -> Self {
         let lengths = Lengths::of(recorded.rows, recorded.blocks);
@@ -37,7 +37,7 @@ impl<'a> Fitter<'a> {
         }
     }
 
-    /// A fit, which lies in this memory until the next.
+    /// Makes a fit, which lies in this memory until the next one.
     ///
     /// # Errors
     /// Those of [`fit::fit`].

@@ -1,5 +1,5 @@
-//! What tests and benches of several crates share: seeded instances, placements that the verifier has judged, requests of
-//! networks, and an allocator that is held against data.
+//! Shared by the tests and benches of several crates: seeded instances, placements that the verifier has accepted,
+//! requests of networks, and an allocator that is checked with data.
 
 pub mod checked;
 pub mod fitted;

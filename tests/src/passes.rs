@@ -43,7 +43,7 @@ pub fn over_inputs(recorded: &Recorded<'_>, rows: &[Row]) -> Result<Vec<Row>, Er
     made.map(|(rows, ())| rows)
 }
 
-/// A plan of Chen et al. 2016, in which no operator runs again more than `depth` times.
+/// A plan of Chen et al. 2016, in which no operator is recomputed more than `depth` times.
 ///
 /// # Errors
 /// As [`chen::rewrite`].

@@ -98,7 +98,7 @@ impl Network {
     }
 }
 
-/// Where an operator begins or none is under way.
+/// The rows at which no operator is running: an operator begins there, or there is none.
 fn between(rows: &[Row]) -> Vec<usize> {
     let inside = |i: usize| {
         let op = |r: Option<&Row>| r.map_or(Op::None, |r| r.op);

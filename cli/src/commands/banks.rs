@@ -18,12 +18,12 @@ use crate::text::bank::NamedBank;
 use crate::text::table;
 use sublet_core::owned::Scratch;
 
-/// What is known of a plan over banks. Sizes in bytes.
+/// What `plan` prints. Sizes in bytes.
 #[derive(Debug, Serialize)]
 struct Outcome<'a> {
     input: &'a str,
     blocks: usize,
-    /// Bytes read and written times the cost of their bank.
+    /// The bytes that are read and written, times the cost of their bank.
     cost: u128,
     /// No plan costs less.
     lower_bound: u128,
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &PlanArgs, problem: Problem, constraints: &Constraints) 
     if args.json { output::json(&found, &mut out) } else { found.text(&mut out) }.map_err(|e| Failure::printing(&e))
 }
 
-/// The banks as `core` has them.
+/// The banks in the form that `core` takes.
 fn given(named: &[NamedBank], alignment: u64) -> Result<Vec<Bank>, Failure> {
     if named.len() > banks::MOST_BANKS {
         return Err(Failure::Usage(format!("there are {} banks; at most {}", named.len(), banks::MOST_BANKS)));
@@ -93,8 +93,9 @@ fn place(problem: &Problem, uses: &[Use], banks: &[Bank]) -> Result<(Cost, Vec<S
     Ok((cost, spots))
 }
 
-/// How each block is used: every read and write touches all of it; without a trace it is written once and read once. It may
-/// lie in the bank that it names, or in all that not only a DMA engine reaches.
+/// How many bytes of each block are read and written: every access is of the whole block, and without a trace each
+/// block is written once and read once. And where it may lie: in the bank that it names, or in all that not only a DMA
+/// engine reaches.
 fn uses(problem: &Problem, named: &[NamedBank]) -> Result<Vec<Use>, Failure> {
     let any = (0..).zip(named).filter(|(_, b)| !b.dma).fold(0, |mask: u32, (k, _)| mask | 1 << k);
     let mut uses = Vec::new();
@@ -161,7 +162,7 @@ fn outcome<'a>(
     Ok(Outcome { input, blocks, cost, lower_bound, optimal: cost == lower_bound, verified: true, banks })
 }
 
-/// The page of each bank, and what it is called.
+/// The page of each bank, and its name.
 fn maps(mut problem: Problem, found: &Outcome<'_>, spots: &[Spot]) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let (blocks, ids) = (std::mem::take(&mut problem.blocks), std::mem::take(&mut problem.ids));
     let mut maps = Vec::new();
@@ -209,7 +210,7 @@ fn write(problem: &Problem, named: &[NamedBank], spots: &[Spot], out: &mut impl 
     Ok(())
 }
 
-/// What planners make of banks: the time that accesses take, as bytes times the cost of their bank.
+/// What planners make of banks. The cost is the bytes of all accesses times the cost of their bank.
 #[derive(Debug, Serialize)]
 struct Comparison<'a> {
     input: &'a str,
@@ -224,13 +225,13 @@ struct Comparison<'a> {
 #[derive(Debug, Serialize)]
 struct Row {
     planner: &'static str,
-    /// None where it finds no room for a block.
+    /// None where the planner finds no room for a block.
     cost: Option<u128>,
-    /// Of the bytes that are read and written, those in the banks of least cost.
+    /// The part of the bytes read and written that lies in the banks of least cost, in percent.
     fast_percent: Option<f64>,
 }
 
-/// Holds the plan over banks against what others make of them.
+/// Compares the plan over banks with those of other planners.
 ///
 /// # Errors
 /// Blocks that fit in no bank.

@@ -1,4 +1,4 @@
-//! The memory of fits, made once for a trace.
+//! The memory for fits of one trace, allocated once.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use sublet_core::{Block, Constraints, Error};
 
 use crate::problem::Trace;
 
-/// A schedule that was made, kept aside while others are.
+/// A schedule that is kept while others are made.
 #[derive(Debug)]
 pub(super) struct Aside {
     rows: Vec<Row>,
@@ -30,7 +30,7 @@ impl Aside {
     }
 }
 
-/// The memory that a fit is made in.
+/// The memory for fits.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     scratch: Scratch,
@@ -42,7 +42,7 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Enough for this trace.
+    /// Memory that suffices for this trace.
     pub(crate) fn of(trace: &Trace) -> Self {
         let lengths = Lengths::of(&trace.rows, trace.names.len());
         Self {
@@ -83,7 +83,8 @@ impl Buffers {
         fit::fit_watched(&trace.recorded(), options, self.scratch.lend(), output, watch)
     }
 
-    /// A schedule that was kept aside, proved within the limit of `options`; to be called last, for its memory is what remains.
+    /// Proves a schedule that was kept, within the limit of `options`. To be called last: it uses the memory of the
+    /// fits.
     ///
     /// # Errors
     /// As the verifier's, where it is not a schedule of this trace within that limit.

@@ -1,4 +1,4 @@
-//! `sublet check`: whether a certificate says the truth of a plan.
+//! `sublet check`: whether a certificate tells the truth about a plan.
 
 use std::io::{self, Write};
 

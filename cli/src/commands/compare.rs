@@ -1,4 +1,4 @@
-//! `sublet compare`: every solver, and what users have today, on the same blocks.
+//! `sublet compare`: every solver, and the allocators that are in use today, on the same blocks.
 
 use std::io::{self, Write};
 use std::time::Instant;
@@ -36,12 +36,12 @@ pub(crate) fn run(args: &CompareArgs) -> Result<(), Failure> {
     printed.map_err(|e| Failure::printing(&e))
 }
 
-/// The portfolios and each heuristic. The search is not run alone: `auto` is what it does best.
+/// The portfolios and each heuristic. The search does not run alone: `auto` includes it.
 fn all_solvers() -> impl Iterator<Item = Solver> {
     Solver::all().filter(|&solver| solver != Solver::Search)
 }
 
-/// What the solvers and the allocators have reached on one problem. Sizes in bytes.
+/// The peaks of all solvers and allocators on one problem. Sizes in bytes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison<'a> {
     input: &'a str,
@@ -51,12 +51,12 @@ pub(crate) struct Comparison<'a> {
     today: Vec<Today>,
 }
 
-/// What a solver has reached.
+/// The plan of one solver.
 #[derive(Debug, Serialize)]
 struct Solved {
     solver: &'static str,
     peak: u64,
-    /// What no plan can be below.
+    /// No plan has a lower peak than this, as far as the solver has proved.
     lower_bound: u64,
     /// Peak over max load.
     ratio: f64,
@@ -66,11 +66,11 @@ struct Solved {
     nodes: u64,
     /// Time of the placement alone.
     seconds: f64,
-    /// Always true: a plan that is refused is an error, not a row.
+    /// Always true: an invalid plan is an error and has no row.
     verified: bool,
 }
 
-/// What an allocator of today reserves, and what the best plan saves of it.
+/// The bytes that an allocator reserves, and how many of them the best plan saves.
 #[derive(Debug, Serialize)]
 struct Today {
     allocator: &'static str,
@@ -82,7 +82,7 @@ struct Today {
 }
 
 impl<'a> Comparison<'a> {
-    /// Places with every solver and serves with every allocator.
+    /// Places the blocks with every solver, and serves them with every allocator.
     ///
     /// # Errors
     /// Blocks that cannot be planned, and a plan that the verifier refuses.
@@ -90,7 +90,7 @@ impl<'a> Comparison<'a> {
         let blocks = &problem.blocks;
         let n = blocks.len();
         let solvers = all_solvers().map(|s| solve(s, blocks)).collect::<Result<Vec<_>, _>>()?;
-        // The solvers have checked that the load can be counted.
+        // The solvers have checked that the load does not overflow.
         let max_load = problem.max_load();
         let best = solvers.iter().map(|s| s.peak).min().unwrap_or(max_load);
         let mut peaks = Vec::new();

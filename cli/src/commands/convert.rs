@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     }
 }
 
-/// What a file of this name holds: `.lp` LP text, `plan.csv` or `NAME.plan.csv` a plan, `trace.csv` or
+/// The format for a file of this name: `.lp` is LP text, `plan.csv` or `NAME.plan.csv` a plan, `trace.csv` or
 /// `NAME.trace.csv` a trace, any other `.csv` an instance.
 fn by_name(file: &str) -> Result<Format, Failure> {
     let path = Path::new(file);
@@ -61,7 +61,7 @@ fn by_name(file: &str) -> Result<Format, Failure> {
     }
 }
 
-/// A trace has no alignments and no pins.
+/// Refuses alignments and pins, which a trace cannot have.
 fn fits_trace(problem: &Problem) -> Result<(), InputError> {
     for (id, block) in problem.ids.iter().zip(&problem.blocks) {
         let what = match (block.alignment, block.pin) {
@@ -74,7 +74,7 @@ fn fits_trace(problem: &Problem) -> Result<(), InputError> {
     Ok(())
 }
 
-/// A plan is an instance that gives every block its offset, if it is valid.
+/// Writes a plan: an instance in which every block has an offset, if it is valid.
 fn plan(args: &ConvertArgs, problem: &Problem) -> Result<(), Failure> {
     let offset = |(id, block): (&String, &sublet_core::Block)| {
         let none = || format!("block {id} has no offset; `sublet plan` gives it one");

@@ -1,8 +1,9 @@
-//! `sublet doctor`: what a memory snapshot of PyTorch tells of memory that is lost, and of who holds the rest.
+//! `sublet doctor`: how much memory a PyTorch snapshot shows to be lost, and which code holds the rest.
 //!
-//! What the allocator has reserved is known at the end, by the segments, and at every event before it, by what was
-//! reserved and released since. What it has reserved at most, beyond what was in use at most, is lost: to fragmentation, to
-//! rounding, to memory that it keeps. A plan of the same blocks says how much of that need not be.
+//! The bytes that the allocator has reserved are known at the end from the segments, and before from the events that
+//! reserve and release. The highest number of bytes reserved, less the highest number in use, is lost: to
+//! fragmentation, to rounding, and to memory that the allocator keeps. A plan of the same blocks shows how much of that
+//! is avoidable.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -22,9 +23,9 @@ use crate::problem::Problem;
 use crate::text::table;
 use crate::text::unit::Unit;
 
-/// How PyTorch aligns what it gives out, in bytes.
+/// The alignment of PyTorch's allocator, in bytes.
 const ALIGNMENT: u64 = 512;
-/// Who holds less than the largest ones is told to programs, not to people.
+/// How many holders are printed; the JSON has all of them.
 const SHOWN: usize = 12;
 
 /// Reads, looks and prints.
@@ -38,38 +39,38 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     printed.map_err(|e| Failure::printing(&e))
 }
 
-/// What is wrong with the memory of one device. Sizes in bytes.
+/// The memory of one device. Sizes in bytes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Diagnosis {
     input: String,
     device: usize,
     events: usize,
     blocks: usize,
-    /// The most that the allocator had reserved; none where the snapshot does not tell.
+    /// The most bytes that the allocator had reserved; none where the snapshot does not say.
     reserved: Option<u64>,
-    /// The most that the program had in use.
+    /// The most bytes that the program had in use.
     in_use: u64,
-    /// Reserved at most, less in use at most.
+    /// `reserved` less `in_use`.
     lost: Option<u64>,
-    /// What a plan of the same blocks takes, and what no plan is below.
+    /// The peak of a plan of the same blocks, and a lower bound on it.
     plan: u64,
     lower_bound: u64,
     refused: Vec<Refused>,
-    /// Who holds what is in use at the peak, the largest first.
+    /// The code that holds what is in use at the peak, the largest holder first.
     holders: Vec<Holder>,
 }
 
-/// A request that could not be served.
+/// A request that the allocator could not serve.
 #[derive(Debug, Serialize)]
 struct Refused {
     event: usize,
     bytes: u64,
-    /// Free on the device; reserved by the allocator and not in use.
+    /// Free bytes on the device; and bytes that the allocator had reserved and that were not in use.
     device_free: u64,
     reserved_free: Option<u64>,
 }
 
-/// What one place of the program holds at the peak.
+/// The bytes that one place of the program holds at the peak.
 #[derive(Debug, Serialize)]
 struct Holder {
     place: String,
@@ -111,7 +112,7 @@ impl Diagnosis {
         })
     }
 
-    /// A page for people.
+    /// Prints it for people.
     pub(crate) fn write_page(&self, out: &mut impl Write) -> io::Result<()> {
         let unit = Unit::for_largest(self.reserved.unwrap_or(self.in_use));
         writeln!(out, "{}: device {}, {} events, {} blocks\n", self.input, self.device, self.events, self.blocks)?;
@@ -152,7 +153,7 @@ impl Diagnosis {
     }
 }
 
-/// The most that was reserved, if anything tells, and the requests that could not be served.
+/// The most bytes that were reserved, if the snapshot says, and the requests that were not served.
 fn reserved(snapshot: &Snapshot, problem: &Problem) -> (Option<u64>, Vec<Refused>) {
     let change = |action, bytes: u64| match action {
         Action::Reserve => i128::from(bytes),
@@ -184,7 +185,7 @@ fn reserved(snapshot: &Snapshot, problem: &Problem) -> (Option<u64>, Vec<Refused
     (is_told.then(|| u64::try_from(most).unwrap_or(u64::MAX)), refused)
 }
 
-/// Who holds what is alive at a step, the largest first.
+/// The places of the program that hold what is alive at a step, the largest first.
 fn holders(snapshot: &Snapshot, problem: &Problem, stacks: &[Stack], step: u32) -> Vec<Holder> {
     let mut by_stack: HashMap<Stack, (u64, usize)> = HashMap::new();
     for (block, &stack) in problem.blocks.iter().zip(stacks) {
@@ -212,7 +213,7 @@ fn holders(snapshot: &Snapshot, problem: &Problem, stacks: &[Stack], step: u32) 
     holders
 }
 
-/// Where a stack is in the user's program: the innermost frame of Python outside of PyTorch, or else the innermost frame.
+/// The place in the user's program: the innermost Python frame outside of PyTorch, or else the innermost frame.
 fn place(snapshot: &Snapshot, stack: Stack) -> String {
     let is_users = |file: &str| {
         let is_python = file.rsplit_once('.').is_some_and(|(_, extension)| extension == "py");

@@ -1,5 +1,5 @@
-//! `sublet fit --explain`: what was tried, what came of it, and which schedule won; and of one block what was done with it in
-//! each gap, and what else it would have cost.
+//! `sublet fit --explain`: what was tried, what came of it, and which schedule won. For one block: what was done with
+//! it in each gap, and what the alternatives would have cost.
 
 use std::io::{self, Write};
 
@@ -10,30 +10,30 @@ use crate::gaps::Gap;
 use crate::text::unit::Unit;
 use crate::timeline::Timeline;
 
-/// All schedules that one way of combining the means has made.
+/// All schedules of one way to combine the means.
 #[derive(Debug, Serialize)]
 pub(crate) struct Way {
-    /// How the means are combined, and who decided what is swapped.
+    /// How the means are combined, and the policy of swapping.
     strategy: String,
-    /// Whether it began without masks and in-place reuse.
+    /// Whether it starts from the trace as recorded, without masks and in-place reuse.
     as_recorded: bool,
-    /// In which order the operators run, if not as recorded.
+    /// The order of the operators, if not the recorded one.
     #[serde(skip_serializing_if = "Option::is_none")]
     order: Option<&'static str>,
     /// How many schedules were placed, and how many of these were within the limit.
     tried: u64,
     fit: u64,
-    /// The least time over the original of those within the limit, in ns.
+    /// The least time over the original, in ns, of those within the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     overhead_ns: Option<f64>,
-    /// The least footprint of those above it, in bytes.
+    /// The least footprint of those above the limit, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     over: Option<u64>,
     /// Whether the result is one of them.
     won: bool,
 }
 
-/// The ways that were tried, in the order in which they were tried first.
+/// The ways that were tried, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Explained {
     ways: Vec<Way>,
@@ -45,12 +45,12 @@ impl Explained {
         Self { ways: Vec::new(), best: f64::INFINITY }
     }
 
-    /// What the best within the limit takes longer than the original, in ns; infinite if there is none.
+    /// The least time over the original, in ns, of all schedules within the limit; infinite if there is none.
     pub(crate) const fn best_ns(&self) -> f64 {
         self.best
     }
 
-    /// Counts a schedule that was made for `limit`; those for another limit only tell which is the least.
+    /// Counts a schedule that was made for `limit`. One that was made for another limit counts only if it is the best.
     pub(crate) fn add(&mut self, tried: &Tried, limit: u64) {
         if tried.limit != limit {
             return;
@@ -89,7 +89,7 @@ impl Explained {
     }
 }
 
-/// The ways as a table; `time_ns` is the original's.
+/// Prints the ways as a table; `time_ns` is the original's.
 pub(crate) fn text(ways: &[Way], time_ns: f64, unit: Unit, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
@@ -107,7 +107,7 @@ pub(crate) fn text(ways: &[Way], time_ns: f64, unit: Unit, out: &mut impl Write)
     writeln!(out, "  * is the result; shared: begins with masks and outputs over inputs")
 }
 
-/// A gap of a block that is asked for, with the names of its operators.
+/// A gap of the block, with the names of its operators.
 #[derive(Debug, Serialize)]
 pub(crate) struct ToldGap {
     after: String,
@@ -128,7 +128,7 @@ pub(crate) fn gaps_of(block: u32, masked: u32, gaps: &[Gap], op_names: &[String]
         .collect()
 }
 
-/// The gaps as a table, under the block's name.
+/// Prints the gaps as a table, under the block's name.
 pub(crate) fn gaps_text(block: &str, gaps: &[ToldGap], limit: u64, unit: Unit, out: &mut impl Write) -> io::Result<()> {
     if gaps.is_empty() {
         return writeln!(out, "\n{block} has no gap: no other operator runs between two of its uses");
@@ -156,8 +156,8 @@ pub(crate) fn gaps_text(block: &str, gaps: &[ToldGap], limit: u64, unit: Unit, o
     }
     writeln!(
         out,
-        "  costs: the time that compute waits for its copies, or that its operator runs again; swap: both copies, hidden where \
-         they end within the idle time; rerun: the operator that wrote it, without what it needs itself; load if kept: the most \
-         bytes in the gap with the block there and all else unchanged"
+        "  costs: the time that compute waits for its copies, or that its recomputation takes; swap: both copies, hidden where they \
+         end within the idle time; rerun: the operator that wrote it, without recomputing its inputs; load if kept: the most \
+         bytes in the gap if the block stayed, all else unchanged"
     )
 }

@@ -1,4 +1,4 @@
-//! `sublet fit`: a trace rewritten so that it runs in less memory, proved and timed.
+//! `sublet fit`: rewrites a trace so that it runs in less memory, and proves and times the result.
 
 use std::fs;
 use std::io::{self, Write};
@@ -24,12 +24,12 @@ use crate::text::progress;
 use crate::text::unit::Unit;
 use crate::{device, gaps, input, output, report, timeline};
 
-/// What is told of a fit. Sizes in bytes.
+/// What `fit` prints. Sizes in bytes.
 #[derive(Debug, Default, Serialize)]
 struct Outcome<'a> {
     input: &'a str,
     limit: u64,
-    /// Of every block, in bytes.
+    /// The alignment of every block, in bytes.
     alignment: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     footprint: Option<u64>,
@@ -37,13 +37,14 @@ struct Outcome<'a> {
     peak_load: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     original_peak: Option<u64>,
-    /// The least load that swapping alone can come to; with other means a footprint may be below it.
+    /// The least load that swapping alone can reach. With other means the footprint may be lower.
     #[serde(skip_serializing_if = "Option::is_none")]
     load_min: Option<u64>,
-    /// The lower limit whose schedule it is, where that is quicker.
+    /// The lower limit for which the schedule was made, if that one is faster.
     #[serde(skip_serializing_if = "Option::is_none")]
     fitted_to: Option<u64>,
-    /// What the run takes longer than the original, as a fraction of it; and what no schedule within the limit takes less than.
+    /// How much longer the run takes than the original, as a fraction of it; and a lower bound on that for all
+    /// schedules within the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     overhead: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,36 +53,36 @@ struct Outcome<'a> {
     time_ns: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     swapped_bytes: Option<u64>,
-    /// How long the operators that run again take.
+    /// The time of all recomputed operators.
     #[serde(skip_serializing_if = "Option::is_none")]
     recomputed_ns: Option<u64>,
-    /// Masks of `ReLU`s, and blocks that are written over their dying inputs.
+    /// How many masks of `ReLU`s there are, and how many blocks reuse memory in place.
     #[serde(skip_serializing_if = "Option::is_none")]
     masks: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     in_place: Option<usize>,
-    /// How many operators run elsewhere than recorded.
+    /// How many operators run at another place than recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     moved: Option<usize>,
-    /// Who made the schedule of swaps; none where nothing is swapped.
+    /// The policy of swapping; none where nothing is swapped.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'a str>,
     verified: bool,
     seconds: f64,
     /// The means that were used.
     using: Vec<&'a str>,
-    /// What is not as it seems.
+    /// Notes on what was assumed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<&'a str>,
-    /// What was tried, where that is asked for.
+    /// What was tried, with `--explain`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tried: Vec<Way>,
-    /// The block that is explained, and its gaps.
+    /// The block of `--explain`, and its gaps.
     #[serde(skip_serializing_if = "Option::is_none")]
     block: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gaps: Option<Vec<ToldGap>>,
-    /// The least limit that is known to work, where this one does not.
+    /// The least limit that is known to work, where nothing fits.
     #[serde(skip_serializing_if = "Option::is_none")]
     least_limit: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,14 +196,14 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     if args.json { output::json(&outcome, &mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
 }
 
-/// A block by its name.
+/// The name and the number of a block.
 fn numbered<'a>(trace: &Trace, name: &'a str) -> Result<(&'a str, u32), Failure> {
     let found = (0..).zip(&trace.names).find(|(_, n)| *n == name);
     let missing = || Failure::Usage(format!("--explain={name}: the trace has no block of this name"));
     found.map(|(block, _)| (name, block)).ok_or_else(missing)
 }
 
-/// The progress bar's word on the best schedule so far.
+/// The text of the progress bar: the best schedule so far.
 #[expect(clippy::cast_precision_loss, reason = "a time")]
 fn best_so_far(overhead_ns: f64, time_ns: u64) -> String {
     if overhead_ns.is_finite() {
@@ -212,31 +213,31 @@ fn best_so_far(overhead_ns: f64, time_ns: u64) -> String {
     }
 }
 
-/// Means, and what is to be known of them.
+/// The means to use, and a note on them.
 pub(crate) struct Asked {
     pub(crate) using: Using,
     pub(crate) note: Option<&'static str>,
 }
 
 impl Asked {
-    /// Says on standard error what is to be known.
+    /// Prints the note to standard error.
     pub(crate) fn say(&self) {
         if let Some(note) = self.note {
-            // Nobody has to listen.
+            // It does not matter if standard error is closed.
             let _ = writeln!(io::stderr(), "note: {note}");
         }
     }
 }
 
-/// What is asked for of the means that save memory on a device; if nothing is, all that it allows, and of which it is
-/// known that they do no harm: where nobody says which operators give the same result again, none runs again.
+/// The means to use: those that are asked for, or by default all that the device allows and that are known to do no
+/// harm. Where no file says which operators give the same result when recomputed, none is recomputed.
 pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], trace: &Trace) -> Result<Asked, Failure> {
     let name = &args.device;
     let using = asked.iter().fold(Using::NONE, |using, &means| using.with(means));
     let (using, note) = match (asked.is_empty(), trace.tells_rerun) {
         (true, true) => (allowed(trace), None),
-        (true, false) => (allowed(trace).without(Means::Recompute), Some(NOT_AGAIN)),
-        (false, false) if using.has(Means::Recompute) => (using, Some(AGAIN)),
+        (true, false) => (allowed(trace).without(Means::Recompute), Some(NOT_RECOMPUTED)),
+        (false, false) if using.has(Means::Recompute) => (using, Some(RECOMPUTED)),
         (false, _) => (using, None),
     };
     let using = if args.reorder { using.with(Means::Order) } else { using };
@@ -244,12 +245,12 @@ pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], trace:
         let fixed = using.has(Means::Order) && trace.operators.iter().all(|op| op.ordered);
         fixed.then_some(FIXED)
     });
-    // A mask is called after its block; where blocks are called so, nobody could tell them apart.
+    // A mask is named after its block, with `~`; it could not be told from a block of that name.
     let using = if trace.names.iter().any(|name| name.ends_with('~')) { using.without(Means::Relu) } else { using };
     if using.on(device) == Using::NONE {
         return Err(Failure::Usage(format!(
             "{name} cannot swap: its host and device share one memory, and what leaves the device takes as much of it; \
-             only computing again, sharing in place and smaller batches save memory there{}{}",
+             only recomputation, in-place reuse and smaller batches save memory there{}{}",
             if note.is_some() { "; " } else { "" },
             note.unwrap_or_default()
         )));
@@ -257,14 +258,14 @@ pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], trace:
     Ok(Asked { using: using.on(device), note })
 }
 
-const NOT_AGAIN: &str = "no operator runs again, for nothing says which of them give the same result: the column rerun of \
-                         NAME.ops.csv beside NAME.csv does; --using recompute takes it that all do";
-const FIXED: &str = "no operator runs at another place, for nothing says which may: NAME.ops.csv beside NAME.csv does, and its \
-                     column ordered which of them keep theirs";
-const AGAIN: &str = "it is taken that every operator gives the same result when it runs again, random ones too: the column \
-                     rerun of NAME.ops.csv beside NAME.csv would say which do";
+const NOT_RECOMPUTED: &str = "no operator is recomputed, since no file says which give the same result: the column rerun of \
+                              NAME.ops.csv beside NAME.csv does; --using recompute assumes that all do";
+const FIXED: &str = "no operator is reordered, since no file says which may be: NAME.ops.csv beside NAME.csv does, and its \
+                     column ordered which keep their place";
+const RECOMPUTED: &str = "it is assumed that every operator gives the same result when recomputed, random ones too: the \
+                          column rerun of NAME.ops.csv beside NAME.csv would say which do";
 
-/// All means, but for those that no operator allows, and another order, which is to be asked for.
+/// All means but those that no operator allows, and but order, which has to be asked for.
 fn allowed(trace: &Trace) -> Using {
     let any = |has: fn(&Operator) -> bool| trace.operators.iter().any(has);
     let mut using = Using::ALL.without(Means::Order);
@@ -277,7 +278,7 @@ fn allowed(trace: &Trace) -> Using {
     using
 }
 
-/// What means are called.
+/// The names of means.
 fn names(using: Using) -> Vec<&'static str> {
     Means::ALL.into_iter().filter(|&means| using.has(means)).map(Means::name).collect()
 }
@@ -314,7 +315,7 @@ fn write_folder(folder: &str, rewritten: &Problem, fitted: &Fitted<'_>) -> Resul
     output::write(&file("timeline.json"), |out| timeline::write(rewritten.title(), trace, &fitted.schedule, out))
 }
 
-/// Nothing fits.
+/// Prints that nothing fits.
 fn refuse(
     args: &FitArgs,
     problem: &Problem,

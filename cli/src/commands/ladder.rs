@@ -1,8 +1,9 @@
-//! `sublet fit --monotone`: what fits into less memory is a schedule here, too.
+//! `sublet fit --monotone`: also tries lower limits, since a schedule for less memory is one for this limit too.
 //!
-//! A fit is a heuristic, and may find less overhead at a lower limit. The limits that are tried are whole percents of the peak, from
-//! the one asked for down, and the quickest result counts: at a whole percent the result is thus never worse than at any whole percent
-//! below. The way down ends where the lower bound on the overhead is above the best that was found, for that bound grows as limits fall.
+//! A fit is a heuristic, and may find less overhead at a lower limit. The limits tried are whole percents of the peak,
+//! from the one asked for down, and the fastest result counts. So at a whole percent the result is never worse than at
+//! any whole percent below. The way down ends where the lower bound on the overhead exceeds the best that was found,
+//! for that bound grows as limits fall.
 
 use std::ops::ControlFlow;
 
@@ -15,8 +16,8 @@ use super::explain::Explained;
 use crate::problem::Trace;
 use crate::text::size::Limit;
 
-/// A lower bound on the overhead of every schedule within the limit, as a fraction of the original's time; none where nothing is
-/// known.
+/// A lower bound on the overhead of every schedule within the limit, as a fraction of the original's time; none where
+/// none is known.
 ///
 /// # Errors
 /// As [`fit::least_overhead`].
@@ -25,7 +26,7 @@ pub(crate) fn lower_bound(trace: &Trace, options: &Options) -> Result<Option<f64
     let mut scratch = Scratch::of(fit::lower_bound_workspace(trace.rows.len(), trace.names.len()));
     let ns = fit::least_overhead(&trace.recorded(), options, scratch.lend())?;
     let original_ns = trace.rows.last().map_or(0, |row| row.time_ns) as f64;
-    // In another order nothing is known but that an operator does not fit.
+    // In another order only one bound holds: an operator alone may not fit.
     let known = ns.is_infinite() || !options.using.has(Means::Order);
     Ok(known.then_some(ns / original_ns.max(1.0)))
 }

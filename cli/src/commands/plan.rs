@@ -1,4 +1,4 @@
-//! `sublet plan`: an address for every block, proved before it is shown.
+//! `sublet plan`: gives every block an address, and proves the plan before it is printed.
 
 use std::io::{self, Write};
 use std::time::Instant;
@@ -106,13 +106,13 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     }
     let proved = proof::write(args, &problem, &constraints, plan.peak().saturating_sub(1));
     let optimal = plan.peak() == summary.lower_bound;
-    // The search may have proved more than the max load.
+    // The search may have proved a lower bound above the max load.
     let searched = (summary.nodes > 0).then_some(summary);
     let known = model.as_deref().zip(planned.as_ref());
     let known = known.map(|((model, _), planned)| ModelOutcome::of(args, model, &scratch, planned));
     let outcome = Outcome {
         model: known.as_ref(),
-        // Where outputs reach into inputs, one method places.
+        // Where outputs reach into inputs, there is only one solver.
         solver: Some(if problem.overlaps.is_empty() { summary.solver.name() } else { "overlapping" }),
         answer: constraints.capacity.map(|_| "found"),
         seconds,
@@ -142,7 +142,7 @@ fn print(args: &PlanArgs, outcome: &Outcome<'_>) -> Result<(), Failure> {
     printed.map_err(|e| Failure::printing(&e))
 }
 
-/// Only what the verifier accepts is shown, whoever made it.
+/// Verifies a plan, whatever made it: only valid plans are printed.
 fn verified<'a>(
     problem: &'a Problem,
     offsets: &'a [u64],
@@ -153,7 +153,7 @@ fn verified<'a>(
         .map_err(|e| Failure::No(format!("the solver made an invalid plan, please report it: {}", problem.explain(&e))))
 }
 
-/// The verdict on a plan, whose outputs may reach into inputs where the problem says so.
+/// Verifies a plan. Its outputs may reach into inputs where the problem says so.
 pub(super) fn verified_by<'a>(
     problem: &'a Problem,
     offsets: &'a [u64],
@@ -167,7 +167,7 @@ pub(super) fn verified_by<'a>(
     }
 }
 
-/// The best plan found does not fit.
+/// The failure that the best plan does not fit.
 fn refuse(args: &PlanArgs, problem: &Problem, error: &Error, seconds: f64, proof: Option<&str>) -> Failure {
     let message = problem.explain(error) + &proof.map(|said| format!("\nproof: {said}")).unwrap_or_default();
     let proved = matches!(error, Error::OverCapacity { lower_bound, capacity, .. } if lower_bound > capacity);

@@ -17,7 +17,7 @@ use crate::text::{load_chart, table};
 use crate::{input, output};
 use sublet_core::owned::Scratch;
 
-/// How many of the largest blocks at the peak are told.
+/// How many of the largest blocks at the peak are printed.
 const LARGEST: usize = 10;
 
 /// Reads, counts and prints.
@@ -45,9 +45,9 @@ pub(crate) struct Stats<'a> {
     /// The first step with the max load.
     peak_step: u64,
     alive_at_peak: usize,
-    /// Sets of blocks that are alive together and to which none can be added.
+    /// How many maximal sets of blocks there are that are alive together.
     maximal_cliques: usize,
-    /// Sets of blocks between steps that no block crosses.
+    /// How many parts the steps fall into between which no block is alive.
     components: usize,
     /// Blocks with an alignment above 1.
     aligned: usize,
@@ -56,11 +56,11 @@ pub(crate) struct Stats<'a> {
     #[serde(flatten)]
     events: Option<Events>,
     largest_at_peak: Vec<Largest<'a>>,
-    /// The load from each step on at which it may change.
+    /// The load from each step on at which it may change: step and bytes.
     load_curve: Vec<(u64, u64)>,
 }
 
-/// What a trace tells beyond its blocks.
+/// What a trace has besides its blocks.
 #[derive(Debug, Default, Serialize)]
 struct Events {
     peak_time_ns: u64,
@@ -94,7 +94,7 @@ impl<'a> Stats<'a> {
     /// Blocks that cannot be planned.
     pub(crate) fn of(problem: &'a Problem) -> Result<Self, Error> {
         let blocks = &problem.blocks;
-        // Beyond this, no sum of sizes overflows.
+        // After this check no sum of sizes overflows.
         block::check(blocks, 1)?;
         let mut scratch = Scratch::of(interval::workspace(blocks.len()));
         let sweep = Sweep::new(blocks, scratch.lend())?;
@@ -135,7 +135,7 @@ impl<'a> Stats<'a> {
         })
     }
 
-    /// A page for people, with the load curve.
+    /// Prints it for people, with the load curve.
     pub(crate) fn write_page(&self, out: &mut impl Write) -> io::Result<()> {
         let unit = Unit::for_largest(self.max_load);
         writeln!(out, "{}\n", self.input)?;
@@ -151,12 +151,12 @@ impl<'a> Stats<'a> {
             if e.swaps_out + e.swaps_in > 0 {
                 facts.push(("swaps", format!("out {}, in {}", e.swaps_out, e.swaps_in)));
             }
-            let again = if e.operators_run_again > 0 {
-                format!(", {} run again", e.operators_run_again)
+            let rerun = if e.operators_run_again > 0 {
+                format!(", {} recomputed", e.operators_run_again)
             } else {
                 String::new()
             };
-            facts.push(("operators", format!("{}{again}, in {}", e.operators, milliseconds(e.end_time_ns))));
+            facts.push(("operators", format!("{}{rerun}, in {}", e.operators, milliseconds(e.end_time_ns))));
         }
         let time = self.events.as_ref().map_or(String::new(), |e| format!(", {}", milliseconds(e.peak_time_ns)));
         facts.extend([
@@ -204,7 +204,7 @@ fn events(trace: &Trace, peak_step: u32) -> Events {
         end_time_ns: trace.rows.last().map_or(0, |r| r.time_ns),
         ..Events::default()
     };
-    let (mut operators, mut again) = (BTreeSet::new(), BTreeSet::new());
+    let (mut operators, mut rerun) = (BTreeSet::new(), BTreeSet::new());
     for row in &trace.rows {
         *match row.event {
             Event::Malloc => &mut e.mallocs,
@@ -217,13 +217,13 @@ fn events(trace: &Trace, peak_step: u32) -> Events {
         match row.op {
             Op::None => {}
             Op::First(op) => _ = operators.insert(op),
-            Op::Rerun(op) => _ = again.insert(op),
+            Op::Rerun(op) => _ = rerun.insert(op),
         }
     }
-    Events { operators: operators.len(), operators_run_again: again.len(), ..e }
+    Events { operators: operators.len(), operators_run_again: rerun.len(), ..e }
 }
 
-/// The operator of the row `step`: its number, a prime if it runs again, and its name where it is known.
+/// The operator of the row `step`: its number, with a prime if it is recomputed, and its name where it is known.
 fn allocated_by(trace: &Trace, step: u32) -> Option<String> {
     let (op, prime) = match trace.rows.get(step as usize)?.op {
         Op::None => return None,
@@ -251,7 +251,7 @@ mod tests {
     use sublet_core::Block;
     use sublet_core::trace::Row;
 
-    /// A weight that stays, and an operator that reads it, runs, and runs again.
+    /// A weight, and an operator that reads it, runs, and is recomputed.
     fn trace() -> Problem {
         let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op, event };
         let rows = vec![
@@ -301,7 +301,7 @@ blocks           3, 500 B in all
 steps            0 to 8
 events           mallocs 3, frees 1, reads 1, writes 2
 swaps            out 1, in 0
-operators        1, 1 run again, in 4.000 ms
+operators        1, 1 recomputed, in 4.000 ms
 max load         400 B (400 bytes) at step 1, 1.000 ms
 at the peak      2 blocks alive
 maximal cliques  2

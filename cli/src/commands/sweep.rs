@@ -1,4 +1,4 @@
-//! `sublet sweep`: what less memory costs in time: by every means, by all together, or by policies of swapping.
+//! `sublet sweep`: what less memory costs in time, by every means, by all together, or by policies of swapping.
 
 use std::io::{self, Write};
 
@@ -21,7 +21,7 @@ use crate::text::{progress, table};
 use crate::{device, input, output, report};
 use sublet_core::owned::Scratch;
 
-/// One curve: the means or the policy that it is of.
+/// A curve: of some means or of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Line {
     using: Using,
@@ -30,7 +30,7 @@ struct Line {
 }
 
 impl Line {
-    /// Of the policies of swapping that are asked for, or else of all means together and of each alone.
+    /// The curves of the policies that are asked for, or else of all means together and of each alone.
     fn all(policies: &[Policy], using: Using) -> Vec<Self> {
         if !policies.is_empty() {
             let line = |&policy: &Policy| Self { using: Using::NONE.with(Means::Swap), policy, name: policy.name() };
@@ -43,18 +43,18 @@ impl Line {
     }
 }
 
-/// What one curve has at one limit. Sizes in bytes.
+/// A point of a curve. Sizes in bytes.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Point {
     limit: u64,
-    /// The limit of the fit that made it: what fits into less is a schedule here, too.
+    /// The limit for which the schedule was made. It may be lower than this one: what fits into less fits here too.
     fitted_to: u64,
     #[serde(rename = "policy", serialize_with = "line_name")]
     line: Line,
     footprint: u64,
     peak_load: u64,
     overhead: f64,
-    /// What no schedule of these means within the limit takes less than.
+    /// A lower bound on the overhead of these means within the limit.
     overhead_lower_bound: Option<f64>,
     swapped_bytes: u64,
     recomputed_ns: u64,
@@ -68,7 +68,7 @@ struct Least {
     point: Point,
 }
 
-/// The whole curve. Sizes in bytes.
+/// All curves. Sizes in bytes.
 #[derive(Debug, Serialize)]
 struct Curve<'a> {
     input: &'a str,
@@ -77,23 +77,23 @@ struct Curve<'a> {
     load_min: u64,
     /// The least limit that is known to work.
     least_limit: u64,
-    /// No schedule of swaps alone is both below this load and without overhead.
+    /// A lower bound: with swaps alone, a load below this costs time.
     swap_lower_bound: u64,
     policies: Vec<&'static str>,
     least: Vec<Least>,
-    /// By falling limits.
+    /// The points, by falling limits.
     points: Vec<Point>,
 }
 
-/// Overheads whose least footprints are told, as fractions of the original's time.
+/// The overheads, as fractions of the original's time, for which the least footprints are searched.
 const WITHIN: [f64; 3] = [0.0, 0.05, 0.15];
-/// How near they are narrowed down, in parts of the original peak.
+/// These footprints are found to within this part of the original peak.
 const NEAR: u64 = 2048;
-/// How many limits below are tried in vain at last, each this many times as far as is near.
+/// How many lower limits are tried after the search, each this many parts further down.
 const TRIES: u64 = 5;
 const STRIDE: u64 = 4;
 
-/// Fits again and again, writes and prints.
+/// Fits the trace to all limits, writes and prints.
 ///
 /// # Errors
 /// A file that cannot be read or written, or a device that cannot swap.
@@ -130,13 +130,13 @@ pub(crate) fn run(args: &SweepArgs) -> Result<(), Failure> {
     .map_err(|e| Failure::printing(&e))
 }
 
-/// A sweep under way: one trace is fitted again and again, and the results are kept.
+/// A sweep of a trace that is under way; it keeps all results.
 struct Sweep<'a> {
     trace: &'a Trace,
     device: Device,
     alignment: u64,
     buffers: Buffers,
-    /// All that were made so far.
+    /// All points so far.
     points: Vec<Point>,
     bar: &'a ProgressBar,
 }
@@ -144,7 +144,8 @@ struct Sweep<'a> {
 impl Sweep<'_> {
     fn curve<'a>(&mut self, args: &'a SweepArgs, lines: &[Line]) -> Result<Curve<'a>, Error> {
         let (trace, device, points) = (self.trace, self.device, args.points);
-        // A limit of 0 tells the least that works; of the policies all are the same, and the scores fail fast.
+        // A limit of 0 fails and tells the least one that works. All policies have the same, and the published scores
+        // fail fast.
         let alignment = args.common.alignment;
         let all = Options { alignment, using: lines[0].using, ..Options::new(u64::MAX, device) };
         let nothing = Options { policy: Policy::Doa, limit: 0, ..all };
@@ -178,7 +179,7 @@ impl Sweep<'_> {
             let point = self.least(lines[0], within, floor, (original_peak / NEAR).max(1))?;
             least.extend(point.map(|point| Least { within, point }));
         }
-        // Last of all, when most schedules are known.
+        // This comes last, when most schedules are known.
         let all = limits.flat_map(|limit| lines.iter().map(move |&line| (limit, line)));
         let points: Result<_, Error> =
             all.filter_map(|(limit, line)| self.quickest(limit, line)).map(|p| self.bounded(p)).collect();
@@ -188,7 +189,7 @@ impl Sweep<'_> {
         Ok(Curve { input, device, original_peak, load_min, least_limit, swap_lower_bound, policies, least, points })
     }
 
-    /// What a curve has at a limit; none if that cannot be kept.
+    /// The point of a curve at a limit; none if it cannot keep the limit.
     fn fit(&mut self, limit: u64, line: Line) -> Result<Option<Point>, Error> {
         let alignment = self.alignment;
         let options = Options { policy: line.policy, using: line.using, alignment, ..Options::new(limit, self.device) };
@@ -213,8 +214,8 @@ impl Sweep<'_> {
         Ok(Some(point))
     }
 
-    /// The quickest schedule known of a curve that is within a limit: the one that was fitted to it, or where that heuristic
-    /// found less to another limit, the other. Thus less memory is never shown to take less time.
+    /// The fastest schedule of a curve that is within a limit. If the heuristic found a faster one for a lower limit,
+    /// it is that one: so less memory is never shown to take less time.
     fn quickest(&self, limit: u64, line: Line) -> Option<Point> {
         let within = self.points.iter().filter(|p| p.line == line && p.footprint <= limit);
         let quickest = within.min_by(|a, b| {
@@ -224,15 +225,15 @@ impl Sweep<'_> {
         quickest.map(|&point| Point { limit, ..point })
     }
 
-    /// With its lower bound.
+    /// Adds the lower bound to a point.
     fn bounded(&self, point: Point) -> Result<Point, Error> {
         let options = Options { using: point.line.using, ..Options::new(point.limit, self.device) };
         Ok(Point { overhead_lower_bound: ladder::lower_bound(self.trace, &options)?, ..point })
     }
 
-    /// The least footprint that a curve has at an overhead of at most `within`: halves what lies between the least
-    /// known and the highest limit below it that is known to cost more, until that is less than `near`. As a heuristic
-    /// that fails at one limit may succeed at a lower one, some of these are tried, too. Nothing is below `floor`.
+    /// The least footprint of a curve with an overhead of at most `within`. Bisects between the least that is known and
+    /// the highest limit below it that is known to cost more, until they are within `near`. A heuristic that fails at
+    /// one limit may succeed at a lower one: some of these are tried too. No footprint is below `floor`.
     fn least(&mut self, line: Line, within: f64, floor: u64, near: u64) -> Result<Option<Point>, Error> {
         let of_line = self.points.iter().filter(|p| p.line == line);
         let (good, bad): (Vec<&Point>, Vec<&Point>) = of_line.partition(|p| p.overhead <= within);

@@ -1,4 +1,4 @@
-//! `sublet verify`: whether a plan keeps every constraint, whoever made it.
+//! `sublet verify`: whether a plan satisfies every constraint, whatever made it.
 
 mod embedded;
 mod schedule;

@@ -40,7 +40,7 @@ pub(super) fn read<R: BufRead>(file: &str, table: Table<R>) -> Result<Problem, I
     read_with(file, table, beside)
 }
 
-/// Reads operators and tensors. `name` is what messages call the first of the two files.
+/// Reads operators and tensors. Messages call the first of the two files `name`.
 pub(crate) fn read_pair(name: &str, operators: impl BufRead, tensors: impl BufRead) -> Result<Problem, InputError> {
     let table = Table::open(name, operators)?;
     read_with(name, table, |name| self::tensors(Table::open(&format!("{name}, tensors"), tensors)?))
@@ -148,9 +148,9 @@ impl Operators {
     }
 }
 
-/// The trace of a graph whose operators another pass may move. What is kept to the end of the iteration is read there:
-/// whatever happens to its memory meanwhile, it is back then. Where something is, operators whose results no later one
-/// reads keep their place, and with them those reads: no operator comes after them.
+/// The trace of a graph whose operators may be reordered later. Tensors that are kept to the end of the iteration are
+/// read there, so that any means has them back by then. The operators whose results no later one reads, and these last
+/// reads, keep their order: no operator comes after them.
 pub(crate) fn rows<'a>(
     graph: &Graph<'_>,
     operators: impl Iterator<Item = &'a mut Operator>,
@@ -175,7 +175,7 @@ pub(crate) fn rows<'a>(
     Ok(rows)
 }
 
-/// What is wrong, with names and lines.
+/// Explains an error with names and lines.
 fn explain(file: &str, error: &Error, tensors: &[String], lines: &[u64]) -> InputError {
     let line = |op: u32| lines.get(op as usize).copied().unwrap_or_default();
     match *error {

@@ -97,9 +97,9 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
     }
 }
 
-/// The first id that was there before, with where it was first.
+/// The first repeated id, by its index, and the index where it stands first.
 fn duplicate(ids: &[String]) -> Option<(usize, usize)> {
-    // Blocks are mostly numbered in order, and then nothing has to be remembered.
+    // Ids are mostly numbers in order; then no set of them is needed.
     if ids.is_sorted_by(|a, b| (a.len(), a) < (b.len(), b)) {
         return None;
     }
@@ -108,8 +108,8 @@ fn duplicate(ids: &[String]) -> Option<(usize, usize)> {
     Some((ids.iter().position(|id| *id == ids[twice])?, twice))
 }
 
-/// Gives the blocks their lifetimes: as they stand where all fit in 32 bits, otherwise the ranks of the times among
-/// all times, which are returned.
+/// Sets the lifetimes of blocks: as they are if all times fit in 32 bits, otherwise as their ranks among all times,
+/// which are returned.
 fn set_lifetimes(blocks: &mut [Block], lifetimes: &[(u64, u64)]) -> Vec<u64> {
     let mut times = Vec::new();
     if lifetimes.iter().any(|&(_, end)| u32::try_from(end).is_err()) {

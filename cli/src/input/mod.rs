@@ -1,4 +1,4 @@
-//! Files in: each format is recognised by what it holds, never by its name.
+//! Readers of files. Each format is recognised by its content, never by its name.
 
 pub(crate) mod graph;
 mod instance;
@@ -21,7 +21,7 @@ use crate::problem::Problem;
 use snapshot::Snapshot;
 use table::Table;
 
-/// What a file may be, to be said when it is something else.
+/// What a file may be; said where it is none of these.
 const EXPECTED: &str = "expected an instance (id,lower,upper,size[,alignment]), a trace (time_ns,event,block,bytes,op), \
                         a graph (op,name,inputs,outputs[,…]), an RMM log (Thread,Time,Action,Pointer,Size,Stream), \
                         a PyTorch memory snapshot (pickle) \
@@ -35,7 +35,7 @@ pub(crate) fn read(file: &str) -> Result<Problem, InputError> {
     in_one_bank(read_in_banks(file)?)
 }
 
-/// As [`read`], for a command that knows several memories.
+/// As [`read`], for commands that support several memories.
 ///
 /// # Errors
 /// As [`read`].
@@ -48,7 +48,7 @@ pub(crate) fn read_in_banks(file: &str) -> Result<Problem, InputError> {
     Ok(problem)
 }
 
-/// Reads what a file of this name holds.
+/// Reads from any reader. Messages call it `file`.
 ///
 /// # Errors
 /// Which place of the file is not as expected.
@@ -56,7 +56,7 @@ pub(crate) fn read_from(file: &str, reader: impl BufRead) -> Result<Problem, Inp
     in_one_bank(read_any(file, reader)?)
 }
 
-/// Refuses blocks that lie in banks of their own.
+/// Refuses blocks that name a bank.
 fn in_one_bank(problem: Problem) -> Result<Problem, InputError> {
     if problem.banks.iter().any(Option::is_some) {
         let message = "the column \"bank\" is for several memories: sublet plan --bank NAME=SIZE";
@@ -92,8 +92,8 @@ fn read_any(file: &str, mut reader: impl BufRead) -> Result<Problem, InputError>
 }
 
 impl Problem {
-    /// Reads a plan: the offset of each block, in bytes, in the order of the blocks. `name` is what messages call the
-    /// file. Whether the plan is valid is not asked here.
+    /// Reads a plan: the offset of each block, in bytes, in the order of the blocks. Messages call it `name`. The plan
+    /// is not verified.
     ///
     /// # Errors
     /// A sentence that says where the content is not a plan for these blocks.
@@ -101,8 +101,7 @@ impl Problem {
         plan::read_from(name, reader, self).map_err(|e| e.to_string())
     }
 
-    /// Reads the operators of a trace: their names in the order of their numbers. `name` is what messages call the
-    /// file.
+    /// Reads the operators of a trace: their names in the order of their numbers. Messages call it `name`.
     ///
     /// # Errors
     /// A sentence that says where the content is not as expected.
@@ -113,7 +112,7 @@ impl Problem {
     }
 }
 
-/// A memory snapshot of PyTorch, with all that it tells.
+/// Reads a PyTorch memory snapshot.
 ///
 /// # Errors
 /// Which place of the file is not as expected.
@@ -125,7 +124,8 @@ pub(crate) fn snapshot(file: &str) -> Result<Snapshot, InputError> {
     }
 }
 
-/// The figures of a device: bytes per second out and in, latency in ns, and the host's bytes if they are told.
+/// Reads the figures of a device: bytes per second out and in, latency in ns, and the host's bytes if there is such a
+/// column.
 ///
 /// # Errors
 /// Which place of the file is not as expected.

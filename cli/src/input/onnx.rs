@@ -1,8 +1,9 @@
-//! Models of ONNX: the few messages of its protocol buffers that tell operators and shapes.
+//! Reads ONNX models: those messages of its protocol buffers that have operators and shapes.
 //!
-//! Weights, and what is computed from weights alone, take no memory of the arena. The shape of every other value has to be
-//! told, as `onnx.shape_inference` does with all dimensions of the inputs fixed: a model in which one is not told is
-//! refused by its name. Graphs inside of an operator are not planned; what they read of the outer one is read by it.
+//! Weights, and what is computed from weights alone, take no memory in the arena. The file has to have the shape of
+//! every other value, as `onnx.shape_inference` writes it if all dimensions of the inputs are fixed. Otherwise the
+//! model is refused with the value's name. Graphs inside of an operator are not planned; what they read of the outer
+//! graph counts as read by the operator.
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
@@ -15,7 +16,7 @@ use crate::model::schedule;
 use crate::model::{Graph, Model, Operator, Tensor, cell_name};
 use crate::problem::Problem;
 
-/// The first byte: the field of the version, a number. No text begins with it.
+/// The first byte of a model: the field with the version number. No text begins with it.
 pub(super) const BEGIN: u8 = 0x08;
 
 #[derive(Clone, PartialEq, Message)]
@@ -198,14 +199,14 @@ fn read_graph(graph: &GraphProto) -> Result<Model, String> {
     Ok(Model { tensors: values.tensors, operators, graphs: vec![own], alignment: 1, for_tflm: false, plan: None })
 }
 
-/// What the graphs inside of an operator read.
+/// The names of what the graphs inside of an operator read.
 fn inner_reads(node: &NodeProto) -> Vec<&str> {
     let graphs = node.attribute.iter().flat_map(|a| a.g.iter().chain(&a.graphs));
     let nodes = graphs.flat_map(|graph| &graph.node);
     nodes.flat_map(|n| n.input.iter().map(String::as_str).chain(inner_reads(n))).collect()
 }
 
-/// The bytes and the dimensions of a type; none where they are not all told.
+/// The bytes and the dimensions of a type; none where the file does not have all of them.
 fn shape(tensor: &TensorTypeProto) -> Option<(u64, Vec<u64>)> {
     // In half bytes.
     let size: u64 = match tensor.elem_type {
@@ -220,6 +221,6 @@ fn shape(tensor: &TensorTypeProto) -> Option<(u64, Vec<u64>)> {
     let dimension = |d: &DimensionProto| u64::try_from(d.dim_value?).ok();
     let shape: Vec<u64> = tensor.shape.as_ref()?.dim.iter().map(dimension).collect::<Option<_>>()?;
     let halves = shape.iter().try_fold(size, |halves, &d| halves.checked_mul(d))?;
-    // So that sums stay within 64 bits.
+    // A bound, so that sums stay within 64 bits.
     (halves < 1 << 50).then_some((halves.div_ceil(2), shape))
 }

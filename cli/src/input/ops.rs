@@ -1,9 +1,9 @@
 //! The operators of a trace: `op,name,phase,inplace,rerun,ordered,element`, in a file beside it.
 //!
-//! `phase` is fwd, bwd, upd or empty. `inplace` and `rerun` are 0 or 1; where a column is missing, no operator works in
-//! place and all may run again. `ordered` 1: the operator keeps its place among such operators (collectives); without the
-//! column, those keep it that draw random numbers, by their names. `element` is how many bytes an element of what it reads and
-//! writes has: 1, 2, 4 or 8; 4 where the column is missing or a cell is empty.
+//! `phase` is fwd, bwd, upd or empty. `inplace` and `rerun` are 0 or 1. Without these columns no operator works in
+//! place, and all may be recomputed. `ordered` 1: the operator keeps its place among such operators (collectives);
+//! without the column, operators that draw random numbers do, by their names. `element` is the bytes of an element of
+//! what it reads and writes: 1, 2, 4 or 8; 4 without the column or in an empty cell.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -15,17 +15,17 @@ use super::{table::Table, unreadable};
 use crate::failure::InputError;
 use crate::problem::Trace;
 
-/// What a file tells of operators, by their numbers.
+/// What a file says of operators, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub(super) names: Vec<String>,
     pub(super) operators: Vec<Operator>,
-    /// Whether it says which operators may run again.
+    /// Whether it says which operators may be recomputed.
     pub(super) rerun: bool,
 }
 
 impl Told {
-    /// Gives it to the trace that it is about.
+    /// Adds it to the trace.
     pub(crate) fn give(self, trace: &mut Trace) {
         (trace.op_names, trace.operators, trace.tells_rerun) = (self.names, self.operators, self.rerun);
     }
@@ -58,7 +58,7 @@ pub(crate) fn read_from(file: &str, reader: impl BufRead) -> Result<Told, InputE
     Ok(told)
 }
 
-/// Where a table tells what an operator is called and may do.
+/// The columns of a table that say what an operator is called and may do.
 pub(super) struct Columns {
     op: usize,
     name: usize,
@@ -69,7 +69,7 @@ pub(super) struct Columns {
     element: Option<usize>,
 }
 
-/// Operators that draw random numbers: what each draws depends on those before it.
+/// Operators that draw random numbers: what each draws depends on those before it, so their order is kept.
 const RANDOM: [&str; 7] = ["native_dropout", "dropout", "bernoulli_", "rand", "randn", "normal_", "uniform_"];
 
 impl Columns {
@@ -79,12 +79,12 @@ impl Columns {
         Ok(Self { op: table.column("op")?, name: table.column("name")?, phase, in_place, rerun, ordered, element })
     }
 
-    /// Whether it says which operators may run again.
+    /// Whether the table says which operators may be recomputed.
     pub(super) const fn tells_rerun(&self) -> bool {
         self.rerun.is_some()
     }
 
-    /// The operator of a row, which has to have this number.
+    /// The operator of the current row, which has to have this number.
     pub(super) fn read<R: BufRead>(&self, table: &Table<R>, number: usize) -> Result<(String, Operator), InputError> {
         if table.number(self.op, "ops")? != number as u64 {
             return Err(table.fault(self.op, format!("the op {number}: they are numbered from 0")));

@@ -1,6 +1,6 @@
-//! Plans: where each block of a problem is.
+//! Reads plans: the offset of each block of a problem.
 //!
-//! `id,offset` and, if they are there, `lower,upper,size`, which have to be the problem's.
+//! `id,offset` and, if there are such columns, `lower,upper,size`, which have to be the problem's.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -17,7 +17,7 @@ pub(crate) fn read(file: &str, problem: &Problem) -> Result<Vec<u64>, Failure> {
     read_from(file, open(file)?, problem)
 }
 
-/// As [`read`], from what a file of this name holds.
+/// As [`read`], from any reader. Messages call it `file`.
 ///
 /// # Errors
 /// As [`read`].

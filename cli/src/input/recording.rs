@@ -1,8 +1,8 @@
-//! Events of an allocator that knows addresses only, made into a trace.
+//! Turns the events of an allocator that knows only addresses into a trace.
 //!
-//! An address that is allocated again is another block. What was allocated before the recording began shows when
-//! it is freed, or when it is still there at the end: it is allocated in front of everything else. Blocks are
-//! numbered in the order of their mallocs.
+//! When an address is allocated a second time, it is another block. A block that was allocated before the recording
+//! began shows when it is freed, or at the end if it is still in use; its malloc is put before all other events. Blocks
+//! are numbered in the order of their mallocs.
 
 use std::collections::HashMap;
 
@@ -10,17 +10,17 @@ use sublet_core::trace::{Event, Op, Row};
 
 use crate::problem::{BadRow, Problem};
 
-/// Events so far.
+/// The events so far.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
-    /// The blocks of `late` are numbered from 0.
+    /// The rows of blocks from after the begin of the recording, which are numbered from 0.
     late: Vec<Row>,
     late_blocks: u32,
-    /// Sizes of the blocks from before the recording.
+    /// The sizes of blocks from before the recording.
     early: Vec<u64>,
-    /// Rows, by position in `late`, that free such a block: the index into `early` is their `block`.
+    /// The rows in `late` that free such a block: their `block` is an index into `early`.
     early_frees: Vec<usize>,
-    /// What each address that was seen holds now.
+    /// What each address holds now, of those that were seen.
     at: HashMap<u64, Option<u32>>,
     begin_ns: Option<u64>,
     now_ns: u64,
@@ -38,8 +38,8 @@ pub(super) enum Fault {
 }
 
 impl Recording {
-    /// `address` is allocated. Times may be a little out of order, as threads write them: the order of the events
-    /// counts. A block of no bytes is no block.
+    /// Adds the malloc of `address`. Times may be a little out of order, as threads write them: the order of the events
+    /// counts. A block of no bytes is left out.
     pub(super) fn alloc(&mut self, time_ns: u64, address: u64, bytes: u64) -> Result<(), Fault> {
         if bytes == 0 {
             return Ok(());
@@ -54,7 +54,7 @@ impl Recording {
         Ok(())
     }
 
-    /// `address`, which has that many bytes, is freed.
+    /// Adds the free of `address`, which has that many bytes.
     pub(super) fn free(&mut self, time_ns: u64, address: u64, bytes: u64) -> Result<(), Fault> {
         if bytes == 0 {
             return Ok(());
@@ -71,8 +71,8 @@ impl Recording {
         }
     }
 
-    /// `address` is in use when the recording ends, whether its malloc was seen or not; whether this tells of a block that
-    /// was not known.
+    /// Tells that `address` is in use when the recording ends, whether its malloc was seen or not. Returns whether the
+    /// block was unknown.
     pub(super) fn in_use(&mut self, address: u64, bytes: u64) -> bool {
         let is_new = bytes > 0 && !self.at.contains_key(&address);
         if is_new {
@@ -82,7 +82,7 @@ impl Recording {
         is_new
     }
 
-    /// How many blocks are known that were there before the recording.
+    /// How many blocks are known from before the recording.
     pub(super) fn early(&self) -> usize {
         self.early.len()
     }

@@ -28,7 +28,7 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
         };
         let of_day = parse_time(table.unquoted(time))
             .ok_or_else(|| table.fault(time, "a time such as 14:21:19.998533 or 1634567890.123456"))?;
-        // Threads may log a little out of order; half a day back is another day.
+        // Threads may log a little out of order; half a day backwards means that midnight has passed.
         if of_day < DAY_NS && last >= DAY_NS / 2 && of_day < last - DAY_NS / 2 {
             midnights = midnights.saturating_add(DAY_NS);
         }

@@ -1,4 +1,4 @@
-//! What kernels ask for while they run: from the lines that TFLM prints of its plan, or from a table.
+//! The scratch that kernels ask for while they run: from the lines that TFLM prints of its plan, or from a table.
 
 use std::io::BufRead;
 
@@ -8,9 +8,9 @@ use crate::failure::InputError;
 use crate::model::Model;
 use crate::model::schedule::in_file_order;
 
-/// What TFLM prints of its plan when it is built with `TF_LITE_SHOW_MEMORY_USE`: a line for each buffer,
-/// `0 (id=0): size=64, offset=0, first_used=0 last_used=1`. The model's tensors come first; what follows is scratch, by
-/// the time of its operator.
+/// Reads the lines that TFLM prints of its plan when it is built with `TF_LITE_SHOW_MEMORY_USE`: one for each buffer,
+/// `0 (id=0): size=64, offset=0, first_used=0 last_used=1`. The model's tensors come first; the rest is scratch, and
+/// belongs to the operator of its time.
 ///
 /// # Errors
 /// A log of another model.
@@ -55,7 +55,7 @@ pub(crate) fn of_log(file: &str, model: &Model) -> Result<Vec<(u32, u64)>, Input
     Ok(found)
 }
 
-/// A table `op,bytes`: operators by their numbers in the file, those of all graphs one after the other.
+/// Reads a table `op,bytes`: operators by their numbers in the file, those of all graphs one after the other.
 ///
 /// # Errors
 /// Which place of the file is not as expected.

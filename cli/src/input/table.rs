@@ -119,7 +119,7 @@ impl<R: BufRead> Table<R> {
         }
     }
 
-    /// A whole number; `what` says of what.
+    /// A whole number; `what` says of what, in the message.
     pub(crate) fn number(&self, column: usize, what: &str) -> Result<u64, InputError> {
         decimal(self.bytes(column).trim_ascii()).ok_or_else(|| self.not_a_number(column, what))
     }
@@ -137,7 +137,7 @@ impl<R: BufRead> Table<R> {
         self.fault(column, format!("a whole number of {what}{limit}"))
     }
 
-    /// The cell is not what was expected.
+    /// The error that a cell is not what was expected.
     pub(crate) fn fault(&self, column: usize, expected: impl Display) -> InputError {
         const SHOWN: usize = 40;
         let cell = self.bytes(column);
@@ -146,13 +146,13 @@ impl<R: BufRead> Table<R> {
         self.at_cell(column, format!("expected {expected}, found \"{}{more}\"", shown.escape_debug()))
     }
 
-    /// Something is wrong with the cell, whatever it holds.
+    /// The error of a cell with this message.
     pub(crate) fn at_cell(&self, column: usize, message: impl Into<String>) -> InputError {
         let place = Some(Place::Column(self.line, self.cells[column].start + 1));
         InputError { file: self.file.clone(), place, message: message.into() }
     }
 
-    /// Something is wrong with the line.
+    /// The error of a line with this message.
     pub(crate) fn at_line(&self, message: impl Into<String>) -> InputError {
         InputError::line(&self.file, self.line, message)
     }

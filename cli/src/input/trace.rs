@@ -53,7 +53,7 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
         let size = match (kind, table.optional_number(bytes, "bytes")?) {
             (Event::Malloc, Some(0)) => return Err(table.fault(bytes, "a size of at least one byte")),
             (Event::Malloc, Some(size)) => size,
-            // A later residency may leave its size out: it is that of the first.
+            // A later residency may have no size: it is that of the first.
             (Event::Malloc, None) if sizes[number as usize] > 0 => sizes[number as usize],
             (Event::Malloc, None) => return Err(table.fault(bytes, "a size in bytes")),
             (_, Some(_)) => return Err(table.fault(bytes, "nothing: only a malloc has bytes")),
@@ -74,13 +74,13 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
     })
 }
 
-/// An empty cell, `K`, or `K'` for an op that runs again.
+/// An empty cell, `K`, or `K'` for a recomputed op.
 fn parse_op(cell: &[u8]) -> Option<Op> {
     let cell = cell.trim_ascii();
     let number = |digits| decimal(digits).and_then(|k| u32::try_from(k).ok());
     match cell.strip_suffix(b"'") {
         _ if cell.is_empty() => Some(Op::None),
-        Some(again) => number(again).map(Op::Rerun),
+        Some(digits) => number(digits).map(Op::Rerun),
         None => number(cell).map(Op::First),
     }
 }

@@ -1,4 +1,4 @@
-//! Files out: whole or not at all.
+//! Writers of files. A file is written completely or not at all.
 
 mod graph;
 mod header;
@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Where the formats write.
+/// What the formats write to.
 pub(crate) type Out<'a> = BufWriter<&'a mut dyn Write>;
 
 /// Writes a file of this name, or standard output for `-`, by `content`.
@@ -56,13 +56,13 @@ pub(crate) fn json(value: &impl Serialize, out: &mut impl Write) -> io::Result<(
 fn replace(file: &Path, content: impl FnOnce(&mut Out<'_>) -> io::Result<()>) -> io::Result<()> {
     let old = fs::metadata(file).ok();
     if let Some(old) = &old {
-        // Renaming over it would also work where the file may not be written.
+        // Fails if the file may not be written: renaming over it could still work then.
         let mut opened = File::options().write(true).open(file)?;
         if !old.is_file() {
             return write_to(&mut opened, content);
         }
     }
-    // A link stays a link to the new content.
+    // A link stays a link, to the new content.
     let target = if old.is_some() { fs::canonicalize(file)? } else { file.to_path_buf() };
     let folder =
         target.parent().filter(|p| !p.as_os_str().is_empty()).map_or_else(|| PathBuf::from("."), PathBuf::from);
@@ -78,7 +78,7 @@ fn replace(file: &Path, content: impl FnOnce(&mut Out<'_>) -> io::Result<()>) ->
     Ok(())
 }
 
-/// Temporary files are for their owner alone; this one is to stay, with what the umask leaves.
+/// Temporary files belong to their owner alone. This one is to stay, with the permissions that the umask leaves.
 fn new_file_mode(builder: &mut tempfile::Builder<'_, '_>) {
     #[cfg(unix)]
     builder.permissions(<Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666));

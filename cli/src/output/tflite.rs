@@ -1,15 +1,15 @@
-//! A plan as metadata of the model that it is for, and the operators in another order.
+//! Writes a plan into the metadata of a model, and its operators in another order.
 //!
-//! The old bytes stay as they are behind a new head, moved by a multiple of 16, so that weights keep their alignment; to
-//! write the model anew would lose it. The head has a table Model of its own: its fields lead to those of the old one,
-//! and its vectors of buffers and of metadata have one more entry, `OfflineMemoryAllocation`: version 1, the graph 0, how
-//! many offsets, and as many. Operators are put in another order by writing their vector over.
+//! The old bytes stay as they are behind a new head, moved by a multiple of 16, so that weights keep their alignment;
+//! writing the model anew would lose it. The head has a table Model of its own. Its fields lead to those of the old
+//! one, and its vectors of buffers and of metadata have one more entry, `OfflineMemoryAllocation`: version 1, the graph
+//! 0, the number of offsets, and the offsets. Operators are reordered by overwriting their vector.
 
 use crate::failure::InputError;
 use crate::input::tflite::flat::{Flat, FlatTable};
 use crate::input::tflite::{BUFFERS, GRAPHS, IDENTIFIER, METADATA, OPERATORS, PLAN};
 
-/// The fields of the table Model: version, and what lies behind distances.
+/// The fields of the table Model: the version, and distances.
 const FIELDS: usize = 8;
 const ALIGNMENT: usize = 16;
 
@@ -68,7 +68,8 @@ fn metadata(root: FlatTable<'_>) -> Result<Vec<usize>, InputError> {
     Ok(kept)
 }
 
-/// The same bytes with another order in the vector of the first graph's operators: each entry is a distance to its table.
+/// The same bytes with the vector of the first graph's operators in another order; each entry is the distance to its
+/// table.
 fn reorder(file: &str, model: &[u8], order: &[u32]) -> Result<Vec<u8>, InputError> {
     let flat = Flat::new(file, model);
     let vector = flat.root()?.vector(GRAPHS, 4)?.table(0)?.vector(OPERATORS, 4)?;
@@ -84,11 +85,11 @@ fn reorder(file: &str, model: &[u8], order: &[u32]) -> Result<Vec<u8>, InputErro
     Ok(bytes)
 }
 
-/// What comes before the old bytes.
+/// The bytes before the old ones.
 #[derive(Default)]
 struct Head {
     bytes: Vec<u8>,
-    /// Distances that lead into the old bytes: where they stand, and to which byte of those.
+    /// Distances into the old bytes: where they stand, and to which old byte they lead.
     links: Vec<(usize, usize)>,
 }
 
@@ -99,7 +100,7 @@ impl Head {
         at
     }
 
-    /// Numbers of a head have far fewer than 32 bits, as the file whose entries it repeats was read.
+    /// Numbers in a head have far fewer than 32 bits, since the file whose entries it repeats was read.
     fn set_u32(&mut self, at: usize, value: usize) {
         self.bytes[at..at + 4].copy_from_slice(&u32::try_from(value).unwrap_or(u32::MAX).to_le_bytes());
     }
@@ -112,7 +113,7 @@ impl Head {
         self.set_u32(at, to - at);
     }
 
-    /// A vector of tables of the old bytes, and a place for one more, which is returned.
+    /// Adds a vector of old tables with room for one more; returns where that one's distance stands.
     fn vector(&mut self, slot: usize, old: Vec<usize>) -> usize {
         let at = self.reserve(4 + 4 * (old.len() + 1));
         self.set_distance(slot, at);
@@ -138,7 +139,7 @@ impl Head {
         self.bytes[name + 4..name + 4 + PLAN.len()].copy_from_slice(PLAN);
     }
 
-    /// The table Buffer with the plan, whose bytes are aligned as those of weights.
+    /// Adds the table Buffer with the plan, aligned as weights are.
     fn buffer(&mut self, slot: usize, offsets: &[i32]) {
         let vtable = self.reserve(8);
         for (i, value) in [6, 8, 4].into_iter().enumerate() {
@@ -156,11 +157,11 @@ impl Head {
         }
     }
 
-    /// The head and the old bytes behind it.
+    /// Puts the head and the old bytes together.
     fn finish(mut self, flat: Flat<'_>, old: &[u8]) -> Result<Vec<u8>, InputError> {
         self.reserve(self.bytes.len().next_multiple_of(ALIGNMENT) - self.bytes.len());
         let len = self.bytes.len();
-        // Runtimes read distances as signed where they add them up.
+        // Runtimes read sums of distances as signed numbers.
         if i32::try_from(len + old.len()).is_err() {
             return Err(flat.fault(0, "with a plan the model would be larger than 2 GiB"));
         }

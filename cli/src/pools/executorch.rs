@@ -29,7 +29,7 @@ pub(crate) fn greedy(blocks: &[Block]) -> Option<u64> {
     banked_greedy(blocks, &[u64::MAX]).map(|banks| banks.bytes[0])
 }
 
-/// Where `banked_greedy` puts blocks.
+/// The placement of `banked_greedy`.
 pub(crate) struct Banked {
     /// The bank of each block.
     pub(crate) bank: Vec<usize>,
@@ -62,9 +62,9 @@ pub(crate) fn banked_greedy(blocks: &[Block], capacities: &[u64]) -> Option<Bank
     Some(found)
 }
 
-/// An object, and the offset in it, that holds a block beside its members.
+/// The object, and the offset in it, where a block fits besides the members.
 fn reuse(objects: &[Object], block: &Block) -> Option<(usize, u64)> {
-    // Where the highest member ends that lives at the block's time; none if there is no such member.
+    // The highest end of the members that live at the block's time; none if there is no such member.
     let top = |o: &Object| o.members.iter().filter(|m| m.block.collides(block)).map(|m| m.offset + m.block.size).max();
     let alone = objects.iter().position(|o| o.bytes >= block.size && top(o).is_none());
     let above = || {

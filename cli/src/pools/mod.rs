@@ -1,9 +1,9 @@
-//! What users have today: the allocators that serve a framework at run time, simulated.
+//! The allocators that serve frameworks at run time today, simulated.
 //!
-//! Each takes the mallocs and frees of one iteration in their order, without knowing what comes next, and
-//! tells how many bytes it then holds of the device. All of them start empty, on a device that never runs
-//! out and with one stream; they know neither alignments above their own granules nor pins. What a second
-//! iteration may take on top, in the holes that the first has left, is not counted.
+//! Each gets the mallocs and frees of one iteration in their order, without knowing what comes next, and counts the
+//! bytes that it then holds of the device. All of them start empty, on a device that never runs out and with one
+//! stream. They know neither alignments above their own granules nor pins. What a second iteration may take in
+//! addition, in the holes that the first has left, is not counted.
 //!
 //! Cost: O(log n) for a malloc or a free.
 
@@ -19,15 +19,15 @@ use sublet_core::{Block, Error};
 
 /// An allocator that serves one request after the other.
 pub(crate) trait Pool {
-    /// Serves a request of `size` bytes: the address of the memory, or none if 64 bits cannot count what
-    /// the pool would then hold.
+    /// Serves a request of `size` bytes; returns its address, or none if the bytes that the pool would then hold exceed
+    /// 64 bits.
     fn malloc(&mut self, size: u64) -> Option<u64>;
 
-    /// Takes back the memory at `address`, which a request of `size` bytes was given.
+    /// Frees the memory at `address`, of a request for `size` bytes.
     fn free(&mut self, address: u64, size: u64);
 
-    /// Bytes that the pool holds of the device, used or not. None of the pools gives memory back, so this
-    /// is also the most that it has held.
+    /// The bytes of the device that the pool holds, used or not. No pool gives memory back, so this is also the most
+    /// that it has held.
     fn reserved(&self) -> u64;
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn all() -> [(&'static str, Box<dyn Pool>); 3] {
     ]
 }
 
-/// Lets `pool` serve the mallocs and frees of `blocks`; the peak of the bytes that it reserves.
+/// Lets `pool` serve the mallocs and frees of `blocks`; returns the most bytes that it reserves.
 ///
 /// At the same step frees come before mallocs, as half-open lifetimes have it, and then the block that is
 /// first in the slice. The blocks of a trace have steps of their own, so theirs is the recorded order.
@@ -74,7 +74,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A pool that gives out nothing twice: every live range is held against those around it.
+    /// Checks a pool: no live range may overlap with another.
     struct Watched<'a> {
         pool: &'a mut dyn Pool,
         live: BTreeMap<u64, u64>,
@@ -102,7 +102,7 @@ mod tests {
         }
     }
 
-    /// Sizes around all the bounds that the pools know.
+    /// Sizes around all thresholds of the pools.
     fn sizes() -> impl Strategy<Value = u64> {
         prop_oneof![1..2000u64, MIB - 600..MIB + 600, MIB..12 * MIB, 10 * MIB - 600..10 * MIB + 600, MIB..90 * MIB]
     }

@@ -1,9 +1,8 @@
-//! The heap that both caching allocators are built on: segments of device memory, cut into ranges that are
-//! free or given out.
+//! The heap of both caching allocators: segments of device memory, cut into ranges that are free or in use.
 //!
-//! A request takes the smallest free range that is large enough, of several the one at the lowest address.
-//! A range that comes back is joined with its free neighbours, but never across the start of a segment:
-//! segments are allocations of the device, which need not be neighbours even where their addresses are.
+//! A request takes the smallest free range that is large enough, of several the one at the lowest address. A range that
+//! is freed is joined with its free neighbours, but never across the start of a segment: segments are allocations of
+//! the device, and need not be neighbours even if their addresses are.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -16,7 +15,7 @@ pub(super) struct Segments {
     free_by_size: BTreeSet<(u64, u64)>,
     /// The free ranges, address to size.
     free: BTreeMap<u64, u64>,
-    /// The ranges that are given out, address to size.
+    /// The ranges in use, address to size.
     used: HashMap<u64, u64>,
 }
 
@@ -27,8 +26,8 @@ impl Segments {
         self.insert_free(address, size);
     }
 
-    /// The address of a range of `size` bytes, if a free range holds it. What is left of the range becomes
-    /// a free range of its own where `splits` says so for its size, and is given out with it otherwise.
+    /// Takes a range of `size` bytes; returns its address, if there is one. The rest of the free range becomes a free
+    /// range of its own if `splits` says so for its size; otherwise it is taken too.
     pub(super) fn take(&mut self, size: u64, splits: impl FnOnce(u64) -> bool) -> Option<u64> {
         let &(whole, address) = self.free_by_size.range((size, 0)..).next()?;
         self.remove_free(address, whole);
@@ -43,7 +42,7 @@ impl Segments {
         Some(address)
     }
 
-    /// Takes back the range at `address`.
+    /// Frees the range at `address`.
     pub(super) fn give_back(&mut self, address: u64) {
         let Some(mut size) = self.used.remove(&address) else {
             debug_assert!(false, "nothing is given out at {address}");

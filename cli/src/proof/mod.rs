@@ -18,7 +18,7 @@ const MOST_BLOCKS: usize = 64;
 const CONFLICTS: u64 = 50_000;
 const MOST_CONFLICTS: u64 = 8;
 
-/// What must be so for a proof, whatever is planned.
+/// Refuses what a proof cannot cover.
 ///
 /// # Errors
 /// What a proof cannot speak of.
@@ -37,7 +37,7 @@ pub(crate) fn check(args: &PlanArgs, problem: &Problem) -> Result<(), Failure> {
     }
 }
 
-/// Writes the proof that no plan fits in `capacity`, if one is asked for; says what became of it.
+/// Writes the proof that no plan fits in `capacity`, if one is asked for; returns what came of it.
 ///
 /// # Errors
 /// Files that cannot be written, and where no proof was found.

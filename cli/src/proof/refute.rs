@@ -1,5 +1,5 @@
-//! A proof that no plan of an instance fits in a capacity, which a program of others checks: `VeriPB` (Gocht 2022; Bogaerts,
-//! Gocht, `McCreesh` and Nordström 2023). docs/proofs.md says which formula is proved to have no solution.
+//! Proves that no plan of an instance fits in a capacity. `VeriPB`, a program of others, checks the proof (Gocht 2022;
+//! Bogaerts, Gocht, `McCreesh` and Nordström 2023). docs/proofs.md says which formula has no solution.
 //!
 //! Problem: is there a plan within a capacity? The search of `core` says no and shows nothing. This
 //! search is slower and writes down why.
@@ -26,21 +26,21 @@ pub(crate) struct Item {
     pub(crate) alignment: u64,
 }
 
-/// How the search has ended.
+/// How the search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// No plan fits; the proof is written.
     Proved,
-    /// Chains leave room for a plan.
+    /// A plan fits as far as chains can tell.
     Fits,
-    /// The conflicts are used up.
+    /// The allowed conflicts are used up.
     GivenUp,
 }
 
 const NONE: usize = usize::MAX;
-/// Conflicts of the shortest run between two restarts.
+/// The conflicts of the shortest run between two restarts.
 const RUN: u64 = 64;
-/// What a conflict adds to the activity of its pairs at first; each time it grows by one part of so many.
+/// How much a conflict adds to the activity of its pairs; after each conflict it grows by one part in `GROWTH`.
 const STEP: u64 = 1 << 20;
 const GROWTH: u64 = 20;
 /// Above this, activities are divided by the step.
@@ -51,18 +51,18 @@ const MOST_STEP: u64 = 1 << 50;
 enum Reason {
     Decision,
     Clause(usize),
-    /// This chain would be too high if the pair lay the other way round.
+    /// This chain would be higher than the capacity if the pair lay the other way round.
     Chain(Vec<Literal>),
 }
 
 /// A literal: twice the pair, plus 1 if its second block is below its first.
 type Literal = usize;
 
-/// One way, from the ground up or from the capacity down.
+/// One direction: from the ground up, or from the capacity down.
 struct Side {
-    /// What lies between a block and the ground at least.
+    /// By block: the least bytes between it and the ground.
     room: Vec<u64>,
-    /// The literal of the pair with the next block towards the ground.
+    /// By block: the literal of the pair with the next block towards the ground.
     by: Vec<usize>,
     trail: Vec<(usize, u64, usize)>,
 }
@@ -71,7 +71,7 @@ struct Search<'a, W: Write> {
     items: &'a [Item],
     capacity: u64,
     proof: W,
-    /// Constraints so far; the first of them are the formula's: a capacity for each block, then two for each pair.
+    /// The constraints so far. The first are those of the formula: a capacity for each block, then two for each pair.
     constraints: u64,
     pairs: Vec<(usize, usize)>,
     pair_of: Vec<usize>,
@@ -90,7 +90,7 @@ struct Search<'a, W: Write> {
     above: Side,
 }
 
-/// Looks for a plan within `capacity`, until there have been `conflicts`; writes formula and proof.
+/// Searches for a plan within `capacity` for at most `conflicts` conflicts; writes the formula and the proof.
 ///
 /// # Errors
 /// As the writers.
@@ -183,7 +183,7 @@ impl<W: Write> Search<'_, W> {
             return Ok(End::Proved);
         }
         let (mut seen, mut left, mut restarts) = (0, RUN, 1u64);
-        // Every pair is looked at once before anything is decided.
+        // Every pair is looked at once before the first decision.
         let mut conflict = self.propagate()?;
         loop {
             if let Some(clause) = conflict {
@@ -259,7 +259,7 @@ impl<W: Write> Search<'_, W> {
         self.above.undo(above);
     }
 
-    /// Draws conclusions until there are none; a clause all of whose literals are false, if there is one.
+    /// Propagates until nothing follows any more; returns a clause whose literals are all false, if there is one.
     fn propagate(&mut self) -> io::Result<Option<(Vec<Literal>, Option<u64>)>> {
         loop {
             while self.done < self.trail.len() {
@@ -283,7 +283,7 @@ impl<W: Write> Search<'_, W> {
                     let used = self.below.room[i] + self.items[i].size + self.items[j].size + self.above.room[j];
                     if used > self.capacity {
                         if self.value[p] != 0 {
-                            // Neither way: the other has been concluded above.
+                            // The other way round is impossible too: that is concluded above.
                             let chain = self.chains(i, j);
                             return self.chain(&chain, NONE).map(Some);
                         }
@@ -298,7 +298,8 @@ impl<W: Write> Search<'_, W> {
         }
     }
 
-    /// Clauses that watch `l`, which has become false: another literal, or a conclusion, or the clause that fails.
+    /// Visits the clauses that watch `l`, which has become false. Each watches another literal, or implies one, or
+    /// fails; returns the one that fails.
     fn visit(&mut self, l: Literal) -> io::Result<Option<usize>> {
         let mut watching = std::mem::take(&mut self.watches[l]);
         let (mut kept, mut failed) = (0, None);
@@ -333,7 +334,7 @@ impl<W: Write> Search<'_, W> {
         Ok(failed)
     }
 
-    /// Moves what is above i, which lies below j; the pairs of a chain that is too high, if there is one.
+    /// Raises the blocks above i, which lies below j; returns the pairs of a chain that is too high, if there is one.
     fn move_up(&mut self, i: usize, j: usize) -> Option<Vec<Literal>> {
         let mut todo = vec![(i, j)];
         while let Some((i, j)) = todo.pop() {
@@ -376,7 +377,7 @@ impl<W: Write> Search<'_, W> {
         None
     }
 
-    /// The chains through block i, or the pairs of a ring if one of them comes round.
+    /// The pairs of the chains through block i, or of a ring if one of them returns to its start.
     fn too_high(&self, i: usize) -> Vec<Literal> {
         match (self.below.walk(i, |l| self.blocks(l).0), self.above.walk(i, |l| self.blocks(l).1)) {
             (Ok(ring), _) => ring.into_iter().rev().collect(),
@@ -385,14 +386,14 @@ impl<W: Write> Search<'_, W> {
         }
     }
 
-    /// The chain from the ground to i, j on it, and the chain on top of that.
+    /// The chain from the ground to i, then j, then the chain on top of j.
     fn chains(&self, i: usize, j: usize) -> Vec<Literal> {
         let below = self.below.walk(i, |l| self.blocks(l).0).unwrap_or_else(|chain| chain);
         let above = self.above.walk(j, |l| self.blocks(l).1).unwrap_or_else(|chain| chain);
         below.into_iter().rev().chain([self.literal(i, j)]).chain(above).collect()
     }
 
-    /// Writes the sum of the inequalities of a chain; the clause that it is, and the number of its constraint.
+    /// Writes the sum of a chain's inequalities; returns the clause that follows, and the number of its constraint.
     fn chain(&mut self, chain: &[Literal], only: usize) -> io::Result<(Vec<Literal>, Option<u64>)> {
         let n = self.items.len();
         let (bottom, top) = match (chain.first(), chain.last()) {
@@ -403,7 +404,7 @@ impl<W: Write> Search<'_, W> {
         for (k, &l) in chain.iter().enumerate() {
             write!(self.proof, " {}{}", n + 1 + l, if k > 0 { " +" } else { "" })?;
         }
-        // A ring ends where it begins, and needs no ends.
+        // A ring ends where it begins: its ends need no inequalities.
         if chain.is_empty() || bottom != top {
             write!(self.proof, " {}{}", top + 1, if chain.is_empty() { "" } else { " +" })?;
             for bit in bits(&self.items[bottom], self.capacity) {
@@ -418,7 +419,7 @@ impl<W: Write> Search<'_, W> {
         Ok((clause, Some(self.constraints)))
     }
 
-    /// The clause that has made `l` true, and its constraint if it was written for this.
+    /// The clause that implies `l`, and its constraint if it was written for this.
     fn clause_of(&mut self, l: Literal, reason: &Reason) -> io::Result<(Vec<Literal>, Option<u64>)> {
         match reason {
             Reason::Decision => Ok((vec![l], None)),
@@ -512,7 +513,8 @@ impl Side {
         }
     }
 
-    /// The pairs from a block towards the end of this side; a ring as Ok, if the way comes round.
+    /// The pairs from a block towards the ground of this side; Err with the way to the end, or Ok with the ring if the
+    /// way returns to a block.
     fn walk(&self, from: usize, next: impl Fn(usize) -> usize) -> Result<Vec<Literal>, Vec<Literal>> {
         let (mut way, mut blocks) = (Vec::new(), vec![from]);
         let mut i = from;

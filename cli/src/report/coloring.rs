@@ -1,4 +1,4 @@
-//! What the colours of a picture mean: what becomes of a block, the op that allocates it, or its size.
+//! The meaning of colours in a picture: what becomes of a block, the op that allocates it, or its size.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,15 +11,15 @@ use super::ops::Ops;
 use super::run::Run;
 use crate::marks::Fate;
 
-/// A way to colour the blocks, and with them the operators.
+/// A way to colour blocks and operators.
 #[derive(Debug, Serialize)]
 pub(super) struct Coloring {
-    /// What a colour means.
+    /// What the colours mean.
     pub(super) by: &'static str,
     pub(super) groups: Vec<Group>,
     /// The group of each block.
     pub(super) group: Vec<usize>,
-    /// The group that has the colour of each operator of the run; none for one without a colour.
+    /// By operator of the run: the group that has its colour; none for one without a colour.
     pub(super) operator: Vec<Option<usize>>,
 }
 
@@ -31,8 +31,8 @@ pub(super) struct Group {
     pub(super) blocks: usize,
 }
 
-/// For names that have no order: the hues alternate, so that neighbours in the ranking are told apart.
-/// Each is light enough for dark text and dark enough for white paper, and so serves light and dark pages.
+/// For names that have no order: hues alternate, so that neighbours in the ranking look different. Each colour is light
+/// enough for dark text and dark enough for white paper, so that it serves light and dark pages.
 const HUES: [&str; 10] =
     ["#5c93e4", "#e7b551", "#4dc0b5", "#e66d75", "#a584dc", "#63bb73", "#ea8d52", "#8bc7e5", "#e593c2", "#b7c86b"];
 /// How many classes of sizes there are at most.
@@ -48,22 +48,22 @@ const FATES: [(&str, &str); 5] = [
     ("replaced by its mask", "#a584dc"),
     ("written over its input, in place", "#63bb73"),
 ];
-/// The ops that have no hue of their own.
+/// Ops without a hue of their own.
 const OTHERS: &str = "#b9a99a";
 /// Blocks that no op allocates.
 const NO_OP: &str = "#9ea5b0";
 
 impl Coloring {
-    /// What becomes of each block; an operator that runs again has the colour of what it recomputes.
+    /// Colours by what becomes of each block; a recomputed operator has the colour of recomputed blocks.
     pub(super) fn by_fate(fates: &[Fate], run: &Run<'_>) -> Self {
         let groups = FATES.map(|(label, color)| Group::new(label, color)).into();
-        let recomputes = |&again: &bool| again.then_some(Fate::Recomputed as usize);
-        let operators = run.operators.again.iter().map(recomputes).collect();
+        let recomputes = |&rerun: &bool| rerun.then_some(Fate::Recomputed as usize);
+        let operators = run.operators.rerun.iter().map(recomputes).collect();
         Self::of("what becomes of the block", groups, fates.iter().map(|&fate| fate as usize).collect(), operators)
     }
 
-    /// A colour for each of the ops' names that fill most of the map; ties go to the name that comes first in the
-    /// alphabet. An op that runs has the colour of what it allocates.
+    /// Colours the ops whose blocks fill most of the map; ties go to the name that comes first in the alphabet. An op
+    /// that runs has the colour of the blocks that it allocates.
     pub(super) fn by_op(blocks: &[Block], op: &[Option<usize>], ops: &Ops<'_>, run: Option<&Run<'_>>) -> Self {
         let names: Vec<_> = op.iter().map(|op| op.map(|i| ops.name(i))).collect();
         let mut area: HashMap<&str, u128> = HashMap::new();
@@ -86,7 +86,7 @@ impl Coloring {
         Self::of("op that allocates the block", groups, group, operators)
     }
 
-    /// The powers of two that the largest blocks lie between, and one class for all that is smaller: what is small is
+    /// Colours by powers of two: a class for each in which large blocks lie, and one for all smaller blocks, which are
     /// hardly seen in a map of bytes.
     pub(super) fn by_size(blocks: &[Block]) -> Self {
         let power = |b: &Block| b.size.max(1).ilog2();
@@ -102,7 +102,7 @@ impl Coloring {
         Self::of("size of the block", groups.collect(), group, Vec::new())
     }
 
-    /// Counts the blocks of each group and leaves out the groups that nothing has.
+    /// Counts the blocks of each group and leaves out empty groups.
     fn of(by: &'static str, mut groups: Vec<Group>, mut group: Vec<usize>, mut operator: Vec<Option<usize>>) -> Self {
         for &g in &group {
             groups[g].blocks += 1;

@@ -78,10 +78,10 @@ class ComputeLane extends LaneView {
       label: i => plan.ops[operators.op[i]],
       tell: i => ({
         title: `op ${plan.ops[operators.op[i]]}`, color: plan.groups[plan.operator[i]]?.color,
-        facts: [[operators.again[i] ? "runs again" : "runs", interval(operators.begin[i], operators.end[i])]],
+        facts: [[operators.rerun[i] ? "recomputed" : "runs", interval(operators.begin[i], operators.end[i])]],
       }),
     });
-    this.again = i => operators.again[i];
+    this.rerun = i => operators.rerun[i];
     this.stalls = new Bars(stalls.begin, stalls.end);
     this.tellStall = i => {
       const copy = stalls.copy[i], facts = [["waits", interval(stalls.begin[i], stalls.end[i])]];
@@ -94,10 +94,10 @@ class ComputeLane extends LaneView {
 
   draw(pen) {
     super.draw(pen);
-    // An operator that runs again has the tint of the page over its colour.
+    // A recomputed operator has the tint of the page over its colour.
     pen.g.fillStyle = "#ffffff90";
     this.bars.draw(pen, this.time, 1, (i, left, right) => {
-      if (this.again(i)) pen.g.fillRect(left, pen.h / 2, right - left, pen.h / 2);
+      if (this.rerun(i)) pen.g.fillRect(left, pen.h / 2, right - left, pen.h / 2);
     });
     pen.g.fillStyle = pen.color("stall");
     this.stalls.draw(pen, this.time, 2, (i, left, right) => pen.g.fillRect(left, 0, right - left, pen.h));

@@ -1,8 +1,9 @@
-//! The picture of a plan: what lies where, and when; of a fitted trace also what is computed and copied meanwhile.
+//! The picture of a plan: which block lies where, and when; for a fitted trace also what is computed and copied
+//! meanwhile.
 //!
-//! A [`scene::Scene`] is what both forms draw: the colours of the blocks, the load curve, the step of the max
-//! load. [`html()`] writes it as one page with nothing outside it, to be explored; [`svg()`] as one image, to be printed.
-//! The time axis counts steps; where the trace is fitted, simulated time. [`curve()`] is the page of a sweep.
+//! A [`scene::Scene`] is common to both forms: the colours of the blocks, the load curve, the step of the max load.
+//! [`html()`] writes it as a page that loads nothing, to be explored; [`svg()`] as an image, to be printed. The time
+//! axis counts steps; for a fitted trace simulated time. [`curve()`] is the page of a sweep.
 
 mod coloring;
 mod json;
@@ -23,18 +24,18 @@ use crate::marks::{Fate, Marks};
 use crate::problem::{Problem, Trace};
 use scene::Scene;
 
-/// What a report shows.
+/// The content of a report.
 #[derive(Debug)]
 pub(crate) struct Picture<'a> {
     /// The blocks' names, and the trace that they come from.
     pub(crate) problem: &'a Problem,
-    /// Where they are.
+    /// Their plan.
     pub(crate) plan: &'a VerifiedPlan<'a>,
-    /// Who placed them; of a fit the policy of swapping, empty where nothing is swapped.
+    /// The solver; for a fit the policy of swapping, empty where nothing is swapped.
     pub(crate) solver: &'a str,
-    /// What each solver that was asked has reached; nothing is shown of it when there are none.
+    /// The results of all solvers; not shown if there are none.
     pub(crate) rows: Vec<SolverRow>,
-    /// How the trace runs; only of a fitted one.
+    /// For a fitted trace: how it runs.
     pub(crate) run: Option<FittedRun<'a>>,
 }
 
@@ -43,19 +44,19 @@ pub(crate) struct Picture<'a> {
 pub(crate) struct FittedRun<'a> {
     /// The rows of the picture's trace, and when they happen.
     pub(crate) schedule: &'a VerifiedSchedule<'a>,
-    /// Whose links were simulated.
+    /// The device whose links were simulated.
     pub(crate) device: &'a str,
-    /// What was asked for.
+    /// The limit.
     pub(crate) limit: u64,
     /// The most bytes on the device in the original.
     pub(crate) original_peak: u64,
-    /// The load with every gap over the peak away.
+    /// The load if every gap over the peak were used.
     pub(crate) load_min: u64,
-    /// What no schedule within the limit takes less than, as a fraction of the original's time.
+    /// A lower bound on the overhead within the limit, as a fraction of the original's time.
     pub(crate) lower_bound: Option<f64>,
     /// The trace before it was fitted.
     pub(crate) recorded: &'a Trace,
-    /// How its residencies were made.
+    /// How its residencies came about.
     pub(crate) marks: &'a Marks,
     /// What becomes of their blocks.
     pub(crate) fates: &'a [Fate],
@@ -63,14 +64,14 @@ pub(crate) struct FittedRun<'a> {
     pub(crate) gaps: &'a [Gap],
 }
 
-/// What one solver has reached.
+/// The result of one solver.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SolverRow {
     /// Its name.
     pub(crate) solver: String,
     /// The peak of its plan, in bytes.
     pub(crate) peak: u64,
-    /// What no plan can be below, as far as this solver knows, in bytes.
+    /// No plan has a lower peak, as far as this solver has proved, in bytes.
     pub(crate) lower_bound: u64,
     /// Whether it proved that no plan has a lower peak.
     pub(crate) optimal: bool,
@@ -84,7 +85,7 @@ const TEMPLATE: &str = include_str!("template.html");
 const CURVE_TEMPLATE: &str = include_str!("curve.html");
 const BANKS_TEMPLATE: &str = include_str!("banks.html");
 
-/// Writes the form that the file's name asks for: the image if it ends in .svg, else the page.
+/// Writes the form that the file's name asks for: an image if it ends in .svg, else a page.
 pub(crate) fn write(file: &str, picture: &Picture<'_>, out: &mut impl io::Write) -> io::Result<()> {
     let image = Path::new(file).extension().is_some_and(|e| e.eq_ignore_ascii_case("svg"));
     if image { svg(picture, out) } else { html(picture, out) }
@@ -106,7 +107,7 @@ pub(crate) fn curve(title: &str, curve: &impl Serialize, out: &mut impl io::Writ
     page(CURVE_TEMPLATE, title, curve, out)
 }
 
-/// Writes the maps of several banks, each by what it is called and its page, as one HTML file that needs no network.
+/// Writes the maps of several banks as one HTML file that needs no network. `maps` has the name and the page of each.
 ///
 /// # Errors
 /// When `out` cannot be written.

@@ -1,4 +1,4 @@
-//! The ops of a picture, each told once.
+//! The ops of a picture, each listed once.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,9 @@ pub(super) struct Ops<'a> {
     indices: HashMap<Op, usize>,
 }
 
-/// An op as it is told.
+/// An op, as the reader sees it.
 struct NamedOp<'a> {
-    /// What ops of one colour have in common.
+    /// The name, by which ops are coloured.
     name: &'a str,
     /// Number and name.
     told: String,
@@ -39,7 +39,7 @@ impl<'a> Ops<'a> {
     pub(super) fn name(&self, index: usize) -> &'a str {
         self.known[index].name
     }
-    /// The ops as they are told, by their indices.
+    /// The texts of all ops, by their indices.
     pub(super) fn told(self) -> Vec<String> {
         self.known.into_iter().map(|op| op.told).collect()
     }

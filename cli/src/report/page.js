@@ -239,7 +239,7 @@ byId("lines").textContent = plan.optimal
 if (plan.next.length) byId("residencies").textContent = " Point at a block that leaves the device to see where it returns; click it to see why.";
 if (plan.run) {
   byId("lanes").textContent = " In the load, grey is what it was before. The lanes are what is computed, copied out and copied in, in" +
-    " simulated time; a copy has the colour of its block, an operator that runs again is half pale, and where compute waits for a copy, it is red.";
+    " simulated time; a copy has the colour of its block, a recomputed operator is half pale, and where compute waits for a copy, it is red.";
 }
 
 // ---- tables ----

@@ -1,4 +1,4 @@
-//! What a fitted trace computes and copies, as the picture shows it: in columns, and in whole nanoseconds.
+//! The computing and copying of a fitted trace, for the picture: in columns, and in whole nanoseconds.
 
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ pub(super) struct Run<'a> {
     pub(super) recomputed_ns: u64,
     /// When each step happens; the last entry is the end of the run.
     pub(super) clock: Vec<u64>,
-    /// The load that there would be at these steps if nothing left.
+    /// The steps at which the load without swaps changes.
     pub(super) before_step: Vec<u32>,
     pub(super) before_load: Vec<u64>,
     pub(super) operators: Operators,
@@ -37,10 +37,10 @@ pub(super) struct Run<'a> {
 pub(super) struct Operators {
     pub(super) begin: Vec<u64>,
     pub(super) end: Vec<u64>,
-    /// Which of the scene's ops.
+    /// By operator: its index in the scene's ops.
     pub(super) op: Vec<Option<usize>>,
-    /// Whether it runs again.
-    pub(super) again: Vec<bool>,
+    /// Whether it is recomputed.
+    pub(super) rerun: Vec<bool>,
 }
 
 /// Where compute waits.
@@ -48,7 +48,7 @@ pub(super) struct Operators {
 pub(super) struct Stalls {
     pub(super) begin: Vec<u64>,
     pub(super) end: Vec<u64>,
-    /// The copy that it waits for.
+    /// By stall: the copy that compute waits for.
     pub(super) copy: Vec<Option<usize>>,
 }
 
@@ -57,34 +57,34 @@ pub(super) struct Stalls {
 pub(super) struct Copies {
     pub(super) begin: Vec<u64>,
     pub(super) end: Vec<u64>,
-    /// To the host; else from it.
+    /// Whether it goes to the host.
     pub(super) out: Vec<bool>,
-    /// The block of the scene that leaves or arrives.
+    /// The block of the scene that is copied.
     pub(super) residency: Vec<usize>,
     /// How long compute waits for it; 0 for a copy that is hidden behind compute.
     pub(super) waited: Vec<u64>,
 }
 
-/// Between two uses of a block: what was done with it, and what else it would have cost.
+/// The gaps between two uses of a block: what was done, and what the alternatives would have cost.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Gaps {
-    /// The block of the scene that was there before.
+    /// The block of the scene that was there before the gap.
     pub(super) residency: Vec<usize>,
-    /// Which of the scene's ops use it before and after.
+    /// The scene's ops that use it before and after.
     pub(super) after: Vec<Option<usize>>,
     pub(super) before: Vec<Option<usize>>,
     pub(super) idle: Vec<u64>,
     pub(super) choice: Vec<&'static str>,
-    /// What it costs in time; what its copies take; what its operator takes to run again, if it may.
+    /// The time that it costs; that of its copies; that of its recomputation, if it may be recomputed.
     pub(super) cost: Vec<u64>,
     pub(super) swap: Vec<u64>,
     pub(super) recompute: Vec<Option<u64>>,
-    /// The most bytes on the device in the gap with the block there.
+    /// The most bytes on the device in the gap if the block stayed.
     pub(super) load_if_kept: Vec<u64>,
 }
 
 impl<'a> Run<'a> {
-    /// The run, with its operators told to `ops`; `before` is the load curve without the copies.
+    /// The run. Its operators are added to `ops`; `before` is the load curve without copies.
     pub(super) fn of(
         fitted: &FittedRun<'a>,
         ops: &mut Ops<'_>,
@@ -97,7 +97,7 @@ impl<'a> Run<'a> {
         for operator in &timeline.operators {
             push(operator.span, &mut operators.begin, &mut operators.end);
             operators.op.push(ops.index(operator.op));
-            operators.again.push(matches!(operator.op, Op::Rerun(_)));
+            operators.rerun.push(matches!(operator.op, Op::Rerun(_)));
         }
         let mut stalls = Stalls::default();
         for stall in &timeline.stalls {

@@ -1,4 +1,4 @@
-//! What the HTML and the SVG form of a picture have in common.
+//! The content that the HTML and the SVG form of a picture share.
 
 use std::collections::HashMap;
 
@@ -31,9 +31,9 @@ pub(super) struct Scene<'a> {
     pub(super) steps: [u32; 2],
     /// The first step whose load is the max load.
     pub(super) peak_step: u32,
-    /// How the blocks may be coloured; the first is what an image shows and what a page opens with.
+    /// The ways to colour the blocks; an image has the first, a page opens with it.
     pub(super) colorings: Vec<Coloring>,
-    /// The ops that allocate or, where the trace is fitted, run, as they are told to the reader; `op` counts into it.
+    /// The ops that allocate or, for a fitted trace, run, as the reader sees them; `op` is an index into it.
     pub(super) ops: Vec<String>,
     pub(super) id: Vec<String>,
     pub(super) start: Vec<u32>,
@@ -43,16 +43,16 @@ pub(super) struct Scene<'a> {
     /// The op that allocates each block in the recording, none for persistent blocks and inputs; empty where there is no
     /// trace.
     pub(super) op: Vec<Option<usize>>,
-    /// The next residency on the device of what lies here; empty where nothing has a second.
+    /// By block: the next residency of the same block; empty where no block has two.
     pub(super) next: Vec<Option<usize>>,
-    /// How each block was made, where the trace is fitted, as bits: 1 recomputed, 2 as a mask, 4 over its dying input in
+    /// For a fitted trace, by block: how it came about, as bits: 1 recomputed, 2 a mask, 4 written over its input in
     /// place.
     pub(super) mark: &'a [u8],
     /// The load from `curve_step[i]` to `curve_step[i + 1]` is `curve_load[i]`.
     pub(super) curve_step: Vec<u32>,
     pub(super) curve_load: Vec<u64>,
     pub(super) rows: &'a [SolverRow],
-    /// What is computed and copied meanwhile, where the trace is fitted; the time axis then counts its nanoseconds.
+    /// For a fitted trace: what is computed and copied. The time axis then counts nanoseconds.
     pub(super) run: Option<Run<'a>>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Scene<'a> {
         let residencies = trace.map(|trace| Residencies::of(blocks, trace)).unwrap_or_default();
         let mut ops = Ops::new(trace.map_or(&[], |trace| &trace.op_names));
         let op: Vec<_> = trace.map_or_else(Vec::new, |trace| {
-            // A rewritten malloc has no op: it is that of the recording, also for a mask that stands for a block.
+            // Mallocs of a rewritten trace have no op: the recording has it, also for the block of a mask.
             let recorded = picture.run.as_ref().map(|run| run.recorded.allocators());
             let allocates = |row: &Row| match &recorded {
                 Some(ops) => ops[row.block as usize % ops.len()],
@@ -116,7 +116,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// The colouring that an image shows.
+    /// The colours of an image.
     pub(super) fn coloring(&self) -> &Coloring {
         &self.colorings[0]
     }
@@ -127,17 +127,17 @@ impl<'a> Scene<'a> {
         self.run.as_ref().map_or(step.into(), |run| run.clock[step as usize] as f64)
     }
 
-    /// How many blocks there are, each counted once however often it comes.
+    /// How many blocks there are, each counted once even if it has several residencies.
     pub(super) fn blocks(&self) -> usize {
         self.id.len() - self.next.iter().flatten().count()
     }
 
-    /// The limit, where it is near enough to the peak to be seen beside it.
+    /// The limit, if it is near enough to the peak to be shown.
     pub(super) fn limit_in_view(&self) -> Option<u64> {
         self.run.as_ref().map(|run| run.limit).filter(|&limit| limit / 5 <= self.peak / 4)
     }
 
-    /// The highest address that is pointed out.
+    /// The highest address that is marked.
     pub(super) fn top(&self) -> u64 {
         self.peak.max(self.limit_in_view().unwrap_or(0))
     }
@@ -147,7 +147,7 @@ impl<'a> Scene<'a> {
         self.top().max(self.run.as_ref().map_or(0, |run| run.original_peak))
     }
 
-    /// What the time axis spans.
+    /// The range of the time axis.
     #[expect(clippy::cast_precision_loss, reason = "a place in a picture")]
     pub(super) fn span(&self) -> [f64; 2] {
         self.run.as_ref().map_or(self.steps.map(f64::from), |run| [0.0, run.time_ns.max(1) as f64])
@@ -180,8 +180,8 @@ impl Residencies {
         residencies
     }
 
-    /// The blocks as they are alive without copies: from the first residency to the last. What comes before any residency
-    /// and what goes for good is a persistent block on the host, where iterations repeat.
+    /// The lifetimes without copies: from the first residency of a block to the last. A copy in before any residency
+    /// and a copy out after all are of a persistent block that is on the host between iterations.
     fn joined(&self, blocks: &[Block], copies: &[timeline::Copy], rows: usize) -> Vec<Block> {
         let mut whole = blocks.to_vec();
         for copy in copies {

@@ -1,9 +1,9 @@
-//! The picture as an image: the memory map, the load curve below it, of a fitted trace the lanes of compute and copies
-//! below that, and what the colours mean.
+//! The picture as an image: the memory map, the load curve below it, for a fitted trace the lanes of compute and copies
+//! below that, and the meaning of the colours.
 //!
-//! Of a plan of thousands of blocks most are smaller than a dot. Above [`EXACT`] blocks the edges are therefore
-//! rounded to half a pixel, and a block between two such edges is left out: what is drawn tiles without seams, and the
-//! file grows with the picture, not with the plan.
+//! In a plan of thousands of blocks most are smaller than a dot. Above [`EXACT`] blocks their edges are therefore
+//! rounded to half a pixel, and a block without area is left out. So the image has no seams, and the file grows with
+//! the picture and not with the plan.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ use super::scene::Scene;
 const EXACT: usize = 4000;
 /// Grid of the rounded edges, in parts of a pixel.
 const GRID: f64 = 2.0;
-/// The most labels inside blocks: more are noise.
+/// The most labels inside blocks: more would be noise.
 const LABELS: usize = 150;
 
 const WIDTH: f64 = 1200.0;
@@ -50,7 +50,7 @@ const PLAIN: &str = "#9ea5b0";
 struct Part {
     top: f64,
     bottom: f64,
-    /// What its full height stands for.
+    /// The bytes that its full height stands for.
     bytes: f64,
 }
 
@@ -188,7 +188,7 @@ fn map(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()>
             );
             let w = snap(scale.x(scene.moment(scene.end[block]))) - x;
             let h = snap(scale.map.y(scene.offset[block])) - y;
-            // A hair of paper parts neighbours, where they are large enough to spare it.
+            // A thin line of background separates neighbours that are large enough.
             let hair = match (w > 3.0 && h > 3.0, rounded) {
                 (false, _) => 0.0,
                 (true, false) => 0.5,
@@ -201,7 +201,7 @@ fn map(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()>
     let coloring = scene.coloring();
     drawn.sort_by_key(|d| coloring.group[d.block]);
     for same in drawn.chunk_by(|a, b| coloring.group[a.block] == coloring.group[b.block]) {
-        // Half covered pixels would show as stripes where blocks tile.
+        // Pixels that are half covered would show as stripes.
         let crisp = if rounded { r#" shape-rendering="crispEdges""# } else { "" };
         writeln!(out, r#"<g class="blocks" fill="{}"{crisp}>"#, coloring.groups[coloring.group[same[0].block]].color)?;
         for d in same {
@@ -225,7 +225,7 @@ fn labels(scene: &Scene<'_>, mut drawn: Vec<Drawn>, out: &mut impl Write) -> io:
             Some(&Some(op)) => &scene.ops[op],
             _ => id,
         };
-        // What a character of this font takes on average.
+        // The average width of a character of this font.
         if label.chars().count() as f64 * 6.3 + 6.0 <= d.w {
             let (x, y) = (Pixels(d.x + d.w / 2.0), Pixels(d.y + d.h / 2.0 + 4.0));
             writeln!(out, r#"<text x="{x}" y="{y}">{}</text>"#, markup(label))?;
@@ -248,7 +248,7 @@ fn load(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()
     Ok(())
 }
 
-/// A load curve as parts of a path; of all loads within a pixel the highest.
+/// A load curve as a path; of all loads within a pixel the highest is drawn.
 fn staircase(scene: &Scene<'_>, scale: &Scale, steps: &[u32], loads: &[u64], out: &mut impl Write) -> io::Result<()> {
     let mut columns: Vec<(f64, u64)> = Vec::new();
     for (&step, &load) in steps.iter().zip(loads) {
@@ -304,7 +304,7 @@ fn bounds(scene: &Scene<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<
     text(out, "ink halo", most, halo, &format!("max load {}", bytes(scene.max_load)))
 }
 
-/// What is computed, where compute waits, and what is copied, on the time axis of the map.
+/// Draws what is computed, where compute waits, and what is copied, on the time axis of the map.
 #[expect(clippy::cast_precision_loss, reason = "pixels")]
 fn lanes(scene: &Scene<'_>, run: &Run<'_>, scale: &Scale, out: &mut impl Write) -> io::Result<()> {
     let coloring = scene.coloring();
@@ -335,7 +335,7 @@ fn lanes(scene: &Scene<'_>, run: &Run<'_>, scale: &Scale, out: &mut impl Write) 
     Ok(())
 }
 
-/// Bars from left to right; what is too small to be seen beside the one before is left out.
+/// Draws bars from left to right; those too small to be seen beside the one before are left out.
 fn rects(
     class: &str,
     bars: impl Iterator<Item = (f64, f64, &'static str)>,
@@ -400,7 +400,7 @@ fn shorten(text: &str, most: usize) -> String {
     if text.chars().count() <= most { text.into() } else { text.chars().take(most - 1).chain(['…']).collect() }
 }
 
-/// A coordinate, to a hundredth and without idle zeros.
+/// A coordinate, to a hundredth and without trailing zeros.
 struct Pixels(f64);
 
 impl Display for Pixels {

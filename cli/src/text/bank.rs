@@ -1,4 +1,4 @@
-//! One of several memories, as it is told.
+//! A bank, as the command line gives it.
 
 use super::size;
 
@@ -8,11 +8,11 @@ pub(crate) struct NamedBank {
     pub(crate) name: String,
     /// Bytes.
     pub(crate) capacity: u64,
-    /// Of a byte that is read or written.
+    /// The cost of a byte that is read or written.
     pub(crate) cost: u64,
-    /// Of every offset in it, in bytes.
+    /// The alignment of every offset in it, in bytes.
     pub(crate) alignment: u64,
-    /// Only a DMA engine reaches it: it holds what is told to lie there, and nothing else.
+    /// Only a DMA engine reaches it: it holds the blocks that name it, and no others.
     pub(crate) dma: bool,
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn draw(curve: &[(u64, u64)], steps: Range<u64>) -> String {
 fn columns<'a>(curve: &'a [(u64, u64)], steps: &Range<u64>) -> impl Iterator<Item = u64> + use<'a> {
     let start = steps.start;
     let len = u128::from(steps.end.saturating_sub(start));
-    // Where a column begins, from the first step on; a part of `len`, so it fits.
+    // Where a column begins, relative to the first step; at most `len`, so it fits.
     let at = move |column: u32| u64::try_from(u128::from(column) * len / u128::from(WIDTH)).unwrap_or(u64::MAX);
     (0..WIDTH).map(move |column| {
         // The steps of the column; one at least, so that a chart of few steps has broad bars.

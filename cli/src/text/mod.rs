@@ -1,4 +1,4 @@
-//! What a terminal shows, and sizes and times as people write them.
+//! Text for terminals, and sizes and times as people write them.
 
 pub(crate) mod bank;
 pub(crate) mod load_chart;

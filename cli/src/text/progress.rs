@@ -1,4 +1,4 @@
-//! A sign of life on standard error while the work is long.
+//! A progress line on standard error for long work.
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc;

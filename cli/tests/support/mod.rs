@@ -1,5 +1,4 @@
 //! Runs the binary as a user does.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,23 +1,24 @@
 //! Planned memory for a framework that keeps its tensors.
 //!
-//! Such a framework allocates each tensor once and keeps it: there are no frees to record. What it can tell is which
-//! memories each operator reads and writes, in one pass. From that:
+//! Such a framework allocates each tensor once and keeps it: there are no frees to record. It can tell which memories
+//! each operator reads and writes, in one pass. From that:
 //!
 //! 1. `residency` finds what belongs to the iteration alone: a memory that is written before it is read. It is resident
-//!    from its first operator to its last; of a scratch memory nothing outlives an operator, so that it is resident in each of
-//!    its operators anew. All other memories are kept: they stay where they are, and are no part of the plan.
-//! 2. The rows of these residencies are placed; where that is over the limit, [`fit`] rewrites them first: operators run
-//!    again, or blocks leave for the host.
-//! 3. The result is proved by [`schedule`], as any plan is.
+//!    from its first operator to its last. A scratch memory holds nothing from one operator to the next, so it is
+//!    resident in each of its operators anew. All other memories are kept: they stay where they are and are no part of
+//!    the plan.
+//! 2. These residencies are placed. Where that exceeds the limit, [`fit`] rewrites the rows first: operators are
+//!    recomputed, or blocks swapped.
+//! 3. The result is proved by [`schedule`], as every plan is.
 //! 4. `steps` turns the proved schedule into what the framework does before each of its operators: bind a memory to an
-//!    offset of the arena, run an operator again, copy.
+//!    offset of the arena, recompute an operator, copy.
 //!
-//! What the framework tells is taken for true but read with care. A write may leave parts of a memory as they were, so
-//! that it reads what the memory holds, if that is of this iteration; [`Use::Overwrite`] says that it does not. An operator
-//! that writes a kept memory never runs again, for it might update it twice; one that reads it does so only while the memory
-//! holds what it read.
+//! What the framework tells is believed, but nothing more than it tells. A write may leave parts of a memory as they
+//! were, so it counts as a read too, if the memory holds a value of this iteration; [`Use::Overwrite`] says that it
+//! does not. An operator that writes a kept memory is never recomputed, for it might update it twice. One that reads a
+//! kept memory is recomputed only while the memory holds what it read.
 //!
-//! Cost: linear, beside placement, fit and proof.
+//! Cost: linear, besides placement, fit and proof.
 
 mod residency;
 mod steps;
@@ -37,18 +38,19 @@ pub use steps::{Action, Step};
 pub struct Memory {
     /// Its size in bytes; one of 0 bytes is kept.
     pub bytes: u64,
-    /// It stays where it is: a parameter, an output, or what the user wants to look at after the iteration.
+    /// It keeps its place and its value: a parameter, an output, or what the user reads after the iteration.
     pub kept: bool,
-    /// Nothing that it holds outlives an operator. Where an operator reads it first, this is not believed.
+    /// It holds nothing from one operator to the next. If an operator reads it before it writes it, this is not
+    /// believed.
     pub scratch: bool,
 }
 
 /// An operator, in the order of execution; backward passes are operators of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Operator {
-    /// How long it takes, in ns: only compared with others.
+    /// How long it takes, in ns. Only ratios count.
     pub time_ns: u64,
-    /// May it run again?
+    /// May it be recomputed?
     pub rerun: bool,
 }
 
@@ -86,25 +88,25 @@ pub struct Network<'a> {
     pub accesses: &'a [Access],
 }
 
-/// What is asked for.
+/// The options of [`plan`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// The most bytes that the arena may have; [`u64::MAX`] is no limit, and then nothing runs again.
+    /// The most bytes of the arena; [`u64::MAX`] is no limit, and then nothing is recomputed.
     pub limit: u64,
-    /// Every address is a multiple of this power of two, in bytes, if that of the arena is.
+    /// Every offset is a multiple of this power of two, in bytes.
     pub alignment: u64,
-    /// The links to the host; of an integrated device nothing leaves.
+    /// The links to the host; with an integrated device nothing is swapped.
     pub device: Device,
-    /// The means: of these, [`Means::Swap`] and [`Means::Recompute`] are used.
+    /// The means that are allowed: of these, [`Means::Swap`] and [`Means::Recompute`] are used.
     pub using: Using,
     /// How much a fit may search, as in [`fit::Options`].
     pub work: u64,
-    /// Where random choices begin.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
 impl Options {
-    /// Memory of the host itself, from which nothing leaves.
+    /// For memory of the host itself: nothing is swapped.
     #[must_use]
     pub const fn new(limit: u64) -> Self {
         let device = Device { integrated: true, host_capacity: Some(0), ..Device::symmetric(12e9) };
@@ -118,7 +120,7 @@ impl Options {
 pub struct Recording<'a> {
     rows: &'a [Row],
     operators: &'a [trace::Operator],
-    /// The memory of each block.
+    /// By block: its memory.
     memories: &'a [u32],
     planned_bytes: u64,
     kept_bytes: u64,
@@ -129,7 +131,7 @@ pub struct Recording<'a> {
 pub struct RecordNeeded {
     /// Rows.
     pub rows: usize,
-    /// The memories of blocks.
+    /// The memory of each block.
     pub memories: usize,
     /// The workspace.
     pub workspace: WorkspaceLen,
@@ -145,7 +147,7 @@ impl RecordNeeded {
 }
 
 impl Recording<'_> {
-    /// What [`plan`] needs for it.
+    /// The lengths for [`plan`].
     #[must_use]
     pub fn needed(&self, limited: bool) -> Needed {
         let blocks = self.memories.len();
@@ -158,20 +160,20 @@ impl Recording<'_> {
     }
 }
 
-/// Memory for the result and for what it is made from, which the caller lends; how long is told by [`Needed`].
+/// Memory for the result and the work, which the caller lends; [`Needed`] has the lengths.
 #[derive(Debug)]
 pub struct Output<'a> {
-    /// For the traces of a fit.
+    /// Rows, for the traces of a fit.
     pub rows: &'a mut [Row],
-    /// For times.
+    /// When each row happens.
     pub timings: &'a mut [Timing],
-    /// For residencies.
+    /// Residencies, as blocks.
     pub blocks: &'a mut [Block],
-    /// For their names.
+    /// Which residency each is.
     pub names: &'a mut [Residency],
-    /// For where they lie.
+    /// Where each lies.
     pub offsets: &'a mut [u64],
-    /// For what the framework is to do, in order: the result.
+    /// The result: what the framework is to do, in order.
     pub steps: &'a mut [Step],
 }
 
@@ -191,7 +193,7 @@ pub struct Needed {
 }
 
 impl Needed {
-    /// The most that any network with so many accesses needs. Without a limit nothing is rewritten, and that is far less.
+    /// The most that any network with so many accesses needs. Without a limit nothing is rewritten, and it is far less.
     #[must_use]
     pub const fn most(accesses: usize, limited: bool) -> Self {
         let (rows, blocks) = (residency::most_rows(accesses), accesses);
@@ -224,10 +226,10 @@ impl Needed {
     }
 }
 
-/// Who places where there is no limit.
+/// The solver where there is no limit.
 const SOLVER: place::Solver = place::Solver::Auto;
 
-/// What a plan takes.
+/// What a plan comes to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Planned {
     /// How many steps there are.
@@ -236,13 +238,13 @@ pub struct Planned {
     pub peak: u64,
     /// The most bytes that are resident in it at once.
     pub max_load: u64,
-    /// The most that would be, if nothing ran again and nothing left.
+    /// The most bytes that would be resident at once if nothing were recomputed or swapped.
     pub original_load: u64,
-    /// The bytes of the memories that are planned: what the arena takes the place of.
+    /// The bytes of all memories that the arena replaces.
     pub planned_bytes: u64,
-    /// The bytes of those that are kept.
+    /// The bytes of all memories that are kept.
     pub kept_bytes: u64,
-    /// How it runs: the times are those that were told.
+    /// How it runs, by the times that were told.
     pub run: Run,
 }
 
@@ -376,7 +378,7 @@ fn check(output: &Output<'_>, needed: Needed) -> Result<(), Error> {
     Ok(())
 }
 
-/// The iteration as it was recorded, placed and proved; and its load.
+/// Places the iteration as it was recorded, and proves it; returns its load too.
 fn placed<'a>(
     recorded: &Recorded<'a>,
     options: &Options,
@@ -400,7 +402,7 @@ fn placed<'a>(
     Ok((schedule, load))
 }
 
-/// The iteration rewritten to stay within the limit, placed and proved; and the load before.
+/// Rewrites the iteration to keep the limit, places it and proves it; returns the load before too.
 fn fitted<'a>(
     recorded: &Recorded<'a>,
     options: &Options,
@@ -413,7 +415,7 @@ fn fitted<'a>(
         using = using.with(Means::Swap);
     }
     let usual = fit::Options::new(options.limit, options.device);
-    // What stands for a kept memory never leaves.
+    // The blocks that stand for kept memories are never swapped.
     let least_bytes = usual.least_bytes.max(options.alignment.saturating_add(1));
     let &Options { alignment, seed, work, .. } = options;
     let asked = fit::Options { using, policy: Policy::Auto, least_bytes, alignment, seed, work, ..usual };

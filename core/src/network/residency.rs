@@ -1,15 +1,15 @@
-//! From what operators use to the rows of a trace.
+//! Turns an operator's uses of memories into rows of a trace.
 //!
 //! Two passes over the accesses, which stand in the order of execution.
 //!
-//! 1. Which memories are kept: those of which the caller says so, that have no bytes, or whose first access reads. For the
-//!    others, the last operator that uses them; for the kept ones, the last that writes them. Whether a scratch memory is one:
-//!    each operator writes it before it reads it.
-//!    Of the kept ones, those that are written after they were read are told of in the rows, as blocks of a few bytes that are
-//!    always there: so that nothing runs again that would read another value.
-//! 2. Operator by operator, the mallocs of the residencies that begin, its reads, its writes, and the frees of those that
-//!    end. Of several uses of a memory by an operator one read and one write remain: what it reads after it has written
-//!    it itself is no read.
+//! 1. Which memories are kept: those that the caller says are, that have no bytes, or whose first access is a read. Of
+//!    the others, the last operator that uses each; of the kept ones, the last that writes each. And which scratch
+//!    memories are as they were told: each operator writes them before it reads them. A kept memory that is written
+//!    after it was read gets a block of a few bytes that is always there, so that no operator is recomputed which would
+//!    read another value.
+//! 2. By operator: the mallocs of the residencies that begin, its reads, its writes, and the frees of those that end.
+//!    Of several uses of a memory by one operator one read and one write remain; what it reads after it has written it
+//!    itself is no read.
 
 use super::{Access, Network, Recording, Use};
 use crate::error::{AccessFault, Buffer};
@@ -17,42 +17,43 @@ use crate::table::Table;
 use crate::trace::{self, Event, Op, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// The most rows for so many accesses: the first of a residency is a malloc, a write and a free; others read and write.
+/// The most rows for so many accesses: the first one of a residency gives a malloc, a write and a free; others a read
+/// and a write.
 pub(super) const fn most_rows(accesses: usize) -> usize {
     3 * accesses
 }
 
-/// The most accesses among them.
+/// The most rows among them that are accesses.
 pub(super) const fn most_accesses(accesses: usize) -> usize {
     2 * accesses
 }
 
-/// Scratch while rows are made: four indices for each memory.
+/// The scratch for making rows: four indices for each memory.
 pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * memories }
 }
 
-/// Whose a block is that stands for a kept memory: it has no place of its own.
+/// The owner of a block that stands for a kept memory: it has no offset.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Residencies as they are made.
 struct Maker<'a> {
     rows: &'a mut [Row],
     row_count: usize,
-    /// The memory of each block.
+    /// By block: its memory.
     owners: Table<'a, u32>,
     blocks: u32,
 }
 
 /// What is known of a memory.
 struct Memories<'a> {
-    /// 1 + the last operator that uses it; of a kept one, 1 + the last that writes it. 0 is none.
+    /// By memory: 1 + the last operator that uses it; if it is kept, 1 + the last that writes it. 0 is none.
     last: Table<'a, u32>,
-    /// What it is: the bits below.
+    /// By memory: what it is, as the bits below.
     what: Table<'a, u32>,
-    /// 1 + its block, while it is resident.
+    /// By memory: 1 + its block, while it is resident.
     block: Table<'a, u32>,
-    /// What the operator at hand does with it: the bits below.
+    /// By memory: what the present operator does with it, as the bits below.
     does: Table<'a, u32>,
 }
 
@@ -65,7 +66,7 @@ const READS: u32 = 1;
 const WRITES: u32 = 2;
 const TOUCHES: u32 = 4;
 
-/// Writes rows, what is known of the operators, and whose each block is.
+/// Writes the rows, what is known of the operators, and the memory of each block.
 pub(super) fn record<'a>(
     network: &Network<'_>,
     alignment: u64,
@@ -129,7 +130,7 @@ pub(super) fn record<'a>(
 }
 
 impl Maker<'_> {
-    /// The rows of one operator, whose accesses these are.
+    /// Writes the rows of one operator, from its accesses.
     fn operator(
         &mut self,
         network: &Network<'_>,
@@ -182,7 +183,7 @@ impl Maker<'_> {
 }
 
 impl Memories<'_> {
-    /// The first pass.
+    /// The first pass: finds what each memory is.
     fn look(&mut self, network: &Network<'_>) -> Result<(), Error> {
         for (memory, m) in (0..).zip(network.memories) {
             let bit = |is: bool, bit| if is { bit } else { 0 };
@@ -226,12 +227,12 @@ impl Memories<'_> {
         Ok(())
     }
 
-    /// Whether an operator writes what is kept: run again, it might update it twice.
+    /// Whether an operator writes a kept memory: recomputed, it might update it twice.
     fn changes_what_is_kept(&self, accesses: &[Access]) -> bool {
         accesses.iter().any(|a| self.what[a.memory] & KEPT > 0 && a.how != Use::Read)
     }
 
-    /// Finds out what the operator does with its memories.
+    /// Finds what the present operator does with its memories.
     fn open(&mut self, accesses: &[Access]) {
         for a in accesses.iter().filter(|a| self.what[a.memory] & (KEPT | CHANGES) != KEPT) {
             let holds = self.block[a.memory] > 0 && self.what[a.memory] & SCRATCH == 0;

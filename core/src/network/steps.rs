@@ -1,4 +1,4 @@
-//! A proved schedule as what a framework does before each of its operators.
+//! Turns a proved schedule into what a framework does before each of its operators.
 
 use super::residency::NONE;
 use crate::error::Buffer;
@@ -7,42 +7,42 @@ use crate::trace::{Event, Op};
 use crate::verify::schedule::VerifiedSchedule;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// Something to be done, in the order of the steps.
+/// One thing for the framework to do, in the order of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Step {
-    /// It is done before this operator, and after all before it.
+    /// To be done before this operator, and after all before that.
     pub before: u32,
-    /// What.
+    /// What to do.
     pub action: Action,
 }
 
-/// What a framework does.
+/// What a framework is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// From here on the memory is at this offset of the arena, where it holds anything.
+    /// From here on the memory lies at this offset of the arena. Its content is undefined.
     Bind {
         /// The memory.
         memory: u32,
-        /// In bytes.
+        /// The offset in bytes.
         offset: u64,
     },
-    /// An operator that has run runs again, on the memories as they are bound now.
+    /// An operator that has run is recomputed, on the memories as they are bound now.
     Run {
         /// The operator.
         op: u32,
     },
-    /// What the memory holds is copied to the host.
+    /// The memory is copied to the host.
     CopyOut {
         /// The memory.
         memory: u32,
-        /// Where on the host, in bytes.
+        /// The offset on the host, in bytes.
         host_offset: u64,
     },
-    /// What was copied comes back to where the memory is bound now.
+    /// The memory is copied from the host, to where it is bound now.
     CopyIn {
         /// The memory.
         memory: u32,
-        /// Where on the host, in bytes.
+        /// The offset on the host, in bytes.
         host_offset: u64,
     },
 }
@@ -53,19 +53,19 @@ impl Default for Action {
     }
 }
 
-/// For each block its size, and 1 + its place on the host.
+/// By block: its size, and 1 + its offset on the host.
 pub(super) const fn workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 2 * blocks, indices: 0 }
 }
 
-/// Writes the steps; how many there are. On the host every block that is copied has its own place.
+/// Writes the steps; returns how many they are. On the host every block that is copied has a place of its own.
 pub(super) fn write(
     schedule: &VerifiedSchedule<'_>,
     memories: &[u32],
     mut scratch: Workspace<'_>,
     steps: &mut [Step],
 ) -> Result<usize, Error> {
-    // Of each block: its size, and 1 + its place on the host.
+    // By block: its size, and 1 + its offset on the host.
     let mut known = scratch.word_records::<2>(memories.len());
     let mut host = 0_u64;
     let (mut count, mut undated, mut residency) = (0_usize, 0_usize, 0_u32);

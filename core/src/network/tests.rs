@@ -1,4 +1,4 @@
-//! Networks at random are run twice: with a memory for each tensor, and by their plan, in an arena in which every residency
+//! Random networks run twice: with a memory for each tensor, and by their plan, in an arena in which every residency
 //! begins with poison. Each operator must read the same values.
 
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ impl Pass {
         Network { memories: &self.memories, operators: &self.operators, accesses: &self.accesses }
     }
 
-    /// Does something with the recording.
+    /// Calls `body` with the recording.
     fn record<T>(&self, options: &Options, body: impl FnOnce(&Recording<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let needed = RecordNeeded::of(self.memories.len(), self.accesses.len());
         let (mut words, mut indices) = (vec![7; needed.workspace.words], vec![7; needed.workspace.indices]);
@@ -88,7 +88,8 @@ impl Pass {
         })
     }
 
-    /// What each operator reads in two iterations, and what is kept after them; by these steps, or without.
+    /// What each operator reads in two iterations, and what the kept memories hold after them; by these steps, or
+    /// without.
     fn run(&self, steps: Option<&[Step]>) -> Vec<u64> {
         let size = |m: u32| self.memories[m as usize].bytes.div_ceil(LINE) as usize;
         let mut own: Vec<Vec<u64>> = (0..self.memories.len() as u32).map(|m| vec![u64::from(m); size(m)]).collect();
@@ -151,7 +152,7 @@ impl Pass {
     }
 }
 
-/// Layers in a chain with skips, and their gradients; some in place, some with scratch, some that update what is kept.
+/// A chain of layers with skips, and their gradients. Some work in place, some have scratch, some update kept memories.
 fn training(random: &mut Random) -> Pass {
     let mut pass = Pass::default();
     let layers = 3 + random.below(8) as usize;
@@ -244,7 +245,7 @@ fn within_a_limit_it_computes_the_same() {
     assert!(runs > 20 && copies > 0, "{runs} runs, {copies} copies");
 }
 
-/// The control: what makes the test above able to fail.
+/// The control: the test above can fail.
 #[test]
 fn two_residencies_that_share_memory_are_seen() {
     let mut random = Random(3);
@@ -254,7 +255,7 @@ fn two_residencies_that_share_memory_are_seen() {
         let stock = pass.run(None);
         let (_, steps) = pass.plan(&options(u64::MAX)).unwrap();
         let mut wrong = steps.clone();
-        // All gradients and activations begin at the same place.
+        // All gradients and activations are bound to the same place.
         for step in &mut wrong {
             if let Action::Bind { offset, .. } = &mut step.action {
                 *offset = 0;
@@ -289,7 +290,7 @@ fn of_scratch_nothing_outlives_an_operator() {
         pass.operator(1, true, &[(buffer, Use::Write), (buffer, Use::Read)]);
         assert_eq!(pass.plan(&options(u64::MAX)).unwrap().0.peak, peak);
     }
-    // An operator that reads it first says otherwise.
+    // An operator reads it before it writes it.
     let mut pass = Pass::default();
     let buffer = pass.memory(640, false, true);
     pass.operator(1, true, &[(buffer, Use::Write)]);
@@ -298,8 +299,8 @@ fn of_scratch_nothing_outlives_an_operator() {
     assert_eq!(steps.len(), 1);
 }
 
-/// A chain whose first activation could be recomputed in the operator 5, if what is kept allows it: how the operator that makes
-/// it uses that, and how the operator 4 does.
+/// A chain whose first activation could be recomputed for operator 5, if the kept memory allows it: `by_itself` says
+/// how the operator that makes it uses that memory, and `later` how operator 4 does.
 fn rerun(by_itself: Use, later: Use) -> Pass {
     let mut pass = Pass::default();
     let kept = pass.memory(64, true, false);
@@ -311,7 +312,7 @@ fn rerun(by_itself: Use, later: Use) -> Pass {
     pass.operator(1, true, &[(b, Use::Read), (c, Use::Write)]);
     pass.operator(1, true, &[(c, Use::Read), (kept, later)]);
     pass.operator(1, true, &[(a, Use::Read), (data, Use::Read)]);
-    // What is updated when all is done, hinders nobody.
+    // An update after all else hinders nothing.
     pass.operator(1, true, &[(kept, Use::Write)]);
     pass
 }
@@ -320,7 +321,7 @@ fn rerun(by_itself: Use, later: Use) -> Pass {
 fn what_is_kept_is_updated_once_and_read_as_it_was() {
     let (planned, steps) = rerun(Use::Read, Use::Read).plan(&options(13_000)).unwrap();
     assert!(planned.peak <= 13_000 && steps.iter().any(|s| s.action == Action::Run { op: 1 }));
-    // Operator 1 reads it as it was, so it may run again until operator 4 updates it, and not after.
+    // Operator 1 reads the memory as it was: it may be recomputed until operator 4 updates it, and not after.
     let (planned, steps) = rerun(Use::Read, Use::Write).plan(&options(13_000)).unwrap();
     let runs: Vec<u32> = steps.iter().filter(|s| s.action == Action::Run { op: 1 }).map(|s| s.before).collect();
     assert!(planned.peak <= 13_000 && !runs.is_empty() && runs.iter().all(|&before| before <= 4), "{runs:?}");

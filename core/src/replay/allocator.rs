@@ -1,32 +1,34 @@
-//! The owner of recording, planning, replay and fallback: an allocator that learns.
+//! An allocator that learns: it records the requests of a framework, plans them, and answers them from the plan.
 //!
-//! Problem: a framework asks for memory and gives it back, over and over in the same way. From its second or third
-//! iteration on each request is to be an entry of a plan, in the least memory, and whatever comes is to be served.
+//! Problem: a framework allocates and frees memory, over and over in the same way. From its second or third iteration
+//! on, each request is to be answered from a plan, in the least memory; and every other request is to be served too.
 //!
 //! Paper: Sekiyama et al. 2018, section 4 (profile, plan, replay, interrupt and resume, reoptimization) and Zhang et
-//! al. 2019, section V (the iteration is found in the stream where nobody tells it).
+//! al. 2019, section V (the iteration is found in the stream of requests where the caller does not mark it).
 //!
-//! Steps. One [`Pool`] has the whole range. The arena of a plan is one block of it; everything that no plan covers is a
-//! block beside it.
-//! 1. *Profile*: the pool serves, the events are recorded.
-//! 2. *Plan*, at the end of an iteration: its blocks are placed, the plan is verified, the pool gives the arena.
-//! 3. *Replay*: requests get their addresses in the arena. What does not match is served by the pool.
-//! 4. *Diverged*: an iteration that was not served as planned is planned anew, from its own record, before the next.
+//! Steps. One [`Pool`] has the whole range of addresses. The arena of a plan is one block of the pool, and so is every
+//! block that no plan covers.
+//! 1. *Profile*: the pool serves all requests, and they are recorded.
+//! 2. *Plan*, at the end of an iteration: its blocks are placed, the plan is verified, and the pool gives memory for
+//!    the arena.
+//! 3. *Replay*: requests get their planned addresses in the arena. The pool serves requests that do not match the plan.
+//! 4. *Diverged*: after an iteration with such requests, the next is planned anew from the record of this one.
 //!
-//! Where iterations are told ([`begin_iteration`](Allocator::begin_iteration)) each of them is recorded. Where they are
-//! not, [`Detector`] finds them: it watches until the plan's period cannot be part of a longer one, and again from the
-//! first request that diverges.
+//! Where the caller marks iterations ([`begin_iteration`](Allocator::begin_iteration)), each of them is recorded. Where
+//! it does not, [`Detector`] finds them: it watches until the plan's period cannot be part of a longer one, and then
+//! from the first request that diverges.
 //!
-//! A plan is given up at once when most of an iteration differs, or when the pool runs out of memory: the arena goes back
-//! to the pool, all but its live blocks, which become blocks of the pool where they are. The memory is then never
-//! taken twice, and live blocks never move.
+//! A plan is given up at once when most of an iteration differs, or when the pool runs out of memory. The arena goes
+//! back to the pool, all but its live blocks, which become blocks of the pool where they are. So memory is never handed
+//! out twice, and live blocks never move.
 //!
-//! Where a [`Source`] has more memory, it is asked before a plan is given up: for a request that no hole holds, for at least
-//! a quarter of what there is already, so that ranges stay few; for an arena, for its bytes. Ranges in which nothing lies go
-//! back before, so that an arena that grows moves and is not there twice; and after eight iterations in which nothing was
-//! put there.
+//! Where a [`Source`] has more memory, it is asked before a plan is given up. For a request that fits no hole it is
+//! asked for at least a quarter of the memory there is, so that ranges stay few; for an arena, for its bytes. Empty
+//! ranges are returned to the source before that, so that an arena that grows is not there twice; and after eight
+//! iterations in which they were not used.
 //!
-//! Cost: a request or free that is planned O(1), others O(log live); planning as the solver. No memory but what is lent.
+//! Cost: O(1) for a planned request or free, O(log live) for others; planning costs what the solver does. No memory but
+//! what is lent.
 //!
 //! Limits: one alignment; one thread at a time; a plan is made within the call that completes the record.
 
@@ -47,18 +49,18 @@ pub enum State {
     Profile,
     /// A plan is followed.
     Replay,
-    /// A plan is followed that does not fit any more; it is made anew as soon as there is a record.
+    /// A plan is followed that does not fit any more. A new one is made as soon as there is a record.
     Diverged,
 }
 
-/// Who says where iterations begin and end.
+/// Who marks where iterations begin and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Iterations {
-    /// The detector.
+    /// Nobody: the detector finds them.
     Found,
-    /// The caller, who has ended one and not begun the next.
+    /// The caller; none is running now.
     Between,
-    /// The caller, who has begun one.
+    /// The caller; one is running now.
     Within,
 }
 
@@ -75,9 +77,9 @@ pub struct Statistics {
     pub arena_peak: u64,
     /// The most bytes that were live outside the arena.
     pub fallback_peak: u64,
-    /// The highest address in use so far; of several ranges, the most of all together.
+    /// The highest address in use so far; with several ranges, the sum over them.
     pub footprint: u64,
-    /// Bytes of the ranges that there are now.
+    /// Bytes of all ranges that it has now.
     pub held: u64,
 }
 
@@ -118,16 +120,16 @@ pub struct Allocator<'a, S: Source = Fixed> {
     /// Where the arena is; empty without a plan.
     pub(super) arena: u64,
     pub(super) arena_len: u64,
-    /// The most bytes of a request that is to be looked up in the plan: 0 where there is none to follow.
+    /// A request of up to so many bytes is looked up in the plan; 0 where no plan is followed.
     most: u64,
     iterations: Iterations,
     interrupted: bool,
     /// Whether events are recorded.
     pub(super) recording: bool,
-    /// Of the told iteration: its events, and those of them that free a block of it.
+    /// Of the running iteration, marked by the caller: its events, and how many of them free one of its blocks.
     events: usize,
     frees: usize,
-    /// Blocks of the plan.
+    /// How many blocks the plan has.
     planned: usize,
     pub(super) done: Statistics,
 }
@@ -195,7 +197,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         })
     }
 
-    /// The address of `bytes` bytes that no live block has.
+    /// Allocates `bytes` bytes; returns an address at which no live block lies.
     ///
     /// # Errors
     /// [`Error::ZeroSize`]; [`Error::OutOfMemory`]; [`Error::BufferTooSmall`] if more blocks are alive than `live` of
@@ -205,7 +207,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         if bytes.wrapping_sub(1) >= self.most {
             return self.malloc_unplanned(bytes);
         }
-        // Up to the arena's length, which is a multiple of the alignment, rounding up cannot pass 64 bits.
+        // A request of at most the arena's length, a multiple of the alignment: rounding it up cannot overflow.
         let size = (bytes + (self.config.alignment - 1)) & !(self.config.alignment - 1);
         match self.look_up(size) {
             Some(address) => Ok(address),
@@ -213,7 +215,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// Gives a block back.
+    /// Frees the block at an address.
     ///
     /// # Errors
     /// [`Error::NotAllocated`] if no live block begins at this address.
@@ -233,7 +235,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         Ok(())
     }
 
-    /// An iteration begins: from the first such call on, iterations are told and not looked for.
+    /// Marks the begin of an iteration. After the first such call the detector is not used any more.
     pub fn begin_iteration(&mut self) {
         self.iterations = Iterations::Within;
         self.detector.restart();
@@ -242,8 +244,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.update();
     }
 
-    /// The iteration ends; if it was not served as planned, or there is no plan, the next one is planned. Without a
-    /// [`begin_iteration`](Self::begin_iteration) before it nothing happens.
+    /// Marks the end of an iteration. If it was not served as planned, or there is no plan, a new plan is made. Without
+    /// a [`begin_iteration`](Self::begin_iteration) before it nothing happens.
     ///
     /// # Errors
     /// Why there is no new plan: [`Error::BufferTooSmall`] if the iteration had more events than the [`Config`] allows:
@@ -256,7 +258,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.update();
         let followed = self.replay.restart();
         self.give_back_idle();
-        // More frees than planned: blocks that lived on when the plan was made do not any more, and can be planned.
+        // More frees than planned: blocks that used to outlive the iteration do not any more, and can be planned.
         if self.arena_len > 0 && followed && self.frees <= self.planned {
             return Ok(());
         }
@@ -305,7 +307,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         Ok(())
     }
 
-    /// Where it stands.
+    /// What the allocator is doing now.
     #[must_use]
     pub fn state(&self) -> State {
         if self.arena_len == 0 {
@@ -317,20 +319,20 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// The part of the range that the plan in use has for itself, empty without one. An address in it is one of the plan;
-    /// all others are the pool's, those too that a plan gave out before it was given up.
+    /// The addresses of the arena, empty without a plan. An address in it is planned. All others are the pool's, also
+    /// those that an earlier plan handed out.
     #[must_use]
     pub const fn arena(&self) -> core::ops::Range<u64> {
         self.arena..self.arena + self.arena_len
     }
 
-    /// What it has done.
+    /// What it has done so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         Statistics { footprint: self.pool.footprint(), held: self.held(), ..self.done }
     }
 
-    /// The planned address of the next request, if this is what the plan expects; recorded, if it is.
+    /// Looks up the planned address of the next request, if it is the one that the plan expects. If so, it is recorded.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -346,13 +348,13 @@ impl<'a, S: Source> Allocator<'a, S> {
         let address = self.arena + offset;
         self.done.hits += 1;
         if self.recording {
-            // This may end the plan; the block then stays where it is.
+            // This may end the plan; the block stays at its address.
             self.note(Event::Malloc, size, 0);
         }
         Some(address)
     }
 
-    /// The same for the first request of an iteration that nobody has told.
+    /// Looks up the first request of an iteration that the caller has not marked.
     #[cold]
     #[inline(never)]
     fn look_up_in_next(&mut self, size: u64, tag: u32) -> Answer {
@@ -361,22 +363,22 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.replay.malloc(size, tag)
     }
 
-    /// A request without a plan, outside the iteration, or larger than the whole arena.
+    /// Serves a request without a plan, outside of an iteration, or larger than the arena.
     #[cold]
     fn malloc_unplanned(&mut self, bytes: u64) -> Result<u64, Error> {
         let Some(size) = bytes.checked_next_multiple_of(self.config.alignment).filter(|&size| size > 0) else {
-            // No bytes, or more than there can be: the pool says so, and the plan stays.
+            // 0 bytes, or more than can be rounded up: the pool returns the error, and the plan stays.
             return self.pool.malloc(bytes);
         };
         if self.most > 0 {
-            // Larger than any block of the plan; the plan may expect it all the same, and not hold it.
+            // The plan may expect such a request, which it does not place.
             self.look_up(size);
             return self.malloc_missed(size);
         }
         self.serve(size)
     }
 
-    /// A request that came while a plan is followed, and is not in it.
+    /// Serves a request that the plan does not have.
     #[cold]
     fn malloc_missed(&mut self, size: u64) -> Result<u64, Error> {
         self.done.misses += 1;
@@ -390,7 +392,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.serve(size)
     }
 
-    /// A request that the pool serves. If it cannot, it gets memory of the source, or else what the arena does not use.
+    /// Serves a request from the pool. If no hole is large enough, it gets memory from the source, or gives up the plan
+    /// for the memory of the arena.
     fn serve(&mut self, size: u64) -> Result<u64, Error> {
         let recorded = self.recording && self.is_covered();
         let tag = if recorded { self.detector.upcoming() } else { 0 };
@@ -411,7 +414,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         Ok(address)
     }
 
-    /// Records an event; where iterations are not told, it may complete one.
+    /// Records an event. Where the caller does not mark iterations, the event may complete one.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for look_up")]
     fn note(&mut self, event: Event, size: u64, last: u32) {
@@ -431,7 +434,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         match self.detector.period() {
             Some(period) if before != Some(period) => {
                 let cut = iteration::best_cut(&self.detector, period);
-                // Where there is no room for it there may be later, when the period is found again.
+                // If there is no memory for the plan now, there may be when the period is found the next time.
                 if self.plan_newest(period, cut).is_err() {
                     self.detector.restart();
                 }
@@ -440,7 +443,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         }
     }
 
-    /// Plans the iteration that the newest events are, and that has begun again `cut` events ago.
+    /// Plans the iteration of the newest `len` events; the next iteration began `cut` events ago.
     fn plan_newest(&mut self, len: u32, cut: u32) -> Result<(), Error> {
         self.give_up_plan();
         let alignment = self.config.alignment;
@@ -451,7 +454,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.place(found.planned, found.requests - found.planned, cut)
     }
 
-    /// Places the first of its blocks, and follows that plan; after them stand those that are requested and not planned.
+    /// Places the first `planned` blocks and follows that plan. After them stand `outside` blocks that are requested
+    /// and not planned.
     fn place(&mut self, planned: usize, outside: usize, cut: u32) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (inside, rest) = self.blocks.split_at_checked(planned).unwrap_or_default();
@@ -466,7 +470,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.take_up(peak, planned)
     }
 
-    /// Sets memory aside for the plan that the replay follows from here on.
+    /// Allocates the arena for the plan that is followed from here on.
     fn take_up(&mut self, peak: u64, planned: usize) -> Result<(), Error> {
         let mut arena = self.pool.set_aside(peak, planned);
         if matches!(arena, Err(Error::OutOfMemory { .. })) && self.grow(peak, peak) {
@@ -480,7 +484,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         Ok(())
     }
 
-    /// The arena goes back to the pool, but for what is live in it, which stays where it is.
+    /// Returns the arena to the pool, all but its live blocks, which stay at their addresses.
     pub(super) fn give_up_plan(&mut self) {
         if self.arena_len == 0 {
             return;
@@ -493,7 +497,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.update();
     }
 
-    /// After a change of what is told, interrupted, or planned.
+    /// Decides anew which requests the plan answers; called when marks, interruptions or the plan have changed.
     pub(super) fn update(&mut self) {
         if self.is_told() {
             self.recording = self.iterations == Iterations::Within;
@@ -502,7 +506,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.most = if self.is_covered() { self.arena_len } else { 0 };
     }
 
-    /// Whether the caller tells where iterations are.
+    /// Whether the caller marks iterations.
     #[inline]
     pub(super) fn is_told(&self) -> bool {
         self.iterations != Iterations::Found

@@ -1,16 +1,16 @@
-//! What an [`Allocator`](super::Allocator) works with, and the memory that it keeps.
+//! The configuration of an [`Allocator`](super::Allocator), and the memory that it needs.
 
 use super::{follow, iteration, pool};
 use crate::place::{self, Options, Solver};
 use crate::trace::period;
 use crate::{Block, WorkspaceLen, verify};
 
-/// What an [`Allocator`](super::Allocator) works with.
+/// The configuration of an [`Allocator`](super::Allocator).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Size of the first range of memory, in bytes.
     pub capacity: u64,
-    /// The most ranges at once; at least 1, and without a [`Source`](super::Source) there is never another.
+    /// The most ranges of memory at once, at least 1. Without a [`Source`](super::Source) there is only one.
     pub ranges: usize,
     /// Every address is a multiple of this power of two, in bytes; sizes are rounded up to it.
     pub alignment: u64,
@@ -25,7 +25,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Addresses of a GPU's alignment, 256 bytes, and plans by the portfolio.
+    /// The alignment of a GPU, 256 bytes, and plans by the portfolio.
     #[must_use]
     pub fn new(capacity: u64, events: usize, live: usize) -> Self {
         let (solver, options) = (Solver::Portfolio, Options::default());
@@ -33,7 +33,7 @@ impl Config {
     }
 }
 
-/// The memory that an [`Allocator`](super::Allocator) keeps; what it holds before means nothing.
+/// The memory of an [`Allocator`](super::Allocator). Its content before means nothing.
 #[derive(Debug)]
 pub struct Memory<'a> {
     /// The blocks of an iteration.
@@ -55,19 +55,20 @@ pub struct MemoryLen {
     pub indices: usize,
 }
 
-/// What the pool needs room for: what is not planned, what a given-up plan leaves live, and the arena.
+/// The blocks that the pool needs room for: those that are not planned, those that an abandoned plan leaves alive, and
+/// the arena.
 pub(super) const fn pool_live(config: &Config) -> usize {
     config.live + config.events / 2 + 1
 }
 
-/// The memory that stays in use, but for the blocks.
+/// The memory that stays in use, without the blocks.
 pub(super) const fn kept(config: &Config) -> WorkspaceLen {
     pool::workspace_of(pool_live(config), config.ranges)
         .and(period::workspace(config.events))
         .and(follow::workspace(config.events))
 }
 
-/// What making a plan takes, and its offsets.
+/// The memory for making a plan, and its offsets.
 pub(super) const fn scratch(config: &Config) -> WorkspaceLen {
     let blocks = config.events / 2;
     let planning = place::workspace_of(config.solver, blocks).max(verify::workspace(blocks));

@@ -1,51 +1,51 @@
 //! Follows a plan: request λ gets the address that the plan has for it.
 //!
-//! Problem: requests and frees come as they did when the plan was made, or not quite; each request is to be answered in a
-//! few nanoseconds, and what is live must never be handed out again.
+//! Problem: requests and frees come as they did when the plan was made, or not quite. Each request is to be answered in
+//! a few nanoseconds, and the memory of a live block must never be handed out.
 //!
-//! Paper: Sekiyama et al. 2018, section 4: requests are numbered λ = 1, 2, … in each iteration and served at `base + x[λ]`;
-//! a larger one is served elsewhere. The paper trusts that blocks are freed where they were in the profile. Here
-//! frees are followed.
+//! Paper: Sekiyama et al. 2018, section 4: requests are numbered λ = 1, 2, … in each iteration and served at `base +
+//! x[λ]`; a request larger than planned is served elsewhere. The paper trusts that blocks are freed where they were in
+//! the profile. Here frees are followed.
 //!
-//! Why nothing live is handed out twice. Let the plan's clock be the start of the next request. A live block of the
-//! arena is either *due* at a later step than the clock, or *overdue*. The request and a block that is not overdue are
-//! alive together in the plan, so that the verified plan keeps them apart. With the overdue ones, a list of at most
-//! 16, the request's range is compared; as long as all frees come in time the list is empty. When it would
-//! overflow, the plan is lost: no request is placed until every block of the arena is dead.
+//! Why no live memory is handed out. The plan's clock is the start of the next request. A live block of the arena is
+//! either *due*, to be freed after the clock, or *overdue*. The request and a due block are alive together in the plan,
+//! so the verified plan keeps them apart. Overdue blocks are in a list of at most 16, and the request's range is
+//! compared with each; while all frees come in time the list is empty. When it would overflow, the plan is lost: no
+//! request is placed until every block of the arena is freed.
 //!
-//! Steps of a request: move the clock to it (blocks that the plan frees before it and that are still live
-//! become overdue); compare with the overdue; note the block in its slot. A slot is a distinct address of the plan, in a
-//! table open to linear probing that is filled when the plan is made: a free finds its block in O(1), without any
-//! memory at the block and without insertions or removals, whatever the order of frees.
+//! Steps of a request: move the clock to it (live blocks that the plan frees before it become overdue); compare with
+//! the overdue blocks; note the block in its slot. A slot is one for each address of the plan, in a hash table with
+//! linear probing that is filled when the plan is taken up. A free finds its block there in O(1), without memory at the
+//! block and without insertions or removals, whatever the order of frees.
 //!
-//! A request that does not fit the next one of the plan is looked for, by its exact size, among the next eight: what lies
-//! between is missing. If it is not there it is extra (or larger than planned), is served elsewhere, and the plan waits.
-//! A request that is smaller than planned is served; so is one that comes early or after a free that is missing.
+//! A request that does not fit the next one of the plan is searched for, by its exact size, among the next eight: those
+//! between are missing. If it is not found it is extra, or larger than planned; it is served elsewhere, and the plan
+//! waits. A request that is smaller than planned is served; so is one that comes early or after a free that is missing.
 //!
 //! Ties: blocks that begin at the same step are requested in the order of the plan.
 //!
-//! Cost: a request or a free O(1) amortised over the iteration, at most 16 comparisons more while blocks are overdue. For
-//! each block four words for its request and its free, and four to eight for slots.
+//! Cost: O(1) for a request or a free, amortised over the iteration, and at most 16 comparisons more while blocks are
+//! overdue. For each block four words for its request and its free, and four to eight for slots.
 
 use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, VerifiedPlan, Workspace, WorkspaceLen, sort};
 
-/// What becomes of a request.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It is in the plan, at this offset from the start of the arena.
     Placed(u64),
-    /// The plan expects it, and does not hold it.
+    /// The plan expects it, but does not place it.
     Outside,
-    /// It is not what the plan expects, or something that should be dead is in its place.
+    /// It is not what the plan expects, or an overdue block lies in its place.
     Missed,
 }
 
-/// How many overdue blocks are kept in mind; one more stands for too many.
+/// The most overdue blocks that are listed; with one more the plan is lost.
 const OVERDUE: u32 = 16;
 
-/// Among how many requests that come next a request is looked for.
+/// Among so many requests ahead a request is searched for.
 const AHEAD: u32 = 8;
 
 /// A plan and how far it has been followed in the current iteration.
@@ -55,15 +55,16 @@ pub struct Replay<'a> {
     requests: Table<'a, [u64; 3]>,
     /// In the order of the plan: the request whose block is freed (low half), its slot (high half).
     frees: Table<'a, u64>,
-    /// 1 + an address of the plan (0: none), and who is there: 1 + the request (low half, 0: nobody), the tag (high half).
+    /// 1 + an address of the plan (0: none), and its live block: 1 + the request (low half, 0: none) and the tag (high
+    /// half).
     slots: Table<'a, [u64; 2]>,
-    /// One less than the number of slots in use, which is a power of two.
+    /// The number of slots in use, a power of two, less 1.
     mask: u32,
     request_count: u32,
     free_count: u32,
     next: u32,
     freed: u32,
-    /// Whether the request after the last is the first of the next iteration.
+    /// Whether the last request is followed by the first of the next iteration.
     endless: bool,
     overdue: [u32; OVERDUE as usize],
     overdue_count: u32,
@@ -233,7 +234,7 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Serves the next request; one of no bytes is never planned. `tag` comes back with the free. O(1) amortised.
+    /// Answers the next request; one of 0 bytes is never planned. `tag` is returned by the free. O(1) amortised.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -244,7 +245,7 @@ impl<'a> Replay<'a> {
         if bytes.wrapping_sub(1) < self.requests[self.next][1] { self.take(tag) } else { self.search(bytes, tag) }
     }
 
-    /// Frees the block at this offset from the start of the arena; its tag. O(1) expected.
+    /// Frees the block at this offset from the start of the arena; returns its tag. O(1) expected.
     ///
     /// # Errors
     /// [`Error::NotAllocated`] if no live block of the plan begins there.
@@ -267,8 +268,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Ends the iteration and begins the next; whether the one that ended was served in full, as planned. What is still
-    /// live is overdue.
+    /// Ends the iteration and begins the next. Returns whether the one that ended was served in full, as planned. Live
+    /// blocks become overdue.
     pub fn restart(&mut self) -> bool {
         self.move_clock(self.free_count);
         let followed = self.followed && self.next == self.request_count;
@@ -279,24 +280,25 @@ impl<'a> Replay<'a> {
         followed
     }
 
-    /// Whether a request after the last is not missed, but waits for a restart: it is the first of the next iteration.
+    /// Sets whether a request after the last one waits for a restart, as the first of the next iteration, rather than
+    /// being missed.
     pub(super) const fn set_endless(&mut self, endless: bool) {
         self.endless = endless;
     }
 
-    /// Whether the last request waits for a restart.
+    /// Whether a request waits for a restart.
     pub(super) const fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether nothing of this iteration was missed or missing so far.
+    /// Whether no request of this iteration was missed or missing so far.
     #[must_use]
     pub const fn is_followed(&self) -> bool {
         self.followed
     }
 
-    /// Whether so much differs from the plan that it is better given up: a quarter of its requests was missed in this
-    /// iteration, or more blocks are overdue than are kept in mind.
+    /// Whether so much differs that the plan is better given up: a quarter of its requests was missed in this
+    /// iteration, or more blocks are overdue than are listed.
     #[must_use]
     pub const fn is_hopeless(&self) -> bool {
         self.is_lost() || (self.missed >= AHEAD && self.missed >= self.request_count / 4)
@@ -316,8 +318,9 @@ impl<'a> Replay<'a> {
         None
     }
 
-    /// Writes the plan that is followed, its blocks in the order of their requests, each request and each free a step; how
-    /// many there are. The scratch has an index for each request, and both slices have room for all blocks. O(n).
+    /// Writes the plan that is followed, its blocks in the order of their requests, with each request and each free as
+    /// a step; returns how many there are. The scratch has an index for each request, and both slices have room for all
+    /// blocks. O(n).
     pub(super) fn plan(&self, mut scratch: Workspace<'_>, blocks: &mut [Block], offsets: &mut [u64]) -> usize {
         let requests = (0..self.request_count).filter(|&i| self.requests[i][1] > 0);
         let mut number = scratch.indices(usize::try_from(self.request_count).unwrap_or(0));
@@ -349,7 +352,7 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Places the request that comes next, if nothing overdue is in its place.
+    /// Places the next request of the plan, if no overdue block lies there.
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "as for malloc")]
     fn take(&mut self, tag: u32) -> Answer {
@@ -363,7 +366,7 @@ impl<'a> Replay<'a> {
         Answer::Placed(offset)
     }
 
-    /// What the plan frees until here and is still live is overdue.
+    /// Moves the clock: live blocks that the plan frees up to here become overdue.
     #[inline]
     fn move_clock(&mut self, frees: u32) {
         while self.freed < frees {
@@ -375,7 +378,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// More blocks were overdue at once than are kept in mind: which ones is not known.
+    /// Whether more blocks were overdue at once than are listed: which ones is not known.
     const fn is_lost(&self) -> bool {
         self.overdue_count > OVERDUE
     }
@@ -411,7 +414,7 @@ impl<'a> Replay<'a> {
     #[cold]
     fn is_clear(&self, offset: u64, size: u64) -> bool {
         let list = self.overdue.get(..self.overdue_count as usize);
-        // Too many for the list: which ones they are is not known.
+        // Too many for the list: the others are not known.
         list.is_some_and(|list| {
             list.iter().all(|&slot| {
                 let [key, holder] = self.slots[slot];
@@ -421,7 +424,7 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// A request that does not fit the next one.
+    /// Answers a request that does not fit the next one of the plan.
     #[cold]
     fn search(&mut self, bytes: u64, tag: u32) -> Answer {
         if self.endless && self.next == self.request_count && self.next > 0 {
@@ -466,7 +469,7 @@ impl<'a> Replay<'a> {
         slot
     }
 
-    /// Where an address is looked for first (Fibonacci hashing).
+    /// The slot at which the search for an address begins (Fibonacci hashing).
     #[inline]
     const fn home(&self, offset: u64) -> u32 {
         high(offset.wrapping_mul(0x9E37_79B9_7F4A_7C15)) & self.mask

@@ -3,10 +3,10 @@
 use super::Allocator;
 use super::ranges::Source;
 
-/// The least bytes of a range beside the first, unless the source has only less.
+/// The least bytes of a range after the first, unless the source has less.
 const LEAST_MORE: u64 = 1 << 20;
 
-/// After so many iterations in which nothing was put into it, an empty range is given back.
+/// An empty range is returned to the source after so many iterations in which it was not used.
 const IDLE: u64 = 8;
 
 impl<S: Source> Allocator<'_, S> {
@@ -16,13 +16,14 @@ impl<S: Source> Allocator<'_, S> {
         (0..ranges.count()).map(|i| ranges.get(i).bytes).fold(0, u64::saturating_add)
     }
 
-    /// How large a range is asked for where a request needs less.
+    /// The usual size of a range to ask for, where a request needs less.
     pub(super) fn usual_range(&self) -> u64 {
         let held = self.held();
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
     }
 
-    /// Gets a range of so many bytes, or of those that are needed, in place of the empty ones; whether there is one.
+    /// Gets a range of `wanted` bytes, or else of `needed`, after returning the empty ones to the source. False if the
+    /// source has none.
     #[cold]
     pub(super) fn grow(&mut self, needed: u64, wanted: u64) -> bool {
         if !self.source.grows() {
@@ -32,7 +33,7 @@ impl<S: Source> Allocator<'_, S> {
         self.take(needed.max(wanted)) || (needed < wanted && self.take(needed))
     }
 
-    /// Gets a range of so many bytes; whether there is one.
+    /// Gets a range of so many bytes. False if the source has none.
     pub(super) fn take(&mut self, bytes: u64) -> bool {
         if self.pool.ranges().room() == 0 {
             return false;
@@ -45,7 +46,7 @@ impl<S: Source> Allocator<'_, S> {
         added
     }
 
-    /// After an iteration: gives back what was not used for long.
+    /// Returns the ranges that were not used for long. Called after each iteration.
     pub(super) fn give_back_idle(&mut self) {
         if self.source.grows() {
             self.pool.grow_older();
@@ -53,7 +54,7 @@ impl<S: Source> Allocator<'_, S> {
         }
     }
 
-    /// Gives ranges back in which nothing is, and nothing was put for so many iterations.
+    /// Returns the empty ranges that were not used for so many iterations.
     pub(super) fn give_back_empty(&mut self, iterations: u64) {
         while let Some(range) = self.pool.remove_empty(iterations) {
             self.source.give_back(range);

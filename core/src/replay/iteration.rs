@@ -1,11 +1,12 @@
-//! A recorded iteration to blocks: what of it a plan can hold, and what not.
+//! Turns a recorded iteration into blocks to plan.
 //!
-//! Problem: the newest events of a [`Detector`] are one iteration, which may begin at any of them, because what repeats has
-//! no beginning. Which blocks are allocated and freed within it?
+//! Problem: the newest events of a [`Detector`] are one iteration. It may begin at any of them, because what repeats
+//! has no beginning. Which blocks are allocated and freed within it?
 //!
-//! Steps: where the caller may choose, the iteration begins where the fewest bytes are live (the latest such event), so
-//! that the fewest blocks live on from one iteration into the next. Each free gives its block an end. Blocks without an
-//! end live on: they are expected and not planned, because the same address would be handed out again while they live.
+//! Steps: where the caller does not mark it, the iteration begins where the fewest bytes are live (of several such
+//! events the latest), so that the fewest blocks outlive it. Each free gives its block an end. Blocks without an end
+//! outlive the iteration. They are expected and not planned: the next iteration would get the same address while they
+//! live.
 //!
 //! Cost: O(events), one index for each.
 
@@ -15,7 +16,7 @@ use crate::{Block, Workspace, WorkspaceLen};
 
 /// The blocks of an iteration of `len` events.
 pub(super) struct Iteration {
-    /// How many are allocated and freed within it; they come first.
+    /// How many are allocated and freed within the iteration; they come first.
     pub(super) planned: usize,
     /// How many are allocated in it.
     pub(super) requests: usize,
@@ -25,7 +26,7 @@ pub(super) const fn workspace(events: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: events }
 }
 
-/// How many events ago the iteration best begins, of those within a period of `len` events.
+/// How many events ago the iteration begins best, if a period has `len` events.
 pub(super) fn best_cut(detector: &Detector<'_>, len: u32) -> u32 {
     (0..len).min_by_key(|&age| detector.event(age).load).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! What a framework asks an allocator beside its requests, and tells it.
+//! What a framework asks an allocator or tells it, beside its requests.
 
 use super::allocator::Allocator;
 use super::ranges::Source;
@@ -27,7 +27,8 @@ impl<S: Source> Allocator<'_, S> {
         answer
     }
 
-    /// The bytes that the live block at an address may use, at least those that were asked for; none if none begins there.
+    /// The bytes that the live block at an address may use, at least those that were requested; none if no block begins
+    /// there.
     #[must_use]
     pub fn size_at(&self, address: u64) -> Option<u64> {
         let offset = address.wrapping_sub(self.arena);
@@ -40,7 +41,7 @@ impl<S: Source> Allocator<'_, S> {
         self.pool.ranges().with(address).is_some()
     }
 
-    /// Bytes and number of the blocks that are live now. O(planned blocks).
+    /// Bytes and number of the live blocks. O(planned blocks).
     #[must_use]
     pub fn live(&self) -> (u64, u64) {
         let beside = (self.pool.live() - self.arena_len, u64::from(self.pool.count()) - u64::from(self.arena_len > 0));
@@ -48,20 +49,20 @@ impl<S: Source> Allocator<'_, S> {
         planned.fold(beside, |(bytes, blocks), (_, size, _)| (bytes + size, blocks + 1))
     }
 
-    /// Gives back the ranges in which nothing is, where the source takes them.
+    /// Returns the empty ranges to the source, where it takes them.
     pub fn trim(&mut self) {
         if self.source.grows() {
             self.give_back_empty(0);
         }
     }
 
-    /// From here on the peaks of the [statistics](Self::statistics) are of what there is now, and comes.
+    /// From here on the peaks of the [statistics](Self::statistics) are those of what is live now and of what comes.
     pub fn reset_peaks(&mut self) {
         self.pool.reset_peaks();
         (self.done.arena_peak, self.done.fallback_peak) = (self.arena_len, self.pool.live() - self.arena_len);
     }
 
-    /// Forgets the plan and what was recorded, for a network that has changed. What is live stays where it is.
+    /// Forgets the plan and the record, because the network has changed. Live blocks stay at their addresses.
     pub fn forget(&mut self) {
         self.give_up_plan();
         self.detector.restart();

@@ -1,10 +1,10 @@
-//! Replay: an address for each request of an iteration, by looking it up in a plan.
+//! Replay: answers each request of an iteration with an address from a plan.
 //!
-//! - [`Allocator`] is the owner of everything below: it records, plans, replays and falls back;
+//! - [`Allocator`] has all of it: it records, plans, replays and falls back;
 //! - [`Replay`] follows a [`VerifiedPlan`](crate::VerifiedPlan);
-//! - [`Pool`] serves what the plan does not.
+//! - [`Pool`] serves what the plan does not cover.
 //!
-//! Addresses are numbers in a range that the caller has; this room never touches what is there.
+//! Addresses are numbers in a range that the caller has; the memory there is never accessed.
 
 mod allocator;
 mod config;

@@ -1,4 +1,4 @@
-//! The allocator for what no plan covers: best fit with coalescing over a range of addresses.
+//! The allocator for all that no plan covers: best fit with coalescing over a range of addresses.
 //!
 //! Problem: online storage allocation. Requests come one by one, nothing is known of the future, and no block moves.
 //!
@@ -28,15 +28,15 @@ pub struct Pool<'a> {
     ranges: Ranges<'a>,
     /// Address and size of each node; 0 is no node.
     nodes: Table<'a, [u64; 2]>,
-    /// What the caller gave with the block; [`HOLE`] for a hole. Where the node is out of use, the next such node.
+    /// The caller's tag of the block; [`HOLE`] for a hole. For a node out of use, the next such node.
     tags: Table<'a, u32>,
     by_address: Treap<'a>,
     holes: Treap<'a>,
-    /// The first node out of use that was in use before; those above `fresh` never were.
+    /// The first node out of use; those above `fresh` were never used.
     unused: u32,
     fresh: u32,
     unused_count: u32,
-    /// How many of them [`dissolve`](Self::dissolve) may need.
+    /// How many unused nodes [`dissolve`](Self::dissolve) may need.
     promised: u32,
     /// The live blocks, and the most that there may be.
     count: u32,
@@ -49,7 +49,7 @@ pub struct Pool<'a> {
 /// The tag of a hole; no block has it.
 const HOLE: u32 = u32::MAX;
 
-/// Nodes for `live` blocks: each of them, a hole below each, one hole above all in each range.
+/// Nodes for `live` blocks: one for each, one for the hole below each, and one for the hole above all in each range.
 const fn nodes(live: usize, ranges: usize) -> usize {
     2 * live + ranges
 }
@@ -60,7 +60,7 @@ pub const fn workspace(live: usize) -> WorkspaceLen {
     workspace_of(live, 1)
 }
 
-/// The same for a pool over up to so many ranges.
+/// Length of the workspace for a pool over up to so many ranges.
 pub(super) const fn workspace_of(live: usize, ranges: usize) -> WorkspaceLen {
     let nodes = nodes(live, ranges);
     let trees = Treap::workspace(nodes).and(Treap::workspace(nodes));
@@ -140,7 +140,7 @@ impl<'a> Pool<'a> {
         true
     }
 
-    /// Removes a range in which nothing is allocated, and nothing was for so many iterations.
+    /// Removes an empty range that was not used for so many iterations, and returns it.
     pub(super) fn remove_empty(&mut self, iterations: u64) -> Option<Range> {
         let empty = |&i: &u32| {
             let Range { begin, bytes } = self.ranges.get(i);
@@ -168,7 +168,7 @@ impl<'a> Pool<'a> {
         &self.ranges
     }
 
-    /// The address of `bytes` bytes that no live block has. O(log n).
+    /// Allocates `bytes` bytes; returns an address at which no live block lies. O(log n).
     ///
     /// # Errors
     /// [`Error::ZeroSize`]; [`Error::OutOfMemory`] if no hole is large enough; [`Error::BufferTooSmall`] if there are
@@ -213,7 +213,7 @@ impl<'a> Pool<'a> {
         (node != 0 && self.nodes[node][0] == address && self.tags[node] != HOLE).then(|| self.nodes[node][1])
     }
 
-    /// From here on peak and footprint are of what is live now, and comes.
+    /// From here on peak and footprint are those of what is live now and of what comes.
     pub(super) fn reset_peaks(&mut self) {
         self.peak = self.live;
         for i in 0..self.ranges.count() {
@@ -253,7 +253,7 @@ impl<'a> Pool<'a> {
             self.nodes[node][1] += self.nodes[above][1];
             self.give_node(above);
         }
-        // In a range there is something below every address but the first.
+        // In a range every address but the first has something below it.
         let first = self.ranges.begins_at(address);
         let below = if first { 0 } else { self.by_address.at_most(&(address - 1), by_address(&self.nodes)) };
         if below != 0 && self.tags[below] == HOLE {
@@ -268,16 +268,16 @@ impl<'a> Pool<'a> {
         Ok(tag)
     }
 
-    /// A block of `bytes` bytes in which up to `blocks` blocks will be live when it is [dissolved](Self::dissolve), and
-    /// its length; only one at a time.
+    /// Allocates a block for an arena, in which up to `blocks` blocks will be live when it is
+    /// [dissolved](Self::dissolve); returns its address and length. There is only one at a time.
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
         let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;
         Ok((begin, bytes.checked_next_multiple_of(self.alignment).unwrap_or(bytes)))
     }
 
-    /// Frees the block at `begin`, but for parts of it: offsets, sizes and tags of what are blocks from now on.
-    /// O(log n) for each.
+    /// Frees the block at `begin` but for parts of it, given as offsets, sizes and tags, which become blocks. O(log n)
+    /// for each.
     pub(super) fn dissolve(
         &mut self,
         begin: u64,
@@ -299,7 +299,7 @@ impl<'a> Pool<'a> {
         self.cut(node, address, size, tag).map(drop)
     }
 
-    /// What every address is a multiple of.
+    /// The alignment of every address, in bytes.
     #[must_use]
     pub const fn alignment(&self) -> u64 {
         self.alignment
@@ -323,7 +323,7 @@ impl<'a> Pool<'a> {
         self.peak
     }
 
-    /// The highest end that a block ever had: what of the range was used. Of several ranges, the most of all together.
+    /// The highest end of any block so far; with several ranges, the sum over them.
     #[must_use]
     pub const fn footprint(&self) -> u64 {
         self.footprint
@@ -334,7 +334,7 @@ impl<'a> Pool<'a> {
         let [begin, length] = self.nodes[node];
         let (below, above) = (address - begin, begin + length - (address + size));
         let needed = u32::from(below > 0) + u32::from(above > 0);
-        // A node for each range that may come is not for blocks.
+        // Nodes for ranges that may still come are not for blocks.
         let nodes = needed.saturating_add(self.promised).saturating_add(self.ranges.room());
         if self.unused_count < nodes || self.count >= self.most {
             let live = (self.nodes.len() - 1).saturating_sub(self.ranges.most()) / 2;
@@ -344,7 +344,7 @@ impl<'a> Pool<'a> {
         self.nodes[node] = [address, size];
         self.tags[node] = tag;
         if below > 0 {
-            // The node keeps its place in the order of addresses: what is put below it is still above its old neighbour.
+            // The node keeps its place in the order of addresses: the hole below it is still above its old neighbour.
             let hole = self.take_node(begin, below, HOLE);
             self.enter_hole(hole);
         }
@@ -365,7 +365,7 @@ impl<'a> Pool<'a> {
         self.nodes[node][1]
     }
 
-    /// Puts a new hole into both orders.
+    /// Adds a new hole to both orders.
     fn enter_hole(&mut self, node: u32) {
         self.by_address.insert(node, by_address(&self.nodes));
         self.holes.insert(node, by_size(&self.nodes));

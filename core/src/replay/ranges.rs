@@ -1,9 +1,9 @@
-//! The ranges of addresses that an allocator has, and where it gets more.
+//! The ranges of addresses that an allocator has, and the source of more.
 
 use crate::Workspace;
 use crate::table::Table;
 
-/// Addresses from `begin` on.
+/// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// The first address.
@@ -12,20 +12,20 @@ pub struct Range {
     pub bytes: u64,
 }
 
-/// Where an allocator gets its ranges.
+/// Where an allocator gets its ranges from.
 pub trait Source {
-    /// Whether there may ever be more than the first range. If not, that one is kept.
+    /// Whether there may ever be more than the first range. If not, the first is never returned.
     fn grows(&self) -> bool;
 
-    /// A range of at least so many bytes, nobody else's until it is given back; none if there is none. One that does
-    /// not begin at a multiple of the allocator's alignment is given back at once.
+    /// A range of at least so many bytes that is nobody else's until it is given back; none if there is none. One that
+    /// does not begin at a multiple of the allocator's alignment is given back at once.
     fn take(&mut self, bytes: u64) -> Option<Range>;
 
     /// Takes a range back, as it was given.
     fn give_back(&mut self, range: Range);
 }
 
-/// No source: one range, from address 0, is there from the beginning.
+/// No source: there is one range, from address 0, from the beginning.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fixed;
 
@@ -43,10 +43,10 @@ impl Source for Fixed {
 
 /// The ranges of a pool, few enough to look at all of them.
 pub(super) struct Ranges<'a> {
-    /// Begin, bytes, the end of what was ever used, and for how many iterations nothing was.
+    /// By range: its begin, its bytes, the highest end used so far, and for how many iterations it was not used.
     list: Table<'a, [u64; 4]>,
     count: u32,
-    /// Bytes that were ever used, in all of them together.
+    /// The bytes that were used so far, in all ranges together.
     used: u64,
 }
 
@@ -64,12 +64,12 @@ impl<'a> Ranges<'a> {
         self.count
     }
 
-    /// How many there may be.
+    /// The most ranges that there may be.
     pub(super) fn most(&self) -> usize {
         self.list.len()
     }
 
-    /// How many more there may be.
+    /// How many more ranges there may be.
     pub(super) fn room(&self) -> u32 {
         u32::try_from(self.list.len()).unwrap_or(u32::MAX).saturating_sub(self.count)
     }
@@ -83,7 +83,7 @@ impl<'a> Ranges<'a> {
         Range { begin, bytes }
     }
 
-    /// Adds a range that there is room for; false if it ends beyond 64 bits, or shares an address with another.
+    /// Adds a range; false if it ends beyond 64 bits, or shares an address with another. There must be room for it.
     pub(super) fn add(&mut self, Range { begin, bytes }: Range) -> bool {
         let Some(end) = begin.checked_add(bytes) else { return false };
         let apart = |[other, length, ..]: &[u64; 4]| end <= *other || other + length <= begin;
@@ -112,7 +112,7 @@ impl<'a> Ranges<'a> {
         (0..self.count).map(|i| self.get(i)).find(|r| address.wrapping_sub(r.begin) < r.bytes)
     }
 
-    /// Something is put below this end.
+    /// Notes that a block in a range ends at `end`.
     pub(super) fn note_use(&mut self, address: u64, end: u64) {
         for i in 0..self.count {
             let [begin, bytes, top, _] = self.list[i];
@@ -123,7 +123,7 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// What is above this end was never used.
+    /// Lowers the highest end used in a range to `end`.
     pub(super) fn set_top(&mut self, i: u32, end: u64) {
         let [begin, bytes, top, age] = self.list[i];
         let end = end.max(begin).min(top);
@@ -138,7 +138,7 @@ impl<'a> Ranges<'a> {
         }
     }
 
-    /// For how many iterations nothing was put into a range.
+    /// For how many iterations a range was not used.
     pub(super) fn age(&self, i: u32) -> u64 {
         self.list[i][3]
     }

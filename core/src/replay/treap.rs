@@ -1,11 +1,11 @@
-//! An ordered set of node numbers over lent memory.
+//! An ordered set of node numbers in lent memory.
 //!
-//! Problem: the pool keeps its blocks in the order of their addresses and its holes in the order of their sizes, and
-//! asks each set for the nearest member to a key, with memory that is fixed.
+//! Problem: the pool keeps its blocks in the order of their addresses and its holes in the order of their sizes. It
+//! asks each set for the member nearest to a key, and its memory is fixed.
 //!
-//! Paper: treaps (Aragon and Seidel 1989): a search tree by key that is a heap by priority. Priorities are a hash of the
-//! node's number, so that the tree is the same in every run. The caller keeps the keys; they are different for all
-//! members, and the order of members must not change while they are in.
+//! Paper: treaps (Aragon and Seidel 1989): a search tree by key that is a heap by priority. Priorities are a hash of
+//! the node's number, so that the tree is the same in every run. The caller has the keys; they are different for all
+//! members, and the order of members must not change while they are in the set.
 //!
 //! Cost: O(log n) expected for each call, without recursion; two indices a node.
 
@@ -14,7 +14,7 @@ use crate::{Workspace, WorkspaceLen};
 
 /// A set of the numbers `1..=n`; 0 is no node.
 pub(super) struct Treap<'a> {
-    /// The lower child of node i at `2i`, the higher at `2i + 1`; the root is the higher child of 0.
+    /// The lower child of node i is at `2i`, the higher at `2i + 1`; the root is the higher child of 0.
     children: Table<'a, u32>,
 }
 
@@ -29,7 +29,7 @@ const fn higher(node: u32) -> u32 {
     2 * node + 1
 }
 
-/// A mixed bijection of the node's number: no two nodes have the same.
+/// A bijection of the node's number that mixes its bits: no two nodes have the same priority.
 const fn priority(node: u32) -> u32 {
     let x = node.wrapping_mul(0x9E37_79B1);
     (x ^ (x >> 15)).wrapping_mul(0x85EB_CA6B)
@@ -74,7 +74,7 @@ impl<'a> Treap<'a> {
         self.children[high] = 0;
     }
 
-    /// Takes a member out.
+    /// Removes a member.
     pub(super) fn remove<K: Ord>(&mut self, node: u32, key: impl Fn(u32) -> K) {
         let wanted = key(node);
         let mut link = ROOT;

@@ -1,9 +1,9 @@
-//! Simulated annealing: what the searches by chance share.
+//! Simulated annealing: random numbers and the acceptance rule that all searches use.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// Random numbers from a seed, the same everywhere.
+/// A seeded generator of random numbers. The same seed gives the same numbers on every platform.
 pub(super) struct Random(SplitMix64);
 
 impl Random {
@@ -11,40 +11,40 @@ impl Random {
         Self(SplitMix64::seed_from_u64(seed))
     }
 
-    /// True once in `n` times.
+    /// True with probability 1/n.
     pub(super) fn once_in(&mut self, n: u64) -> bool {
         self.0.next_u64().is_multiple_of(n)
     }
 
-    /// Any number.
+    /// A random 64-bit number.
     pub(super) fn number(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number below `n`; 0 if `n` is 0.
+    /// A random number below `n`; 0 if `n` is 0.
     pub(super) fn below(&mut self, n: u32) -> u32 {
         let high = u64::from(n).wrapping_mul(self.0.next_u64() >> 32) >> 32;
         u32::try_from(high).unwrap_or(0)
     }
 
-    /// A number in [0, 1).
+    /// A random number in [0, 1).
     #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
     pub(super) fn unit(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
-/// How much worse a state may become, while the work is done.
+/// The cooling schedule: how much slower a new state may be and still be accepted.
 pub(super) struct Cooling {
     /// The temperature at the start, in ns.
     pub(super) heat: f64,
-    /// The work that is to be done.
+    /// The work after which the temperature is 0.
     pub(super) work: u64,
 }
 
 impl Cooling {
-    /// The most time that the next state may take to be accepted, where the present one takes `present` ns and `done` of the
-    /// work is done.
+    /// The time in ns up to which the next state is accepted, if the present one takes `present` ns and `done` of the
+    /// work is done. It is drawn at random, by the Metropolis rule.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(super) fn cutoff(&self, present: f64, done: u64, random: &mut Random) -> f64 {
         let left = 1.0 - done as f64 / self.work as f64;

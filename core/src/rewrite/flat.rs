@@ -1,7 +1,8 @@
-//! Any rewritten trace as if it had been recorded: what one pass has made becomes the trace that the next one reads.
+//! Turns a rewritten trace into one that looks as if it had been recorded, so that another pass can read it.
 //!
-//! Each live range of a block becomes a block, and each run of an operator an operator, numbered in the order in which they
-//! begin; tables lead back. Rows have the times of a run that waits for no copy. O(rows).
+//! Each live range of a block becomes a block of its own, and each run of an operator an operator of its own. Both are
+//! numbered in the order in which they begin; tables lead back to the old numbers. Rows get the times of a run that
+//! waits for no copy. O(rows).
 
 use crate::simulate::{self, Device, Timing};
 use crate::trace::{Event, Op, Recorded, Row};
@@ -9,28 +10,29 @@ use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen};
 
 workspace! {
-    /// The way back from a flat trace of at most so many rows.
+    /// What leads back from a flat trace of at most `rows` rows.
     pub(super) struct Flat<'a>(rows) {
         tables {
-            /// The operator of the trace before anything was recomputed, in or before which each row stands.
+            /// By row: the operator of the original trace to which the row belongs, or before which it stands.
             operator: u32[rows],
         }
         lists {
-            /// The block of each live range.
+            /// By block of the flat trace: the block of which it is a live range.
             block: u32[rows],
-            /// The operator of each run: 2 · its number, and 1 if it was recomputed.
+            /// By operator of the flat trace: 2 · its number in the original, plus 1 if this run recomputes it.
             op: u32[rows],
         }
     }
 }
 
-/// Length of the workspace that making one needs beside, for block numbers below `numbers`.
+/// Length of the scratch workspace that [`Flat::new`] needs beside its tables, for block numbers below
+/// `recorded_blocks`.
 pub(super) const fn making_workspace(recorded_rows: usize, recorded_blocks: usize) -> WorkspaceLen {
     simulate::workspace(recorded_rows, recorded_blocks).max(WorkspaceLen { words: 0, indices: 2 * recorded_blocks })
 }
 
 impl<'a> Flat<'a> {
-    /// Makes `rows`, a rewriting of `recorded` without copies, flat where they stand.
+    /// Makes `rows` flat, in place. They are a rewriting of `recorded` without copies.
     ///
     /// # Errors
     /// As [`simulate::simulate`].
@@ -45,13 +47,13 @@ impl<'a> Flat<'a> {
     ) -> Result<Self, Error> {
         let run = simulate::simulate(recorded, rows, device, scratch.reborrow(), timings)?;
         let mut flat = Self::lend(rows.len(), tables);
-        // 1 + the live range that each block has.
+        // By block: 1 + its latest live range.
         let mut range = scratch.indices(2 * recorded.blocks);
         let (mut previous, mut begun) = (Op::None, 0u32);
         let last = rows.len().saturating_sub(1);
         for (i, (row, r)) in (0u32..).zip(rows.iter_mut().enumerate()) {
             let end = timings.get(row).map_or(0.0, |t| t.end).max(if row == last { run.time_ns } else { 0.0 });
-            // What is not there from the start must not look as if it were.
+            // Only what is allocated at time 0 counts as there from the start: other rows must not get that time.
             let time_ns = (end as u64).max(u64::from(r.time_ns > 0));
             if r.event == Event::Malloc {
                 flat.block.push(r.block);
@@ -59,18 +61,18 @@ impl<'a> Flat<'a> {
             }
             let mut op = Op::None;
             if r.event.is_access() {
-                let again = matches!(r.op, Op::Rerun(_));
+                let recomputed = matches!(r.op, Op::Rerun(_));
                 let begins = r.op != previous || r.op == Op::None;
-                begun += u32::from(begins && !again);
+                begun += u32::from(begins && !recomputed);
                 if let (true, Op::First(k) | Op::Rerun(k)) = (begins, r.op) {
-                    flat.op.push(2 * k + u32::from(again));
+                    flat.op.push(2 * k + u32::from(recomputed));
                 }
                 previous = r.op;
                 if r.op != Op::None {
                     op = Op::First(flat.op.len() - 1);
                 }
             }
-            // What is recomputed runs for the operator that comes.
+            // A recomputed operator counts as a part of the operator that follows.
             flat.operator[i] = begun - u32::from(begun > 0 && !matches!(r.op, Op::Rerun(_)) && r.event.is_access());
             *r = Row { time_ns, bytes: r.bytes, block: range[r.block].saturating_sub(1), op, event: r.event };
         }
@@ -82,17 +84,17 @@ impl<'a> Flat<'a> {
         usize::try_from(self.block.len()).unwrap_or(usize::MAX)
     }
 
-    /// The block of the recording that a block is a live range of.
+    /// The original block of which a flat block is a live range.
     pub(super) fn block(&self, block: u32) -> u32 {
         self.block.at(block).unwrap_or(0)
     }
 
-    /// The operator of the trace before anything was recomputed, in or before which a row stands.
+    /// The operator of the original trace to which a row belongs, or before which it stands.
     pub(super) fn operator(&self, row: u32) -> u32 {
         self.operator[row]
     }
 
-    /// Gives rows that were made from the flat ones the numbers of the recording.
+    /// Gives rows that were made from the flat trace the numbers of the original.
     pub(super) fn restore(&self, rows: &mut [Row]) {
         for r in rows {
             r.block = self.block(r.block);

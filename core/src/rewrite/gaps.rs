@@ -1,13 +1,13 @@
-//! What may leave the device, and when.
+//! Gaps: where a block could leave the device, because no operator accesses it.
 //!
-//! A *gap* is a run of operators in which a block is not accessed; while it is away its bytes are free in all of them.
-//! Copies happen at the boundaries between operators. A *version* is what a block holds from one write to the next: one
-//! copy on the host serves all gaps of a version.
+//! A *gap* is a run of operators in which a block is not accessed. While the block is on the host, its bytes are free
+//! in all of them. Copies happen at the boundaries between operators. A *version* is the value that a block holds from
+//! one write to the next: one copy on the host serves all gaps of a version.
 //!
-//! A persistent block has a gap before its first access (head) and, where iterations repeat, one after its last (tail).
-//! It may leave in its head as in any other gap. It may be away from the start on if its final version is on the host
-//! at the end; the host then has its initial version from the start, for all gaps of it. It may be away at the tail if
-//! it is away at the start too.
+//! A persistent block has a gap before its first access, the *head*, and, where iterations repeat, one after its last,
+//! the *tail*. In its head a block may leave as in any other gap. It may also be on the host when the iteration begins.
+//! Then its final version has to be on the host at the end, and in exchange the host has its initial version from the
+//! start, for all gaps of it. A block may stay away over the tail only if it is away at the start too.
 //!
 //! Blocks below the least size are left alone. No gap ends in a free. O(rows).
 
@@ -17,52 +17,54 @@ use crate::table::{Field, record};
 use crate::trace::{Event, Row};
 use crate::workspace::workspace;
 
-/// No version, no gap, no operator.
+/// Stands for no version, no gap, no operator.
 pub(super) const NONE: u32 = u32::MAX;
 
 record! {
-    /// Operators in which a block is idle.
+    /// A run of operators in which a block is not accessed.
     pub(super) struct Gap {
         pub(super) block: u32,
         /// The first idle operator.
         pub(super) begin: u32,
-        /// The operator that accesses the block again; the number of operators for a tail.
+        /// The operator that accesses the block next; the number of operators for a tail.
         pub(super) end: u32,
         pub(super) version: u32,
-        /// The gap of the same version before it.
+        /// The gap before it of the same version.
         pub(super) previous: Option<u32>,
-        /// For a tail: the head of the same block. For a head: its tail.
+        /// For a tail: the head of the same block. For a head: the tail.
         pub(super) other_end: Option<u32>,
         pub(super) kind: GapKind,
-        /// It is of a persistent block that nobody writes: the host has it from the start.
+        /// Whether the block is persistent and never written: the host then has it from the start.
         pub(super) clean: bool,
     }
 }
 
 impl Gap {
-    /// Whether the block is copied out for it, unless it is away at the start.
+    /// Whether the gap needs a copy out, unless the block is away at the start.
     pub(super) fn is_copied_out(&self) -> bool {
         self.kind.is_read() && !self.clean
     }
 
-    /// Whether a block that is away at the start or the end holds something else at the end than in the gap.
+    /// Whether the block's value at the end of the iteration differs from that in the gap. Asked of blocks that are
+    /// away at the start or the end.
     pub(super) fn crosses_end(&self) -> bool {
         (self.kind.is_head() || self.kind == GapKind::Tail) && !self.clean
     }
 }
 
-/// What has to happen around a gap.
+/// Which copies a gap needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GapKind {
-    /// Out before, in after.
+    /// A copy out before it and a copy in after it.
     Middle,
-    /// What the block holds is never read again: nothing is copied.
+    /// None: the value is never read again.
     Dead,
-    /// Before the first access of a persistent block; in after, and out before unless it is away at the start.
+    /// Before the first access of a persistent block. A copy in after it, and a copy out before it unless the block is
+    /// away at the start.
     Head,
-    /// A head that is written before it is read: nothing is copied but the final version, if it is away at the start.
+    /// A head that ends in a write: no copy, but that of the final version if the block is away at the start.
     DeadHead,
-    /// Out before; away at the end.
+    /// A copy out before it; the block is away at the end.
     Tail,
 }
 
@@ -73,12 +75,12 @@ impl GapKind {
         matches!(self, Self::Head | Self::DeadHead)
     }
 
-    /// Whether what the block holds is read again.
+    /// Whether the value in the gap is read later.
     pub(super) fn is_read(self) -> bool {
         matches!(self, Self::Middle | Self::Head | Self::Tail)
     }
 
-    /// Whether the block comes back by a copy.
+    /// Whether the block is copied back in after the gap.
     pub(super) fn returns(self) -> bool {
         matches!(self, Self::Middle | Self::Head)
     }
@@ -94,35 +96,35 @@ impl Field for GapKind {
 }
 
 record! {
-    /// What a block holds from one write to the next.
+    /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: u32,
-        /// The boundary from which it can be copied; none if it holds nothing.
+        /// The first boundary at which it can be copied out; none if it holds nothing.
         pub(super) release: Option<u32>,
-        /// Its last gap, from which the others follow.
+        /// Its last gap, from which the others are reached.
         last_gap: Option<u32>,
-        /// For the initial version of a persistent block: the final one, which may be the same.
+        /// For the initial version of a persistent block: its final version, which may be the same.
         pub(super) last: Option<u32>,
     }
 }
 
 record! {
-    /// What is known of a block while the gaps are found.
+    /// What is known of a block while gaps are searched.
     struct Seen {
         /// The operator that accessed it last.
         access: Option<u32>,
         version: Option<u32>,
-        /// Its version at the start.
+        /// Its version at the start of the iteration.
         initial: Option<u32>,
         head: Option<u32>,
     }
 }
 
 workspace! {
-    /// The gaps of a program, and the versions that its blocks hold in them.
+    /// The gaps of a program, and the versions of its blocks.
     pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// The first of the versions that can be copied from each boundary on.
+            /// By boundary: the first of the versions that can be copied out from it on.
             first_version: u32[rows + 2],
         }
         records {
@@ -140,10 +142,11 @@ workspace! {
 }
 
 impl<'a> Gaps<'a> {
-    /// Finds them among the blocks of at least `least` bytes.
+    /// Finds the gaps of all blocks of at least `least` bytes.
     pub(super) fn new(program: &'a Program<'a>, least: u64, scratch: &mut Workspace<'a>) -> Self {
         let mut gaps = Self::lend(program.rows.len(), program.size.len(), program, scratch);
-        // Versions are numbered in the order in which they can be copied; persistent blocks have theirs from the start.
+        // Versions are numbered by the boundary at which they can be copied out first; those of persistent blocks come
+        // first.
         for b in (0..program.blocks()).filter(|&b| program.is_persistent(b) && program.size[b] >= least) {
             let version = Some(gaps.add_version(b, Some(1)));
             gaps.seen.set(b, Seen { version, initial: version, ..gaps.seen.get(b) });
@@ -166,7 +169,7 @@ impl<'a> Gaps<'a> {
         self.version.get(version)
     }
 
-    /// The first of the gaps that end after an operator: gaps are numbered in the order of their ends.
+    /// The first gap that ends after an operator: gaps are numbered by where they end.
     pub(super) fn first_after(&self, operator: u32) -> u32 {
         let (mut low, mut high) = (0, self.len);
         while low < high {
@@ -176,13 +179,13 @@ impl<'a> Gaps<'a> {
         low
     }
 
-    /// The versions that can be copied from a boundary on and not before.
+    /// The versions that can be copied out at this boundary and not before.
     pub(super) fn released(&self, boundary: u32) -> impl Iterator<Item = u32> + '_ {
         let versions = self.first_version[boundary]..self.first_version[boundary + 1];
         versions.filter(move |&version| self.version(version).release == Some(boundary))
     }
 
-    /// The gaps of a version, the last first.
+    /// The gaps of a version, the last one first.
     pub(super) fn of_version(&self, version: u32) -> impl Iterator<Item = (u32, Gap)> + '_ {
         let mut next = self.version(version).last_gap;
         core::iter::from_fn(move || {
@@ -224,7 +227,7 @@ impl<'a> Gaps<'a> {
         self.seen.set(r.block, seen);
     }
 
-    /// The final version of a persistent block, and the gap after its last access.
+    /// Finds the final version of a persistent block, and its tail.
     fn close(&mut self, block: u32) {
         let seen = self.seen.get(block);
         let (Some(last), Some(initial)) = (seen.access, seen.initial) else { return };
@@ -244,7 +247,7 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// Those that hold nothing stand among the others.
+    /// Fills `first_version`. Versions that hold nothing have no boundary and stand among the others.
     fn list_releases(&mut self) {
         let mut version = 0;
         for boundary in 0..=self.program.operators {

@@ -1,15 +1,18 @@
-//! A load that no schedule of some overhead can go below.
+//! A lower bound on the load: no schedule of a given overhead has a lower peak.
 //!
-//! A relaxation: blocks move in parts and without latency, and each row is looked at on its own. By the time of a row
-//! the link out can have moved only what was released early enough, and the link in must bring it back in time; the
-//! windows of what is away are nested, so that the shortest first is the tightest. Blocks of any size may move, and the
-//! gaps of persistent blocks cross the end of the iteration. What is copied out once serves all gaps until the next write;
-//! what is read before it is written may be on the host from the start; and in a gap that ends in a write nothing is
-//! copied, so that the block just is not there. Blocks come and go as in the original before their first access and after
-//! their last. An overhead makes every window longer by all of it: it is not known where it lies.
+//! It is a relaxation: blocks move in parts and without latency, and each row is looked at on its own. At the time of a
+//! row, the link out can have moved only what was ready early enough, and the link in must bring it back before it is
+//! needed. So each block that is away has a window of time on each link. The windows begin or end together; taking the
+//! shortest first gives the most bytes that the link can move.
 //!
-//! Rows are looked at by falling load, until the load itself is below the bound. O(rows · gaps) at worst, in
-//! practice a small part of the rows; linear workspace.
+//! Blocks of any size may move, and the gaps of persistent blocks cross the end of the iteration. One copy out serves
+//! all gaps until the next write. What is read before it is written may be on the host from the start. In a gap that
+//! ends in a write nothing is copied: the block is just absent. Before their first access and after their last, blocks
+//! are alive as in the original. Every window gets longer by the whole overhead, since nobody knows where the overhead
+//! will lie.
+//!
+//! Rows are looked at by falling load, until the load is below the bound that was found. O(rows · gaps) at worst, in
+//! practice over few rows; linear workspace.
 
 use super::program::Program;
 use crate::simulate::Device;
@@ -62,12 +65,12 @@ pub fn least_load(
     overhead_ns: u64,
     scratch: Workspace<'_>,
 ) -> Result<u64, Error> {
-    let question = Question { overhead_ns, enough: u64::MAX, rows: u32::MAX };
-    bound(rows, block_count, device, &question, scratch)
+    let question = Question { overhead_ns, cutoff: u64::MAX, rows: u32::MAX };
+    answer(rows, block_count, device, &question, scratch)
 }
 
-/// Whether it is sure that every schedule whose load is within `limit` takes more than `overhead_ns` longer; asked of the
-/// rows that have the highest loads.
+/// Whether every schedule within `limit` bytes is proved to take more than `overhead_ns` longer than the trace. It
+/// looks only at the rows with the highest loads, so false proves nothing.
 pub(crate) fn takes_longer(
     recorded: &Recorded<'_>,
     device: &Device,
@@ -75,24 +78,24 @@ pub(crate) fn takes_longer(
     limit: u64,
     scratch: Workspace<'_>,
 ) -> Result<bool, Error> {
-    let question = Question { overhead_ns, enough: limit, rows: FEW };
-    bound(recorded.rows, recorded.blocks, device, &question, scratch).map(|load| load > limit)
+    let question = Question { overhead_ns, cutoff: limit, rows: FEW };
+    answer(recorded.rows, recorded.blocks, device, &question, scratch).map(|load| load > limit)
 }
 
-/// So many rows show whether a limit is out of reach.
+/// How many rows are looked at to see whether a limit is out of reach.
 const FEW: u32 = 256;
 
-/// What is asked.
+/// What is asked for.
 struct Question {
     overhead_ns: u64,
-    /// A bound above this needs not be better.
-    enough: u64,
-    /// The most rows that are looked at.
+    /// A lower bound above this is good enough: the search for a higher one ends.
+    cutoff: u64,
+    /// At most so many rows are looked at.
     rows: u32,
 }
 
-/// The bound that a question asks for.
-fn bound(
+/// The lower bound on the peak load, in bytes.
+fn answer(
     rows: &[Row],
     block_count: usize,
     device: &Device,
@@ -112,17 +115,18 @@ fn bound(
     Ok(over_rows(&program, &idle, device, question, &mut order))
 }
 
-/// A block is not accessed between two rows; across the end of the iteration where the later one comes first.
+/// Two accesses of a block with none between them. Where the later one has the lower row number, the pause crosses the
+/// end of the iteration.
 #[derive(Clone, Copy)]
 struct Pause {
     block: u32,
     /// The rows of the accesses before and after it.
     begin: u32,
     end: u32,
-    /// When the operator before it ends and the access after it begins, in ns.
+    /// The time from which it can be copied out, and that by which it must be back, in ns.
     release: u64,
     deadline: u64,
-    /// When the operator that wrote what it holds ended; none if the host has it from the start.
+    /// When the value was written, in ns; none if the host has it from the start.
     written: Option<u64>,
 }
 
@@ -146,7 +150,7 @@ record! {
     struct Seen {
         /// The row of its malloc.
         allocated: Option<u32>,
-        /// The row of its first access, and of its last, with the operator of that.
+        /// The row of its first access and of its last, and the operator of the last.
         first: Option<u32>,
         last: u32,
         operator: u32,
@@ -157,7 +161,7 @@ record! {
 }
 
 workspace! {
-    /// When blocks are idle, and what the rows hold without those whose value nobody needs.
+    /// When blocks are not accessed, and the load without blocks whose value nobody reads any more.
     struct Idle<'a>(rows, blocks) {
         tables {
             /// By row, in bytes.
@@ -230,7 +234,7 @@ impl Idle<'_> {
         self.pauses.push(Pause { block, begin: seen.last, end, release, deadline, written });
     }
 
-    /// In these rows a block is not there.
+    /// A block is not needed in these rows: its bytes do not count there.
     fn leave_out(&mut self, rows: core::ops::Range<u32>, size: u64) {
         for row in rows {
             self.load[row] = self.load[row].saturating_sub(size);
@@ -239,12 +243,13 @@ impl Idle<'_> {
 }
 
 workspace! {
-    /// The rows by their load, and what is away in one of them by how long it may take.
+    /// The rows by falling load; and of one row, the blocks that may be away, by how much time they have.
     struct Order<'a>(rows, blocks) {
         tables {
             by_load: u32[rows],
             rows_aside: u32[rows],
-            /// For what is away: bytes, and the time since it was released and until it is needed.
+            /// By block that may be away: its bytes, the time since it could be copied out, and the time until it must
+            /// be back, in ns.
             size: u64[rows + blocks],
             since: u64[rows + blocks],
             until: u64[rows + blocks],
@@ -254,7 +259,7 @@ workspace! {
     }
 }
 
-/// The bound over all rows.
+/// The highest lower bound of all rows.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -276,7 +281,7 @@ fn over_rows(
     for i in 0..n.min(question.rows) {
         let row = by_load[i];
         let loaded = idle.load[row] as f64;
-        if loaded <= bound || bound > question.enough as f64 {
+        if loaded <= bound || bound > question.cutoff as f64 {
             break;
         }
         let time = at(program.rows, row).time_ns;
@@ -284,7 +289,7 @@ fn over_rows(
         for pause in idle.pauses.iter() {
             let crosses_end = pause.end <= pause.begin;
             let (after, before) = (row > pause.begin && time >= pause.release, row < pause.end);
-            // In this iteration, or as what began to leave in the one before.
+            // In this iteration, or left in the one before.
             let then = if after && (before || crosses_end) {
                 Some(time)
             } else if crosses_end && before {
@@ -382,13 +387,13 @@ mod tests {
             ]
         };
         assert_eq!(bound(&rows(Event::Read)), 8000);
-        // With that copy on the host, it leaves in no time.
+        // With that copy on the host, it takes no time to leave.
         let mut at_once = rows(Event::Read);
         for r in &mut at_once[4..7] {
             r.time_ns = 3000;
         }
         assert_eq!(bound(&at_once), 8000);
-        // Written again, it has 100 ns to leave.
+        // Where it is written once more before, there are 100 ns for its copy out.
         assert_eq!(bound(&rows(Event::Write)), 16_000 - 1200);
     }
 }

@@ -1,5 +1,5 @@
-//! A set of numbers below n that can be gone through: which are in it, in no order that means anything, and where each of
-//! them stands there (sparse sets: Briggs and Torczon 1993). All but clearing is O(1).
+//! A set of numbers below n: its members as a list in no particular order, and where each stands in that list (sparse
+//! sets: Briggs and Torczon 1993). All operations but clearing are O(1).
 
 use crate::workspace::workspace;
 
@@ -8,7 +8,7 @@ workspace! {
     pub(super) struct Members<'a>(n) {
         tables {
             list: u32[n],
-            /// 1 + where each number stands, 0 if it is not in the set.
+            /// By number: 1 + its place in the list, 0 if it is not a member.
             place: u32[n],
         }
         state {
@@ -34,7 +34,7 @@ impl Members<'_> {
         self.list.first(self.len)
     }
 
-    /// The one at the end, if the set is not empty.
+    /// The last member of the list, if there is one.
     pub(super) fn last(&self) -> Option<u32> {
         self.len.checked_sub(1).map(|last| self.list[last])
     }
@@ -47,7 +47,7 @@ impl Members<'_> {
         }
     }
 
-    /// The last one takes the place of what leaves.
+    /// Removes a member; the last of the list takes its place.
     pub(super) fn remove(&mut self, number: u32) {
         let place = self.place[number];
         if place > 0 {

@@ -1,8 +1,8 @@
 //! Passes from a trace to a trace that computes the same and needs less memory.
 //!
-//! A pass decides and writes rows; what it wrote counts for nothing until
-//! [`verify::schedule`](crate::verify::schedule::schedule) has accepted it. [`fit`] puts the passes and the
-//! placement together.
+//! A pass decides what to do and writes the rows that result. They are used only after
+//! [`verify::schedule`](crate::verify::schedule::schedule) has accepted them. [`fit`] calls the passes and the
+//! placement.
 
 mod anneal;
 pub mod fit;

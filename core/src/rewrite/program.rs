@@ -1,8 +1,9 @@
-//! The program: operators one after the other, the blocks that they touch, and when.
+//! The program: its operators in the order in which they run, the blocks that they access, and when.
 //!
-//! An *operator* is its accesses, with the mallocs before and the frees after them; the last of them may have no accesses.
-//! Between two operators lies a *boundary*: boundary o is before operator o. All means start from this: what may be swapped
-//! is in [`Gaps`](super::gaps::Gaps), who makes and who reads which value in [`Values`](super::values::Values). O(rows).
+//! An *operator* is its accesses, with the mallocs before them and the frees after them. The last operator may have no
+//! accesses. Between two operators lies a *boundary*: boundary o is before operator o. Every means reads this:
+//! [`Gaps`](super::gaps::Gaps) has what may be swapped, [`Values`](super::values::Values) which operator makes and
+//! which reads each value. O(rows).
 
 use crate::error::RowFault;
 use crate::table::at;
@@ -14,15 +15,15 @@ workspace! {
     /// A trace in which nothing is copied or recomputed and every block has one live range.
     pub(super) struct Program<'a>(rows, blocks; trace: &'a [Row]) {
         tables {
-            /// The first row of each operator, and the number of rows.
+            /// The first row of each operator; after the last operator, the number of rows.
             pub(super) first_row: u32[rows + 2],
             /// The row of each operator's first access, and the row after its last.
             accesses: [u32; 2][rows + 1],
-            /// When compute comes to each boundary if it never waits, in ns; one more than operators.
+            /// When compute reaches each boundary if it never waits, in ns; one more than operators.
             pub(super) time: u64[rows + 2],
-            /// When the first access of each operator begins if it never waits, in ns.
+            /// When the first access of each operator begins if compute never waits, in ns.
             pub(super) access_time: u64[rows + 1],
-            /// By block: bytes, and whether it is there from the start to the end.
+            /// By block: its bytes, and whether it is persistent.
             pub(super) size: u64[blocks],
             persistent: u32[blocks],
         }

@@ -1,21 +1,22 @@
-//! The number with the least key, while keys change: a tournament tree (Knuth 1973, volume 3, 5.4.1). Each inner node knows
-//! which number of those below it has the least key. Setting a key is O(log n), and often less; the least is O(1).
+//! A tournament tree: it knows the number with the least key while keys change (Knuth 1973, volume 3, 5.4.1). Each
+//! inner node holds the number with the least key below it. Setting a key is O(log n), and often less; asking for the
+//! least is O(1).
 //!
-//! Equal keys: the least number.
+//! Of equal keys the least number wins.
 
 use crate::workspace::workspace;
 
-/// The key of what does not take part.
+/// The key of a number that does not take part.
 const ABSENT: u64 = u64::MAX;
 
 workspace! {
-    /// Numbers below n with keys, of which none takes part at first.
+    /// Numbers below n with their keys. At first none takes part.
     pub(super) struct Tournament<'a>(n) then begin {
         tables {
-            /// By number.
+            /// The key of each number.
             key: u64[n],
-            /// By inner node, the root is 1: who wins below it. The children of a node k are 2 k and 2 k + 1; the numbers
-            /// are the leaves from n on.
+            /// By inner node, the root is 1: the number that wins below it. The children of node k are 2 k and 2 k + 1;
+            /// the leaves are the numbers, from n on.
             winner: u32[n],
         }
         state {
@@ -25,7 +26,7 @@ workspace! {
 }
 
 impl Tournament<'_> {
-    /// None takes part, and each node names one below it.
+    /// Has every node name one of the numbers below it.
     fn begin(&mut self) {
         self.clear();
         for node in (1..self.n).rev() {
@@ -33,7 +34,7 @@ impl Tournament<'_> {
         }
     }
 
-    /// None takes part. Who wins among them does not matter, as long as each node names one below it.
+    /// Removes all numbers. Which of them a node names does not matter, as long as it is one below it.
     pub(super) fn clear(&mut self) {
         self.key.fill(ABSENT);
     }
@@ -51,7 +52,7 @@ impl Tournament<'_> {
         }
     }
 
-    /// A number takes part with a key, which is less than the largest of all.
+    /// Sets the key of a number, which takes part from then on. The key is less than `u64::MAX`.
     pub(super) fn set(&mut self, number: u32, key: u64) {
         self.key[number] = key;
         let mut node = number + self.n;
@@ -59,7 +60,7 @@ impl Tournament<'_> {
             node /= 2;
             let (left, right) = (self.at(2 * node), self.at(2 * node + 1));
             let winner = if (self.key[right], right) < (self.key[left], left) { right } else { left };
-            // Above it nothing changes.
+            // The nodes above do not change.
             if winner == self.winner[node] && winner != number {
                 return;
             }
@@ -67,7 +68,7 @@ impl Tournament<'_> {
         }
     }
 
-    /// Who wins below a node.
+    /// The number that wins below a node.
     fn at(&self, node: u32) -> u32 {
         if node < self.n { self.winner[node] } else { node - self.n }
     }

@@ -1,12 +1,15 @@
-//! Values: which operator makes each, who reads it, and what can be recomputed.
+//! Values: which operator makes each value, which operators read it, and whether it can be recomputed.
 //!
-//! A *version* is what a block holds from one write to the next. A block is *local* if it is allocated and freed by one
-//! operator: its workspace. It is *managed* if it is freed within the trace and each of its versions can be recomputed: it
-//! may then be freed and made at will. It is managed too, but stays from its first write to its last access, if it cannot
-//! be recomputed: recordings often free such blocks late. All other blocks live as recorded.
+//! A *version* is the value that a block holds from one write to the next. Each block has one *owner* of its memory:
+//! - *local*: the block is allocated and freed by one operator, as its workspace;
+//! - *managed*: it is freed within the trace, and each of its versions can be recomputed. It may be freed and
+//!   recomputed wherever that helps;
+//! - *lasting*: it is freed within the trace and cannot be recomputed. It lives from its first write to its last access
+//!   only, since recordings often free such blocks late;
+//! - *recorded*: all others. They live as recorded.
 //!
-//! An operator may be recomputed if that is said of it and if all that it reads is defined. It then leaves out the
-//! persistent blocks that it updates. O(rows), but for sorting nothing.
+//! An operator may be recomputed if its [`Operator::rerun`](crate::trace::Operator::rerun) says so and all that it
+//! reads is defined. A recomputation leaves out the persistent blocks that the operator updates. O(rows).
 
 use super::program::Program;
 use crate::Workspace;
@@ -14,19 +17,19 @@ use crate::table::{Field, Record, Records, record};
 use crate::trace::{Event, Op, Recorded};
 use crate::workspace::workspace;
 
-/// No operator, no use.
+/// Stands for no operator, no use.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Who owns the memory of a block.
+/// Who decides when the memory of a block is allocated and freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// It lives as recorded.
+    /// The trace: it lives as recorded.
     Recorded,
-    /// It is allocated and freed with one operator.
+    /// One operator: it is allocated and freed there.
     Local,
-    /// It is allocated where it is written and freed where it is not wanted any more.
+    /// The means: it is allocated where it is written and freed where its value is not needed.
     Managed,
-    /// The same, but never recomputed.
+    /// The means as well, but its value is never recomputed.
     Lasting,
 }
 
@@ -51,10 +54,10 @@ impl Field for Owner {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reference {
     pub(super) block: u32,
-    /// What it reads, or what it makes.
+    /// The version that is read or written.
     pub(super) version: u32,
     pub(super) writes: bool,
-    /// A persistent block that the operator updates: left out when it is recomputed.
+    /// The block is persistent, and the operator updates it: a recomputation leaves it out.
     pub(super) updated: bool,
     owner: Owner,
 }
@@ -65,7 +68,7 @@ impl Reference {
     }
 }
 
-/// The owner, the flags and the version share two numbers: references are read more than anything else.
+/// The owner and the flags share one number: references are read more often than anything else.
 impl Record for Reference {
     type Kept = [u32; 3];
     fn keep(self) -> [u32; 3] {
@@ -77,10 +80,10 @@ impl Record for Reference {
 }
 
 record! {
-    /// What a block holds from one write to the next.
+    /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: u32,
-        /// The operator that makes it; none if it is there from the start or undefined.
+        /// The operator that writes it; none if it is there from the start or undefined.
         pub(super) writer: Option<u32>,
         /// The first operator that overwrites or frees it, or [`NONE`].
         until: u32,
@@ -90,16 +93,16 @@ record! {
 record! {
     /// Where an operator may write its output over its input.
     pub(super) struct InPlace {
-        /// The managed block that it reads, if there is one, and the version that it reads.
+        /// The managed block that is read, if there is one, and its version.
         input: Option<u32>,
         pub(super) version: u32,
-        /// The managed block of the same size that it writes.
+        /// The managed block that is written, of the same size.
         pub(super) output: u32,
     }
 }
 
 record! {
-    /// What is known of a block while the values are found.
+    /// What is known of a block while values are searched.
     struct Seen {
         version: Option<u32>,
         /// The operator that read it last, and the one that wrote it last.
@@ -115,17 +118,18 @@ workspace! {
     /// The values of a program.
     pub(super) struct Values<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// Bytes of blocks that are not managed: the most that an operator adds to what is there before it and what it
-            /// leaves there (as two's complement); and the most bytes of its local blocks.
+            /// By operator, of blocks that are not managed: the most bytes that it adds while it runs, and the bytes
+            /// that it leaves allocated (in two's complement, as it may free more than it allocates); and the most
+            /// bytes of its local blocks.
             pub(super) most: u64[rows + 1],
             pub(super) left: u64[rows + 1],
             pub(super) local: u64[rows + 1],
-            /// By operator: whether it may be recomputed, the first of its references, and of what it makes that can be
-            /// recomputed.
+            /// By operator: whether it may be recomputed, the first of its references, and the first of the values in
+            /// `made`.
             recomputable: u32[rows + 1],
             first_reference: u32[rows + 2],
             first_made: u32[rows + 2],
-            /// Block and version.
+            /// The values that operators write and that can be recomputed: block and version.
             made: [u32; 2][rows],
             /// The operators that read each version, ascending, and by version the first of them.
             first_use: u32[rows + blocks + 1],
@@ -149,7 +153,7 @@ workspace! {
 }
 
 impl<'a> Values<'a> {
-    /// Finds the values of a program, which is made from `recorded` without copies and recomputation.
+    /// Finds the values of a program that was made from `recorded`, without copies and recomputation.
     pub(super) fn new(recorded: &Recorded<'_>, program: &'a Program<'a>, scratch: &mut Workspace<'a>) -> Self {
         let mut values = Self::lend(program.rows.len(), program.size.len(), program, scratch);
         values.find_references(recorded);
@@ -161,18 +165,18 @@ impl<'a> Values<'a> {
         values
     }
 
-    /// What an operator touches, in the order of its rows, each block once for reading and once for writing.
+    /// The blocks that an operator accesses, in the order of its rows: each once for reading and once for writing.
     pub(super) fn references(&self, operator: u32) -> impl Iterator<Item = Reference> + '_ {
         let (first, end) = self.range(operator);
         self.reference.range(first, end)
     }
 
-    /// What an operator makes that can be recomputed, in the order of its rows: block and version.
+    /// The values that an operator writes and that can be recomputed, as block and version, in the order of its rows.
     pub(super) fn made(&self, operator: u32) -> &[[u32; 2]] {
         self.made.range(self.first_made[operator], self.first_made[operator + 1])
     }
 
-    /// The numbers of the references of an operator.
+    /// The first reference of an operator and the one after its last.
     pub(super) fn range(&self, operator: u32) -> (u32, u32) {
         (self.first_reference[operator], self.first_reference[operator + 1])
     }
@@ -181,17 +185,17 @@ impl<'a> Values<'a> {
         self.reference.get(i)
     }
 
-    /// The block of a version.
+    /// The block that holds a version.
     pub(super) fn block(&self, version: u32) -> u32 {
         self.version.get(version).block
     }
 
-    /// The operator that is to be recomputed for a version, if it may be.
+    /// The operator that writes a version, if it may be recomputed.
     pub(super) fn maker(&self, version: u32) -> Option<u32> {
         self.version.get(version).writer.filter(|&operator| self.is_recomputable(operator))
     }
 
-    /// The operators that read a version, ascending.
+    /// The operators that read a version, ascending: the first of their places in `uses`, and the one after the last.
     pub(super) fn uses(&self, version: u32) -> (u32, u32) {
         (self.first_use[version], self.first_use[version + 1])
     }
@@ -204,7 +208,7 @@ impl<'a> Values<'a> {
         self.recomputable[operator] > 0
     }
 
-    /// Whether a block's memory is lent and taken at will; whether it lives and dies with one operator.
+    /// Who decides when the memory of a block is allocated and freed.
     pub(super) fn owner(&self, block: u32) -> Owner {
         self.owner.get(block)
     }
@@ -213,18 +217,19 @@ impl<'a> Values<'a> {
         self.owner(block).is_managed()
     }
 
-    /// Whether what a block holds can be recomputed.
+    /// Whether every value of a block can be recomputed.
     pub(super) fn can_recompute(&self, block: u32) -> bool {
         self.owner(block) == Owner::Managed
     }
 
-    /// Whether a block that lives as recorded does not hold this version any more before an operator.
+    /// Whether a block that lives as recorded was overwritten or freed before an operator, so that this version is
+    /// gone.
     pub(super) fn is_gone(&self, r: &Reference, before: u32) -> bool {
         r.owner == Owner::Recorded && self.version.get(r.version).until < before
     }
 
-    /// By block, the recompute cost of what it holds if all is there that is read, in ns per byte: infinite where it cannot
-    /// be recomputed.
+    /// By block: the recompute cost of its values in ns per byte, if all that is read for them is there. Infinite where
+    /// they cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     pub(super) fn recompute_costs(&self, costs: &mut Records<'_, f64>) {
         for b in 0..self.program.blocks() {
@@ -239,13 +244,13 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Where an operator may write over what it reads: the block that it reads, and the rest.
+    /// Where an operator may write its output over its input: the input's block, and the rest.
     pub(super) fn in_place(&self, operator: u32) -> Option<(u32, InPlace)> {
         let found = self.in_place.get(operator);
         Some((found.input?, found))
     }
 
-    /// Versions and references.
+    /// Finds versions and references.
     fn find_references(&mut self, recorded: &Recorded<'_>) {
         let program = self.program;
         let mut references = 0;
@@ -261,7 +266,7 @@ impl<'a> Values<'a> {
                         seen.freed = Some(o);
                         self.end(seen.version, o);
                     }
-                    // What the operator itself has written, or read before.
+                    // The operator reads what it has written itself, or reads it a second time.
                     _ if seen.written == Some(o) || reads && seen.read == Some(o) => continue,
                     _ => {
                         let version = seen.version.filter(|_| reads).unwrap_or_else(|| {
@@ -296,7 +301,7 @@ impl<'a> Values<'a> {
         self.first_reference[program.operators] = references;
     }
 
-    /// The block of a version is overwritten or freed by an operator.
+    /// Notes that an operator overwrites or frees the block of a version.
     fn end(&mut self, version: Option<u32>, operator: u32) {
         if let Some(v) = version {
             let version = self.version.get(v);
@@ -312,7 +317,7 @@ impl<'a> Values<'a> {
                 self.owner.set(b, if seen.allocated == seen.freed { Owner::Local } else { owner });
             }
         }
-        // Some version cannot be recomputed; then it stays while it is read, if all that is read is defined.
+        // A block with a version that cannot be recomputed is lasting, if all that is read of it is defined.
         for v in 0..self.versions {
             let block = self.block(v);
             if self.owner(block) == Owner::Managed && self.maker(v).is_none() {
@@ -327,7 +332,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Tells the references who owns their blocks, and lists what can be recomputed.
+    /// Tells the references who owns their blocks, and lists the values that can be recomputed.
     fn tell_owners(&mut self) {
         let mut made = 0;
         for o in 0..self.program.operators {
@@ -344,8 +349,8 @@ impl<'a> Values<'a> {
         self.first_made[self.program.operators] = made;
     }
 
-    /// Finds the first input and the first output of operators that work in place, but for what they allocate or free
-    /// between their accesses.
+    /// Finds the first input and the first output of operators that may work in place. Blocks that such an operator
+    /// allocates or frees between its accesses do not count.
     fn find_in_place(&mut self, recorded: &Recorded<'_>) {
         let program = self.program;
         for o in (0..program.operators).filter(|&o| recorded.operator(program.op(o)).in_place) {
@@ -383,7 +388,7 @@ impl<'a> Values<'a> {
                     Owner::Recorded => {}
                 }
                 present = present.wrapping_add(size);
-                // Frees of what was there before make it less than nothing.
+                // The sum may be negative, in two's complement, where the operator frees blocks of before.
                 if present.cast_signed() > most.cast_signed() {
                     most = present;
                 }

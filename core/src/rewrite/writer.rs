@@ -1,10 +1,10 @@
-//! Rows, one after the other, into memory that is lent.
+//! Writes rows one after the other into lent memory.
 
 use crate::Error;
 use crate::error::Buffer;
 use crate::trace::{Event, Op, Row};
 
-/// Counts on where the memory is too short, so that it can be told how much is needed.
+/// Where the memory is too short it only counts, so that the error can tell how many rows are needed.
 pub(super) struct Writer<'a> {
     out: &'a mut [Row],
     len: usize,
@@ -16,7 +16,7 @@ impl<'a> Writer<'a> {
         Self { out, len: 0, time_ns: 0 }
     }
 
-    /// How many rows were written.
+    /// How many rows were written, or would have been.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -29,19 +29,19 @@ impl<'a> Writer<'a> {
         self.time_ns = row.time_ns;
     }
 
-    /// A row with the time of the one above it.
+    /// Writes a row with the time of the row above it.
     pub(super) fn event(&mut self, event: Event, block: u32, bytes: u64, op: Op) {
         self.push(Row { time_ns: self.time_ns, bytes, block, op, event });
     }
 
-    /// The last row that was written is at this time.
+    /// Gives the last row this time.
     pub(super) fn end_at(&mut self, time_ns: u64) {
         if let Some(last) = self.len.checked_sub(1).and_then(|last| self.out.get_mut(last)) {
             last.time_ns = time_ns;
         }
     }
 
-    /// How many rows were written, if there was room for them.
+    /// How many rows were written; an error if there was not room for all.
     pub(super) fn end(self) -> Result<usize, Error> {
         if self.len > self.out.len() {
             return Err(Error::BufferTooSmall { buffer: Buffer::Rows, needed: self.len, got: self.out.len() });

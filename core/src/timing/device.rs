@@ -7,9 +7,9 @@ pub struct Device {
     pub out_bandwidth: f64,
     /// From the host to the device, in bytes per second.
     pub in_bandwidth: f64,
-    /// What a copy out takes beside its bytes, in ns.
+    /// The latency of a copy out, in ns: what it takes beside its bytes over the bandwidth.
     pub out_latency: f64,
-    /// What a copy in takes beside its bytes, in ns.
+    /// The latency of a copy in, in ns.
     pub in_latency: f64,
     /// Bytes that the host can hold for the device; none is no limit.
     pub host_capacity: Option<u64>,
@@ -27,9 +27,9 @@ impl Device {
         ("k40", Self::symmetric(10e9)),
         // NVLink from chip to chip, as in a GH200: 900 GB/s in sum.
         ("nvlink-c2c", Self::symmetric(450e9)),
-        // A disk in the place of the host's memory: PCIe 4, 4 lanes, as drives reach them in long sequential copies.
+        // A disk in place of the host's memory: PCIe 4, 4 lanes, with the rates of long sequential copies.
         ("nvme", Self { out_latency: 100_000.0, in_latency: 100_000.0, out_bandwidth: 5e9, ..Self::symmetric(7e9) }),
-        // One memory for both; the bandwidth is not asked for.
+        // One memory for both; the bandwidth is not used.
         ("jetson-orin", Self::UNIFIED),
         ("amd-unified", Self::UNIFIED),
     ];
@@ -77,14 +77,15 @@ impl Device {
         self.in_latency + bytes as f64 * 1e9 / self.in_bandwidth
     }
 
-    /// The bytes whose copy out takes twice its latency: for smaller blocks the link is less than half in use.
+    /// The size in bytes of a copy out that takes twice its latency: with smaller blocks the link is less than half in
+    /// use.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
     pub fn least_worth_copying(&self) -> u64 {
         libm::ceil(self.out_latency * self.out_bandwidth / 1e9) as u64
     }
 
-    /// Whether copies take a time that can be computed with.
+    /// Whether bandwidths are positive and latencies not negative, and all finite.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         let positive = |x: f64| x.is_finite() && x > 0.0;

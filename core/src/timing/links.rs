@@ -1,11 +1,11 @@
-//! The two links between a device and its host, each of which copies one block after the other.
+//! The two links between a device and its host. Each copies one block after the other.
 
 use super::device::Device;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Links {
     device: Device,
-    /// When each link has done all copies so far, in ns.
+    /// When each link has done all its copies so far, in ns.
     out_free: f64,
     in_free: f64,
 }
@@ -16,36 +16,36 @@ impl Links {
         Self { device: *device, out_free: 0.0, in_free: 0.0 }
     }
 
-    /// All copies are forgotten.
+    /// Forgets all copies.
     pub(crate) const fn restart(&mut self) {
         (self.out_free, self.in_free) = (0.0, 0.0);
     }
 
-    /// A copy to the host that may begin at `ready`: when it begins, and when it is done.
+    /// A copy to the host that may begin at `ready`; returns when it begins and ends, in ns.
     pub(crate) fn copy_out(&mut self, bytes: u64, ready: f64) -> (f64, f64) {
         let begin = ready.max(self.out_free);
         self.out_free = begin + self.device.out_ns(bytes);
         (begin, self.out_free)
     }
 
-    /// The same of a copy from the host.
+    /// A copy from the host that may begin at `ready`; returns when it begins and ends, in ns.
     pub(crate) fn copy_in(&mut self, bytes: u64, ready: f64) -> (f64, f64) {
         let begin = ready.max(self.in_free);
         self.in_free = begin + self.device.in_ns(bytes);
         (begin, self.in_free)
     }
 
-    /// When the link to the host has done all copies.
+    /// When the link to the host has done all its copies, in ns.
     pub(crate) const fn out_free(&self) -> f64 {
         self.out_free
     }
 
-    /// When the link from the host has done all copies.
+    /// When the link from the host has done all its copies, in ns.
     pub(crate) const fn in_free(&self) -> f64 {
         self.in_free
     }
 
-    /// When all is done, of which compute is done at `compute`.
+    /// When compute and both links are done, if compute is done at `compute`, in ns.
     pub(crate) const fn idle_after(&self, compute: f64) -> f64 {
         compute.max(self.out_free).max(self.in_free)
     }

@@ -1,14 +1,14 @@
-//! How long a rewritten trace takes: three serial queues, for compute and for the copies each way.
+//! How long a rewritten trace takes, with three serial queues: compute, copies out and copies in.
 //!
-//! Compute takes the times between the accesses of the original trace; an operator takes along, wherever it stands, the time
-//! from the access before it. An operator starts when the copies in
-//! of all that it touches and the copies out of all that it writes are done. A copy starts when compute has
-//! come to its row, its queue is free and earlier copies of the block are done; it takes the latency and
-//! bytes over bandwidth. A free waits for the block's copies. The run ends when all queues are empty. An operator
-//! that runs again takes its time again; the mask of a ReLU is made in no time, and who reads it waits for it.
+//! Compute takes the times between the accesses of the original trace. An operator takes along, wherever it stands, the
+//! time from the access before it to its own first one. An operator starts when the copies in of all blocks that it
+//! accesses and the copies out of all blocks that it writes are done. A copy starts when compute has reached its row,
+//! its queue is free and earlier copies of the block are done; it takes the latency, and its bytes over the bandwidth.
+//! A free waits for the block's copies. The run ends when all queues are empty. A recomputed operator takes its time
+//! once more. A ReLU's mask is made in no time, and its readers wait for it.
 //!
-//! One pass over the rows, a few words of scratch for each row and block. Only sums, quotients and maxima of real numbers
-//! are taken, in a fixed order, so that the times are the same everywhere.
+//! One pass over the rows, a few words of scratch for each row and block. Only sums, quotients and maxima of real
+//! numbers are taken, in a fixed order, so that the times are the same everywhere.
 
 pub use super::device::Device;
 use super::links::Links;
@@ -21,11 +21,11 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 /// When a row of a rewritten trace happens, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Timing {
-    /// Compute comes to the row.
+    /// When compute reaches the row.
     pub reached: f64,
-    /// What the row waits for is done; a copy begins.
+    /// When all that the row waits for is done, or when its copy begins.
     pub begin: f64,
-    /// It is done.
+    /// When it is done.
     pub end: f64,
 }
 
@@ -42,12 +42,12 @@ pub struct Run {
     pub peak_load: u64,
     /// Bytes of the blocks that are copied, each once: what the host has to hold for them.
     pub host_bytes: u64,
-    /// How long the operators that run again take together, in ns.
+    /// The time of all recomputed operators together, in ns.
     pub recomputed_ns: u64,
 }
 
 impl Run {
-    /// What the run takes longer than the original, as a fraction of it; 0 where the original takes no time.
+    /// How much longer the run takes than the original, as a fraction of it; 0 where the original takes no time.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a ratio to be read")]
     pub fn overhead(&self) -> f64 {
@@ -157,7 +157,7 @@ pub fn simulate(
                     let Some(begun) = operators.begin(r.op) else {
                         return refuse(RowFault::OtherAccess);
                     };
-                    if !begun.again {
+                    if !begun.rerun {
                         queues.pass(operators.since_access_before(begun.first));
                     }
                     timing.reached = queues.compute;
@@ -174,7 +174,7 @@ pub fn simulate(
                 let added = operators.since_last_access(progress, row);
                 queues.pass(added);
                 timing.end = queues.compute;
-                if progress.again {
+                if progress.rerun {
                     run.recomputed_ns = run.recomputed_ns.saturating_add(added);
                 }
                 let progress = Progress { next: row + 1, ..progress };
@@ -190,11 +190,11 @@ pub fn simulate(
     Ok(run)
 }
 
-/// Where compute is, the links, and when the last copies of each block are done.
+/// Where compute is, the links, and when the latest copies of each block are done.
 struct Queues<'a> {
     compute: f64,
     links: Links,
-    /// By block, when its last copy ends, in ns, as the bits of an `f64`; 0 before the first copy.
+    /// By block: when its latest copy ends, in ns, as the bits of an `f64`; 0 before the first copy.
     copied_out: Table<'a, u64>,
     copied_in: Table<'a, u64>,
 }
@@ -205,7 +205,7 @@ impl Queues<'_> {
         self.compute += ns as f64;
     }
 
-    /// Waits for what an access of an operator that starts depends on.
+    /// Waits for the copies that an access needs, as its operator starts.
     fn wait(&mut self, access: &Row) {
         self.compute = self.compute.max(f64::from_bits(self.copied_in[access.block]));
         if access.event == Event::Write {

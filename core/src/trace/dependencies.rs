@@ -1,14 +1,14 @@
-//! What of a graph has to run before what, and an order in which it can.
+//! Which operators of a graph have to run before which others, and an order in which they can.
 //!
-//! An operator runs after those whose results it reads. Where a tensor is updated (read and written by one operator, as
-//! an optimizer does, or written while it is persistent), the order of the list decides: the update comes after every
-//! access listed before it, and before every access listed after it. The one operator that writes a transient tensor
-//! without reading it produces it, and comes before all others, wherever it is listed.
+//! An operator runs after those whose results it reads. Where a tensor is updated (one operator reads and writes it, as
+//! an optimizer does, or it is written while it is persistent), the order of the list decides: the update comes after
+//! every access listed before it, and before every access listed after it. The one operator that writes a transient
+//! tensor without reading it produces it, and comes before all others that access it, wherever it is listed.
 //!
 //! 1. The accesses are gathered by tensor, in the order of the list.
 //! 2. Each gives at most two edges: from the last update, or from the accesses since then.
-//! 3. Kahn's algorithm (1962) takes the operator that is listed first among those that are ready, so that a list that
-//!    is in topological order keeps it.
+//! 3. Kahn's algorithm (1962) takes the operator that is listed first among those that are ready. So a list in
+//!    topological order keeps its order.
 //!
 //! O(operands + operators · log operators); scratch linear in tensors, operators and operands.
 
@@ -27,19 +27,19 @@ pub(crate) const fn workspace(tensors: usize, nodes: usize, operands: usize) -> 
 
 /// The edges of a graph, and its nodes in topological order.
 pub(crate) struct Dependencies<'a> {
-    /// Where the accesses of each tensor begin, and how many there are.
+    /// By tensor: where its accesses begin, and how many there are.
     first: Table<'a, u32>,
     len: Table<'a, u32>,
-    /// Node and how, by tensor, in the order of the list.
+    /// By tensor, in the order of the list: the node, and how it accesses the tensor.
     accesses: Table<'a, [u32; 2]>,
-    /// Where the successors of each node begin in `to`; one more at the end.
+    /// By node: where its successors begin in `to`; one more at the end.
     begin: Table<'a, u32>,
     to: Table<'a, u32>,
     order: Table<'a, u32>,
 }
 
 impl<'a> Dependencies<'a> {
-    /// Refuses operands that are no tensor, second producers and cycles.
+    /// Finds the dependencies. Refuses operands that are no tensor of the graph, second producers and cycles.
     pub(crate) fn new(graph: &Graph<'_>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let (tensors, nodes, operands) = (graph.tensors.len(), graph.nodes.len(), graph.operands());
         for n in [tensors, nodes, operands] {
@@ -49,7 +49,7 @@ impl<'a> Dependencies<'a> {
             first: scratch.indices(tensors),
             len: scratch.indices(tensors),
             accesses: scratch.index_records(operands),
-            // Two more than nodes, and none for none.
+            // Two more than nodes, so that there are enough where there are no nodes.
             begin: scratch.indices(3 * nodes),
             to: scratch.indices(2 * operands),
             order: scratch.indices(nodes),
@@ -65,7 +65,7 @@ impl<'a> Dependencies<'a> {
         self.order.first(u32::MAX)
     }
 
-    /// The nodes that have to wait for this one, some of them twice.
+    /// The nodes that wait for this one, some of them listed twice.
     pub(crate) fn successors(&self, node: u32) -> &[u32] {
         let (begin, end) = (self.begin[node], self.begin[node + 1]);
         let to = self.to.first(end);
@@ -82,7 +82,7 @@ impl<'a> Dependencies<'a> {
         self.entries(tensor).map(|i| self.accesses[i][0])
     }
 
-    /// The node that writes a tensor of an iteration without reading it.
+    /// The node that produces a tensor: it writes the tensor without reading it.
     pub(crate) fn producer(&self, tensor: u32) -> Option<u32> {
         self.entries(tensor).find(|&i| self.accesses[i][1] == WRITE).map(|i| self.accesses[i][0])
     }
@@ -91,7 +91,7 @@ impl<'a> Dependencies<'a> {
         self.first[tensor]..self.first[tensor] + self.len[tensor]
     }
 
-    /// The accesses by tensor.
+    /// Gathers the accesses by tensor.
     fn gather(&mut self, graph: &Graph<'_>) -> Result<(), Error> {
         for (node, n) in (0..).zip(graph.nodes) {
             for &tensor in n.inputs.iter().chain(n.outputs) {
@@ -122,7 +122,7 @@ impl<'a> Dependencies<'a> {
             }
         }
         for (tensor, t) in (0..).zip(graph.tensors) {
-            // What is persistent was there before: whoever writes it updates it.
+            // A persistent tensor holds a value from the start: whoever writes it updates it.
             let persistent = t.storage == Storage::Persistent;
             let mut producer = None;
             for i in self.entries(tensor) {
@@ -138,9 +138,10 @@ impl<'a> Dependencies<'a> {
         Ok(())
     }
 
-    /// The edges by their first node.
+    /// Finds the edges, sorted by their first node.
     fn connect(&mut self, graph: &Graph<'_>) {
-        // Counted two places on, so that after the sums each node's place is one on, and moves to its own as it fills.
+        // Counts stand two places further on: the sums then put each node's start one place on, and filling moves it to
+        // its own.
         for tensor in 0..count(graph.tensors) {
             each_edge(&self.accesses, self.entries(tensor), |from, _| self.begin[from + 2] += 1);
         }
@@ -184,8 +185,8 @@ impl<'a> Dependencies<'a> {
         if sorted == nodes {
             return Ok(());
         }
-        // Every node that still waits has one before it that waits: going back as often as there are nodes ends on a
-        // cycle, of which the node that is listed first is told.
+        // Some nodes still wait, each for another that waits. Going back as often as there are nodes ends on a cycle;
+        // the error names the node of it that is listed first.
         for node in (0..nodes).filter(|&n| waiting[n] > 0) {
             for &next in self.successors(node) {
                 before[next] = node;
@@ -205,7 +206,7 @@ impl<'a> Dependencies<'a> {
     }
 }
 
-/// The edges that the accesses of one tensor give.
+/// Calls `edge` with the edges that the accesses of one tensor give.
 fn each_edge(accesses: &Table<'_, [u32; 2]>, entries: core::ops::Range<u32>, mut edge: impl FnMut(u32, u32)) {
     let producer = entries.clone().find(|&i| accesses[i][1] == WRITE);
     let mut last = producer.map(|i| accesses[i][0]);

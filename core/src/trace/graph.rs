@@ -1,5 +1,5 @@
-//! A static graph to the rows of a trace, for frameworks that know their operators before they run and record nothing,
-//! such as Caffe or `TFLite` Micro.
+//! Makes the rows of a trace from a static graph, for frameworks that know their operators before they run and record
+//! nothing, such as Caffe or `TFLite` Micro.
 //!
 //! A tensor is allocated when the operator that produces it begins, and freed when the last operator that reads it is
 //! done: reference counts in topological order, as in `MXNet`'s note on memory.
@@ -101,15 +101,15 @@ struct Writer<'a, 'g> {
     rows: Table<'a, Row>,
     len: u32,
     time_ns: u64,
-    /// Per tensor: the operators that use it and have not run.
+    /// By tensor: how many operators that use it have not run.
     users: Table<'a, u32>,
-    /// Per tensor: 1 + the operator that used it last.
+    /// By tensor: 1 + the operator that used it last.
     seen: Table<'a, u32>,
 }
 
 impl Writer<'_, '_> {
-    /// What is there before the first operator: persistent tensors, which have to be there before anything is written, so
-    /// that their values are those of the iteration before; then what the iteration is given.
+    /// Writes what is there before the first operator. Persistent tensors come first, before anything is written, so
+    /// that they have the values of the iteration before; then the inputs of the iteration.
     fn given(&mut self, dependencies: &Dependencies<'_>) -> Result<(), Error> {
         for (tensor, t) in (0..).zip(self.graph.tensors) {
             self.users[tensor] = dependencies.users(tensor);
@@ -131,7 +131,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// The rows of one operator.
+    /// Writes the rows of one operator.
     fn run(&mut self, node: u32, workspace: u32, dependencies: &Dependencies<'_>) {
         let (n, op) = (at(self.graph.nodes, node), Op::First(node));
         for &tensor in n.outputs {
@@ -165,7 +165,7 @@ impl Writer<'_, '_> {
             let done = self.users[tensor] == 0 && self.seen[tensor] == node + 1;
             if done && at(self.graph.tensors, tensor).storage == Storage::Transient {
                 self.push(Event::Free, tensor, Op::None);
-                // An operand that is named twice is freed once.
+                // A tensor that is named twice is freed once.
                 self.seen[tensor] = 0;
             }
         }

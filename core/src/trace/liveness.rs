@@ -1,19 +1,18 @@
-//! Trace to blocks: how long each allocation lives.
+//! From a trace to blocks: how long each allocation lives.
 //!
-//! The lifetime of a block is `[row of its malloc, row of its free)`; a block that is never freed ends one
-//! past the last row. A block that is allocated again after its free (in a rewritten trace) has several
-//! residencies, each of which is a block for placement. One pass over the rows, two indices of scratch for each
-//! block of the trace.
+//! The lifetime of a block is `[row of its malloc, row of its free)`; a block that is never freed ends one past the
+//! last row. A block of a rewritten trace may be allocated again after its free. It then has several residencies, each
+//! of which is a block for placement. One pass over the rows; scratch: two indices for each block of the trace.
 //!
-//! Where an operator works in place, a residency takes over the memory of another: [`merge`] makes one block of such a chain,
-//! and [`spread`] gives its offset to each of its residencies.
+//! Where an operator works in place, a residency reuses the memory of another: [`merge`] makes one block of such a
+//! chain, and [`spread`] gives its offset to each of its residencies.
 
 use super::{Event, Row, recorded};
 use crate::error::{Buffer, RowFault};
 use crate::table::Table;
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 
-/// One uninterrupted residence of a block of the trace on the device.
+/// One live range of a block of the trace on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Residency {
     /// The block of the trace.
@@ -92,7 +91,7 @@ pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) ->
     follow(rows, block_count, scratch, |_, _, _, _| ())
 }
 
-/// Goes through the rows, and tells each malloc and free, with the number of its residency and the residency's ordinal.
+/// Calls back for each malloc and free, with the number of its residency and the residency's ordinal.
 fn follow(
     rows: &[Row],
     block_count: usize,
@@ -103,7 +102,8 @@ fn follow(
         return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
     }
     scratch.check(workspace(block_count))?;
-    // Per block of the trace: its size, how many residencies it has had, and 1 + the index of the open one.
+    // By block of the trace: its size, how many residencies it has had, and 1 + the index of the one that has not
+    // ended.
     let mut size = scratch.words(block_count);
     let mut ordinal = scratch.indices(block_count);
     let mut open = scratch.indices(block_count);
@@ -150,10 +150,10 @@ pub const fn merge_workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: blocks }
 }
 
-/// Makes one block of all residencies that pass their memory on in place: where between the accesses of an operator the free of
-/// a block stands directly before the malloc of another of the same size. `blocks` holds what [`lifetimes`] wrote for
-/// these rows, and afterwards the merged blocks, in the order in which they begin; `part_of` gets for each residency the merged
-/// block that it is a part of. Returns how many merged blocks there are. O(rows).
+/// Makes one block of all residencies that reuse each other's memory in place. That is where, between the accesses of
+/// an operator, the free of a block stands directly before the malloc of another of the same size. `blocks` holds what
+/// [`lifetimes`] wrote for these rows, and afterwards the merged blocks, in the order in which they begin. `part_of`
+/// gets for each residency the merged block that it is a part of. Returns how many merged blocks there are. O(rows).
 ///
 /// # Errors
 /// [`Error::Row`] for a block number that is not below `block_count`; [`Error::BufferTooSmall`] if `blocks`, `part_of` or
@@ -191,11 +191,11 @@ pub fn merge(
         return Err(Error::BufferTooSmall { buffer: Buffer::Blocks, needed, got: shorter });
     }
     scratch.check(merge_workspace(block_count))?;
-    // Per block of the trace: 1 + its open residency.
+    // By block of the trace: 1 + its residency that has not ended.
     let mut open = scratch.indices(block_count);
     let (mut blocks, mut part_of) = (Table::new(blocks), Table::new(part_of));
     let (mut found, mut merged) = (0, 0);
-    // 1 + the last row of the operator that is under way, and 1 + the residency that was freed in it in the row above.
+    // 1 + the last row of the operator that is running, and 1 + the residency that the row above freed in it.
     let (mut operator, mut giver) = (0, 0u32);
     for (step, r) in (0u32..).zip(rows) {
         if usize::try_from(r.block).map_or(true, |b| b >= block_count) {
@@ -232,7 +232,7 @@ pub fn merge(
 /// Gives each residency the offset of the merged block that it is a part of: `offsets` begins with those of the merged blocks,
 /// and afterwards holds one for each residency. The entries of `part_of` are those that [`merge`] wrote.
 pub fn spread(part_of: &[u32], offsets: &mut [u64]) {
-    // No residency is a part of a block with a larger number, so what is still to be read is never overwritten.
+    // A residency's merged block has no larger number than it has itself, so nothing is overwritten before it is read.
     for residency in (0..part_of.len().min(offsets.len())).rev() {
         let chain = part_of.get(residency).and_then(|&chain| usize::try_from(chain).ok());
         let of = chain.and_then(|chain| offsets.get(chain).copied());

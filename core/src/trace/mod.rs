@@ -1,9 +1,9 @@
 //! One recorded iteration: rows of mallocs, frees and accesses.
 //!
-//! A trace is a slice of [`Row`]s in the order in which things happened; the position of a row is its
-//! step. [`record`] writes one, [`liveness`] turns it into blocks with lifetimes. [`period`] finds the iteration in a
-//! stream of events that has no end. [`graph`] makes the trace of a framework whose operators are known before they run, and
-//! [`order`] puts those in an order that needs less.
+//! A trace is a slice of [`Row`]s in the order in which things happened; the position of a row is its step. [`record`]
+//! writes a trace, and [`liveness`] turns it into blocks with lifetimes. [`period`] finds the iteration in an endless
+//! stream of events. [`graph`] makes the trace of a static graph, and [`order`] finds an order of its operators that
+//! needs less memory.
 
 pub(crate) mod dependencies;
 pub mod graph;
@@ -24,7 +24,7 @@ pub struct Row {
     pub time_ns: u64,
     /// Size of the block in bytes; only for [`Event::Malloc`].
     pub bytes: u64,
-    /// The block: numbers from 0, dense, names are the caller's business.
+    /// The block, by its number: from 0 without holes. Names are the caller's.
     pub block: u32,
     /// The operator that the row belongs to.
     pub op: Op,
@@ -46,7 +46,7 @@ pub enum Event {
     Write,
     /// It is copied to the host.
     SwapOut,
-    /// The last copy on the host comes back.
+    /// The latest copy on the host is copied back.
     SwapIn,
 }
 
@@ -66,6 +66,6 @@ pub enum Op {
     None,
     /// The operator of this number.
     First(u32),
-    /// The operator of this number, run again (recomputation).
+    /// The operator of this number, recomputed.
     Rerun(u32),
 }

@@ -3,7 +3,7 @@
 /// What an iteration computes: operators that read and write tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Graph<'a> {
-    /// The tensors; operators call them by their index.
+    /// The tensors; operators name them by their index.
     pub tensors: &'a [Tensor],
     /// The operators, by their numbers.
     pub nodes: &'a [Node<'a>],
@@ -57,7 +57,7 @@ impl Graph<'_> {
         self.tensors.len() + self.nodes.iter().filter(|n| n.workspace > 0).count()
     }
 
-    /// No trace of the graph has more rows: what [`graph::rows`](super::graph::rows) wants to be lent.
+    /// The most rows of the graph's trace: how many [`graph::rows`](super::graph::rows) has to be lent.
     #[must_use]
     pub fn most_rows(&self) -> usize {
         3 * self.tensors.len() + 3 * self.nodes.len() + self.operands()

@@ -174,25 +174,25 @@ pub fn longest_paths(
     Ok(())
 }
 
-/// What of a lifetime is extended.
+/// Which end of lifetimes is extended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extend {
     Nothing,
     Ends,
     Beginnings,
-    /// By region.
+    /// By region, as decided.
     Chosen,
 }
 
-/// What the ancestor relation says of every place of the order.
+/// For every place of the order, what the ancestor relation says.
 struct Orders<'a> {
     /// The place of each node.
     place: Table<'a, u32>,
     /// Per place: 1 + the next place on the same stream; 0 if there is none.
     next: Table<'a, u32>,
-    /// Per place: 1 + the last place that begins a block and is no descendant; at least 1 + its own.
+    /// By place: 1 + the last place that begins a block and is no descendant; at least 1 + its own.
     late: Table<'a, u32>,
-    /// Per place: the first place that uses a block and is no ancestor; at most its own.
+    /// By place: the first place that uses a block and is no ancestor; at most its own.
     early: Table<'a, u32>,
     /// Per place: whether ends are extended in its region.
     ends: Table<'a, u32>,
@@ -200,7 +200,7 @@ struct Orders<'a> {
     workspaces: Table<'a, u32>,
 }
 
-/// The blocks so far.
+/// The blocks written so far.
 struct Writer<'b> {
     blocks: Table<'b, Block>,
     names: Table<'b, Residency>,
@@ -308,7 +308,7 @@ impl<'a> Orders<'a> {
         dependencies.successors(node).iter().map(|&next| self.place[next]).chain(on_stream)
     }
 
-    /// Decides for each region by the loads of either.
+    /// Decides for each region whether ends or beginnings are extended, by the loads that result.
     fn choose(&mut self, n: u32, [ends, beginnings]: &[Table<'_, u64>; 2]) {
         let mut first = 0;
         let mut last = 0;
@@ -326,7 +326,7 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Writes the lifetimes of all blocks; how many there are.
+    /// Writes the lifetimes of all blocks; returns how many there are.
     fn write(
         &self,
         graph: &Graph<'_>,
@@ -377,7 +377,7 @@ impl Writer<'_> {
     }
 }
 
-/// The marks of the places from `low` to `high`, as bits.
+/// The marks of the places in `low..=high`, as bits.
 fn bits(low: u32, high: u32, marks: &Table<'_, u32>) -> u64 {
     (low..high).filter(|&p| marks[p] > 0).fold(0, |bits, p| bits | 1 << (p - low))
 }

@@ -42,14 +42,15 @@ const BACKWARD: u32 = 4;
 const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
 const BASE_TO_SPAN: u64 = BASE.wrapping_pow(SPAN);
 
-/// Low bits of a fingerprint know little of high ones. Multiplied by this odd number, bits from the middle know of all: a
-/// period whose fingerprints share their buckets two by two would never be found.
+/// Spreads a fingerprint over the buckets: the low bits of a fingerprint depend on few bits of the events. Multiplied
+/// by this odd number, the bits in the middle depend on all. Without that, periods whose fingerprints share buckets in
+/// pairs would never be found.
 const SCATTER: u64 = 0x94D0_49BB_1331_11EB;
 
-/// After this position comes 1; 0 is none.
+/// The last position, after which comes 1; 0 stands for none.
 const MOST_POSITION: u32 = (1 << 31) - 1;
 
-/// Watches a stream for its period, in fixed memory.
+/// Watches a stream of events for its period, in fixed memory.
 pub struct Detector<'a> {
     /// Bytes, distance and kind of each event, the live bytes after it, and the sum of the numbers ([`mix`]) up to it.
     ring: Table<'a, [u64; 4]>,
@@ -82,10 +83,11 @@ struct Ended {
 #[derive(Clone, Copy)]
 struct Candidate {
     period: u32,
-    /// Events that equal the one a period before: those since it was found, and those before.
+    /// How many events are known to equal the one a period before: forward of where the candidate was found, and
+    /// backward.
     forward: u64,
     backward: u32,
-    /// Whether there is more to compare backward.
+    /// Whether events are left to compare backward.
     open: bool,
     accepted: bool,
 }
@@ -111,11 +113,11 @@ const fn buckets(longest: usize) -> usize {
     (4 * longest + 1).next_power_of_two()
 }
 
-/// Buckets that are cleared together, for the first of them that is used: so that a detector costs nothing to make, and
-/// memory that it never uses is never touched.
+/// Buckets are cleared a page at a time, when the first of a page is used: so a detector costs nothing to make, and
+/// memory that it never uses is not touched.
 const PAGE: u32 = 1 << 10;
 
-/// Indices with a bit for each page.
+/// The indices that hold a bit for each page.
 const fn pages(longest: usize) -> usize {
     buckets(longest).div_ceil(32 << 10)
 }
@@ -186,7 +188,7 @@ impl<'a> Detector<'a> {
         position
     }
 
-    /// As [`push`](Self::push), without looking for a period.
+    /// Takes an event as [`push`](Self::push) does, without looking for a period.
     #[inline]
     pub(crate) fn record(&mut self, event: Event, bytes: u64, last: u32) -> u32 {
         let distance = self.age(last).map_or(0, |age| age + 1);
@@ -224,11 +226,11 @@ impl<'a> Detector<'a> {
         if self.position >= MOST_POSITION { 1 } else { self.position + 1 }
     }
 
-    /// How many events came after that of this position; none if it is not held.
+    /// The age of the event at this position, counted in later events; none if it is not held.
     #[inline]
     fn age(&self, position: u32) -> Option<u32> {
         let before = if position <= self.position { self.position } else { self.position + MOST_POSITION };
-        // 0, and what is above all positions, nobody was told.
+        // 0 is no position, and positions beyond the last were never given out.
         let known = position.wrapping_sub(1) < MOST_POSITION;
         let age = before.wrapping_sub(position);
         (known && age < self.held).then_some(age)
@@ -255,7 +257,7 @@ impl<'a> Detector<'a> {
         if age < self.held { self.ring[self.place(age)][2] } else { 0 }
     }
 
-    /// The sum up to the event that came `age` events before the newest, from anywhere: only differences mean something.
+    /// The sum of all events up to the one of this age. It starts anywhere: only differences mean something.
     fn sum(&self, age: u32) -> u64 {
         self.ring[self.place(age)][3]
     }
@@ -358,7 +360,7 @@ impl<'a> Detector<'a> {
 }
 
 impl Candidate {
-    /// Events that are known to equal the one a period before.
+    /// How many events in a row are known to equal the one a period before.
     fn run(&self) -> u64 {
         self.forward.saturating_add(self.backward.into())
     }
@@ -375,7 +377,7 @@ const fn kind(event: Event) -> u64 {
     }
 }
 
-/// A number for what is compared of an event.
+/// A number for the parts of an event that are compared.
 const fn mix(bytes: u64, word: u64) -> u64 {
     let x = (bytes ^ word.rotate_left(40)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
     x ^ x >> 29

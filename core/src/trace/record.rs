@@ -1,8 +1,8 @@
 //! Records an iteration: calls in, rows of a trace out.
 //!
-//! A [`Recorder`] writes rows into a buffer, lent by the caller or its own, numbers blocks from 0 in the order of their mallocs and
-//! operators in the order of their begins. What it writes is what [`liveness`](super::liveness) and the passes read; they
-//! refuse rows that cannot follow each other, such as a second free.
+//! A [`Recorder`] writes rows into a buffer, lent by the caller or its own. It numbers blocks from 0 in the order of
+//! their mallocs, and operators in the order in which they begin. [`liveness`](super::liveness) and the passes read
+//! what it writes; they refuse rows that cannot follow each other, such as a second free.
 //!
 //! Between [`interrupt`](Recorder::interrupt) and [`resume`](Recorder::resume) (Sekiyama et al. 2018, section 4.3)
 //! requests are not part of the plan: their blocks have the number [`OUTSIDE`], and nothing is ever recorded of them. A
@@ -48,7 +48,7 @@ pub struct Recorder<B> {
 }
 
 impl<B> Recorder<B> {
-    /// A recorder without rows, over a buffer for as many as it is long.
+    /// A recorder without rows; it can hold as many as the buffer is long.
     #[must_use]
     pub const fn new(rows: B) -> Self {
         Self { rows, len: 0, blocks: 0, ops: 0, op: Op::None, interrupted: false }
@@ -56,7 +56,7 @@ impl<B> Recorder<B> {
 }
 
 impl<const N: usize> Recorder<[Row; N]> {
-    /// A recorder without rows that owns the memory for N of them; it may live in a `static`.
+    /// A recorder without rows that owns memory for N of them; it may live in a `static`.
     #[must_use]
     pub const fn fixed() -> Self {
         let row = Row { time_ns: 0, bytes: 0, block: 0, op: Op::None, event: Event::Malloc };
@@ -115,7 +115,7 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         self.follow(time_ns, block, Event::Write)
     }
 
-    /// Begins the next operator, and ends one that has not ended; its number.
+    /// Begins the next operator, and ends the one before if that has not ended; returns the operator's number.
     pub const fn begin_op(&mut self) -> u32 {
         let op = self.ops;
         self.op = Op::First(op);
@@ -123,7 +123,7 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         op
     }
 
-    /// Ends the operator: what follows belongs to none.
+    /// Ends the operator: rows that follow belong to none.
     pub const fn end_op(&mut self) {
         self.op = Op::None;
     }
@@ -150,7 +150,7 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         self.blocks
     }
 
-    /// The same recording in a larger buffer, into which the rows are copied.
+    /// Moves the recording into a larger buffer: copies its rows there.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the buffer is not longer than the rows are now.
@@ -191,7 +191,7 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         Ok(())
     }
 
-    /// A fault of the row that would come next.
+    /// The error for the row that would come next.
     fn refuse(&self, fault: RowFault) -> Error {
         Error::Row { row: u32::try_from(self.len).unwrap_or(u32::MAX), fault }
     }

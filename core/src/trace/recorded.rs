@@ -1,36 +1,36 @@
-//! An iteration as it was recorded, and the way through its operators.
+//! The recorded iteration, and which of its accesses a rewritten trace has still to do.
 //!
-//! A rewritten trace is read beside the recorded one: each of its operators is an operator of the recording,
-//! in its first run or run again. [`Operators`] opens them and tells which accesses are to come; the simulator and the
-//! verifier both go by it. In which order they may come is for the verifier to judge. Building it costs a sort of the rows, O(rows); opening an operator costs its rows and
-//! O(log rows).
+//! A rewritten trace is read beside the recorded one: each of its operators is an operator of the recording, that runs
+//! or is recomputed. [`Operators`] finds it, and tells which of its accesses are to come; the simulator and the
+//! verifier both use it. The verifier alone judges in which order they may come. Building it costs a sort of the rows,
+//! O(rows); beginning an operator costs its rows and O(log rows).
 
 use super::{Event, Op, Row};
 use crate::error::RowFault;
 use crate::table::{Table, at};
 use crate::{Error, Workspace, WorkspaceLen, sort};
 
-/// What is known of an operator beside its rows.
+/// What is known of an operator besides its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operator {
     /// Its kernel may write its first output over its first input.
     pub in_place: bool,
-    /// It may run again, and gives the same result.
+    /// It may be recomputed, and gives the same result.
     pub rerun: bool,
-    /// It keeps its place among the operators of which this is said, and the accesses without an operator: they run in the
-    /// order in which they were recorded. Others may run whenever what they read is there (random numbers and collectives
-    /// are ordered; what nothing is known of is, too).
+    /// It keeps its place among the ordered operators and the accesses without an operator: they run in the order in
+    /// which they were recorded. Others may run whenever what they read is there. Random numbers and collectives are
+    /// ordered, and so is an operator of which nothing is known.
     pub ordered: bool,
-    /// What it computes, as far as planning asks.
+    /// What it computes, as far as planning needs to know.
     pub kind: Kind,
-    /// Bytes of an element of what it reads and writes: 1, 2, 4 or 8. A ReLU's mask is as long as that asks.
+    /// Bytes of an element of what it reads and writes: 1, 2, 4 or 8. The length of a ReLU's mask follows from it.
     pub element: u8,
 }
 
 /// Kinds of operators that planning tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Kind {
-    /// An operator that planning knows nothing special of.
+    /// Any other operator.
     #[default]
     Other,
     /// A ReLU: after it, one bit for each element can be kept of what it reads or writes.
@@ -46,8 +46,8 @@ impl Default for Operator {
 }
 
 impl Operator {
-    /// The bytes of a mask that has a bit for each element of a block of `bytes`, the last byte filled up. Elements of more
-    /// than 4 bytes count as elements of 4: no mask is shorter than 1/32 of its block, whoever checks it.
+    /// The bytes of a mask that has a bit for each element of a block of `bytes`; the last byte is filled up. Elements
+    /// of more than 4 bytes count as elements of 4, so that no mask is shorter than 1/32 of its block.
     ///
     /// ```
     /// use sublet_core::trace::Operator;
@@ -95,7 +95,7 @@ impl<'a> Recorded<'a> {
         usize::try_from(k).ok().and_then(|k| self.operators.get(k)).copied().unwrap_or_default()
     }
 
-    /// Whether a row of this operator, or of none, keeps its place.
+    /// Whether a row keeps its place: its operator is ordered, or it has none.
     pub(crate) fn is_ordered(&self, op: Op) -> bool {
         op == Op::None || self.operator(op).ordered
     }
@@ -128,15 +128,16 @@ pub(crate) struct Operators<'a> {
     /// The first access of each operator that has a number, sorted by that.
     first: Table<'a, u32>,
     first_count: u32,
-    /// The row from which the next access without an operator is searched.
+    /// The row from which the next access without an operator is searched for.
     loose: usize,
     /// Whether a block is allocated at time 0 and never freed.
     persistent: Table<'a, u32>,
-    /// Per block: 1 + the first row of the operator that last ran again and touches it, and how: 1 reads, 2 writes.
+    /// By block: 1 + the first row of the operator that was recomputed last and accesses it; and how: 1 reads, 2
+    /// writes, 3 both.
     touched: Table<'a, [u32; 2]>,
 }
 
-/// An operator of a rewritten trace that has begun.
+/// How far an operator of a rewritten trace has come.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     /// The recorded row of its first access.
@@ -145,12 +146,12 @@ pub(crate) struct Progress {
     pub(crate) next: usize,
     /// The recorded row after its last access.
     pub(crate) end: usize,
-    pub(crate) again: bool,
+    pub(crate) rerun: bool,
 }
 
 impl<'a> Operators<'a> {
-    /// Refuses rows whose blocks are not numbered below `recorded.blocks`, and operators whose accesses do not stand
-    /// together.
+    /// Finds the operators. Refuses rows with block numbers of `recorded.blocks` or above, and operators whose accesses
+    /// do not stand together.
     pub(crate) fn new(recorded: &Recorded<'a>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let Recorded { rows, blocks, .. } = *recorded;
         let mut persistent = scratch.indices(blocks);
@@ -194,10 +195,10 @@ impl<'a> Operators<'a> {
         self.persistent[block] > 0
     }
 
-    /// Opens the operator that a row of a rewritten trace begins, if there is one: the recorded operator of this number,
-    /// or the next access without an operator.
+    /// Begins the operator that a row of a rewritten trace belongs to, if there is one: the recorded operator of this
+    /// number, or the next access without an operator.
     pub(crate) fn begin(&mut self, op: Op) -> Option<Progress> {
-        let (first, again) = match op {
+        let (first, rerun) = match op {
             Op::Rerun(k) => (self.first_access(k)?, true),
             Op::First(k) => (self.first_access(k)?, false),
             Op::None => {
@@ -207,8 +208,8 @@ impl<'a> Operators<'a> {
                 (first, false)
             }
         };
-        let progress = Progress { first, next: first, end: operator(self.rows, first), again };
-        if again {
+        let progress = Progress { first, next: first, end: operator(self.rows, first), rerun };
+        if rerun {
             let mark = u32::try_from(first).map_or(u32::MAX, |row| row.saturating_add(1));
             for r in self.rows.get(first..progress.end).unwrap_or_default().iter().filter(|r| r.event.is_access()) {
                 let [by, how] = self.touched[r.block];
@@ -219,11 +220,11 @@ impl<'a> Operators<'a> {
         Some(progress)
     }
 
-    /// The recorded accesses that the operator has still to do. One that runs again leaves out the persistent blocks
+    /// The recorded accesses that the operator has still to do. One that is recomputed leaves out the persistent blocks
     /// that it updates.
     pub(crate) fn to_come(&self, progress: Progress) -> impl Iterator<Item = (usize, &'a Row)> {
         let rows = self.rows.get(progress.next..progress.end).unwrap_or_default();
-        let updated = move |r: &Row| progress.again && self.is_persistent(r.block) && self.touched[r.block][1] == 3;
+        let updated = move |r: &Row| progress.rerun && self.is_persistent(r.block) && self.touched[r.block][1] == 3;
         (progress.next..).zip(rows).filter(move |(_, r)| r.event.is_access() && !updated(r))
     }
 
@@ -248,7 +249,7 @@ impl<'a> Operators<'a> {
     }
 }
 
-/// Recorded operators as keys to sort by: none is 0.
+/// An operator as a key to sort by; none is 0.
 pub(crate) fn number(op: Op) -> u64 {
     match op {
         Op::None => 0,
@@ -256,8 +257,8 @@ pub(crate) fn number(op: Op) -> u64 {
     }
 }
 
-/// The row after the last access of the operator whose first access is the row `first`: the accesses that follow
-/// with the same number. An access without a number is alone.
+/// The row after the last access of the operator that begins with the row `first`: all accesses that follow with the
+/// same number belong to it. An access without a number is an operator of its own.
 pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
     let op = rows.get(first).map_or(Op::None, |r| r.op);
     let mut end = first + 1;

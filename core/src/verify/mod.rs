@@ -23,9 +23,9 @@ pub use crate::violation::Violation;
 use crate::table::{Table, at, count};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block, error::Buffer, sort};
 
-/// A plan that [`verify`] has accepted, with the certificate of how good it is.
+/// A plan that [`verify`] has accepted, and how good it is.
 ///
-/// There is no other way to make one: whoever holds it holds the proof.
+/// Only [`verify`] makes one: whoever holds it holds the proof.
 #[derive(Clone, Copy, Debug)]
 pub struct VerifiedPlan<'a> {
     blocks: &'a [Block],
@@ -117,7 +117,7 @@ pub fn verify<'a>(
     Ok(VerifiedPlan { blocks, offsets, peak, max_load })
 }
 
-/// The constraints that concern one block alone; its end.
+/// Checks the constraints that concern one block alone; returns its end.
 fn check_block(block: u32, b: &Block, offset: u64, constraints: &Constraints) -> Result<u64, Error> {
     let refuse = |violation| Err(Error::Invalid(violation));
     let Some(end) = offset.checked_add(b.size) else {
@@ -136,7 +136,7 @@ fn check_block(block: u32, b: &Block, offset: u64, constraints: &Constraints) ->
     Ok(end)
 }
 
-/// The constraints (3) and (4) for all pairs; the max load.
+/// Checks the constraints (3) and (4) for all pairs; returns the max load.
 fn check_pairs(blocks: &[Block], offsets: &[u64], scratch: &mut Workspace<'_>) -> Result<u64, Error> {
     let n = count(blocks);
     let len = blocks.len();
@@ -188,8 +188,8 @@ enum Key {
     Offset,
 }
 
-/// A set of ranks below n with the nearest member below and above a rank: a bit set, over it a bit set of
-/// its words that are not 0, and so on. O(log₆₄ n) each.
+/// A set of ranks below n that finds the nearest member below and above a rank: a bit set, over it a bit set of its
+/// words that are not 0, and so on. O(log₆₄ n) each.
 struct Ranks<'a> {
     words: Table<'a, u64>,
     /// Where each level begins in `words`, the lowest first; there are at most 5 levels of 2^28 ranks.
@@ -259,8 +259,8 @@ impl<'a> Ranks<'a> {
         })
     }
 
-    /// Climbs until a word holds a member on the wanted side of the bit where it came from, then descends
-    /// along the members nearest to it.
+    /// Climbs until a word has a member on the wanted side of the bit that it came from, then descends along the
+    /// members nearest to that.
     fn nearest(&self, rank: u32, pick: impl Fn(u64, u32) -> Option<u32>) -> Option<u32> {
         let mut i = rank;
         for level in 0..self.height {
@@ -269,8 +269,8 @@ impl<'a> Ranks<'a> {
                 let mut member = i / 64 * 64 + bit;
                 for lower in (0..level).rev() {
                     let word = self.words[self.level(lower) + member];
-                    // The lower words lie wholly on the wanted side: their member nearest to `rank` is the
-                    // highest when coming from above, the lowest when coming from below.
+                    // The words below lie wholly on the wanted side. Their member nearest to `rank` is the highest when
+                    // coming from above, the lowest when coming from below.
                     let bit = if member < (rank >> (6 * (u32::from(lower) + 1))) {
                         63 - word.leading_zeros().min(63)
                     } else {

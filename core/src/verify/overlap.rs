@@ -1,9 +1,9 @@
-//! Proves a plan valid in which outputs may reach into inputs that die with their operator.
+//! Proves that a plan is valid in which outputs may reach into inputs that die with their operator.
 //!
-//! As the parent, but for the pairs that overlaps name: of those the output begins `distance` below the input, or above its
-//! end. Pairs are looked at one by one: O(n log n + pairs that are alive together · overlaps of a block). What no plan is
-//! below is the load less what the overlaps may spare at that step: of an output no more than reaches above the least
-//! distance, and of each input no more than it has.
+//! The constraints are those of the parent module, but for the pairs that an [`Overlap`] names: there the output lies
+//! at least `distance` below the input, or above its end. Pairs are looked at one by one: O(n log n + pairs that are
+//! alive together · overlaps of a block). The lower bound on the peak is the load less what overlaps may save at that
+//! step: of an output at most the bytes above the least distance, and of each input at most its size.
 
 use super::{VerifiedPlan, Violation, check_block};
 use crate::error::Buffer;
@@ -72,7 +72,7 @@ pub fn verify_overlapping<'a>(
     Ok(VerifiedPlan { blocks, offsets, peak, max_load })
 }
 
-/// Two blocks that are alive together.
+/// Checks two blocks that are alive together.
 fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j: u32) -> Result<(), Error> {
     let end = |b: u32| at(offsets, b).saturating_add(at(blocks, b).size);
     if end(i) <= at(offsets, j) || end(j) <= at(offsets, i) {
@@ -89,7 +89,7 @@ fn check_pair(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64], i: u32, j
     Err(Error::Invalid(Violation::OverlapTooFar { output, input, distance }))
 }
 
-/// The most of the load at a step less what overlaps may spare there, of the steps at which blocks begin.
+/// The highest load less what overlaps may save, over the steps at which blocks begin.
 fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, by_end: &Table<'_, u32>) -> u64 {
     let n = count(blocks);
     let (mut load, mut most, mut ended) = (0u64, 0, 0);
@@ -106,7 +106,8 @@ fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, b
     most
 }
 
-/// What overlaps may spare at a step; those of an output stand together, or more is taken for spared than can be.
+/// The most bytes that overlaps may save at a step. The overlaps of an output have to stand together in the slice;
+/// otherwise some count twice, and the lower bound is only lower.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = overlaps.iter().filter(|o| at(blocks, o.output).start <= step && step < at(blocks, o.input).end);
     let (mut all, mut own, mut least, mut output) = (0u64, 0u64, u64::MAX, u32::MAX);
@@ -158,7 +159,7 @@ mod tests {
         })
     }
 
-    /// The load of each step at which a block begins, less what each output may spare there.
+    /// By its definition: the load of each step at which a block begins, less what each output may save there.
     fn naive_max_load(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
         let at_step = |step: u32| {
             let alive = |b: &&Block| b.start <= step && step < b.end;

@@ -1,28 +1,36 @@
-//! Proves that a rewritten trace computes what the recorded one computes, and when.
+//! Proves that a rewritten trace computes what the recorded one computes, and finds its time.
 //!
-//! Problem: `rewritten` holds the operators of the recording, and besides them other mallocs and frees, copies to and from
-//! the host, operators that run again, and masks. Is every value there when it is read, and is the iteration one that can be
+//! Problem: `rewritten` holds the operators of the recording, and beside them other mallocs and frees, copies to and
+//! from the host, recomputed operators, and masks. Is every value there when it is read, and can the iteration be
 //! repeated?
 //!
 //! Order: operators that are [ordered](crate::trace::Operator::ordered), and accesses without an operator, stand in the
 //! order of the recording; others stand anywhere.
 //!
-//! Values: a write gives a block a value, a malloc leaves it undefined, a free loses it, a copy out keeps it on
-//! the host and a copy in brings the last copy back. Every operator reads the values that it read in the recording;
-//! one that runs again yields the values of its first run if all that it reads has the values of the first run, and
-//! undefined ones if not. It leaves out the persistent blocks that it updates. Masks: right after a rectifier, `write`
-//! of the mask of a block that it touches keeps the signs, and its gradient may read the mask in place of the block; it is
-//! allocated with at least a bit for each element, of the size that the rectifiers that touch the block are said to have.
-//! Residency: a block is accessed and copied only between its malloc and its free. Operators: between the accesses of
-//! one stand only mallocs and frees that stand there in the recording, and where it works in place, after its reads,
-//! a free of its first input directly followed by the malloc of its first output, of the same size and at the same
-//! address. Ends: a persistent block (allocated at time 0, never freed) is on the device with its initial value at the
-//! start and with its final value at the end; where iterations repeat, its final value may be on the host instead if it
-//! does not start on the device, and the host's copy of its initial value may be used if the host has its final value
-//! at the end. Addresses: as [`verify`](super::verify) judges. Time: as [`simulate`] says.
+//! Values: a write gives a block a value, a malloc leaves it undefined, a free loses it, a copy out keeps it on the
+//! host, and a copy in restores the latest copy. Every operator reads the values that it read in the recording. A
+//! recomputed operator yields the values of its first run if all that it reads has the values of the first run, and
+//! undefined ones if not. It leaves out the persistent blocks that it updates.
 //!
-//! Values are numbered: 0 is undefined, the initial value of a block is 1 + its number, and what an operator
-//! writes to a block is numbered by the first row that writes it; the mask of a value has its number. Cost: O(n log n)
+//! Masks: right after a ReLU, a `write` of the mask of a block that it accesses keeps the signs, and the ReLU's
+//! gradient may read the mask in place of the block. The mask is allocated with at least a bit for each element, of the
+//! element size that the ReLU operators that access the block are said to have.
+//!
+//! Residency: a block is accessed and copied only between its malloc and its free.
+//!
+//! Operators: between the accesses of one stand only mallocs and frees that stand there in the recording; and, where it
+//! works in place, after its reads, a free of its first input directly followed by the malloc of its first output, of
+//! the same size and at the same address.
+//!
+//! Ends: a persistent block (allocated at time 0, never freed) is on the device with its initial value at the start and
+//! with its final value at the end. Where iterations repeat, its final value may be on the host instead if it does not
+//! start on the device; and the host's copy of its initial value may be used if the host has its final value at the
+//! end.
+//!
+//! Addresses: as [`verify`](super::verify) judges. Time: as [`simulate`] says.
+//!
+//! Values are numbered: 0 is undefined, the initial value of a block is 1 + its number, and what an operator writes to
+//! a block is numbered by the first row that writes it; the mask of a value has the value's number. Cost: O(n log n)
 //! time, linear workspace. This module knows no pass.
 
 use crate::error::{Buffer, RowFault};
@@ -33,9 +41,9 @@ use crate::trace::recorded::{self, Operators, Progress};
 use crate::trace::{Event, Kind, Op, Operator, Recorded, Row};
 use crate::{Block, Constraints, Error, VerifiedPlan, Workspace, WorkspaceLen, block, sort};
 
-/// A rewritten trace with a plan, both of which [`schedule`] has accepted.
+/// A rewritten trace with a plan, both accepted by [`schedule`].
 ///
-/// There is no other way to make one: whoever holds it holds the proof.
+/// Only [`schedule`] makes one: whoever holds it holds the proof.
 #[derive(Clone, Copy, Debug)]
 pub struct VerifiedSchedule<'a> {
     rows: &'a [Row],
@@ -64,7 +72,7 @@ impl<'a> VerifiedSchedule<'a> {
         self.names
     }
 
-    /// Where every residency lies.
+    /// The plan: where every residency lies.
     #[must_use]
     pub const fn plan(&self) -> &VerifiedPlan<'a> {
         &self.plan
@@ -77,14 +85,15 @@ impl<'a> VerifiedSchedule<'a> {
     }
 }
 
-/// Lent memory for a verified schedule: a timing for each of its rows, a block and a name for each of its mallocs.
+/// Memory that is lent for a verified schedule: a timing for each of its rows, a block and a name for each of its
+/// mallocs.
 #[derive(Debug)]
 pub struct Room<'a> {
     /// When each row happens.
     pub timings: &'a mut [Timing],
-    /// The stays as blocks to place.
+    /// The residencies as blocks to place.
     pub blocks: &'a mut [Block],
-    /// Which residencies they are.
+    /// By residency: which one of which block it is.
     pub names: &'a mut [Residency],
 }
 
@@ -185,7 +194,8 @@ pub fn schedule<'a>(
     Ok(VerifiedSchedule { rows: rewritten, timings, names, plan, run })
 }
 
-/// Judges residency, values, operators and ends. Writes for each residency 1 + the residency whose memory it takes over in place.
+/// Judges residency, values, operators and ends. Writes for each residency 1 + the residency whose memory it reuses in
+/// place.
 fn values(
     recorded: &Recorded<'_>,
     rewritten: &[Row],
@@ -232,16 +242,17 @@ fn values(
 /// The values of the recording.
 struct Seen<'a> {
     size: Table<'a, u64>,
-    /// The least bytes of the mask of each block: a bit for each element, as its rectifiers say how many there are.
+    /// By block: the least bytes of its mask, a bit for each element of the ReLU operators that access it.
     mask: Table<'a, u64>,
-    /// By row: the value that a read sees, the value that a write makes.
+    /// By row: the value that it reads or writes.
     value: Table<'a, u32>,
     /// The value of each block after the last row.
     last: Table<'a, u32>,
 }
 
 impl<'a> Seen<'a> {
-    /// Refuses what [`RowFault::NotRecorded`] names. The block numbers have been checked.
+    /// Finds the values of the recording. Refuses what [`RowFault::NotRecorded`] names. Block numbers have been
+    /// checked.
     fn new(recorded: &Recorded<'_>, operators: &Operators<'_>, scratch: &mut Workspace<'a>) -> Result<Self, Error> {
         let Recorded { rows, blocks: block_count, .. } = *recorded;
         let blocks = u32::try_from(block_count).unwrap_or(u32::MAX);
@@ -300,49 +311,50 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// An operator that has begun.
+/// An operator that has begun and not ended.
 #[derive(Clone, Copy)]
 struct Open {
     progress: Progress,
-    /// What it has read so far has the values of its first run.
+    /// Whether all that it has read so far has the values of its first run.
     same: bool,
 }
 
-/// The rewritten trace up to a row.
+/// What holds after the rows of the rewritten trace so far.
 struct State<'a> {
     recorded: Recorded<'a>,
     operators: Operators<'a>,
     seen: Seen<'a>,
     cyclic: bool,
     resident: Table<'a, u32>,
-    /// The value on the device; for a mask, the value whose signs it holds.
+    /// By block: the value on the device; for a mask, the value whose signs it holds.
     value: Table<'a, u32>,
-    /// 0 before the first copy out, then 1 + the value on the host.
+    /// By block: 1 + the value on the host, 0 before the first copy out.
     host: Table<'a, u32>,
-    /// The residency that is or was the last, in the order of the mallocs.
+    /// By block: its latest residency, in the order of the mallocs.
     residency: Table<'a, u32>,
-    /// Whether it is on the device at the start, and whether the host's copy of its initial value has been used.
+    /// By block: whether it is on the device at the start, and whether the host's copy of its initial value has been
+    /// used.
     marks: Table<'a, [u32; 2]>,
-    /// 1 + the first row of the operator that last allocated or freed the block between its accesses.
+    /// By block: 1 + the first row of the operator that last allocated or freed it between its accesses.
     own: Table<'a, u32>,
     residencies: u32,
-    /// The recorded row from which the next operator that keeps its place is searched.
+    /// The recorded row from which the next ordered operator is searched for.
     next: usize,
-    /// By recorded row: whether an operator's first run began with this access.
+    /// By recorded row: whether an operator began with this access, not counting recomputation.
     begun: Table<'a, u32>,
-    /// How many accesses of the recording are to come.
+    /// How many accesses of the recording are still to come.
     missing: usize,
     open: Option<Open>,
     /// The operator of the last access.
     last: Op,
     accessed: bool,
     copied: bool,
-    /// The block that has just been freed inside an operator for the block that follows in place.
+    /// The block that an operator has just freed so that the block allocated next reuses its memory in place.
     giver: Option<u32>,
 }
 
 impl State<'_> {
-    /// Goes on to the next row, and says which residency takes over the memory of which in it.
+    /// Judges the next row. Returns the residency that reuses memory in it, and that whose memory it reuses.
     fn row(&mut self, r: &Row, following: Option<&Row>) -> Result<Option<(u32, u32)>, RowFault> {
         let b = r.block;
         let mask = self.recorded.masked(b);
@@ -413,7 +425,7 @@ impl State<'_> {
         Ok(taken_over)
     }
 
-    /// The size of a block of the recording.
+    /// The size of a block of the recording, once it was allocated.
     fn known(&self, block: u32) -> Option<u64> {
         let known = usize::try_from(block).is_ok_and(|b| b < self.recorded.blocks);
         known.then(|| self.seen.size[block]).filter(|&size| size > 0)
@@ -426,9 +438,9 @@ impl State<'_> {
             && self.own[r.block] == row_mark(progress.first)
     }
 
-    /// Whether `giver` may be freed now for `taker` to be allocated in its place.
+    /// Whether `giver` may be freed here and `taker` reuse its memory in place.
     fn hands_over(&self, progress: Progress, giver: u32, taker: Option<u32>) -> bool {
-        let whole = Progress { next: progress.first, again: false, ..progress };
+        let whole = Progress { next: progress.first, rerun: false, ..progress };
         let first = |event| {
             let mut of_event = self.operators.to_come(whole).filter(|(_, r)| r.event == event).map(|(_, r)| r.block);
             of_event.find(|&b| self.own[b] != row_mark(progress.first))
@@ -445,14 +457,14 @@ impl State<'_> {
             && size(from) == size(to)
     }
 
-    /// The signs of what the rectifier that has just run reads or writes.
+    /// Judges the write of a mask: it has the signs of what the ReLU that has just run reads or writes.
     fn mask(&mut self, r: &Row, block: u32) -> Result<(), RowFault> {
         let is_relu = r.op != Op::None && r.op == self.last && self.recorded.operator(r.op).kind == Kind::Relu;
         let label = if let Op::First(k) = r.op { Op::Rerun(k) } else { r.op };
         let Some(relu) = self.operators.begin(label).filter(|_| is_relu) else {
             return Err(RowFault::MaskElsewhere);
         };
-        let whole = Progress { again: false, ..relu };
+        let whole = Progress { rerun: false, ..relu };
         if self.operators.to_come(whole).all(|(_, access)| access.block != block) {
             return Err(RowFault::MaskElsewhere);
         }
@@ -468,9 +480,9 @@ impl State<'_> {
         let Some((row, expected)) = self.operators.to_come(open.progress).next() else {
             return Err(RowFault::OtherAccess);
         };
-        let again = open.progress.again;
+        let rerun = open.progress.rerun;
         let label = match expected.op {
-            Op::First(k) if again => Op::Rerun(k),
+            Op::First(k) if rerun => Op::Rerun(k),
             op => op,
         };
         let in_its_place = mask == Some(expected.block)
@@ -483,12 +495,12 @@ impl State<'_> {
         let holds = self.value[r.block];
         if r.event == Event::Write {
             self.value[r.block] = if open.same { value } else { 0 };
-        } else if again {
+        } else if rerun {
             open.same &= value != 0 && holds == value;
         } else if label != Op::None && (holds != value || in_its_place && value == 0) {
             return Err(RowFault::OtherValue);
         }
-        if !again {
+        if !rerun {
             self.accessed = true;
             self.missing = self.missing.saturating_sub(1);
         }
@@ -498,13 +510,13 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Opens the operator to which the next access belongs.
+    /// Begins the operator to which the next access belongs.
     fn begin(&mut self, op: Op) -> Result<Open, RowFault> {
         let progress = self.operators.begin(op).ok_or(RowFault::OtherAccess)?;
-        if progress.again && !self.recorded.operator(op).rerun {
+        if progress.rerun && !self.recorded.operator(op).rerun {
             return Err(RowFault::MayNotRerun);
         }
-        if !progress.again && !self.may_run(op, progress) {
+        if !progress.rerun && !self.may_run(op, progress) {
             return Err(RowFault::OtherAccess);
         }
         let rows = self.recorded.rows.get(progress.first..progress.end).unwrap_or_default();
@@ -514,7 +526,7 @@ impl State<'_> {
         Ok(Open { progress, same: true })
     }
 
-    /// Whether an operator has not run yet, and comes after all that it keeps its place behind.
+    /// Whether an operator has not run yet, and, if it is ordered, all ordered ones before it have.
     fn may_run(&mut self, op: Op, progress: Progress) -> bool {
         let mark = row_mark(progress.first) - 1;
         if core::mem::replace(&mut self.begun[mark], 1) > 0 {
@@ -536,7 +548,7 @@ impl State<'_> {
         }
         for b in (0..).take(self.recorded.blocks).filter(|&b| self.operators.is_persistent(b)) {
             let last = self.seen.last[b];
-            // What is not there has the value 0, which is no persistent block's last.
+            // A block that is not on the device has the value 0, which is no persistent block's final value.
             let on_device = self.value[b] == last;
             let on_host = last == if self.host[b] == 0 { 1 + b } else { self.host[b] - 1 };
             let [at_start, initial_copy_used] = self.marks[b];
@@ -550,7 +562,7 @@ impl State<'_> {
     }
 }
 
-/// A row as a mark in a table whose cells begin as 0.
+/// A row as a mark in a table whose cells are 0 at first.
 fn row_mark(row: usize) -> u32 {
     u32::try_from(row).map_or(u32::MAX, |row| row.saturating_add(1))
 }

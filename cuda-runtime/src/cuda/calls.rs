@@ -1,5 +1,5 @@
-//! The host in a stream's order: what the driver is given is a number, and what it stands for is kept here, so that
-//! nothing is lost where a device that is lost never calls.
+//! Calls of the host in a stream's order. The driver is given a number, and the call is kept here: so nothing is leaked
+//! if a lost device never calls.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::backend::Call;
 
-/// Calls to come, by their numbers, with the number of the backend that they are of.
+/// Calls that have not been made, by their numbers, with the number of their backend.
 #[derive(Default)]
 struct Pending {
     last: usize,
@@ -21,7 +21,7 @@ fn pending() -> MutexGuard<'static, Pending> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps a call; what to give the driver for it.
+/// Keeps a call; returns the number for the driver.
 pub(super) fn keep(backend: u64, call: Call) -> *mut c_void {
     let mut pending = pending();
     pending.last += 1;
@@ -35,17 +35,17 @@ pub(super) fn take(number: *mut c_void) -> Option<Call> {
     pending().calls.as_mut()?.remove(&number.addr()).map(|(_, call)| call)
 }
 
-/// Drops what a backend's device never called.
+/// Drops the calls that a backend's device has never made.
 pub(super) fn forget(backend: u64) {
     if let Some(calls) = &mut pending().calls {
         calls.retain(|_, (of, _)| *of != backend);
     }
 }
 
-/// What the driver calls.
+/// The function that the driver calls.
 pub(super) unsafe extern "C" fn made(number: *mut c_void) {
     if let Some(call) = take(number) {
-        // No panic crosses into the driver; who gave the call sees that it has not come to its end.
+        // No panic crosses into the driver; whoever gave the call sees that it did not complete.
         let _ = catch_unwind(AssertUnwindSafe(call));
     }
 }

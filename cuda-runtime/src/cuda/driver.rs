@@ -1,8 +1,8 @@
-//! The functions of the CUDA driver that the runtime calls, found at run time.
+//! The functions of the CUDA driver that the runtime calls, looked up at run time.
 //!
-//! They are looked up once, and what is missing is an error, or means that the driver is too old for a way of doing things
-//! that has another. `cudarc`'s own functions look up each symbol when it is first called, and panic without it; and their
-//! results are a Rust enum, which a newer driver's unknown error is not a value of. Here a result is a number.
+//! They are looked up once. One that is missing is an error, or means that the driver is too old for one of two ways to
+//! do something. `cudarc`'s own functions look up each symbol when it is first called, and panic without it; and their
+//! results are a Rust enum, which an unknown error of a newer driver is not a value of. Here a result is a number.
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
@@ -17,7 +17,7 @@ use crate::driver::{Code, check_init, functions};
 use crate::error::{Error, Result};
 
 functions! {
-    /// What every driver has that the runtime works with.
+    /// Functions that every usable driver has.
     Functions {
         init: "cuInit" (c_uint);
         device_count: "cuDeviceGetCount" (*mut c_int);
@@ -47,7 +47,7 @@ functions! {
 }
 
 functions! {
-    /// Since CUDA 10.0: the host in a stream's order.
+    /// Since CUDA 10.0: calls of the host in a stream's order.
     HostCalls {
         launch: "cuLaunchHostFunc" (CUstream, CUhostFn, *mut c_void);
     }
@@ -68,7 +68,7 @@ functions! {
 }
 
 functions! {
-    /// Since CUDA 11.0: a primary context is given back.
+    /// Since CUDA 11.0: releasing a primary context.
     Release {
         context_release: "cuDevicePrimaryCtxRelease_v2" (CUdevice);
     }

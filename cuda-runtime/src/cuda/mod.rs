@@ -1,12 +1,12 @@
-//! An NVIDIA GPU, by the driver's functions, which are found at run time: a program that has this backend starts without
-//! a driver, and is told so when it opens one.
+//! An NVIDIA GPU. The driver's functions are looked up at run time: a program with this backend starts without a
+//! driver, and gets an error when it opens a GPU.
 //!
 //! Streams do not wait for the default stream, events have no times unless asked for, and nothing here waits for the
-//! device but [`synchronize`](Backend::synchronize) and giving memory back. Arenas are addresses behind which memory is put
-//! piece by piece (`cuMemAddressReserve`, `cuMemCreate`, `cuMemMap`), so that they grow where they are; where the device
-//! or the driver cannot do that, they are plain allocations that do not grow. The context is the device's primary one,
-//! which the CUDA runtime and frameworks use too; it is made current for each call, and what was current before is again
-//! afterwards.
+//! device but [`synchronize`](Backend::synchronize) and freeing memory. Arenas are reserved addresses to which memory
+//! is mapped piece by piece (`cuMemAddressReserve`, `cuMemCreate`, `cuMemMap`), so that they grow in place. Where the
+//! device or the driver cannot do that, they are plain allocations that do not grow. The context is the device's
+//! primary one, which the CUDA runtime and frameworks use too. It is made current for each call; afterwards the one
+//! before is current again.
 
 mod calls;
 mod driver;
@@ -25,7 +25,7 @@ use crate::error::{Error, Memory, Result};
 use crate::integrated;
 use driver::{Driver, VirtualMemory, check, check_memory};
 
-// Numbers of the driver's documentation, as the functions take them.
+// Numbers of the driver's documentation, in the types that the functions take.
 const ATTRIBUTE_INTEGRATED: u32 = 18;
 const ATTRIBUTE_VIRTUAL_MEMORY: u32 = 102;
 const ATTRIBUTE_RDMA_WITH_VIRTUAL_MEMORY: u32 = 110;
@@ -35,7 +35,7 @@ const EVENT_WITHOUT_TIME: u32 = 2;
 const HOST_PORTABLE: u32 = 1;
 const GRANULARITY_RECOMMENDED: u32 = 1;
 
-/// How many backends there have been.
+/// The number of the next backend.
 static BACKENDS: AtomicU64 = AtomicU64::new(0);
 
 struct Shared {
@@ -54,7 +54,7 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// A GPU. Clones are the same.
+/// A GPU. Clones are the same GPU.
 #[derive(Clone)]
 pub struct CudaBackend {
     shared: Arc<Shared>,
@@ -138,7 +138,7 @@ impl CudaBackend {
             rdma: false,
             number: BACKENDS.fetch_add(1, Ordering::Relaxed),
         };
-        // From here on the context is given back when something fails.
+        // From here on a failure releases the context.
         shared.attributes.integrated = shared.attribute(ATTRIBUTE_INTEGRATED)? != 0;
         if let Some(memory) = driver.virtual_memory
             && shared.attribute(ATTRIBUTE_VIRTUAL_MEMORY).is_ok_and(|has| has != 0)
@@ -150,7 +150,7 @@ impl CudaBackend {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Does something with the primary context current for this thread.
+    /// Calls `work` with the primary context current on this thread.
     ///
     /// # Errors
     /// What the driver says when it is made so.
@@ -159,8 +159,8 @@ impl CudaBackend {
         Ok(work())
     }
 
-    /// A stream of somebody else, such as a framework's, to compute on. NULL is the legacy default stream, which is
-    /// PyTorch's own unless it is told otherwise; `CU_STREAM_LEGACY` (0x1) is the same stream.
+    /// Another's stream, such as a framework's, to compute on. NULL is the legacy default stream, which is PyTorch's
+    /// own unless it is told otherwise; `CU_STREAM_LEGACY` (0x1) is the same stream.
     ///
     /// # Safety
     /// It is a stream of this device's primary context, and lives as long as what is returned.
@@ -171,14 +171,14 @@ impl CudaBackend {
 }
 
 impl Stream {
-    /// What the driver calls it, to launch kernels on.
+    /// The driver's handle of it, to launch kernels on.
     #[must_use]
     pub const fn raw(&self) -> CUstream {
         self.raw
     }
 }
 
-/// The context is current on this thread, as long as this lives.
+/// The context is current on this thread as long as this lives.
 struct Current<'a> {
     shared: &'a Shared,
     pushed: bool,
@@ -215,7 +215,7 @@ impl Shared {
         check("cuDeviceGetAttribute", code).map(|()| value)
     }
 
-    /// What memory comes in pieces of, in bytes; none where the driver does not say.
+    /// The size of the pieces that memory comes in, in bytes; none where the driver does not say.
     fn granularity(&self, memory: &VirtualMemory) -> Result<Option<u64>> {
         let _current = self.current()?;
         let (mut granularity, properties) = (0, self.properties());
@@ -239,7 +239,7 @@ impl Shared {
         properties
     }
 
-    /// Puts `bytes` of memory behind the addresses from `at` on.
+    /// Maps `bytes` of memory to the addresses from `at` on.
     fn back(&self, memory: &VirtualMemory, at: u64, bytes: u64) -> Result<()> {
         let size = size(bytes, Memory::Device)?;
         let properties = self.properties();
@@ -297,7 +297,7 @@ impl Backend for CudaBackend {
         let code = unsafe { (self.shared.driver.functions.memory_info)(&raw mut free, &raw mut total) };
         check("cuMemGetInfo", code)?;
         let (free, total) = (free as u64, total as u64);
-        // What the operating system would free for others is not in the driver's figure.
+        // The driver's figure does not count what the operating system would free for others.
         Ok(if self.shared.attributes.integrated {
             MemoryInfo { free: integrated::available()?, total }
         } else {
@@ -324,7 +324,7 @@ impl Backend for CudaBackend {
         check_memory("cuMemAddressReserve", code, Memory::Addresses, room)?;
         let kind = ArenaKind::Virtual { memory, room, pieces: Vec::new() };
         let mut arena = Arena { shared: shared.clone(), address, size: 0, kind };
-        // If there is not so much memory, the addresses are given back with the arena.
+        // If there is not so much memory, dropping the arena frees the addresses.
         self.grow(&mut arena, bytes)?;
         Ok(arena)
     }

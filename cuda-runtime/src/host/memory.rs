@@ -1,13 +1,13 @@
-//! Memory that stands for a device's, and pinned memory.
+//! The device's memory, and pinned memory, of a host that stands in for a device.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a page is, so that files can be read into it past the page cache.
+/// The size of a page: files can be read into whole pages past the page cache.
 const PAGE: usize = 4096;
 
-/// What memory holds that was given back.
+/// What freed memory is filled with.
 const POISON: u8 = 0xdb;
 
 /// Bytes that begin at a page; they are zero at first.
@@ -15,10 +15,10 @@ const POISON: u8 = 0xdb;
 pub(super) struct Allocation {
     start: NonNull<u8>,
     bytes: usize,
-    /// What was allocated: more, by as much as it takes to begin at a page.
+    /// The allocation: it is longer, so that the bytes can begin at a page.
     whole: NonNull<u8>,
     layout: Layout,
-    /// Its owner has given it back. It is freed when the work that has it is over.
+    /// Whether its owner has freed it. It is freed for real when all work that has it is done.
     is_given_back: AtomicBool,
 }
 
@@ -31,8 +31,8 @@ impl Allocation {
     /// `None` if the host has not so much.
     pub(super) fn new(bytes: u64) -> Option<Self> {
         let bytes = usize::try_from(bytes).ok()?.max(1);
-        // Asked for at a page, the allocator would write the zeros itself, and with them take the memory of room that nobody
-        // uses; from the system pages come as zeros when they are used.
+        // Allocated at a page, the allocator would write the zeros itself, and so touch memory that nobody uses. Pages
+        // from the system are zeros when they are first touched.
         let layout = Layout::from_size_align(bytes.checked_add(PAGE)?, align_of::<u64>()).ok()?;
         // SAFETY: the layout has at least one byte.
         let whole = NonNull::new(unsafe { alloc_zeroed(layout) })?;
@@ -42,7 +42,7 @@ impl Allocation {
         Some(Self { start, bytes, whole, layout, is_given_back: AtomicBool::new(false) })
     }
 
-    /// Takes it from its owner: the first `used` bytes are poisoned, and work on it is a fault from here on.
+    /// Frees it for its owner: poisons the first `used` bytes, and from here on work on it is a fault.
     pub(super) fn give_back(&self, used: u64) {
         self.is_given_back.store(true, Ordering::SeqCst);
         let used = usize::try_from(used).map_or(self.bytes, |used| used.min(self.bytes));
@@ -79,7 +79,7 @@ impl Drop for Allocation {
     }
 }
 
-/// A range of an allocation that stays as long as this does.
+/// A range of an allocation, which is kept as long as this lives.
 #[derive(Clone, Debug)]
 pub(super) struct Range {
     memory: std::sync::Arc<Allocation>,

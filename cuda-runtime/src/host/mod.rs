@@ -1,12 +1,12 @@
-//! A device that is none: memory of the host, streams that are queues, events, and links as fast as one says.
+//! The host as a device: its memory, streams that are queues, events, and links of any speed.
 //!
-//! With [`Mode::Threads`] each stream is a thread, and what races really races. With [`Mode::Ordered`] nothing runs
-//! before somebody waits for it, all on the waiting thread, and of the streams that could go on an [`Order`] chooses
-//! one: the same every time. Time is then computed: work begins when its stream is free and what it waits for is done,
-//! whatever order it runs in.
+//! With [`Mode::Threads`] each stream is a thread, and races really happen. With [`Mode::Ordered`] nothing runs before
+//! something waits for it. All work then runs on the waiting thread, and an [`Order`] chooses among the streams that
+//! could go on: the same every time. Time is then computed: work begins when its stream is free and what it waits for
+//! is done, whatever order it runs in.
 //!
-//! [`HostBackend::races`] tells what is used in no order, in both modes. Memory that is given back while work uses it is
-//! poisoned, and the work is a fault, as on a GPU; dropping a stream waits for nothing, as there.
+//! [`HostBackend::races`] returns pairs of uses without an order, in both modes. Memory that is freed while work uses
+//! it is poisoned, and the work is a fault, as on a GPU; dropping a stream waits for nothing, as there.
 
 mod memory;
 mod options;
@@ -43,7 +43,7 @@ struct Shared {
 #[derive(Default)]
 struct Ledger {
     used: InUse,
-    /// The memory of each arena, and how much of it the arena has.
+    /// The memory of each arena, and how much of it the arena uses.
     arenas: Vec<(Arc<Allocation>, u64)>,
 }
 
@@ -96,7 +96,7 @@ impl HostBackend {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Gives a stream a kernel that takes so many ns. The kernel gets the bytes of its operands in their order.
+    /// Gives a stream a kernel that takes `ns` ns. The kernel gets the bytes of its operands in their order.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] for an operand outside the arenas, [`Error::OperandsOverlap`]; a fault from before.
@@ -133,19 +133,19 @@ impl HostBackend {
         self.shared.give(stream.lane, &used, ns, Box::new(run))
     }
 
-    /// What is in use; nothing when all handles are dropped.
+    /// What is in use; nothing once all handles are dropped.
     #[must_use]
     pub fn in_use(&self) -> InUse {
         lock(&self.shared.ledger).used
     }
 
-    /// What was used in no order so far, if that is looked for.
+    /// The uses without an order so far, if they are searched for.
     #[must_use]
     pub fn races(&self) -> Vec<Race> {
         lock(&self.shared.state).races.as_ref().map_or_else(Vec::new, |races| races.found().to_vec())
     }
 
-    /// Does all that the streams were given, those that are dropped too.
+    /// Does all work that the streams were given, also of those that were dropped.
     ///
     /// # Errors
     /// [`Error::Lost`] after a fault.
@@ -162,7 +162,7 @@ impl HostBackend {
         Shared::refuse(&lock(&self.shared.state))
     }
 
-    /// Has the device fail after so many more pieces of work, and stay lost.
+    /// Makes the device fail after so many more pieces of work, and stay lost.
     pub fn lose_after(&self, work: u64) {
         lock(&self.shared.state).until_fault = Some(work);
     }
@@ -182,7 +182,7 @@ impl HostBackend {
     }
 }
 
-/// What work on memory that was given back is: an illegal address.
+/// The fault of work on freed memory: an illegal address.
 const GIVEN_BACK: Fault = Fault { call: "work on memory that was given back", code: 700 };
 
 fn span(range: &Range) -> std::ops::Range<u64> {
@@ -221,7 +221,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Does one thing for a stream.
+    /// Does one piece of work of a stream.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn work(&self, lane: usize, task: Task, given: f64, delay: Option<Duration>) {
         let now = || self.begin.elapsed().as_nanos() as f64;
@@ -282,7 +282,7 @@ impl Shared {
                     self.work(lane, task, given, delay);
                     state = lock(&self.state);
                     state.working -= 1;
-                    // Under the lock: who has just seen that nothing has changed must be waiting by now.
+                    // Under the lock: a thread that has just seen no change must be waiting by now.
                     self.changed.notify_all();
                 }
                 Next::Nothing if state.lanes[lane].closed => return,
@@ -293,7 +293,7 @@ impl Shared {
         }
     }
 
-    /// Works, in order, until this is so or nothing is left.
+    /// Works, in order, until `done` or until nothing is left.
     fn work_until(&self, order: Order, done: impl Fn(&State) -> bool) {
         loop {
             let mut state = lock(&self.state);
@@ -332,7 +332,7 @@ impl Backend for HostBackend {
         if bytes > shared.options.memory - ledger.used.device {
             return Err(none);
         }
-        // Where there are no addresses for the room, it is not there.
+        // If the host has no addresses for the room, the arena gets none.
         let (memory, room) = match Allocation::new(room) {
             Some(memory) => (memory, room),
             None => (Allocation::new(bytes).ok_or(none)?, bytes),
@@ -501,7 +501,7 @@ impl Pinned {
 }
 
 impl Drop for Stream {
-    /// What the stream was given is still done, later.
+    /// The work that the stream was given is still done, later.
     fn drop(&mut self) {
         lock(&self.shared.state).lanes[self.lane].closed = true;
         self.shared.changed.notify_all();

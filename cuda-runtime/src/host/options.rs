@@ -1,4 +1,4 @@
-//! How a host that stands for a device behaves, and what its kernels are given.
+//! The options of a host that stands in for a device, and what its kernels get.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub enum Mode {
         /// Before each piece of work a thread waits, at random from this seed on, up to so long.
         delays: Option<(u64, Duration)>,
     },
-    /// Everything is done by who waits, in this order.
+    /// Everything is done by the thread that waits, in this order.
     Ordered(Order),
 }
 
@@ -23,13 +23,13 @@ pub enum Mode {
 pub enum Order {
     /// The one that has worked the least time; of equals the one that was made first.
     Time,
-    /// Any, by this seed.
+    /// A random one, by this seed.
     Random(u64),
-    /// This one, by the order in which they were made, only when no other can.
+    /// This one, by the order in which they were made, only when no other can go on.
     Last(usize),
 }
 
-/// A host that stands for a device.
+/// The options of a host that stands in for a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// How work is done.
@@ -38,7 +38,7 @@ pub struct Options {
     pub memory: u64,
     /// The links; their host capacity is what can be pinned.
     pub device: Device,
-    /// Uses in no order are told by `HostBackend::races`.
+    /// Whether uses without an order are searched for, for `HostBackend::races`.
     pub races: bool,
 }
 

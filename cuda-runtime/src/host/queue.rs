@@ -1,8 +1,9 @@
-//! Streams and events: queues of work, and who may go on.
+//! Streams and events: queues of work, and which of them may go on.
 //!
 //! One lock holds all queues. A stream goes on with the work at its front, unless that is a wait for an event that has
-//! not come so far. A wait is for what the event was recorded to when the wait was given; that was given before, so that
-//! some stream can always go on. After a fault everything that is left is passed over, and who waits is woken.
+//! not happened. A wait is for the point at which the event was recorded when the wait was given. That point was given
+//! before the wait, so some stream can always go on. After a fault all work that is left is skipped, and waiting
+//! threads are woken.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::options::Order;
 use super::races::{Clock, Races};
 use super::sync::{Mutex, lock};
 
-/// What a device that is lost says.
+/// The error of a lost device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) call: &'static str,
@@ -23,13 +24,13 @@ pub(super) struct Fault {
 
 pub(super) type Run = Box<dyn FnOnce() -> Result<(), Fault> + Send>;
 
-/// What a stream is given.
+/// A piece of a stream's work.
 pub(super) enum Task {
     /// Something that takes so many ns.
     Work(Run, f64),
-    /// The stream has come to this point.
+    /// The stream has reached this point.
     Record(Arc<Point>),
-    /// Until another stream has come to this point.
+    /// Waits until another stream has reached this point.
     Wait(Arc<Point>),
 }
 
@@ -37,7 +38,7 @@ pub(super) enum Task {
 pub(super) struct Point {
     /// When the stream came to it, in ns.
     pub(super) reached: Mutex<Option<f64>>,
-    /// What is done then.
+    /// What was done by then.
     pub(super) clock: Clock,
 }
 
@@ -50,7 +51,7 @@ impl Point {
 /// One stream.
 pub(super) struct Lane {
     pub(super) tasks: VecDeque<(Task, f64)>,
-    /// Until when it has worked, in ns.
+    /// The time until which it has worked, in ns.
     pub(super) clock: f64,
     /// Nothing more is given to it.
     pub(super) closed: bool,
@@ -62,22 +63,22 @@ pub(super) struct State {
     pub(super) lanes: Vec<Lane>,
     pub(super) fault: Option<Fault>,
     pub(super) races: Option<Races>,
-    /// What the host has waited for, in ns; work that is given then does not begin before.
+    /// The latest time for which the host has waited, in ns; work that is given then does not begin before.
     pub(super) host_clock: f64,
-    /// How many pieces of work will succeed yet, if not all.
+    /// How many more pieces of work succeed; none if all do.
     pub(super) until_fault: Option<u64>,
     pub(super) rng: Option<SplitMix64>,
     /// How many streams are working, where they are threads.
     pub(super) working: usize,
 }
 
-/// What a stream does next.
+/// The next work of a stream.
 pub(super) enum Next {
     /// It is out of work.
     Nothing,
     /// It waits.
     Blocked,
-    /// This, which was to begin at the second at the earliest.
+    /// This work, which begins at this time at the earliest, in ns.
     Task(Task, f64),
 }
 

@@ -1,12 +1,13 @@
-//! Tells which pieces of work use the same bytes in no order.
+//! Finds pieces of work that use the same bytes without an order.
 //!
 //! Two pieces of work race if they are on different streams, share a byte that one of them writes, and no chain of
-//! stream orders, events and waits of the host leads from one to the other. Each stream, and the host, has a vector clock:
-//! how much of each stream is done before whatever comes next there (Mattern 1989). A recorded event keeps the clock of
-//! its stream, a wait takes the larger of both. That is known when work is given, whatever order it then runs in.
+//! stream orders, events and waits of the host leads from one to the other. Each stream, and the host, has a vector
+//! clock: how much of each stream is done before whatever comes next there (Mattern 1989). A recorded event keeps the
+//! clock of its stream, and a wait takes the maximum of both. This is known when work is given, whatever order it then
+//! runs in.
 //!
-//! Of equal ranges used by one stream in one way the last is kept: what comes after it comes after all. Cost: for each
-//! piece of work, the ranges known.
+//! If one stream uses the same range several times in the same way, the last use is kept: what follows it follows all.
+//! Cost: for each piece of work, the number of ranges known.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,7 +15,7 @@ use std::ops::Range;
 /// How much of each stream is done: pieces of work, counted from 1.
 pub(super) type Clock = Vec<u64>;
 
-/// Two pieces of work that use the same bytes in no order, one of them to write.
+/// Two pieces of work that use the same bytes without an order, one of them to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Race {
     /// The streams that they are on, as they were made; the piece of work that was given first comes first.
@@ -66,7 +67,7 @@ impl Races {
         clock
     }
 
-    /// A stream is given work that uses these ranges, to write them if so said.
+    /// Notes that a stream is given work that uses these ranges, and whether it writes them.
     pub(super) fn work(&mut self, stream: usize, ranges: &[(Range<u64>, bool)]) {
         let clock = self.clock(stream);
         clock[stream] += 1;
@@ -85,7 +86,7 @@ impl Races {
         }
     }
 
-    /// What an event knows that is recorded now.
+    /// The clock of an event that is recorded now.
     pub(super) fn record(&mut self, stream: usize) -> Clock {
         self.clock(stream).clone()
     }
@@ -98,7 +99,7 @@ impl Races {
         join(&mut self.host, event);
     }
 
-    /// Memory that is given back is used by nobody.
+    /// Forgets a range that is freed.
     pub(super) fn forget(&mut self, range: &Range<u64>) {
         self.used.retain(|&(start, end, ..), _| end <= range.start || range.end <= start);
     }

@@ -1,4 +1,5 @@
-//! What threads share. The unit tests of this crate run under `shuttle`, which decides who goes on when.
+//! Locks and the like for threads. In the unit tests of this crate `shuttle` provides them, and decides which thread
+//! goes on.
 
 #[cfg(not(test))]
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
@@ -12,7 +13,7 @@ pub(super) use shuttle::thread;
 
 use std::sync::PoisonError;
 
-/// Locks; what a thread left that panicked is a fault of the device, which the state tells.
+/// Locks. If a thread has panicked while it held the lock, the state says that the device has a fault.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -66,10 +66,10 @@ impl Format {
     }
 }
 
-/// What is wrong with a call.
+/// The errors of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The result is to have as many elements as the input.
+    /// The result has another number of elements than the input.
     Length {
         /// Elements of the input.
         needed: usize,
@@ -83,11 +83,11 @@ pub enum Error {
         /// Words that there are.
         got: usize,
     },
-    /// An operand's address is no multiple of its elements' size.
+    /// An operand's address is not a multiple of its elements' size.
     Misaligned {
         /// The address.
         address: u64,
-        /// What it is to be a multiple of.
+        /// The alignment that it needs.
         alignment: u64,
     },
     /// Two operands share memory, and are not the same elements.
@@ -100,7 +100,7 @@ pub enum Error {
         /// How many.
         elements: u64,
     },
-    /// The CUDA driver has not done its part.
+    /// The CUDA driver failed.
     Driver(crate::Error),
 }
 

@@ -15,7 +15,7 @@ use crate::driver::{self, check, check_init};
 use crate::{Error, Memory, MemoryInfo, Result};
 
 driver::functions! {
-    /// What every driver has.
+    /// Functions that every usable driver has.
     Functions {
         init: "cuInit" (c_uint);
         count: "cuDeviceGetCount" (*mut c_int);
@@ -37,7 +37,7 @@ driver::functions! {
 }
 
 driver::functions! {
-    /// What drivers from CUDA 11.2 on have beside.
+    /// Functions of drivers from CUDA 11.2 on.
     PoolFunctions {
         create: "cuMemPoolCreate" (*mut CUmemoryPool, *const CUmemPoolProps);
         set: "cuMemPoolSetAttribute" (CUmemoryPool, CUmemPool_attribute, *mut c_void);
@@ -49,7 +49,7 @@ driver::functions! {
 }
 
 driver::functions! {
-    /// Since CUDA 10.1: work that is captured. Older drivers have none that a framework could use.
+    /// Since CUDA 10.1: capturing work. Older drivers have none that a framework could use.
     Capture {
         is_capturing: "cuStreamIsCapturing" (CUstream, *mut c_uint);
         exchange_mode: "cuThreadExchangeStreamCaptureMode" (*mut c_uint);
@@ -59,7 +59,7 @@ driver::functions! {
 // Numbers of the driver's documentation.
 const CAPTURE_NONE: c_uint = 0;
 const CAPTURE_RELAXED: c_uint = 2;
-/// The default stream is asked while a stream is captured that it waits for.
+/// A stream is captured that waits for the default stream, about which is asked.
 const CAPTURE_IMPLICIT: driver::Code = 906;
 const EVENT_WITHOUT_TIME: c_uint = 2;
 
@@ -75,7 +75,7 @@ pub struct Cuda {
     context: CUcontext,
     pool: Option<Pool>,
     capture: Option<Capture>,
-    /// Of plain allocations: the bytes of each, of all, and the most so far.
+    /// For plain allocations: the bytes of each, of all, and the most so far.
     plain: (std::collections::HashMap<u64, u64>, u64, u64),
 }
 
@@ -118,14 +118,14 @@ impl Cuda {
         Ok(opened)
     }
 
-    /// Does something while the device's context is current for this thread, and calls are allowed that the capture of
-    /// some stream, by this thread or another, would forbid.
+    /// Calls `body` with the device's context current on this thread, and with calls allowed that the capture of some
+    /// stream, by this thread or another, would forbid.
     fn within<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.in_context(|this| {
             let mut mode = CAPTURE_RELAXED;
             this.exchange_mode(&mut mode)?;
             let result = body(this);
-            // The mode is what it was; if that fails, so does the next call.
+            // Restores the mode; if that fails, the next call fails too.
             let _ = this.exchange_mode(&mut mode);
             result
         })
@@ -160,7 +160,7 @@ impl Cuda {
 }
 
 impl Pool {
-    /// A pool that keeps what is freed until it is asked to give it back.
+    /// A pool that keeps freed memory until it is trimmed.
     fn new(device: i32) -> Result<Self> {
         let functions = PoolFunctions::load()?;
         // SAFETY: a struct of numbers, enumerations that have a variant 0, and a pointer that may be NULL.

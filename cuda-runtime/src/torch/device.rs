@@ -9,19 +9,19 @@ use super::driver::{Driver, Stream};
 use super::graphs::{Graphs, PoolId};
 use crate::{Error, Memory as Kind, Result};
 
-/// What PyTorch's own allocator aligns blocks to.
+/// The alignment of PyTorch's own allocator.
 const ALIGNMENT: u64 = 512;
-/// The bookkeeping is about 300 bytes for each.
+/// Events of an iteration; the bookkeeping takes about 300 bytes for each.
 const EVENTS: usize = 1 << 16;
 const LIVE: usize = 1 << 15;
-/// More than any memory: the numbers that the allocator hands out.
+/// More than any memory: the range of numbers that the allocator hands out.
 const RANGE: u64 = 1 << 60;
 /// Another name of the default stream (`CU_STREAM_LEGACY`).
 const LEGACY: Stream = 1;
 
 /// An allocation of the driver that backs an arena.
 struct Backing {
-    /// The numbers that it backs, from `start` on.
+    /// The first of the numbers that it backs.
     start: u64,
     bytes: u64,
     address: u64,
@@ -37,19 +37,19 @@ impl Backing {
     }
 }
 
-/// How long an arena that was refused is not asked for again: each time twice as many requests of its plan.
+/// For how long an arena that the driver refused is not asked for: each time for twice as many requests of the plan.
 #[derive(Clone, Copy, Default)]
 struct Refused {
-    /// How many plans there were.
+    /// How many plans there were when it was refused.
     plans: u64,
-    /// Requests that are left.
+    /// How many requests are left to wait.
     left: u64,
-    /// How many there were.
+    /// How many requests this refusal lasts in all.
     waited: u64,
 }
 
 impl Refused {
-    /// Requests that the first refusal is good for: to ask costs as much as all of them.
+    /// How many requests the first refusal lasts: asking costs as much as all of them.
     const FIRST: u64 = 1 << 10;
 
     /// Whether to ask for the arena of this plan now.
@@ -58,7 +58,7 @@ impl Refused {
         self.plans != plans || self.left == 0
     }
 
-    const fn again(self, plans: u64) -> Self {
+    const fn next(self, plans: u64) -> Self {
         let waited = if self.plans == plans { self.waited.saturating_mul(2) } else { Self::FIRST };
         Self { plans, left: waited, waited }
     }
@@ -81,27 +81,27 @@ pub struct Statistics {
     pub reserved_peak: u64,
 }
 
-/// A device's memory.
+/// The memory of a device.
 pub struct Device<D> {
     driver: D,
     /// Its memory is never given back: a device lives as long as the process.
     allocator: Allocator<'static>,
-    /// The one that the plan is of: the first that asks.
+    /// The stream that is planned: the first one that allocates.
     stream: Option<Stream>,
-    /// What backs the arena.
+    /// The allocation that backs the arena.
     backing: Option<Backing>,
-    /// What backed arenas before, and has live blocks.
+    /// Allocations that backed earlier arenas, and have live blocks.
     retired: Vec<Backing>,
     /// When the driver has refused an arena.
     refused: Refused,
-    /// What the driver gave one by one, and the numbers of those that the allocator knows.
+    /// Blocks that the driver allocated one by one, by address; with their numbers if the allocator knows them.
     apart: HashMap<u64, Option<u64>>,
     graphs: Graphs,
-    /// Streams that have asked.
+    /// All streams that have allocated.
     streams: BTreeSet<Stream>,
     /// By address of a live block: streams that use it besides its own.
     users: HashMap<u64, Vec<Stream>>,
-    /// What was freed while one of its streams was captured: addresses, and the streams of the call.
+    /// Blocks that were freed while one of their streams was captured: addresses, and the streams of the call.
     deferred: Vec<(u64, Stream)>,
     /// The most bytes that may be held.
     limit: Option<u64>,
@@ -151,7 +151,7 @@ impl<D: Driver> Device<D> {
         })
     }
 
-    /// The address of `bytes` bytes for work in this stream; 0 bytes are at 0.
+    /// Allocates `bytes` bytes for work in this stream; 0 bytes are at 0.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] and others of the driver; nothing is allocated then.
@@ -169,7 +169,7 @@ impl<D: Driver> Device<D> {
         if *self.stream.get_or_insert(stream) != stream {
             return self.malloc_apart(bytes, stream, None);
         }
-        // A request that the allocator has no room to note is served without it.
+        // If the allocator has no room to note a request, the request is served without it.
         let number = self.allocator.malloc(bytes).ok();
         let arena = self.allocator.arena();
         self.retire_unless(|backing| {
@@ -186,7 +186,7 @@ impl<D: Driver> Device<D> {
         self.malloc_apart(bytes, stream, number)
     }
 
-    /// Takes back what [`malloc`](Self::malloc) gave; 0 is nothing.
+    /// Frees what [`malloc`](Self::malloc) returned; 0 does nothing.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if nothing live begins there; those of the driver: the block is free all the same, and its
@@ -202,7 +202,7 @@ impl<D: Driver> Device<D> {
         if !self.is_live(address) {
             return Err(Error::OutOfRange { address, bytes: 0 });
         }
-        // What is captured is not done, so that there is nothing to wait for yet.
+        // Captured work is not done: there is nothing to wait for yet.
         match self.is_captured(address, stream) {
             Ok(false) => self.free_now(address, stream).and(self.free_deferred()),
             captured => {
@@ -212,7 +212,8 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// Work in this stream uses the block too (`Tensor.record_stream`): it is given out again after that work.
+    /// Notes that work in this stream uses the block too (`Tensor.record_stream`): its memory is reused only after that
+    /// work.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if nothing live begins there.
@@ -257,7 +258,7 @@ impl<D: Driver> Device<D> {
         self.free_surplus()
     }
 
-    /// Gives back to the device what nobody uses (`torch.cuda.empty_cache`). While a graph is captured it does nothing.
+    /// Frees the memory that nothing uses (`torch.cuda.empty_cache`). While a graph is captured it does nothing.
     ///
     /// # Errors
     /// Those of the driver.
@@ -270,7 +271,7 @@ impl<D: Driver> Device<D> {
         freed.and(self.driver.synchronize_all()).and_then(|()| self.driver.trim())
     }
 
-    /// Holds no more than this part of the device's memory, from the next request of the driver on.
+    /// Limits the memory that is held to this fraction of the device's, from the next request to the driver on.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] for a fraction that is not between 0 and 1; those of the driver.
@@ -285,7 +286,8 @@ impl<D: Driver> Device<D> {
         Ok(())
     }
 
-    /// An iteration ends, and the next begins: from the first such call on iterations are told, and not looked for.
+    /// Marks the end of an iteration, and the begin of the next. After the first such call iterations are not searched
+    /// for any more.
     ///
     /// # Errors
     /// [`Error::Plan`]: why there is no plan of the iteration that ends. Requests are served all the same.
@@ -295,7 +297,7 @@ impl<D: Driver> Device<D> {
         Ok(ended?)
     }
 
-    /// What it has done.
+    /// The statistics so far.
     ///
     /// # Errors
     /// Those of the driver.
@@ -311,23 +313,24 @@ impl<D: Driver> Device<D> {
         })
     }
 
-    /// The driver, as a test looks at it.
+    /// The driver, for tests.
     pub const fn driver(&mut self) -> &mut D {
         &mut self.driver
     }
 
-    /// The allocation behind the plan in use; it is made if there is none. None if the driver has refused it.
+    /// The allocation behind the plan in use, made if there is none; none if the driver has refused it.
     fn backing(&mut self) -> Option<&mut Backing> {
         let plans = self.allocator.statistics().plans;
         let stream = self.stream?;
         if self.backing.is_none() && self.refused.is_over(plans) {
             let arena = self.allocator.arena();
             let bytes = arena.end - arena.start;
-            // What the profile leaves with the driver is not of one piece: it goes before the arena comes.
+            // The blocks of the profile are scattered over the driver's memory: that is freed before the arena is
+            // allocated.
             let emptied = self.driver.synchronize(stream).and_then(|()| self.driver.trim());
             match emptied.and_then(|()| self.alloc(bytes, stream)) {
                 Ok(address) => self.backing = Some(Backing { start: arena.start, bytes, address, live: 0 }),
-                Err(_) => self.refused = self.refused.again(plans),
+                Err(_) => self.refused = self.refused.next(plans),
             }
         }
         self.backing.as_mut()
@@ -347,7 +350,7 @@ impl<D: Driver> Device<D> {
         self.driver.alloc(bytes, stream)
     }
 
-    /// Gives back what nobody uses, after all work that may still use it.
+    /// Frees all memory that nothing uses, after all work that may still use it.
     fn make_room(&mut self) -> Result<()> {
         if !self.captures()? {
             self.retire_unless(|backing| backing.live > 0);
@@ -356,7 +359,7 @@ impl<D: Driver> Device<D> {
         self.driver.trim()
     }
 
-    /// A request that the driver serves.
+    /// Serves a request by the driver.
     fn malloc_apart(&mut self, bytes: u64, stream: Stream, number: Option<u64>) -> Result<u64> {
         let given = match self.alloc(bytes, stream) {
             Err(Error::OutOfMemory { .. }) => self.make_room().and_then(|()| self.alloc(bytes, stream)),
@@ -377,7 +380,7 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// A request of a stream that is captured: memory of the graph. Nothing that capture forbids is called.
+    /// Serves a request of a captured stream, with memory of the graph. It calls nothing that a capture forbids.
     fn malloc_captured(&mut self, bytes: u64, stream: Stream) -> Result<u64> {
         if let Some(address) = self.graphs.take(bytes, stream) {
             return Ok(address);
@@ -395,13 +398,13 @@ impl<D: Driver> Device<D> {
         Ok(address)
     }
 
-    /// Whether a block that is no graph's is live and not freed.
+    /// Whether a block is live and belongs to no graph.
     fn is_live(&self, address: u64) -> bool {
         let backed = || self.backing.iter().chain(&self.retired).any(|b| b.number(address).is_some());
         (self.apart.contains_key(&address) || backed()) && self.deferred.iter().all(|(freed, _)| *freed != address)
     }
 
-    /// Whether one of the streams is captured that a block is freed in, was used in, or whose plan it is of.
+    /// Whether a stream is captured in which a block is freed, in which it was used, or that is planned.
     fn is_captured(&mut self, address: u64, stream: Stream) -> Result<bool> {
         let users = self.users.get(&address).into_iter().flatten();
         let streams: Vec<Stream> = users.copied().chain([stream]).chain(self.stream).collect();
@@ -417,7 +420,7 @@ impl<D: Driver> Device<D> {
         Ok(found)
     }
 
-    /// Takes back a block, none of whose streams is captured.
+    /// Frees a block, none of whose streams is captured.
     fn free_now(&mut self, address: u64, stream: Stream) -> Result<()> {
         let users = self.users.remove(&address).unwrap_or_default();
         let mut backings = self.backing.iter_mut().chain(&mut self.retired);
@@ -426,13 +429,13 @@ impl<D: Driver> Device<D> {
         };
         self.allocator.free(number).map_err(|_| Error::OutOfRange { address, bytes: 0 })?;
         backing.live -= 1;
-        // The next block at this place is of the plan's stream.
+        // The next block at this place belongs to the planned stream.
         let owner = self.stream.unwrap_or(stream);
         let followed = self.follow(owner, users.into_iter().chain([stream]));
         followed.and(self.release_retired())
     }
 
-    /// Has a stream follow others; the first error.
+    /// Makes a stream wait for others; returns the first error.
     fn follow(&mut self, stream: Stream, others: impl IntoIterator<Item = Stream>) -> Result<()> {
         let mut followed = Ok(());
         for other in others.into_iter().filter(|other| *other != stream) {
@@ -441,7 +444,7 @@ impl<D: Driver> Device<D> {
         followed
     }
 
-    /// Takes back what the driver served.
+    /// Frees a block that the driver served.
     fn free_apart(&mut self, address: u64, stream: Stream, users: &[Stream]) -> Result<()> {
         let number = self.apart.remove(&address).ok_or(Error::OutOfRange { address, bytes: 0 })?;
         let noted = number.map_or(Ok(()), |number| self.allocator.free(number));
@@ -450,7 +453,7 @@ impl<D: Driver> Device<D> {
         Ok(noted?)
     }
 
-    /// Takes back what was freed while it could not be, as far as that is over; the first error.
+    /// Frees the blocks that could not be freed during a capture, if it is over; returns the first error.
     fn free_deferred(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         for (address, stream) in std::mem::take(&mut self.deferred) {
@@ -466,7 +469,7 @@ impl<D: Driver> Device<D> {
         outcome
     }
 
-    /// Gives back what graphs have left; the first error.
+    /// Frees the memory that graphs have left; returns the first error.
     fn free_surplus(&mut self) -> Result<()> {
         if !self.graphs.has_surplus() || self.captures()? {
             return Ok(());
@@ -476,7 +479,7 @@ impl<D: Driver> Device<D> {
         self.graphs.surplus().into_iter().fold(waited, |freed, address| freed.and(self.driver.free_unordered(address)))
     }
 
-    /// What backs the arena is no longer wanted, unless it is as asked.
+    /// Retires the allocation that backs the arena, unless it is as wanted.
     fn retire_unless(&mut self, wanted: impl Fn(&Backing) -> bool) {
         if let Some(backing) = self.backing.take_if(|backing| !wanted(backing)) {
             self.retired.push(backing);
@@ -485,7 +488,7 @@ impl<D: Driver> Device<D> {
         }
     }
 
-    /// Gives back what backed arenas before and has no live block.
+    /// Frees the retired allocations that have no live block.
     fn release_retired(&mut self) -> Result<()> {
         let stream = self.stream.unwrap_or(0);
         let mut released = Ok(());
@@ -499,7 +502,7 @@ impl<D: Driver> Device<D> {
     }
 }
 
-/// A stream by the one name that it has here.
+/// The name by which a stream is known here.
 const fn canonical(stream: Stream) -> Stream {
     if stream == LEGACY { 0 } else { stream }
 }

@@ -1,31 +1,31 @@
-//! What the allocator for PyTorch asks of a device.
+//! The interface of the allocator for PyTorch to a device.
 
 use crate::{MemoryInfo, Result};
 
 /// A stream, as the driver names it; 0 is the legacy default stream, and PyTorch's default.
 pub type Stream = usize;
 
-/// What is asked of the driver of one device: the table that tests fill with other functions.
+/// The driver of one device. Tests put another one in its place.
 pub trait Driver: Send {
-    /// Memory that work in this stream may use from here on.
+    /// Allocates memory for work in this stream from here on.
     ///
     /// # Errors
     /// As the driver tells it, here and below; [`OutOfMemory`](crate::Error::OutOfMemory) if it is that.
     fn alloc(&mut self, bytes: u64, stream: Stream) -> Result<u64>;
 
-    /// Takes memory back that work in this stream has used up to here.
+    /// Frees memory, after the work of this stream so far.
     ///
     /// # Errors
     /// As above.
     fn free(&mut self, address: u64, stream: Stream) -> Result<()>;
 
-    /// Memory in the order of no stream, which is allowed while streams are captured.
+    /// Allocates memory outside the order of streams, which is allowed while streams are captured.
     ///
     /// # Errors
     /// As above.
     fn alloc_unordered(&mut self, bytes: u64) -> Result<u64>;
 
-    /// Takes back what [`alloc_unordered`](Self::alloc_unordered) gave. No work uses it any more.
+    /// Frees what [`alloc_unordered`](Self::alloc_unordered) returned. No work uses it any more.
     ///
     /// # Errors
     /// As above.
@@ -37,7 +37,7 @@ pub trait Driver: Send {
     /// As above.
     fn is_capturing(&mut self, stream: Stream) -> Result<bool>;
 
-    /// Has what `stream` is given from here on wait for what `other` was given. Neither is captured.
+    /// Makes later work of `stream` wait for the work that `other` was given. Neither is captured.
     ///
     /// # Errors
     /// As above.
@@ -55,13 +55,13 @@ pub trait Driver: Send {
     /// As above.
     fn synchronize_all(&mut self) -> Result<()>;
 
-    /// Gives back to the device what nobody has.
+    /// Returns unused memory to the device.
     ///
     /// # Errors
     /// As above.
     fn trim(&mut self) -> Result<()>;
 
-    /// The bytes that are held now, for somebody or nobody, and the most so far.
+    /// The bytes that are held now, used or not, and the most so far.
     ///
     /// # Errors
     /// As above.

@@ -21,7 +21,7 @@ pub type PoolId = (u64, u64);
 /// The pool of captures whose pool is not known.
 const UNKNOWN: PoolId = (u64::MAX, u64::MAX);
 
-/// A live block: its pool, its bytes, and the only stream that uses it, if one does.
+/// A live block: its pool, its bytes, and its stream, if only one uses it.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     pool: PoolId,
@@ -33,7 +33,7 @@ struct Live {
 struct Pool {
     /// How often it was begun and not yet released.
     users: usize,
-    /// Addresses that are free, by their bytes, with the stream that may use them again.
+    /// Free memory: its address and bytes, and the only stream that may reuse it.
     free: Vec<(u64, u64, Option<Stream>)>,
 }
 
@@ -89,19 +89,19 @@ impl Graphs {
         Some(address)
     }
 
-    /// Adds a block of the driver, which is live, to the current pool.
+    /// Adds a live block of the driver to the current pool.
     pub(super) fn add(&mut self, address: u64, bytes: u64, stream: Stream) {
         let pool = self.current();
         self.pools.entry(pool).or_default();
         self.live.insert(address, Live { pool, bytes, stream: Some(stream) });
     }
 
-    /// Another stream uses the block too: it is not given out again. Whether it is one of a graph.
+    /// Notes that another stream uses the block too: its memory is not reused. Returns whether the block is a graph's.
     pub(super) fn share(&mut self, address: u64) -> bool {
         self.live.get_mut(&address).map(|live| live.stream = None).is_some()
     }
 
-    /// A live block becomes free; whether it is one of a graph.
+    /// Frees a live block; returns whether it is a graph's.
     pub(super) fn free(&mut self, address: u64) -> bool {
         let Some(Live { pool, bytes, stream }) = self.live.remove(&address) else { return false };
         self.pools.entry(pool).or_default().free.push((address, bytes, stream));
@@ -114,7 +114,7 @@ impl Graphs {
         self.pools.iter().any(unused)
     }
 
-    /// Takes these blocks.
+    /// Removes these blocks, and returns them.
     pub(super) fn surplus(&mut self) -> Vec<u64> {
         let mut addresses = Vec::new();
         for (_, pool) in self.pools.iter_mut().filter(|(id, pool)| pool.users == 0 && **id != UNKNOWN) {

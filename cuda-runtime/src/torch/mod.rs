@@ -40,13 +40,13 @@ pub use graphs::PoolId;
 
 use crate::Result;
 
-/// The devices of a process, each with its own allocator, which begins when it is first asked.
+/// The devices of a process, each with its own allocator, which is made at its first request.
 pub struct Devices<D> {
     open: fn(i32) -> Result<D>,
     devices: Mutex<BTreeMap<i32, Arc<Mutex<Device<D>>>>>,
 }
 
-/// What was locked when a thread panicked is whole: nothing here is left half done.
+/// After a panic of another thread the state is still consistent: nothing is left half changed here.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -58,7 +58,7 @@ impl<D: Driver> Devices<D> {
         Self { open, devices: Mutex::new(BTreeMap::new()) }
     }
 
-    /// Does something with a device; all threads may at once, one after the other on the same device.
+    /// Calls `body` with a device. All threads may call it at once; on the same device they run one after the other.
     ///
     /// # Errors
     /// Why there is no such device; what the body returns.
@@ -76,8 +76,8 @@ impl<D: Driver> Devices<D> {
         body(&mut device)
     }
 
-    /// Does something with each device that has been asked, until it succeeds on one: for what is told without a device.
-    /// None where there is none.
+    /// Calls `body` with each device that has had a request, until it succeeds on one: for calls that do not name a
+    /// device. None where there is none.
     ///
     /// # Errors
     /// What the last body returns.
@@ -92,7 +92,7 @@ impl<D: Driver> Devices<D> {
         outcome
     }
 
-    /// Does something with every device that has been asked; the first error.
+    /// Calls `body` with every device that has had a request; returns the first error.
     ///
     /// # Errors
     /// As above.

@@ -51,7 +51,6 @@ pub(crate) fn chain_of(layers: u32, weight: u64, bytes: u64) -> Trace {
 }
 
 /// A chain of layers that each end in a rectifier, forward and backward: its gradients can read masks.
-#[allow(dead_code, reason = "not every program that takes these networks has rectifiers")]
 pub(crate) fn rectified(layers: u32, bytes: u64) -> Trace {
     let (mut rows, mut operators) = (Vec::new(), Vec::new());
     let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op, event };

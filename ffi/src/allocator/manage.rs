@@ -1,4 +1,4 @@
-//! What an allocator has done, and what it is told beside requests.
+//! The statistics of an allocator, and what it is told beside requests.
 
 use sublet_core::replay::State;
 
@@ -45,7 +45,8 @@ pub unsafe extern "C" fn sublet_stats(
     })
 }
 
-/// From here on `arena_peak`, `fallback_peak` and `footprint` of the statistics are of what there is now, and comes.
+/// From here on `arena_peak`, `fallback_peak` and `footprint` of the statistics are those of what is live now and of
+/// what comes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_reset_peaks(
     allocator: *mut sublet_allocator,
@@ -60,7 +61,7 @@ pub unsafe extern "C" fn sublet_reset_peaks(
     }
 }
 
-/// Gives the ranges back in which nothing lives, by the `free` of the parameters.
+/// Frees the ranges without live blocks, by the `free` of the parameters.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_trim(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.
@@ -72,8 +73,8 @@ pub unsafe extern "C" fn sublet_trim(allocator: *mut sublet_allocator, error: *m
     }
 }
 
-/// Forgets the plan and what was recorded, for a network that is another from here on. Live blocks stay where they are, and
-/// the next iteration is planned anew.
+/// Forgets the plan and the record, because the network has changed. Live blocks stay at their addresses, and the next
+/// iteration is planned anew.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_forget(allocator: *mut sublet_allocator, error: *mut sublet_error) -> sublet_status {
     // SAFETY: the header asks for an allocator that lives.

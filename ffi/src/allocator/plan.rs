@@ -1,4 +1,4 @@
-//! An allocator's plan as text, and plans from elsewhere.
+//! Writes an allocator's plan as text, and reads plans from elsewhere.
 
 use core::ffi::{c_char, c_void};
 use core::fmt::Write;
@@ -14,8 +14,8 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::workspace::Needed;
 
 /// Follows a plan that was made elsewhere, from its first request on: blocks in the order in which an iteration
-/// allocates them, and their offsets. It is verified first, with a workspace as sublet_verify needs. Where an offset is not
-/// a multiple of the allocator's alignment, the blocks are placed anew, in multiples of it.
+/// allocates them, and their offsets. It is verified first, with a workspace of sublet_verify_workspace. Where an
+/// offset is not a multiple of the allocator's alignment, the blocks are placed anew, at multiples of it.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_adopt(
@@ -79,8 +79,9 @@ pub unsafe extern "C" fn sublet_export_plan(
 
 const HEADER: &str = "id,lower,upper,size,offset";
 
-/// Reads a plan from the `bytes` bytes of a text as sublet_export_plan and `sublet plan` write it: its blocks in the order of
-/// the lines, and an offset for each. `count` receives how many there are; with a capacity of 0 that is all.
+/// Reads a plan from the `bytes` bytes of a text as sublet_export_plan and `sublet plan` write it: its blocks in the
+/// order of the lines, and an offset for each. `count` receives how many there are; with a capacity of 0 only that is
+/// written.
 ///
 /// SUBLET_STATUS_PLAN_TEXT: a line is not as it has to be. Whether the plan is a valid one, sublet_verify and sublet_adopt find.
 #[must_use]
@@ -131,7 +132,7 @@ impl<B: Iterator<Item = u8>> Lines<B> {
         Failure::new(S::PlanText, self.line, 0, 0)
     }
 
-    /// What ends a line, or the text.
+    /// Whether this ends a line, or the text.
     fn end(&mut self, byte: Option<u8>) -> bool {
         matches!(byte, None | Some(b'\n')) || (byte == Some(b'\r') && matches!(self.rest.next(), None | Some(b'\n')))
     }

@@ -1,4 +1,4 @@
-//! Where the ranges come from: the caller's own, the caller's functions, or the system.
+//! The source of ranges: the caller's range, the caller's functions, or the system.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -19,7 +19,7 @@ pub(super) struct Raw {
     lent_in_use: bool,
     /// A power of two.
     alignment: usize,
-    /// None is the system.
+    /// The caller's functions; none takes the system's memory.
     callbacks: Option<Callbacks>,
     /// Knows which thread is in one of them.
     caller: &'static Caller,
@@ -36,7 +36,7 @@ struct Callbacks {
 unsafe impl Send for Callbacks {}
 
 impl Raw {
-    /// Looks at what the parameters, argument 0, say of ranges; nothing is asked for yet.
+    /// Checks what the parameters, argument 0, say of ranges; nothing is allocated yet.
     pub(super) fn new(
         params: &sublet_allocator_params,
         config: &Config,
@@ -111,7 +111,7 @@ impl Source for Raw {
     }
 }
 
-/// Bookkeeping memory of the system, and its bytes; it goes back when this is dropped.
+/// Bookkeeping memory of the system, and its bytes; it is freed when this is dropped.
 pub(super) struct SystemMemory(pub(super) Option<(*mut c_void, usize)>);
 
 // SAFETY: nobody uses it before it goes back.

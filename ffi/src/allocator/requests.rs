@@ -1,4 +1,4 @@
-//! Requests beside malloc and free, and what an allocator tells of an address.
+//! Requests beside malloc and free, and what is known of an address.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -7,9 +7,9 @@ use super::{answer, sublet_allocator};
 use crate::error::{Failure, sublet_error};
 use crate::status::{sublet_status, sublet_status as S};
 
-/// As sublet_malloc, at a multiple of `alignment`, a power of two. Where that is more than the allocator's own, the request is
-/// served beside the plan, in O(log live), and is no part of an iteration: let `alignment` of the parameters be what most
-/// requests need.
+/// As sublet_malloc, at a multiple of `alignment`, a power of two. Where that exceeds the allocator's own, the request
+/// is served beside the plan, in O(log live), and is no part of an iteration: so set `alignment` of the parameters to
+/// what most requests need.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_malloc_aligned(
@@ -26,8 +26,9 @@ pub unsafe extern "C" fn sublet_malloc_aligned(
     unsafe { answer(allocator, (pointer, 3), error, request) }
 }
 
-/// Makes a block larger or smaller: where its memory does for `bytes` it stays where it is, else its contents are copied to a
-/// new one, and it is freed. The range must be memory of the host. NULL is a new block, and 0 bytes are a free.
+/// Changes the size of a block. If its memory suffices for `bytes` it stays where it is; otherwise its content is
+/// copied to a new block, and it is freed. The range must be memory of the host. NULL allocates a new block, and 0
+/// bytes free it.
 ///
 /// SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_NOT_ALLOCATED: the block is what it was.
 #[must_use]
@@ -54,7 +55,7 @@ pub unsafe extern "C" fn sublet_realloc(
     unsafe { answer(allocator, (moved, 3), error, request) }
 }
 
-/// The bytes that the block that begins at `pointer` may use: at least those that were asked for.
+/// The bytes that the block at `pointer` may use: at least those that were requested.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_usable_size(
@@ -67,8 +68,8 @@ pub unsafe extern "C" fn sublet_usable_size(
     unsafe { answer(allocator, (bytes, 2), error, |handle| handle.size(pointer)) }
 }
 
-/// Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a free that has to
-/// tell its own memory from that of others.
+/// Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a free that
+/// has to tell the allocator's memory from that of others.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_owns(
@@ -86,7 +87,7 @@ pub unsafe extern "C" fn sublet_owns(
 }
 
 impl sublet_allocator {
-    /// What the block at a pointer, argument 1, may use.
+    /// The bytes that the block at a pointer, argument 1, may use.
     fn size(&self, pointer: *const c_void) -> Result<usize, Failure> {
         let address = pointer.addr() as u64;
         let size = self.inner.with(|inner| Ok(inner.allocator.size_at(address)))?;

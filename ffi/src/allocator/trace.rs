@@ -1,4 +1,4 @@
-//! What an allocator was asked for, as a trace.
+//! The requests of an allocator, as a trace.
 
 use core::ffi::c_char;
 
@@ -8,9 +8,9 @@ use crate::error::{Failure, Text, sublet_error};
 use crate::profile::Profile;
 use crate::status::{sublet_status, sublet_status as S};
 
-/// Begins a trace of what the allocator is asked for, and forgets the one before. Blocks that are alive already are no
-/// part of it. It takes the system's memory, about 100 bytes a request, until the next one begins or the allocator
-/// ends; SUBLET_STATUS_UNAVAILABLE where there is none.
+/// Begins a trace of the allocator's requests, and forgets the one before. Blocks that are alive already are no part of
+/// it. It takes the system's memory, about 100 bytes a request, until the next one begins or the allocator is
+/// destroyed. SUBLET_STATUS_UNAVAILABLE: there is no such memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_trace_begin(
     allocator: *mut sublet_allocator,

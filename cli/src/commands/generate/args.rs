@@ -1,4 +1,4 @@
-//! What the command line says of a network.
+//! The options of `sublet generate`.
 
 use clap::{Args, Subcommand, ValueEnum};
 use sublet_models::{Block, Image, Roofline, Setting, Stages, Transformer};
@@ -49,7 +49,7 @@ pub(super) struct ResNetArgs {
     /// Layers with weights: 18, 34, or 3 n + 2
     #[arg(long, value_name = "N")]
     pub(super) depth: u32,
-    /// The images that it classifies
+    /// The images: their size and number of classes
     #[arg(long, value_enum, default_value = "imagenet")]
     pub(super) image: ImageArg,
     /// How the blocks are spread over the four stages
@@ -67,7 +67,7 @@ pub(super) struct WrnArgs {
     /// Layers with weights: 6 n + 4
     #[arg(long, value_name = "N")]
     pub(super) depth: u32,
-    /// How many times as wide as the thinnest
+    /// How many times as wide as the narrowest
     #[arg(long, value_name = "K", default_value_t = 10)]
     pub(super) width: u32,
     #[command(flatten)]
@@ -79,7 +79,7 @@ pub(super) struct VggArgs {
     /// Layers with weights: 11, 13, 16 or 19
     #[arg(long, value_name = "N")]
     pub(super) depth: u32,
-    /// The images that it classifies
+    /// The images: their size and number of classes
     #[arg(long, value_enum, default_value = "imagenet")]
     pub(super) image: ImageArg,
     #[command(flatten)]
@@ -103,10 +103,10 @@ pub(super) struct LstmArgs {
     /// Steps of the sequence
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(super) steps: u32,
-    /// Numbers of an input at a step
+    /// Size of the input at a step
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(super) inputs: u32,
-    /// What a prediction chooses from
+    /// How many classes a prediction chooses from
     #[arg(long, value_name = "N", default_value_t = 5000)]
     pub(super) classes: u32,
     #[command(flatten)]
@@ -118,7 +118,7 @@ pub(super) struct TransformerArgs {
     /// Blocks, one above the other
     #[arg(long, value_name = "N", default_value_t = 12)]
     pub(super) layers: u32,
-    /// Numbers of a token
+    /// Numbers that represent a token
     #[arg(long, value_name = "N", default_value_t = 768)]
     pub(super) width: u32,
     /// Heads of attention
@@ -127,13 +127,13 @@ pub(super) struct TransformerArgs {
     /// Tokens of an example
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub(super) seq: u32,
-    /// What a prediction chooses from
+    /// How many tokens a prediction chooses from
     #[arg(long, value_name = "N", default_value_t = 50_257)]
     pub(super) vocabulary: u32,
-    /// Attention is one operator, which keeps no matrix of all pairs of tokens
+    /// Attention as one operator, which keeps no matrix of all pairs of tokens
     #[arg(long)]
     pub(super) flash: bool,
-    /// Numbers of two bytes
+    /// Numbers have two bytes in place of four
     #[arg(long)]
     pub(super) bf16: bool,
     #[command(flatten)]
@@ -147,7 +147,7 @@ impl TransformerArgs {
     }
 }
 
-/// What every network is asked.
+/// The options of every network.
 #[derive(Debug, Args)]
 pub(super) struct CommonArgs {
     /// Examples in an iteration
@@ -168,7 +168,7 @@ pub(super) struct CommonArgs {
     /// Bytes per second to and from its memory
     #[arg(long, value_name = "N", default_value_t = Roofline::GTX1080TI.bytes_per_s, value_parser = positive)]
     bandwidth: f64,
-    /// What every operator takes beside, in ns
+    /// Time that every operator takes besides, in ns
     #[arg(long, value_name = "NS", default_value_t = Roofline::GTX1080TI.launch_ns)]
     launch: u64,
     /// The scratch of a convolution

@@ -17,16 +17,16 @@ use crate::output;
 use crate::problem::Problem;
 use crate::text::unit::Unit;
 
-/// What was generated. Sizes in bytes.
+/// What `generate` prints. Sizes in bytes.
 #[derive(Debug, Serialize)]
 struct Outcome<'a> {
     output: &'a str,
     operators: usize,
     rows: usize,
     blocks: usize,
-    /// What is never freed: parameters, momentum, running statistics.
+    /// Bytes that are never freed: parameters, momentum, running statistics.
     persistent: u64,
-    /// What the forward pass leaves for the backward pass.
+    /// Bytes that the forward pass keeps for the backward pass.
     kept: u64,
     max_load: u64,
     time_ns: u64,

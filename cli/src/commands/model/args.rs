@@ -1,10 +1,10 @@
-//! What the command line says of a model.
+//! The options of `sublet plan` for models.
 
 use clap::{Args, ValueEnum};
 
 use crate::model::Means;
 
-/// What only models have.
+/// The options for models alone.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ModelArgs {
     /// Of a model: operators run in the order that needs the least memory
@@ -20,15 +20,16 @@ pub(crate) struct ModelArgs {
     /// Of a model: writes the offsets as a C header, for firmware without a runtime
     #[arg(long, value_name = "H")]
     pub(crate) header: Option<String>,
-    /// Of a model: what TFLM prints of its plan, built with `TF_LITE_SHOW_MEMORY_USE`; tells what its kernels ask for
+    /// Of a model: the lines that TFLM prints of its plan if built with `TF_LITE_SHOW_MEMORY_USE`; they tell the
+    /// scratch of its kernels
     #[arg(long, value_name = "TXT", conflicts_with = "workspace")]
     pub(crate) tflm_log: Option<String>,
-    /// Of a model: what kernels ask for while they run, a CSV file op,bytes
+    /// Of a model: the scratch of kernels, a CSV file op,bytes
     #[arg(long, value_name = "CSV")]
     pub(crate) workspace: Option<String>,
 }
 
-/// Kernels of which it is known in which order they read and write.
+/// Kernels whose order of reads and writes is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kernels {
     /// TFLM's reference kernels, portable C++
@@ -40,7 +41,7 @@ impl ModelArgs {
         Means { reorder: self.reorder, in_place: self.in_place, overlap: self.overlap.is_some() }
     }
 
-    /// Whether anything is asked that only a model has.
+    /// Whether any of these options is given.
     pub(crate) fn any(&self) -> bool {
         self.means() != Means::default() || [&self.header, &self.tflm_log, &self.workspace].iter().any(|f| f.is_some())
     }

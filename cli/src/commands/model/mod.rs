@@ -1,5 +1,5 @@
-//! `sublet plan` for a model: what the runtime's own planner takes, a plan by the means that are asked for, and what each
-//! means would save.
+//! `sublet plan` for a model: the peak of the runtime's own planner, a plan by the means that are asked for, and what
+//! each means would save.
 
 pub(crate) mod args;
 
@@ -17,25 +17,25 @@ use crate::output;
 use crate::pools::tflm::{self, Buffer};
 use crate::text::unit::Unit;
 
-/// What is known of a model beside its plan. Sizes in bytes.
+/// What `plan` prints of a model. Sizes in bytes.
 #[derive(Debug, Serialize)]
 pub(crate) struct ModelOutcome {
-    /// What TFLM's own planner takes in the order of the file.
+    /// The bytes that TFLM's own planner takes, in the order of the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     tflm_greedy: Option<u64>,
-    /// What TFLM takes with this plan, what kernels ask for placed around it.
+    /// The bytes that TFLM takes with this plan: it places the scratch of kernels around it.
     #[serde(skip_serializing_if = "Option::is_none")]
     tflm_head: Option<u64>,
-    /// What the search for the order has found, where one was asked for.
+    /// The result of the search for an order, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     order: Option<OrderOutcome>,
-    /// What the means would give.
+    /// What each means would give.
     means: Vec<MeansOutcome>,
-    /// Operators whose kernels may ask for memory that the file does not tell of, where nobody has told it.
+    /// Operators whose kernels may ask for scratch that nobody has told of.
     may_ask: Vec<String>,
 }
 
-/// The max load of the order of the file, of the best one, and what none is below.
+/// The max load of the file's order and of the best one found, and a lower bound for all orders.
 #[derive(Debug, Serialize)]
 struct OrderOutcome {
     file: u64,
@@ -51,7 +51,7 @@ struct MeansOutcome {
     lower_bound: u64,
 }
 
-/// Combinations of means that are worth to know of.
+/// Combinations of means that are worth knowing.
 const CHOICES: [(&str, Means); 4] = [
     ("--in-place", Means { reorder: false, in_place: true, overlap: false }),
     ("--reorder", Means { reorder: true, in_place: false, overlap: false }),
@@ -73,7 +73,7 @@ fn request<'a>(args: &'a PlanArgs, model: &Model, means: Means, scratch: &'a [(u
     Request { name: &args.input, means, scratch, constraints: constraints(args, model), solve: &args.solve }
 }
 
-/// Refuses what only a model for TFLM can have.
+/// Refuses options that only models for TFLM can have.
 pub(super) fn check(args: &PlanArgs, model: &Model) -> Result<(), Failure> {
     let into_model = args.output.as_deref().is_some_and(is_model);
     if !model.for_tflm && (into_model || args.model.overlap.is_some() || args.model.tflm_log.is_some()) {
@@ -83,13 +83,13 @@ pub(super) fn check(args: &PlanArgs, model: &Model) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the arguments ask, and the alignment of the runtime.
+/// The constraints of the options, with the alignment of the runtime.
 pub(super) fn constraints(args: &PlanArgs, model: &Model) -> Constraints {
     let given = args.constraints.get();
     Constraints { alignment: given.alignment.max(model.alignment), ..given }
 }
 
-/// What kernels ask for, as the arguments tell it.
+/// The scratch of kernels, from the options.
 pub(crate) fn scratch(args: &PlanArgs, model: &Model) -> Result<Vec<(u32, u64)>, Failure> {
     match (&args.model.tflm_log, &args.model.workspace) {
         (Some(file), _) => Ok(crate::input::scratch::of_log(file, model)?),
@@ -99,7 +99,7 @@ pub(crate) fn scratch(args: &PlanArgs, model: &Model) -> Result<Vec<(u32, u64)>,
 }
 
 impl ModelOutcome {
-    /// What the plan and other choices of means give.
+    /// The results of the plan and of other combinations of means.
     pub(crate) fn of(args: &PlanArgs, model: &Model, scratch: &[(u32, u64)], planned: &Planned) -> Self {
         let own = Means { ..args.model.means() };
         let mut means = Vec::new();
@@ -116,8 +116,8 @@ impl ModelOutcome {
         let unplanned =
             in_file_order(model, scratch).map_or_else(|_| Vec::new(), |schedule| buffers(model, &schedule, None));
         let offsets = planned.offsets();
-        // Of graphs that operators run, the search for an order counts what they need where nothing is written over: where
-        // something may be, its figures are not those of the plan.
+        // For graphs that operators run, the search counts the memory without in-place reuse. Where there is reuse, its
+        // figures are not those of the plan.
         let runs_graphs = model.operators.iter().any(|o| !o.calls.is_empty());
         let counted = planned.ordered.filter(|_| !runs_graphs || !(own.in_place || own.overlap));
         let order = counted.map(|o| OrderOutcome {
@@ -177,7 +177,7 @@ impl ModelOutcome {
     }
 }
 
-/// The buffers of a model as TFLM's planner gets them: tensors, and then what kernels ask for.
+/// The buffers of a model in the order in which TFLM's planner gets them: tensors, then the scratch of kernels.
 pub(crate) fn buffers(model: &Model, schedule: &Schedule, offsets: Option<&[i32]>) -> Vec<Buffer> {
     let told = |tensor: u32| offsets.and_then(|offsets| u64::try_from(*offsets.get(tensor as usize)?).ok());
     let tensors = (0..)
@@ -187,7 +187,7 @@ pub(crate) fn buffers(model: &Model, schedule: &Schedule, offsets: Option<&[i32]
     tensors.chain(scratch).collect()
 }
 
-/// Writes what only models have: the plan in the model, and the header.
+/// Writes the files that only models have: the model with the plan, and the header.
 pub(crate) fn write(args: &PlanArgs, model: &Model, bytes: &[u8], planned: &Planned) -> Result<(), Failure> {
     if let Some(file) = args.output.as_ref().filter(|file| is_model(file)) {
         let first = u32::try_from(model.graphs[0].operators.start).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! `sublet verify model.tflite`: the plan that a model holds, whoever wrote it, against lifetimes derived from its graph.
+//! `sublet verify model.tflite`: checks the plan that a model holds against lifetimes derived from its graph.
 
 use std::time::Instant;
 

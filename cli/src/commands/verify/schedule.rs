@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::{device, input, output};
 use sublet_core::owned::Scratch;
 
-/// What is told. Sizes in bytes.
+/// What `verify` prints. Sizes in bytes.
 #[derive(Debug, Default, Serialize)]
 struct Verdict {
     verified: bool,
@@ -56,7 +56,7 @@ pub(super) fn run(args: &VerifyArgs, file: &str) -> Result<(), Failure> {
     if args.json { output::json(&verdict, &mut out) } else { verdict.text(&mut out) }.map_err(|e| Failure::printing(&e))
 }
 
-/// Tells a failure as JSON, if that was asked for.
+/// Prints a failure as JSON, if that was asked for.
 fn told(args: &VerifyArgs, failure: Failure) -> Failure {
     if args.json
         && let Failure::No(message) = &failure
@@ -75,7 +75,7 @@ fn judge(args: &VerifyArgs, original: &Problem, rewritten: &Problem, offsets: &[
     let (from, to) = (fit::recorded(original)?, fit::recorded(rewritten)?);
     let blocks = u32::try_from(from.names.len()).unwrap_or(u32::MAX);
     let numbers: HashMap<&str, u32> = (0..).zip(&from.names).map(|(i, name)| (name.as_str(), i)).collect();
-    // `B~` is the mask of block B, unless a block is called so.
+    // `B~` is the mask of block B, unless there is a block of that name.
     let mask = |name: &str| blocks.checked_add(*numbers.get(name.strip_suffix('~')?)?);
     let number = |name: &str| numbers.get(name).copied().or_else(|| mask(name));
     let rows: Option<Vec<Row>> =

@@ -20,14 +20,14 @@ use crate::problem::{BadRow, Problem};
 pub(crate) use objects::{Action, Event, Stack};
 use objects::{Object, Objects, Part};
 
-/// What a snapshot tells of the device that has events.
+/// What a snapshot has of the one device with events.
 pub(crate) struct Snapshot {
     pub(crate) device: usize,
     /// In their order.
     pub(crate) events: Vec<Event>,
-    /// What the allocator holds of the device at the end, in bytes.
+    /// The bytes that the allocator has reserved at the end.
     pub(crate) reserved: u64,
-    /// What is in use at the end: address, bytes, who asked for it.
+    /// The blocks in use at the end: address, bytes, and the stack that asked for them.
     pub(crate) in_use: Vec<(u64, u64, Stack)>,
     objects: Objects,
 }
@@ -64,7 +64,7 @@ impl Snapshot {
         Ok(Self { device, events, reserved, in_use, objects })
     }
 
-    /// The trace, and who asked for each of its blocks.
+    /// Makes the trace, with the stack that asked for each of its blocks.
     ///
     /// # Errors
     /// An event that cannot follow the events before it.
@@ -84,7 +84,7 @@ impl Snapshot {
                 stacks.push(event.stack);
             }
         }
-        // Blocks from before the recording stand in front; only of those that are still there somebody is known.
+        // Blocks from before the recording come first; only those that are in use at the end have a stack.
         let mut early = vec![Stack::default(); recording.early()];
         for &(address, bytes, stack) in &self.in_use {
             if recording.in_use(address, bytes) {
@@ -104,7 +104,7 @@ impl Snapshot {
         self.objects.places(stack)
     }
 
-    /// Whether each event is a malloc or a free: a request that is completed later is none.
+    /// Whether each event is a malloc or a free. A request to free that is completed later is neither.
     pub(crate) fn mallocs_and_frees(&self) -> Vec<bool> {
         let mut completed = HashSet::new();
         let mut is_one = |event: &Event| match event.action {
@@ -122,7 +122,7 @@ impl Snapshot {
     }
 }
 
-/// The events of the only device that has any.
+/// The events of the only device that has any, and the device's number.
 fn only_device(objects: &mut Objects, traces: &[Object]) -> Result<(usize, Vec<Object>), String> {
     let mut with_events = Vec::new();
     for (device, &trace) in traces.iter().enumerate() {
@@ -151,7 +151,7 @@ fn found(objects: &Objects, index: usize, event: Object) -> Result<Event, String
     }
 }
 
-/// What the device's segments hold in all, and address, size and stack of what they have in use.
+/// The bytes of the device's segments, and address, size and stack of what is in use in them.
 #[expect(clippy::type_complexity, reason = "said above")]
 fn in_use(objects: &mut Objects, segments: &[Object], device: usize) -> Result<(u64, Vec<(u64, u64, Stack)>), String> {
     let mut reserved = 0u64;
@@ -166,7 +166,7 @@ fn in_use(objects: &mut Objects, segments: &[Object], device: usize) -> Result<(
         let mut address = segment.address.ok_or_else(broken)?;
         for part in objects.take(segment.blocks).ok_or_else(broken)? {
             let Part { address: own, size, in_use, stack } = objects.part(part).ok_or_else(broken)?;
-            // Older snapshots leave the addresses out: the blocks fill the segment.
+            // Older snapshots have no addresses: the blocks fill the segment one after the other.
             address = own.unwrap_or(address);
             if let Some(bytes) = in_use {
                 found.push((address, bytes, stack));

@@ -1,8 +1,8 @@
-//! What a memory snapshot holds, made smaller as it is read.
+//! The content of a memory snapshot, reduced while it is read.
 //!
-//! An event is a dict of ten items and a list of a hundred frames: 32 bytes stay of the dict, and of the list the number of
-//! its stack, which many events share. Text and frames are kept once. So the memory is that of the events, however many
-//! frames they have.
+//! An event is a dict of ten items and a list of a hundred frames. Of the dict 32 bytes are kept, and of the list the
+//! number of its stack, which many events share. Each text and each frame is kept once. So memory grows with the
+//! events, however many frames they have.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,16 +12,16 @@ use std::rc::Rc;
 
 use super::pickle::{Build, NO_CONTAINER, Value, too_many};
 
-/// What all objects may take, in bytes.
+/// The most memory for all objects, in bytes.
 const MOST_BYTES: usize = 4 << 30;
-/// The most bytes of text; text beyond is not told.
+/// The most bytes of text; further text is left out.
 const MOST_TEXT: usize = 1 << 26;
 /// Of a deeper stack the innermost frames are kept.
 const MOST_FRAMES: usize = 1000;
-/// The time of an event that has none.
+/// Stands for no time.
 const NO_TIME: u64 = u64::MAX;
 
-/// What stands for an object; containers and text are looked up by their numbers.
+/// An object: containers and text as their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Object {
     Other,
@@ -30,19 +30,19 @@ pub(super) enum Object {
     Dict(u32),
 }
 
-/// What happens in an event.
+/// What an event does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Alloc,
     FreeRequested,
     FreeCompleted,
-    /// The allocator takes memory of the device.
+    /// The allocator reserves memory of the device.
     Reserve,
-    /// The allocator gives it back.
+    /// The allocator releases memory to the device.
     Release,
-    /// A request that could not be served; the address is what was free on the device, in bytes.
+    /// A request that could not be served; `address` is what was free on the device, in bytes.
     OutOfMemory,
-    /// Nothing that changes memory.
+    /// None of these.
     Nothing,
     /// An alloc or a free without an address.
     NoAddress,
@@ -57,18 +57,18 @@ pub(crate) struct Event {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     time_us: u64,
-    /// Where in the program.
+    /// The stack of the call.
     pub(crate) stack: Stack,
 }
 
 impl Event {
-    /// When; older snapshots do not tell.
+    /// The time of the event; older snapshots have none.
     pub(crate) fn time_ns(&self) -> Option<u64> {
         (self.time_us != NO_TIME).then(|| self.time_us.saturating_mul(1000))
     }
 }
 
-/// The number of a stack of frames; the one that is empty by default.
+/// The number of a stack of frames; the default is the empty stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Stack(u32);
 
@@ -94,12 +94,12 @@ pub(super) struct Segment {
 pub(super) struct Part {
     pub(super) address: Option<u64>,
     pub(super) size: u64,
-    /// What the program asked for, where it is in use.
+    /// The bytes that the program asked for, if the part is in use.
     pub(super) in_use: Option<u64>,
     pub(super) stack: Stack,
 }
 
-/// What a dict is.
+/// What a dict stands for.
 #[derive(Clone, Copy, Debug)]
 enum Record {
     Empty,
@@ -109,18 +109,18 @@ enum Record {
     Frame(u32),
     /// The whole: `device_traces` and `segments`.
     Snapshot,
-    /// Nothing that anybody needs.
+    /// None of these.
     Plain,
 }
 
-/// What a list is.
+/// What a list holds.
 #[derive(Debug)]
 enum List {
     /// Frames, or still empty.
     Stack(Stack),
     #[expect(clippy::box_collection, reason = "a list takes 16 bytes, and most lists are stacks")]
     Items(Box<Vec<Object>>),
-    /// Somebody has it.
+    /// Its items have been taken.
     Taken,
 }
 
@@ -152,14 +152,14 @@ impl<T: Clone + Eq + Hash> Numbered<T> {
     }
 }
 
-/// Adds a value; its number.
+/// Adds a value; returns its number.
 fn push<T>(values: &mut Vec<T>, value: T) -> Result<u32, String> {
     let number = u32::try_from(values.len()).map_err(|_| too_many())?;
     values.push(value);
     Ok(number)
 }
 
-/// The items of a dict that somebody needs.
+/// The items of a dict that are used.
 #[derive(Default)]
 struct Items {
     action: Option<Object>,
@@ -198,12 +198,12 @@ impl Objects {
         }
     }
 
-    /// `device_traces` and `segments`, if this is what has them.
+    /// `device_traces` and `segments`, if this object is the dict that has them.
     pub(super) fn snapshot(&self, root: &Value<Object>) -> Option<(Object, Object)> {
         matches!(self.record(root), Some(Record::Snapshot)).then_some(self.snapshot)
     }
 
-    /// Takes the items of a list; nobody gets them again.
+    /// Takes the items of a list out of it; this works once.
     pub(super) fn take(&mut self, list: Object) -> Option<Vec<Object>> {
         let Object::List(i) = list else { return None };
         match mem::replace(self.lists.get_mut(i as usize)?, List::Taken) {
@@ -268,7 +268,7 @@ impl Objects {
         }
     }
 
-    /// Counts what takes memory.
+    /// Counts memory against the limit.
     fn take_bytes(&mut self, bytes: usize) -> Result<(), String> {
         self.bytes += bytes;
         if self.bytes > MOST_BYTES { Err(too_many()) } else { Ok(()) }
@@ -280,7 +280,7 @@ impl Objects {
             _ => None,
         });
         let frames: Option<Vec<u32>> = frames.collect();
-        // Frames that are numbered take no more than the number of their stack.
+        // A list of frames takes no more than the number of its stack.
         if frames.is_none() || matches!(self.lists.get(i as usize), Some(List::Items(_))) {
             self.take_bytes(size_of_val(items))?;
         }
@@ -301,7 +301,7 @@ impl Objects {
         Ok(())
     }
 
-    /// A stack with more frames on its outside.
+    /// The number of a stack with `outer` frames added on its outside.
     fn deeper(&mut self, stack: Stack, outer: &[u32]) -> Result<Stack, String> {
         let inner = self.stack(stack);
         let frames: Rc<[u32]> = inner.iter().chain(outer).take(MOST_FRAMES).copied().collect();
@@ -346,7 +346,7 @@ impl Objects {
         items
     }
 
-    /// What a dict with these items is.
+    /// What a dict with these items stands for.
     fn recorded(&mut self, items: &Items) -> Result<Record, String> {
         let stack = match items.frames {
             Some(Object::List(i)) => match self.lists.get(i as usize) {
@@ -386,7 +386,7 @@ impl Objects {
     }
 }
 
-/// What a dict with an action tells.
+/// The event of a dict with an action.
 fn event(action: &[u8], items: &Items, stack: Stack) -> Event {
     let needs = |action| match (items.addr, items.size) {
         (None, _) => Action::NoAddress,

@@ -1,11 +1,11 @@
-//! Python's pickles as they are read, as far as they hold plain values: dicts, lists, tuples, text and numbers.
+//! Reads Python's pickles of plain values: dicts, lists, tuples, text and numbers.
 //!
-//! A pickle is a program for a stack machine, and may tell Python to import and call anything. This machine knows no
-//! such opcode: a pickle that has one is refused, and nothing runs. What becomes of lists and dicts is up to who builds
-//! them ([`Build`]), item by item, so that a pickle of any length passes through without being held: here stay the stack,
-//! which has a bound, and a few bytes for each object that the pickle might name again. Objects are shared and never
-//! copied: a pickle that doubles itself at every step, or that holds itself, costs no more than its bytes. Protocols 2 to
-//! 5, which are what `pickle.dump` of Python 3 writes.
+//! A pickle is a program for a stack machine, and may tell Python to import and call anything. This machine has no such
+//! opcode: a pickle with one is refused, and nothing runs. [`Build`] decides what is kept of lists and dicts, item by
+//! item, so that a pickle of any length can be read without being held. Here only the stack is kept, which has a bound,
+//! and a few bytes for each object that the pickle may refer to later. Objects are shared and never copied: a pickle
+//! that doubles itself at every step, or that contains itself, costs no more than its bytes. It reads protocols 2 to 5,
+//! which are what `pickle.dump` of Python 3 writes.
 
 use std::cmp::Ordering;
 use std::io::Read;
@@ -13,11 +13,11 @@ use std::io::Read;
 /// The first byte of a pickle.
 pub(in super::super) const PROTO: u8 = 0x80;
 
-/// The most objects that may be named again: 1 GiB.
+/// The most objects that may be referred to later: 1 GiB.
 const MOST_OBJECTS: usize = 1 << 27;
 /// The most values that may wait on the stack: 64 MiB. `pickle.dump` lets a thousand wait at each level.
 const MOST_WAITING: usize = 1 << 22;
-/// Of a longer text only this many bytes are kept.
+/// Of longer texts only this many bytes are kept.
 const LONGEST_TEXT: usize = 4096;
 
 /// One value.
@@ -29,20 +29,20 @@ pub(super) enum Value<O> {
     Object(O),
 }
 
-/// Makes something of the values of a pickle.
+/// Makes objects from the values of a pickle.
 pub(super) trait Build {
     /// What stands for an object.
     type Object: Copy;
-    /// What stands for an object that nobody needs: `None`, a boolean, a float, a larger integer.
+    /// Stands for an object that is not used: `None`, a boolean, a float, a larger integer.
     const OTHER: Self::Object;
 
-    /// Text or bytes; of a long text its beginning.
+    /// Makes a text, from text or bytes; of a long one the beginning is given.
     fn text(&mut self, text: &[u8]) -> Result<Self::Object, String>;
 
-    /// A list or a tuple, still empty.
+    /// Makes an empty list, or tuple.
     fn list(&mut self) -> Result<Self::Object, String>;
 
-    /// A dict, still empty.
+    /// Makes an empty dict.
     fn dict(&mut self) -> Result<Self::Object, String>;
 
     /// Adds items to a list, or keys and values in turn to a dict.
@@ -58,7 +58,7 @@ pub(super) struct Refusal {
     pub(super) message: String,
 }
 
-/// Runs the pickle's program; its outermost value.
+/// Runs the pickle's program; returns its outermost value.
 pub(super) fn read<B: Build>(reader: impl Read, build: &mut B) -> Result<Value<B::Object>, Refusal> {
     let source = Source { reader, buffer: vec![0; 1 << 16], at: 0, end: 0, passed: 0 };
     let mut machine = Machine { source, build, stack: Vec::new(), marks: Vec::new(), memo: Vec::new() };
@@ -76,15 +76,15 @@ pub(super) fn read<B: Build>(reader: impl Read, build: &mut B) -> Result<Value<B
 struct Source<R> {
     reader: R,
     buffer: Vec<u8>,
-    /// What is left of the buffer.
+    /// Where the unread part of the buffer begins.
     at: usize,
     end: usize,
-    /// Bytes before the buffer.
+    /// How many bytes were read before those in the buffer.
     passed: usize,
 }
 
 impl<R: Read> Source<R> {
-    /// Which byte comes next.
+    /// The position of the next byte.
     fn place(&self) -> usize {
         self.passed + self.at
     }
@@ -105,13 +105,13 @@ impl<R: Read> Source<R> {
         Ok(taken)
     }
 
-    /// An unsigned number of `N` bytes, which says how many bytes or which object.
+    /// Reads an unsigned number of `N` bytes: a length, or the number of an object.
     fn number<const N: usize>(&mut self) -> Result<usize, String> {
         let number = self.bytes::<N>()?.iter().rev().fold(0u64, |n, &b| n << 8 | u64::from(b));
         usize::try_from(number).map_err(|_| CUT.into())
     }
 
-    /// The next `len` bytes, or the first of them.
+    /// Reads `len` bytes; returns them, or the first of them if they are too many.
     fn text(&mut self, len: usize) -> Result<Vec<u8>, String> {
         let mut text = Vec::new();
         let mut left = len;
@@ -146,14 +146,14 @@ struct Machine<'a, R, B: Build> {
 }
 
 impl<R: Read, B: Build> Machine<'_, R, B> {
-    /// Runs one opcode; the outermost value if it is the last.
+    /// Runs one opcode; returns the outermost value if it is the last one.
     fn step(&mut self) -> Result<Option<Value<B::Object>>, String> {
         match self.source.byte()? {
             PROTO => match self.source.byte()? {
                 2..=5 => {}
                 other => return Err(format!("expected a pickle of protocol 2 to 5, found {other}")),
             },
-            // A frame says only how long it is.
+            // The length of a frame, which is not needed.
             0x95 => drop(self.source.bytes::<8>()?),
             b'.' => return self.pop().map(Some),
             b'(' => self.mark()?,
@@ -288,7 +288,7 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
         Ok(())
     }
 
-    /// What lies below a mark is out of reach.
+    /// The height of the stack below which nothing may be taken: the last mark.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -316,7 +316,7 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
         Ok(self.stack.split_off(mark))
     }
 
-    /// The `n` values on top, none of them below a mark.
+    /// Takes the `n` values on top, none of them below a mark.
     fn pop_many(&mut self, n: usize) -> Result<Vec<Value<B::Object>>, String> {
         let from = self.stack.len().checked_sub(n).filter(|&from| from >= self.floor()).ok_or(SHORT)?;
         Ok(self.stack.split_off(from))
@@ -330,7 +330,7 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
         }
     }
 
-    /// Python numbers what it memoizes from 0 without gaps. It memoizes no numbers.
+    /// Python numbers memoized objects from 0 without gaps, and memoizes no numbers.
     fn memoize(&mut self, number: usize) -> Result<(), String> {
         let object = match self.top()? {
             Value::Object(object) => object,
@@ -353,10 +353,10 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
 
 const CUT: &str = "the pickle is cut off: expected more bytes";
 const SHORT: &str = "the pickle takes more from its stack than is there";
-/// For builders: what is no container has no items.
+/// For builders: adding to what is no list or dict.
 pub(super) const NO_CONTAINER: &str = "expected a list or a dict to add to";
 
-/// For builders: what a pickle that makes too much is told.
+/// For builders: the pickle makes too much.
 pub(super) fn too_many() -> String {
     "the pickle makes too many objects; record fewer events (max_entries)".into()
 }

@@ -1,7 +1,4 @@
-//! A view of a file in the `FlatBuffers` format, every bound of it checked.
-//!
-//! A table begins with the distance back to its vtable, which tells where each field lies; strings, vectors and other
-//! tables are reached by an unsigned distance forward. Nothing is copied, and nothing is trusted.
+//! A view of a file in the `FlatBuffers` format, with every bound checked.
 
 use crate::failure::{InputError, Place};
 
@@ -35,7 +32,7 @@ impl<'a> Flat<'a> {
         Self { bytes, file }
     }
 
-    /// What is wrong at a byte.
+    /// The error of a byte with this message.
     pub(crate) fn fault(self, at: usize, message: impl Into<String>) -> InputError {
         InputError { file: self.file.into(), place: Some(Place::Byte(at)), message: message.into() }
     }
@@ -62,7 +59,7 @@ impl<'a> Flat<'a> {
         self.array(at).map(i32::from_le_bytes)
     }
 
-    /// What the distance at a byte leads to.
+    /// The position to which the distance at a byte leads.
     pub(crate) fn follow(self, at: usize) -> Result<usize, InputError> {
         let distance = self.u32(at)? as usize;
         let to = at.checked_add(distance).filter(|&to| distance > 0 && to < self.bytes.len());

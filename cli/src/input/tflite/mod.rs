@@ -1,7 +1,7 @@
-//! Models of TensorFlow Lite, for TFLM and `LiteRT`: the schema's tables, of which few fields are needed.
+//! Reads models of TensorFlow Lite, for TFLM and `LiteRT`. Few fields of the schema's tables are needed.
 //!
-//! Weights are not looked at. A tensor whose size is not told is refused by name, and so is what no runtime could run:
-//! operands that are no tensors, graphs that call themselves.
+//! Weights are not read. A tensor without a size is refused by name, and so is what no runtime could run: operands that
+//! are no tensors, graphs that call themselves.
 
 pub(crate) mod flat;
 mod operators;
@@ -64,7 +64,7 @@ struct Reader<'a> {
     buffers: FlatVector<'a>,
     /// The operators' names by the codes' numbers.
     codes: Vec<String>,
-    /// Operands and dimensions so far: many tables may share one vector, but not to more than a file can hold.
+    /// The operands and dimensions so far. Many tables may share one vector, but not more of them than a file can hold.
     operands: usize,
     model: Model,
 }
@@ -111,14 +111,14 @@ impl<'a> Reader<'a> {
                 .fault(table.at, format!("tensor {name} has the buffer {buffer} of {}", self.buffers.len)));
         }
         let data = self.buffers.table(buffer)?;
-        // Data may also lie behind the tables, told by its size.
+        // Data may also lie behind the tables; then its size is not 0.
         let constant = data.vector(0, 1)?.len > 0 || data.u64(2)? > 1;
         let shape: Vec<i32> = dimensions.ints().collect::<Result<_, _>>()?;
         let shape: Option<Vec<u64>> = shape.into_iter().map(|d| u64::try_from(d).ok()).collect();
         let bytes = shape.as_ref().and_then(|shape| bytes(table.u8(1).ok()?, shape));
         let bytes = match bytes {
             _ if constant || variable => 0,
-            // So that sums of what is rounded up stay within 64 bits, as signed offsets have it.
+            // A bound, so that sums of rounded sizes stay within 64 bits; offsets in a plan are signed.
             Some(bytes) if bytes <= u64::from(u32::MAX >> 1) => bytes,
             Some(bytes) => {
                 return Err(self.flat.fault(
@@ -149,7 +149,7 @@ impl<'a> Reader<'a> {
         Ok(Operator { kind, inputs, outputs, window, calls })
     }
 
-    /// The tensors of a list of operands, each once; -1 stands for one that is left out.
+    /// The tensors of a list of operands, each once; -1 is an operand that is left out.
     fn operand_list(&mut self, list: FlatVector<'a>, first: usize, tensors: usize) -> Result<Vec<u32>, InputError> {
         self.count(list.at, list.len)?;
         let mut seen = HashSet::new();

@@ -149,7 +149,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             may_exceed &= excess == 0;
             self.hold(part(choice, CHOICES));
             let before = walked;
-            walked = self.recomputer.again(limit, arrangement.choice / LATER);
+            walked = self.recomputer.replan(limit, arrangement.choice / LATER);
             self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
             // What takes as long to the nanosecond is the same, and so is what comes of it; but the optimum may be another.
             if alone {

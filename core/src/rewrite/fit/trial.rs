@@ -229,7 +229,7 @@ impl Trial<'_, '_, '_, '_> {
         if self.kept.watched.stops() {
             return None;
         }
-        self.swapper.again(policy, self.options.limit, work)
+        self.swapper.replan(policy, self.options.limit, work)
     }
 
     /// Counts what was spent, in blocks placed.
@@ -321,7 +321,7 @@ pub(super) fn from_offloads(
 ) -> Option<f64> {
     let held = |segment| recomputer.held_back(segment);
     swapper.start(recomputer.offloads(), &held, &|row| flat.operator(row), &|block| flat.block(block));
-    swapper.again(Policy::Auto, limit, work)
+    swapper.replan(Policy::Auto, limit, work)
 }
 
 /// What is held back of what is too much, in thirds: one at first, and all of it in the end.

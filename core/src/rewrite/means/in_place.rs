@@ -1,20 +1,24 @@
-//! Outputs over inputs.
+//! In-place reuse: outputs over inputs.
 //!
-//! Problem: some kernels may write their first output over their first input. That saves the output's memory where the
-//! input is not needed any more.
+//! Problem: some kernels may write their first output over their first input. Where nobody needs the input after that,
+//! the output takes no memory of its own.
 //!
-//! Papers: Chen et al. 2016 (section 3) and `MXNet`'s note on memory. Its trap, an input that another operator still reads,
-//! is what the rule below is about.
+//! Papers: Chen et al. 2016 (section 3) and `MXNet`'s note on memory. Their trap is an input that another operator
+//! still reads; the rule below excludes it.
 //!
-//! Steps: one pass over the rows finds the last time that each live range is needed: an access, a copy, or a mask that is made of
-//! it. For each operator that works in place, the first run or a later one, its first input and first output are those of
-//! the recording, without its own workspaces. The output takes over the input's memory if neither is persistent, both have
-//! the same size, nobody needs the input's live range after the operator's reads, and the output is touched only after them. Then
-//! `free` of the input and `malloc` of the output stand directly after the operator's last read, and nowhere else. Both
-//! live ranges have to lie at the same address: [`liveness::merge`] makes them one block for the placement.
+//! Steps:
+//! 1. One pass over the rows finds the last row that needs each live range: an access, a copy, or a mask that is made
+//!    of it.
+//! 2. For each operator that may work in place, run or recomputed, take its first input and first output in the
+//!    recording, its workspaces left out. The output reuses the input's memory if neither is persistent, both have the
+//!    same size, nothing needs the input's live range after the operator's reads, and the output is not touched before
+//!    the operator's last read.
+//! 3. Then the `free` of the input and the `malloc` of the output stand directly after the operator's last read, and
+//!    nowhere else. Both live ranges have to lie at the same address: [`liveness::merge`] makes them one block for the
+//!    placement.
 //!
-//! This pass runs last, over whatever the others wrote: they ask when a block is freed, and a block whose memory is reused has
-//! no free of its own. No load rises. Ties: none. Cost: O(rows log rows), linear workspace.
+//! This pass runs last, over whatever the others wrote: they look for the free of a block, and a block whose memory is
+//! reused has none of its own. No load rises. There are no ties. Cost: O(rows log rows), linear workspace.
 
 use crate::error::RowFault;
 use crate::rewrite::writer::Writer;
@@ -31,14 +35,15 @@ pub const fn workspace(recorded: usize, rows: usize, blocks: usize) -> Workspace
     recorded::workspace(recorded, blocks).and(Pass::workspace(rows, blocks))
 }
 
-/// The most rows that [`rewrite`] writes: one more for each block whose memory is reused and that had no free.
+/// The most rows that [`rewrite`] writes: one more for each block whose memory is reused and that was never freed.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + liveness::residencies(rows)
 }
 
-/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that operators work in place where they
-/// can; writes the new rows to `out` and returns how many they are. Added rows have the time of the row above them.
+/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that operators work in place wherever
+/// they can. Writes the new rows to `out` and returns how many they are. Added rows have the time of the row above
+/// them.
 ///
 /// # Errors
 /// [`Error::Row`] for a row that cannot follow the rows before it, or a recording whose operators do not stand together;
@@ -94,7 +99,7 @@ record! {
         /// The first and the last row that need it.
         first: u32,
         last: u32,
-        /// Its free is written where its memory is reused, and its malloc where it reuses memory.
+        /// Whether its free is written elsewhere because its memory is reused, and its malloc because it reuses memory.
         free_moved: bool,
         malloc_moved: bool,
     }
@@ -107,12 +112,12 @@ workspace! {
             size: u64[blocks],
             /// By block: 1 + the first recorded row of the operator that last had it as a workspace.
             own: u32[blocks],
-            /// By row: 1 + the block whose memory is reused after it, and the block that reuses it.
+            /// By row: 1 + the block whose memory is reused after this row, and the block that reuses it.
             reuses: [u32; 2][rows],
         }
         records {
             range: Range[rows],
-            /// By block: the live range that is open.
+            /// By block: the live range that has begun and not ended.
             open: Option<u32>[blocks],
         }
         state {
@@ -123,13 +128,13 @@ workspace! {
 }
 
 impl Pass<'_> {
-    /// The live ranges, and when they are needed.
+    /// Finds the live ranges and the rows that need them.
     fn collect(&mut self, rows: &[Row]) -> Result<(), Error> {
         if u32::try_from(rows.len()).is_err() {
             return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
         }
         let mut count = 0;
-        // The operator that is under way: 1 + its last row.
+        // 1 + the last row of the operator that is running.
         let mut operator = 0;
         for (row, r) in (0u32..).zip(rows) {
             let refuse = |fault| Err(Error::Row { row, fault });
@@ -143,7 +148,7 @@ impl Pass<'_> {
             }
             let open = self.open.get(block);
             match (mask, open, r.event) {
-                // Masks range where they are; who makes one needs the block.
+                // A mask has no live range here: making it needs the block.
                 (Some(_), Some(range), Event::Write) => {
                     self.range.set(range, Range { last: row + 1, ..self.range.get(range) });
                 }
@@ -161,7 +166,7 @@ impl Pass<'_> {
                 (None, None, _) => return refuse(RowFault::AccessWithoutMalloc),
                 (None, Some(range), Event::Free) => {
                     self.open.set(block, None);
-                    // A workspace, or its memory is reused already: it is freed there.
+                    // The operator frees its workspace, or the block's memory is reused already: it is freed there.
                     if row < operator {
                         self.range.set(range, Range { last: u32::MAX, ..self.range.get(range) });
                     }
@@ -176,7 +181,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Where memory is reused.
+    /// Decides where memory is reused.
     fn decide(&mut self, rows: &[Row]) -> Result<(), Error> {
         self.open.fill(None);
         let mut count = 0;
@@ -205,7 +210,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Decides about an operator of the recording, which stands in these rows from `begin` on.
+    /// Decides whether the operator of the recording that stands in these rows, from `begin` on, works in place.
     fn reuse(&mut self, recorded: Progress, rows: &[Row], (begin, op): (u32, Op)) {
         if !self.recorded.operator(op).in_place {
             return;
@@ -216,7 +221,7 @@ impl Pass<'_> {
         let Some(last_read) = reads.last().map(|(_, row)| row) else { return };
         let (from, to) = (self.range.get(input), self.range.get(output));
         let persistent = self.operators.is_persistent(x) || self.operators.is_persistent(y);
-        // Where a mask is read in place of the input, its memory is not asked for.
+        // Where a mask is read in place of the input, the input's memory is not needed.
         let over_after_reads = from.last > begin && from.last <= last_read + 1;
         let begins_after_reads = to.first > last_read + 1 && to.begin <= begin;
         if x != y && !persistent && self.size[x] == self.size[y] && over_after_reads && begins_after_reads {
@@ -264,7 +269,7 @@ impl Pass<'_> {
     }
 }
 
-/// 1 + the last row of the operator whose first access is this row; masks that it leaves are its accesses too.
+/// 1 + the last row of the operator whose first access is this row; the masks that it writes count as its accesses.
 fn end_of_operator(rows: &[Row], row: u32) -> usize {
     usize::try_from(row).map_or(usize::MAX, |row| recorded::operator(rows, row))
 }

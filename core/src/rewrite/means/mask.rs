@@ -1,25 +1,28 @@
-//! The sign of a ReLU's output in place of the output.
+//! Masks: the signs of a ReLU's output, kept in place of the output.
 //!
-//! Problem: the gradient of a ReLU asks of what the ReLU read or wrote only whether it is above 0. Where nobody
-//! else reads the block so late, a bit for each element can be kept in place of the block. The ReLU says how many bytes an
-//! element has; where several that touch a block say different things, the mask is as long as the most elements ask.
+//! Problem: the gradient of a ReLU needs only the signs of what the ReLU read or wrote. Where nothing else reads the
+//! block so late, one bit for each element is enough. The ReLU's [`Operator::element`] says how many bytes an element
+//! has; where several operators that access a block say different things, the mask is long enough for the most
+//! elements.
 //!
 //! Papers: Jin et al. 2018 (section 4.2, a byte for each element); Jain et al. 2018 (Gist, a bit).
 //!
-//! Steps: in one pass over the rows, for each live range of a block, note the last ReLU that touches it with no write after
-//! it, the last row of the last operator that needs the block otherwise (a copy to the host does too), and whether
-//! gradients of ReLU operators read it after that. A second pass writes: directly after the ReLU's last row the malloc of
-//! the mask and its write; the block's free as soon as nobody else needs it; the mask in those gradients' reads; and where
-//! the block was freed, the free of the mask.
+//! Steps:
+//! 1. One pass over the rows notes, for each live range of a block, the last ReLU that accesses it with no write after
+//!    it; the last row of the last other operator that needs the block (a copy to the host needs it too); and whether
+//!    gradients of ReLU operators read it after that.
+//! 2. A second pass writes: the malloc of the mask and its write, directly after the ReLU's last row; the block's free
+//!    as soon as no other operator needs it; reads of the mask in place of the block in those gradients; and the free
+//!    of the mask where the block was freed.
 //!
-//! A live range is left as it is if the block is persistent, is written between the ReLU and the gradient, is written over
-//! in place, has masks already, or if the mask does not pay. A mask lives from the ReLU on, but the block's memory
-//! comes free only when its last other reader has run: that has to be in the forward pass, which ends with the last
-//! operator that may be recomputed and before the first gradient of a ReLU, and the bytes times rows that the mask takes
-//! have to be fewer than those that it saves.
+//! A live range gets no mask if its block is persistent, is written between the ReLU and the gradient, is reused in
+//! place, has masks already, or if the mask does not pay. A mask lives from the ReLU on, but the block is freed only
+//! after its last other reader. So that reader has to be in the forward pass, which ends with the last operator that
+//! may be recomputed and before the first gradient of a ReLU. And the mask's bytes times rows have to be fewer than
+//! those that the block saves.
 //!
-//! Ties: where several ReLU operators touch the block the last one makes the mask; masks of one ReLU come in the order of
-//! its accesses. Cost: O(rows), linear workspace.
+//! Ties: where several ReLU operators access the block, the last one makes the mask. Masks of one ReLU come in the
+//! order of its accesses. Cost: O(rows), linear workspace.
 
 use crate::error::RowFault;
 use crate::rewrite::writer::Writer;
@@ -34,14 +37,15 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Ranges::workspace(rows, blocks)
 }
 
-/// The most rows that [`rewrite`] writes: for each live range the malloc and the write of a mask, and an early free.
+/// The most rows that [`rewrite`] writes: for each live range the malloc and the write of a mask, and an early free of
+/// the block.
 #[must_use]
 pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + 3 * liveness::residencies(rows)
 }
 
-/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that ReLU operators leave masks; writes the
-/// new rows to `out` and returns how many they are. Added rows have the time of the row above them.
+/// Rewrites `rows`, a trace made from `recorded` or the recorded one itself, so that ReLU operators write masks. Writes
+/// the new rows to `out` and returns how many they are. Added rows have the time of the row above them.
 ///
 /// # Errors
 /// [`Error::Row`] for a row that cannot follow the rows before it; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if
@@ -95,13 +99,13 @@ record! {
     struct Range {
         /// The last row of the ReLU that can make the mask.
         relu: u32,
-        /// The last row up to which the block itself is needed.
+        /// The last row that needs the block itself.
         needed: u32,
-        /// How many reads of gradients come after that.
+        /// How many gradients read the block after that row.
         reads: u32,
         /// The row of its free, or the number of rows.
         end: u32,
-        /// How much of this has been written: its mask, its free.
+        /// What of this has been written so far: its mask, its free.
         written: u32,
     }
 }
@@ -109,13 +113,14 @@ record! {
 workspace! {
     struct Ranges<'a>(rows, blocks; recorded: Recorded<'a>) {
         tables {
-            /// By block, and of its mask.
+            /// By block number, masks too: its bytes.
             size: u64[blocks],
             mask: u64[blocks],
         }
         records {
             range: Range[rows],
-            /// By block: the live range that is open, and whether it has no mask: it is persistent, or has one already.
+            /// By block: the live range that has begun and not ended; and whether it gets no mask, because it is
+            /// persistent or has one already.
             open: Option<u32>[blocks],
             excluded: bool[blocks],
         }
@@ -129,7 +134,7 @@ workspace! {
 }
 
 impl Ranges<'_> {
-    /// Which blocks have no mask whatever happens, and how long the masks of others are.
+    /// Finds which blocks get no mask in any case, and how long the masks of the others are.
     fn know_blocks(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.recorded.rows) {
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
@@ -155,10 +160,10 @@ impl Ranges<'_> {
     fn collect(&mut self, rows: &[Row]) -> Result<(), Error> {
         let end_of_trace = u32::try_from(rows.len());
         let end_of_trace = end_of_trace.map_err(|_| Error::Row { row: u32::MAX, fault: RowFault::TooManyRows })?;
-        // The operator that is under way: 1 + its last row.
+        // 1 + the last row of the operator that is running.
         let mut operator = 0;
-        // 1 + the last row of an operator that may be recomputed, and the first of a gradient of a ReLU.
-        let (mut again, mut gradient) = (0, end_of_trace);
+        // 1 + the last row of an operator that may be recomputed, and the first row of a ReLU's gradient.
+        let (mut recomputable, mut gradient) = (0, end_of_trace);
         for (row, r) in (0u32..).zip(rows) {
             let refuse = |fault| Err(Error::Row { row, fault });
             if let Some(block) = self.recorded.masked(r.block) {
@@ -172,7 +177,7 @@ impl Ranges<'_> {
                 operator = end_of_operator(rows, row);
                 let known = self.recorded.operator(r.op);
                 if matches!(r.op, Op::First(_)) && known.rerun {
-                    again = operator;
+                    recomputable = operator;
                 }
                 if known.kind == Kind::ReluBackward {
                     gradient = gradient.min(row);
@@ -196,7 +201,7 @@ impl Ranges<'_> {
             let mut s = self.range.get(range);
             match r.event {
                 Event::Free => {
-                    // Inside an operator, its memory goes to another block: it has to be freed there.
+                    // Freed inside an operator: its memory is reused in place there, so it gets no mask.
                     s = Range { end: row, relu: if row < operator { 0 } else { s.relu }, ..s };
                     self.open.set(r.block, None);
                 }
@@ -211,11 +216,11 @@ impl Ranges<'_> {
             }
             self.range.set(range, s);
         }
-        self.turn = again.min(gradient);
+        self.turn = recomputable.min(gradient);
         Ok(())
     }
 
-    /// The range of this block that is open, if a mask takes its place.
+    /// The range of this block that has begun, if a mask takes its place.
     fn masked(&self, block: u32) -> Option<(u32, Range)> {
         let range = self.open.get(block)?;
         let s = self.range.get(range);
@@ -262,7 +267,7 @@ impl Ranges<'_> {
         }
     }
 
-    /// Writes the masks that an operator leaves, and the frees of the blocks that it is the last to need.
+    /// Writes the masks that an operator makes, and the frees of the blocks whose last reader it is.
     fn after_operator(&mut self, rows: &[Row], operator: u32, writer: &mut Writer<'_>) {
         let recorded = self.recorded;
         for written in [1, 2] {
@@ -335,7 +340,7 @@ mod tests {
         }
     }
 
-    /// Its signs are not those that the ReLU has left.
+    /// The mask would hold other signs than the ReLU left.
     #[test]
     fn what_is_written_after_the_relu_has_no_mask() {
         assert_eq!(masked(6400, 4, Event::Write), []);

@@ -1,4 +1,4 @@
-//! The means of saving memory, a file or a folder for each.
+//! The means of saving memory, each in a file or a folder of its own.
 
 pub mod in_place;
 pub mod mask;

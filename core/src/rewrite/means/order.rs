@@ -1,21 +1,21 @@
-//! Operators in another order, in which each reads the values that it read.
+//! Reordering: operators run in another order, in which each reads the values that it read.
 //!
-//! What decides is when values die. A parameter is updated at the end of a recorded step, and its gradient lives until then;
-//! updated as soon as the gradient is complete, it frees it before the next is made. Less is alive in the backward pass then,
-//! and what is left can be swapped or recomputed further down.
+//! It helps because the order decides when values die. Recordings update parameters at the end of a step, and all
+//! gradients live until then. If each parameter is updated as soon as its gradient is complete, the gradient is freed
+//! before the next is made. The backward pass then has less alive, and the other means get further.
 //!
 //! Steps:
-//! 1. An operator waits for the last writer of what it reads, and for all readers of what it overwrites; those that keep their
-//!    place ([`Operator::ordered`](crate::trace::Operator::ordered)) wait for the one before. A block whose content nobody writes
-//!    is taken to be filled where it is allocated.
-//! 2. [`Reordering::Early`]: the recorded order, but an operator after which less is alive runs as soon as it can.
-//!    [`Reordering::LeastLoad`]: a search for the order with the least max load, from there on ([`order`]).
-//! 3. Rows in this order: a block is allocated before the first operator that touches it and freed after the last; between the
-//!    accesses of one stand only the mallocs and frees that stood there.
+//! 1. An operator waits for the last writer of what it reads, and for all readers of what it overwrites. Operators that
+//!    are [`ordered`](crate::trace::Operator::ordered) also wait for the ordered one before them. A block that is read
+//!    before it is written counts as written where it is allocated.
+//! 2. [`Reordering::Early`]: the recorded order, but an operator that lowers the load runs as soon as it can.
+//!    [`Reordering::LeastLoad`]: from that order, a search for the one with the least max load ([`order`]).
+//! 3. Rows are written in this order. A block is allocated before the first operator that accesses it and freed after
+//!    the last. Between the accesses of an operator stand only the mallocs and frees that stood there.
 //!
-//! The result is a recording of its own for the other means. It has the same rows as the recorded one, in another order.
+//! The result serves the other means as their recording. It has the same rows as the recorded one, in another order.
 //!
-//! Cost: O(rows · operators that are ready) for the first goal; the second by a number of steps that falls as rows grow.
+//! Cost: O(rows · operators that are ready) for the first; the second takes fewer steps of search for longer traces.
 
 use crate::rewrite::program::Program;
 use crate::rewrite::writer::Writer;
@@ -25,18 +25,18 @@ use crate::trace::{Event, Op, Recorded, Row};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, sort};
 
-/// In which order operators run, other than the recorded one.
+/// An order of operators other than the recorded one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reordering {
-    /// What frees memory comes as early as it can.
+    /// Operators that free memory run as early as they can.
     Early,
-    /// As little as possible is alive at the worst operator.
+    /// The max load is the least that a search finds.
     LeastLoad,
 }
 
 impl Reordering {
-    /// What it is called.
+    /// Its name, for people.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -46,13 +46,13 @@ impl Reordering {
     }
 }
 
-/// How much the search may remember, and how much it may do, for a trace of so many rows: less of longer traces, whose sets of
-/// operators take more.
+/// The effort of the search for a trace of so many rows: less for longer traces, whose sets of operators take more
+/// memory and time.
 #[expect(clippy::cast_possible_truncation, reason = "both are small")]
 const fn effort(rows: usize) -> Options {
     let rows = if rows == 0 { 1 } else { rows };
     let (states, width) = (REMEMBERED / rows, WORK / rows / rows);
-    // At most what the search does by itself.
+    // At most the default of the search.
     let (states, width) = (if states < 20_000 { states } else { 20_000 }, if width < 64 { width } else { 64 });
     Options { states: states as u32, width: width as u32 }
 }
@@ -63,14 +63,15 @@ const WORK: usize = 1_000_000_000;
 workspace! {
     struct Pass<'a>(rows, blocks) {
         tables {
-            /// By block: its recorded malloc, how often operators touch it from now on, whether it is allocated now.
+            /// By block: the row of its recorded malloc, how many operators have still to access it, and whether it is
+            /// allocated.
             malloc_row: u32[blocks],
             users: u32[blocks],
             resident: u32[blocks],
-            /// By block: 1 if its first access is a read, 2 if it is a write; and whether it is freed.
+            /// By block: 1 if its first access is a read, 2 if it is a write; and whether the recording frees it.
             begins: u32[blocks],
             freed: u32[blocks],
-            /// By row: 1 + the next row that touches its block, and 1 + the next that writes it.
+            /// By row: 1 + the next row that accesses its block, and 1 + the next that writes it.
             next: [u32; 2][rows],
             /// By row: the operator to which it belongs.
             operator: u32[rows],
@@ -83,7 +84,7 @@ workspace! {
     }
 }
 
-/// How many edges a recording of so many rows has at most: two for an access, and one from each operator that keeps its place.
+/// The most edges of a recording of so many rows: two for each access, and one from each ordered operator.
 const fn edges(rows: usize) -> usize {
     3 * rows
 }
@@ -96,8 +97,9 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
         .and(order::search_workspace(rows, effort(rows)))
 }
 
-/// Writes the rows of a recording in another order to `out`, which is as long. Whether there is one: not where every operator
-/// keeps its place, or the recorded order is as good. The search ends where `stops` says so, with the best so far.
+/// Writes the rows of a recording in another order to `out`, which is as long. Returns false, and no order, where every
+/// operator is ordered or the recorded order is as good. The search ends when `stops` returns true, with the best order
+/// so far.
 ///
 /// # Errors
 /// As [`Program::new`] of a trace that is not as recorded.
@@ -137,7 +139,7 @@ pub(in crate::rewrite) fn rewrite(
 }
 
 impl Pass<'_> {
-    /// Who touches what next, from the last row to the first.
+    /// Finds the next access of each row's block, from the last row to the first.
     fn find_touches(&mut self, program: &Program<'_>) {
         self.operators = program.accessing;
         for operator in 0..program.operators {
@@ -154,7 +156,7 @@ impl Pass<'_> {
                 _ => {}
             }
         }
-        // By block, the last values of `next`; the tables are not needed before the rows are written.
+        // By block, the last values of `next`. These tables are free until the rows are written.
         let (next, next_write) = (&mut self.users, &mut self.resident);
         for row in (0..count(program.rows)).rev() {
             let r = at(program.rows, row);
@@ -169,12 +171,12 @@ impl Pass<'_> {
         self.resident.fill(0);
     }
 
-    /// The operators, what they touch and which has to run before which.
+    /// Makes the model for the search: the operators, the blocks that they access, and which operator waits for which.
     fn model<'m>(&self, recorded: &Recorded<'_>, program: &Program<'_>, scratch: &mut Workspace<'m>) -> Model<'m> {
         let rows = program.rows.len();
         let mut model = Model::new(self.freed.len(), rows, rows, edges(rows), scratch);
         for block in 0..program.blocks() {
-            // What is there all the time makes no difference.
+            // A persistent block adds the same to every order.
             let persistent = program.is_persistent(block);
             model.tensor(block, program.size[block], persistent, self.freed[block] == 0);
         }
@@ -186,7 +188,7 @@ impl Pass<'_> {
                 }
             }
         }
-        // The next operator that keeps its place, by operator.
+        // The ordered operators, in their order.
         let keeps_place = |operator: u32| recorded.is_ordered(program.op(operator));
         let mut in_turn = (0..self.operators).filter(|&operator| keeps_place(operator)).peekable();
         for operator in 0..self.operators {
@@ -205,7 +207,8 @@ impl Pass<'_> {
         model
     }
 
-    /// The operators that have to wait for one because of what it does in a row: who reads what it writes, and who writes next.
+    /// The operators that have to wait for `operator` because of its access in `row`: readers of what it writes, and
+    /// the next writer.
     fn each_waiting(&self, row: u32, operator: u32, writes: bool, mut tell: impl FnMut(u32)) {
         let [next, next_write] = self.next[row];
         let mut following = if writes { next } else { next_write };
@@ -230,7 +233,7 @@ impl Pass<'_> {
         for operator in 0..self.operators {
             model.touched(operator).iter().for_each(|&block| self.users[block] += 1);
         }
-        // What is not there from the start must not look as if it were.
+        // Only what is allocated at time 0 counts as there from the start: other rows must not get that time.
         let soonest = program.end_time.min(1);
         let mut time_ns = 0;
         for place in 0..self.operators {
@@ -285,8 +288,8 @@ impl Pass<'_> {
     }
 }
 
-/// Whether an operator touches a block in a row, and whether it writes it. A block whose content nobody writes before it is read
-/// is written where it is allocated; one that is never accessed is read where it is freed.
+/// Whether a row counts as an access of its block by its operator, and whether as a write. A block that is read before
+/// it is written counts as written where it is allocated; one that is never accessed counts as read where it is freed.
 fn touch(begins: &Table<'_, u32>, program: &Program<'_>, r: &Row) -> Option<bool> {
     match r.event {
         Event::Read => Some(false),

@@ -1,8 +1,8 @@
-//! Weights for the four scores by Bayesian optimisation (Zhang et al. 2019, section 4.3).
+//! Weights for the four scores, by Bayesian optimisation (Zhang et al. 2019, section 4.3).
 //!
-//! A Gaussian process over the weights in [−1, 1]⁴, with a squared exponential kernel, models the overhead; the next
-//! weights are, of a number drawn at random, those with the largest expected improvement over the least overhead so
-//! far. The four single scores are the first weights, so that the result is never worse than the best of them.
+//! A Gaussian process over the weights in [−1, 1]⁴, with a squared exponential kernel, models the overhead. The next
+//! weights are those with the largest expected improvement over the least overhead so far, out of a number drawn at
+//! random. The four single scores are the first weights, so that the result is never worse than the best of them.
 //! Overheads are standardised before each fit; weights that give no schedule count as the worst seen.
 //!
 //! Cost: 30 schedules, a Cholesky factor of at most 30 × 30 for each; 12 KiB of stack.
@@ -15,13 +15,14 @@ use super::zhang::Weights;
 
 /// How many schedules are tried.
 const TRIALS: usize = 30;
-/// How many weights are drawn for each.
+/// How many weights are drawn at random for each.
 const DRAWS: usize = 128;
 /// The kernel's length, and the noise on its diagonal.
 const LENGTH: f64 = 0.7;
 const NOISE: f64 = 1e-4;
 
-/// The weights with the least overhead found; `overhead` makes the schedule and is none if there is none.
+/// The weights with the least overhead that was found. `overhead` makes the schedule of some weights; it returns none
+/// if there is none.
 pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) -> Option<f64>) -> Weights {
     let mut random = SplitMix64::seed_from_u64(seed);
     let mut model = Process::new();
@@ -45,7 +46,7 @@ pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) ->
     best.1
 }
 
-/// What has been tried, and the posterior over what has not.
+/// The weights tried so far, and the posterior of the Gaussian process.
 struct Process {
     weights: [[f64; 4]; TRIALS],
     overheads: [f64; TRIALS],
@@ -75,7 +76,7 @@ impl Process {
         }
     }
 
-    /// One more row of the factor.
+    /// Appends a row to the Cholesky factor.
     fn factorise(&mut self) {
         let i = self.len - 1;
         let mut row = [0.0; TRIALS];

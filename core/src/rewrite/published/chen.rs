@@ -1,24 +1,25 @@
 //! Recomputation in segments.
 //!
-//! Problem: which results of the forward pass to keep, so that the backward pass can compute the others again.
+//! Problem: which results of the forward pass to keep, so that the backward pass can recompute the others.
 //!
 //! Paper: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 //!
-//! Steps. The forward pass is cut into segments; what lives across a cut is kept, everything else is dropped and runs
-//! again, a segment at a time, when the backward pass comes to it. [`Plan::Budget`] is the paper's Algorithm 3: a segment
-//! ends at the first candidate after it has gathered more than the budget. [`search`] is its search over the budget: with
-//! B = 0 the kept bytes x and the largest segment y; then six points in geometric progression from √(xy)/√2 to √2·√(xy),
-//! each costed by what the caller says: a placement, or the load. [`Plan::Cheap`] drops the results of cheap operators
-//! alone (section 4.2). [`Plan::Recursive`] cuts each segment again (section 4.4), g(n) = k + g(n / (k + 1)), down to
-//! O(log n) memory for O(n log n) time. How the runs are ordered, and what is never recomputed, is said in `mirror`.
+//! Steps. The forward pass is cut into segments. What lives across a cut is kept; everything else is dropped, and
+//! recomputed a segment at a time when the backward pass comes to it. [`Plan::Budget`] is the paper's Algorithm 3: a
+//! segment ends at the first candidate after it has gathered more than the budget. [`search`] is its search over the
+//! budget: with B = 0 it finds the kept bytes x and the largest segment y; then it tries six points in geometric
+//! progression from √(xy)/√2 to √2·√(xy), at a cost that the caller computes. [`Plan::Cheap`] drops the results of
+//! cheap operators alone (section 4.2). [`Plan::Recursive`] cuts each segment again (section 4.4), g(n) = k + g(n / (k
+//! + 1)), down to O(log n) memory for O(n log n) time. `mirror` has the order of the runs, and what is never
+//! recomputed.
 //!
-//! Two faults of the paper and of its code are put right. The last segment, which no candidate ends, counts in y too. And
-//! it is not dropped: the backward pass begins with it.
+//! Two faults of the paper and of its code are corrected. The last segment, which no candidate ends, counts in y too.
+//! And it is not dropped, since the backward pass begins with it.
 //!
-//! The paper leaves open what the candidates are. On a trace, a cut is a step of the forward pass: [`Cuts::One`] has those
-//! after which one block alone is read again by the forward pass, blocks below 1/256 of the largest set aside;
-//! [`Cuts::Narrow`] has in addition the valleys of the bytes that live across a step, as they occur in recurrent networks:
-//! from one to the next the bytes rise by a quarter at least. A valley's first step counts.
+//! The paper leaves open what the candidates are. Here a cut is a step of the forward pass. [`Cuts::One`] has those
+//! after which the forward pass reads only one earlier block, blocks below 1/256 of the largest left aside.
+//! [`Cuts::Narrow`] adds the valleys of the bytes that live across a step, as they occur in recurrent networks: between
+//! two of them the bytes rise by a quarter at least. A valley's first step counts.
 //!
 //! Ties: of plans with equal cost the first. Cost: as `mirror`, for each plan.
 
@@ -28,27 +29,27 @@ use crate::trace::{Op, Recorded, Row};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
-/// What is dropped.
+/// Which results are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
-    /// Everything but what lives across cuts, in segments that each gather little more than these bytes.
+    /// Everything that does not live across cuts. Each segment gathers little more than these bytes.
     Budget(u64, Cuts),
-    /// The results of operators that take less time for each byte than the forward pass does on average.
+    /// The results of operators that take less time for each byte than the average of the forward pass.
     Cheap,
-    /// Everything but what lives across cuts, of which there are so many at each level of the recursion, at least 1.
+    /// Everything that does not live across cuts. Each level of the recursion makes so many cuts, at least 1.
     Recursive(u32, Cuts),
 }
 
 /// Where the forward pass may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cuts {
-    /// Where one block lives.
+    /// Where only one block lives on.
     One,
-    /// Where few bytes live.
+    /// Where few bytes live on.
     Narrow,
 }
 
-/// A trace that computes again what it has dropped.
+/// What a rewritten trace comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mirrored {
     /// How many rows it has.
@@ -68,7 +69,7 @@ pub const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
     Program::workspace(rows, blocks).and(planner_workspace(rows, blocks, depth))
 }
 
-/// Length of the workspace of a [`Planner`].
+/// Length of the workspace that a `Planner` needs.
 pub(in crate::rewrite) const fn planner_workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
     Mirror::workspace(rows, blocks, mirror::clamp(depth) as usize).and(Planner::workspace(rows))
 }
@@ -115,8 +116,8 @@ pub const fn most_rows(rows: usize, depth: u32) -> usize {
 /// let made = chen::rewrite(&recorded, Plan::Budget(64, Cuts::One), 1, scratch, &mut out)?;
 /// // One cut, after two operators: the first is recomputed, the second is kept, as the last segment is.
 /// assert_eq!((made.cuts, made.stored, made.segment), (1, 64, 128));
-/// let again: Vec<_> = out[..made.rows].iter().filter(|r| matches!(r.op, Op::Rerun(_))).map(|r| r.op).collect();
-/// assert_eq!(again, [Op::Rerun(0), Op::Rerun(0)]); // its malloc and its write
+/// let recomputed: Vec<_> = out[..made.rows].iter().filter(|r| matches!(r.op, Op::Rerun(_))).map(|r| r.op).collect();
+/// assert_eq!(recomputed, [Op::Rerun(0), Op::Rerun(0)]); // its malloc and its write
 /// # Ok::<(), sublet_core::Error>(())
 /// ```
 pub fn rewrite(
@@ -134,8 +135,8 @@ pub fn rewrite(
     planner.apply(plan, out)
 }
 
-/// The least of the paper's search over the budget, over both kinds of cuts, by a cost that `cost` tells for the rows of a
-/// plan; writes its rows to `out`.
+/// The cheapest plan of the paper's search over the budget, with both kinds of cuts. `cost` tells the cost of a plan's
+/// rows. Writes the plan's rows to `out`.
 ///
 /// # Errors
 /// As [`rewrite`], and whatever `cost` returns.
@@ -168,14 +169,14 @@ pub fn search(
     Ok((plan, planner.apply(plan, out)?))
 }
 
-/// The program of a recording, in a workspace that is long enough.
+/// The program of a recording; the workspace must be long enough.
 fn program<'a>(recorded: &Recorded<'a>, depth: u32, scratch: &mut Workspace<'a>) -> Result<Program<'a>, Error> {
     block::check_count(recorded.blocks)?;
     scratch.check(workspace(recorded.rows.len(), recorded.blocks, depth))?;
     Program::new(recorded.rows, recorded.blocks, scratch)
 }
 
-/// How many cuts each level of the recursion makes, where all plans are tried.
+/// The counts of cuts at each level of the recursion that are tried.
 const AT_ONCE: [u32; 3] = [1, 2, 4];
 
 /// √(xy) · 2^(step/5 − 1/2).
@@ -193,8 +194,8 @@ fn budget(stored: u64, segment: u64, step: u8) -> u64 {
 workspace! {
     pub(in crate::rewrite) struct Planner<'a>(rows; mirror: Mirror<'a>, depth: u32) {
         tables {
-            /// By operator of the forward pass: bytes that live across the step after it, how many blocks of some size those are,
-            /// and bytes that it makes for the backward pass.
+            /// By operator of the forward pass: the bytes that live across the step after it, how many larger blocks
+            /// those are, and the bytes that it makes for the backward pass.
             across: u64[rows],
             blocks_across: u32[rows],
             made: u64[rows],
@@ -224,12 +225,12 @@ impl<'a> Planner<'a> {
         Ok(planner)
     }
 
-    /// The bytes and blocks that live across each step of the forward pass.
+    /// Finds the bytes and blocks that live across each step of the forward pass.
     fn measure(&mut self, blocks: u32) {
         let mirror = &self.mirror;
         let values = || (0..blocks).map(|b| (mirror.program.size[b], mirror.value(b))).filter(|(_, v)| v.managed);
         let largest = values().map(|(size, _)| size).max().unwrap_or(0);
-        // First what begins and ends in each step, as sums that may be negative in two's complement.
+        // First the changes in each step, as sums that may be negative in two's complement.
         for (size, v) in values() {
             let maker = v.maker - 1;
             if v.kept {
@@ -255,8 +256,8 @@ impl<'a> Planner<'a> {
         Ok(Mirrored { rows: self.mirror.write(out)?, ..mirrored })
     }
 
-    /// Shows the runs of the plans of the paper: those of its search over the budget, and with it the recursion, over both
-    /// kinds of cuts, and without cheap operators.
+    /// Calls `see` with the runs of each of the paper's plans: the search over the budget and the recursion, with both
+    /// kinds of cuts, and dropping cheap operators.
     pub(in crate::rewrite) fn each(&mut self, see: &mut dyn FnMut(&Mirror<'a>)) {
         for cuts in [Cuts::Narrow, Cuts::One] {
             let finest = self.arrange(Plan::Budget(0, cuts));
@@ -274,7 +275,7 @@ impl<'a> Planner<'a> {
         see(&self.mirror);
     }
 
-    /// Puts the runs of a plan into their order.
+    /// Makes the order of runs of a plan.
     fn arrange(&mut self, plan: Plan) -> Mirrored {
         let mut mirrored = Mirrored { rows: 0, stored: 0, segment: 0, cuts: 0 };
         match plan {
@@ -298,7 +299,7 @@ impl<'a> Planner<'a> {
         mirrored
     }
 
-    /// Marks the candidates; how many there are.
+    /// Marks the candidates for cuts; returns how many there are.
     fn candidates(&mut self, cuts: Cuts) -> u32 {
         let forward = self.mirror.forward;
         self.cut.fill(0);
@@ -311,7 +312,7 @@ impl<'a> Planner<'a> {
         (0..forward).map(|operator| self.cut[operator]).sum()
     }
 
-    /// Marks the valleys of the bytes that live across steps.
+    /// Marks the valleys of the bytes that live across steps as candidates.
     fn valleys(&mut self) {
         let mut falling = true;
         let mut extreme = 0;
@@ -330,7 +331,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Algorithm 3: of the candidates, those at which a segment has gathered more than the budget.
+    /// Algorithm 3: a cut at each candidate where the segment has gathered more than the budget.
     fn gather(&mut self, budget: u64, mirrored: &mut Mirrored) {
         let mut gathered = 0u64;
         for operator in 0..self.mirror.forward {
@@ -347,7 +348,8 @@ impl<'a> Planner<'a> {
         mirrored.segment = mirrored.segment.max(gathered);
     }
 
-    /// The recursion: every candidate is a cut, the k of the first level at the ends of equal parts, and so on in each part.
+    /// The recursion: every candidate is a cut. Those of the first level cut the candidates into equal parts, and so on
+    /// in each part.
     fn nest(&mut self, at_once: u32, candidates: u32, mirrored: &mut Mirrored) {
         let (mut candidate, mut gathered) = (0, 0u64);
         for operator in 0..self.mirror.forward {
@@ -367,7 +369,8 @@ impl<'a> Planner<'a> {
         mirrored.segment = mirrored.segment.max(gathered);
     }
 
-    /// Between two cuts, operators are recomputed once more than what lives across the deeper of them.
+    /// Sets how often operators between two cuts are recomputed: once more than the values that live across the deeper
+    /// of the cuts.
     fn count_by_cuts(&mut self) {
         let forward = self.mirror.forward;
         self.next_cut[forward] = 0;
@@ -385,7 +388,7 @@ impl<'a> Planner<'a> {
         for maker in 0..forward {
             for row in self.mirror.program.access_rows(maker) {
                 let Some(block) = self.mirror.made_in(row) else { continue };
-                // The cuts from its maker on and before its last forward reader.
+                // The cuts after the operator that makes it, and before its last reader of the forward pass.
                 let last = self.mirror.value(block).last_forward;
                 let mut cut = self.next_cut[maker];
                 while cut > 0 && cut < last {
@@ -408,11 +411,11 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The level of the recursion at which a candidate of `n` is cut, if each level makes `at_once` cuts in each part.
+/// The level at which the recursion cuts at a candidate, of `n`, if each level makes `at_once` cuts in each part.
 fn level(candidate: u32, n: u32, at_once: u32) -> u32 {
     let (mut low, mut high) = (0, n);
     let mut level = 0;
-    // Each round leaves a part that is smaller by what was cut.
+    // Each round leaves the part of the candidate, which gets shorter.
     while high - low > at_once {
         let cut = |k: u32| {
             let part = u64::from(high - low - at_once) * u64::from(k) / (u64::from(at_once) + 1);

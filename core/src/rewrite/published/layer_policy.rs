@@ -1,10 +1,12 @@
-//! The policy of swapping by layers: which gaps are used, and when the copies begin. [`layrub`](super::layrub) measures it.
+//! Layrub's policy of swapping by layers: which gaps are used, and when the copies begin. [`layrub`](super::layrub)
+//! measures it.
 
 use crate::rewrite::gaps::GapKind;
 use crate::rewrite::means::swap::schedule::Schedule;
 
-/// Layrub's rule (Jin et al. 2018): every block leaves after the last reader before its longest gap and is back one
-/// operator ahead of the next; compute waits for each copy out. The limit is not asked for; false if it is missed.
+/// Layrub's rule (Jin et al. 2018): every block is copied out after the last reader before its longest gap, and copied
+/// back one operator ahead of the next reader; compute waits for each copy out. It does not look at the limit; false if
+/// the limit is missed.
 pub(in crate::rewrite) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
     schedule.clear();
     let gaps = schedule.gaps();

@@ -1,26 +1,27 @@
-//! Memory by layers.
+//! Layrub: memory managed by whole layers.
 //!
-//! Problem: what a network's activations and their gradients take if memory is managed by whole layers, as in Caffe.
+//! Problem: how much memory do a network's activations and their gradients take if it is managed by whole layers, as in
+//! Caffe?
 //!
 //! Paper: Jin et al. 2018, Layrub. Its means, on a recorded trace:
 //!
-//! - the *Tracer* counts how many layers still have to read an activation; here a reference is a forward operator that
+//! - the *Tracer* counts how many layers still have to read an activation. Here a reference is a forward operator that
 //!   reads it, and the count is 0 after the last one.
 //! - *intra-layer*: the gradient of an activation is written over it. A layer computes the gradient of its parameters
-//!   first, then that of its data (the coordinated order), after which nobody needs the activation. Excluded is who needs
-//!   it while the gradient is written: local response normalization, batch norm, scale, product, maximum. That shows in
-//!   the trace: the backward operator reads the activation and writes a block of its size. It is not excluded if it makes
-//!   the gradient of a parameter too, which is why it reads the activation, or if it is the gradient of a rectifier, for
-//!   which a mask is kept.
-//! - *inter-layer*: out after the last forward reader, in one operator ahead: [`Policy::Layer`].
+//!   first, then that of its data (the coordinated order); after that nothing needs the activation. Operators are
+//!   excluded that need it while the gradient is written: local response normalization, batch norm, scale, product,
+//!   maximum. The trace shows that: the backward operator reads the activation and writes a block of its size. It is
+//!   not excluded if it also makes the gradient of a parameter, which explains why it reads the activation, or if it is
+//!   the gradient of a ReLU, for which a mask is kept.
+//! - *inter-layer*: copied out after the last forward reader, back one operator ahead: [`Policy::Layer`].
 //! - *hybrid*: both.
 //!
-//! The rows of the inter-layer means are a trace that can run. The intra-layer one is arithmetic: a recorded operator
-//! computes both gradients at once, so no row stands between them; where an operator may write over its input,
-//! [`in_place`](crate::rewrite::means::in_place) has it do so.
+//! The rows of the inter-layer means are a trace that can run. The intra-layer means is arithmetic: a recorded operator
+//! computes both gradients at once, and no row stands between them. Where an operator may write over its input,
+//! [`in_place`](crate::rewrite::means::in_place) makes it do so.
 //!
-//! Blocks are counted that are made by one operator and read by another, without parameters and their gradients. Masks
-//! have a bit for each element of 4 bytes; the paper keeps a byte. Cost: that of the policy, and O(rows).
+//! Blocks count that one operator makes and another reads, without parameters and their gradients. Masks have a bit for
+//! each element of 4 bytes; the paper keeps a byte. Cost: that of the policy, and O(rows).
 
 use super::mirror::Mirror;
 use crate::rewrite::gaps::Gaps;
@@ -34,16 +35,16 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 /// A mask has a bit for each element of 4 bytes.
 const MASKED: u64 = 32;
 
-/// What activations and their gradients take, in bytes.
+/// The bytes that activations and their gradients take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes {
-    /// Every activation and every gradient has memory of its own, as in Caffe; a rectifier works in place.
+    /// Every activation and every gradient has memory of its own, as in Caffe; a ReLU works in place.
     pub separate: u64,
-    /// Gradients over activations.
+    /// The intra-layer means: gradients are written over activations.
     pub intra: u64,
-    /// Activations leave for the host.
+    /// The inter-layer means: activations are swapped to the host.
     pub inter: u64,
-    /// Both.
+    /// The hybrid: both.
     pub hybrid: u64,
 }
 
@@ -61,8 +62,8 @@ pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + 4 * rows.iter().filter(|r| r.event.is_access()).count()
 }
 
-/// Writes the rows of the inter-layer means to `out`; how many they are, and what each of the means takes. Blocks below
-/// `least_bytes` stay where they are.
+/// Writes the rows of the inter-layer means to `out`; returns how many they are, and what each of the means takes.
+/// Blocks below `least_bytes` are not swapped.
 ///
 /// # Errors
 /// [`Error::Row`] for a trace that is not as recorded; [`Error::Device`]; [`Error::TooManyBlocks`];
@@ -106,7 +107,7 @@ pub fn reuse(
     if !device.is_sound() {
         return Err(Error::Device);
     }
-    // The policy takes it for granted that the rows can follow each other.
+    // The policy relies on rows that can follow each other.
     liveness::check(recorded.rows, recorded.blocks, scratch.reborrow())?;
     let mut scratch = scratch.reborrow();
     let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
@@ -121,7 +122,7 @@ pub fn reuse(
     Ok((n, Bytes { separate, intra, inter: layers.peak(rows, false), hybrid: layers.peak(rows, true) }))
 }
 
-/// The rows of [`Policy::Layer`] with all gaps over the peak.
+/// The rows of [`Policy::Layer`] without a limit.
 fn inter(
     program: &Program<'_>,
     device: &Device,
@@ -137,13 +138,13 @@ fn inter(
     swapper.rows(out)
 }
 
-/// What is known of a block, as bits. An activation or a gradient is touched by more than one operator.
+/// What is known of a block, as bits. More than one operator accesses it: it is an activation or a gradient.
 const SHARED: u32 = 1;
-/// It is a parameter, or belongs to its update.
+/// It is a parameter, or belongs to the update of one.
 const PARAMETER: u32 = 2;
-/// Somebody needs it while its gradient is written.
+/// An operator needs it while its gradient is written.
 const NEEDED: u32 = 4;
-/// The gradient of a rectifier reads its sign.
+/// The gradient of a ReLU reads its sign.
 const SIGNED: u32 = 8;
 
 workspace! {
@@ -151,13 +152,15 @@ workspace! {
     struct Layers<'a>(blocks; mirror: Mirror<'a>) {
         tables {
             known: u32[blocks],
-            /// As bits: 1 a gradient is written over it, 2 its first live range, over an activation, has ended.
+            /// By block, as bits: 1 a gradient is written over it; 2 it is written over an activation, and its first
+            /// live range has ended.
             over: u32[blocks],
             /// 1 + the activation that it is written over.
             taken: u32[blocks],
             /// 1 + the row of its last free.
             last_free: u32[blocks],
-            /// The first operator that touches it and the last but for gradients of rectifiers, counted from 1.
+            /// By block: the first operator that accesses it, and the last that is not the gradient of a ReLU; counted
+            /// from 1.
             touched: [u32; 2][blocks],
         }
         state {
@@ -167,7 +170,7 @@ workspace! {
 }
 
 impl Layers<'_> {
-    /// Finds what activations, gradients, parameters and rectified blocks are.
+    /// Finds activations, gradients, parameters and the outputs of ReLUs.
     fn classify(&mut self) {
         let mirror = &self.mirror;
         for operator in 0..mirror.operators {
@@ -237,12 +240,12 @@ impl Layers<'_> {
         self.known[block] & (SHARED | PARAMETER) == SHARED
     }
 
-    /// The bytes of the mask that its gradient needs if the block is written over.
+    /// The bytes of the mask that is needed if the block is written over.
     fn mask(&self, block: u32) -> u64 {
         if self.known[block] & SIGNED > 0 { self.mirror.program.size[block].div_ceil(MASKED) } else { 0 }
     }
 
-    /// Caffe's sum, and that with gradients over activations.
+    /// The sum of all bytes as in Caffe, and with gradients over activations.
     fn sums(&self) -> [u64; 2] {
         let mirror = &self.mirror;
         let [mut separate, mut intra] = [0u64; 2];
@@ -260,7 +263,7 @@ impl Layers<'_> {
         [separate, intra]
     }
 
-    /// The most bytes of activations and gradients at once, with gradients over activations or beside them.
+    /// The most bytes of activations and gradients at once, with gradients over activations if `over`.
     fn peak(&mut self, rows: &[Row], over: bool) -> u64 {
         for (row, r) in (0u32..).zip(rows).filter(|(_, r)| r.event == Event::Free) {
             self.last_free[r.block] = row + 1;
@@ -275,9 +278,9 @@ impl Layers<'_> {
             let under = self.taken[r.block].checked_sub(1).filter(|_| first);
             let mask = under.map_or(0, |activation| self.mask(activation));
             match r.event {
-                // The activation is there, and goes with the gradient.
+                // The activation's memory is there, and is freed with the gradient.
                 Event::Malloc => load = load.saturating_add(if under.is_some() { mask } else { size }),
-                // What is left to go of an activation that was written over is its mask.
+                // Of an activation that was written over only the mask is left to free.
                 Event::Free if over && self.over[r.block] & 1 > 0 && self.last_free[r.block] == row + 1 => {
                     load = load.saturating_sub(self.mask(r.block));
                 }

@@ -1,26 +1,28 @@
-//! Operators that are recomputed so often as their mirror counts say.
+//! Recomputation by mirror counts: each operator is recomputed as often as its count says.
 //!
-//! Problem: given for each operator of the forward pass how often it may be recomputed, a trace in which the backward pass
-//! finds what it reads.
+//! Problem: given for each operator of the forward pass how often it may be recomputed, make a trace in which the
+//! backward pass finds all that it reads.
 //!
-//! Paper: Chen et al. 2016, Algorithm 2. The paper builds a graph; here the graph is the recorded trace: the k-th run of an
-//! operator reads the k-th runs of those before it, or their last ones where they have fewer, and a gradient reads the last
-//! run of each.
+//! Paper: Chen et al. 2016, Algorithm 2. The paper builds a graph; here the graph is the recorded trace. The k-th run
+//! of an operator reads the values of the k-th runs of those before it, or of their last runs if they have fewer. A
+//! gradient reads those of the last runs.
 //!
-//! Steps: the forward pass runs as recorded. Before each operator of the backward pass come those runs that its inputs ask
-//! for and that have not been made, lower runs first, and in the order of the recording among themselves. Then, backwards
-//! over the runs, each value's last reader is found: a block is allocated directly before the run that makes it and freed
-//! directly after its last reader, if that reads before the value is made once more.
+//! Steps: the forward pass runs as recorded. Before each operator of the backward pass come the runs that its inputs
+//! need and that have not been made: lower runs first, in the order of the recording among themselves. Then, backwards
+//! over the runs, each value's last reader is found. A block is allocated directly before the run that makes it and
+//! freed directly after its last reader, if that comes before the value is recomputed.
 //!
-//! Never recomputed: operators that may not (random ones); accesses without an operator; those that change a block that
-//! stays, but for persistent blocks that they update, which the recomputation leaves out; those that read what has been
-//! changed or freed before the last backward reader, or what another operator then overwrites in place. Operators that
-//! write to the same block are recomputed together. What cannot be recomputed keeps its results.
+//! These are never recomputed: operators that may not be, such as random ones; accesses without an operator; operators
+//! that change a block which is not managed, but for persistent blocks that they update, which the recomputation leaves
+//! out; operators whose inputs are changed or freed before the last backward reader, or overwritten in place by another
+//! operator. Operators that write to the same block are recomputed together. The results of what cannot be recomputed
+//! are kept.
 //!
-//! The forward pass ends with the last operator that may be recomputed. Blocks that it makes and that are freed in the end are
-//! managed here; all other rows stay as they are.
+//! The forward pass ends with the last operator that may be recomputed. Blocks that it makes, and that are freed in the
+//! end, are managed here; all other rows are as recorded.
 //!
-//! Cost: O((depth + 1) · rows log rows), and as much workspace without the logarithm; depth is the largest mirror count.
+//! Cost: O((depth + 1) · rows log rows), and as much workspace without the logarithm; depth is the largest mirror
+//! count.
 
 use crate::error::RowFault;
 use crate::list::List;
@@ -34,10 +36,10 @@ use crate::{Error, Workspace, sort};
 /// The largest mirror count.
 pub(in crate::rewrite) const DEEPEST: u32 = 31;
 
-/// A run is numbered in this many bits, after the operator.
+/// The bits that hold the number of a run; the operator is in the bits above.
 const RUN_BITS: u32 = 5;
 
-/// The largest mirror count that is asked for, within what there is.
+/// A mirror count within the limits.
 pub(in crate::rewrite) const fn clamp(depth: u32) -> u32 {
     if depth == 0 {
         1
@@ -51,13 +53,13 @@ pub(in crate::rewrite) const fn clamp(depth: u32) -> u32 {
 record! {
     /// What is known of a block. Rows and operators are counted from 1, 0 is none.
     pub(in crate::rewrite) struct Value {
-        /// It is made by the forward pass and freed in the end.
+        /// Whether the forward pass makes it and it is freed in the end.
         pub(in crate::rewrite) managed: bool,
         /// The operator that makes it.
         pub(in crate::rewrite) maker: u32,
         /// The last operator of the forward pass that touches it.
         pub(in crate::rewrite) last_forward: u32,
-        /// The backward pass reads it.
+        /// Whether the backward pass reads it.
         pub(in crate::rewrite) kept: bool,
         first_write: u32,
         last_write: u32,
@@ -67,18 +69,18 @@ record! {
 workspace! {
     pub(in crate::rewrite) struct Mirror<'a>(rows, blocks, depth; recorded: &Recorded<'a>, program: &'a Program<'a>) {
         tables {
-            /// By operator: it cannot be recomputed.
+            /// By operator: whether it cannot be recomputed.
             fixed: u32[rows],
             /// By operator: how often it is recomputed.
             count: u32[rows],
             /// By row of an access: its operator, and the next row that writes the same block, or 0.
             access: [u32; 2][rows],
-            /// By operator: a bit for each run that is made.
+            /// By operator: a bit for each run that has been made.
             made: u64[rows],
             /// The runs before an operator of the backward pass.
             batch: u32[(1 + depth) * rows],
             aside: u32[(1 + depth) * rows],
-            /// By block: 1 + the last run that uses what it holds.
+            /// By block: 1 + the last run that uses its present value.
             current: u32[blocks],
             change: u32[blocks],
         }
@@ -87,9 +89,9 @@ workspace! {
             value: Value[blocks],
         }
         lists {
-            /// The runs in their order: twice the operator, and 1 if it is not the first.
+            /// The runs in their order: twice the operator, and 1 if it is recomputed.
             run: u32[(1 + depth) * rows],
-            /// The last run that uses what is made, the last made first.
+            /// By value: the last run that uses it; the value that is made last comes first.
             until: u32[(1 + depth) * rows],
         }
         state {
@@ -102,19 +104,19 @@ workspace! {
     }
 }
 
-/// A run of an operator, as it is kept in a list: whether it is not its first.
-pub(in crate::rewrite) const fn run_of(operator: u32, again: bool) -> u32 {
-    2 * operator + again as u32
+/// An operator's run as a number: `rerun` says that it is recomputed.
+pub(in crate::rewrite) const fn run_of(operator: u32, rerun: bool) -> u32 {
+    2 * operator + rerun as u32
 }
 
-/// The operator of a run, and whether it is not its first.
+/// The operator of a run, and whether it is recomputed.
 pub(in crate::rewrite) fn run(runs: &List<'_, u32>, i: u32) -> (u32, bool) {
     let run = runs.at(i).unwrap_or(0);
     (run / 2, !run.is_multiple_of(2))
 }
 
 impl<'a> Mirror<'a> {
-    /// Over a program that was made of these rows.
+    /// Finds the forward pass and the values of a program, which was made from these rows.
     pub(in crate::rewrite) fn new(
         recorded: &Recorded<'a>,
         program: &'a Program<'a>,
@@ -136,7 +138,7 @@ impl<'a> Mirror<'a> {
         self.value.get(block)
     }
 
-    /// The runs in their order; what each is, is told by [`run`].
+    /// The runs in their order; [`run`] reads them.
     pub(in crate::rewrite) const fn runs(&self) -> &List<'a, u32> {
         &self.run
     }
@@ -151,13 +153,13 @@ impl<'a> Mirror<'a> {
         self.count[operator] = if self.fixed[operator] > 0 { 0 } else { count.min(DEEPEST) };
     }
 
-    /// Whether a block that the forward pass makes is not recomputed.
+    /// Whether a block that the forward pass makes is never recomputed.
     pub(in crate::rewrite) fn is_kept(&self, block: u32) -> bool {
         let value = self.value(block);
         value.managed && self.count[value.maker - 1] == 0
     }
 
-    /// Lowers how often the operators that make a block may be recomputed.
+    /// Lowers the mirror counts of the operators that make a block to `most`.
     pub(in crate::rewrite) fn lower_count(&mut self, block: u32, most: u32) {
         let mut row = self.value(block).first_write;
         while row > 0 {
@@ -174,7 +176,7 @@ impl<'a> Mirror<'a> {
         (value.managed && value.first_write == row + 1).then_some(block)
     }
 
-    /// The forward pass, and to which operator each access belongs.
+    /// Finds the forward pass, and to which operator each access belongs.
     fn find_operators(&mut self) {
         self.operators = self.program.accessing;
         for operator in 0..self.operators {
@@ -207,7 +209,7 @@ impl<'a> Mirror<'a> {
                         v.managed |= !touched;
                         (v.last_write, v.last_forward) = (row + 1, operator + 1);
                     }
-                    // What the backward pass changes, or who does not begin with a write, stays as it is.
+                    // A block that the backward pass writes, or whose first access is not a write, is not managed.
                     Event::Write => self.change[r.block] = 1,
                     _ if forward => v.last_forward = operator + 1,
                     _ => v.kept = true,
@@ -215,7 +217,7 @@ impl<'a> Mirror<'a> {
                 self.value.set(r.block, v);
             }
         }
-        // Of those that are left, the ones that are freed, and not by the operator that makes them.
+        // Of the others, those that are freed, and not by the operator that makes them, are managed.
         for (row, r) in (0u32..).zip(rows).filter(|(_, r)| r.event == Event::Free) {
             let v = self.value(r.block);
             let workspace = v.maker > 0 && row < self.program.span(v.maker - 1)[1];
@@ -242,7 +244,7 @@ impl<'a> Mirror<'a> {
             let r = at(rows, row);
             if operator > 0 && self.program.span(operator - 1)[1] == row + 1 {
                 operator -= 1;
-                self.fixed[operator] = u32::from(!self.can_run_again(operator, quiet));
+                self.fixed[operator] = u32::from(!self.may_recompute(operator, quiet));
             }
             if matches!(r.event, Event::Write | Event::Free) {
                 self.change[r.block] = row + 1;
@@ -250,8 +252,8 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Whether an operator gives the same at any time up to the row `quiet`, and changes nothing else.
-    fn can_run_again(&self, operator: u32, quiet: u32) -> bool {
+    /// Whether an operator gives the same result at any time up to the row `quiet`, and changes nothing else.
+    fn may_recompute(&self, operator: u32, quiet: u32) -> bool {
         let rows = self.program.rows;
         let [first, end] = self.program.span(operator);
         let op = self.program.op(operator);
@@ -268,7 +270,7 @@ impl<'a> Mirror<'a> {
             let v = self.value(r.block);
             let changes = self.change[r.block] > 0 && self.change[r.block] <= quiet + 1;
             if v.managed {
-                // The writers of a block run together, but nobody else sees what it held in between.
+                // All writers of a block run together, but no other operator may read what it held in between.
                 touches(Event::Write, r.block) || v.last_write <= end
             } else if own(r.block) {
                 true
@@ -280,7 +282,7 @@ impl<'a> Mirror<'a> {
         })
     }
 
-    /// Makes the counts agree: those who write to the same block run equally often.
+    /// Makes mirror counts agree: operators that write to the same block get the same count.
     pub(in crate::rewrite) fn settle(&mut self) {
         loop {
             let mut lowered = false;
@@ -309,7 +311,7 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Puts the runs into their order.
+    /// Makes the order of the runs.
     pub(in crate::rewrite) fn order(&mut self) {
         self.made.fill(0);
         self.run.clear();
@@ -321,7 +323,7 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// The runs that an operator of the backward pass asks for.
+    /// Adds the runs that an operator of the backward pass needs.
     fn runs_before(&mut self, operator: u32) {
         let mut batch = self.ask(operator, u32::MAX, 0);
         let mut asked = 0;
@@ -338,7 +340,7 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Adds to the batch what makes the blocks that an operator touches, for its run of this number.
+    /// Adds to the batch the runs that make the blocks which an operator accesses, for its run of this number.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         for row in self.program.access_rows(operator) {
             let v = self.value(at(self.program.rows, row).block);
@@ -365,13 +367,13 @@ impl<'a> Mirror<'a> {
         // The rows of the recording are written up to here.
         let mut next = 0;
         for i in 0..self.run.len() {
-            let (operator, again) = run(&self.run, i);
+            let (operator, rerun) = run(&self.run, i);
             let [first, end] = self.program.span(operator);
-            // What is recomputed comes after the frees of the operator before, but before the mallocs of the next.
-            while next < (if again { u32::MAX } else { first }) && next < count(rows) {
+            // Recomputed operators come after the frees of the operator before, and before the mallocs of the next.
+            while next < (if rerun { u32::MAX } else { first }) && next < count(rows) {
                 let r = at(rows, next);
                 let managed = self.value(r.block).managed;
-                if again && (r.event.is_access() || r.event == Event::Malloc && !managed) {
+                if rerun && (r.event.is_access() || r.event == Event::Malloc && !managed) {
                     break;
                 }
                 if !managed {
@@ -380,7 +382,7 @@ impl<'a> Mirror<'a> {
                 next += 1;
             }
             let op = match self.program.op(operator) {
-                Op::First(k) if again => Op::Rerun(k),
+                Op::First(k) if rerun => Op::Rerun(k),
                 op => op,
             };
             for row in self.program.access_rows(operator) {
@@ -389,8 +391,8 @@ impl<'a> Mirror<'a> {
                     writer.event(Event::Malloc, block, self.program.size[block], op);
                 }
             }
-            if again {
-                self.write_again(operator, op, &mut writer);
+            if rerun {
+                self.write_recomputed(operator, op, &mut writer);
             } else {
                 for row in first..end {
                     let r = at(rows, row);
@@ -417,7 +419,7 @@ impl<'a> Mirror<'a> {
         writer.end()
     }
 
-    fn write_again(&self, operator: u32, op: Op, writer: &mut Writer<'_>) {
+    fn write_recomputed(&self, operator: u32, op: Op, writer: &mut Writer<'_>) {
         let rows = self.program.rows;
         let [first, end] = self.program.span(operator);
         for row in first..end {
@@ -435,7 +437,7 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Finds for each block that a run makes the last run that uses it.
+    /// Finds for each block that a run makes the last run that uses the value.
     fn find_last_uses(&mut self) {
         self.current.fill(0);
         self.until.clear();

@@ -1,5 +1,5 @@
-//! Methods as they were published, to compare with: a file for each paper. What is swapped by Zhang et al.'s scores is
-//! where the search of swapping begins, and Chen et al.'s segments are among what recomputation chooses from.
+//! Methods as they were published, a file for each paper, to compare with. The search over swaps also starts from Zhang
+//! et al.'s schedules, and recomputation also chooses among Chen et al.'s segments.
 
 pub(super) mod bayes;
 pub mod chen;

@@ -301,7 +301,7 @@ impl ConvNet {
         let Operation { reads, writes, kernel, ns, .. } = self.operations[k as usize].clone();
         let elements: Vec<usize> = reads.iter().map(|&b| self.elements[b as usize]).collect();
         let seen = unplanned.seen[iteration][k as usize].clone();
-        let (faults, again, part) = (faults.clone(), next.again(), next.part);
+        let (faults, recomputes, part) = (faults.clone(), next.recomputes(), next.part);
         #[expect(clippy::cast_precision_loss, reason = "a time")]
         host.launch(next.stream, ns as f64, &merged, move |slices: &mut [Slice<'_>]| {
             let slice = |b: u32, mask: bool| {
@@ -324,7 +324,10 @@ impl ConvNet {
                 };
                 let is_whole = slice(b, false).is_some();
                 if is_whole && digest(&value) != digest_then {
-                    faults.lock().unwrap().push(format!("iteration {iteration}, operator {k} ({again}): block {b}"));
+                    faults
+                        .lock()
+                        .unwrap()
+                        .push(format!("iteration {iteration}, operator {k} ({recomputes}): block {b}"));
                 }
                 values.push(value);
             }

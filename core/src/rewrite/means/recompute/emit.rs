@@ -1,4 +1,4 @@
-//! From a script to rows.
+//! Writes a script as the rows of a trace.
 
 use super::script::Step;
 use super::{Recomputer, most_rows};
@@ -11,9 +11,11 @@ use crate::{Error, Workspace};
 workspace! {
     pub(in crate::rewrite) struct Emitter<'a>(rows, blocks) {
         tables {
-            /// By step of the script: 1 + the first of the frees that come right after it, and 1 + the one after a free.
+            /// By step of the script: 1 + the first of the frees that come right after it; and for a free, 1 + the next
+            /// of them.
             freed: [u32; 2][most_rows(rows)],
-            /// By block: 1 + the step that touched it last, whether it is there, and whether an operator leaves it out.
+            /// By block: 1 + the last step that accessed it, whether it is on the device, and whether a recomputation
+            /// leaves it out.
             touched: u32[blocks],
             there: u32[blocks],
             left_out: u32[blocks],
@@ -22,9 +24,10 @@ workspace! {
 }
 
 impl Recomputer<'_> {
-    /// Writes the rows of the best script and returns how many they are; what is recomputed has the time of the row above
-    /// it. A value that was evicted goes as soon as it was touched for the last time before: the walk evicts where it must,
-    /// but in between nobody wants the value, and the less lies about, the better it is placed.
+    /// Writes the rows of the best script and returns how many they are. Rows of a recomputation have the time of the
+    /// row above them. A value that was evicted is freed directly after its last access before that: the walk evicts
+    /// when memory runs out, but nobody reads the value in between, and the sooner it is freed, the better the rest can
+    /// be placed.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if `out` is too short.
@@ -36,28 +39,28 @@ impl Recomputer<'_> {
         self.list_frees(&mut emitter);
         let Emitter { freed, touched: _, there, left_out } = &mut emitter;
         for (i, step) in (0..).zip(self.best.iter()) {
-            let (g, again) = match step {
-                Step::First(g) => (g, false),
-                Step::Again(g) => (g, true),
+            let (g, rerun) = match step {
+                Step::Run(g) => (g, false),
+                Step::Recompute(g) => (g, true),
                 Step::Free(_) => continue,
             };
             let op = program.op(g);
-            let op = if let (true, Op::First(k)) = (again, op) { Op::Rerun(k) } else { op };
+            let op = if let (true, Op::First(k)) = (rerun, op) { Op::Rerun(k) } else { op };
             for r in values.references(g) {
                 if r.writes && r.is_managed() && there[r.block] == 0 {
                     there[r.block] = 1;
                     writer.event(Event::Malloc, r.block, program.size[r.block], op);
                 }
-                left_out[r.block] = u32::from(again && r.updated);
+                left_out[r.block] = u32::from(rerun && r.updated);
             }
             for r in program.rows_of(g) {
                 let stays = match (r.event, values.owner(r.block)) {
                     (Event::Malloc | Event::Free, Owner::Managed | Owner::Lasting) => false,
-                    (Event::Malloc | Event::Free, Owner::Recorded) => !again,
+                    (Event::Malloc | Event::Free, Owner::Recorded) => !rerun,
                     (Event::Malloc | Event::Free, Owner::Local) => true,
                     _ => left_out[r.block] == 0,
                 };
-                if stays && again {
+                if stays && rerun {
                     let op = if r.op == Op::None { Op::None } else { op };
                     writer.event(r.event, r.block, r.bytes, op);
                 } else if stays {
@@ -79,7 +82,7 @@ impl Recomputer<'_> {
     fn list_frees(&self, Emitter { freed, touched, .. }: &mut Emitter<'_>) {
         for (i, step) in (0..).zip(self.best.iter()) {
             match step {
-                Step::First(g) | Step::Again(g) => self.values.references(g).for_each(|r| touched[r.block] = i + 1),
+                Step::Run(g) | Step::Recompute(g) => self.values.references(g).for_each(|r| touched[r.block] = i + 1),
                 Step::Free(block) => {
                     let after = touched[block].saturating_sub(1);
                     freed[i][1] = freed[after][0];

@@ -1,17 +1,19 @@
-//! The least recomputation, where few values compete for the memory: best-first search, as in Dijkstra's algorithm.
+//! The least recomputation, for programs of few values: best-first search, as in Dijkstra's algorithm.
 //!
-//! A state is how many operators have run for the first time, and which values are on the device. From a state
-//! - the next operator runs, if what it reads is there and what it makes fits;
-//! - an operator that has run is recomputed, on the same terms, if something that it makes is missing and may be read later;
-//! - a value is evicted, but only where something of this does not fit. Values that nobody can want any more go by themselves.
+//! A state is how many operators have run, and which values are on the device. From a state
+//! - the next operator runs, if what it reads is on the device and what it writes fits;
+//! - an operator that has run is recomputed, under the same conditions, if a value that it writes is missing and may be
+//!   read later;
+//! - a value is evicted, but only where one of the above does not fit. Values that nobody can need any more are freed
+//!   at once.
 //!
-//! States are taken by what was recomputed on the way, plus a lower bound of what is still to be (A*, Hart, Nilsson and Raphael
-//! 1968): every operator counts once whose output is missing and will be read, or is needed to make such a one. Evicting a value
-//! raises the bound by no less than it may cost, so that the first state with all operators done is the optimum. A value may be
-//! recomputed long before it is read, while its inputs are still there: what the [walk](super::walk) cannot see.
+//! States are taken in the order of the time recomputed so far plus a lower bound on the time still to recompute (A*,
+//! Hart, Nilsson and Raphael 1968). The bound counts every operator once whose output is missing and will be read, or
+//! is needed to recompute such an output. The first state in which all operators have run is the optimum. A value may
+//! be recomputed long before it is read, while its inputs are still there; the [walk](super::walk) cannot do that.
 //!
-//! It is for programs of few values: at most [`MOST_VALUES`] managed blocks, each written once. At most [`MOST_STATES`] states are
-//! kept; with more it ends without an answer. Cost: O(states · (values + operators)).
+//! Limits: at most [`MOST_VALUES`] managed blocks, each written once, and at most [`MOST_STATES`] states; with more it
+//! ends without an answer. Cost: O(states · (values + operators)).
 
 use super::walk::follow::Lists;
 use super::{Recomputer, Walked, most_rows};
@@ -23,15 +25,15 @@ use crate::rewrite::values::{Owner, Reference};
 use crate::workspace::workspace;
 use crate::{Workspace, WorkspaceLen};
 
-/// A set of values is a word.
+/// A set of values is the bits of one word.
 const MOST_VALUES: u32 = u64::BITS;
-/// The most states that are kept, and the most blocks of a program that gets memory for them.
+/// The most states that are kept; and the most blocks of a program, for larger ones get no memory for states.
 const MOST_STATES: u32 = 1 << 14;
 const MOST_BLOCKS: usize = 256;
-/// A state may wait with several keys, of which the least counts.
+/// How many entries of the heap each state has room for. Of a state's entries the one with the least key counts.
 const WAITING: usize = 2;
 
-/// For a program of so many blocks.
+/// How many states a program of so many blocks gets memory for.
 const fn states(blocks: usize) -> usize {
     if blocks <= MOST_BLOCKS { MOST_STATES as usize } else { 0 }
 }
@@ -43,18 +45,18 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 }
 
 workspace! {
-    /// A program in sets of values.
+    /// A program, as sets of values.
     struct Problem<'a>(rows, blocks) {
         tables {
-            /// By operator: the values that it reads and writes, and those that may be of use from it on.
+            /// By operator: the values that it reads, those that it writes, and those that may be needed from it on.
             reads: u64[rows + 1],
             writes: u64[rows + 1],
             useful: u64[rows + 2],
-            /// By operator: those that it or a later one reads for the first time it runs.
+            /// By operator: the values that it or a later operator reads when it runs, not counting recomputation.
             wanted: u64[rows + 2],
-            /// By operator: what those before it write.
+            /// By operator: the values that the operators before it write.
             made: u64[rows + 2],
-            /// By operator: bytes of blocks that are not managed, before it.
+            /// By operator: the bytes of blocks that are not managed, before it.
             fixed: u64[rows + 2],
             /// By value: its size, and 1 + the operator that may be recomputed for it.
             size: u64[MOST_VALUES as usize],
@@ -64,26 +66,26 @@ workspace! {
         }
         state {
             values: u32 = 0,
-            /// Those that may be evicted.
+            /// The values that may be evicted.
             movable: u64 = 0,
         }
     }
 }
 
 workspace! {
-    /// The states that were found.
+    /// The states found so far.
     struct States<'a>(n) {
         tables {
             set: u64[n],
-            /// What was recomputed on the way, and the same with the lower bound of the rest, in ns.
+            /// The time recomputed so far, and the same plus the lower bound on what is still to recompute, in ns.
             cost: u64[n],
             key: u64[n],
             /// How many operators have run.
             at: u32[n],
-            /// 1 + the state before it, and 1 + the operator that ran there; 0 where a value was evicted.
+            /// 1 + the state before it, and 1 + the operator that led to this one; 0 where a value was evicted.
             parent: u32[n],
             ran: u32[n],
-            /// 1 + the state, by what it hashes to.
+            /// 1 + the state, by the hash of its set and place.
             slots: u32[2 * n.next_power_of_two()],
         }
         parts {
@@ -95,7 +97,7 @@ workspace! {
     }
 }
 
-/// Where a program stands.
+/// A state: how many operators have run, the values on the device, and the time recomputed so far in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
     at: u32,
@@ -103,7 +105,7 @@ struct State {
     cost: u64,
 }
 
-/// There is no room for another state.
+/// There is no memory for another state.
 struct Full;
 
 impl States<'_> {
@@ -111,7 +113,7 @@ impl States<'_> {
         State { at: self.at[i], set: self.set[i], cost: self.cost[i] }
     }
 
-    /// Keeps a state that was reached by `ran`, if that takes less than was known.
+    /// Keeps a state that `ran` led to, if it is new or costs less than before.
     fn reach(&mut self, state: State, key: u64, [parent, ran]: [u32; 2]) -> Result<(), Full> {
         let State { at, set, cost } = state;
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
@@ -135,12 +137,12 @@ impl States<'_> {
         }
         (self.set[i], self.at[i], self.cost[i], self.key[i]) = (set, at, cost, key);
         (self.parent[i], self.ran[i]) = (parent, ran);
-        // A heap takes equal keys by number, the least first: the last state that was found has the least.
+        // The heap takes equal keys by number, the least first. Inverted numbers make it take the newest state first.
         self.waiting.push(key, u32::MAX - i);
         Ok(())
     }
 
-    /// The state with the least key.
+    /// Takes the state with the least key.
     fn take(&mut self) -> Option<u32> {
         while let Some((key, number)) = self.waiting.pop() {
             let i = u32::MAX - number;
@@ -160,8 +162,8 @@ fn each(set: u64) -> impl Iterator<Item = u32> {
 }
 
 impl Recomputer<'_> {
-    /// Makes the script that recomputes least of all within the limit, if there are few values, and it is better than
-    /// `least`, which was found before; what that comes to, or `least`.
+    /// Makes the script that recomputes least within the limit, if the program has few enough values and the script is
+    /// better than `least`, the best one found before. Returns what the script comes to, or `least`.
     pub(in crate::rewrite) fn exactly(
         &mut self,
         limit: u64,
@@ -178,7 +180,7 @@ impl Recomputer<'_> {
         if self.describe(&mut problem).is_none() {
             return least;
         }
-        // What takes as long is no better.
+        // What takes as long is not better.
         let most = least.filter(|least| least.excess == 0).map_or(u64::MAX, |least| least.delay);
         let mut states = States::lend(states, &mut scratch);
         let Ok(end) = self.search(&problem, &mut states, limit, most) else { return least };
@@ -192,7 +194,7 @@ impl Recomputer<'_> {
         found.or(least)
     }
 
-    /// Describes the program by sets of values; none if that cannot be done.
+    /// Fills in the sets of the program; none if it has too many values, or a block that is written twice.
     fn describe(&self, problem: &mut Problem<'_>) -> Option<()> {
         let values = self.values;
         let program = values.program;
@@ -201,7 +203,7 @@ impl Recomputer<'_> {
             problem.fixed[g + 1] = problem.fixed[g].wrapping_add(values.left[g]);
             for r in values.references(g).filter(Reference::is_managed) {
                 if r.writes {
-                    // A second value of a block.
+                    // The block is written a second time.
                     if problem.value[r.block] > 0 || problem.values == MOST_VALUES {
                         return None;
                     }
@@ -234,7 +236,8 @@ impl Recomputer<'_> {
         Some(())
     }
 
-    /// The state after all operators that recomputes least, less than `most`; none if there is no such state.
+    /// The state after the last operator that recomputes least, if it recomputes less than `most` ns; none if there is
+    /// no such state.
     fn search(
         &self,
         problem: &Problem<'_>,
@@ -277,16 +280,18 @@ impl Recomputer<'_> {
         Ok(None)
     }
 
-    /// Whether what an operator reads is there, and it is the next one, or makes something that is missing.
+    /// Whether an operator may run in this state: its inputs are there, and it is the next one, or it may be recomputed
+    /// and one of its outputs is missing.
     fn may_run(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32) -> bool {
         let values = self.values;
         let there = problem.reads[g] & !set == 0;
         let missing = || problem.writes[g] & !set & problem.useful[at] > 0;
-        let again = || values.is_recomputable(g) && !values.references(g).any(|r| !r.updated && values.is_gone(&r, at));
-        there && (g == at || missing() && again())
+        let may_recompute =
+            || values.is_recomputable(g) && !values.references(g).any(|r| !r.updated && values.is_gone(&r, at));
+        there && (g == at || missing() && may_recompute())
     }
 
-    /// Whether there is memory for what an operator makes, and for what it takes while it runs.
+    /// Whether the outputs of an operator fit, and what it needs while it runs.
     fn fits(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32, limit: u64) -> bool {
         let values = self.values;
         let size = |set: u64| each(set).fold(0u64, |sum, value| sum.saturating_add(problem.size[value]));
@@ -301,7 +306,7 @@ impl Recomputer<'_> {
         load.cast_signed() <= limit.saturating_sub(self.walk.held_back(at)).cast_signed()
     }
 
-    /// A lower bound of what is still to be recomputed, in ns; none where something is lost for good.
+    /// A lower bound on the time still to recompute, in ns; none where a needed value cannot be recomputed.
     fn rest(&self, problem: &Problem<'_>, at: u32, set: u64) -> Option<u64> {
         let (mut seen, mut sum) = (0, 0u64);
         let mut missing = problem.wanted[at] & problem.made[at] & !set;
@@ -314,7 +319,7 @@ impl Recomputer<'_> {
         Some(sum)
     }
 
-    /// Makes the script of the way to a state, and what that comes to.
+    /// Makes the script that leads to a state; returns what it comes to.
     fn script_to(&mut self, states: &States<'_>, end: u32, limit: u64, mut scratch: Workspace<'_>) -> Option<Walked> {
         let program = self.values.program;
         let (rows, blocks) = (program.rows.len(), program.size.len());
@@ -323,8 +328,8 @@ impl Recomputer<'_> {
         let mut state = end;
         while let Some(parent) = states.parent[state].checked_sub(1) {
             if let Some(operator) = states.ran[state].checked_sub(1) {
-                let again = states.at[state] == states.at[parent];
-                if !back.push(mirror::run_of(operator, again)) {
+                let rerun = states.at[state] == states.at[parent];
+                if !back.push(mirror::run_of(operator, rerun)) {
                     return None;
                 }
             }

@@ -1,4 +1,4 @@
-//! Recomputation: values are freed and recomputed by the operators that made them.
+//! Recomputation: values are freed, and recomputed by the operators that made them before they are read.
 
 pub(in crate::rewrite) mod emit;
 pub(in crate::rewrite) mod exact;
@@ -27,7 +27,8 @@ pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     4 * rows
 }
 
-/// Powers of the distance, and parts of what is owed, that are tried.
+/// The parameters of the score that are tried: the power of the distance, and the part that counts of work that is
+/// owed.
 const PREFERENCES: [Preference; 9] = {
     const fn preference(distance: u32, owed: f64) -> Preference {
         Preference { distance, owed }
@@ -45,32 +46,33 @@ const PREFERENCES: [Preference; 9] = {
     ]
 };
 
-/// The most weights that are disturbed at once.
+/// The most weights that one move changes.
 const DISTURBED: usize = 4;
 
-/// The annealing begins by taking what is longer by this part of the original's time.
+/// The temperature at the start of the annealing, as a part of the original's time.
 const HEAT: f64 = 0.0005;
 
-/// The annealing ends where one part in `PATIENCE` of its work has not saved one part in `PROGRESS` of what is too long. In a
-/// large network it is one part for each `PATIENCE_ROWS` rows: a few blocks make hardly a difference there.
+/// The annealing ends where a `PATIENCE`-th of its work has not lowered the delay by one part in `PROGRESS`. In a large
+/// network it is one part for each `PATIENCE_ROWS` rows instead: a few blocks make little difference there.
 const PATIENCE: u64 = 6;
 const PATIENCE_ROWS: usize = 2500;
 const PROGRESS: u64 = 300;
 
-/// The most gaps that are moved at once.
+/// The most gaps that one move changes.
 const MOVED: usize = 8;
 
-/// One of so many moves takes other virtual uses; the others take other weights, up to e to the power of this.
+/// One move in `REMEMBERS` changes the virtual uses. The others change weights, by a factor of up to e to the power of
+/// `STEP`.
 const REMEMBERS: u64 = 16;
 const STEP: f64 = 3.0;
 
 /// How often a walk is repeated with the virtual uses of the one before.
 const ROUNDS: u32 = 6;
 
-/// The least limit is told up to the original peak over 2 to the power of this.
+/// The least limit is found to within the original peak over 2 to the power of this.
 const NEAR: u32 = 9;
 
-/// The weight of a block.
+/// A block and its weight.
 #[derive(Clone, Copy)]
 struct Weight {
     block: u32,
@@ -88,18 +90,18 @@ impl Record for Weight {
 }
 
 workspace! {
-    /// The pass at work.
+    /// Searches for the recomputation that takes least time within a limit.
     pub(in crate::rewrite) struct Recomputer<'a>(rows, blocks; values: &'a Values<'a>, device: &Device, least: u64, seed: u64) {
         lists {
-            /// The best script for the last limit.
+            /// The best script for the latest limit.
             best: Step[most_rows(rows)],
-            /// Its offloads: block, give, take.
+            /// The offloads of the best script: block, give, take.
             absent: [u32; 3][rows + blocks],
             /// The blocks that may be evicted.
             movable: u32[blocks],
-            /// The blocks whose weights were disturbed last, and what they were.
+            /// The blocks whose weights the last move changed, and the weights before.
             disturbed: Weight[DISTURBED],
-            /// The gaps that were moved last, and where they were.
+            /// The gaps whose positions the last move changed, and the positions before.
             moved: [u32; 3][MOVED],
         }
         parts {
@@ -108,15 +110,15 @@ workspace! {
         state {
             values: &'a Values<'a> = values,
             device: Device = *device,
-            /// Whether offloads are chosen too.
+            /// Whether the search also chooses offloads.
             swaps: bool = false,
-            /// Whether nothing else takes care of what is above the limit.
+            /// Whether recomputation is the only means, so that a script above the limit is useless.
             alone: bool = true,
-            /// By how much the best script is above the limit.
+            /// The bytes by which the best script exceeds the limit.
             excess: u64 = 0,
-            /// Whether the best script is known to recompute least of all.
+            /// Whether the best script is proved to recompute least.
             optimum: bool = false,
-            /// What the last script follows.
+            /// The parameters of the last script's score.
             preference: Preference = PREFERENCES[0],
             random: Random = Random::new(seed),
         }
@@ -124,7 +126,7 @@ workspace! {
 }
 
 impl<'a> Recomputer<'a> {
-    /// Blocks below `least` bytes stay where they are.
+    /// A search over the managed blocks of at least `least` bytes.
     pub(in crate::rewrite) fn new(
         values: &'a Values<'a>,
         device: &Device,
@@ -140,68 +142,68 @@ impl<'a> Recomputer<'a> {
         recomputer
     }
 
-    /// Operators work in place in what follows.
+    /// From here on, operators that may work in place do.
     pub(in crate::rewrite) const fn work_in_place(&mut self) {
         self.walk.in_place = true;
     }
 
-    /// The recompute cost of what each block holds, in ns per byte.
+    /// The recompute cost of each block's values, in ns per byte.
     pub(in crate::rewrite) fn recompute_costs(&self, costs: &mut Records<'_, f64>) {
         self.values.recompute_costs(costs);
     }
 
-    /// By how much the best script is above the limit.
+    /// The bytes by which the best script exceeds the limit.
     pub(in crate::rewrite) const fn excess(&self) -> u64 {
         self.excess
     }
 
-    /// Whether the best script is known to recompute least of all, with what is held back.
+    /// Whether the best script is proved to recompute least, with the headroom that is held back.
     pub(in crate::rewrite) const fn is_optimum(&self) -> bool {
         self.optimum
     }
 
-    /// How much the last search did, in references and closures looked at.
+    /// The work of the last search, in references and closures looked at.
     pub(in crate::rewrite) const fn work_done(&self) -> u64 {
         self.walk.work
     }
 
-    /// What is held back from the limit in an operator.
+    /// The headroom of an operator: bytes held back from the limit.
     pub(in crate::rewrite) fn held_back(&self, operator: u32) -> u64 {
         self.walk.held_back(operator)
     }
 
-    /// What is held back from the limit, by operator.
+    /// The headroom of each operator.
     pub(in crate::rewrite) fn held(&mut self) -> &mut Table<'a, u64> {
         self.walk.hold()
     }
 
-    /// In what follows, whether nothing else takes care of what is above the limit.
+    /// Tells whether recomputation is the only means, so that a script above the limit is useless.
     pub(in crate::rewrite) const fn set_alone(&mut self, alone: bool) {
         self.alone = alone;
     }
 
-    /// A gap that swapping may use, in its numbering.
+    /// Adds a gap that may become an offload. Gaps are numbered as swapping does.
     pub(in crate::rewrite) fn know(&mut self, gap: Gap) {
         self.walk.offloads.know(gap);
     }
 
-    /// Nothing is away.
+    /// Forgets all offloads.
     pub(in crate::rewrite) fn clear_offloads(&mut self) {
         self.walk.offloads.clear();
     }
 
-    /// A gap is an offload from before one operator to before another.
+    /// Makes a gap an offload: the block is off the device between these boundaries.
     pub(in crate::rewrite) fn add_offload(&mut self, gap: u32, positions: [u32; 2]) {
         self.walk.offloads.set(gap, positions);
     }
 
-    /// The offloads that the best script goes by: block, give, take.
+    /// The offloads of the best script: block, give, take.
     pub(in crate::rewrite) fn offloads(&self) -> &[[u32; 3]] {
         self.absent.as_slice()
     }
 
-    /// Makes the best script found for a limit by about `work`: by every preference, and then by other weights.
-    /// Offloads are chosen too if `swaps`, from those that there are.
+    /// Makes the best script for a limit, by about `work`: first with every preference, then by annealing over weights.
+    /// If `swaps`, it also chooses offloads among the gaps.
     pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, swaps: bool) -> Option<Walked> {
         (self.swaps, self.walk.waits) = (swaps, swaps);
         let mut least: Option<Walked> = None;
@@ -211,7 +213,7 @@ impl<'a> Recomputer<'a> {
             self.begin();
             let mut before = None;
             for round in 0..ROUNDS {
-                // What is learnt from what takes twice as long is of no use.
+                // What is learnt from a walk that takes twice as long is of no use.
                 let most = match least {
                     Some(Walked { excess: 0, delay }) => Walked { delay: delay.saturating_mul(2), ..Walked::ANY },
                     _ => Walked::ANY,
@@ -234,7 +236,7 @@ impl<'a> Recomputer<'a> {
                 self.learn(found);
             }
         }
-        // Back to where the best was found.
+        // Restores the weights and virtual uses of the best script.
         self.begin();
         for _ in 0..rounds {
             let found = self.walk.walk(self.preference, limit, Walked::ANY);
@@ -243,13 +245,14 @@ impl<'a> Recomputer<'a> {
         Some(self.improve(least?, limit, work))
     }
 
-    /// No weights, no virtual uses.
+    /// Resets weights and virtual uses.
     fn begin(&mut self) {
         self.walk.weight().fill(1.0);
         self.walk.forget();
     }
 
-    /// What a walk teaches for the next: where it kept the limit, what was read virtually, and otherwise what must stay.
+    /// Learns from a walk for the next one: within the limit, its virtual uses; above it, which blocks should not have
+    /// been evicted.
     fn learn(&mut self, found: Option<Walked>) {
         if found.is_some_and(|found| found.excess > 0) {
             self.walk.raise();
@@ -258,8 +261,8 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// Goes on from the last script, after the limit or what is held back has changed.
-    pub(in crate::rewrite) fn again(&mut self, limit: u64, work: u64) -> Option<Walked> {
+    /// Searches on from the last script, after the limit or the headroom has changed.
+    pub(in crate::rewrite) fn replan(&mut self, limit: u64, work: u64) -> Option<Walked> {
         self.walk.work = 0;
         let mut found = self.walk.walk(self.preference, limit, Walked::ANY)?;
         for _ in 1..ROUNDS {
@@ -273,8 +276,8 @@ impl<'a> Recomputer<'a> {
         Some(self.improve(found, limit, work))
     }
 
-    /// Disturbs what the script follows from, and keeps it where that takes no longer, or by the rule of simulated
-    /// annealing a little longer.
+    /// Anneals: changes weights, virtual uses or offloads, and keeps the change if the script takes no longer, or by
+    /// the annealing rule a little longer.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -288,12 +291,12 @@ impl<'a> Recomputer<'a> {
         let patience = NonZeroU64::new(work / parts).unwrap_or(NonZeroU64::MIN);
         let cooling = Cooling { heat: HEAT * end, work };
         let mut present = least;
-        // What was the least, and when that was looked at last.
+        // The best at the last check of progress, and the work at that time.
         let (mut before, mut since) = (least, self.walk.work);
         while self.walk.work < work && least > Walked::default() && (!self.movable.is_empty() || self.swaps) {
             if self.walk.work - since > patience.get() {
                 let stands = least.excess == before.excess && least.delay > before.delay - before.delay / PROGRESS;
-                // At this pace it will not be within the limit.
+                // At this pace it will not get within the limit.
                 let left = (work - self.walk.work) / patience;
                 let late = self.alone && least.excess > (before.excess - least.excess).saturating_mul(left);
                 if stands || late {
@@ -334,7 +337,7 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Makes the script of the least limit below `most` that one preference reaches: halves what lies between, down to a byte.
+    /// Makes the script of the least limit below `most` that one preference reaches, by bisection down to a byte.
     pub(in crate::rewrite) fn least(&mut self, most: u64) -> Option<u64> {
         let (mut low, mut high) = (0, most);
         let mut least = None;
@@ -374,7 +377,7 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// Other weights for a few blocks.
+    /// Changes the weights of a few blocks.
     fn disturb(&mut self) {
         self.disturbed.clear();
         self.moved.clear();
@@ -389,7 +392,7 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// One offload more or less, or other positions for one.
+    /// Adds, removes or moves an offload.
     fn disturb_offload(&mut self) {
         self.disturbed.clear();
         self.moved.clear();
@@ -412,7 +415,7 @@ impl<'a> Recomputer<'a> {
         let [give, take] = self.walk.offloads.at(gap);
         if kind < 7 {
             self.remove(gap, g);
-            // Something else instead, every other time.
+            // Every other time, another gap becomes an offload in its place.
             let instead = self.random.below(gaps);
             if kind < 5 && instead != gap && !self.walk.offloads.is_used(instead) {
                 self.insert(instead);
@@ -431,7 +434,7 @@ impl<'a> Recomputer<'a> {
         if positions[0] < positions[1] { self.place(gap, positions) } else { self.remove(gap, g) }
     }
 
-    /// A gap is an offload from where its copy out can be done to where its copy in has to begin.
+    /// Makes a gap an offload: from where its copy out can be done to where its copy in has to begin.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn insert(&mut self, gap: u32) {
         let values = self.values;
@@ -467,7 +470,7 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// The gap at the start that one at the end needs.
+    /// Makes the head an offload that a tail needs.
     fn insert_head(&mut self, gap: u32) {
         let g = self.walk.offloads.gap(gap);
         let [_, take] = self.walk.offloads.at(gap);
@@ -490,7 +493,7 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// Undoes what was disturbed last.
+    /// Undoes the last move.
     fn restore(&mut self) {
         while let Some(Weight { block, weight }) = self.disturbed.pop() {
             self.walk.weight().set(block, weight);

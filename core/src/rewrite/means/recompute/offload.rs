@@ -1,9 +1,10 @@
-//! What is on the host while operators are recomputed, and what the copies cost.
+//! Offloads: blocks on the host while operators are recomputed, and the time of their copies.
 //!
-//! A gap in use is an *offload*: from before one operator to before another the block takes no memory. The copies of a walk
-//! go through two serial links: out in the order in which memory is given back, from when the value is there; in when memory
-//! is taken again. Compute waits where memory is given back and where the block is read. That is what swapping will do, but
-//! for the order of copies that wait together: good enough to choose by, and what is chosen is simulated once more.
+//! A gap in use is an *offload*: from one boundary to another the block takes no memory on the device. The copies of a
+//! walk go through two serial links, out in the order in which memory is freed, in in the order in which it is
+//! allocated. A copy out starts when the value is there, a copy in when memory is allocated. Compute waits where memory
+//! is freed and where the block is read. Swapping does the same but for the order of copies that wait at the same time.
+//! That is good enough to decide by; what is chosen is simulated once more.
 
 use crate::rewrite::gaps::{Gap, GapKind};
 use crate::rewrite::members::Members;
@@ -16,17 +17,18 @@ workspace! {
     pub(in crate::rewrite) struct Offloads<'a>(rows, blocks; device: &Device) {
         tables {
             position: [u32; 2][rows + blocks],
-            /// 1 + the first offload that is given and that is taken before each operator, and the next ones.
+            /// By operator: 1 + the first offload that is freed before it, and 1 + the first that is allocated before
+            /// it; and by gap, the next of each.
             first: [u32; 2][rows + 2],
             next: [u32; 2][rows + blocks],
-            /// The walk in which each version was copied out last.
+            /// By version: the last walk in which it was copied out.
             copied: u32[rows + blocks],
-            /// The walk in which each gap was an offload last.
+            /// By gap: the last walk in which it was an offload.
             acted: u32[rows + blocks],
         }
         records {
             gap: Gap[rows + blocks],
-            /// When each block is back.
+            /// By block: when it is back on the device.
             arrival: f64[blocks],
         }
         parts {
@@ -43,7 +45,7 @@ workspace! {
 }
 
 impl<'a> Offloads<'a> {
-    /// One more gap.
+    /// Adds a gap.
     pub(in crate::rewrite) fn know(&mut self, gap: Gap) {
         self.gap.set(self.gaps, gap);
         self.gaps += 1;
@@ -57,7 +59,7 @@ impl<'a> Offloads<'a> {
         self.position[gap]
     }
 
-    /// The gaps with positions.
+    /// The gaps in use.
     pub(in crate::rewrite) const fn used(&self) -> &Members<'a> {
         &self.used
     }
@@ -72,7 +74,7 @@ impl<'a> Offloads<'a> {
         }
     }
 
-    /// Gives a gap positions; equal ones mean that the block stays.
+    /// Sets the boundaries at which a gap's memory is freed and allocated; equal ones take it out of use.
     pub(in crate::rewrite) fn set(&mut self, gap: u32, [give, take]: [u32; 2]) {
         self.position[gap] = [give, take];
         if give < take {
@@ -82,7 +84,7 @@ impl<'a> Offloads<'a> {
         }
     }
 
-    /// Before the first operator of a walk.
+    /// Prepares for a walk, before its first operator.
     pub(in crate::rewrite) fn begin(&mut self) {
         self.walk += 1;
         self.owed = 0.0;
@@ -101,12 +103,12 @@ impl<'a> Offloads<'a> {
         }
     }
 
-    /// 1 + the first gap whose memory is given back before an operator.
+    /// 1 + the first gap whose memory is freed before an operator.
     pub(in crate::rewrite) fn given(&self, operator: u32) -> u32 {
         if self.used.len() == 0 { 0 } else { self.first[operator][0] }
     }
 
-    /// 1 + the first gap whose memory is taken before an operator.
+    /// 1 + the first gap whose memory is allocated before an operator.
     pub(in crate::rewrite) fn taken(&self, operator: u32) -> u32 {
         if self.used.len() == 0 { 0 } else { self.first[operator][1] }
     }
@@ -115,7 +117,8 @@ impl<'a> Offloads<'a> {
         self.next[gap]
     }
 
-    /// Memory is given back; when compute can go on, of which `released` tells when it was done with the block.
+    /// Frees the memory of an offload. Compute was done with the block at `released`; returns the time at which it can
+    /// go on.
     pub(in crate::rewrite) fn give(&mut self, gap: u32, bytes: u64, released: f64, clock: f64) -> f64 {
         self.acted[gap] = self.walk;
         let g = self.gap(gap);
@@ -135,7 +138,7 @@ impl<'a> Offloads<'a> {
         clock.max(done)
     }
 
-    /// Memory is taken again.
+    /// Allocates the memory of an offload, and copies the block in.
     pub(in crate::rewrite) fn take(&mut self, gap: u32, bytes: u64, clock: f64) {
         let g = self.gap(gap);
         if g.kind.returns() {
@@ -144,17 +147,17 @@ impl<'a> Offloads<'a> {
         }
     }
 
-    /// Whether a gap was an offload in the last walk: the block was there to leave.
+    /// Whether a gap was an offload in the last walk. It was not if the block was not on the device.
     pub(in crate::rewrite) fn acted(&self, gap: u32) -> bool {
         self.acted[gap] == self.walk
     }
 
-    /// When a block is back.
+    /// When a block is back on the device.
     pub(in crate::rewrite) fn arrival(&self, block: u32) -> f64 {
         if self.used.len() == 0 { 0.0 } else { self.arrival.get(block) }
     }
 
-    /// When everything is done, of which compute is done at `clock`.
+    /// When all copies are done, if compute is done at `clock`.
     pub(in crate::rewrite) fn end(&self, clock: f64) -> f64 {
         let begin = if self.owed > 0.0 { clock } else { 0.0 };
         self.links.idle_after(clock).max(self.links.out_free().max(begin) + self.owed)

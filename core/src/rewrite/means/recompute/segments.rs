@@ -1,11 +1,11 @@
-//! The published segments as scripts, so that the best of them is one of those that are chosen from.
+//! Chen et al.'s segments as scripts, so that recomputation is never worse than the best of them.
 //!
 //! Paper: Chen et al. 2016, as in [`chen`]. The plans are those of [`Planner::each`].
 //!
-//! They are used twice. As they are: of those within the limit the one with the least time is kept. And as advice to the
-//! walk: what a plan keeps across its cuts weighs more, so that between two of them the walk evicts all, and nowhere else;
-//! where memory is left it evicts nothing, which the plans cannot. Of equals the first. O(plans · references of their
-//! runs), and a walk for each.
+//! They are used in two ways. As they are: of those within the limit, the one that takes least time is kept. And as
+//! advice to the walk: the values that a plan keeps across its cuts get a higher weight, so that the walk evicts others
+//! first. Where there is memory left, the walk evicts nothing, which a plan cannot do. Of equals the first. O(plans ·
+//! references of their runs), and a walk for each.
 
 use super::Recomputer;
 use super::walk::follow::Lists;
@@ -15,10 +15,10 @@ use crate::table::Records;
 use crate::trace::Recorded;
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// So often an operator is recomputed at most: more does not fit into a script.
+/// The most times that an operator is recomputed: more does not fit into a script.
 const DEPTH: u32 = 8;
 
-/// How much more weighs what is kept across cuts, and how the walk chooses then.
+/// The weight of values that are kept across cuts, and the walk's preference with it.
 const KEPT: f64 = 1000.0;
 const PREFERENCE: Preference = Preference { distance: 2, owed: 1.0 };
 
@@ -29,8 +29,8 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 }
 
 impl Recomputer<'_> {
-    /// Makes the best script that the walk finds with the advice of a published plan, by about `work`, if it is better than
-    /// `least`, which was found before; what that comes to, or `least`.
+    /// Makes the best script that the walk finds with the advice of a plan, by about `work`, if it is better than
+    /// `least`, the best one found before. Returns what it comes to, or `least`.
     ///
     /// # Errors
     /// As [`chen::rewrite`].
@@ -80,8 +80,8 @@ impl Recomputer<'_> {
         Ok(found.map(|found| self.improve(found, limit, work)))
     }
 
-    /// Keeps the script of that plan as the best which takes the least time of those within the limit. Plans that take
-    /// `most` ns or more, and those that are `tried`, a bit for each, do not count. Tells its number.
+    /// Keeps the fastest script of a plan within the limit as the best, and returns the plan's number. Plans that take
+    /// `most` ns or more do not count, nor those whose bit in `tried` is set.
     ///
     /// # Errors
     /// As [`chen::rewrite`].

@@ -42,8 +42,8 @@ fn chain(layers: &[(u64, u64)]) -> (Vec<Row>, usize) {
     (rows, 2 * layers.len())
 }
 
-/// The least time that is computed again by any order of runs, runs again and frees at all: the shortest path over how far
-/// it has come and what is there. None if no order keeps the limit.
+/// The least time that has to be recomputed within the limit, over all orders of running, recomputing and freeing: the
+/// shortest path over how far the chain has run and which values are there. None if no order keeps the limit.
 fn over_orders(layers: &[(u64, u64)], limit: u64) -> Option<u64> {
     let n = layers.len();
     let mut least = vec![u64::MAX; (2 * n + 1) << n];
@@ -52,7 +52,7 @@ fn over_orders(layers: &[(u64, u64)], limit: u64) -> Option<u64> {
         if at == 2 * n {
             return Some(cost);
         }
-        // With the gradient that the next one reads.
+        // The gradient that the next one reads counts too.
         let values = (0..n).filter(|k| there >> k & 1 > 0).map(|k| layers[k].0);
         let load = values.sum::<u64>() + u64::from(at > n);
         let mut reach = |cost: u64, at: usize, there: usize| {
@@ -100,7 +100,7 @@ fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64
     let (mut load, mut peak) = (0u64, 0u64);
     for (i, r) in out[..written].iter().enumerate() {
         match r.event {
-            // Nothing is made between the last access and the free.
+            // No values are made between the last access and the free.
             Event::Free if values.is_managed(r.block) => {
                 let mut since = out[..i].iter().rev().take_while(|other| other.event != Event::Malloc);
                 assert!(since.any(|other| other.event.is_access() && other.block == r.block), "block {}", r.block);
@@ -118,7 +118,7 @@ fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64
     (walked.excess == 0).then_some(walked.delay)
 }
 
-/// What any order can do, the walk can do, and in all at hardly more than its cost.
+/// The walk reaches what the best order reaches, at hardly more time in all.
 #[test]
 fn chains_are_near_the_best_order() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
@@ -143,7 +143,7 @@ fn chains_are_near_the_best_order() {
     assert!(500 * found_sum <= 501 * least_sum, "{found_sum} ns of {least_sum}");
 }
 
-/// Equal layers: nothing is better.
+/// With equal layers the walk is optimal.
 #[test]
 fn equal_layers() {
     for limit in [100, 72, 62, 52, 42, 32, 22] {
@@ -151,7 +151,7 @@ fn equal_layers() {
     }
 }
 
-/// An operator: how long it takes, what it reads, and what it writes, with sizes.
+/// An operator: its time, what it reads, and what it writes, with sizes.
 type Made = (u64, Vec<u32>, Vec<(u32, u64)>);
 
 /// The rows of operators whose blocks are freed after their last reader.
@@ -173,10 +173,10 @@ fn network(operators: &[Made]) -> (Vec<Row>, usize) {
     (rows, blocks)
 }
 
-/// Cells of a recurrent network: four gates of one dear product that nobody else reads, and a state. The backward pass
-/// reads one gate after the other. The product is made again for all of them at once.
+/// Cells of a recurrent network: four gates are made from one slow product that nothing else reads, and a state from
+/// the gates. The backward pass reads one gate after the other. The product is recomputed once for all four.
 #[test]
-fn what_several_are_made_of_is_made_again_once() {
+fn what_several_are_made_of_is_recomputed_once() {
     let (cells, dear) = (12u32, 100);
     let mut operators: Vec<Made> = Vec::new();
     let state = |t: u32| 6 * t + 5;
@@ -195,24 +195,24 @@ fn what_several_are_made_of_is_made_again_once() {
         }
     }
     let (rows, blocks) = network(&operators);
-    // As recorded there are 5 bytes of each cell at the end of the forward pass, and two gradients.
+    // As recorded, each cell leaves 5 bytes at the end of the forward pass, and there are two gradients.
     for limit in [50, 40, 34] {
-        let again = planned_for(&rows, blocks, limit, 400_000).unwrap();
-        assert!(again <= u64::from(cells) * (dear + 5), "{limit}: {again}");
+        let recomputed = planned_for(&rows, blocks, limit, 400_000).unwrap();
+        assert!(recomputed <= u64::from(cells) * (dear + 5), "{limit}: {recomputed}");
     }
 }
 
-/// Operators with two results: if one is not there, the other need not be there either.
+/// Operators with two results: if one result is missing, the other may be evicted at no cost.
 #[test]
 fn what_is_made_together_is_evicted_together() {
     let mut operators: Vec<Made> = (0..8).map(|k| (100, vec![], vec![(2 * k, 1), (2 * k + 1, 4)])).collect();
     operators.extend((0..8).rev().map(|k| (1, vec![2 * k, 2 * k + 1], vec![(16 + k, 1)])));
     let (rows, blocks) = network(&operators);
-    // Without four of the pairs 20 bytes stay, and without five of the larger results alone.
+    // 20 bytes remain without four of the pairs, and without the larger results of five alone.
     assert_eq!(planned_for(&rows, blocks, 25, 100_000), Some(400));
 }
 
-/// Every operator writes over what the one before it has made: the walk counts one block and not two.
+/// Every operator writes over its input: the walk counts one block and not two.
 #[test]
 fn work_in_place_takes_no_memory_for_its_output() {
     let mut operators: Vec<Made> =

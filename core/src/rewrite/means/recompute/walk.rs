@@ -1,27 +1,28 @@
-//! Eviction under a limit by one who knows the future.
+//! The walk: runs the operators in order under a limit, and evicts values with the future known.
 //!
-//! Problem: run the operators of a trace in their order so that the load stays within a limit, and run as little as
-//! possible again. The idea is that of dynamic tensor rematerialization (Kirisame et al. 2021), for a future that is
+//! Problem: run the operators of a trace in their order so that the load stays within a limit, and recompute as little
+//! as possible. The idea is that of dynamic tensor rematerialization (Kirisame et al. 2021), for a future that is
 //! known.
 //!
-//! 1. The operators run in their order. What one reads and is not there is made first, by its *closure*: its writer, and
-//!    before it the writers of what that reads and is not there either.
-//! 2. Where memory runs out, the value goes that is least in `cost of its closure / (bytes · distance to its next
-//!    use^b)`, of those that nobody is about to read ([`evict`] finds it). What the closure owes to others anyway counts for
-//!    a part only: it is read later and not there, or its operator makes something else of which that is so.
-//! 3. A value goes as soon as nobody reads it any more, and nobody has to read it again to make what is not there and is
-//!    read later: the gates of a recurrent cell are recomputed of one product.
-//! 4. *Virtual uses*: what a closure reads is noted. The next walk counts it as a use, so that a value stays for the
-//!    closures that are to come.
-//! 5. Where memory is too small for a closure, what it was to make should have stayed: its weights are raised for the next
-//!    walk.
+//! 1. The operators run in their order. An input that is missing is recomputed first, by its *closure*: its writer, and
+//!    before that the writers of that one's missing inputs.
+//! 2. Where memory runs out, the value is evicted that has the least `cost of its closure / (bytes · distance to its
+//!    next use^b)`, of those that the running operator does not need ([`evict`] finds it). An operator of the closure
+//!    that has to be recomputed anyway is *owed*, and counts for a part only: another of its outputs is missing and
+//!    read later.
+//! 3. A value is freed as soon as no operator reads it any more, and it is not needed to recompute a missing value that
+//!    is read later.
+//! 4. *Virtual uses*: each read by a closure is noted. The next walk counts it as a use, so that values are kept for
+//!    the closures to come.
+//! 5. Where memory is too small for a closure, its outputs should not have been evicted: their weights are raised for
+//!    the next walk.
 //! 6. An operator that works in place over an input that nobody reads after it needs no memory for its output.
-//! 7. *Offloads*: operators in which a block is on the host. It takes no memory there, and is back at once where a closure
-//!    reads it.
-//! 8. A walk that has come to more than its caller can use is given up.
+//! 7. *Offloads* are operators in which a block is on the host. It takes no memory there, and comes back at once where
+//!    a closure reads it.
+//! 8. A walk that takes longer than its caller can use is ended.
 //!
-//! Of equals the block with the least number goes. Cost: O(references of what runs), and for each eviction a few closures
-//! and logarithms of the number of blocks. Linear workspace.
+//! Of equals the block with the least number is evicted. Cost: O(references of all runs), and for each eviction a few
+//! closures and logarithms of the number of blocks. Linear workspace.
 
 mod evict;
 pub(in crate::rewrite) mod follow;
@@ -38,27 +39,27 @@ use crate::simulate::Device;
 use crate::table::{Records, Table};
 use crate::workspace::workspace;
 
-/// How the walk chooses.
+/// The parameters of the score.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::rewrite) struct Preference {
     /// Twice the power of the distance.
     pub(in crate::rewrite) distance: u32,
-    /// What is owed anyway counts for this part.
+    /// The part that counts of the cost of operators that are owed.
     pub(in crate::rewrite) owed: f64,
 }
 
-/// The weight of what should have stayed grows by this factor.
+/// The factor by which the weight of a value grows that should not have been evicted.
 const RAISE: f64 = 4.0;
 
-/// The most closure operators that are looked at for the cost of one value.
+/// The most operators of a closure that are looked at for the cost of one value.
 const CLOSURE: u32 = 256;
 
 /// What a walk comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(in crate::rewrite) struct Walked {
-    /// By how much the load is above the limit where it is most.
+    /// The most bytes by which the load exceeds the limit.
     pub(in crate::rewrite) excess: u64,
-    /// What it takes longer than the original, in ns: what is recomputed, and waits for copies.
+    /// How much longer it takes than the original, in ns: recomputation, and waits for copies.
     pub(in crate::rewrite) delay: u64,
 }
 
@@ -68,29 +69,29 @@ impl Walked {
 }
 
 workspace! {
-    /// The walk and what it is told.
+    /// The state of a walk, and its parameters.
     pub(in crate::rewrite) struct Walk<'a>(rows, blocks; values: &'a Values<'a>, device: &Device, least: u64) then begin {
         tables {
-            /// What is held back from the limit in each operator.
+            /// By operator: the headroom, in bytes.
             held: u64[rows + 2],
-            /// Virtual uses of each version, ascending, and what is noted for the next walk: version and operator.
+            /// By version, its virtual uses, ascending; and what is noted for the next walk, as version and operator.
             first_virtual: u32[rows + blocks + 1],
             virtual_use: u32[rows],
-            /// By block: 1 + the version that it holds, by how many it is about to be read, and 1 + the gap in which it is on the
-            /// host.
+            /// By block: 1 + the version that it holds, how many running operators need it, and 1 + the gap in which it
+            /// is on the host.
             holds: u32[blocks],
             pinned: u32[blocks],
             away: u32[blocks],
-            /// By version: the next of its uses and of its virtual uses.
+            /// By version: its next use and its next virtual use.
             next: [u32; 2][rows + blocks],
-            /// By block: whether it was recomputed where memory was too small for that.
+            /// By block: whether memory was too small to recompute it.
             blamed: u32[blocks],
             counted: u32[rows + 2],
         }
         records {
-            /// Of each block a factor of its score.
+            /// By block: a factor of its score.
             weight: f64[blocks],
-            /// When compute comes to each operator, and where it is.
+            /// When compute reaches each operator, and where it is now.
             clock_at: f64[rows + 2],
         }
         lists {
@@ -99,37 +100,39 @@ workspace! {
             kept: [u32; 2][rows],
             /// Operators that are to be recomputed: which, and the next of its references.
             stack: [u32; 2][rows + 1],
-            /// Versions that are to be looked at for a cost, twice and whether they are owed; when each operator was counted last.
+            /// For the cost of a closure: versions still to be looked at, twice, whether they are owed, and when each
+            /// operator was last counted.
             closure: u32[2 * CLOSURE as usize],
             script: Step[most_rows(rows)],
         }
         parts {
             pub(in crate::rewrite) offloads: Offloads(rows, blocks; device),
-            /// The blocks that may be evicted, by scores of before, and those whose score may be less now.
+            /// The blocks that may be evicted, by lower bounds on their scores; and the blocks whose score may have
+            /// fallen.
             queue: Tournament(blocks),
             stale: Members(blocks),
         }
         state {
             values: &'a Values<'a> = values,
-            /// Smaller blocks are not worth it.
+            /// The least bytes of a block that may be evicted.
             least: u64 = least,
-            /// How many of those are of operators before.
+            /// How many of the virtual uses are of operators that have run.
             passed: u32 = 0,
             count: u32 = 0,
             clock: f64 = 0.0,
-            /// What recomputation takes, in ns, and whether waits for copies count too.
+            /// The time of all recomputation in ns, and whether waits for copies count too.
             recomputed: f64 = 0.0,
             pub(in crate::rewrite) waits: bool = false,
             /// Whether operators work in place.
             pub(in crate::rewrite) in_place: bool = false,
             load: u64 = 0,
-            /// No fewer than the script makes.
+            /// At least as many rows as the script makes.
             rows: u32 = 0,
             now: u32 = 0,
             preference: Preference = Preference { distance: 0, owed: 1.0 },
             limit: u64 = 0,
             walked: Walked = Walked::default(),
-            /// A walk that comes to more than this, of one or the other, is given up.
+            /// A walk that exceeds one of these is ended.
             most: Walked = Walked::ANY,
             pub(in crate::rewrite) work: u64 = 0,
         }
@@ -151,12 +154,12 @@ impl<'a> Walk<'a> {
         &mut self.weight
     }
 
-    /// What is held back from the limit in an operator.
+    /// The headroom of an operator, in bytes.
     pub(in crate::rewrite) fn held_back(&self, operator: u32) -> u64 {
         self.held[operator.min(self.values.program.operators)]
     }
 
-    /// What should have stayed in the last walk has a larger weight in the next.
+    /// Raises the weights of the values that should not have been evicted.
     pub(in crate::rewrite) fn raise(&mut self) {
         for b in 0..u32::try_from(self.weight.len()).unwrap_or(u32::MAX) {
             if self.blamed[b] > 0 {
@@ -169,24 +172,24 @@ impl<'a> Walk<'a> {
         &mut self.held
     }
 
-    /// No virtual uses.
+    /// Forgets all virtual uses.
     pub(in crate::rewrite) fn forget(&mut self) {
         self.noted.clear();
         self.remember();
     }
 
-    /// Makes what the last walk noted the virtual uses of the next.
+    /// The reads that the last walk noted become the virtual uses of the next.
     pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.copy_from(&self.noted);
         self.list_virtual();
     }
 
-    /// Keeps the virtual uses aside.
+    /// Saves the virtual uses.
     pub(in crate::rewrite) fn keep_memory(&mut self) {
         self.kept.copy_from(&self.remembered);
     }
 
-    /// Makes those that were kept aside the virtual uses.
+    /// Restores the saved virtual uses.
     pub(in crate::rewrite) fn restore_memory(&mut self) {
         self.remembered.copy_from(&self.kept);
         self.list_virtual();
@@ -211,7 +214,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Runs all operators; none if something is read that cannot be made, the script is full, or it comes to more than `most`.
+    /// Runs all operators. None if a value that is read cannot be recomputed, the script is full, or the walk exceeds
+    /// `most`.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -239,7 +243,7 @@ impl<'a> Walk<'a> {
         // Offloads that last to the end.
         self.clock_at.set(values.program.operators, self.clock);
         self.come_and_go(values.program.operators);
-        // What was kept for something that nobody wanted in the end.
+        // Values that were kept for an operator that did not read them in the end.
         for block in (0..).take(values.program.size.len()).filter(|&block| values.is_managed(block)) {
             if self.holds[block] > 0 {
                 self.drop_block(block)?;
@@ -250,7 +254,7 @@ impl<'a> Walk<'a> {
         Some(self.walked)
     }
 
-    /// Nothing has run.
+    /// Nothing has run yet.
     fn restart(&mut self, limit: u64, most: Walked) {
         (self.limit, self.most, self.walked) = (limit.min(u64::MAX / 2), most, Walked::default());
         (self.load, self.rows, self.now, self.passed) = (0, 0, 0, 0);
@@ -268,7 +272,7 @@ impl<'a> Walk<'a> {
             u64::from(values.versions) + u64::from(values.program.operators) + values.program.size.len() as u64;
     }
 
-    /// Blocks leave for the host, or are back.
+    /// Frees the offloads that begin before an operator, and brings those back that end there.
     fn come_and_go(&mut self, g: u32) {
         let mut next = self.offloads.taken(g);
         while next > 0 {
@@ -295,7 +299,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A block that is away is back.
+    /// Brings a block back from the host.
     fn come_home(&mut self, block: u32) {
         if self.away[block] > 0 {
             let size = self.values.program.size[block];
@@ -306,7 +310,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// An operator runs, after all that it touches is back.
+    /// Advances the clock by an operator, which first waits for its inputs.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn run(&mut self, g: u32) {
         if self.offloads.used().len() > 0 {
@@ -338,7 +342,7 @@ impl<'a> Walk<'a> {
         }
         self.load = self.load.wrapping_add(values.left[g]);
         self.run(g);
-        self.push(Step::First(g))?;
+        self.push(Step::Run(g))?;
         self.now = g + 1;
         for r in values.references(g).filter(managed) {
             self.pinned[r.block] -= 1;
@@ -349,7 +353,7 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// The bytes that an operator does not need, for it writes over what nobody reads after it.
+    /// The bytes that an operator saves by writing over an input that nobody reads after it.
     fn reused(&mut self, g: u32) -> u64 {
         let Some((input, InPlace { version, output, .. })) = self.values.in_place(g).filter(|_| self.in_place) else {
             return 0;
@@ -363,7 +367,7 @@ impl<'a> Walk<'a> {
         if last { self.values.program.size[output] } else { 0 }
     }
 
-    /// Makes a version, if it is not there.
+    /// Recomputes a version if it is missing.
     fn make(&mut self, version: u32) -> Option<()> {
         let values = self.values;
         if self.holds[values.block(version)] == version + 1 {
@@ -399,7 +403,7 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// The writer of a version is to be recomputed, and what it touches stays.
+    /// Puts the writer of a version on the stack, and pins what it accesses.
     fn enter(&mut self, version: u32) -> Option<()> {
         let values = self.values;
         self.work += 1;
@@ -411,7 +415,7 @@ impl<'a> Walk<'a> {
             if !r.writes {
                 self.note(r.version);
             }
-            // A later value stands in the way; it is recomputed when it is needed.
+            // The block holds a later version. That is evicted, and recomputed when it is needed.
             if self.holds[r.block] > r.version + 1 {
                 let own = values.references(maker).filter(|other| other.block == r.block).map(|_| 1).sum();
                 if self.pinned[r.block] > own {
@@ -425,7 +429,7 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// An operator of which all is there that it reads is recomputed.
+    /// Recomputes an operator whose inputs are all there.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn recompute(&mut self, g: u32) -> Option<()> {
         let values = self.values;
@@ -439,7 +443,7 @@ impl<'a> Walk<'a> {
         }
         self.run(g);
         self.recomputed += values.program.duration(g) as f64;
-        self.push(Step::Again(g))?;
+        self.push(Step::Recompute(g))?;
         for r in values.references(g).filter(managed) {
             self.pinned[r.block] -= 1;
         }
@@ -451,7 +455,7 @@ impl<'a> Walk<'a> {
 
     fn push(&mut self, step: Step) -> Option<()> {
         self.rows += match step {
-            Step::First(g) | Step::Again(g) => {
+            Step::Run(g) | Step::Recompute(g) => {
                 let values = self.values;
                 self.work += 2 + u64::from(values.range(g).1 - values.range(g).0);
                 values.program.first_row[g + 1] - values.program.first_row[g] + values.range(g).1 - values.range(g).0
@@ -462,19 +466,19 @@ impl<'a> Walk<'a> {
         (room && self.is_worth_it(step) && self.script.push(step)).then_some(())
     }
 
-    /// Whether the walk may still come to what it is to come to at most: both only grow.
+    /// Whether the walk may still end within `most`: both of its figures only grow.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn is_worth_it(&self, step: Step) -> bool {
         let values = self.values;
         let recorded = match step {
-            Step::First(g) => values.program.access_time[g] + values.program.duration(g),
+            Step::Run(g) => values.program.access_time[g] + values.program.duration(g),
             _ => values.program.access_time[self.now.min(values.program.operators.saturating_sub(1))],
         };
         let delay = if self.waits { self.clock - recorded as f64 } else { self.recomputed };
         self.walked.excess <= self.most.excess && delay <= self.most.delay as f64
     }
 
-    /// What was to be read virtually before this operator may be read later now.
+    /// Marks blocks whose virtual use has passed, since their next use may be later now.
     fn virtual_uses_pass(&mut self) {
         while let Some([version, _]) = self.remembered.at(self.passed).filter(|&[_, at]| at < self.now) {
             self.stale.insert(self.values.block(version));
@@ -482,12 +486,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A closure reads a version.
+    /// Notes that a closure reads a version.
     fn note(&mut self, version: u32) {
         self.noted.push([version, self.now]);
     }
 
-    /// The operator that reads a version next, virtually or not.
+    /// The operator that reads a version next, virtual uses included.
     fn next_use(&mut self, version: u32) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];
@@ -504,7 +508,7 @@ impl<'a> Walk<'a> {
         of_real.min(of_noted)
     }
 
-    /// A managed block has a value now.
+    /// A managed block gets a value.
     fn put(&mut self, block: u32, version: u32) {
         if self.holds[block] == 0 {
             self.load = self.load.wrapping_add(self.values.program.size[block]);
@@ -512,7 +516,7 @@ impl<'a> Walk<'a> {
         self.holds[block] = version + 1;
     }
 
-    /// Frees a block that nobody reads any more.
+    /// Frees a block if no operator needs it any more.
     fn free_if_done(&mut self, block: u32) -> Option<()> {
         let holds = self.holds[block];
         if holds > 0 && self.pinned[block] == 0 {
@@ -537,7 +541,7 @@ impl<'a> Walk<'a> {
         self.push(Step::Free(block))
     }
 
-    /// Evicts until `need` bytes more fit, or nothing is left to evict.
+    /// Evicts until `need` more bytes fit, or nothing is left to evict.
     fn make_room(&mut self, need: u64) {
         let held = self.held[self.now.min(self.values.program.operators)];
         let limit = self.limit.saturating_sub(held);
@@ -558,7 +562,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What a closure makes that the memory is too small for should have stayed.
+    /// Memory is too small for the closures on the stack: their outputs should not have been evicted.
     fn blame(&mut self) {
         let values = self.values;
         for [operator, _] in self.stack.iter() {

@@ -1,11 +1,13 @@
-//! The boundaries at which something may happen: copies become possible, memory is given back or taken, data is needed.
+//! An agenda: the boundaries at which a pass over a schedule has something to do. There a copy becomes possible, memory
+//! is freed or allocated, or a block is needed.
 //!
-//! A count for each, and a bit where it is not 0. The next of them costs O(boundaries passed over / 64).
+//! It keeps a count for each boundary, and a bit where the count is not 0. The next boundary with something to do costs
+//! O(boundaries passed over / 64).
 
 use crate::workspace::workspace;
 
 workspace! {
-    /// Boundaries, at none of which something happens at first.
+    /// By boundary: how many things there are to do; none at first.
     pub(in crate::rewrite) struct Agenda<'a>(boundaries) {
         tables {
             counts: u32[boundaries],
@@ -15,13 +17,13 @@ workspace! {
 }
 
 impl Agenda<'_> {
-    /// One thing more.
+    /// Adds one thing to do at a boundary.
     pub(in crate::rewrite) fn add(&mut self, boundary: u32) {
         self.counts[boundary] += 1;
         self.bits[boundary / 64] |= 1 << (boundary % 64);
     }
 
-    /// One thing less, which was added.
+    /// Removes one that was added.
     pub(in crate::rewrite) fn remove(&mut self, boundary: u32) {
         self.counts[boundary] -= 1;
         if self.counts[boundary] == 0 {
@@ -29,7 +31,7 @@ impl Agenda<'_> {
         }
     }
 
-    /// The next boundary with anything from one on, or `end`, whichever comes first.
+    /// The first boundary with something to do in `from..end`, or `end`.
     pub(in crate::rewrite) fn next(&self, from: u32, end: u32) -> u32 {
         let mut word = from / 64;
         let mut bits = self.bits[word] >> (from % 64) << (from % 64);

@@ -1,20 +1,21 @@
-//! Bytes on the device in each operator, which many gaps are given and taken from.
+//! Bytes on the device in each operator, where many gaps are set and unset.
 //!
-//! The operators stand in runs. What is added to a whole run is noted beside it, together with its most, so that a change
-//! over n operators costs O(n / RUN + RUN), and so does the search for an operator with more than so many bytes.
+//! Operators stand in runs of [`RUN`]. What is added to a whole run is kept beside it, with the highest load in it. So
+//! a change over n operators costs O(n / RUN + RUN), as does a search for an operator above a load.
 
 use crate::workspace::workspace;
 
-/// Operators of a run.
+/// Operators in a run.
 const RUN: u32 = 32;
 
 workspace! {
-    /// The load of so many operators, for which there is room, 0 at first.
+    /// The load of so many operators, at most `room`; 0 at first.
     pub(in crate::rewrite) struct Load<'a>(room; operators: u32) {
         tables {
-            /// Of each operator, without what its run was given as a whole. Sums wrap: what is negative here is not with that.
+            /// By operator: its load without what its run has. The sum of both wraps, so that this part may be
+            /// negative.
             own: u64[room],
-            /// What each run was given as a whole, and the most of its operators with that.
+            /// By run: the bytes added to all of it, and the highest load in it.
             whole: u64[room / RUN as usize + 1],
             most: u64[room / RUN as usize + 1],
         }
@@ -29,7 +30,7 @@ impl Load<'_> {
         self.own[operator].wrapping_add(self.whole[operator / RUN])
     }
 
-    /// Gives each operator what `to` makes of it.
+    /// Sets each operator's load to what `to` makes of it.
     pub(in crate::rewrite) fn change(&mut self, mut to: impl FnMut(u32, u64) -> u64) {
         for operator in 0..self.operators {
             self.own[operator] = to(operator, self.get(operator));
@@ -40,7 +41,7 @@ impl Load<'_> {
         }
     }
 
-    /// Adds `bytes`, which wrap where they are taken away, to the operators from one to before another.
+    /// Adds `bytes` to the operators in `from..to`; to subtract, in two's complement.
     pub(in crate::rewrite) fn add(&mut self, from: u32, to: u32, bytes: u64) {
         let mut operator = from;
         while operator < to {
@@ -59,7 +60,7 @@ impl Load<'_> {
         }
     }
 
-    /// Finds the most of a run anew.
+    /// Finds the highest load of a run anew.
     fn look(&mut self, run: u32) {
         let first = run * RUN;
         let whole = self.whole[run];
@@ -67,7 +68,7 @@ impl Load<'_> {
         self.most[run] = loads.map(|own| own.wrapping_add(whole)).max().unwrap_or(0);
     }
 
-    /// The first of the operators from one to before another that has more than `most` bytes; the latter if none has.
+    /// The first operator in `from..to` with more than `most` bytes; `to` if there is none.
     pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
         let mut operator = from;
         while operator < to {
@@ -85,7 +86,7 @@ impl Load<'_> {
         to.max(from)
     }
 
-    /// The operator after the last of these; the first of them if none has.
+    /// The operator after the last one in `from..to` with more than `most` bytes; `from` if there is none.
     pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
         let mut end = to;
         while end > from {
@@ -103,7 +104,7 @@ impl Load<'_> {
         from
     }
 
-    /// The most bytes in an operator, and the first that has them.
+    /// The highest load, and the first operator that has it.
     pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
         let most = self.most.first(self.operators.div_ceil(RUN)).iter().copied().max().unwrap_or(0);
         let at = most.checked_sub(1).map_or(0, |less| self.first_above(less, 0, self.operators));

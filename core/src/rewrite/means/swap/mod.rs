@@ -1,9 +1,9 @@
-//! Swapping: blocks leave the device for the host while they are idle.
+//! Swapping: blocks are copied to the host and back while no operator accesses them.
 //!
-//! The pass holds the trace's candidates and makes, by the [`Policy`] that is asked for, a schedule whose load
-//! stays within a limit: which gaps, where memory is given back, where it is taken again. The gaps
-//! are those of `gaps`; `schedule` (over `load` and `agenda`) tells what follows from positions, and `search` improves them.
-//! It begins with the schedules of `published`, each of which can be asked for alone.
+//! The pass holds the gaps of a program and makes, by the [`Policy`] that is asked for, a schedule whose load stays
+//! within a limit: which gaps are used, where their memory is freed, where it is allocated again. `schedule` (over
+//! `load` and `agenda`) finds the time that follows from these positions, and `search` improves them. It starts from
+//! the schedules of `published`, each of which can also be asked for alone.
 
 mod agenda;
 mod load;
@@ -23,11 +23,11 @@ use crate::trace::{Event, Op, Row};
 use crate::workspace::workspace;
 use crate::{Block, Error, Workspace};
 
-/// How it is decided what leaves, and when.
+/// What decides which blocks are swapped, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {
-    /// Search over positions, and every other policy: the best of all.
+    /// The best of a search over positions and of all other policies.
     Auto,
     /// Duration of absence (Zhang et al. 2019).
     Doa,
@@ -39,7 +39,7 @@ pub enum Policy {
     Swdoa,
     /// A mixture of the four, found by Bayesian optimisation.
     Bayes,
-    /// Out after the last forward reader, in one operator ahead (Jin et al. 2018).
+    /// Copied out after the last forward reader, back one operator ahead of the next (Jin et al. 2018, Layrub).
     Layer,
 }
 
@@ -47,10 +47,10 @@ impl Policy {
     /// All of them.
     pub const ALL: [Self; 7] = [Self::Auto, Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa, Self::Bayes, Self::Layer];
 
-    /// The published scores.
+    /// The four published scores.
     pub(in crate::rewrite) const SCORES: [Self; 4] = [Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa];
 
-    /// What people call it.
+    /// Its name, for people and on the command line.
     ///
     /// ```
     /// use sublet_core::rewrite::means::swap::Policy;
@@ -76,7 +76,7 @@ impl Policy {
     }
 }
 
-/// Where the search may begin.
+/// Where the search may start.
 #[derive(Clone, Copy)]
 enum Start {
     All(Scope),
@@ -84,15 +84,16 @@ enum Start {
 }
 
 workspace! {
-    /// The pass at work.
+    /// Makes schedules that swap.
     pub(in crate::rewrite) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
         tables {
             remembered_held: u64[rows + 2],
-            /// The row with which each operator begins in the rows last written, and their number.
+            /// The first row of each operator in the rows that were written last; after the last operator, the number
+            /// of rows.
             emitted: u32[rows + 2],
-            /// By block.
+            /// By block: whether it is away at the start.
             away_at_start: u32[blocks],
-            /// The gaps by the blocks of another trace, while a schedule is made of its offloads.
+            /// The gaps sorted by the block of another trace, while a schedule is made from offloads of that.
             by_block: u32[rows + blocks],
             aside: u32[rows + blocks],
         }
@@ -101,11 +102,11 @@ workspace! {
             selection: Selection(rows, blocks),
             search: Search(rows, blocks; seed),
             kept: Positions(rows, blocks),
-            /// A schedule that is to be gone on from, and the memory held back for it.
+            /// A saved schedule, and the headroom that belongs to it.
             remembered: Positions(rows, blocks),
         }
         state {
-            /// The mixture, once it has been looked for, and for which limit.
+            /// The mixture of scores, and the limit for which it was found.
             mixture: Option<(u64, Weights)> = None,
             seed: u64 = seed,
         }
@@ -113,19 +114,19 @@ workspace! {
 }
 
 impl<'a> Swapper<'a> {
-    /// Over the gaps of a program.
+    /// A swapper over these gaps.
     pub(in crate::rewrite) fn new(gaps: &'a Gaps<'a>, device: &Device, seed: u64, scratch: &mut Workspace<'a>) -> Self {
         let program = gaps.program;
         Self::lend(program.rows.len(), program.size.len(), gaps, device, seed, scratch)
     }
 
-    /// Makes the schedule of least load: every gap away for as long as it lasts, as far as the host can hold it.
+    /// Makes the schedule of least load: every gap away for as long as it lasts, as far as the host has room.
     pub(in crate::rewrite) fn least_load(&mut self) {
         self.hold_nothing();
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Zhang et al.'s `load_min`: the least load where only the gaps within the iteration and over the peak are away.
+    /// Zhang et al.'s `load_min`: the load where all gaps over the peak are away that lie within the iteration.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -143,7 +144,8 @@ impl<'a> Swapper<'a> {
         self.schedule.peak().0
     }
 
-    /// Makes the schedule of a policy within a load; what it takes longer than the original in ns, or none.
+    /// Makes the schedule of a policy within a limit. Returns how much longer it takes than the original, in ns; none
+    /// if it misses the limit.
     pub(in crate::rewrite) fn plan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         match policy {
             Policy::Auto => self.direct(limit, work),
@@ -159,7 +161,7 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// The mixture of scores for a limit.
+    /// The mixture of scores for a limit, by Bayesian optimisation.
     fn mixture(&mut self, limit: u64) -> Weights {
         match self.mixture {
             Some((known, weights)) if known == limit => weights,
@@ -171,12 +173,13 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// The published schedule, within the iteration or across its end, whichever takes less time.
+    /// Makes the published schedule, with gaps within the iteration or across its end, whichever takes less time.
     fn by_score(&mut self, limit: u64, weights: Weights) -> Option<f64> {
         self.in_best_scope(|selection, schedule, scope| selection.by_score(schedule, limit, weights, scope))
     }
 
-    /// Makes the schedule within a load that swaps what is worth most, by block; what it takes longer than the original.
+    /// Makes a schedule within a limit that swaps the blocks of highest worth. Returns how much longer it takes than
+    /// the original, in ns.
     pub(in crate::rewrite) fn plan_by(&mut self, limit: u64, worth: &dyn Fn(u32) -> f64) -> Option<f64> {
         self.in_best_scope(|selection, schedule, scope| selection.by_block(schedule, limit, worth, scope))
     }
@@ -201,13 +204,13 @@ impl<'a> Swapper<'a> {
         least
     }
 
-    /// The gaps in use, with the operators before which their memory is given back and taken again.
+    /// The gaps in use, with the boundaries at which their memory is freed and allocated again.
     pub(in crate::rewrite) fn away(&self) -> impl Iterator<Item = (u32, [u32; 2])> + '_ {
         self.schedule.used().iter().map(|&gap| (gap, self.schedule.at(gap)))
     }
 
-    /// Makes a schedule of offloads, block, give and take, that speak of another trace: `operator` tells which of its
-    /// operators a row of this one stands in or before, and `block` which of its blocks a block is.
+    /// Makes a schedule from the offloads of another trace, given as block, give and take. `operator` tells to which
+    /// operator of that trace a row of this one belongs, and `block` which of its blocks a block is.
     pub(in crate::rewrite) fn start(
         &mut self,
         offloads: &[[u32; 3]],
@@ -257,7 +260,7 @@ impl<'a> Swapper<'a> {
         self.schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// The best of the other policies' schedules and of those with all gaps, improved.
+    /// The best schedule of all other policies and of those with all gaps, improved by the search.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let mut least = None;
         let mut best = Start::All(Scope::Inside);
@@ -267,7 +270,7 @@ impl<'a> Swapper<'a> {
                 (least, best) = (Some(overhead), start);
             }
         }
-        // Nobody does better than not to wait at all.
+        // No schedule is better than one that never waits.
         if least? > 0.0 {
             let mixture = Start::Score(self.mixture(limit));
             if self.begin(mixture, limit).is_some_and(|found| least.is_some_and(|least| found < least)) {
@@ -285,13 +288,13 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Holds no memory back.
+    /// Sets all headroom to 0.
     pub(in crate::rewrite) fn hold_nothing(&mut self) {
         self.schedule.hold_nothing();
     }
 
-    /// Holds memory back in the operators where a placement of the rows last written is above the limit: of what is too
-    /// much the part that `part` tells, as numerator and denominator.
+    /// Adds headroom in the operators where a placement of the rows written last exceeds the limit: `part` of the
+    /// excess, as numerator and denominator.
     pub(in crate::rewrite) fn hold(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
         for (block, offset) in blocks.iter().zip(offsets) {
             let excess = offset.saturating_add(block.size).saturating_sub(limit);
@@ -302,25 +305,25 @@ impl<'a> Swapper<'a> {
         self.schedule.hold(limit / 512, part);
     }
 
-    /// Remembers the schedule, and the memory that is held back.
+    /// Saves the schedule and the headroom.
     pub(in crate::rewrite) fn remember(&mut self) {
         self.remembered.keep(&self.schedule);
         self.schedule.copy_held(&mut self.remembered_held);
     }
 
-    /// Goes back to what is remembered.
+    /// Restores the saved schedule and headroom.
     pub(in crate::rewrite) fn recall(&mut self) {
         self.remembered.restore(&mut self.schedule);
         self.schedule.hold_as(&self.remembered_held);
     }
 
-    /// Lets go of a quarter of the memory that is held back.
+    /// Lowers the headroom by a quarter.
     pub(in crate::rewrite) fn let_go(&mut self) {
         self.schedule.let_go();
     }
 
-    /// Plans again after memory has been held back, or let go: the search goes on from its schedule, the mixture is kept.
-    pub(in crate::rewrite) fn again(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
+    /// Plans anew after the headroom has changed. The search goes on from its schedule; the mixture of scores is kept.
+    pub(in crate::rewrite) fn replan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         let (schedule, search) = (&mut self.schedule, &mut self.search);
         match policy {
             Policy::Auto => search.lower(schedule, limit).then(|| search.improve(schedule, limit, work)),
@@ -332,7 +335,7 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Away less together, at the same time.
+    /// Shortens the absence of blocks where that takes no more time.
     pub(in crate::rewrite) fn tighten(&mut self) {
         let before = self.overhead();
         self.kept.keep(&self.schedule);
@@ -342,9 +345,9 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Writes the rewritten trace to `out` and returns how many rows it has: the rows of the original stay, in their order;
-    /// copies, frees and mallocs come at the boundaries, with the time of the row above them until the trace is simulated.
-    /// A block that is away at the start is not allocated there.
+    /// Writes the rewritten trace to `out` and returns how many rows it has. The rows of the original stay in their
+    /// order. Copies, frees and mallocs come at the boundaries, with the time of the row above them until the trace is
+    /// simulated. A block that is away at the start is not allocated there.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if `out` is too short.

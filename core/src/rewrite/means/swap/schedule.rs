@@ -1,17 +1,17 @@
-//! Positions, and the time that follows from them.
+//! A swap schedule: the positions of all gaps, and the time that follows from them.
 //!
-//! A schedule says for each gap at which boundary the block's memory is given back and at which it is taken again;
-//! equal boundaries mean that the block stays. How much memory is free in an operator depends on these positions alone,
-//! and so does the time, by one pass over the operators:
+//! The positions of a gap are two boundaries: its block's memory is freed at *give* and allocated again at *take*. If
+//! they are equal, the gap is not used. How much memory each operator has depends on the positions alone, and so does
+//! the time, which one pass over the operators finds:
 //!
-//! Copies wait beside the two links and go in the order in which they are due: out, when the memory is given back;
-//! in, when the operator reads. A link is handed the next copy only where it would fall idle before the next
-//! boundary, so that an urgent copy never stands behind a patient one for long. A copy that is due is handed over at
-//! once. Ties go by the gap's number.
+//! Copies wait for the two links, and go in the order in which they are due: a copy out when its memory is freed, a
+//! copy in when the operator reads. A link gets its next copy only when it would otherwise be idle before the next
+//! boundary, so that an urgent copy never waits long behind one that is not. A copy that is due is handed to the link
+//! at once. Ties go by the gap's number.
 //!
-//! A pass stops only where something happens: where a gap in use gives, takes or ends, where a version becomes ready for
-//! its copy, and where a link falls idle while copies wait for it. Between two stops compute just goes on. Cost: O(gaps in
-//! use · log(operators)) a pass, with heaps for what waits.
+//! The pass stops only where something happens: where a gap in use gives, takes or ends, where a version can be copied
+//! out, and where a link becomes idle while copies wait. Cost: O(gaps in use · log(operators)) a pass, with heaps for
+//! what waits.
 
 mod pass;
 
@@ -28,40 +28,40 @@ use crate::workspace::workspace;
 /// What a pass over the operators does, in the order of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Action {
-    /// The rows of the operators from one to before another.
+    /// The rows of the operators in `.0 .. .1` run.
     Operators(u32, u32),
-    /// A copy out of a version.
+    /// A version is copied out.
     Out(u32),
-    /// The memory of a gap's block is given back.
+    /// The memory of a gap's block is freed.
     Free(u32),
-    /// It is taken again, with a copy in if the gap returns.
+    /// The memory of a gap's block is allocated again, and the block copied in if the gap needs that.
     In(u32),
 }
 
 workspace! {
-    /// The positions of all gaps, and what follows from them.
+    /// The positions of all gaps, and the loads that follow from them.
     pub(in crate::rewrite) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
         tables {
-            /// Where the memory of each gap is given back, and where it is taken again.
+            /// By gap: where its memory is freed, and where it is allocated again.
             positions: [u32; 2][rows + blocks],
-            /// The gaps in use by the boundary where they give, and by that where they take: 1 + the first of each boundary's
-            /// list, 1 + the one before and 1 + the one after each gap.
+            /// The gaps in use, listed by the boundary where they give and by that where they take: by boundary, 1 +
+            /// the first of its list; by gap, 1 + the one before it and 1 + the one after it.
             first: [u32; 2][rows + 2],
             before: [u32; 2][rows + blocks],
             after: [u32; 2][rows + blocks],
-            /// Of each version: the boundary where its copy out is due, [`NONE`] if it is not wanted.
+            /// By version: the boundary at which its copy out is due, [`NONE`] if it is not needed.
             due: u32[rows + blocks],
-            /// Of a final version: whether the host must have it at the end, because the block is away at the start.
+            /// By final version: how many gaps need it on the host at the end, because the block is away at the start.
             owed: u32[rows + blocks],
             held: u64[rows + 2],
             excess: u64[rows + 2],
-            /// How many gaps of each block are in use for which the host holds it, and the bytes of these blocks.
+            /// By block: how many of its gaps in use need a copy on the host; and the bytes of all such blocks.
             on_host: u32[blocks],
         }
         records {
-            /// Of each version: when its copy out is done; 0 before it is handed over.
+            /// By version: when its copy out is done; 0 before it is handed to the link.
             copied: f64[rows + blocks],
-            /// Of each operator: when the last copy in is done that it waits for.
+            /// By operator: when the last of the copies in is done for which it waits.
             arrival: f64[rows + 2],
             clock: f64[rows + 2],
             ready: f64[rows + 2],
@@ -69,22 +69,22 @@ workspace! {
         lists {
             /// The versions in the order of their copies out.
             sent: u32[rows + blocks],
-            /// Where the last pass stopped; when compute came there, and when it was ready for the first access after it.
+            /// Where the last pass stopped; when compute came there, and when it was ready for the next access.
             stops: u32[rows + 2],
             /// The gaps in the order of their copies in.
             returned: u32[rows + blocks],
-            /// The operators that had to wait, in the last pass.
+            /// The operators that had to wait in the last pass.
             stalls: u32[rows + 2],
         }
         parts {
             /// The gaps in use.
             used: Members(rows + blocks),
-            /// Where something may happen: gaps in use give, take and end, and versions that are due can be copied.
+            /// The boundaries at which a gap in use gives, takes or ends, or a version that is due can be copied out.
             agenda: Agenda(rows + 2),
-            /// Bytes on the device in each operator, with those that are held back from it; the latter; and by how much a placement
-            /// exceeds it.
+            /// By operator: the bytes on the device with the headroom, the headroom, and by how much a placement
+            /// exceeded the limit.
             load: Load(rows + 2; gaps.program.operators),
-            /// The versions and the gaps that wait beside the links, by when they are due.
+            /// The versions and the gaps that wait for the links, by when they are due.
             waiting_out: Heap(rows + blocks),
             waiting_in: Heap(rows + blocks),
         }
@@ -97,7 +97,7 @@ workspace! {
 }
 
 workspace! {
-    /// The positions of a schedule, remembered.
+    /// Saved positions of a schedule.
     pub(in crate::rewrite) struct Positions<'a>(rows, blocks) {
         lists {
             gaps: [u32; 3][rows + blocks],
@@ -123,7 +123,7 @@ impl Positions<'_> {
 }
 
 impl<'a> Schedule<'a> {
-    /// Nothing leaves the device.
+    /// No gap is in use.
     fn begin(&mut self) {
         let program = self.gaps.program;
         let mut present = 0u64;
@@ -150,7 +150,7 @@ impl<'a> Schedule<'a> {
         &self.device
     }
 
-    /// Where the memory of a gap is given back and taken again; equal where the block stays.
+    /// Where the memory of a gap is freed and allocated again; equal if it is not in use.
     pub(in crate::rewrite) fn at(&self, gap: u32) -> [u32; 2] {
         self.positions[gap]
     }
@@ -159,7 +159,7 @@ impl<'a> Schedule<'a> {
         self.used.has(gap)
     }
 
-    /// The gaps in use, in no order that means anything.
+    /// The gaps in use, in no particular order.
     pub(in crate::rewrite) fn used(&self) -> &[u32] {
         self.used.as_slice()
     }
@@ -169,34 +169,34 @@ impl<'a> Schedule<'a> {
         self.stalls.as_slice()
     }
 
-    /// Bytes on the device in an operator, and those that are held back.
+    /// The bytes on the device in an operator, and the headroom.
     pub(in crate::rewrite) fn load(&self, operator: u32) -> u64 {
         self.load.get(operator)
     }
 
-    /// The first of the operators from one to before another that has more than `most` bytes; the latter if none has.
+    /// The first operator in `from..to` with more than `most` bytes; `to` if there is none.
     pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
         self.load.first_above(most, from, to)
     }
 
-    /// The operator after the last of these; the first of them if none has.
+    /// The operator after the last one in `from..to` with more than `most` bytes; `from` if there is none.
     pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
         self.load.after_last_above(most, from, to)
     }
 
-    /// Holds no memory back.
+    /// Sets all headroom to 0.
     pub(in crate::rewrite) fn hold_nothing(&mut self) {
         self.load.change(|operator, load| load.wrapping_sub(self.held[operator]));
         self.held.fill(0);
         self.excess.fill(0);
     }
 
-    /// Writes down how much is held back from each operator.
+    /// Copies the headroom of each operator to a table.
     pub(in crate::rewrite) fn copy_held(&self, to: &mut Table<'_, u64>) {
         to.copy_from(&self.held);
     }
 
-    /// Holds back from each operator what was written down.
+    /// Sets the headroom of each operator from a table.
     pub(in crate::rewrite) fn hold_as(&mut self, held: &Table<'_, u64>) {
         self.hold_nothing();
         self.load.change(|operator, load| {
@@ -205,8 +205,8 @@ impl<'a> Schedule<'a> {
         });
     }
 
-    /// Notes that a placement exceeds its limit by `excess` bytes from one row to before another, of the rows that begin
-    /// their operators with those in `begin`.
+    /// Notes that a placement exceeds its limit by `excess` bytes in the rows `from..to`. `begin` has the first row of
+    /// each operator.
     pub(in crate::rewrite) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
         let operators = self.gaps.program.operators;
         let rows = begin.first(operators + 1);
@@ -219,7 +219,7 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Holds back a part of what was exceeded, at least `least` bytes.
+    /// Adds a part of the noted excess to the headroom, at least `least` bytes.
     pub(in crate::rewrite) fn hold(&mut self, least: u64, (part, whole): (u32, u32)) {
         self.load.change(|operator, load| {
             let excess = self.excess[operator];
@@ -231,7 +231,7 @@ impl<'a> Schedule<'a> {
         self.excess.fill(0);
     }
 
-    /// Lets go of a quarter of what is held back.
+    /// Lowers the headroom by a quarter.
     pub(in crate::rewrite) fn let_go(&mut self) {
         self.load.change(|operator, load| {
             let less = self.held[operator].div_ceil(4);
@@ -240,7 +240,7 @@ impl<'a> Schedule<'a> {
         });
     }
 
-    /// Whether the gap may be used: a tail needs a head that is away at the start, and the host room.
+    /// Whether a gap may be used: a tail needs its head away at the start, and the host needs room.
     pub(in crate::rewrite) fn may_use(&self, gap: u32, g: &Gap) -> bool {
         let gaps = self.gaps;
         let head =
@@ -252,12 +252,12 @@ impl<'a> Schedule<'a> {
         head && room && !self.is_used(gap)
     }
 
-    /// The most bytes on the device at once, and the first operator in which they are.
+    /// The most bytes on the device at once, and the first operator that has them.
     pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
         self.load.peak()
     }
 
-    /// Brings every block back.
+    /// Takes all gaps out of use.
     pub(in crate::rewrite) fn clear(&mut self) {
         while let Some(gap) = self.used.last() {
             self.set(gap, [0, 0]);
@@ -269,7 +269,7 @@ impl<'a> Schedule<'a> {
         g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
     }
 
-    /// The positions that a gap may have, nearest to these: a tail is away to the end.
+    /// The nearest positions that the gap may have: a tail is away to the end.
     pub(in crate::rewrite) fn clamp(&self, gap: u32, [give, take]: [u32; 2]) -> [u32; 2] {
         let g = self.gaps.gap(gap);
         let give = give.max(g.begin);
@@ -277,7 +277,7 @@ impl<'a> Schedule<'a> {
         if give < take { [give, take] } else { [0, 0] }
     }
 
-    /// Moves a gap's positions, which must be within its operators.
+    /// Sets a gap's positions, which must lie within the gap.
     pub(in crate::rewrite) fn set(&mut self, gap: u32, [give, take]: [u32; 2]) {
         let g = self.gaps.gap(gap);
         let size = self.gaps.program.size[g.block];
@@ -285,14 +285,14 @@ impl<'a> Schedule<'a> {
         if [old_give, old_take] == [give, take] {
             return;
         }
-        // The bytes are away from `give` on, less those from `take` on.
+        // The load falls from `give` on and rises from `take` on.
         for (from, to, less) in [(give, old_give, give < old_give), (take, old_take, take > old_take)] {
             let bytes = if less { size.wrapping_neg() } else { size };
             self.load.add(from.min(to), from.max(to), bytes);
         }
         let (was_used, is_used) = (old_give < old_take, give < take);
         for (list, old, new) in [(0, old_give, give), (1, old_take, take)] {
-            // What is away at the start is not given back, and what is away at the end not taken.
+            // A block that is away at the start is not freed, and one that is away at the end not allocated.
             let outside = |boundary: u32| if list == 0 { boundary == 0 } else { g.kind == GapKind::Tail };
             if was_used && is_used && old == new {
                 continue;
@@ -354,9 +354,9 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Lists ascend, so that the rows depend on the positions alone and not on how they were found.
+    /// Lists ascend, so that the rows depend on the positions alone and not on the way to them.
     fn link(&mut self, list: usize, boundary: u32, gap: u32) {
-        // There are two lists; a third would be a panic.
+        // There are two lists; a third index would panic.
         let list = list & 1;
         self.agenda.add(boundary);
         let (mut before, mut next) = (0, self.first[boundary][list]);

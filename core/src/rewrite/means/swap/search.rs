@@ -1,14 +1,15 @@
-//! The direct way: search over the positions, with the simulated time as judge.
+//! Local search over the positions of gaps, with the simulated time as the cost.
 //!
-//! A state is a schedule whose load is within the limit. A move disturbs it: a gap gives later or takes earlier, is
-//! widened, dropped or newly used. *Repair* widens or uses other gaps until every operator fits again, each drawn with a
-//! chance that falls with the copies and the delay it is likely to cost; *trim* then narrows the gaps around wherever
-//! memory allows, in random order, so that copies get more time. The result is kept if it takes no longer, or by the
-//! rule of simulated annealing if it takes a little longer, and undone if not. Half of the moves start at gaps around a
-//! operator that had to wait. The best state seen is the result; the search ends early when nothing waits any more.
+//! A state is a schedule whose load is within the limit. A move changes one gap: it frees later or allocates earlier,
+//! or the gap is widened, dropped or newly used. *Repair* then widens or uses other gaps until every operator fits,
+//! each drawn with a chance that falls with the time its copies are likely to cost. *Trim* narrows the gaps around
+//! wherever memory allows, in random order, so that copies get more time. The result is kept if it takes no longer, or
+//! by the rule of simulated annealing if it takes a little longer; else it is undone. Half of the moves begin at gaps
+//! near an operator that had to wait. The best state seen is the result. The search ends early when nothing waits any
+//! more.
 //!
-//! All random choices come from one seeded generator. Work is counted in operators and gaps looked at. Scratch: a log of
-//! the positions before the move, and a copy of the best.
+//! All random choices come from one seeded generator. Work is counted in operators and gaps looked at. Scratch: a log
+//! of the positions before the move, and a copy of the best.
 
 use super::schedule::{Positions, Schedule};
 use crate::rewrite::anneal::{Cooling, Random};
@@ -19,7 +20,7 @@ workspace! {
     /// The tables of a search.
     pub(in crate::rewrite) struct Search<'a>(rows, blocks; seed: u64) {
         lists {
-            /// Gaps with their positions before the move, in the order in which they were moved.
+            /// The gaps that the move changed, each with its positions before, in order.
             log: [u32; 3][LOG],
         }
         parts {
@@ -32,18 +33,18 @@ workspace! {
     }
 }
 
-/// The most positions that one move may change; a move that would change more is undone.
+/// The most positions that one move may change; a move that changes more is undone.
 const LOG: usize = 512;
 const LOG_U32: u32 = 512;
 
-/// The most gaps that are looked at for one to be widened, as long as there is one.
+/// The most gaps that are compared for widening; more only while none of them will do.
 const RUN: u32 = 1024;
 
-/// The annealing begins by taking what is longer by this part of the original's time.
+/// The temperature at the start of the annealing, as a part of the original's time.
 const HEAT: f64 = 0.002;
 
 impl Search<'_> {
-    /// Widens gaps until the load is within `limit`; false if that cannot be.
+    /// Widens gaps until the load is within `limit`; false if that fails.
     pub(in crate::rewrite) fn lower(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let operators = schedule.gaps().program.operators;
         for operator in 0..operators {
@@ -57,7 +58,8 @@ impl Search<'_> {
         true
     }
 
-    /// Improves a schedule whose load is within `limit` by `work`; what it takes longer than the original is returned.
+    /// Improves a schedule whose load is within `limit`, by `work`. Returns how much longer it takes than the original,
+    /// in ns.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(in crate::rewrite) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
         let gaps = schedule.gaps();
@@ -100,7 +102,7 @@ impl Search<'_> {
             return;
         }
         let g = schedule.gaps().gap(gap);
-        // Without a head that is away at the start there is no tail.
+        // A tail needs a head that is away at the start.
         if positions[0] > 0 {
             self.drop_tail(schedule, &g);
         }
@@ -116,13 +118,13 @@ impl Search<'_> {
         }
     }
 
-    /// Drops a gap, and with a head its tail.
+    /// Takes a gap out of use; with a head, its tail too.
     fn drop_gap(&mut self, schedule: &mut Schedule<'_>, gap: u32, g: &Gap) {
         self.drop_tail(schedule, g);
         self.set(schedule, gap, [0, 0]);
     }
 
-    /// Drops the tail of a head.
+    /// Takes the tail of a head out of use.
     fn drop_tail(&mut self, schedule: &mut Schedule<'_>, g: &Gap) {
         if let (true, Some(tail)) = (g.kind.is_head(), g.other_end)
             && schedule.is_used(tail)
@@ -131,7 +133,7 @@ impl Search<'_> {
         }
     }
 
-    /// The move; false if there is none.
+    /// Makes a random move; false if there is none.
     fn disturb(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         let kind = self.random.below(16);
@@ -146,13 +148,14 @@ impl Search<'_> {
             self.drop_gap(schedule, gap, &g);
             return true;
         }
-        // Its copy out goes behind the last write of the iteration before, where the link may be idle.
+        // The head's block is away at the start: its copy out then comes after its last write of the iteration before,
+        // where the link may be idle.
         if g.kind.is_head() && give > 0 && self.random.below(12) == 0 {
             self.set(schedule, gap, [0, take]);
             return true;
         }
-        // A new position for one of the two ends: near for most moves, anywhere for some.
-        // What is away at the start mostly stays so.
+        // Moves one end of the gap: mostly a little, sometimes to anywhere. A block that is away at the start mostly
+        // stays away.
         let rarely = if schedule.is_away_at_start(gap, &g) { 16 } else { 2 };
         let front = g.kind == GapKind::Tail || self.random.below(rarely) == 0;
         let (low, high) = if front { (g.begin, take) } else { (give, g.end) };
@@ -171,7 +174,7 @@ impl Search<'_> {
         true
     }
 
-    /// Uses a gap that is not in use, wherever it may be.
+    /// Uses a random gap that is not in use.
     fn insert(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         for _ in 0..8 {
@@ -190,7 +193,7 @@ impl Search<'_> {
         false
     }
 
-    /// A gap in use; every other time one with an end before an operator that had to wait.
+    /// A random gap in use; every other time one with an end near an operator that had to wait.
     fn pick(&mut self, schedule: &Schedule<'_>) -> u32 {
         let used = schedule.used();
         let any = |random: u32| used.get(usize::try_from(random).unwrap_or(0)).copied().unwrap_or(0);
@@ -202,7 +205,7 @@ impl Search<'_> {
         }
         let stalled = u32::try_from(stalls.len()).map_or(0, |n| self.random.below(n));
         let operator = stalls.get(usize::try_from(stalled).unwrap_or(0)).copied().unwrap_or(0);
-        // Of a few, the one with an end nearest to the operator.
+        // Of a few random gaps, the one with an end nearest to the operator.
         let gaps = schedule.gaps();
         let distance = |gap: u32| {
             let [give, _] = schedule.at(gap);
@@ -213,10 +216,10 @@ impl Search<'_> {
             .fold(first, |near, gap| if distance(gap) < distance(near) { gap } else { near })
     }
 
-    /// Widens and uses gaps until every operator that the move touched fits; false if that cannot be.
+    /// Widens and uses gaps until every operator that the move changed fits; false if that fails.
     fn repair(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let mut i = 0;
-        // The log grows while operators are repaired; what is widened never needs repair.
+        // The log grows meanwhile; widened gaps need no repair.
         while let Some([gap, old_give, old_take]) = self.log.at(i) {
             let [give, take] = schedule.at(gap);
             i += 1;
@@ -238,7 +241,8 @@ impl Search<'_> {
         true
     }
 
-    /// Widens one gap, or uses one, so that its bytes are away in `operator` and as far towards `to` as is needed.
+    /// Widens or uses one gap, so that its bytes are away in `operator`, and towards `to` as far as the load is above
+    /// the limit.
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(&mut self, schedule: &mut Schedule<'_>, operator: u32, to: u32, not: u32, limit: u64) -> bool {
         let gaps = schedule.gaps();
@@ -246,9 +250,9 @@ impl Search<'_> {
         let mut drawn: Option<([u32; 2], u32)> = None;
         let mut least = f64::INFINITY;
         let missing = schedule.load(operator).saturating_sub(limit);
-        // How far the lack is known to reach: the same for every gap that lasts so long.
+        // How far the operators after this one are known to be above the limit.
         let mut crowded = operator + 1;
-        // Of very many gaps a run is looked at, and the others where none of it will do.
+        // Of very many gaps a run of them is compared, and the others only if none of those will do.
         let first = gaps.first_after(operator);
         let all = gaps.len - first;
         let start = if all > RUN { self.random.below(all) } else { 0 };
@@ -280,7 +284,7 @@ impl Search<'_> {
             let mut cost = 0.0;
             if g.kind.is_read() || new_give == 0 {
                 let clean = schedule.is_clean(g.version);
-                // The less time beside the copies, the likelier a delay.
+                // The less time there is beside the copies, the likelier compute waits for them.
                 if !clean && (!used || new_give < give) {
                     cost += out_ns * out_ns / (out_ns + (time(new_give) - time(g.begin)).max(0.0));
                 }
@@ -292,7 +296,7 @@ impl Search<'_> {
                     cost += if clean { in_ns } else { out_ns + in_ns } / 2.0;
                 }
             }
-            // What is smaller than the lack needs another gap beside it.
+            // A block that is smaller than the excess needs another gap beside it.
             let share = (size.min(missing) as f64 / missing as f64).max(1e-3);
             let cost = (cost / share + 1000.0) * (0.05 + self.random.unit());
             if cost < least {
@@ -310,7 +314,7 @@ impl Search<'_> {
         true
     }
 
-    /// Narrows gaps that meet what was moved wherever memory allows, in random order.
+    /// Narrows gaps that overlap with what was moved, wherever memory allows, in random order.
     fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let (mut low, mut high) = (NONE, 0);
@@ -329,7 +333,7 @@ impl Search<'_> {
         }
         self.work += u64::from(n);
         let offset = self.random.below(n);
-        // Gaps that are dropped swap places with the last: some may be passed over, which the next move makes good.
+        // Dropping a gap moves the last one into its place, so that a few may be skipped. Later moves reach them.
         for i in 0..n {
             let i = usize::try_from((i + offset) % n).unwrap_or(0);
             let Some(&gap) = schedule.used().get(i) else { continue };
@@ -348,7 +352,7 @@ impl Search<'_> {
             if g.kind != GapKind::Tail {
                 take = schedule.after_last_above(most, give, take);
             }
-            // A tail needs its head to be away for an operator at least.
+            // A tail needs its head to be away in at least one operator.
             if away_at_start && take == 0 && g.other_end.is_some_and(|tail| schedule.is_used(tail)) {
                 take = 1;
             }

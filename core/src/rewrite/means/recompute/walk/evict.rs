@@ -1,35 +1,35 @@
-//! Which block is worth least.
+//! Finds the block with the least score, which is evicted next.
 //!
-//! The score of a block is `weight · cost of its closure / (bytes · distance to its next use^b)`. To look at all blocks for
-//! each eviction would be dear. But a score mostly grows: the next use comes nearer, and what others lose makes closures
-//! larger. So a score of before is a lower bound of what it is now, and the queue is lazy (Minoux 1978): the block with the
-//! least bound is scored again, and goes if it is still the least.
+//! The score of a block is `weight · cost of its closure / (bytes · distance to its next use^b)`. To compute it for all
+//! blocks at each eviction would take too long. But scores mostly grow: the next use comes nearer, and each eviction
+//! makes other closures larger. So an old score is a lower bound on the present one, and the queue is lazy (Minoux
+//! 1978): the block with the least bound is scored anew, and evicted if it is still the least.
 //!
-//! Where a score may fall, the block is *stale*, and scored before the next eviction:
-//! - it was about to be read, and now it is not;
+//! Where a score may have fallen, the block is *stale*, and scored before the next eviction:
+//! - a running operator needed it, and does not any more;
 //! - its next use was a virtual one, and has passed;
-//! - something was recomputed that its closure made: those that are made of that, and of what is missing of it, are
+//! - a value of its closure was recomputed. The values that are made from it, and from missing ones made from it, are
 //!   followed for [`REACH`] values;
-//! - something else that its operator makes is missing now, so that it is owed.
+//! - another output of its operator is missing now, so that the operator is owed.
 //!
-//! What this overlooks is a bound that is too large, until the block is touched again: of the victims on training traces
-//! fewer than one in five hundred are others than a look at all blocks finds.
+//! This may overlook a bound that is too large, until the block is accessed. On training traces fewer than one eviction
+//! in five hundred differs from a search over all blocks.
 //!
-//! Of equals the block with the least number. Cost: a few closures for each eviction and each block that becomes stale, of
-//! at most [`CLOSURE`] operators, and O(log blocks) each.
+//! Of equals the block with the least number. Cost: for each eviction and each stale block a few closures of at most
+//! [`CLOSURE`] operators, and O(log blocks).
 
 use super::{CLOSURE, Walk};
 use crate::rewrite::values::NONE;
 
-/// The most missing values that are followed to the blocks whose closures have become smaller.
+/// The most missing values that are followed from a recomputed one.
 const REACH: u32 = 32;
 
-/// A cost is not counted to its end where it is so many times too large. Less would end sooner, but the bound that is left
-/// of it would soon be the least again.
+/// Counting a closure's cost ends where the score is this many times the least one. With a smaller factor it would end
+/// sooner, but the block would have to be scored anew soon.
 const SLACK: f64 = 4.0;
 
 impl Walk<'_> {
-    /// The block to evict, which is not in the queue any more.
+    /// Takes the block to evict out of the queue.
     pub(in crate::rewrite) fn least_worth(&mut self) -> Option<u32> {
         while let Some(block) = self.stale.last() {
             self.stale.remove(block);
@@ -41,7 +41,7 @@ impl Walk<'_> {
         }
         while let Some((_, block)) = self.queue.first() {
             self.queue.remove(block);
-            // What is about to be read is stale when it is read.
+            // A block that is needed becomes stale when the operator has read it.
             if self.pinned[block] > 0 {
                 continue;
             }
@@ -65,8 +65,8 @@ impl Walk<'_> {
         there && values.can_recompute(block) && values.program.size[block] >= self.least
     }
 
-    /// The score of a block, if it is less than `least`, and something between the two if it is not; infinite if it cannot be
-    /// recomputed.
+    /// The score of a block, if it is below `least`; if not, some number from `least` up to the score; infinite if the
+    /// block cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn score(&mut self, block: u32, least: f64) -> f64 {
         self.work += 1;
@@ -88,8 +88,8 @@ impl Walk<'_> {
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
-    /// What it takes to recompute a version before operator `at`, in ns, or `bound` or more if it is more than that; none if
-    /// that cannot be.
+    /// The time to recompute a version before operator `at`, in ns, or any number from `bound` up if it is more; none
+    /// if the version cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: u32, at: u32, bound: f64) -> Option<f64> {
         let values = self.values;
@@ -115,7 +115,7 @@ impl Walk<'_> {
                     return None;
                 }
                 if r.is_managed() && !r.writes && self.holds[r.block] != r.version + 1 {
-                    // A later value that is still read must not be lost.
+                    // The block holds a later version that is still read, which must not be lost.
                     let holds = self.holds[r.block];
                     if holds > r.version + 1 && r.block != evicted && self.next_use(holds - 1) != NONE {
                         return None;
@@ -128,7 +128,7 @@ impl Walk<'_> {
         Some(sum)
     }
 
-    /// The operator that reads a version next, or reads what has to be made of it again.
+    /// The next operator that reads a version, or that reads a value which is recomputed from it.
     pub(in crate::rewrite) fn wanted(&mut self, version: u32) -> u32 {
         let values = self.values;
         let mut at = self.next_use(version);
@@ -148,7 +148,7 @@ impl Walk<'_> {
         at
     }
 
-    /// Whether an operator is to be recomputed anyway, for something that it makes is not there and is read later.
+    /// Whether an operator is owed: an output of it is missing and read later, so that it has to be recomputed anyway.
     fn is_owed(&mut self, g: u32) -> bool {
         let values = self.values;
         values
@@ -157,7 +157,7 @@ impl Walk<'_> {
             .any(|&[block, version]| self.holds[block] != version + 1 && self.next_use(version) != NONE)
     }
 
-    /// What is made of a version that is there again, or of what is missing of it, is stale.
+    /// Marks the values that are made from this one, directly or from missing ones, as stale.
     pub(in crate::rewrite) fn closures_shrink(&mut self, version: u32) {
         let values = self.values;
         self.closure.clear();
@@ -183,7 +183,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What is made together with what is missing now is stale: it may be owed.
+    /// Marks the other outputs of this value's operator as stale, as the operator may be owed now.
     pub(in crate::rewrite) fn siblings_are_owed(&mut self, version: u32) {
         let values = self.values;
         let Some(maker) = values.maker(version) else { return };

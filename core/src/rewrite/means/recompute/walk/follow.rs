@@ -1,8 +1,8 @@
-//! Scripts of runs whose order is given.
+//! Makes a script of runs whose order is given.
 //!
-//! Steps. Backwards over the runs, each value's last reader is found: what an operator writes without reading it begins
-//! there. Then forwards, as the walk does, but that nothing is chosen: a value is freed directly after its last reader, and
-//! what is not recomputed stays for as long as the walk would let it. Runs that read what is not there are no script.
+//! Steps. Backwards over the runs, each value's last reader is found; a value begins where an operator writes it
+//! without reading it. Then forwards, as in the walk, but nothing is chosen: a value is freed directly after its last
+//! reader. Runs that read a missing value make no script.
 //!
 //! O(references of the runs), and as much workspace.
 
@@ -14,21 +14,21 @@ use crate::rewrite::values::{Reference, Values};
 use crate::workspace::workspace;
 
 workspace! {
-    /// What is known of the runs.
+    /// The last uses of values, by the given runs.
     pub(in crate::rewrite) struct Lists<'a>(rows, blocks) {
         tables {
-            /// By block: 1 + the last run that touches what it holds; first backwards, then forwards.
+            /// By block: 1 + the last run that accesses its present value; filled backwards first, then forwards.
             last: u32[blocks],
         }
         lists {
-            /// 1 + the last run that touches what begins; what begins last comes first.
+            /// By value: 1 + the last run that accesses it; the value that begins last comes first.
             until: u32[most_rows(rows)],
         }
     }
 }
 
 impl Lists<'_> {
-    /// Finds for each value that begins the last run that touches it; none if there is no room for them.
+    /// Finds the last run that accesses each value; none if the list is too short.
     fn find_last_uses(&mut self, values: &Values<'_>, runs: &List<'_, u32>) -> Option<()> {
         self.last.fill(0);
         self.until.clear();
@@ -49,9 +49,9 @@ impl Lists<'_> {
         Some(())
     }
 
-    /// What begins with an operator has its last uses; how many bytes that is.
+    /// Notes the last uses of the values that begin with an operator; returns their bytes.
     fn begin(&mut self, values: &Values<'_>, g: u32) -> u64 {
-        // Those of one operator stand in the order of its references.
+        // They stand in the order of the operator's references.
         let beginning = || values.references(g).filter(|r| begins(values, g, r));
         let first = beginning().fold(self.until.len(), |first, _| first.saturating_sub(1));
         let mut bytes = 0u64;
@@ -70,7 +70,7 @@ fn begins(values: &Values<'_>, g: u32, r: &Reference) -> bool {
 }
 
 impl Walk<'_> {
-    /// Makes the script of runs; none if one reads what is not there, or there is no room for them.
+    /// Makes the script of these runs; none if one reads a missing value, or the script is full.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -87,17 +87,17 @@ impl Walk<'_> {
         lists.find_last_uses(values, runs)?;
         self.restart(limit, Walked::ANY);
         for i in 0..runs.len() {
-            let (g, again) = mirror::run(runs, i);
+            let (g, rerun) = mirror::run(runs, i);
             let managed = Reference::is_managed;
             let missing = |r: Reference| managed(&r) && !r.writes && self.holds[r.block] != r.version + 1;
-            if values.references(g).any(missing) || again && !self.may_recompute(g) {
+            if values.references(g).any(missing) || rerun && !self.may_recompute(g) {
                 return None;
             }
-            let in_place = values.in_place(g).filter(|_| self.in_place && !again);
+            let in_place = values.in_place(g).filter(|_| self.in_place && !rerun);
             let new = lists.begin(values, g);
             let reused = in_place.filter(|&(input, _)| lists.last[input] == i + 1);
             let reused = reused.map_or(0, |(_, reused)| values.program.size[reused.output]);
-            let beside = if again { values.local[g] } else { values.most[g] };
+            let beside = if rerun { values.local[g] } else { values.most[g] };
             let load = self.load.wrapping_add(new.saturating_sub(reused)).wrapping_add(beside);
             let limit = self.limit.saturating_sub(self.held[self.now.min(values.program.operators)]);
             if load.cast_signed() > limit.cast_signed() {
@@ -106,12 +106,12 @@ impl Walk<'_> {
             for r in values.references(g).filter(|r| managed(r) && r.writes) {
                 self.put(r.block, r.version);
             }
-            if again {
+            if rerun {
                 self.recomputed += values.program.duration(g) as f64;
-                self.push(Step::Again(g))?;
+                self.push(Step::Recompute(g))?;
             } else {
                 self.load = self.load.wrapping_add(values.left[g]);
-                self.push(Step::First(g))?;
+                self.push(Step::Run(g))?;
                 self.now = g + 1;
             }
             for r in values.references(g).filter(managed) {
@@ -122,11 +122,11 @@ impl Walk<'_> {
             }
         }
         self.walked.delay = self.recomputed as u64;
-        // Without accesses there are no runs, but rows all the same.
+        // Without accesses there are no runs, but the rows still have to be valid.
         (self.now == values.program.operators).then_some(self.walked)
     }
 
-    /// Whether an operator may be recomputed, and what lives as recorded is still there for it.
+    /// Whether an operator may be recomputed now: the blocks that live as recorded still hold its inputs.
     fn may_recompute(&self, g: u32) -> bool {
         let values = self.values;
         values.is_recomputable(g) && !values.references(g).any(|r| !r.updated && values.is_gone(&r, self.now))

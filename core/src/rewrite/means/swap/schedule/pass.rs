@@ -1,4 +1,4 @@
-//! A pass over the operators: what the positions of a schedule come to in time, and what that leaves to tighten.
+//! One pass over the operators: finds the time of a schedule, and tightens its positions.
 
 use super::{Action, Schedule};
 use crate::rewrite::gaps::{NONE, Version};
@@ -6,8 +6,8 @@ use crate::table::Records;
 use crate::timing::links::Links;
 
 impl Schedule<'_> {
-    /// Runs the schedule, and gives up as soon as it is known to take more than `cutoff` ns longer than the
-    /// original. How many ns longer it takes; infinite where it was given up.
+    /// Runs the schedule. Returns how many ns longer it takes than the original; infinite, and the run is given up, as
+    /// soon as that is known to be more than `cutoff`.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     pub(in crate::rewrite) fn run(&mut self, cutoff: f64, mut emit: impl FnMut(Action)) -> f64 {
         let gaps = self.gaps;
@@ -32,7 +32,8 @@ impl Schedule<'_> {
                 break;
             }
             self.take(g, &mut emit);
-            // What this operator needs goes first: how long it waits tells when the next boundary comes.
+            // The copies in that this operator needs go first: how long it waits for them decides when the next
+            // boundary comes.
             self.hand_in(&mut links, clock, f64::NEG_INFINITY, g, &mut emit);
             let begin = (clock + (gaps.program.access_time[g] - gaps.program.time[g]) as f64).max(self.arrival.get(g));
             let next = begin + (gaps.program.time[g + 1] - gaps.program.access_time[g]) as f64;
@@ -63,7 +64,7 @@ impl Schedule<'_> {
         links.idle_after(clock) - gaps.program.end_time as f64
     }
 
-    /// Nothing has been copied, and nothing waits.
+    /// Forgets the last pass: nothing has been copied, and nothing waits.
     fn forget_last(&mut self) {
         while let Some(version) = self.sent.pop() {
             self.copied.set(version, 0.0);
@@ -77,15 +78,15 @@ impl Schedule<'_> {
         self.waiting_in.clear();
     }
 
-    /// The next boundary, from `boundary` on, to which compute comes at `clock`, at which something happens: what is on the
-    /// agenda, or a link falls idle before the boundary after it while copies wait.
+    /// The next boundary from `boundary` on at which something happens, if compute reaches `boundary` at `clock`: the
+    /// agenda has it, or a link becomes idle before the boundary after it while copies wait.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn next_stop(&self, links: &Links, clock: f64, boundary: u32) -> u32 {
         let gaps = self.gaps;
         let mut stop = self.agenda.next(boundary, gaps.program.operators);
         for (waiting, free) in [(self.waiting_out.len(), links.out_free()), (self.waiting_in.len(), links.in_free())] {
             if waiting > 0 {
-                // As long as compute never waits, it comes to each boundary so much later than it was recorded.
+                // While compute does not wait, it reaches each boundary by the same time later than it was recorded.
                 let late = clock - gaps.program.time[boundary] as f64;
                 let (mut low, mut high) = (boundary, stop);
                 while low < high {
@@ -98,7 +99,7 @@ impl Schedule<'_> {
         stop
     }
 
-    /// Gives back the memory that is due at a boundary; compute waits for the copies, and the link in works on.
+    /// Frees the memory that is due at a boundary. Compute waits for the copies out; the link in goes on meanwhile.
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         let mut done = *clock;
@@ -126,7 +127,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// Takes the memory that is due at a boundary.
+    /// Allocates the memory that is due at a boundary.
     fn take(&mut self, boundary: u32, emit: &mut impl FnMut(Action)) {
         let mut next = self.first[boundary][1];
         while next > 0 {
@@ -141,7 +142,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// The most urgent copy out goes to its link.
+    /// Hands the most urgent copy out to its link.
     fn hand_out(&mut self, links: &mut Links, clock: f64, emit: &mut impl FnMut(Action)) {
         let Some((_, version)) = self.waiting_out.pop() else { return };
         let Version { block, .. } = self.gaps.version(version);
@@ -152,7 +153,7 @@ impl Schedule<'_> {
         emit(Action::Out(version));
     }
 
-    /// The most urgent copies in go to their link while it would be idle before `until`, or the operator needs them.
+    /// Hands the most urgent copies in to their link, while it would be idle before `until` or the operator needs them.
     fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, operator: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         while let Some((_, gap)) = self.waiting_in.first() {
@@ -169,7 +170,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// When compute comes to each boundary between the stops of the last pass.
+    /// Finds when compute reaches each boundary between the stops of the last pass.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn time_all_boundaries(&mut self) {
         let gaps = self.gaps;
@@ -181,14 +182,14 @@ impl Schedule<'_> {
         }
     }
 
-    /// Moves every position as far inwards in time as the last pass allows without taking longer: memory is given back
-    /// where the copy out is done, and taken again as late as the link allows. What is in memory together becomes less,
-    /// and places better. To be called after a [`run`](Self::run) that was not given up.
+    /// Shortens the time for which blocks are on the device, as far as the last pass takes no longer: memory is freed
+    /// where the copy out is done, and allocated as late as the link allows. So less is alive at the same time, which
+    /// is easier to place. To be called after a [`run`](Self::run) that was not given up.
     pub(in crate::rewrite) fn tighten(&mut self) {
         let gaps = self.gaps;
         self.time_all_boundaries();
         let boundary = |time: f64, clock: &Records<'_, f64>| {
-            // The last boundary that compute has come to at this time.
+            // The last boundary that compute has reached at this time.
             let (mut low, mut high) = (0, gaps.program.operators);
             while low < high {
                 let middle = (low + high).div_ceil(2);
