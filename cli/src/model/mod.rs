@@ -2,6 +2,7 @@
 //! gives tensors their lifetimes; [`kernels`] says what an operator may do with the memory of its inputs.
 
 pub(crate) mod kernels;
+pub(crate) mod order;
 pub(crate) mod plan;
 pub(crate) mod schedule;
 

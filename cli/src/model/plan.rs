@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use indicatif::ProgressBar;
 use sublet_core::place::{Summary, overlap};
-use sublet_core::trace::graph::{self, Graph, Node, Storage};
-use sublet_core::trace::order::{self, Ordered, Reuse};
-use sublet_core::{Block, Constraints, Error, Overlap};
+use sublet_core::trace::order::Ordered;
+use sublet_core::{Constraints, Error, Overlap};
 
+use super::order::Operators;
 use super::schedule::{Schedule, Sharing, in_file_order, trace};
 use super::{Means, Model, kernels};
 use crate::args::SolveArgs;
@@ -100,11 +100,13 @@ pub(crate) struct Plans<'a> {
     model: &'a Model,
     request: Request<'a>,
     made: HashMap<Means, Rc<Planned>>,
+    /// The orders of the first graph's operators, which are numbered from its first.
+    orders: HashMap<Means, (Ordered, Vec<u32>)>,
 }
 
 impl<'a> Plans<'a> {
     pub(crate) fn new(model: &'a Model, request: Request<'a>) -> Self {
-        Self { model, request, made: HashMap::new() }
+        Self { model, request, made: HashMap::new(), orders: HashMap::new() }
     }
 
     /// From now on plans of any size will do.
@@ -143,10 +145,29 @@ impl<'a> Plans<'a> {
         if let Some(made) = self.made.get(&means) {
             return Ok(Some(Rc::clone(made)));
         }
-        let Some(planned) = by_all_means(self.model, &self.request, means, below, bar)? else { return Ok(None) };
+        let order = if means.reorder { Some(self.order(means)?.clone()) } else { None };
+        let Some(planned) = by_all_means(self.model, &self.request, (means, order), below, bar)? else {
+            return Ok(None);
+        };
         let planned = Rc::new(planned);
         self.made.insert(means, Rc::clone(&planned));
         Ok(Some(planned))
+    }
+
+    /// The order by these means. The search goes on from the order by fewer means, which needs no more by these.
+    fn order(&mut self, means: Means) -> Result<&(Ordered, Vec<u32>), PlanError> {
+        if !self.orders.contains_key(&means) {
+            let start = match means {
+                Means { overlap: true, .. } => self.order(Means { overlap: false, ..means })?.1.clone(),
+                Means { in_place: true, .. } => self.order(Means { in_place: false, ..means })?.1.clone(),
+                _ => Vec::new(),
+            };
+            let operators = Operators::new(self.model, self.request.scratch);
+            let found = operators.least_load(means, &start);
+            let found = found.map_err(|e| PlanError::Input(InputError::file(self.request.name, e.to_string())))?;
+            self.orders.insert(means, found);
+        }
+        Ok(&self.orders[&means])
     }
 }
 
@@ -157,23 +178,21 @@ struct Candidate {
     least: u64,
 }
 
-/// Plans a model, all means together; none where no plan can be below `below`.
+/// Plans a model, all means together, its operators in an order, if one is given; none where no plan can be below `below`.
 fn by_all_means(
     model: &Model,
     request: &Request<'_>,
-    means: Means,
+    (means, order): (Means, Option<(Ordered, Vec<u32>)>),
     below: u64,
     bar: &ProgressBar,
 ) -> Result<Option<Planned>, PlanError> {
     let own = model.graphs[0].operators.clone();
-    let mut order: Vec<u32> = own.clone().filter_map(|i| u32::try_from(i).ok()).collect();
     let fault = |message: String| PlanError::Input(InputError::file(request.name, message));
-    let mut ordered = None;
-    if means.reorder {
-        let found = reorder(model, request, means).map_err(|e| fault(e.to_string()))?;
-        order = found.1.iter().map(|&k| k + u32::try_from(own.start).unwrap_or(0)).collect();
-        ordered = Some(found.0);
-    }
+    let (ordered, order) = order.map_or((None, None), |(ordered, order)| (Some(ordered), Some(order)));
+    let order: Vec<u32> = match order {
+        Some(order) => order.iter().map(|&k| k + u32::try_from(own.start).unwrap_or(0)).collect(),
+        None => own.filter_map(|i| u32::try_from(i).ok()).collect(),
+    };
     let schedule = Schedule::new(model, &order, request.scratch).map_err(fault)?;
     let candidates = candidates(model, request, means, &schedule)?;
     if candidates.iter().all(|candidate| candidate.least >= below) {
@@ -297,101 +316,4 @@ fn overlaps(model: &Model, schedule: &Schedule, sharing: &Sharing, residencies: 
     }
     found.sort_unstable_by_key(|o| (o.output, o.input));
     found
-}
-
-/// The order of the first graph's operators that needs the least memory.
-fn reorder(model: &Model, request: &Request<'_>, means: Means) -> Result<(Ordered, Vec<u32>), Error> {
-    let graph = &model.graphs[0];
-    let operators = &model.operators[graph.operators.clone()];
-    // What keeps a value from one run to the next, or runs graphs, keeps its order: as if it wrote one more tensor.
-    let state = u32::try_from(graph.tensors.len()).unwrap_or(u32::MAX);
-    let stateful = |k: usize| {
-        let o = &operators[k];
-        !o.calls.is_empty()
-            || ["VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"].contains(&o.kind.as_str())
-            || o.inputs.iter().any(|&t| model.tensor(t).is_some_and(|t| t.variable))
-    };
-    let storage = |t| if graph.outputs.contains(&t) { Storage::Iteration } else { Storage::Transient };
-    let mut tensors: Vec<graph::Tensor> =
-        (0..state).map(|t| graph::Tensor { bytes: model.bytes(t), storage: storage(t) }).collect();
-    let any_state = (0..operators.len()).any(stateful);
-    tensors.push(graph::Tensor {
-        bytes: u64::from(any_state),
-        storage: if any_state { Storage::Persistent } else { Storage::Transient },
-    });
-    let operands: Vec<[Vec<u32>; 2]> = (0..operators.len())
-        .map(|k| {
-            [&operators[k].inputs, &operators[k].outputs].map(|list| {
-                let own = list.iter().copied().filter(|&t| model.is_planned(t));
-                own.chain(stateful(k).then_some(state)).collect()
-            })
-        })
-        .collect();
-    let asked = workspaces(model, request);
-    let nodes: Vec<Node<'_>> = operands
-        .iter()
-        .zip(&asked)
-        .map(|([inputs, outputs], &workspace)| Node { inputs, outputs, workspace, time_ns: 0 })
-        .collect();
-    let reuses = reuses(model, means);
-    let graph = Graph { tensors: &tensors, nodes: &nodes };
-    let options = order::Options::for_operators(nodes.len());
-    let mut scratch = Scratch::of(order::workspace(tensors.len(), nodes.len(), graph.operands(), options));
-    let mut order = vec![0; nodes.len()];
-    let mut found = order::least_load_reusing(&graph, &reuses, options, scratch.lend(), &mut order)?;
-    for load in [&mut found.max_load, &mut found.given, &mut found.lower_bound] {
-        *load -= u64::from(any_state);
-    }
-    Ok((found, order))
-}
-
-/// What the operators of the first graph may write over, and how much that spares.
-fn reuses(model: &Model, means: Means) -> Vec<Reuse> {
-    let operators = &model.operators[model.graphs[0].operators.clone()];
-    let mut found = Vec::new();
-    for (node, operator) in (0..).zip(operators) {
-        if means.in_place || means.overlap {
-            let own = kernels::in_place(model, operator).into_iter();
-            found.extend(own.map(|(input, _)| Reuse { node, input, bytes: model.bytes(input) }));
-        }
-        if let (true, &[output]) = (means.overlap, operator.outputs.as_slice()) {
-            let reach = |&input: &u32| {
-                let distance = kernels::distance(model, operator, input).filter(|_| model.is_planned(input))?;
-                let bytes = model.bytes(output).saturating_sub(distance).min(model.bytes(input));
-                Some(Reuse { node, input, bytes })
-            };
-            found.extend(operator.inputs.iter().filter_map(reach));
-        }
-    }
-    found
-}
-
-/// What each operator of the first graph needs beside its operands: scratch, and the graphs that it runs.
-fn workspaces(model: &Model, request: &Request<'_>) -> Vec<u64> {
-    let own = model.graphs[0].operators.clone();
-    let order: Vec<u32> = own.clone().filter_map(|i| u32::try_from(i).ok()).collect();
-    let mut asked = vec![0; order.len()];
-    let Ok(schedule) = Schedule::new(model, &order, request.scratch) else { return asked };
-    let tensors = &model.graphs[0].tensors;
-    let blocks = (0..).zip(&schedule.lives).filter_map(|(tensor, life)| {
-        let [first, last] = (*life).filter(|_| !tensors.contains(&(tensor as usize)))?;
-        Some(Block::new(first, last + 1, model.bytes(tensor)))
-    });
-    let scratch = schedule.scratch.iter().map(|&([first, last], bytes)| Block::new(first, last + 1, bytes));
-    let blocks: Vec<Block> = blocks.chain(scratch).collect();
-    // What begins and ends at each time.
-    let mut changes = vec![[0u64; 2]; schedule.steps.len() + 2];
-    for b in &blocks {
-        changes[b.start as usize][0] += b.size;
-        changes[b.end as usize][1] += b.size;
-    }
-    let (mut current, mut load) = (0, changes[0][0]);
-    for (&number, [begins, ends]) in schedule.steps.iter().zip(&changes[1..]) {
-        if own.contains(&(number as usize)) {
-            current = number as usize - own.start;
-        }
-        load = load + begins - ends;
-        asked[current] = load.max(asked[current]);
-    }
-    asked
 }
