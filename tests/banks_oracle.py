@@ -12,13 +12,16 @@ import sys
 import highspy
 
 
-def least_cost(solver, case):
-    """A binary for each block and bank that it may lie in, an offset for each block, and for each pair that is alive
+def least_cost(solver, case, seconds=None):
+    """Within `seconds`, if they are given; a RuntimeError says that they were not enough. A binary for each block and bank that it may lie in, an offset for each block, and for each pair that is alive
     together which lies lower, which counts where both lie in one bank."""
     solver.clear()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("mip_rel_gap", 0.0)
     solver.setOptionValue("mip_abs_gap", 0.5)
+    if seconds is not None:
+        solver.setOptionValue("time_limit", float(seconds))
+        solver.setOptionValue("threads", 1)
     banks = case["banks"]
     most = max(capacity for capacity, _, _ in banks)
     lies, offsets = [], []

@@ -1,9 +1,9 @@
 """Twelve networks of torchvision as programs of ExecuTorch, with its own plan and with sublet's: bytes of the arena, and whether
 the outputs are equal bit by bit. By hand, where executorch and torchvision are installed:
 
-    python python/tests/executorch_models.py [NAME ...]
+    python python/tests/executorch_models.py [NAME[@POINTS] ...]
 
-Weights are random, so that nothing is downloaded. Images have 224 by 224 points.
+Weights are random, so that nothing is downloaded. Images have 224 by 224 points, or as many as the name tells.
 """
 
 import sys
@@ -29,6 +29,7 @@ MODELS = [
     "resnet18",
     "googlenet",
     "inception_v3",
+    "inception_v3@299",
     "densenet121",
 ]
 
@@ -47,11 +48,14 @@ def outputs(program, inputs):
 
 def main(names):
     print("| network | ExecuTorch's greedy | sublet | less | outputs |\n| - | -: | -: | -: | - |")
-    for name in names:
+    torch.set_num_threads(1)
+    for called in names:
         torch.manual_seed(1)
+        name, _, points = called.partition("@")
+        points = int(points or 224)
         extra = {"init_weights": True} if name in ("googlenet", "inception_v3") else {}
         module = torchvision.models.get_model(name, weights=None, **extra).eval()
-        inputs = (torch.randn(1, 3, 224, 224),)
+        inputs = (torch.randn(1, 3, points, points),)
         begin = time.process_time()
         theirs, greedy_bytes = planned(module, inputs, MemoryPlanningAlgorithmSuite([greedy]))
         mine, bytes_ = planned(module, inputs, planner())
@@ -63,8 +67,8 @@ def main(names):
         near = torch.allclose(pair[1][0], wanted, rtol=1e-2, atol=1e-3)
         verdict = "equal" if same and near else "DIFFERENT" if not same else "NOT THE NETWORK'S"
         less = 100 * (1 - bytes_ / greedy_bytes)
-        print(f"| {name} | {greedy_bytes:,} | {bytes_:,} | {less:.1f} % | {verdict} |", flush=True)
-        print(f"{name}: {time.process_time() - begin:.0f} CPU s", file=sys.stderr, flush=True)
+        print(f"| {called} | {greedy_bytes:,} | {bytes_:,} | {less:.1f} % | {verdict} |", flush=True)
+        print(f"{called}: {time.process_time() - begin:.0f} CPU s", file=sys.stderr, flush=True)
         if verdict != "equal":
             sys.exit(1)
 

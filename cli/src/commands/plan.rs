@@ -56,11 +56,11 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     }
     let scratch = model.as_deref().map(|(model, _)| model::scratch(args, model)).transpose()?.unwrap_or_default();
     let begin = Instant::now();
+    let mut plans = model.as_deref().map(|(model, _)| model::plans(args, model, &scratch));
     let mut planned = None;
-    let solved = if let Some((model, _)) = model.as_deref() {
-        match progress::during("placing", |bar| model::plan(args, model, &scratch, bar)) {
-            Ok(mut found) => {
-                problem = std::mem::take(&mut found.problem);
+    let solved = if let Some(plans) = &mut plans {
+        match progress::during("placing", |bar| plans.best(args.model.means(), bar)) {
+            Ok(found) => {
                 let solved = found.solved.clone();
                 planned = Some(found);
                 Ok(solved)
@@ -75,41 +75,42 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         progress::during("placing", |bar| solve::solve(&problem.blocks, constraints, &args.solve, bar))
     };
     let seconds = begin.elapsed().as_secs_f64();
+    let problem = planned.as_deref().map_or(&problem, |planned| &planned.problem);
     let Solved { offsets, summary } = match solved {
         Ok(solved) => solved,
         Err(e @ Error::OverCapacity { capacity, .. }) => {
-            let said = match proof::write(args, &problem, &constraints, capacity) {
+            let said = match proof::write(args, problem, &constraints, capacity) {
                 Err(Failure::Unknown(said)) => Some(said),
                 said => said?,
             };
-            return Err(refuse(args, &problem, &e, seconds, said.as_deref()));
+            return Err(refuse(args, problem, &e, seconds, said.as_deref()));
         }
         Err(e) => return Err(Failure::Input(InputError::file(&args.input, problem.explain(&e)))),
     };
-    let plan = verified(&problem, &offsets, &constraints)?;
-    if let (Some((model, bytes)), Some(planned)) = (model.as_deref(), &planned) {
+    let plan = verified(problem, &offsets, &constraints)?;
+    if let (Some((model, bytes)), Some(planned)) = (model.as_deref(), planned.as_deref()) {
         model::write(args, model, bytes, planned)?;
     }
     if let Some(file) = args.output.as_ref().filter(|file| !model::is_model(file)) {
-        output::write(file, |out| output::plan(&problem, &plan, out))?;
+        output::write(file, |out| output::plan(problem, &plan, out))?;
     }
     if let Some(file) = &args.certificate {
-        let certificate = Certificate::of(&problem, &plan, constraints.alignment, summary.lower_bound);
+        let certificate = Certificate::of(problem, &plan, constraints.alignment, summary.lower_bound);
         output::write(file, |out| output::json(&certificate, out))?;
     }
     if let Some(file) = &args.report {
         let Summary { peak, lower_bound, solver, nodes } = summary;
         let row =
             SolverRow { solver: solver.name().into(), peak, lower_bound, optimal: peak == lower_bound, nodes, seconds };
-        let picture = Picture { problem: &problem, plan: &plan, solver: solver.name(), rows: vec![row], run: None };
+        let picture = Picture { problem, plan: &plan, solver: solver.name(), rows: vec![row], run: None };
         output::write(file, |out| report::write(file, &picture, out))?;
     }
-    let proved = proof::write(args, &problem, &constraints, plan.peak().saturating_sub(1));
+    let proved = proof::write(args, problem, &constraints, plan.peak().saturating_sub(1));
     let optimal = plan.peak() == summary.lower_bound;
     // The search may have proved a lower bound above the max load.
     let searched = (summary.nodes > 0).then_some(summary);
-    let known = model.as_deref().zip(planned.as_ref());
-    let known = known.map(|((model, _), planned)| ModelOutcome::of(args, model, &scratch, planned));
+    let known = model.as_deref().zip(plans.as_mut()).zip(planned.as_deref());
+    let known = known.map(|(((model, _), plans), planned)| ModelOutcome::of(args, model, &scratch, plans, planned));
     let outcome = Outcome {
         model: known.as_ref(),
         // Where outputs reach into inputs, there is only one solver.

@@ -2,6 +2,7 @@
 //! gives tensors their lifetimes; [`kernels`] says what an operator may do with the memory of its inputs.
 
 pub(crate) mod kernels;
+pub(crate) mod order;
 pub(crate) mod plan;
 pub(crate) mod schedule;
 
@@ -69,7 +70,7 @@ pub(crate) struct Window {
 }
 
 /// What may be done to need less than the file's order with a block for each tensor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Means {
     /// Operators run in the order that needs least.
     pub(crate) reorder: bool,
@@ -77,6 +78,21 @@ pub(crate) struct Means {
     pub(crate) in_place: bool,
     /// Outputs reach into inputs, as far as TFLM's reference kernels have read.
     pub(crate) overlap: bool,
+}
+
+impl Means {
+    /// Fewer means, those first that leave out an overlap, and then those that keep the order of the file.
+    pub(crate) fn fewer(self) -> impl Iterator<Item = Self> {
+        let all = [false, true].into_iter().flat_map(|file_order| {
+            [(true, true), (false, true), (false, false)].map(|(overlap, in_place)| (file_order, overlap, in_place))
+        });
+        all.map(move |(file_order, overlap, in_place)| Self {
+            reorder: self.reorder && !file_order,
+            in_place: self.in_place && in_place,
+            overlap: self.overlap && overlap,
+        })
+        .filter(move |&fewer| fewer != self)
+    }
 }
 
 impl Model {

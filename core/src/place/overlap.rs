@@ -69,7 +69,7 @@ pub fn place(
 ) -> Result<Summary, Error> {
     prepare(blocks, options, workspace(blocks.len()), &mut scratch, offsets)?;
     block::check_overlaps(blocks, overlaps)?;
-    let lower_bound = lower_bound(blocks, overlaps);
+    let lower_bound = least(blocks, overlaps);
     let mut scratch = scratch.reborrow();
     let pairs = Pairs::new(blocks, overlaps, &mut scratch);
     let mut best = Summary {
@@ -137,8 +137,25 @@ fn by_order(
     }
 }
 
+/// What no placement is below: the load less what overlaps may spare. In bytes; O(n²).
+///
+/// # Errors
+/// As [`place`], but for those of offsets and scratch.
+///
+/// ```
+/// use sublet_core::place::overlap;
+/// use sublet_core::{Block, Overlap};
+/// let blocks = [Block::new(0, 2, 8), Block::new(1, 3, 8)];
+/// assert_eq!(overlap::lower_bound(&blocks, &[Overlap { output: 1, input: 0, distance: 3 }]), Ok(11));
+/// ```
+pub fn lower_bound(blocks: &[Block], overlaps: &[Overlap]) -> Result<u64, Error> {
+    block::check(blocks, 1)?;
+    block::check_overlaps(blocks, overlaps)?;
+    Ok(least(blocks, overlaps))
+}
+
 /// The most, over all steps, of the load less what overlaps may spare there; the pins' ends.
-fn lower_bound(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
+fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     let load = |step: u32| {
         let alive = blocks.iter().filter(|b| b.start <= step && step < b.end);
         let load: u64 = alive.map(|b| b.size).sum();

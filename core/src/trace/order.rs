@@ -101,19 +101,20 @@ impl Ordered {
 pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: Options) -> WorkspaceLen {
     dependencies::workspace(tensors, nodes, operands)
         .and(model::workspace(tensors, nodes, operands, 2 * operands))
-        .and(search_workspace(nodes, options).max(cut_workspace(tensors, nodes, operands)))
+        .and(search_workspace(tensors, nodes, options).max(cut_workspace(tensors, nodes, operands)))
 }
 
 /// Length of the workspace of the bound by cuts, beside the model.
 const fn cut_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let ranked = WorkspaceLen { words: nodes, indices: 2 * nodes };
-    model::walk_workspace(nodes).and(ranked).and(cut::workspace(tensors, nodes, operands, 2 * operands))
+    model::walk_workspace(tensors, nodes).and(ranked).and(cut::workspace(tensors, nodes, operands, 2 * operands))
 }
 
 /// Length of the workspace that [`search`] needs, beside the model.
-pub(crate) const fn search_workspace(operators: usize, options: Options) -> WorkspaceLen {
-    WorkspaceLen { words: 0, indices: 2 * operators }
-        .and(exact::workspace(operators, options.states).max(beam::workspace(operators, options.width)))
+pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: Options) -> WorkspaceLen {
+    WorkspaceLen { words: 0, indices: 2 * operators }.and(
+        exact::workspace(tensors, operators, options.states).max(beam::workspace(tensors, operators, options.width)),
+    )
 }
 
 /// Finds an order of the operators of a static graph with the least max load: the peak of the trace that
@@ -240,7 +241,8 @@ fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>
     }
     sort::identity(&mut by_load, model.operators);
     sort::by_key(&mut by_load, model.operators, &mut aside, |operator| !load[operator]);
-    cut::lower_bound(model, by_load.first(model.operators).iter().copied(), walk.key, MOST_LOOKS, &mut scratch)
+    let operators = by_load.first(model.operators).iter().map(|&operator| (operator, load[operator]));
+    cut::lower_bound(model, operators, walk.key, MOST_LOOKS, &mut scratch)
 }
 
 /// Searches for an order with a lower max load than that of `order`, which is one of the model, and writes it there. What no

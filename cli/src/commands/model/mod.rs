@@ -10,7 +10,7 @@ use sublet_core::Constraints;
 
 use crate::args::PlanArgs;
 use crate::failure::{Failure, InputError};
-use crate::model::plan::{self, PlanError, Planned, Request};
+use crate::model::plan::{PlanError, Planned, Plans, Request};
 use crate::model::schedule::{Schedule, in_file_order};
 use crate::model::{Means, Model, kernels};
 use crate::output;
@@ -59,18 +59,10 @@ const CHOICES: [(&str, Means); 4] = [
     ("--reorder --in-place --overlap reference", Means { reorder: true, in_place: true, overlap: true }),
 ];
 
-/// Plans a model as the arguments ask.
-pub(crate) fn plan(
-    args: &PlanArgs,
-    model: &Model,
-    scratch: &[(u32, u64)],
-    bar: &ProgressBar,
-) -> Result<Planned, PlanError> {
-    plan::plan(model, &request(args, model, args.model.means(), scratch), bar)
-}
-
-fn request<'a>(args: &'a PlanArgs, model: &Model, means: Means, scratch: &'a [(u32, u64)]) -> Request<'a> {
-    Request { name: &args.input, means, scratch, constraints: constraints(args, model), solve: &args.solve }
+/// The plans of a model, as the arguments ask for them.
+pub(crate) fn plans<'a>(args: &'a PlanArgs, model: &'a Model, scratch: &'a [(u32, u64)]) -> Plans<'a> {
+    let request = Request { name: &args.input, scratch, constraints: constraints(args, model), solve: &args.solve };
+    Plans::new(model, request)
 }
 
 /// Refuses options that only models for TFLM can have.
@@ -100,15 +92,20 @@ pub(crate) fn scratch(args: &PlanArgs, model: &Model) -> Result<Vec<(u32, u64)>,
 
 impl ModelOutcome {
     /// The results of the plan and of other combinations of means.
-    pub(crate) fn of(args: &PlanArgs, model: &Model, scratch: &[(u32, u64)], planned: &Planned) -> Self {
-        let own = Means { ..args.model.means() };
+    pub(crate) fn of(
+        args: &PlanArgs,
+        model: &Model,
+        scratch: &[(u32, u64)],
+        plans: &mut Plans<'_>,
+        planned: &Planned,
+    ) -> Self {
+        let own = args.model.means();
+        plans.lift_capacity();
         let mut means = Vec::new();
         for (options, choice) in
             CHOICES.into_iter().filter(|&(_, choice)| choice != own && (model.for_tflm || !choice.overlap))
         {
-            let mut request = request(args, model, choice, scratch);
-            request.constraints.capacity = None;
-            if let Ok(planned) = plan::plan(model, &request, &ProgressBar::hidden()) {
+            if let Ok(planned) = plans.best(choice, &ProgressBar::hidden()) {
                 let summary = planned.solved.summary;
                 means.push(MeansOutcome { options, peak: summary.peak, lower_bound: summary.lower_bound });
             }

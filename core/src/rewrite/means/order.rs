@@ -94,7 +94,7 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
     Program::workspace(rows, blocks)
         .and(Pass::workspace(rows, blocks))
         .and(order::model_workspace(blocks, rows, rows, edges(rows)))
-        .and(order::search_workspace(rows, effort(rows)))
+        .and(order::search_workspace(blocks, rows, effort(rows)))
 }
 
 /// Writes the rows of a recording in another order to `out`, which is as long. Returns false, and no order, where every

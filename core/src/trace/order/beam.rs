@@ -15,9 +15,9 @@ use crate::{Workspace, WorkspaceLen, sort};
 const GATHERED: u32 = 8;
 
 /// Length of the workspace of [`search`], with that of the walk.
-pub(super) const fn workspace(operators: usize, width: u32) -> WorkspaceLen {
+pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> WorkspaceLen {
     let (n, gathered) = (width as usize, (width as usize) * (GATHERED as usize));
-    walk_workspace(operators).and(WorkspaceLen {
+    walk_workspace(tensors, operators).and(WorkspaceLen {
         words: 2 * n * Model::set_words(operators) + 6 * n + 3 * gathered,
         indices: 2 * operators * n + 4 * gathered + 4 * n.next_power_of_two(),
     })

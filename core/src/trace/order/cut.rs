@@ -33,18 +33,19 @@ pub(super) const fn workspace(tensors: usize, operators: usize, operands: usize,
     WorkspaceLen { words: arcs, indices: 6 * nodes + 2 * arcs }
 }
 
-/// What no order is below, by the cuts of the operators in this order, until the bound is `enough` or `looks` are used up.
+/// What no order is below, by the cuts of the operators, each with what some order needs there, those first that need most;
+/// until the bound is `enough`, no cut can be above it, or `looks` are used up.
 pub(super) fn lower_bound(
     model: &Model<'_>,
-    operators: impl Iterator<Item = u32>,
+    operators: impl Iterator<Item = (u32, u64)>,
     enough: u64,
     looks: u64,
     scratch: &mut Workspace<'_>,
 ) -> u64 {
     let mut network = Network::new(model, scratch);
     let mut bound = 0;
-    for v in operators {
-        if bound >= enough || network.looks >= looks {
+    for (v, load) in operators {
+        if bound >= enough.min(load) || network.looks >= looks {
             break;
         }
         bound = bound.max(network.least_at(v));
@@ -190,7 +191,7 @@ impl<'m, 's> Network<'m, 's> {
     /// How far each node is from the nearest source, on arcs that are not full; whether a sink is reached.
     fn reaches_a_sink(&mut self) -> bool {
         self.level.fill(0);
-        let (mut done, mut len, mut reached) = (0, 0, false);
+        let (mut done, mut len) = (0, 0);
         for node in (0..self.nodes).filter(|&node| self.side[node] == SOURCE) {
             self.level[node] = 1;
             self.queue[len] = node;
@@ -200,8 +201,8 @@ impl<'m, 's> Network<'m, 's> {
             let node = self.queue[done];
             done += 1;
             if self.side[node] == SINK {
-                reached = true;
-                continue;
+                // What is as far from a source, or further, is on no shortest way.
+                return true;
             }
             let mut arc = self.first[node];
             while arc != NONE {
@@ -215,7 +216,7 @@ impl<'m, 's> Network<'m, 's> {
                 arc = self.next[arc];
             }
         }
-        reached
+        false
     }
 
     /// Sends what one shortest way from a source to a sink takes; 0 if there is none.

@@ -2,7 +2,7 @@
 //!
 //! After each operator, those that are ready are looked at, the one that was listed first before the others: one that leaves less
 //! alive than there is, and needs no more than the worst operator of the given order, runs. O(operators · ready), with
-//! the users of the tensors that each touches.
+//! the tensors that each touches.
 
 use super::model::{Model, Walk};
 use crate::Workspace;

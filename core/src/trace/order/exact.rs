@@ -16,9 +16,9 @@ use crate::{Workspace, WorkspaceLen};
 const WAITING: usize = 4;
 
 /// Length of the workspace of [`search`], with that of the walk.
-pub(super) const fn workspace(operators: usize, states: u32) -> WorkspaceLen {
+pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> WorkspaceLen {
     let n = states as usize;
-    walk_workspace(operators).and(WorkspaceLen {
+    walk_workspace(tensors, operators).and(WorkspaceLen {
         words: n * Model::set_words(operators) + 2 * n + WAITING * n,
         indices: 2 * n + 2 * n.next_power_of_two() + WAITING * n + 2 * operators + 1,
     })

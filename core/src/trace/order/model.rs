@@ -6,7 +6,7 @@
 //! leaves no more alive after each of them than they left without it, and none of them needs more.
 
 use crate::table::Table;
-use crate::{Workspace, WorkspaceLen};
+use crate::{Workspace, WorkspaceLen, sort};
 
 /// A tensor is alive before any operator that touches it, and after all of them.
 const GIVEN: u32 = 1;
@@ -23,11 +23,10 @@ pub(crate) struct Model<'a> {
     /// By operator, twice: 1 + a tensor that it may write over, and the bytes that this spares.
     givers: Table<'a, [u32; 2]>,
     spared: Table<'a, [u64; 2]>,
-    /// The tensors of each operator, each once; the operators of each tensor; those that wait for each operator, some of them
-    /// twice; and for how many it waits itself, counted alike.
+    /// The tensors of each operator, each once; how many operators touch each tensor; those that wait for each operator, some
+    /// of them twice; and for how many it waits itself, counted alike.
     first_touched: Table<'a, u32>,
     touched: Table<'a, u32>,
-    first_user: Table<'a, u32>,
     users: Table<'a, u32>,
     first_next: Table<'a, u32>,
     next: Table<'a, u32>,
@@ -39,7 +38,7 @@ pub(crate) struct Model<'a> {
 
 /// Length of the workspace of a [`Model`].
 pub(crate) const fn workspace(tensors: usize, operators: usize, operands: usize, edges: usize) -> WorkspaceLen {
-    WorkspaceLen { words: tensors + 3 * operators, indices: 2 * tensors + 5 * operators + 2 * operands + edges + 3 }
+    WorkspaceLen { words: tensors + 3 * operators, indices: 2 * tensors + 5 * operators + operands + edges + 2 }
 }
 
 impl<'a> Model<'a> {
@@ -61,8 +60,7 @@ impl<'a> Model<'a> {
             spared: scratch.word_records(operators),
             first_touched: scratch.indices(operators + 1),
             touched: scratch.indices(operands),
-            first_user: scratch.indices(tensors + 1),
-            users: scratch.indices(operands),
+            users: scratch.indices(tensors),
             first_next: scratch.indices(operators + 1),
             next: scratch.indices(edges),
             waits: scratch.indices(operators),
@@ -121,26 +119,13 @@ impl<'a> Model<'a> {
         self.waits[next] += 1;
     }
 
-    /// Lists who touches each tensor.
+    /// Counts who touches each tensor.
     pub(crate) fn finish(&mut self) {
         for operator in 0..self.operators {
             self.first_next[operator + 1] = self.first_next[operator + 1].max(self.first_next[operator]);
         }
         for i in 0..self.operands {
-            self.first_user[self.touched[i]] += 1;
-        }
-        let mut sum = 0;
-        for tensor in 0..self.tensors {
-            sum += self.first_user[tensor];
-            self.first_user[tensor] = sum;
-        }
-        self.first_user[self.tensors] = sum;
-        for operator in (0..self.operators).rev() {
-            for i in self.first_touched[operator]..self.first_touched[operator + 1] {
-                let tensor = self.touched[i];
-                self.first_user[tensor] -= 1;
-                self.users[self.first_user[tensor]] = operator;
-            }
+            self.users[self.touched[i]] += 1;
         }
     }
 
@@ -152,13 +137,9 @@ impl<'a> Model<'a> {
         self.touched.range(self.first_touched[operator], self.first_touched[operator + 1])
     }
 
-    fn users(&self, tensor: u32) -> &[u32] {
-        self.users.range(self.first_user[tensor], self.first_user[tensor + 1])
-    }
-
     /// What no order is below: what is given, and what each operator touches.
     pub(crate) fn lower_bound(&self) -> u64 {
-        let always = (0..self.tensors).filter(|&t| self.how[t] == GIVEN | KEPT && self.users(t).is_empty());
+        let always = (0..self.tensors).filter(|&t| self.how[t] == GIVEN | KEPT && self.users[t] == 0);
         let always: u64 = always.map(|t| self.bytes[t]).sum();
         (0..self.operators).map(|k| always + self.needs(k)).fold(self.given(), u64::max)
     }
@@ -204,6 +185,8 @@ pub(super) struct Walk<'m, 's> {
     pub(super) key: u64,
     /// For how many operators each waits.
     waits: Table<'s, u32>,
+    /// By tensor: how many of its operators have run.
+    ran: Table<'s, u32>,
     /// The operators that are ready, and 1 + the place of each among them.
     ready: Table<'s, u32>,
     place: Table<'s, u32>,
@@ -211,8 +194,8 @@ pub(super) struct Walk<'m, 's> {
 }
 
 /// Length of the workspace of a [`Walk`].
-pub(super) const fn walk_workspace(operators: usize) -> WorkspaceLen {
-    WorkspaceLen { words: Model::set_words(operators), indices: 3 * operators }
+pub(super) const fn walk_workspace(tensors: usize, operators: usize) -> WorkspaceLen {
+    WorkspaceLen { words: Model::set_words(operators), indices: tensors + 3 * operators }
 }
 
 impl<'m, 's> Walk<'m, 's> {
@@ -224,6 +207,7 @@ impl<'m, 's> Walk<'m, 's> {
             load: 0,
             key: 0,
             waits: scratch.indices(n),
+            ran: scratch.indices(model.bytes.len()),
             ready: scratch.indices(n),
             place: scratch.indices(n),
             ready_count: 0,
@@ -238,50 +222,90 @@ impl<'m, 's> Walk<'m, 's> {
         self.load = self.model.given();
         self.key = self.load;
         self.waits.copy_from(&self.model.waits);
-        self.list_ready();
-    }
-
-    /// As if these had run, `load` being alive after them and `key` the most that had to be.
-    pub(super) fn set(&mut self, done: &[u64], load: u64, key: u64) {
-        for (word, &bits) in (0..).zip(done) {
-            self.done[word] = bits;
-        }
-        (self.load, self.key) = (load, key);
-        self.waits.copy_from(&self.model.waits);
-        for operator in 0..self.model.operators {
-            if !self.has_run(operator) {
-                continue;
-            }
-            for &next in self.model.successors(operator) {
-                self.waits[next] -= 1;
-            }
-        }
-        self.list_ready();
-    }
-
-    fn list_ready(&mut self) {
+        self.ran.fill(0);
         self.ready_count = 0;
         self.place.fill(0);
         for operator in 0..self.model.operators {
-            if self.waits[operator] == 0 && !self.has_run(operator) {
+            if self.waits[operator] == 0 {
                 self.make_ready(operator);
             }
         }
     }
 
-    fn make_ready(&mut self, operator: u32) {
-        self.ready[self.ready_count] = operator;
-        self.ready_count += 1;
-        self.place[operator] = self.ready_count;
+    /// As if these had run, `load` being alive after them and `key` the most that had to be. Costs what differs from where
+    /// the walk stands.
+    pub(super) fn set(&mut self, done: &[u64], load: u64, key: u64) {
+        for (word, &bits) in (0..).zip(done) {
+            let mut differs = self.done[word] ^ bits;
+            while differs > 0 {
+                let operator = 64 * word + differs.trailing_zeros();
+                differs &= differs - 1;
+                if self.has_run(operator) {
+                    self.take_out(operator);
+                } else {
+                    self.put_in(operator);
+                }
+            }
+        }
+        (self.load, self.key) = (load, key);
+        // In ascending order, whatever was done before.
+        sort::in_place(&mut self.ready, self.ready_count);
+        for i in 0..self.ready_count {
+            self.place[self.ready[i]] = i + 1;
+        }
     }
 
+    /// Adds an operator to those that have run.
+    fn put_in(&mut self, operator: u32) {
+        self.done[operator / 64] |= 1 << (operator % 64);
+        self.unready(operator);
+        let model = self.model;
+        for &tensor in model.touched(operator) {
+            self.ran[tensor] += 1;
+        }
+        for &next in model.successors(operator) {
+            self.waits[next] -= 1;
+            if self.waits[next] == 0 {
+                self.make_ready(next);
+            }
+        }
+    }
+
+    /// Takes an operator out of those that have run.
+    fn take_out(&mut self, operator: u32) {
+        self.done[operator / 64] &= !(1 << (operator % 64));
+        let model = self.model;
+        for &tensor in model.touched(operator) {
+            self.ran[tensor] -= 1;
+        }
+        for &next in model.successors(operator) {
+            self.unready(next);
+            self.waits[next] += 1;
+        }
+        if self.waits[operator] == 0 {
+            self.make_ready(operator);
+        }
+    }
+
+    /// Lists an operator that waits for none, unless it has run.
+    fn make_ready(&mut self, operator: u32) {
+        if !self.has_run(operator) {
+            self.ready[self.ready_count] = operator;
+            self.ready_count += 1;
+            self.place[operator] = self.ready_count;
+        }
+    }
+
+    /// Takes an operator from the list, if it is there.
     fn unready(&mut self, operator: u32) {
-        let place = self.place[operator] - 1;
-        self.ready_count -= 1;
-        let moved = self.ready[self.ready_count];
-        self.ready[place] = moved;
-        self.place[moved] = place + 1;
-        self.place[operator] = 0;
+        if self.place[operator] > 0 {
+            let place = self.place[operator] - 1;
+            self.ready_count -= 1;
+            let moved = self.ready[self.ready_count];
+            self.ready[place] = moved;
+            self.place[moved] = place + 1;
+            self.place[operator] = 0;
+        }
     }
 
     pub(super) fn ready(&self) -> &[u32] {
@@ -296,13 +320,9 @@ impl<'m, 's> Walk<'m, 's> {
     pub(super) fn step(&self, operator: u32) -> (u64, u64) {
         let (mut added, mut freed, mut saved) = (0, 0, 0);
         for &tensor in self.model.touched(operator) {
-            let (bytes, how) = (self.model.bytes[tensor], self.model.how[tensor]);
-            let (mut alive, mut dies) = (how & GIVEN > 0, how & KEPT == 0);
-            for &user in self.model.users(tensor).iter().filter(|&&user| user != operator) {
-                let ran = self.has_run(user);
-                alive |= ran;
-                dies &= ran;
-            }
+            let (bytes, how, ran) = (self.model.bytes[tensor], self.model.how[tensor], self.ran[tensor]);
+            let alive = how & GIVEN > 0 || ran > 0;
+            let dies = how & KEPT == 0 && ran + 1 == self.model.users[tensor];
             if !alive {
                 added += bytes;
             }
@@ -319,31 +339,15 @@ impl<'m, 's> Walk<'m, 's> {
 
     /// Runs an operator that is ready, `peak` and `load` being what [`Self::step`] says.
     pub(super) fn run(&mut self, operator: u32, (peak, load): (u64, u64)) {
-        self.done[operator / 64] |= 1 << (operator % 64);
         self.key = self.key.max(peak);
         self.load = load;
-        self.unready(operator);
-        let model = self.model;
-        for &next in model.successors(operator) {
-            self.waits[next] -= 1;
-            if self.waits[next] == 0 {
-                self.make_ready(next);
-            }
-        }
+        self.put_in(operator);
     }
 
     /// Takes the run of an operator back, `load` and `key` being what was before.
     pub(super) fn take_back(&mut self, operator: u32, load: u64, key: u64) {
-        self.done[operator / 64] &= !(1 << (operator % 64));
         (self.load, self.key) = (load, key);
-        let model = self.model;
-        for &next in model.successors(operator) {
-            if self.waits[next] == 0 {
-                self.unready(next);
-            }
-            self.waits[next] += 1;
-        }
-        self.make_ready(operator);
+        self.take_out(operator);
     }
 
     /// An operator that may run at once without loss: see above.

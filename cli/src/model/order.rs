@@ -1,0 +1,145 @@
+//! The order of the first graph's operators that needs the least memory.
+
+use sublet_core::owned::Scratch;
+use sublet_core::trace::graph::{self, Graph, Node, Storage};
+use sublet_core::trace::order::{self, Options, Ordered, Reuse};
+use sublet_core::{Block, Error};
+
+use super::schedule::Schedule;
+use super::{Means, Model, kernels};
+
+/// What the search sees of the operators of the first graph, which are numbered in the order of the file.
+pub(crate) struct Operators<'a> {
+    model: &'a Model,
+    tensors: Vec<graph::Tensor>,
+    /// The tensors that each reads and writes.
+    operands: Vec<[Vec<u32>; 2]>,
+    /// What each needs besides, in bytes.
+    asked: Vec<u64>,
+    /// Whether some keep their order; that is told by one more tensor, of one byte.
+    any_state: bool,
+}
+
+impl<'a> Operators<'a> {
+    /// `scratch` is what operators ask for besides their operands, in bytes.
+    pub(crate) fn new(model: &'a Model, scratch: &[(u32, u64)]) -> Self {
+        let graph = &model.graphs[0];
+        let operators = &model.operators[graph.operators.clone()];
+        // What keeps a value from one run to the next, or runs graphs, keeps its order: as if it wrote one more tensor.
+        let state = u32::try_from(graph.tensors.len()).unwrap_or(u32::MAX);
+        let stateful = |k: usize| {
+            let o = &operators[k];
+            !o.calls.is_empty()
+                || ["VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"].contains(&o.kind.as_str())
+                || o.inputs.iter().any(|&t| model.tensor(t).is_some_and(|t| t.variable))
+        };
+        let storage = |t| if graph.outputs.contains(&t) { Storage::Iteration } else { Storage::Transient };
+        let mut tensors: Vec<graph::Tensor> =
+            (0..state).map(|t| graph::Tensor { bytes: model.bytes(t), storage: storage(t) }).collect();
+        let any_state = (0..operators.len()).any(stateful);
+        tensors.push(graph::Tensor {
+            bytes: u64::from(any_state),
+            storage: if any_state { Storage::Persistent } else { Storage::Transient },
+        });
+        let operands = (0..operators.len())
+            .map(|k| {
+                [&operators[k].inputs, &operators[k].outputs].map(|list| {
+                    let own = list.iter().copied().filter(|&t| model.is_planned(t));
+                    own.chain(stateful(k).then_some(state)).collect()
+                })
+            })
+            .collect();
+        Self { model, tensors, operands, asked: workspaces(model, scratch), any_state }
+    }
+
+    /// The order by these means that needs the least memory, searched for from `start` on, which is an order or, if it is
+    /// empty, stands for that of the file; and what is known of it, `given` being what the order of the file needs.
+    ///
+    /// # Errors
+    /// As [`order::least_load_reusing`].
+    pub(crate) fn least_load(&self, means: Means, start: &[u32]) -> Result<(Ordered, Vec<u32>), Error> {
+        let file: Vec<u32> = (0..).zip(&self.operands).map(|(k, _)| k).collect();
+        let options = Options::for_operators(file.len());
+        if start.is_empty() {
+            return self.search(means, &file, options);
+        }
+        let (mut found, order) = self.search(means, start, options)?;
+        found.given = self.search(means, &file, Options { states: 0, width: 0 })?.0.given;
+        Ok((found, order))
+    }
+
+    fn search(&self, means: Means, start: &[u32], options: Options) -> Result<(Ordered, Vec<u32>), Error> {
+        let mut place = vec![0; start.len()];
+        for (&k, i) in start.iter().zip(0..) {
+            place[k as usize] = i;
+        }
+        let node = |&k: &u32| {
+            let ([inputs, outputs], &workspace) = (&self.operands[k as usize], &self.asked[k as usize]);
+            Node { inputs, outputs, workspace, time_ns: 0 }
+        };
+        let nodes: Vec<Node<'_>> = start.iter().map(node).collect();
+        let mut reuses = reuses(self.model, means);
+        for reuse in &mut reuses {
+            reuse.node = place[reuse.node as usize];
+        }
+        let graph = Graph { tensors: &self.tensors, nodes: &nodes };
+        let mut scratch = Scratch::of(order::workspace(self.tensors.len(), nodes.len(), graph.operands(), options));
+        let mut order = vec![0; nodes.len()];
+        let mut found = order::least_load_reusing(&graph, &reuses, options, scratch.lend(), &mut order)?;
+        for load in [&mut found.max_load, &mut found.given, &mut found.lower_bound] {
+            *load = load.saturating_sub(u64::from(self.any_state));
+        }
+        Ok((found, order.iter().map(|&i| start[i as usize]).collect()))
+    }
+}
+
+/// What the operators of the first graph may write over, and how much that spares.
+fn reuses(model: &Model, means: Means) -> Vec<Reuse> {
+    let operators = &model.operators[model.graphs[0].operators.clone()];
+    let mut found = Vec::new();
+    for (node, operator) in (0..).zip(operators) {
+        if means.in_place || means.overlap {
+            let own = kernels::in_place(model, operator).into_iter();
+            found.extend(own.map(|(input, _)| Reuse { node, input, bytes: model.bytes(input) }));
+        }
+        if let (true, &[output]) = (means.overlap, operator.outputs.as_slice()) {
+            let reach = |&input: &u32| {
+                let distance = kernels::distance(model, operator, input).filter(|_| model.is_planned(input))?;
+                let bytes = model.bytes(output).saturating_sub(distance).min(model.bytes(input));
+                Some(Reuse { node, input, bytes })
+            };
+            found.extend(operator.inputs.iter().filter_map(reach));
+        }
+    }
+    found
+}
+
+/// What each operator of the first graph needs beside its operands: scratch, and the graphs that it runs.
+fn workspaces(model: &Model, scratch: &[(u32, u64)]) -> Vec<u64> {
+    let own = model.graphs[0].operators.clone();
+    let order: Vec<u32> = own.clone().filter_map(|i| u32::try_from(i).ok()).collect();
+    let mut asked = vec![0; order.len()];
+    let Ok(schedule) = Schedule::new(model, &order, scratch) else { return asked };
+    let tensors = &model.graphs[0].tensors;
+    let blocks = (0..).zip(&schedule.lives).filter_map(|(tensor, life)| {
+        let [first, last] = (*life).filter(|_| !tensors.contains(&(tensor as usize)))?;
+        Some(Block::new(first, last + 1, model.bytes(tensor)))
+    });
+    let asked_for = schedule.scratch.iter().map(|&([first, last], bytes)| Block::new(first, last + 1, bytes));
+    let blocks: Vec<Block> = blocks.chain(asked_for).collect();
+    // What begins and ends at each time.
+    let mut changes = vec![[0u64; 2]; schedule.steps.len() + 2];
+    for b in &blocks {
+        changes[b.start as usize][0] += b.size;
+        changes[b.end as usize][1] += b.size;
+    }
+    let (mut current, mut load) = (0, changes[0][0]);
+    for (&number, [begins, ends]) in schedule.steps.iter().zip(&changes[1..]) {
+        if own.contains(&(number as usize)) {
+            current = number as usize - own.start;
+        }
+        load = load + begins - ends;
+        asked[current] = load.max(asked[current]);
+    }
+    asked
+}
