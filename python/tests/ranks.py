@@ -123,11 +123,11 @@ def main(count: str, *cases: str) -> None:
     told = context.Queue()
     port = 20000 + os.getpid() % 20000
     arguments = (int(count), [*cases], port, told)
-    ranks = [context.Process(target=rank_main, args=(rank, *arguments)) for rank in range(int(count))]
+    ranks = [context.Process(target=rank_main, args=(rank, *arguments), daemon=True) for rank in range(int(count))]
     for each in ranks:
         each.start()
     for _ in range(sum(len(ranks) - (case in ("killed", "ended")) for case in cases)):
-        print(json.dumps(told.get(timeout=900)), flush=True)
+        print(json.dumps(told.get(timeout=300)), flush=True)
     for each in ranks:
         each.join()
 
