@@ -17,7 +17,7 @@ import torch
 
 from train import equal, train
 
-NETWORKS = ["gpt", "vit", "mixer", "unet", "resnet18_gn", "resnet18"]
+NETWORKS = ["gpt_small", "vit_small", "mixer_small", "unet_small", "resnet_small_gn", "resnet_small"]
 """The last has batch norm, which the budget does not train."""
 WAYS = ["torch=0.7", "torch=0.5", "torch=0.3", "torch=0.1", "torch=0", "blocks"]
 ROOM = 16384

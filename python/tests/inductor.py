@@ -26,9 +26,9 @@ from sublet.torch._measure import HEAP
 from train import Part, digest
 
 NETWORKS = ["gpt_small", "resnet_small", "vit_small"]
-BUDGETS = ["0.7", "0.5", "0.3", "0.1", "0"]
-LIMITS = ["90", "80", "70", "60", "50", "40", "30"]
-STEPS = 12
+BUDGETS = ["0.5", "0.3", "0.1"]
+LIMITS = ["85", "70", "55", "40"]
+STEPS = 20
 CPU = torch.device("cpu")
 
 

@@ -156,16 +156,17 @@ class Loss(nn.Module):
 def build(name: str) -> tuple[Loss, tuple[Tensor, Tensor]]:
     """A network by name, the same each time."""
     torch.manual_seed(0)
-    if name == "unet":
-        return Loss(UNet(32, 4)), (torch.randn(8, 3, 64, 64), torch.randint(0, 1000, (8,)))
-    patched = {"vit": (4, 256, 32), "mixer": (6, 256, 32), "vit_small": (2, 64, 8)}
+    if name in ("unet", "unet_small"):
+        width, batch, side = (32, 8, 64) if name == "unet" else (16, 4, 32)
+        return Loss(UNet(width, 4)), (torch.randn(batch, 3, side, side), torch.randint(0, 1000, (batch,)))
+    patched = {"vit": (4, 256, 32), "mixer": (6, 256, 32), "vit_small": (2, 64, 8), "mixer_small": (3, 64, 8)}
     if name in patched:
         count, width, batch = patched[name]
-        blocks = [Mixing(64, width) if name == "mixer" else Attention(width, width // 32, 0.0, False) for _ in range(count)]
+        blocks = [Mixing(64, width) if name.startswith("mixer") else Attention(width, width // 32, 0.0, False) for _ in range(count)]
         return Loss(Patches(64, width, blocks)), (torch.randn(batch, 3, 64, 64), torch.randint(0, 1000, (batch,)))
     norm: Norm = group_norm if name.endswith("_gn") else nn.BatchNorm2d
     images = {"resnet18": ((2, 2, 2, 2), 1, 32, 112), "resnet50": ((3, 4, 6, 3), 4, 16, 112), "resnet_small": ((1, 1), 1, 8, 64)}
-    images["resnet18_gn"] = images["resnet18"]
+    images |= {"resnet18_gn": images["resnet18"], "resnet_small_gn": images["resnet_small"]}
     texts = {"gpt": (4, 256, 8, 1000, 256, 8, 0.0), "gpt_dropout": (4, 256, 8, 1000, 256, 8, 0.1), "gpt_small": (2, 64, 4, 500, 64, 4, 0.1)}
     texts["gpt_plain"] = (*texts["gpt_small"][:-1], 0.0)
     if name in images:

@@ -138,7 +138,7 @@ def main(what: str) -> None:
     for each in ranks:
         each.start()
     for _ in ranks:
-        print(json.dumps(told.get(timeout=300)), flush=True)
+        print(json.dumps(told.get(timeout=900)), flush=True)
     for each in ranks:
         each.join()
 
