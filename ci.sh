@@ -312,6 +312,9 @@ python_environment() {
     "$python/bin/pip" install --quiet --disable-pip-version-check 'maturin>=1.9,<2' mypy numpy pytest
 }
 
+# Tests that hang end, and say where they were.
+ends=(env PYTHONFAULTHANDLER=1 timeout --signal=ABRT --kill-after=30 1800)
+
 # The package as users install it, away from its sources.
 python_package() {
     python_environment
@@ -322,7 +325,7 @@ python_package() {
     (cd python && cargo fmt --check &&
         CARGO_TARGET_DIR=$PWD/../target/python-build cargo clippy --quiet --release --locked --all-targets -- -D warnings)
     (cd python && "$python/bin/mypy" --strict -p sublet)
-    local run=("$python/bin/pytest" --quiet --import-mode=importlib)
+    local run=("${ends[@]}" "$python/bin/pytest" --quiet --import-mode=importlib)
     "${run[@]}" python/tests/test_sublet.py
     "${run[@]}" --doctest-modules --doctest-ignore-import-errors --pyargs sublet
     if [ "${SUBLET_TORCH:-1}" = 0 ]; then
@@ -337,22 +340,23 @@ python_package() {
 torch=$PWD/target/torch
 torch_package() {
     [ -x "$torch/bin/python" ] || python3 -m venv "$torch"
-    local install=("$torch/bin/pip" install --quiet --disable-pip-version-check)
+    local install=(timeout 1200 "$torch/bin/pip" install --quiet --disable-pip-version-check)
     if ! "${install[@]}" numpy pytest typing_extensions sympy networkx jinja2 fsspec filelock 'setuptools>=77,<82' ||
         ! "${install[@]}" --no-deps torch==2.15.0; then
         echo "skipped: PyTorch, which cannot be installed here"
         return
     fi
     "${install[@]}" --force-reinstall --no-deps "$python"/wheels/sublet-*.whl
-    "$torch/bin/python" python/tests/stub_libraries.py
+    timeout 300 "$torch/bin/python" python/tests/stub_libraries.py
     cc -O2 -shared -fPIC python/tests/heap.c -o "$torch/libheap.so"
-    SUBLET_HEAP=$torch/libheap.so "$torch/bin/pytest" --quiet --import-mode=importlib -s python/tests/test_torch.py
+    SUBLET_HEAP=$torch/libheap.so "${ends[@]}" "$torch/bin/pytest" --quiet --import-mode=importlib -s \
+        python/tests/test_torch.py
     # 19 MB, without what it needs for other things than these tests.
     if ! "${install[@]}" --no-deps executorch==1.5.1 flatbuffers ruamel.yaml tabulate; then
         echo "skipped: ExecuTorch, which cannot be installed here"
         return
     fi
-    "$torch/bin/pytest" --quiet --import-mode=importlib python/tests/test_executorch.py
+    "${ends[@]}" "$torch/bin/pytest" --quiet --import-mode=importlib python/tests/test_executorch.py
 }
 
 # What is built of Caffe, four minutes on two cores, stays in target.

@@ -2225,10 +2225,12 @@ sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
  * Writes the trace of a static graph, by reference counts: a tensor is allocated when the operator that produces it
  * begins, and freed when the last operator that uses it is done. Operators run in topological order; a list that is in
  * one keeps it, and in the rows they have their indices as numbers. An operator that reads and writes the same tensor
- * updates it. O(operands + operators * log operators).
+ * updates it. A tensor that is kept for the iteration is read at its end: whatever sublet_fit does with its memory
+ * meanwhile, it is back then. Where there is one, an operator whose results no later one reads has to keep its place
+ * (without SUBLET_OPERATOR_UNORDERED), or it may come after those reads. O(operands + operators * log operators).
  *
  * A tensor's block has its index; workspaces have the numbers after them, in the order of the operators that have one.
- * `rows` has room for `row_capacity`; 3 * tensor_count + 3 * node_count + operand_count are always enough. `row_count`
+ * `rows` has room for `row_capacity`; 4 * tensor_count + 3 * node_count + operand_count are always enough. `row_count`
  * and `block_count` receive how many there are, and may be NULL.
  */
 SUBLET_MUST_USE

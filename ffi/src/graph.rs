@@ -3,15 +3,15 @@
 use core::ffi::c_void;
 use core::mem::offset_of;
 
-use sublet_core::trace::Row;
 use sublet_core::trace::graph::{self, Graph, Node, Storage, Tensor};
+use sublet_core::trace::{Event, Row};
 
 use crate::arguments::{Arguments, Params, counted, plain};
 use crate::boundary::{boundary, tell};
 use crate::error::{Failure, sublet_error};
 use crate::iteration::none;
 use crate::status::{sublet_status, sublet_status as S};
-use crate::trace::{copy, sublet_row};
+use crate::trace::sublet_row;
 use crate::workspace::{Needed, Room, sublet_layout};
 
 /// How long the memory of a tensor is needed.
@@ -232,10 +232,12 @@ pub unsafe extern "C" fn sublet_graph_rows_workspace(
 /// Writes the trace of a static graph, by reference counts: a tensor is allocated when the operator that produces it
 /// begins, and freed when the last operator that uses it is done. Operators run in topological order; a list that is in
 /// one keeps it, and in the rows they have their indices as numbers. An operator that reads and writes the same tensor
-/// updates it. O(operands + operators * log operators).
+/// updates it. A tensor that is kept for the iteration is read at its end: whatever sublet_fit does with its memory
+/// meanwhile, it is back then. Where there is one, an operator whose results no later one reads has to keep its place
+/// (without SUBLET_OPERATOR_UNORDERED), or it may come after those reads. O(operands + operators * log operators).
 ///
 /// A tensor's block has its index; workspaces have the numbers after them, in the order of the operators that have one.
-/// `rows` has room for `row_capacity`; 3 * tensor_count + 3 * node_count + operand_count are always enough. `row_count`
+/// `rows` has room for `row_capacity`; 4 * tensor_count + 3 * node_count + operand_count are always enough. `row_count`
 /// and `block_count` receive how many there are, and may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
@@ -262,11 +264,21 @@ pub unsafe extern "C" fn sublet_graph_rows(
         let to = room.fill(counts.most_rows(), Row::default());
         let scratch = room.workspace(graph::workspace(counts.tensors, counts.nodes, counts.operands));
         let found = graph::rows(&graph, scratch, to)?;
-        if found > row_capacity {
-            return Err(Failure::new(S::BufferTooSmall, 3, found as u64, row_capacity as u64));
+        let written = to.get(..found).unwrap_or_default();
+        // At the end of the iteration stands nothing but the frees of what is kept for it.
+        let is_kept =
+            |row: &Row| graph.tensors.get(row.block as usize).is_some_and(|t| t.storage == Storage::Iteration);
+        let end = written.iter().position(|row| row.event == Event::Free && is_kept(row)).unwrap_or(found);
+        let (before, frees) = written.split_at_checked(end).unwrap_or_default();
+        let most = found.saturating_add(frees.len());
+        if most > row_capacity {
+            return Err(Failure::new(S::BufferTooSmall, 3, most as u64, row_capacity as u64));
         }
-        copy(to.get(..found).unwrap_or_default(), rows);
-        row_count.set(found);
+        let reads = frees.iter().map(|&free| Row { event: Event::Read, ..free });
+        for (row, from) in rows.iter_mut().zip(before.iter().copied().chain(reads).chain(frees.iter().copied())) {
+            *row = from.into();
+        }
+        row_count.set(most);
         block_count.set(graph.blocks());
         Ok(())
     })

@@ -1,4 +1,4 @@
-"""Networks to train: ResNets, a U-Net, a GPT with tied weights, an MLP. `build(name)` is a module that computes the loss, and its inputs."""
+"""Networks to train: ResNets, a U-Net, a GPT with tied weights, a vision transformer, an MLP-Mixer, an MLP. `build(name)` is a module that computes the loss, and its inputs."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ class UNet(nn.Module):
 class Attention(nn.Module):
     """A transformer block: attention and a wide layer, each behind a norm."""
 
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, dropout: float, causal: bool = True) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        self.heads, self.dropout, self.causal = heads, dropout, causal
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -92,7 +92,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch, length, width = x.shape
         q, k, v = self.qkv(self.norms[0](x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, width)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal).transpose(1, 2).reshape(batch, length, width)
         x = x + F.dropout(self.out(y), self.dropout, self.training)
         y = self.down(F.gelu(self.up(self.norms[1](x))))
         return x + F.dropout(y, self.dropout, self.training)
@@ -112,6 +112,36 @@ class GPT(nn.Module):
         return self.head(self.norm(self.body(x))).flatten(0, 1)
 
 
+class Mixing(nn.Module):
+    """A block of an MLP-Mixer: two layers over the patches, and two over the channels."""
+
+    def __init__(self, patches: int, width: int) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
+        sizes = [(patches, 4 * patches), (4 * patches, patches), (width, 4 * width), (4 * width, width)]
+        self.layers = nn.ModuleList([nn.Linear(a, b) for a, b in sizes])
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norms[0](x).transpose(1, 2)
+        x = x + self.layers[1](F.gelu(self.layers[0](y))).transpose(1, 2)
+        return x + self.layers[3](F.gelu(self.layers[2](self.norms[1](x))))
+
+
+class Patches(nn.Module):
+    """An image as patches of 8 by 8 points, blocks of one kind over them, and their mean as classes."""
+
+    def __init__(self, side: int, width: int, blocks: list[nn.Module], classes: int = 1000) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 8, 8)
+        self.places = nn.Parameter(0.02 * torch.randn((side // 8) ** 2, width))
+        self.body = nn.Sequential(*blocks)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x).flatten(2).transpose(1, 2) + self.places
+        return self.head(self.norm(self.body(x)).mean(1))
+
+
 class Loss(nn.Module):
     """A network and its loss, so that one graph has both."""
 
@@ -126,11 +156,17 @@ class Loss(nn.Module):
 def build(name: str) -> tuple[Loss, tuple[Tensor, Tensor]]:
     """A network by name, the same each time."""
     torch.manual_seed(0)
-    if name == "unet":
-        return Loss(UNet(32, 4)), (torch.randn(8, 3, 64, 64), torch.randint(0, 1000, (8,)))
+    if name in ("unet", "unet_small"):
+        width, batch, side = (32, 8, 64) if name == "unet" else (16, 4, 32)
+        return Loss(UNet(width, 4)), (torch.randn(batch, 3, side, side), torch.randint(0, 1000, (batch,)))
+    patched = {"vit": (4, 256, 32), "mixer": (6, 256, 32), "vit_small": (2, 64, 8), "mixer_small": (3, 64, 8)}
+    if name in patched:
+        count, width, batch = patched[name]
+        blocks = [Mixing(64, width) if name.startswith("mixer") else Attention(width, width // 32, 0.0, False) for _ in range(count)]
+        return Loss(Patches(64, width, blocks)), (torch.randn(batch, 3, 64, 64), torch.randint(0, 1000, (batch,)))
     norm: Norm = group_norm if name.endswith("_gn") else nn.BatchNorm2d
     images = {"resnet18": ((2, 2, 2, 2), 1, 32, 112), "resnet50": ((3, 4, 6, 3), 4, 16, 112), "resnet_small": ((1, 1), 1, 8, 64)}
-    images["resnet18_gn"] = images["resnet18"]
+    images |= {"resnet18_gn": images["resnet18"], "resnet_small_gn": images["resnet_small"]}
     texts = {"gpt": (4, 256, 8, 1000, 256, 8, 0.0), "gpt_dropout": (4, 256, 8, 1000, 256, 8, 0.1), "gpt_small": (2, 64, 4, 500, 64, 4, 0.1)}
     texts["gpt_plain"] = (*texts["gpt_small"][:-1], 0.0)
     if name in images:

@@ -30,6 +30,8 @@ from train import digest
 
 ENDS = ("killed", "late", "ended")
 LIMIT = 2_900_000
+WAITS = int(os.environ.get("SUBLET_WAITS", "30"))
+"""How many seconds a rank waits for another."""
 
 
 def inputs(rank: int, x: Tensor, y: Tensor, rows: int = 4) -> tuple[Tensor, Tensor]:
@@ -67,7 +69,8 @@ def trained(rank: int, case: str) -> dict[str, Any]:
         network.network.body.append(torch.nn.LayerNorm(64))
     # Where it ends, ranks with a lower limit say so; this one's is lower by a few kilobytes.
     limit = LIMIT - (50_000 if case == "small" and rank == 1 else 0)
-    cut = sublet.torch.Partitioner(limit, group=None if case == "apart" else dist.group.WORLD, timeout=20)
+    group, timeout = None if case == "apart" else dist.group.WORLD, WAITS if case in ENDS else 10 * WAITS
+    cut = sublet.torch.Partitioner(limit, group=group, timeout=timeout)
     options = {"partitioner": cut}
     if case == "ddp":
         # Its own optimizer would cut the graph, and each part would have a limit of its own.
@@ -77,7 +80,7 @@ def trained(rank: int, case: str) -> dict[str, Any]:
         run = torch.compile(network, backend="sublet", options=options, fullgraph=True, dynamic=False)
     if case == "killed" and rank == ranks - 1:
         os._exit(1)
-    together = Together(patience=20)
+    together = Together(patience=WAITS)
     for step in range(2 if case in ENDS else 1):
         with together:
             network.zero_grad()
@@ -123,7 +126,7 @@ def main(count: str, *cases: str) -> None:
     told = context.Queue()
     port = 20000 + os.getpid() % 20000
     arguments = (int(count), [*cases], port, told)
-    ranks = [context.Process(target=rank_main, args=(rank, *arguments)) for rank in range(int(count))]
+    ranks = [context.Process(target=rank_main, args=(rank, *arguments), daemon=True) for rank in range(int(count))]
     for each in ranks:
         each.start()
     for _ in range(sum(len(ranks) - (case in ("killed", "ended")) for case in cases)):

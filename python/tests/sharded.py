@@ -134,7 +134,7 @@ def main(what: str) -> None:
     context = mp.get_context("spawn")
     told = context.Queue()
     port = 20000 + os.getpid() % 20000
-    ranks = [context.Process(target=rank_main, args=(rank, what, port, told)) for rank in range(RANKS)]
+    ranks = [context.Process(target=rank_main, args=(rank, what, port, told), daemon=True) for rank in range(RANKS)]
     for each in ranks:
         each.start()
     for _ in ranks:

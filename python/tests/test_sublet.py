@@ -8,11 +8,13 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
 import numpy as np
 import pytest
+from processes import ran
 
 import sublet
 from sublet import _results
@@ -210,9 +212,9 @@ def test_a_graph_knows_what_is_alive() -> None:
 
 def test_the_command_line_comes_with_it() -> None:
     command = [sys.executable, "-m", "sublet", "plan", VGG, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ))
-    assert '"optimal":true' in done.stdout
-    wrong = subprocess.run([*command, "--capacity", "-1"], capture_output=True, check=False, env=dict(os.environ))
+    done = ran(command, 120)
+    assert done.returncode == 0 and '"optimal":true' in done.stdout
+    wrong = ran([*command, "--capacity", "-1"], 120)
     assert wrong.returncode == 2
 
 
@@ -221,10 +223,25 @@ def test_ctrl_c_ends_a_fit() -> None:
     begin = "import signal, sublet; signal.signal(signal.SIGINT, signal.default_int_handler); print('begun', flush=True)"
     program = f"{begin}\nwhile True: sublet.fit({RESNET!r}, '35%')"
     running = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # It ends even where it hears nothing.
+    watch = threading.Timer(120, running.kill)
+    watch.start()
     assert running.stdout is not None and running.stdout.readline() == "begun\n"
     time.sleep(0.5)
     running.send_signal(signal.SIGINT)
-    assert "KeyboardInterrupt" in running.communicate(timeout=120)[1]
+    assert "KeyboardInterrupt" in running.communicate()[1]
+    watch.cancel()
+
+
+def test_a_process_that_hangs_is_ended_with_its_children_and_says_where_it_was() -> None:
+    child = "import time; print('begun', flush=True); time.sleep(600)"
+    parent = f"import subprocess, sys\ndef waits(): subprocess.run([sys.executable, '-c', {child!r}])\nwaits()"
+    begin = time.monotonic()
+    with pytest.raises(AssertionError, match="more than 10 s") as told:
+        ran([sys.executable, "-c", parent], 10)
+    assert "begun" in str(told.value) and "in waits" in str(told.value)
+    assert time.monotonic() - begin < 300, "the child sleeps for 600 s"
+    assert ran([sys.executable, "-c", "print(1)"], 120).stdout == "1\n"
 
 
 def test_a_snapshot_as_pytorch_pickles_it_is_diagnosed(tmp_path: pathlib.Path) -> None:

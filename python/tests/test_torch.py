@@ -10,11 +10,11 @@ import functools
 import json
 import os
 import pathlib
-import subprocess
 import sys
 from typing import Any
 
 import pytest
+from processes import ran
 
 HERE = pathlib.Path(__file__).parent
 HEAP = os.environ.get("SUBLET_HEAP", "")
@@ -25,15 +25,17 @@ if not HEAP:
 SLACK = 200 * 1024
 """What a measured peak may be above the planned one, in bytes."""
 
+LONG = os.environ.get("SUBLET_TORCH") == "long"
+SECONDS = 1500 if LONG else 400
+"""What a script may take. The slowest of the short ones takes 100 s on an idle core."""
 
-long = pytest.mark.skipif(os.environ.get("SUBLET_TORCH") != "long", reason="long: SUBLET_TORCH=long runs it")
+long = pytest.mark.skipif(not LONG, reason="long: SUBLET_TORCH=long runs it")
 
 
 def lines(script: str, *args: str) -> list[dict[str, Any]]:
     """What a script prints, line by line."""
-    environment = {**os.environ, "LD_PRELOAD": HEAP}
     command = [sys.executable, "-W", "ignore", str(HERE / script), *args]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = ran(command, SECONDS, {"LD_PRELOAD": HEAP})
     printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert done.returncode == 0 and printed, done.stderr[-2000:]
     return printed
@@ -79,7 +81,6 @@ def test_operators_that_run_again_and_give_something_else_are_seen() -> None:
     assert spoiled["again"] > 0 and spoiled["gradients"] != eager["gradients"]
 
 
-@long
 def test_under_inductor_the_bits_are_those_of_its_own_cut_in_less_memory() -> None:
     own, cut = trained("gpt_small", "sgd", "inductor", "inductor=70%")
     assert equal(cut, own)
@@ -108,7 +109,7 @@ def test_updates_come_early_where_that_takes_less() -> None:
 
 def test_a_limit_that_cannot_be_met_names_the_operator() -> None:
     command = [sys.executable, "-W", "ignore", str(HERE / "train.py"), "gpt_small", "sgd", "sublet=5%"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LD_PRELOAD": HEAP})
+    done = ran(command, SECONDS, {"LD_PRELOAD": HEAP})
     assert done.returncode != 0 and "bytes persist, and the operator" in done.stderr
 
 
@@ -116,7 +117,7 @@ def test_a_limit_that_cannot_be_met_names_the_operator() -> None:
 def ranks() -> dict[str, list[dict[str, Any]]]:
     """What four ranks tell of each case."""
     told: dict[str, list[dict[str, Any]]] = {}
-    ends = [["killed"], ["late"]] if os.environ.get("SUBLET_TORCH") == "long" else []
+    ends = [["killed"], ["late"]] if LONG else []
     for cases in (["slow", "small", "ddp", "differ", "apart"], *ends):
         for line in lines("ranks.py", "4", *cases):
             told.setdefault(line["case"], []).append(line)
@@ -185,11 +186,32 @@ def test_ranks_that_decide_apart_decide_otherwise(ranks: dict[str, Any]) -> None
     assert len({str(rank["again"]) for rank in ranks["apart"]}) > 1
 
 
+@pytest.mark.parametrize("network", ["gpt", pytest.param("norms", marks=long)])
+def test_graphs_of_one_network_stay_within_one_limit(network: str) -> None:
+    eager, parts, each, little = lines("parts.py", network)
+    assert parts["graphs"] > 1 and sum(parts["again"]) and equal(parts, eager)
+    assert parts["peak"] <= parts["planned"] + SLACK and parts["peak"] < 0.9 * eager["peak"]
+    # Where each graph has the limit for itself they take more.
+    assert equal(each, eager) and each["peak"] > parts["planned"] + SLACK
+    assert "bytes are enough" in little["error"]
+
+
+def test_examples_of_the_document_run(tmp_path: pathlib.Path) -> None:
+    document = HERE.parents[1] / "docs" / "pytorch.md"
+    told = lines("docs.py", str(document))
+    assert sum(not line["not_run"] for line in told) >= 8, told
+    # A name that is wrong is seen.
+    wrong = tmp_path / "wrong.md"
+    wrong.write_text(document.read_text().replace("cut.reports[-1]", "cut.report[-1]"))
+    done = ran([sys.executable, "-W", "ignore", str(HERE / "docs.py"), str(wrong)], SECONDS)
+    assert done.returncode == 1 and "has no attribute 'report'" in done.stderr
+
+
 @long
 def test_the_notebook_runs() -> None:
     notebook = HERE.parent / "examples" / "fits.ipynb"
     command = [sys.executable, "-W", "ignore", str(HERE / "notebook.py"), str(notebook)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran(command, SECONDS)
     assert done.returncode == 0 and "MiB became" in done.stdout, done.stderr[-2000:]
 
 
@@ -209,7 +231,8 @@ def test_where_there_is_no_memory_pytorch_gets_its_own_exceptions(tmp_path: path
     library, root = tmp_path / "catches.so", pathlib.Path(torch.__file__).parent
     source = str(HERE / "catches.cpp")
     flags = ["-std=c++20", "-shared", "-fPIC", f"-I{root}/include", f"-L{root}/lib", "-lc10"]
-    subprocess.run(["g++", source, *flags, "-o", str(library)], check=True)
+    built = ran(["g++", source, *flags, "-o", str(library)], SECONDS)
+    assert built.returncode == 0, built.stderr
     catches = ctypes.CDLL(str(library))
     ours = ctypes.CDLL(_sublet.__file__)
     malloc, throw = ours.sublet_torch_malloc_or_throw, ours.sublet_torch_throw

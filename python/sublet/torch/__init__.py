@@ -14,12 +14,14 @@ from torch._dynamo.backends.debugging import boxed_nop
 
 from ._install import install, memory_stats
 from ._partition import Partitioner, Report
+from ._parts import Parts
 from ._pipeline import Stage1F1B, released
 from ._ranks import Together
 from ._tape import Recording, TapedStep, record, step
 
 __all__ = [
     "Partitioner",
+    "Parts",
     "Recording",
     "Report",
     "Stage1F1B",
@@ -37,8 +39,10 @@ __all__ = [
 @register_backend(name="sublet")
 def backend(module: fx.GraphModule, inputs: list[Any], *, options: dict[str, Any] | None = None) -> Any:
     """The backend `sublet` of torch.compile. `options` are those of `Partitioner`; or
-    `partitioner`, to read its reports afterwards."""
+    `partitioner`, to read its reports afterwards; or `parts`, for a network that breaks into several graphs."""
     chosen = dict(options or {})
+    if "parts" in chosen:
+        return chosen["parts"].compiled(module, inputs).run
     partitioner = chosen.pop("partitioner", None)
     if partitioner is None:
         if "limit" not in chosen:

@@ -24,7 +24,7 @@ from ._host import BACK, OUT
 from ._joint import BATCH_NORM, STATISTICS, Joint, bytes_of, is_item, is_view, root
 from ._measure import Cost
 from ._pipeline import Stage1F1B
-from ._ranks import agree, check_equal, speaking
+from ._ranks import Speaking, agree, check_equal
 
 aten = torch.ops.aten
 HALVINGS = 10
@@ -177,7 +177,7 @@ class Partitioner(CustomPartitionerFn):
         stage: Stage1F1B | None = None,
     ) -> None:
         self.limit = limit
-        self.group = None if group is None else speaking(group, timeout)
+        self.ranks = None if group is None else Speaking(group, timeout)
         self.using = tuple(using)
         self.device = device
         self.reorder = reorder
@@ -210,8 +210,8 @@ class Partitioner(CustomPartitionerFn):
         joint = Joint(joint_module, num_fwd_outputs, self._agree, static_lifetime_input_indices or [])
         fitted = self._fit(joint)
         steps = steps_of(fitted)
-        if self.group is not None:
-            check_equal(steps, self.group)
+        if self.ranks is not None:
+            check_equal(steps, self.ranks)
         s = fitted.schedule
         names = [step for step in steps if step.what == "run" and step.again]
         self.reports.append(
@@ -233,9 +233,9 @@ class Partitioner(CustomPartitionerFn):
         """Inductor keeps no code of what this has cut: times that are measured anew may cut it otherwise."""
 
     def _agree(self, costs: list[Cost]) -> list[Cost]:
-        if self.group is None:
+        if self.ranks is None:
             return costs
-        costs, self.limit = agree(costs, self.limit, self.group)
+        costs, self.limit = agree(costs, self.limit, self.ranks)
         return costs
 
     def _fit(self, joint: Joint) -> Fit:

@@ -44,21 +44,21 @@ class Stage1F1B:
         if self.microbatches == 1:
             return 0
         others = self.microbatches - 1 if self.is_last and self.outputs else int(not self.is_last)
-        gradients, to_send = _gradients(joint)
-        return gradients + (to_send if self.index else 0) + others * _outputs(joint)
+        of_parameters, to_send = gradients(joint)
+        return of_parameters + (to_send if self.index else 0) + others * _outputs(joint)
 
     def at_the_end(self, joint: Joint) -> int:
         """What is there when the outputs of all microbatches are merged, in bytes."""
         merged = 2 * self.microbatches * _outputs(joint) if self.is_last and self.outputs else 0
-        gradients, to_send = _gradients(joint)
-        return sum(map(bytes_of, joint.static)) + gradients + (to_send if self.index else 0) + merged
+        of_parameters, to_send = gradients(joint)
+        return sum(map(bytes_of, joint.static)) + of_parameters + (to_send if self.index else 0) + merged
 
 
 def _outputs(joint: Joint) -> int:
     return sum(bytes_of(n) for n in joint.reads(joint.fwd_outputs) if n not in joint.primals)
 
 
-def _gradients(joint: Joint) -> tuple[int, int]:
+def gradients(joint: Joint) -> tuple[int, int]:
     """Bytes of the gradients of parameters, and of those of what the stage was given."""
     pairs = [(p, g) for p, g in zip(joint.primals, joint.bwd_outputs) if isinstance(g, fx.Node)]
     of_parameters = sum(bytes_of(g) for p, g in pairs if p in joint.static)

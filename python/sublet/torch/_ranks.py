@@ -14,30 +14,62 @@ from __future__ import annotations
 import atexit
 import hashlib
 import itertools
+import pickle
 import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict
 from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
 import torch.distributed as dist
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from .. import PlanError
 from ._measure import Cost
 
-
-def speaking(group: Any, timeout: float) -> Any:
-    """The ranks of a group as one of their own, in which nobody waits longer than `timeout` seconds. All ranks make it."""
-    ranks = dist.get_process_group_ranks(group)
-    return dist.new_group(ranks, timedelta(seconds=timeout), backend="gloo", use_local_synchronization=True)
+_made: defaultdict[str, itertools.count[int]] = defaultdict(itertools.count)
+"""How much the ranks of a group have made together, by the group's name: each has keys of its own in the store."""
 
 
-def agree(costs: list[Cost], limit: int | str, group: Any) -> tuple[list[Cost], int | str]:
+def _store_of(group: Any) -> dist.Store:
+    """A part of the store of `torch.distributed` for what all ranks of a group make next, with a connection of its own."""
+    name = f"sublet/{group.group_name}/{next(_made[group.group_name])}"
+    return dist.PrefixStore(name, dist.distributed_c10d._get_default_store().clone())
+
+
+class Speaking:
+    """The ranks of a group, which tell each other what they have, over the store of `torch.distributed`. All ranks make it at the
+    same place. Nobody waits longer than `timeout` seconds.
+
+    Not by a collective: one of gloo was seen to wait for ever where the others had given up before it began.
+    """
+
+    def __init__(self, group: Any, timeout: float) -> None:
+        self._rank, self._size = dist.get_rank(group), dist.get_world_size(group)
+        self._store, self._timeout = _store_of(group), timedelta(seconds=timeout)
+        self._told = 0
+
+    def gathered(self, value: Any) -> list[Any]:
+        """What each rank says, by rank. PlanError where a rank says nothing."""
+        keys = [f"{self._told} {rank}" for rank in range(self._size)]
+        self._told += 1
+        alone = f"rank {self._rank} plans alone: another has ended, or does something else"
+        try:
+            self._store.set(keys[self._rank], pickle.dumps(value))
+            try:
+                self._store.wait(keys, self._timeout)
+            except dist.DistStoreError:
+                silent = [str(rank) for rank, key in enumerate(keys) if not self._store.check([key])]
+                raise PlanError(f"{alone} (nothing was heard of {', '.join(silent)})") from None
+            return [pickle.loads(self._store.get(key)) for key in keys]
+        except RuntimeError as e:
+            raise PlanError(f"{alone} ({str(e).splitlines()[0]})") from None
+
+
+def agree(costs: list[Cost], limit: int | str, ranks: Speaking) -> tuple[list[Cost], int | str]:
     """The costs of the slowest rank, operator by operator, and the least limit. PlanError on all ranks where their
     graphs differ."""
-    told = _gathered(([(c.time_ns, c.scratch) for c in costs], limit), group)
+    told = ranks.gathered(([(c.time_ns, c.scratch) for c in costs], limit))
     if len({len(theirs) for theirs, _ in told}) > 1:
         counts = ", ".join(str(len(theirs)) for theirs, _ in told)
         raise PlanError(f"the ranks run different graphs: they have {counts} operators")
@@ -50,32 +82,20 @@ def agree(costs: list[Cost], limit: int | str, group: Any) -> tuple[list[Cost], 
     return slowest, limit
 
 
-def check_equal(schedule: Any, group: Any) -> None:
+def check_equal(schedule: Any, ranks: Speaking) -> None:
     """PlanError on all ranks where their schedules differ."""
     digest = hashlib.sha256(repr(schedule).encode()).hexdigest()
-    told = _gathered(digest, group)
+    told = ranks.gathered(digest)
     if len(set(told)) > 1:
         apart = [rank for rank, theirs in enumerate(told) if theirs != told[0]]
         raise PlanError(f"the schedules of the ranks {', '.join(map(str, apart))} are not that of rank 0")
-
-
-def _gathered(value: Any, group: Any) -> list[Any]:
-    """What each rank says, by rank. PlanError where a rank says nothing."""
-    told: list[Any] = [None] * dist.get_world_size(group)
-    # The compiler that calls this computes with tensors that have no values.
-    with unset_fake_temporarily():
-        try:
-            dist.all_gather_object(told, value, group=group)
-        except RuntimeError as e:
-            rank, why = dist.get_rank(group), str(e).splitlines()[0]
-            raise PlanError(f"rank {rank} plans alone: another has ended, or does something else ({why})") from None
-    return told
 
 
 LEFT = "left"
 """The key of the store under which stands why a rank has left; the first that writes it is believed by all."""
 CALLED = "called"
 """The key under which a rank asks who is there."""
+
 
 def _cause(error: BaseException) -> BaseException:
     """The PlanError that an error comes from, or the error: compilers and schedules wrap what went wrong in them."""
@@ -86,9 +106,6 @@ def _cause(error: BaseException) -> BaseException:
             return inner
         at = at.__cause__ or at.__context__
     return error
-
-
-_made = itertools.count()
 
 
 class Together:
@@ -112,10 +129,9 @@ class Together:
     def __init__(self, group: Any = None, patience: float = 30) -> None:
         group = group or dist.group.WORLD
         self._rank, self._size, self._patience = dist.get_rank(group), dist.get_world_size(group), patience
-        shared = dist.distributed_c10d._get_default_store()
+        self._store = _store_of(group)
         # A connection for the thread, for the other may be waiting for an answer.
-        name = f"sublet/{group.group_name}/{next(_made)}"
-        self._store, self._looks = (dist.PrefixStore(name, shared.clone()) for _ in range(2))
+        self._looks = self._store.clone()
         self._left: str | None = None
         self._heard, self._ends = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
