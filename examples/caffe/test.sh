@@ -121,11 +121,11 @@ if [ "$what" = time ]; then
     exit
 fi
 if [ "$what" = large ]; then
-    net "$here/nets/large/resnet50_b8.prototxt" 5 2000 400 2000
-    net "$here/nets/large/vgg16_b4.prototxt" 5 3000 400 3000
+    net "$here/nets/large/resnet50_b4.prototxt" 5 2000 400 2000
+    net "$here/nets/large/vgg16_b2.prototxt" 5 3000 400 3000
     net "$caffe/nets/alexnet_b32.prototxt" 5 976.1 160 930
     net "$caffe/nets/googlenet_b16.prototxt" 5 713.8 215 399.2
-    for name in resnet50_b8 vgg16_b4; do
+    for name in resnet50_b4 vgg16_b2; do
         infers "$name" "$here/nets/large/$name.prototxt"
     done
     if [ -f /usr/include/opencv4/opencv2/imgcodecs.hpp ]; then

@@ -35,7 +35,7 @@ pub use steps::{Action, Step};
 /// A memory of the framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
-    /// Its size in bytes; one of 0 bytes is kept.
+    /// Its size in bytes. One of 0 bytes has no place in the arena, and holds nothing: it is gone when its operator ends.
     pub bytes: u64,
     /// It stays where it is: a parameter, an output, or what the user wants to look at after the iteration.
     pub kept: bool,
