@@ -16,7 +16,8 @@
 #   ./ci.sh package    every crate that is published, packed as it would be and built from that
 #   ./ci.sh msrv       the workspace with the oldest Rust that Cargo.toml promises; by hand
 #   ./ci.sh semver REV what the published crates have changed since the revision REV, as semver sees it; by hand
-#   ./ci.sh caffe      Caffe, built from $SUBLET_CLIENTS/caffe, trains and infers by plans: the same bits, less memory
+#   ./ci.sh caffe      Caffe, built from $SUBLET_CLIENTS/caffe, trains and infers by plans: the same bits, less memory;
+#                      by hand `caffe large`: nets of full size; `caffe time`: what they take beside what was said
 #   ./ci.sh mutants    plants faults in the verifier, the replay, the waits and the C boundary, and names those that no test
 #                      catches; by hand: it takes hours
 #   ./ci.sh model      Coq checks the proof that the verifier's sweep lets no overlap pass (proofs/README.md); by hand
@@ -367,7 +368,7 @@ caffe() {
         return
     fi
     install_library target/caffe/prefix
-    examples/caffe/test.sh "$sources" "$PWD/target/caffe/prefix" "$PWD/target/caffe/built"
+    examples/caffe/test.sh "$sources" "$PWD/target/caffe/prefix" "$PWD/target/caffe/built" "${1:-}"
 }
 
 # Faults of cargo-mutants, each against the unit tests of the module that it is in. Those that are left out change nothing:
@@ -657,7 +658,7 @@ case "${1:-all}" in
     package) package ;;
     msrv) msrv ;;
     semver) semver "${2:?semver needs the revision to compare with}" ;;
-    caffe) caffe ;;
+    caffe) caffe "${2:-}" ;;
     explore) explore ;;
     mutants) mutants ;;
     model) model ;;

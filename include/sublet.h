@@ -1676,7 +1676,7 @@ typedef struct sublet_fitted {
  */
 typedef struct sublet_memory {
   /**
-   * Its size.
+   * Its size; 0 is memory that is gone when its operator ends, and has no place in the arena.
    */
   uint64_t bytes;
   /**

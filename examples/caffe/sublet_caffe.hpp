@@ -9,9 +9,14 @@
 // from one iteration to the next, is known only then. After it everything is as it was before the first: random numbers,
 // statistics, gradients. Layers that read data do not run in it.
 //
+// Within a limit the times of layers decide which run again. The first plan goes by those of two passes like the recorded one;
+// the first iterations are timed, and before the fourth the net is planned once more, by what its layers take at full batch.
+//
 // The object lives as long as the net runs. The header needs C++11, libsublet, and sublet_caffe.patch in Caffe.
 #ifndef SUBLET_CAFFE_HPP_
 #define SUBLET_CAFFE_HPP_
+
+#include <ctime>
 
 #include <chrono>
 #include <cstring>
@@ -48,9 +53,12 @@ class SubletPlan {
  public:
   explicit SubletPlan(Net<Dtype>* net, const SubletOptions& options = SubletOptions())
       : net_(net), options_(options), layers_(net->layers().size()), trains_(net->phase() == TRAIN),
-        forward_(this, false), backward_(this, true) {
+        forward_(this, false, true), backward_(this, true, true), forward_end_(this, false, false),
+        backward_end_(this, true, false) {
     net->add_before_forward(&forward_);
     net->add_before_backward(&backward_);
+    net->add_after_forward(&forward_end_);
+    net->add_after_backward(&backward_end_);
     Plan();
   }
   SubletPlan(const SubletPlan&) = delete;
@@ -67,14 +75,21 @@ class SubletPlan {
  private:
   class Hook : public Net<Dtype>::Callback {
    public:
-    Hook(SubletPlan* plan, bool backward) : plan_(plan), backward_(backward) {}
+    Hook(SubletPlan* plan, bool backward, bool before) : plan_(plan), backward_(backward), before_(before) {}
 
    protected:
-    void run(int layer) { plan_->Enter(backward_ ? 2 * plan_->layers_ - 1 - layer : layer); }
+    void run(int layer) {
+      const int op = backward_ ? 2 * plan_->layers_ - 1 - layer : layer;
+      if (before_) {
+        plan_->Enter(op);
+      } else {
+        plan_->Leave(op);
+      }
+    }
 
    private:
     SubletPlan* plan_;
-    bool backward_;
+    bool backward_, before_;
   };
 
   static bool Is(const char* type, const char* const* types) {
@@ -177,19 +192,21 @@ class SubletPlan {
     memories_.Restore();
     for (auto& s : shapes) s.first->Reshape(s.second);
     if (one) net_->Reshape();
-    Fit();
-#ifdef __GLIBC__
-    malloc_trim(0);  // what planning took
-#endif
+    Bind();
+    iteration_ = -1;
     for (int i = 0; i < layers_; ++i) {
       if (!IsKnown(Type(i)) && !Reads(Type(i))) {
         LOG(WARNING) << "sublet: layer " << net_->layer_names()[i] << " is a " << Type(i)
                      << ", which is not known: it runs once, and memories of its own stay";
       }
     }
+    Summarize(one ? "timed at batch 1" : "timed before the first iteration");
+  }
+
+  void Summarize(const char* timed) {
     std::ostringstream text;
     const sublet_network_planned& p = planned();
-    text << "sublet: recorded " << (one ? "at batch 1" : "as it is") << "; " << memories_.count() << " memories, "
+    text << "sublet: " << timed << "; " << memories_.count() << " memories, "
          << (p.planned_bytes >> 10) << " KiB of the iteration in " << (p.peak >> 10) << " KiB, " << (p.kept_bytes >> 10)
          << " KiB beside them; layers that run again take "
          << (p.run.original_ns ? 100.0 * p.run.recomputed_ns / p.run.original_ns : 0.0) << " % of the time";
@@ -256,35 +273,67 @@ class SubletPlan {
       network_.op(0, once ? SUBLET_OPERATOR_ONCE : 0);
       memories_.Enter(kind);
     }
-    const auto since = std::chrono::steady_clock::now();
+    const uint64_t since = Now();
     body();
-    const auto taken = std::chrono::steady_clock::now() - since;
-    if (purpose == kWarmUp) return;
-    const uint64_t ns = std::chrono::duration_cast<std::chrono::nanoseconds>(taken).count();
-    uint64_t& told = network_.at_op(op).time_ns;
-    told = told == 0 || ns < told ? ns : told;
+    if (purpose != kWarmUp) Took(op, Now() - since, purpose == kRecord);
   }
 
-  // Plans what was recorded, and binds it.
-  void Fit() {
+  // Now, in ns: by the time that this thread has had of its processor, so that other programs do not count; on a GPU by
+  // the clock, when all that it was given is done.
+  static uint64_t Now() {
+#ifndef CPU_ONLY
+    if (Caffe::mode() == Caffe::GPU) {
+      CUDA_CHECK(cudaDeviceSynchronize());
+      const auto now = std::chrono::steady_clock::now().time_since_epoch();
+      return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+    }
+#endif
+    timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * 1000000000ull + now.tv_nsec;
+  }
+  // Of all times that an operator took since the `first` the least counts.
+  void Took(int op, uint64_t ns, bool first) {
+    uint64_t& told = network_.at_op(op).time_ns;
+    told = first || ns < told ? ns : told;
+  }
+
+  // Of the first iteration much goes into pages that are touched for the first time. The two after it are timed.
+  static const int kTimed = 2;
+  bool Times() const { return iteration_ >= 1 && iteration_ <= kTimed && planned().run.recomputed_ns > 0; }
+  // Plans again, by the times of iterations. What planning takes is taken while the arena has nothing.
+  void Refit() {
+    SubletArena::Forget(Base(), planned().peak);
+    if (!Fit()) return;
+    memories_.Settle(Base(), network_.steps());
+    Summarize("timed in iterations");
+  }
+
+  // Plans what was recorded, and binds it. Where that fails, the net keeps its own memory.
+  void Bind() {
     const uint64_t bytes = memories_.Size();
     if (bytes < kLeast) {
       LOG(WARNING) << "sublet: the iteration has " << bytes << " bytes: the library itself would take more than a plan saves";
-      return Leave();
+      return GiveUp();
     }
+    if (!Fit()) return GiveUp();
+    memories_.Settle(Base(), network_.steps());
+  }
+  // Whether there is a plan of what was recorded now; if not, the one before it stays.
+  bool Fit() {
     sublet_error error;
     sublet_status status = network_.plan(options_.limit, &error);
     if (status == SUBLET_STATUS_OVER_LIMIT) {
       LOG(WARNING) << "sublet: " << sublet::to_string(error) << ": that is the limit now";
       status = network_.plan(error.needed, &error);
     }
-    if (status != SUBLET_STATUS_OK) {
-      LOG(ERROR) << "sublet: " << sublet::to_string(error) << "; the net keeps its own memory";
-      return Leave();
-    }
-    memories_.Settle(Base(), network_.steps());
+    if (status != SUBLET_STATUS_OK) LOG(ERROR) << "sublet: " << sublet::to_string(error) << "; there is no new plan";
+#ifdef __GLIBC__
+    malloc_trim(0);  // what planning took
+#endif
+    return status == SUBLET_STATUS_OK;
   }
-  void Leave() {
+  void GiveUp() {
     network_ = sublet::network();
     memories_.Settle(nullptr, network_.steps());
   }
@@ -303,6 +352,7 @@ class SubletPlan {
     if (op == 0 || op < last_) {
       // A blob that has grown is another memory.
       if (op == 0 && memories_.stale()) Plan();
+      if (op == 0) NextIteration();
       network_.restart();
     }
     last_ = op;
@@ -316,6 +366,15 @@ class SubletPlan {
         LOG(FATAL) << "sublet: a step that was not asked for";
       }
     }
+    if (Times()) since_ = Now();
+  }
+  void NextIteration() {
+    ++iteration_;
+    if (iteration_ == kTimed + 1 && planned().run.recomputed_ns > 0) Refit();
+  }
+  // A layer has run.
+  void Leave(int op) {
+    if (!memories_.IsRecording() && Times()) Took(op, Now() - since_, iteration_ == 1);
   }
 
   void Again(int layer) {
@@ -336,11 +395,13 @@ class SubletPlan {
   SubletOptions options_;
   int layers_;
   bool trains_;
-  Hook forward_, backward_;
+  Hook forward_, backward_, forward_end_, backward_end_;
   sublet::network network_;
   SubletMemories memories_;
   SubletArena arena_;
   int last_ = 0;
+  int iteration_ = -1;  // since the net was planned; -1 before the first
+  uint64_t since_ = 0;  // when the layer that runs began
   uint64_t runs_ = 0;
   string summary_;
 };

@@ -159,9 +159,10 @@ class SubletMemories {
   }
   // After planning: binds what is planned, and returns the pages that are not needed any more.
   void Settle(char* arena, const std::vector<sublet_step>& steps) {
+    std::vector<bool> met(memories_.size());
     for (const sublet_step& step : steps) {
-      if (step.action != SUBLET_ACTION_BIND || memories_[step.subject].bound) continue;
-      memories_[step.subject].bound = true;
+      if (step.action != SUBLET_ACTION_BIND || met[step.subject]) continue;
+      met[step.subject] = memories_[step.subject].bound = true;
       Bind(step.subject, arena + step.offset, false);
     }
     for (Memory& m : memories_) {

@@ -2,10 +2,11 @@
 # Caffe, built from its sources, trains nets with its own memory and with planned memory: what comes out has to be the same
 # to the bit, with NaN in each memory as it begins, and the memory of the process has to fall to what is named here.
 #
-#   test.sh CAFFE PREFIX OUT    CAFFE: sources with build.sh and nets/; PREFIX: the installed C library; OUT: a folder that
-#                               keeps what was built
+#   test.sh CAFFE PREFIX OUT [WHAT]    CAFFE: sources with build.sh and nets/; PREFIX: the installed C library; OUT: a folder
+#                                      that keeps what was built; WHAT, by hand: `large`, nets of full size and images from
+#                                      files; `time`, the processor's time beside what was said
 set -euo pipefail
-caffe=$1 prefix=$2 out=$3
+caffe=$1 prefix=$2 out=$3 what=${4:-}
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$out"
 # One thread: how many there are would change what comes out, and what the library of products takes.
@@ -63,6 +64,7 @@ net() {
         limited=$("$out/planned" "$file" "$iterations" plan poison "limit=$4" "${options[@]}" 2> /dev/null)
         line+=", with layers run again $(value VmHWM "$limited") MiB"
         [ "$(bits "$limited")" = "$(bits "$stock")" ] || fail "$name within $4 MiB gives something else: $limited, not $stock"
+        ! above "$(value VmHWM "$limited")" "$(value VmHWM "$stock")" || fail "$name takes more within $4 MiB than without a plan"
         ! above "$(value VmHWM "$limited")" "$5" || fail "$name takes more than $5 MiB within $4 MiB"
         [[ $limited != *", 0 layers ran again"* ]] || fail "$name: nothing ran again"
     fi
@@ -72,41 +74,82 @@ net() {
     echo "$line; same bits; a planted overlap is seen"
 }
 # NET ITERATIONS [LIMIT]: the processor's time of an iteration beside stock's, without NaN; what was said of it. Nothing fails.
-over() { awk -v a="$(value median "$1")" -v b="$(value median "$2")" 'BEGIN { printf "%+.1f %%", 100 * (a / b - 1) }'; }
+over() { awk -v a="$(value median "$1")" -v b="$(value median "$2")" 'BEGIN { printf "%+.1f", 100 * (a / b - 1) }'; }
 time_of() {
     local stock planned limited line
     stock=$("$out/stock" "$1" "$2" 2> /dev/null)
     planned=$("$out/planned" "$1" "$2" plan 2> /dev/null)
-    line="$(basename "$1" .prototxt), time beside stock: planned $(over "$planned" "$stock")"
+    line="$(basename "$1" .prototxt), time: planned $(over "$planned" "$stock") % of stock"
     if [ -n "${3:-}" ]; then
         limited=$("$out/planned" "$1" "$2" plan "limit=$3" 2> /dev/null)
-        line+=", with layers run again $(over "$limited" "$stock"), said +$(value said "$limited") %"
+        line+=", within $3 MiB $(over "$limited" "$stock") % of stock and $(over "$limited" "$planned") % of planned"
+        line+=", said +$(value said "$limited") %"
     fi
     echo "$line"
 }
+# MODEL FILE: the bytes of its blobs, before and after, where it only infers.
+infers() {
+    local stock planned
+    stock=$("$out/stock" "$2" 1 infer 2> /dev/null)
+    planned=$("$out/planned" "$2" 1 infer plan poison 2> /dev/null)
+    [ "$(bits "$planned")" = "$(bits "$stock")" ] || fail "$2 infers something else by a plan"
+    echo "$1, inference: blobs$(sed 's/.*, blobs\(.*\), 0 layers.*/\1/' <<< "$planned")"
+}
+# Programs with Caffe's own ImageData, which needs OpenCV: train_images.
+images() {
+    local image_data=(-std=c++17 -DCPU_ONLY -DUSE_OPENCV -DCV_LOAD_IMAGE_COLOR=1 -DCV_LOAD_IMAGE_GRAYSCALE=0
+        -I/usr/include/opencv4 "$here/train.cpp" "$out/io.cpp" "$caffe/src/caffe/data_transformer.cpp"
+        "$caffe/src/caffe/layers/image_data_layer.cpp")
+    local opencv=(-lopencv_core -lopencv_imgcodecs -lopencv_imgproc -lboost_thread)
+    sed 's/SetTotalBytesLimit(kProtoReadBytesLimit, 536870912)/SetTotalBytesLimit(kProtoReadBytesLimit)/' \
+        "$caffe/src/caffe/util/io.cpp" > "$out/io.cpp"
+    mkdir -p "$out/images"
+    compile "${image_data[@]}" -DSTOCK -o "$out/images/stock" "${link[@]}" "${opencv[@]}"
+    compile "${image_data[@]}" "$out/syncedmem.cpp" -o "$out/images/planned" "${link[@]}" "${opencv[@]}" \
+        "$prefix/lib/libsublet.a" -ldl -lm -Wl,--gc-sections
+}
 
 options=()
+# The files that nets of these read lie where it runs.
+cd "$out"
+"$out/stock" "$here/nets/siamese.prototxt" 1 numbers > "$out/numbers.log" 2>&1
+if [ "$what" = time ]; then
+    time_of "$caffe/nets/cifar_full_sig_b100.prototxt" 24 27
+    time_of "$caffe/nets/googlenet_b4.prototxt" 16 70
+    time_of "$caffe/nets/googlenet_b16.prototxt" 10 215
+    time_of "$caffe/nets/alexnet_b32.prototxt" 10 160
+    exit
+fi
+if [ "$what" = large ]; then
+    net "$here/nets/large/resnet50_b4.prototxt" 5 2000 400 2000
+    net "$here/nets/large/vgg16_b2.prototxt" 5 3000 400 3000
+    net "$caffe/nets/alexnet_b32.prototxt" 5 976.1 160 930
+    net "$caffe/nets/googlenet_b16.prototxt" 5 713.8 215 399.2
+    for name in resnet50_b4 vgg16_b2; do
+        infers "$name" "$here/nets/large/$name.prototxt"
+    done
+    if [ -f /usr/include/opencv4/opencv2/imgcodecs.hpp ]; then
+        images
+        out=$out/images net "$here/nets/large/images.prototxt" 8 300 12 300
+    else
+        echo "skipped: ImageData; there is no OpenCV"
+    fi
+    exit "$failed"
+fi
 time_of "$caffe/nets/lenet_b64.prototxt" 20
 time_of "$caffe/nets/googlenet_b4.prototxt" 5 70
 net "$caffe/nets/lenet_b64.prototxt" 20 29.6
 net "$caffe/nets/cifar_quick_b100.prototxt" 20 42
 net "$caffe/nets/cifar_full_sig_b100.prototxt" 20 53 27 48.4
 net "$caffe/nets/googlenet_b4.prototxt" 20 0 70 270
-# The file that a net of these reads lies where it runs.
-cd "$out"
-"$out/stock" "$here/nets/siamese.prototxt" 1 numbers > "$out/numbers.log" 2>&1
 for file in "$here"/nets/*.prototxt; do
     net "$file" 3 200
 done
 for options in debug reshape test iter_size=2; do
     net "$here/nets/shared_blobs.prototxt" 6 200
 done
-options=(infer)
 for file in "$caffe"/models/*/deploy.prototxt; do
-    stock=$("$out/stock" "$file" 1 infer 2> /dev/null)
-    planned=$("$out/planned" "$file" 1 infer plan poison 2> /dev/null)
-    [ "$(bits "$planned")" = "$(bits "$stock")" ] || fail "$file infers something else by a plan"
-    echo "$(basename "$(dirname "$file")"), inference: blobs$(sed 's/.*, blobs\(.*\), 0 layers.*/\1/' <<< "$planned")"
+    infers "$(basename "$(dirname "$file")")" "$file"
 done
 # Two nets that share parameters, one arena; gradients over two passes.
 options=(test iter_size=2)

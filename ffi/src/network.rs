@@ -33,7 +33,7 @@ pub const SUBLET_MEMORY_SCRATCH: u32 = 2;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_memory {
-    /// Its size.
+    /// Its size; 0 is memory that is gone when its operator ends, and has no place in the arena.
     pub bytes: u64,
     /// SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added.
     pub flags: u32,

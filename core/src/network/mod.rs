@@ -36,7 +36,7 @@ pub use steps::{Action, Step};
 /// A memory of the framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
-    /// Its size in bytes; one of 0 bytes is kept.
+    /// Its size in bytes. One of 0 bytes has no place in the arena, and holds nothing: it is gone when its operator ends.
     pub bytes: u64,
     /// It keeps its place and its value: a parameter, an output, or what the user reads after the iteration.
     pub kept: bool,

@@ -61,6 +61,8 @@ const KEPT: u32 = 1;
 const SCRATCH: u32 = 2;
 /// It is kept, and written after it was read.
 const CHANGES: u32 = 4;
+/// It has no bytes, so that nothing is changed by a write.
+const EMPTY: u32 = 8;
 
 const READS: u32 = 1;
 const WRITES: u32 = 2;
@@ -187,7 +189,8 @@ impl Memories<'_> {
     fn look(&mut self, network: &Network<'_>) -> Result<(), Error> {
         for (memory, m) in (0..).zip(network.memories) {
             let bit = |is: bool, bit| if is { bit } else { 0 };
-            self.what[memory] = bit(m.kept || m.bytes == 0, KEPT) | bit(m.scratch, SCRATCH);
+            let empty = m.bytes == 0 && !m.kept;
+            self.what[memory] = bit(m.kept || empty, KEPT) | bit(m.scratch, SCRATCH) | bit(empty, EMPTY);
         }
         let mut op = 0;
         for (access, a) in (0..).zip(network.accesses) {
@@ -218,7 +221,7 @@ impl Memories<'_> {
             self.block[a.memory] = 0;
         }
         for a in network.accesses {
-            let kept = self.what[a.memory] & KEPT > 0;
+            let kept = self.what[a.memory] & (KEPT | EMPTY) == KEPT;
             if kept && a.how == Use::Read && self.last[a.memory] > a.op + 1 {
                 self.what[a.memory] |= CHANGES;
                 self.what[a.memory] &= !SCRATCH;
@@ -229,7 +232,7 @@ impl Memories<'_> {
 
     /// Whether an operator writes a kept memory: recomputed, it might update it twice.
     fn changes_what_is_kept(&self, accesses: &[Access]) -> bool {
-        accesses.iter().any(|a| self.what[a.memory] & KEPT > 0 && a.how != Use::Read)
+        accesses.iter().any(|a| self.what[a.memory] & (KEPT | EMPTY) == KEPT && a.how != Use::Read)
     }
 
     /// Finds what the present operator does with its memories.

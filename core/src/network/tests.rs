@@ -332,6 +332,17 @@ fn what_is_kept_is_updated_once_and_read_as_it_was() {
 }
 
 #[test]
+fn memory_of_no_bytes_hinders_no_operator_unless_it_is_to_be_kept() {
+    for (kept, again) in [(false, true), (true, false)] {
+        let mut pass = rerun(Use::Read, Use::Read);
+        let gone = pass.memory(0, kept, false);
+        let first = pass.accesses.iter().position(|a| a.op == 1).unwrap();
+        pass.accesses.insert(first, Access { op: 1, memory: gone, how: Use::Write });
+        assert_eq!(pass.plan(&options(13_000)).is_ok(), again, "{kept}");
+    }
+}
+
+#[test]
 fn a_write_reads_what_is_left_of_the_iteration() {
     for (how, again) in [(Use::Write, false), (Use::Overwrite, true)] {
         let mut pass = Pass::default();

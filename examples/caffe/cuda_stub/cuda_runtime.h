@@ -9,6 +9,7 @@ enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDefault = 4 };
 const char* cudaGetErrorString(cudaError_t);
 cudaError_t cudaPeekAtLastError();
 cudaError_t cudaGetDevice(int*);
+cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMalloc(void**, size_t);
 template <typename T> cudaError_t cudaMalloc(T**, size_t);
 cudaError_t cudaMallocManaged(void**, size_t);
