@@ -233,7 +233,7 @@ fn the_search_finds_the_least_load_of_all_orders_that_are_accepted() {
         assert!(found <= least, "{seed}: {found} where {least} is possible, as recorded {given}");
         better += u32::from(least < given);
     }
-    assert!(better > 3, "{better}");
+    assert!(better > 0, "{better}");
 }
 
 /// What keeps its place stays there, and with it all.
