@@ -15,23 +15,22 @@
  *   their times: from the access before its first one to its own last one.
  * - A rewritten trace has the same accesses in the same order. Mallocs, frees and copies stand between operators; within one
  *   stand only those of the original and of in-place reuse.
- * - Accesses with SUBLET_OP_KIND_RERUN are of an operator that runs again, to recompute what it wrote. One with
- *   SUBLET_OPERATOR_ONCE never does.
- * - A block that was freed is on the device again from another malloc row on, before it is recomputed or copied in. There the
- *   operator of a malloc, free or copy does not matter.
+ * - Accesses with SUBLET_OP_KIND_RERUN are of an operator that is recomputed. One with SUBLET_OPERATOR_ONCE never is.
+ * - A block that was freed is allocated by another malloc row before it is recomputed or copied in. The operator of such a
+ *   malloc, free or copy does not matter.
  * - Offsets go by malloc rows: the n-th offset is that of the n-th malloc, and a block that has two mallocs has two.
- * - Without a sublet_device one over PCIe 3.0 is meant: 12 GB/s and 10 us for a copy, each way at the same time.
+ * - The default sublet_device is one over PCIe 3.0: 12 GB/s and 10 us for a copy, both ways at the same time.
  *
- * Every function returns a sublet_status, 0 for success, and where it has an `error`, which may be NULL, tells there
- * what it was about; sublet_format_error makes a sentence of it. Arguments come in this order: inputs, parameters,
+ * Every function returns a sublet_status, 0 for success. Details of a failure are written to `error`, where there is such
+ * an argument and it is not NULL; sublet_format_error makes a sentence of them. Arguments come in this order: inputs, parameters,
  * workspace, outputs, error.
  *
- * Pointers are checked: for NULL, but where the length is 0 or the text says that NULL may be given; for the alignment
- * of their type; and that what is written shares no memory with another argument. That there is as much as the lengths
- * say, and that it stays there and is nobody else's until the call returns, only the caller can know.
+ * Pointers are checked: for NULL, unless the length is 0 or the text allows NULL; for the alignment of their type; and
+ * that memory that is written is not part of another argument. The caller has to make sure that the memory is as long as
+ * the lengths say, and that it exists and is used by nobody else until the call returns.
  *
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
- * default, so that a caller names what it wants alone: sublet_place_params params = {.struct_size = sizeof params};
+ * default, so that a caller sets only what differs: sublet_place_params params = {.struct_size = sizeof params};
  * A caller that was compiled with another version may know more fields or fewer: those that the library does not know
  * must be 0. A pointer in a struct is checked as an argument is, and a fault names the struct and the field. Structs of
  * results begin with their size too: as much of one is written as the caller knows, and what the library
@@ -87,29 +86,29 @@
 #define SUBLET_OPERATOR_IN_PLACE 1
 
 /**
- * The flag of an operator that may not run again, or would not give the same result, such as a dropout.
+ * The flag of an operator that may not be recomputed, or would not give the same result, such as a dropout.
  */
 #define SUBLET_OPERATOR_ONCE 2
 
 /**
- * The flag of an operator that may run whenever what it reads is there. Without it, an operator keeps its place among those
- * without it, as random numbers and collectives have to.
+ * The flag of an operator that may run as soon as what it reads is there. An operator without it keeps its place among
+ * those without it, as random numbers and collectives have to.
  */
 #define SUBLET_OPERATOR_UNORDERED 4
 
 /**
- * The flag of a device that has one memory with its host: there is nowhere that a block could leave for.
+ * The flag of a device that shares one memory with its host: swapping frees nothing.
  */
 #define SUBLET_DEVICE_INTEGRATED 1
 
 /**
- * The flag of a memory that stays where it is: a parameter, an output, what is looked at after the iteration, and what
- * holds something from before it, such as a table that was filled when the network was made.
+ * The flag of a memory that keeps its place and value: a parameter, an output, what the user reads after the
+ * iteration, and what holds something from before it, such as a table that was filled when the network was made.
  */
 #define SUBLET_MEMORY_KEEP 1
 
 /**
- * The flag of a memory of which nothing outlives an operator: each operator that uses it writes it first.
+ * The flag of a memory that holds nothing from one operator to the next: each operator that uses it writes it first.
  */
 #define SUBLET_MEMORY_SCRATCH 2
 
@@ -135,7 +134,7 @@ enum sublet_status
    */
   SUBLET_STATUS_OK = 0,
   /**
-   * A fault of the library, which it has survived. What the call was to write is undefined.
+   * A fault of the library, from which it has recovered. The outputs of the call are undefined.
    */
   SUBLET_STATUS_PANICKED = 1,
   /**
@@ -180,7 +179,7 @@ enum sublet_status
    */
   SUBLET_STATUS_BUFFER_TOO_SMALL = 18,
   /**
-   * Argument `index` is none of the names that there are.
+   * Argument `index` is not a known name.
    */
   SUBLET_STATUS_UNKNOWN_NAME = 19,
   /**
@@ -237,8 +236,8 @@ enum sublet_status
    */
   SUBLET_STATUS_NO_PLAN_FITS = 51,
   /**
-   * Block `index` of `needed` bytes fits in none of the banks that it may lie in, beside what is there; the largest of
-   * them has `got`.
+   * Block `index` of `needed` bytes fits in none of the banks that it may lie in, besides the blocks there; the
+   * largest of them has `got` bytes.
    */
   SUBLET_STATUS_NO_BANK = 52,
   /**
@@ -262,8 +261,8 @@ enum sublet_status
    */
   SUBLET_STATUS_PLAN_MOVED = 64,
   /**
-   * Line `index` of the text of a plan, from 1, is not as it has to be: the header id,lower,upper,size,offset, then five
-   * numbers in each line.
+   * Line `index` of a plan's text, counted from 1, is wrong: expected the header id,lower,upper,size,offset, then
+   * five numbers in each line.
    */
   SUBLET_STATUS_PLAN_TEXT = 65,
   /**
@@ -320,7 +319,8 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_TOO_MANY_ROWS = 87,
   /**
-   * Row `index` of an original: a copy, a second malloc, or an operator whose accesses do not stand together.
+   * Row `index` of an original: a copy, a second malloc, an operator that is recomputed, or one whose accesses do
+   * not stand together.
    */
   SUBLET_STATUS_ROW_NOT_RECORDED = 88,
   /**
@@ -352,19 +352,19 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_UNKNOWN_VALUE = 95,
   /**
-   * Row `index` of a rewritten trace: the operator may not run again.
+   * Row `index` of a rewritten trace: the operator may not be recomputed.
    */
   SUBLET_STATUS_ROW_MAY_NOT_RERUN = 96,
   /**
-   * Row `index` of a rewritten trace: a mask of less than a bit for each element.
+   * Row `index` of a rewritten trace: a mask without a bit for each element.
    */
   SUBLET_STATUS_ROW_MASK_TOO_SMALL = 97,
   /**
-   * Row `index` of a rewritten trace: a mask that is written elsewhere than right after a ReLU.
+   * Row `index` of a rewritten trace: a mask that is not written right after a ReLU.
    */
   SUBLET_STATUS_ROW_MASK_ELSEWHERE = 98,
   /**
-   * Row `index` of a rewritten trace: the block takes over another's memory in place, but has another offset.
+   * Row `index` of a rewritten trace: the block reuses another's memory in place, but has another offset.
    */
   SUBLET_STATUS_ROW_NOT_IN_PLACE = 99,
   /**
@@ -376,7 +376,7 @@ enum sublet_status
    */
   SUBLET_STATUS_OPERATOR_UNKNOWN_VALUE = 109,
   /**
-   * A device whose bandwidths or latencies are no times to compute with.
+   * A device with a bandwidth that is not positive or a latency that is negative.
    */
   SUBLET_STATUS_DEVICE = 110,
   /**
@@ -384,15 +384,15 @@ enum sublet_status
    */
   SUBLET_STATUS_HOST_TOO_SMALL = 111,
   /**
-   * Nothing that was tried stays within `got` bytes; a limit of `needed` works.
+   * No schedule within `got` bytes was found; one within `needed` bytes was.
    */
   SUBLET_STATUS_OVER_LIMIT = 112,
   /**
-   * Access `index` of a network uses a memory that there is not.
+   * Access `index` of a network uses a memory that does not exist.
    */
   SUBLET_STATUS_ACCESS_UNKNOWN_MEMORY = 120,
   /**
-   * Access `index` of a network is by an operator that there is not.
+   * Access `index` of a network is by an operator that does not exist.
    */
   SUBLET_STATUS_ACCESS_UNKNOWN_OPERATOR = 121,
   /**
@@ -428,7 +428,7 @@ enum sublet_status
    */
   SUBLET_STATUS_NO_RAW_MEMORY = 135,
   /**
-   * This library was built without the standard library, and cannot.
+   * This library was built without what the call needs, such as the standard library or CUDA.
    */
   SUBLET_STATUS_UNAVAILABLE = 136,
   /**
@@ -452,7 +452,7 @@ enum sublet_status
    */
   SUBLET_STATUS_HOST_IS_DEVICE = 152,
   /**
-   * The file system refuses, with the error number `got`: to open a file past the page cache, to make it long enough,
+   * The file system failed, with the error number `got`: to open a file past the page cache, to make it long enough,
    * to read or to write it.
    */
   SUBLET_STATUS_STORAGE = 153,
@@ -486,11 +486,11 @@ enum sublet_solver
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The one to use: the portfolio, and where it leaves a gap the search.
+   * The one to use: the portfolio, and the search where that is not optimal.
    */
   SUBLET_SOLVER_AUTO = 0,
   /**
-   * The heuristics, the best of them.
+   * The best of all heuristics.
    */
   SUBLET_SOLVER_PORTFOLIO = 1,
   /**
@@ -558,7 +558,7 @@ enum sublet_solver
    */
   SUBLET_SOLVER_IMPROVE = 17,
   /**
-   * One skyline, and many arrangements side by side along time.
+   * One skyline, and a beam search along time.
    */
   SUBLET_SOLVER_BEAM = 18,
 };
@@ -599,7 +599,7 @@ enum sublet_event
    */
   SUBLET_EVENT_SWAP_OUT = 4,
   /**
-   * The last copy on the host comes back.
+   * The latest copy on the host is copied back.
    */
   SUBLET_EVENT_SWAP_IN = 5,
 };
@@ -628,7 +628,7 @@ enum sublet_op_kind
    */
   SUBLET_OP_KIND_FIRST = 1,
   /**
-   * The operator of this number, run again (recomputation).
+   * The operator of this number, recomputed.
    */
   SUBLET_OP_KIND_RERUN = 2,
 };
@@ -641,7 +641,7 @@ typedef uint32_t sublet_op_kind;
 #endif // __cplusplus
 
 /**
- * What an operator computes, as far as planning asks.
+ * What an operator computes, as far as planning needs to know.
  */
 enum sublet_operator_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -670,7 +670,7 @@ typedef uint32_t sublet_operator_kind;
 #endif // __cplusplus
 
 /**
- * How it is decided what leaves the device, and when.
+ * What decides which blocks are swapped, and when.
  */
 enum sublet_policy
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -678,7 +678,7 @@ enum sublet_policy
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * The one to use: a search, and every other policy but SUBLET_POLICY_LAYER; the best of all.
+   * The one to use: the best of a search and of every other policy but SUBLET_POLICY_LAYER.
    */
   SUBLET_POLICY_AUTO = 0,
   /**
@@ -702,7 +702,7 @@ enum sublet_policy
    */
   SUBLET_POLICY_BAYES = 5,
   /**
-   * Out after the last forward reader, in one operator ahead (Jin et al. 2018).
+   * Copied out after the last forward reader, back one operator ahead of the next (Jin et al. 2018).
    */
   SUBLET_POLICY_LAYER = 6,
 };
@@ -715,7 +715,7 @@ typedef uint32_t sublet_policy;
 #endif // __cplusplus
 
 /**
- * A means of saving memory; several are added.
+ * A means to save memory; several are added.
  */
 enum sublet_means
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -723,7 +723,7 @@ enum sublet_means
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * Blocks leave for the host while they are idle.
+   * Blocks are copied to the host and back while no operator uses them.
    */
   SUBLET_MEANS_SWAP = 1,
   /**
@@ -731,19 +731,21 @@ enum sublet_means
    */
   SUBLET_MEANS_RECOMPUTE = 2,
   /**
-   * Outputs are written over inputs that nobody needs any more, by operators of which it is said that they can.
+   * Outputs are written over inputs that nobody reads later, by operators with SUBLET_OPERATOR_IN_PLACE.
    */
   SUBLET_MEANS_IN_PLACE = 4,
   /**
-   * Of what a ReLU reads or writes a bit for each element is kept, where it is said which operators are ReLUs.
+   * Where only a ReLU's gradient reads a value, a bit for each element is kept in its place; for operators of a ReLU
+   * kind.
    */
   SUBLET_MEANS_RELU = 8,
   /**
-   * Out after the last forward reader, in one operator ahead (Jin et al. 2018): to compare with.
+   * Layrub's rule (Jin et al. 2018), to compare with: copied out after the last forward reader, back one operator
+   * ahead of the next.
    */
   SUBLET_MEANS_LAYER = 16,
   /**
-   * Operators with SUBLET_OPERATOR_UNORDERED run at another place, where that takes less memory.
+   * Operators with SUBLET_OPERATOR_UNORDERED may run at another place.
    */
   SUBLET_MEANS_ORDER = 32,
 };
@@ -768,7 +770,8 @@ enum sublet_use
    */
   SUBLET_USE_READ = 0,
   /**
-   * It writes, and may leave parts as they are: so that it reads what is there, if that is of this iteration.
+   * It writes, and may leave parts as they are. If the memory holds a value of this iteration, that counts as a read
+   * too.
    */
   SUBLET_USE_WRITE = 1,
   /**
@@ -785,7 +788,7 @@ typedef uint32_t sublet_use;
 #endif // __cplusplus
 
 /**
- * What is to be done.
+ * What a framework is to do.
  */
 enum sublet_action
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -793,19 +796,19 @@ enum sublet_action
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * Memory `subject` is at `offset` of the arena from here on. It holds anything until it is written.
+   * Memory `subject` lies at `offset` of the arena from here on. Its content is undefined until it is written.
    */
   SUBLET_ACTION_BIND = 0,
   /**
-   * Operator `subject`, which has run, runs again, on the memories as they are bound now.
+   * Operator `subject`, which has run, is recomputed, on the memories as they are bound now.
    */
   SUBLET_ACTION_RUN = 1,
   /**
-   * What memory `subject` holds is copied to `offset` of the host's memory.
+   * Memory `subject` is copied to `offset` of the host's memory.
    */
   SUBLET_ACTION_COPY_OUT = 2,
   /**
-   * What was copied to `offset` of the host's memory comes back to where memory `subject` is bound now.
+   * Memory `subject` is copied from `offset` of the host's memory, to where it is bound now.
    */
   SUBLET_ACTION_COPY_IN = 3,
 };
@@ -818,7 +821,7 @@ typedef uint32_t sublet_action;
 #endif // __cplusplus
 
 /**
- * Where an allocator stands.
+ * What an allocator is doing.
  */
 enum sublet_state
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -834,7 +837,7 @@ enum sublet_state
    */
   SUBLET_STATE_REPLAY = 1,
   /**
-   * A plan is followed that does not fit any more; it is made anew as soon as there is a record.
+   * A plan is followed that does not fit any more. A new one is made as soon as there is a record.
    */
   SUBLET_STATE_DIVERGED = 2,
 };
@@ -876,8 +879,9 @@ typedef uint32_t sublet_storage;
 #endif // __cplusplus
 
 /**
- * An allocator that learns. All threads may use it at once, but for sublet_allocator_destroy. After a fork the child has
- * one of its own, with the same blocks, as it has the memory; a fork waits for calls that are under way.
+ * An allocator that learns: it records an iteration, plans it, and serves the next ones from the plan. All threads may
+ * use it at once, but for sublet_allocator_destroy. After a fork the child has an allocator of its own with the same
+ * blocks, in its copy of the memory; a fork waits for calls that are running.
  *
  * What follows one thread's iteration is one stream of requests: threads that allocate side by side in an order that
  * changes from iteration to iteration make a stream that no plan fits; it is served all the same.
@@ -906,8 +910,8 @@ typedef struct sublet_recorder sublet_recorder;
 typedef struct sublet_replay sublet_replay;
 
 /**
- * What a call that failed tells beside its status. What the fields mean stands with each status; after a success
- * all are 0.
+ * What is known of a failed call beside its status. Each status says what these fields mean; after a success all are
+ * 0.
  */
 typedef struct sublet_error {
   /**
@@ -915,21 +919,21 @@ typedef struct sublet_error {
    */
   int32_t status;
   /**
-   * Which argument, block or row.
+   * An argument, a block or a row.
    */
   uint32_t index;
   /**
-   * What would have been enough.
+   * How much would suffice.
    */
   uint64_t needed;
   /**
-   * What was there.
+   * How much there was.
    */
   uint64_t got;
 } sublet_error;
 
 /**
- * What a placement has reached.
+ * What a placement comes to.
  */
 typedef struct sublet_placement {
   /**
@@ -937,31 +941,31 @@ typedef struct sublet_placement {
    */
   uint32_t struct_size;
   /**
-   * The sublet_solver that made the placement; of a portfolio the member that won.
+   * The sublet_solver that made it; of a portfolio the member that won.
    */
   uint32_t solver;
   /**
-   * The highest end of a block, in bytes: what the arena takes. UINT64_MAX as long as there is no plan.
+   * The highest end of a block, in bytes: the size of the arena. UINT64_MAX while there is no plan.
    */
   uint64_t peak;
   /**
-   * What no placement can be below, in bytes; the plan is optimal when the peak is that.
+   * No placement has a lower peak, in bytes; the plan is optimal if its peak equals this.
    */
   uint64_t lower_bound;
   /**
-   * Nodes that the search has looked at.
+   * Nodes of the search tree that were looked at.
    */
   uint64_t nodes;
 } sublet_placement;
 
 /**
- * Is told of progress, and ends the work by returning another value than 0: the call then returns the best it has.
- * It must return; neither an exception nor longjmp may leave it.
+ * Called as the work goes on; ends it by returning another value than 0, and the call then returns the best so far. It
+ * must return: no exception and no longjmp.
  */
 typedef int32_t (*sublet_watch)(void *context, const struct sublet_placement *best);
 
 /**
- * What a placement is asked for. All 0 but `struct_size` is what to use.
+ * The options of a placement. All 0 but `struct_size` is what to use.
  */
 typedef struct sublet_place_params {
   /**
@@ -977,34 +981,34 @@ typedef struct sublet_place_params {
    */
   uint64_t alignment;
   /**
-   * Where the arena ends, in bytes; 0 is no constraint. Within it nothing better is looked for.
+   * The capacity of the arena, in bytes; 0 is no constraint. A plan within it suffices: none better is searched for.
    */
   uint64_t capacity;
   /**
-   * Where random choices begin; the same seed gives the same plan everywhere.
+   * The seed of all random choices: the same seed gives the same plan everywhere.
    */
   uint64_t seed;
   /**
-   * How much the many starts may do, in blocks placed; 0 is enough for most networks, in a fraction of a second.
+   * The work of the many starts, in blocks placed; 0 suffices for most networks, in a fraction of a second.
    */
   uint64_t work;
   /**
-   * How many nodes of its tree the search may look at; 0 is enough for most hard instances of a few hundred blocks, in
-   * about a second, and takes longer with more.
+   * The most nodes of the search tree; 0 suffices for most hard instances of a few hundred blocks, in about a
+   * second, and takes longer with more.
    */
   uint64_t nodes;
   /**
-   * Is told of progress; or NULL.
+   * Called as the work goes on; or NULL.
    */
   sublet_watch watch;
   /**
-   * What `watch` is called with.
+   * Passed to `watch`.
    */
   void *watch_context;
 } sublet_place_params;
 
 /**
- * What to ask an allocator for.
+ * The memory to allocate.
  */
 typedef struct sublet_layout {
   /**
@@ -1050,7 +1054,7 @@ typedef struct sublet_block {
 } sublet_block;
 
 /**
- * What a plan has to respect beside its blocks.
+ * The constraints of a plan beside its blocks.
  */
 typedef struct sublet_constraints {
   /**
@@ -1066,7 +1070,7 @@ typedef struct sublet_constraints {
    */
   uint64_t alignment;
   /**
-   * Where the arena ends, in bytes; 0 is no constraint.
+   * The capacity of the arena, in bytes; 0 is no constraint.
    */
   uint64_t capacity;
 } sublet_constraints;
@@ -1076,11 +1080,11 @@ typedef struct sublet_constraints {
  */
 typedef struct sublet_bank {
   /**
-   * Where it ends, in bytes.
+   * Its size, in bytes.
    */
   uint64_t capacity;
   /**
-   * What a byte costs that is read from it or written to it.
+   * The cost of a byte that is read from it or written to it.
    */
   uint64_t cost;
   /**
@@ -1098,8 +1102,8 @@ typedef struct sublet_bank_use {
    */
   uint64_t touched;
   /**
-   * The banks that it may lie in: bit k stands for bank k. 0 is all. Memory that only a DMA engine reaches is left out
-   * here.
+   * The banks that it may lie in: bit k stands for bank k. 0 is all. For a block that a DMA engine's memory must not
+   * hold, that bank's bit is 0.
    */
   uint64_t banks;
 } sublet_bank_use;
@@ -1127,7 +1131,7 @@ typedef struct sublet_banks_params {
 } sublet_banks_params;
 
 /**
- * Where a block lies.
+ * Where a block is placed.
  */
 typedef struct sublet_spot {
   /**
@@ -1135,7 +1139,7 @@ typedef struct sublet_spot {
    */
   uint64_t bank;
   /**
-   * Where in it, in bytes.
+   * The offset in it, in bytes.
    */
   uint64_t offset;
 } sublet_spot;
@@ -1157,7 +1161,7 @@ typedef struct sublet_banks_cost {
    */
   uint64_t cost;
   /**
-   * No placement costs less: the placement is optimal when the cost is that. UINT64_MAX stands for more too.
+   * No placement costs less: it is optimal if the cost equals this. UINT64_MAX stands for more too.
    */
   uint64_t lower_bound;
 } sublet_banks_cost;
@@ -1205,11 +1209,11 @@ typedef struct sublet_device {
    */
   double in_bandwidth;
   /**
-   * What a copy out takes beside its bytes, in ns; 0 is 10000.
+   * The latency of a copy out, in ns: what it takes beside its bytes over the bandwidth; 0 is 10000.
    */
   double out_latency;
   /**
-   * What a copy in takes beside its bytes, in ns; 0 is 10000.
+   * The latency of a copy in, in ns; 0 is 10000.
    */
   double in_latency;
   /**
@@ -1231,7 +1235,7 @@ typedef struct sublet_row {
    */
   uint64_t bytes;
   /**
-   * The block: numbers from 0, dense.
+   * The block, by its number: from 0 without holes.
    */
   uint32_t block;
   /**
@@ -1249,8 +1253,8 @@ typedef struct sublet_row {
 } sublet_row;
 
 /**
- * What is known of one operator. All 0 is what holds for an operator of which nothing is told: it may run again, not
- * in place, keeps its place in the order, and its elements have 4 bytes.
+ * What is known of one operator. All 0 holds for an operator of which nothing is known: it may be recomputed, does not
+ * work in place, keeps its place in the order, and its elements have 4 bytes.
  */
 typedef struct sublet_operator {
   /**
@@ -1263,7 +1267,7 @@ typedef struct sublet_operator {
   uint32_t kind;
   /**
    * The bytes of an element of what it reads and writes: 1, 2, 4 or 8, or 0 for 4. A ReLU's mask has a bit for each
-   * element, and no fewer than one for each 4 bytes.
+   * element, but no fewer than one for each 4 bytes.
    */
   uint32_t element;
 } sublet_operator;
@@ -1289,8 +1293,8 @@ typedef struct sublet_trace {
    */
   size_t row_count;
   /**
-   * What is known of the operators, by their numbers: which may not run again, which work in place, which are ReLUs. Of
-   * operators beyond the end nothing is known; NULL, with `operator_count` 0, tells of none.
+   * What is known of the operators, by their numbers: which may not be recomputed, which work in place, which are
+   * ReLUs. Of operators beyond the end nothing is known; NULL, with `operator_count` 0, is none.
    */
   const struct sublet_operator *operators;
   /**
@@ -1298,7 +1302,8 @@ typedef struct sublet_trace {
    */
   size_t operator_count;
   /**
-   * How many block numbers the rows use: all are below. In a rewritten trace `block_count` + b is the mask of block b.
+   * How many block numbers the rows use: all are below this. In a rewritten trace `block_count` + b is the mask of
+   * block b.
    */
   size_t block_count;
   /**
@@ -1308,7 +1313,7 @@ typedef struct sublet_trace {
 } sublet_trace;
 
 /**
- * One uninterrupted residence of a block of a trace on the device.
+ * One live range of a block of a trace on the device.
  */
 typedef struct sublet_residency {
   /**
@@ -1349,7 +1354,7 @@ typedef struct sublet_node {
    */
   uint64_t time_ns;
   /**
-   * Bytes that it needs while it runs, and nobody afterwards; 0 is none.
+   * Bytes that it needs only while it runs; 0 is none.
    */
   uint64_t workspace;
   /**
@@ -1399,15 +1404,15 @@ typedef struct sublet_graph {
    */
   size_t operand_count;
   /**
-   * On which stream each operator runs, for sublet_parallel_lifetimes alone. An operator on a stream runs after those
-   * before it there; one whose stream is not below `node_count`, and all if this is NULL, run whenever what they read is
-   * there.
+   * The stream of each operator, for sublet_parallel_lifetimes alone. An operator on a stream runs after those
+   * before it there. One whose stream is not below `node_count`, and all if this is NULL, run as soon as their
+   * inputs are there.
    */
   const uint32_t *streams;
 } sublet_graph;
 
 /**
- * A rewritten trace, which does what a sublet_trace does in less memory, and where its blocks lie.
+ * A rewritten trace, which computes what a sublet_trace computes in less memory, and the offsets of its blocks.
  */
 typedef struct sublet_schedule {
   /**
@@ -1487,13 +1492,13 @@ typedef struct sublet_run {
    */
   uint64_t host_bytes;
   /**
-   * How long recomputation takes: the operators that run again together, in ns.
+   * The time of all recomputed operators together, in ns.
    */
   uint64_t recomputed_ns;
 } sublet_run;
 
 /**
- * What a rewritten trace and its plan have to respect. NULL, or all 0 but `struct_size`, is an iteration that repeats,
+ * The constraints on a rewritten trace and its plan. NULL, or all 0 but `struct_size`, is an iteration that repeats,
  * without alignment and capacity.
  */
 typedef struct sublet_schedule_params {
@@ -1510,7 +1515,7 @@ typedef struct sublet_schedule_params {
    */
   uint64_t alignment;
   /**
-   * Where the arena ends, in bytes; 0 is no constraint.
+   * The capacity of the arena, in bytes; 0 is no constraint.
    */
   uint64_t capacity;
 } sublet_schedule_params;
@@ -1556,7 +1561,8 @@ typedef struct sublet_fit_lengths {
 } sublet_fit_lengths;
 
 /**
- * Where sublet_fit writes. What was written is a sublet_schedule of `rows` and `offsets`, as long as sublet_fitted tells.
+ * The outputs of sublet_fit. What is written is a sublet_schedule of `rows` and `offsets`, with the counts of
+ * sublet_fitted.
  */
 typedef struct sublet_fit_output {
   /**
@@ -1584,11 +1590,11 @@ typedef struct sublet_fit_output {
    */
   uint64_t *offsets;
   /**
-   * The lifetime of each of these residencies, in rewritten rows; may be NULL.
+   * The lifetime of each residency, in rewritten rows; may be NULL.
    */
   struct sublet_block *blocks;
   /**
-   * Which residencies they are; may be NULL.
+   * Which residency of which block each is; may be NULL.
    */
   struct sublet_residency *names;
   /**
@@ -1598,7 +1604,7 @@ typedef struct sublet_fit_output {
 } sublet_fit_output;
 
 /**
- * What a fit is asked for beside the limit. NULL, or all 0 but `struct_size`, is the default.
+ * The options of a fit beside the limit. NULL, or all 0 but `struct_size`, is the default.
  */
 typedef struct sublet_fit_params {
   /**
@@ -1610,20 +1616,20 @@ typedef struct sublet_fit_params {
    */
   uint32_t policy;
   /**
-   * Smaller blocks stay where they are, in bytes; 0 is 1 MiB.
+   * Blocks below this size are neither swapped nor recomputed, in bytes; 0 is 1 MiB.
    */
   uint64_t least_bytes;
   /**
-   * Where random choices begin; the same seed gives the same result everywhere.
+   * The seed of all random choices: the same seed gives the same result everywhere.
    */
   uint64_t seed;
   /**
-   * How much the search may do for each row, in segments and gaps looked at; 0 is a second for 5,000 rows.
+   * The work of the search for each row, in segments and gaps looked at; 0 is a second for 5,000 rows.
    */
   uint64_t work;
   /**
-   * The means, of sublet_means; 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE where an operator of
-   * the rows is not told of, for it may be random.
+   * The means, of sublet_means, added; 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE if
+   * nothing is known of some operator of the rows, for it may be random.
    */
   uint32_t means;
   /**
@@ -1631,14 +1637,14 @@ typedef struct sublet_fit_params {
    */
   uint32_t reserved;
   /**
-   * Every block begins at a multiple of this, a power of two, and takes a multiple of it of the limit; 0 is 256, which
-   * the runtime asks for.
+   * Every offset is a multiple of this power of two, in bytes, and sizes are rounded up to it; 0 is 256, which the
+   * runtime needs.
    */
   uint64_t alignment;
 } sublet_fit_params;
 
 /**
- * A network that fits.
+ * The result of a fit.
  */
 typedef struct sublet_fitted {
   /**
@@ -1646,7 +1652,7 @@ typedef struct sublet_fitted {
    */
   uint32_t struct_size;
   /**
-   * The sublet_policy that made it.
+   * The sublet_policy of its swaps.
    */
   uint32_t policy;
   /**
@@ -1658,7 +1664,7 @@ typedef struct sublet_fitted {
    */
   size_t residency_count;
   /**
-   * The bytes that the arena takes, within the limit.
+   * The bytes of the arena, within the limit.
    */
   uint64_t peak;
   /**
@@ -1694,11 +1700,11 @@ typedef struct sublet_memory {
  */
 typedef struct sublet_layer {
   /**
-   * How long it takes, in ns; only compared with others.
+   * How long it takes, in ns. Only ratios count.
    */
   uint64_t time_ns;
   /**
-   * 0, or SUBLET_OPERATOR_ONCE: it may not run again, for it is random, reads data, or has an effect elsewhere.
+   * 0, or SUBLET_OPERATOR_ONCE: it may not be recomputed, for it is random, reads data, or has an effect elsewhere.
    */
   uint32_t flags;
   /**
@@ -1755,7 +1761,7 @@ typedef struct sublet_network {
    */
   size_t operator_count;
   /**
-   * What they use, in the order of the operators; an operator may use a memory several times.
+   * What uses what, in the order of the operators; an operator may use a memory several times.
    */
   const struct sublet_access *accesses;
   /**
@@ -1763,13 +1769,13 @@ typedef struct sublet_network {
    */
   size_t access_count;
   /**
-   * The device on which the arena is; NULL is the host's own memory, from which nothing can leave.
+   * The device of the arena; NULL is the host's own memory, from which nothing is swapped.
    */
   const struct sublet_device *device;
 } sublet_network;
 
 /**
- * What a plan of a network is asked for. NULL, or all 0 but `struct_size`, is a plan without a limit.
+ * The options of a network's plan. NULL, or all 0 but `struct_size`, is a plan without a limit.
  */
 typedef struct sublet_network_params {
   /**
@@ -1777,11 +1783,11 @@ typedef struct sublet_network_params {
    */
   uint32_t struct_size;
   /**
-   * SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE, added; 0 is both. What leaves leaves for the host, from a device.
+   * SUBLET_MEANS_SWAP and SUBLET_MEANS_RECOMPUTE, added; 0 is both. Swapping needs a device.
    */
   uint32_t means;
   /**
-   * The most bytes that the arena may take; 0 is no limit, and then nothing leaves or runs again.
+   * The most bytes of the arena; 0 is no limit, and then nothing is swapped or recomputed.
    */
   uint64_t limit;
   /**
@@ -1789,21 +1795,21 @@ typedef struct sublet_network_params {
    */
   uint64_t alignment;
   /**
-   * How much a fit may search, as in sublet_fit_params.
+   * The work of the search, as in sublet_fit_params.
    */
   uint64_t work;
   /**
-   * Where random choices begin.
+   * The seed of all random choices.
    */
   uint64_t seed;
 } sublet_network_params;
 
 /**
- * Something that a framework does, after all steps before it have been done.
+ * One thing for a framework to do, in the order of the steps.
  */
 typedef struct sublet_step {
   /**
-   * It is done right before this operator.
+   * To be done right before this operator.
    */
   uint32_t before;
   /**
@@ -1819,13 +1825,13 @@ typedef struct sublet_step {
    */
   uint32_t reserved;
   /**
-   * In bytes; of SUBLET_ACTION_RUN 0.
+   * In bytes; 0 for SUBLET_ACTION_RUN.
    */
   uint64_t offset;
 } sublet_step;
 
 /**
- * What a planned network takes.
+ * What a plan of a network comes to.
  */
 typedef struct sublet_network_planned {
   /**
@@ -1845,46 +1851,47 @@ typedef struct sublet_network_planned {
    */
   uint64_t peak;
   /**
-   * The most bytes that are used in it at once.
+   * The most bytes of the arena that are used at once.
    */
   uint64_t max_load;
   /**
-   * The most that would be used if nothing left or ran again.
+   * The most bytes that would be used at once if nothing were swapped or recomputed.
    */
   uint64_t original_load;
   /**
-   * The bytes of the memories that are bound to the arena, each counted by itself.
+   * The bytes of all memories that are bound to the arena, as if each had its own.
    */
   uint64_t planned_bytes;
   /**
-   * The bytes of those that stay where they are.
+   * The bytes of all other memories.
    */
   uint64_t kept_bytes;
   /**
-   * How it runs, by the times that were told; `host_bytes` are those that the copies take on the host.
+   * How it runs, by the times that were told; `host_bytes` are those of the copies on the host.
    */
   struct sublet_run run;
 } sublet_network_planned;
 
 /**
- * Gives so many bytes at a multiple of this power of two, or NULL. Neither an exception nor longjmp may leave it, and
- * the allocator that it serves answers it with SUBLET_STATUS_REENTRANT; as it does sublet_raw_free.
+ * Allocates `bytes` bytes at a multiple of `alignment`, a power of two; returns NULL if it cannot. It must return: no
+ * exception and no longjmp. If it calls the allocator that it serves, that returns SUBLET_STATUS_REENTRANT; the same
+ * holds for sublet_raw_free.
  */
 typedef void *(*sublet_raw_alloc)(void *context, size_t bytes, size_t alignment);
 
 /**
- * Takes back what a sublet_raw_alloc gave.
+ * Frees what a sublet_raw_alloc returned.
  */
 typedef void (*sublet_raw_free)(void *context, void *pointer, size_t bytes);
 
 /**
- * Is told that there is no memory for a request of so many bytes, and may make room: the request is tried again as long as
- * this returns another value than 0. Unlike the others, it may call the allocator.
+ * Called where there is no memory for a request of so many bytes. It may free some, and returns another value than 0
+ * to have the request tried once more. Unlike the others, it may call the allocator.
  */
 typedef int32_t (*sublet_out_of_memory)(void *context, size_t bytes);
 
 /**
- * What an allocator works with. All 0 but `struct_size` and `capacity` is what to begin with.
+ * The parameters of an allocator. All 0 but `struct_size` and `capacity` is a good start.
  */
 typedef struct sublet_allocator_params {
   /**
@@ -1896,8 +1903,8 @@ typedef struct sublet_allocator_params {
    */
   uint32_t solver;
   /**
-   * Bytes of the range whose addresses are handed out; with `alloc`, of the first such range. Of the system's memory these
-   * are addresses, and there is memory behind them as it is touched: much may be asked for.
+   * Bytes of the range of addresses; with `alloc`, of the first range. The system's memory takes space only where it
+   * is touched, so that this may be large.
    */
   uint64_t capacity;
   /**
@@ -1913,22 +1920,22 @@ typedef struct sublet_allocator_params {
    */
   uint64_t live;
   /**
-   * The range, if the caller has it already; else NULL. It is never read or written.
+   * The range, if the caller has it already; otherwise NULL. It is never read or written.
    */
   void *range;
   /**
-   * Gives the range where there is none, and more wherever a request or a plan does not fit: up to 64 at once, of a
-   * quarter of what there is already and at least 1 MiB, or as little as is needed if it gives NULL for that.
-   * NULL is the system's memory for the first range, and never another.
+   * Allocates the range, and further ranges where a request or a plan does not fit: up to 64 at once. It is asked
+   * for a quarter of the memory there is, at least 1 MiB, and if it returns NULL for as little as is needed. NULL
+   * takes the system's memory for the first range, and there is never another.
    */
   sublet_raw_alloc alloc;
   /**
-   * Takes ranges back in which nothing lives any more: before more is asked for, after eight iterations in which they
-   * were not used, and in sublet_allocator_destroy. Given if and only if `alloc` is.
+   * Frees ranges without live blocks: before more is asked for, after eight iterations in which they were not used,
+   * and in sublet_allocator_destroy. To be set if and only if `alloc` is.
    */
   sublet_raw_free free;
   /**
-   * What both are called with.
+   * Passed to `alloc`, `free` and `out_of_memory`.
    */
   void *context;
   /**
@@ -1944,13 +1951,13 @@ typedef struct sublet_allocator_params {
    */
   uint64_t nodes;
   /**
-   * Is called, with `context` too, where there is no memory for a request; or NULL.
+   * Called where there is no memory for a request; or NULL.
    */
   sublet_out_of_memory out_of_memory;
 } sublet_allocator_params;
 
 /**
- * What an allocator has done, and has.
+ * What an allocator has done so far, and what it has now.
  */
 typedef struct sublet_statistics {
   /**
@@ -1982,12 +1989,11 @@ typedef struct sublet_statistics {
    */
   uint64_t fallback_peak;
   /**
-   * The highest offset in the range that was in use so far, in bytes; of several ranges, the most of all together.
+   * The highest offset in the range that was in use so far, in bytes; with several ranges, the sum over them.
    */
   uint64_t footprint;
   /**
-   * Bytes of the ranges that there are now. These are addresses: of the system's memory, what was never touched is not
-   * resident.
+   * Bytes of all ranges that it has now. These are addresses: system memory that was never touched is not resident.
    */
   uint64_t held;
   /**
@@ -1995,7 +2001,7 @@ typedef struct sublet_statistics {
    */
   uint64_t live_bytes;
   /**
-   * How many these are.
+   * How many blocks are live now.
    */
   uint64_t live_blocks;
 } sublet_statistics;
@@ -2056,12 +2062,12 @@ const char *sublet_status_string(int32_t status);
 sublet_status sublet_format_error(const struct sublet_error *error, char *buffer, size_t capacity, size_t *needed);
 
 /**
- * What people call a solver, or NULL where the number is none. It lives as long as the program.
+ * The name of a solver, or NULL where the number is none. It lives as long as the program.
  */
 const char *sublet_solver_name(uint32_t solver);
 
 /**
- * The sublet_solver that people call so: the other way round than sublet_solver_name.
+ * The sublet_solver of this name, as sublet_solver_name returns it.
  *
  * SUBLET_STATUS_UNKNOWN_NAME: there is none.
  */
@@ -2080,10 +2086,9 @@ sublet_status sublet_place_workspace(size_t block_count,
 /**
  * Gives every block an offset, so that blocks that are alive together share no address.
  *
- * `params` may be NULL. `offsets` has room for one offset for each block. `placement` may be NULL; it is written where
- * the status is SUBLET_STATUS_OK. With SUBLET_STATUS_OVER_CAPACITY, where no plan within the capacity was found, and
- * with SUBLET_STATUS_NO_PLAN_FITS, where it is proved that there is none, the best placement that was found is in
- * `offsets`.
+ * `params` may be NULL. `offsets` has room for one offset for each block. `placement` may be NULL; it is written if
+ * the status is SUBLET_STATUS_OK. SUBLET_STATUS_OVER_CAPACITY: no plan within the capacity was found;
+ * SUBLET_STATUS_NO_PLAN_FITS: it is proved that there is none. The best placement that was found is in `offsets` then.
  */
 SUBLET_MUST_USE
 sublet_status sublet_place(const struct sublet_block *blocks,
@@ -2125,8 +2130,8 @@ sublet_status sublet_place_banks_workspace(size_t block_count,
                                            struct sublet_error *error);
 
 /**
- * Gives every block a bank and an offset, so that blocks that are alive together share no address of a bank, and the sum
- * of bytes touched times the cost of their bank is small.
+ * Gives every block a bank and an offset, so that blocks that are alive together share no address of a bank, and the
+ * sum of bytes touched times the cost of their bank is low.
  *
  * `spots` has room for one for each block. `cost` may be NULL. SUBLET_STATUS_NO_BANK: nothing was found in which all
  * blocks fit. That the blocks of each bank with their offsets are a valid plan is what sublet_verify proves.
@@ -2166,8 +2171,8 @@ sublet_status sublet_verify(const struct sublet_block *blocks,
                             struct sublet_error *error);
 
 /**
- * The device that people call so, into one whose `struct_size` is set: "gtx1080ti", "h200", "k40",
- * "nvlink-c2c", "nvme", "jetson-orin", "amd-unified".
+ * Fills in the device of this name, in a struct whose `struct_size` is set: "gtx1080ti", "h200", "k40", "nvlink-c2c",
+ * "nvme", "jetson-orin", "amd-unified".
  *
  * SUBLET_STATUS_UNKNOWN_NAME: there is none.
  */
@@ -2177,7 +2182,7 @@ sublet_status sublet_device_named(const char *name,
                                   struct sublet_error *error);
 
 /**
- * Number of residencies in a trace, which is that of its mallocs: how many blocks sublet_lifetimes writes.
+ * The number of residencies of a trace, which is that of its mallocs: how many blocks sublet_lifetimes writes.
  */
 SUBLET_MUST_USE
 sublet_status sublet_residencies(const struct sublet_row *rows,
@@ -2186,7 +2191,7 @@ sublet_status sublet_residencies(const struct sublet_row *rows,
                                  struct sublet_error *error);
 
 /**
- * The workspace that sublet_lifetimes needs with room for so many residencies; of `trace` the counts alone are looked at.
+ * The workspace that sublet_lifetimes needs, with room for so many residencies. Of `trace` only the counts are read.
  * Linear.
  */
 SUBLET_MUST_USE
@@ -2214,7 +2219,7 @@ sublet_status sublet_lifetimes(const struct sublet_trace *trace,
                                struct sublet_error *error);
 
 /**
- * The workspace that sublet_graph_rows needs; of `graph` the counts alone are looked at. Linear.
+ * The workspace that sublet_graph_rows needs. Of `graph` only the counts are read. Linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_graph_rows_workspace(const struct sublet_graph *graph,
@@ -2244,7 +2249,7 @@ sublet_status sublet_graph_rows(const struct sublet_graph *graph,
                                 struct sublet_error *error);
 
 /**
- * The workspace that sublet_parallel_lifetimes and sublet_longest_paths need; of `graph` the counts alone are looked at.
+ * The workspace that sublet_parallel_lifetimes and sublet_longest_paths need. Of `graph` only the counts are read.
  * Linear.
  */
 SUBLET_MUST_USE
@@ -2284,7 +2289,7 @@ sublet_status sublet_longest_paths(const struct sublet_graph *graph,
                                    struct sublet_error *error);
 
 /**
- * The workspace that sublet_simulate needs, of whose arguments the counts alone are looked at. Linear.
+ * The workspace that sublet_simulate needs. Of its arguments only the counts are read. Linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_simulate_workspace(const struct sublet_trace *trace,
@@ -2293,9 +2298,8 @@ sublet_status sublet_simulate_workspace(const struct sublet_trace *trace,
                                         struct sublet_error *error);
 
 /**
- * Times the rows of `schedule`, which hold the accesses of `trace` in their order. Three queues run side by side: compute,
- * copies out, copies in. Whether the schedule is valid is not asked here, but by sublet_verify_schedule; its offsets are
- * not looked at.
+ * Times the rows of `schedule`, which hold the accesses of `trace`, with three queues: compute, copies out, copies in.
+ * Whether the schedule is valid is judged by sublet_verify_schedule and not here; its offsets are not read.
  *
  * `timings`, one for each row of `schedule`, may be NULL, and so may `run`. O(rows).
  */
@@ -2309,7 +2313,7 @@ sublet_status sublet_simulate(const struct sublet_trace *trace,
                               struct sublet_error *error);
 
 /**
- * The workspace that sublet_verify_schedule needs, of whose arguments the counts alone are looked at. Linear.
+ * The workspace that sublet_verify_schedule needs. Of its arguments only the counts are read. Linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
@@ -2346,7 +2350,7 @@ sublet_status sublet_fit_lengths_of(const struct sublet_trace *trace,
                                     struct sublet_error *error);
 
 /**
- * The workspace that sublet_fit needs, of whose arguments the counts and capacities alone are looked at. Linear.
+ * The workspace that sublet_fit needs. Of its arguments only the counts and capacities are read. Linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
@@ -2355,14 +2359,14 @@ sublet_status sublet_fit_workspace(const struct sublet_trace *trace,
                                    struct sublet_error *error);
 
 /**
- * Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as the policy finds: blocks
- * leave for the host while they are not in use, values are recomputed, written over what nobody needs any more, or kept
- * as the bits of a mask. The result is placed, timed and verified over iterations that repeat.
+ * Rewrites a trace so that its footprint is within `limit` bytes, at as little cost in time as is found: blocks are
+ * swapped, values are recomputed, written over dying inputs, or replaced by masks. The result is placed, timed and
+ * verified, for iterations that repeat.
  *
- * `params` may be NULL. `output` has room for at least what sublet_fit_lengths_of tells; `fitted` tells how much was
- * written.
+ * `params` may be NULL. `output` has room for at least the lengths of sublet_fit_lengths_of; `fitted` tells how much
+ * was written.
  *
- * SUBLET_STATUS_OVER_LIMIT: nothing that was tried stays within the limit; one of `needed` works.
+ * SUBLET_STATUS_OVER_LIMIT: no schedule within the limit was found; one within `needed` bytes was.
  */
 SUBLET_MUST_USE
 sublet_status sublet_fit(const struct sublet_trace *trace,
@@ -2375,7 +2379,7 @@ sublet_status sublet_fit(const struct sublet_trace *trace,
                          struct sublet_error *error);
 
 /**
- * The workspace that sublet_load_without_overhead needs; of `trace` the counts alone are looked at. Linear.
+ * The workspace that sublet_load_without_overhead needs. Of `trace` only the counts are read. Linear.
  */
 SUBLET_MUST_USE
 sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *trace,
@@ -2383,7 +2387,7 @@ sublet_status sublet_load_without_overhead_workspace(const struct sublet_trace *
                                                      struct sublet_error *error);
 
 /**
- * A lower bound on the bytes on the device in every schedule of swaps that costs no time at all.
+ * A lower bound: with swaps alone, a load of fewer bytes always costs time.
  */
 SUBLET_MUST_USE
 sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
@@ -2393,8 +2397,8 @@ sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
                                            struct sublet_error *error);
 
 /**
- * How many steps a plan of this network may have, and the workspace that sublet_network_plan needs with these
- * parameters. Linear; without a limit far less, but for the search of placements up to 6,000 residencies.
+ * The most steps of a plan of this network, and the workspace that sublet_network_plan needs with these parameters.
+ * Linear; without a limit far less, but for the search of placements up to 6,000 residencies.
  */
 SUBLET_MUST_USE
 sublet_status sublet_network_workspace(const struct sublet_network *network,
@@ -2404,20 +2408,21 @@ sublet_status sublet_network_workspace(const struct sublet_network *network,
                                        struct sublet_error *error);
 
 /**
- * Plans the memory of a framework that keeps its tensors, and tells what is to be done before each operator of an iteration.
- * Without a limit each planned memory is bound once, and need not be bound again in later iterations.
+ * Plans the memory of a framework that keeps its tensors, and writes what is to be done before each operator of an
+ * iteration. Without a limit each planned memory is bound once, and need not be bound again in later iterations.
  *
- * A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept. All
- * others stay where they are. An operator that writes a kept memory never runs again, whatever is told of it; one that
- * reads it does so only while the memory holds what it read. The plan is proved like any other.
+ * A memory is planned if it belongs to the iteration alone: it is written before it is read, and is not to be kept.
+ * All others keep their place. An operator that writes a kept memory is never recomputed, whatever is told of it; one
+ * that reads it is recomputed only while the memory holds what it read. The plan is proved like any other.
  *
- * The steps are in the order in which they are done. Before operator k of each iteration a framework does those that have
- * `before` k, and no later one; a step that runs an operator again calls it as it was called before. Between iterations
- * planned memories hold anything.
+ * The steps are in the order in which they are done. Before operator k of each iteration a framework does those that
+ * have `before` k, and no later one. A step that recomputes an operator calls it as it was called before. Between
+ * iterations planned memories hold anything.
  *
- * `steps` has room for `step_capacity` steps, at least what sublet_network_workspace tells. `planned` may be NULL.
+ * `steps` has room for `step_capacity` steps, at least as many as sublet_network_workspace says. `planned` may be
+ * NULL.
  *
- * SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found; a limit of `needed` works.
+ * SUBLET_STATUS_OVER_LIMIT: no plan within the limit was found; one within `needed` bytes was.
  */
 SUBLET_MUST_USE
 sublet_status sublet_network_plan(const struct sublet_network *network,
@@ -2438,9 +2443,9 @@ sublet_status sublet_allocator_workspace(const struct sublet_allocator_params *p
                                          struct sublet_error *error);
 
 /**
- * Makes an allocator whose range is free. `workspace` stays lent until sublet_allocator_destroy; NULL with the size 0
- * takes the system's memory, where there is one. Of that nothing is written before it is used; of lent memory 40 bytes for
- * each of `events` are, at once.
+ * Makes an allocator without live blocks. `workspace` stays lent until sublet_allocator_destroy; NULL with the size 0
+ * takes the system's memory, where there is a system. That is touched only as it is used; of lent memory 40 bytes for
+ * each of `events` are written at once.
  */
 SUBLET_MUST_USE
 sublet_status sublet_allocator_create(const struct sublet_allocator_params *params,
@@ -2450,13 +2455,13 @@ sublet_status sublet_allocator_create(const struct sublet_allocator_params *para
                                       struct sublet_error *error);
 
 /**
- * Gives back what an allocator has: its ranges that are not the caller's, and its bookkeeping memory. Addresses that it
- * has handed out are no longer. No other thread may be using it. NULL is nothing.
+ * Destroys an allocator: frees its ranges that are not the caller's, and its bookkeeping memory. Its addresses are no
+ * longer valid. No other thread may be using it. NULL does nothing.
  */
 void sublet_allocator_destroy(struct sublet_allocator *allocator);
 
 /**
- * Memory of `bytes` bytes, which no other live block shares; 0 bytes are NULL. O(1) while the plan is followed.
+ * Allocates `bytes` bytes, which no other live block shares; 0 bytes are NULL. O(1) while the plan is followed.
  *
  * SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough, and there is no other range to be had.
  */
@@ -2467,19 +2472,21 @@ sublet_status sublet_malloc(struct sublet_allocator *allocator,
                             struct sublet_error *error);
 
 /**
- * Gives back what sublet_malloc gave; NULL is nothing. O(1) while the plan is followed.
+ * Frees what sublet_malloc returned; NULL does nothing. O(1) while the plan is followed.
  *
  * SUBLET_STATUS_NOT_ALLOCATED: no live block begins there, and nothing has changed.
  */
 sublet_status sublet_free(struct sublet_allocator *allocator, void *pointer, struct sublet_error *error);
 
 /**
- * An iteration begins. From the first such call on iterations are told, and no longer looked for in the stream.
+ * Marks the begin of an iteration. After the first such call iterations are not searched for in the stream of requests
+ * any more.
  */
 sublet_status sublet_iteration_begin(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * The iteration ends. If there is no plan, or it was not served as planned, the next one is planned within this call.
+ * Marks the end of an iteration. If there is no plan, or the iteration was not served as planned, the next one is
+ * planned within this call.
  *
  * A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the iteration
  * had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the
@@ -2506,26 +2513,26 @@ sublet_status sublet_stats(const struct sublet_allocator *allocator,
                            struct sublet_error *error);
 
 /**
- * From here on `arena_peak`, `fallback_peak` and `footprint` of the statistics are of what there is now, and comes.
+ * From here on `arena_peak`, `fallback_peak` and `footprint` of the statistics are those of what is live now and of
+ * what comes.
  */
 sublet_status sublet_reset_peaks(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Gives the ranges back in which nothing lives, by the `free` of the parameters.
+ * Frees the ranges without live blocks, by the `free` of the parameters.
  */
 sublet_status sublet_trim(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
- * Forgets the plan and what was recorded, for a network that is another from here on. Live blocks stay where they are, and
- * the next iteration is planned anew.
+ * Forgets the plan and the record, because the network has changed. Live blocks stay at their addresses, and the next
+ * iteration is planned anew.
  */
-sublet_status sublet_forget(struct sublet_allocator *allocator,
-                            struct sublet_error *error);
+sublet_status sublet_forget(struct sublet_allocator *allocator, struct sublet_error *error);
 
 /**
  * Follows a plan that was made elsewhere, from its first request on: blocks in the order in which an iteration
- * allocates them, and their offsets. It is verified first, with a workspace as sublet_verify needs. Where an offset is not
- * a multiple of the allocator's alignment, the blocks are placed anew, in multiples of it.
+ * allocates them, and their offsets. It is verified first, with a workspace of sublet_verify_workspace. Where an
+ * offset is not a multiple of the allocator's alignment, the blocks are placed anew, at multiples of it.
  */
 SUBLET_MUST_USE
 sublet_status sublet_adopt(struct sublet_allocator *allocator,
@@ -2550,8 +2557,9 @@ sublet_status sublet_export_plan(struct sublet_allocator *allocator,
                                  struct sublet_error *error);
 
 /**
- * Reads a plan from the `bytes` bytes of a text as sublet_export_plan and `sublet plan` write it: its blocks in the order of
- * the lines, and an offset for each. `count` receives how many there are; with a capacity of 0 that is all.
+ * Reads a plan from the `bytes` bytes of a text as sublet_export_plan and `sublet plan` write it: its blocks in the
+ * order of the lines, and an offset for each. `count` receives how many there are; with a capacity of 0 only that is
+ * written.
  *
  * SUBLET_STATUS_PLAN_TEXT: a line is not as it has to be. Whether the plan is a valid one, sublet_verify and sublet_adopt find.
  */
@@ -2565,9 +2573,9 @@ sublet_status sublet_plan_read(const char *text,
                                struct sublet_error *error);
 
 /**
- * As sublet_malloc, at a multiple of `alignment`, a power of two. Where that is more than the allocator's own, the request is
- * served beside the plan, in O(log live), and is no part of an iteration: let `alignment` of the parameters be what most
- * requests need.
+ * As sublet_malloc, at a multiple of `alignment`, a power of two. Where that exceeds the allocator's own, the request
+ * is served beside the plan, in O(log live), and is no part of an iteration: so set `alignment` of the parameters to
+ * what most requests need.
  */
 SUBLET_MUST_USE
 sublet_status sublet_malloc_aligned(struct sublet_allocator *allocator,
@@ -2577,8 +2585,9 @@ sublet_status sublet_malloc_aligned(struct sublet_allocator *allocator,
                                     struct sublet_error *error);
 
 /**
- * Makes a block larger or smaller: where its memory does for `bytes` it stays where it is, else its contents are copied to a
- * new one, and it is freed. The range must be memory of the host. NULL is a new block, and 0 bytes are a free.
+ * Changes the size of a block. If its memory suffices for `bytes` it stays where it is; otherwise its content is
+ * copied to a new block, and it is freed. The range must be memory of the host. NULL allocates a new block, and 0
+ * bytes free it.
  *
  * SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_NOT_ALLOCATED: the block is what it was.
  */
@@ -2590,7 +2599,7 @@ sublet_status sublet_realloc(struct sublet_allocator *allocator,
                              struct sublet_error *error);
 
 /**
- * The bytes that the block that begins at `pointer` may use: at least those that were asked for.
+ * The bytes that the block at `pointer` may use: at least those that were requested.
  */
 SUBLET_MUST_USE
 sublet_status sublet_usable_size(const struct sublet_allocator *allocator,
@@ -2599,8 +2608,8 @@ sublet_status sublet_usable_size(const struct sublet_allocator *allocator,
                                  struct sublet_error *error);
 
 /**
- * Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a free that has to
- * tell its own memory from that of others.
+ * Whether `pointer` lies in the allocator's memory, in a live block or not: `owns` receives 1 or 0. For a free that
+ * has to tell the allocator's memory from that of others.
  */
 SUBLET_MUST_USE
 sublet_status sublet_owns(const struct sublet_allocator *allocator,
@@ -2609,9 +2618,9 @@ sublet_status sublet_owns(const struct sublet_allocator *allocator,
                           struct sublet_error *error);
 
 /**
- * Begins a trace of what the allocator is asked for, and forgets the one before. Blocks that are alive already are no
- * part of it. It takes the system's memory, about 100 bytes a request, until the next one begins or the allocator
- * ends; SUBLET_STATUS_UNAVAILABLE where there is none.
+ * Begins a trace of the allocator's requests, and forgets the one before. Blocks that are alive already are no part of
+ * it. It takes the system's memory, about 100 bytes a request, until the next one begins or the allocator is
+ * destroyed. SUBLET_STATUS_UNAVAILABLE: there is no such memory.
  */
 sublet_status sublet_trace_begin(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2653,9 +2662,8 @@ sublet_status sublet_recorder_create(size_t row_capacity,
                                      struct sublet_error *error);
 
 /**
- * The same recording in a memory with room for more rows, into which it is copied: what to do about
- * SUBLET_STATUS_RECORD_FULL. The call that said so may then be repeated with `larger`, and the memory of the old recorder
- * is the caller's again.
+ * Moves the recording into memory with room for more rows; to be called after SUBLET_STATUS_RECORD_FULL. The call that
+ * failed may then be repeated with `larger`, and the memory of the old recorder is the caller's again.
  *
  * SUBLET_STATUS_RECORD_FULL: there would be no room for another row there either.
  */
@@ -2668,7 +2676,8 @@ sublet_status sublet_recorder_hand_over(struct sublet_recorder *recorder,
                                         struct sublet_error *error);
 
 /**
- * A block is allocated; `block` receives its number, from 0, or SUBLET_OUTSIDE. Times are in ns and never go backwards.
+ * Records that a block is allocated; `block` receives its number, from 0, or SUBLET_OUTSIDE. Times are in ns and never
+ * go backwards.
  *
  * SUBLET_STATUS_RECORD_FULL: there is no room for another row, and nothing is recorded.
  */
@@ -2680,7 +2689,7 @@ sublet_status sublet_recorder_malloc(struct sublet_recorder *recorder,
                                      struct sublet_error *error);
 
 /**
- * A block is freed.
+ * Records that a block is freed.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
@@ -2689,7 +2698,7 @@ sublet_status sublet_recorder_free(struct sublet_recorder *recorder,
                                    struct sublet_error *error);
 
 /**
- * The current operator reads a block.
+ * Records that the current operator reads a block.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
@@ -2698,7 +2707,7 @@ sublet_status sublet_recorder_read(struct sublet_recorder *recorder,
                                    struct sublet_error *error);
 
 /**
- * The current operator writes a block.
+ * Records that the current operator writes a block.
  */
 SUBLET_MUST_USE
 sublet_status sublet_recorder_write(struct sublet_recorder *recorder,
@@ -2707,12 +2716,13 @@ sublet_status sublet_recorder_write(struct sublet_recorder *recorder,
                                     struct sublet_error *error);
 
 /**
- * The next operator begins, and one that has not ended ends. Its number is that of the calls before this one.
+ * Begins the next operator, and ends one that has not ended. Operators are numbered from 0, in the order of these
+ * calls.
  */
 sublet_status sublet_recorder_begin_op(struct sublet_recorder *recorder, struct sublet_error *error);
 
 /**
- * The operator ends: what follows belongs to none.
+ * Ends the operator: rows that follow belong to none.
  */
 sublet_status sublet_recorder_end_op(struct sublet_recorder *recorder, struct sublet_error *error);
 
@@ -2758,9 +2768,9 @@ sublet_status sublet_detector_create(size_t longest,
                                      struct sublet_error *error);
 
 /**
- * Takes the next event, a sublet_event, of a block of `bytes` bytes. `last` is what `position` received with the
- * block's event before, 0 with its first. `period` receives the period in events, from the event that proves it to the
- * first that breaks it, or 0; it may be NULL. O(1).
+ * Takes the next event, a sublet_event, of a block of `bytes` bytes. `last` is the `position` of the block's event
+ * before this one, 0 for its first. `period` receives the period in events, from the event that proves it to the first
+ * that breaks it, or 0; it may be NULL. O(1).
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_push(struct sublet_detector *detector,
@@ -2795,7 +2805,7 @@ sublet_status sublet_replay_create(const struct sublet_block *blocks,
                                    struct sublet_error *error);
 
 /**
- * The next request: `offset` receives its place in the arena. O(1) amortised over the iteration.
+ * Answers the next request: `offset` receives its planned offset in the arena. O(1) amortised over the iteration.
  *
  * SUBLET_STATUS_NOT_PLANNED: it is not what the plan expects, or something that should be dead is in its place; it has
  * to be served elsewhere, and the plan waits.
@@ -2807,7 +2817,7 @@ sublet_status sublet_replay_malloc(struct sublet_replay *replay,
                                    struct sublet_error *error);
 
 /**
- * Frees the block at an offset that sublet_replay_malloc gave. O(1).
+ * Frees the block at an offset that sublet_replay_malloc returned. O(1).
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_free(struct sublet_replay *replay,
@@ -2816,7 +2826,7 @@ sublet_status sublet_replay_free(struct sublet_replay *replay,
 
 /**
  * Ends the iteration and begins the next. `followed`, which may be NULL, receives 1 if the one that ended was served
- * in full as planned, else 0: a new plan would fit better.
+ * in full as planned, else 0: then a new plan would fit better.
  */
 sublet_status sublet_replay_restart(struct sublet_replay *replay, int32_t *followed, struct sublet_error *error);
 
@@ -2842,7 +2852,7 @@ sublet_status sublet_pool_create(uint64_t capacity,
                                  struct sublet_error *error);
 
 /**
- * The address of `bytes` bytes that no live block has. O(log live).
+ * Allocates `bytes` bytes; `address` receives an address at which no live block lies. O(log live).
  */
 SUBLET_MUST_USE
 sublet_status sublet_pool_malloc(struct sublet_pool *pool,
@@ -2851,7 +2861,7 @@ sublet_status sublet_pool_malloc(struct sublet_pool *pool,
                                  struct sublet_error *error);
 
 /**
- * Gives the block at an address back. O(log live).
+ * Frees the block at an address. O(log live).
  */
 SUBLET_MUST_USE sublet_status sublet_pool_free(struct sublet_pool *pool, uint64_t address, struct sublet_error *error);
 

@@ -47,7 +47,7 @@ typedef int32_t sublet_format;
 typedef struct sublet_relu_kernels sublet_relu_kernels;
 
 /**
- * Which activation, of what. NULL, or all 0 but `struct_size`, is ReLU of f32.
+ * The activation, and the format of its elements. NULL, or all 0 but `struct_size`, is ReLU of f32.
  */
 typedef struct sublet_relu_params {
   /**
@@ -63,13 +63,13 @@ typedef struct sublet_relu_params {
    */
   uint32_t leaky;
   /**
-   * Of leaky ReLU; any number.
+   * The slope of leaky ReLU; any number.
    */
   float slope;
 } sublet_relu_params;
 
 /**
- * What a launch works on: addresses on the device, such as those of sublet_operand.
+ * The operands of a launch: addresses on the device, such as those of sublet_operand.
  */
 typedef struct sublet_relu_operands {
   /**
@@ -81,11 +81,11 @@ typedef struct sublet_relu_operands {
    */
   uint32_t reserved;
   /**
-   * `x`, or on the way back `dy`.
+   * `x`; for the gradient `dy`.
    */
   uint64_t from;
   /**
-   * `y`, or on the way back `dx`: `from`, or memory that shares nothing with it.
+   * `y`; for the gradient `dx`: `from`, or memory that shares nothing with it.
    */
   uint64_t to;
   /**
@@ -151,7 +151,7 @@ sublet_status sublet_relu_kernels_create(uint32_t gpu,
                                          sublet_error *error);
 
 /**
- * Unloads the kernels; launches that are under way must be done. NULL is nothing.
+ * Unloads the kernels; launches must be done. NULL does nothing.
  */
 void sublet_relu_kernels_destroy(struct sublet_relu_kernels *kernels);
 

@@ -16,7 +16,7 @@
 #include "sublet.h"
 
 /**
- * A range of a device's memory, for a plan that the caller follows himself: sublet_allocator's or sublet_replay's offsets
+ * A range of a device's memory, for a plan that the caller follows: the offsets of sublet_allocator or sublet_replay
  * are offsets in it. One thread uses it at a time.
  */
 typedef struct sublet_arena sublet_arena;
@@ -27,8 +27,8 @@ typedef struct sublet_arena sublet_arena;
 typedef struct sublet_runtime sublet_runtime;
 
 /**
- * On what a plan runs, and how. NULL, or all 0 but `struct_size`, is the first GPU, with a stream of the runtime's own,
- * and copies in pinned memory.
+ * The device that a plan runs on, and how. NULL, or all 0 but `struct_size`, is the first GPU, with a stream of the
+ * runtime's own, and copies in pinned memory.
  */
 typedef struct sublet_runtime_params {
   /**
@@ -44,8 +44,8 @@ typedef struct sublet_runtime_params {
    */
   uint32_t gpu;
   /**
-   * 0: copies begin as soon as nobody uses the bytes any more. 1: when the simulation has them begin, to compare a device
-   * with it.
+   * 0: copies begin as soon as nothing uses the bytes any more. 1: copies begin when they do in the simulation, to
+   * compare a device with it.
    */
   uint32_t as_simulated;
   /**
@@ -59,11 +59,11 @@ typedef struct sublet_runtime_params {
    */
   void *stream;
   /**
-   * The folder of a file that copies go to in place of pinned memory, past the page cache; NULL is none.
+   * The folder of a file that replaces pinned memory for copies, past the page cache; NULL is none.
    */
   const char *folder;
   /**
-   * Of the host as a device: how much memory it has, in bytes, and an arena can grow to; 0 is what the plan needs.
+   * Of the host as a device: the bytes of its memory, to which an arena can grow; 0 is what the plan needs.
    */
   uint64_t memory;
 } sublet_runtime_params;
@@ -89,7 +89,7 @@ typedef struct sublet_operand {
    */
   uint32_t mask;
   /**
-   * 1: what it holds is read.
+   * 1: it is read.
    */
   uint32_t read;
   /**
@@ -111,11 +111,11 @@ typedef struct sublet_launch {
    */
   uint32_t op;
   /**
-   * A sublet_op_kind: with SUBLET_OP_KIND_RERUN it runs again, and what it updates besides stays as it is.
+   * A sublet_op_kind: with SUBLET_OP_KIND_RERUN it is recomputed, and what it updates besides must stay unchanged.
    */
   uint32_t op_kind;
   /**
-   * 1: only the mask of the block that is read.
+   * 1: only the kernel that writes the mask of the block that is read.
    */
   uint32_t mask_only;
   /**
@@ -166,7 +166,7 @@ typedef struct sublet_measured {
    */
   double simulated_ns;
   /**
-   * How long compute stood still.
+   * How long compute waited.
    */
   double stalled_ns;
   /**
@@ -174,7 +174,7 @@ typedef struct sublet_measured {
    */
   double simulated_stalled_ns;
   /**
-   * The links as the copies show them: as in sublet_device; all 0 unless there were copies both ways.
+   * The links as measured by the copies, as in sublet_device; all 0 unless there were copies both ways.
    */
   double out_bandwidth;
   /**
@@ -230,7 +230,7 @@ sublet_status sublet_runtime_replan(struct sublet_runtime *runtime,
                                     sublet_error *error);
 
 /**
- * Waits for what is under way and gives back all that the runtime holds. NULL is nothing.
+ * Waits for the work that is running and destroys the runtime. NULL does nothing.
  */
 void sublet_runtime_destroy(struct sublet_runtime *runtime);
 
@@ -258,7 +258,7 @@ sublet_status sublet_runtime_call(struct sublet_runtime *runtime,
                                   sublet_error *error);
 
 /**
- * Gives a persistent block its content, between iterations. Waits for what is under way.
+ * Writes a persistent block, between iterations. Waits for the work that is running.
  *
  * SUBLET_STATUS_NOT_PERSISTENT: it is none of so many bytes that the iteration uses; SUBLET_STATUS_INTERRUPTED: an iteration
  * is under way.
@@ -271,8 +271,8 @@ sublet_status sublet_runtime_write(struct sublet_runtime *runtime,
                                    sublet_error *error);
 
 /**
- * Reads the content of a persistent block, between iterations. Waits for what is under way. Fails as
- * sublet_runtime_write does.
+ * Reads a persistent block, between iterations. Waits for the work that is running. Fails as sublet_runtime_write
+ * does.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_read(struct sublet_runtime *runtime,
@@ -282,18 +282,18 @@ sublet_status sublet_runtime_read(struct sublet_runtime *runtime,
                                   sublet_error *error);
 
 /**
- * Waits until everything is done that the streams were given.
+ * Waits until the streams have done all their work.
  */
 SUBLET_MUST_USE sublet_status sublet_runtime_finish(struct sublet_runtime *runtime, sublet_error *error);
 
 /**
- * After an error: waits for what was given, and has the next iteration be the first. The persistent blocks hold
- * anything, and have to be written again.
+ * After an error: waits for the streams, and makes the next iteration the first. The persistent blocks hold anything,
+ * and have to be written anew.
  */
 SUBLET_MUST_USE sublet_status sublet_runtime_restart(struct sublet_runtime *runtime, sublet_error *error);
 
 /**
- * Where the arena is on the device, and how many bytes it has. Either may be NULL.
+ * The address of the arena on the device, and its size in bytes. Either may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_arena(struct sublet_runtime *runtime,
@@ -302,12 +302,12 @@ sublet_status sublet_runtime_arena(struct sublet_runtime *runtime,
                                    sublet_error *error);
 
 /**
- * Has the next iteration timed, by itself: what is under way is waited for.
+ * Measures the next iteration, alone: waits for the work that is running.
  */
 SUBLET_MUST_USE sublet_status sublet_runtime_measure(struct sublet_runtime *runtime, sublet_error *error);
 
 /**
- * What the iteration took that was begun after sublet_runtime_measure. Waits until it is done.
+ * The times of the iteration that began after sublet_runtime_measure. Waits until it is done.
  * SUBLET_STATUS_INTERRUPTED: there was none yet.
  */
 SUBLET_MUST_USE
@@ -316,8 +316,8 @@ sublet_status sublet_runtime_measured(struct sublet_runtime *runtime,
                                       sublet_error *error);
 
 /**
- * Takes `size` bytes of a GPU, or of the host, and addresses for `room` bytes in all, to which it can grow. Of
- * `params` only `on_host`, `gpu` and `memory` are looked at; NULL is the first GPU.
+ * Allocates `size` bytes of a GPU, or of the host, and reserves addresses for `room` bytes, to which it can grow. Of
+ * `params` only `on_host`, `gpu` and `memory` are read; NULL is the first GPU.
  *
  * SUBLET_STATUS_UNAVAILABLE, SUBLET_STATUS_OUT_OF_MEMORY, SUBLET_STATUS_DRIVER, SUBLET_STATUS_DEVICE_LOST: as
  * sublet_runtime_create.
@@ -330,20 +330,20 @@ sublet_status sublet_arena_create(uint64_t size,
                                   sublet_error *error);
 
 /**
- * Gives back its memory; no work that uses it may be under way. NULL is nothing.
+ * Frees its memory; no work that uses it may be running. NULL does nothing.
  */
 void sublet_arena_destroy(struct sublet_arena *arena);
 
 /**
- * Gives it at least `size` bytes, where it is; what it holds stays.
+ * Grows it to at least `size` bytes, in place; its content stays.
  *
- * SUBLET_STATUS_CANNOT_GROW: that is more than its room, or the device cannot do that; SUBLET_STATUS_OUT_OF_MEMORY: the
- * device has not `needed` bytes more. It is as it was then.
+ * SUBLET_STATUS_CANNOT_GROW: that exceeds its room, or the device cannot do it; SUBLET_STATUS_OUT_OF_MEMORY: the
+ * device has not `needed` bytes more. After these it is unchanged.
  */
 SUBLET_MUST_USE sublet_status sublet_arena_grow(struct sublet_arena *arena, uint64_t size, sublet_error *error);
 
 /**
- * Where it begins on the device, and how many bytes it has. Either may be NULL.
+ * The address at which it begins on the device, and its size in bytes. Either may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_arena_range(struct sublet_arena *arena,

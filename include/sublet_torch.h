@@ -58,7 +58,7 @@ typedef struct sublet_torch_statistics {
    */
   uint64_t arena;
   /**
-   * What is held of the device's memory now, live or not.
+   * The bytes of the device's memory that are held now, live or not.
    */
   uint64_t held;
   /**
@@ -81,8 +81,8 @@ extern "C" {
 void *sublet_torch_malloc(ptrdiff_t size, int device, void *stream);
 
 /**
- * Takes back what sublet_torch_malloc gave for the same device and stream: what CUDAPluggableAllocator takes as
- * `free_fn_name`. NULL is nothing.
+ * Frees what sublet_torch_malloc returned for the same device and stream: what CUDAPluggableAllocator takes as
+ * `free_fn_name`. NULL does nothing.
  */
 void sublet_torch_free(void *pointer, ptrdiff_t size, int device, void *stream);
 
@@ -113,20 +113,20 @@ void sublet_torch_end_allocate_to_pool(int device, struct sublet_torch_pool pool
 void sublet_torch_release_pool(int device, struct sublet_torch_pool pool);
 
 /**
- * Gives back to all devices what nobody uses, torch.cuda.empty_cache: what CUDAPluggableAllocator takes by
+ * Frees what nobody uses on all devices, for torch.cuda.empty_cache: what CUDAPluggableAllocator takes by
  * `set_reset_fn`. A device whose streams are captured is left as it is.
  */
 void sublet_torch_reset(void);
 
 /**
- * Holds at most this part, from 0 to 1, of the device's memory from here on: what CUDAPluggableAllocator takes by
- * `set_memory_fraction_fn`. What is held already stays.
+ * Limits the device's memory to this fraction of it, from 0 to 1, from here on: what CUDAPluggableAllocator takes by
+ * `set_memory_fraction_fn`. What is held already is kept.
  */
 void sublet_torch_memory_fraction(double fraction, int device);
 
 /**
- * An iteration of the training loop ends, and the next begins. It may be called or not: from the first call on
- * iterations are told, and no longer looked for.
+ * Marks the end of an iteration of the training loop, and the begin of the next. Calling it is optional; after the
+ * first call iterations are not searched for any more.
  *
  * A failure tells why the iteration that ends has no plan; the next ones are served all the same.
  */

@@ -32,10 +32,10 @@ struct Layer {
 }
 
 impl Lstm {
-    /// One iteration over the sequence.
+    /// Builds the graph of one iteration over the sequence.
     ///
     /// # Errors
-    /// Nothing of something, or an empty batch.
+    /// A number that is 0 or too large, or an empty batch.
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         check("the number of layers", self.layers, 4096)?;

@@ -43,7 +43,7 @@ impl Default for ResNet {
 }
 
 impl ResNet {
-    /// One iteration.
+    /// Builds the graph of one iteration.
     ///
     /// # Errors
     /// A depth that no network of this kind has, or an empty batch.
@@ -176,7 +176,7 @@ pub struct WideResNet {
 }
 
 impl WideResNet {
-    /// One iteration.
+    /// Builds the graph of one iteration.
     ///
     /// # Errors
     /// A depth or width that no network of this kind has, or an empty batch.

@@ -38,10 +38,11 @@ pub struct Transformer {
 }
 
 impl Transformer {
-    /// One iteration.
+    /// Builds the graph of one iteration.
     ///
     /// # Errors
-    /// Nothing of something, a width that the heads cannot share, an element of other than 2 or 4 bytes, or an empty batch.
+    /// A number that is 0 or too large, a width that the heads cannot share, an element of other than 2 or 4 bytes, or an empty
+    /// batch.
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         check("the number of layers", self.layers, 4096)?;

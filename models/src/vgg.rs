@@ -16,7 +16,7 @@ pub struct Vgg {
 }
 
 impl Vgg {
-    /// One iteration.
+    /// Builds the graph of one iteration.
     ///
     /// # Errors
     /// Another depth, or an empty batch.
@@ -65,7 +65,7 @@ impl Vgg {
     }
 }
 
-/// `ReLU` and dropout.
+/// Adds a `ReLU` and dropout.
 fn active(b: &mut Builder, x: Matrix) -> Matrix {
     let y = b.relu_matrix(x);
     Matrix { value: b.dropout(y.value), ..y }

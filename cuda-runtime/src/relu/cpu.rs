@@ -421,7 +421,7 @@ fn check_length(needed: usize, got: usize) -> Result<(), Error> {
     if needed == got { Ok(()) } else { Err(Error::Length { needed, got }) }
 }
 
-/// Stores a block's word, and gives its results.
+/// Makes the function that stores the mask word of a block and returns its results.
 macro_rules! forward_as {
     ($kind:ty, $slope:expr) => {
         |x: &[E; BLOCK], word: &mut u32, wide: bool| {

@@ -1,9 +1,9 @@
 //! Masks: the signs of a ReLU's output, kept in place of the output.
 //!
 //! Problem: the gradient of a ReLU needs only the signs of what the ReLU read or wrote. Where nothing else reads the
-//! block so late, one bit for each element is enough. The ReLU's [`Operator::element`] says how many bytes an element
-//! has; where several operators that access a block say different things, the mask is long enough for the most
-//! elements.
+//! block so late, one bit for each element is enough. The ReLU's
+//! [`Operator::element`](crate::trace::Operator::element) says how many bytes an element has; where several operators
+//! that access a block say different things, the mask is long enough for the most elements.
 //!
 //! Papers: Jin et al. 2018 (section 4.2, a byte for each element); Jain et al. 2018 (Gist, a bit).
 //!

@@ -9,9 +9,9 @@
 //! segment ends at the first candidate after it has gathered more than the budget. [`search`] is its search over the
 //! budget: with B = 0 it finds the kept bytes x and the largest segment y; then it tries six points in geometric
 //! progression from √(xy)/√2 to √2·√(xy), at a cost that the caller computes. [`Plan::Cheap`] drops the results of
-//! cheap operators alone (section 4.2). [`Plan::Recursive`] cuts each segment again (section 4.4), g(n) = k + g(n / (k
-//! + 1)), down to O(log n) memory for O(n log n) time. `mirror` has the order of the runs, and what is never
-//! recomputed.
+//! cheap operators alone (section 4.2). [`Plan::Recursive`] cuts each segment again (section 4.4),
+//! `g(n) = k + g(n / (k + 1))`, down to O(log n) memory for O(n log n) time. `mirror` has the order of the runs, and what
+//! is never recomputed.
 //!
 //! Two faults of the paper and of its code are corrected. The last segment, which no candidate ends, counts in y too.
 //! And it is not dropped, since the backward pass begins with it.

@@ -170,7 +170,7 @@ workspace! {
 }
 
 impl Layers<'_> {
-    /// Finds activations, gradients, parameters and the outputs of ReLUs.
+    /// Finds activations, gradients, parameters and the outputs of ReLU operators.
     fn classify(&mut self) {
         let mirror = &self.mirror;
         for operator in 0..mirror.operators {
