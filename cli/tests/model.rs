@@ -249,6 +249,9 @@ fn no_means_costs_memory() {
         assert!(bound.is_none_or(|bound| bound <= all), "{}: {bound:?} {all}", model.display());
         bounds += usize::from(bound.is_some());
         assert!(in_place <= plain && all <= in_place, "{}: {plain} {in_place} {all}", model.display());
+        for fewer in by_all["means"].as_array().unwrap() {
+            assert!(all <= peak(fewer), "{}: {all} {fewer}", model.display());
+        }
     }
     assert!(bounds > 0);
 }
