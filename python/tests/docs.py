@@ -31,7 +31,7 @@ class Model(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU()) for _ in range(3))
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU()) for _ in range(8))
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         for block in self.blocks:
@@ -50,7 +50,7 @@ def given() -> dict[str, Any]:
     torch._dynamo.reset()
     torch.manual_seed(0)
     model = Model()
-    x, y = torch.randn(32, WIDTH), torch.randn(32, WIDTH)
+    x, y = torch.randn(2048, WIDTH), torch.randn(2048, WIDTH)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     return {"model": model, "x": x, "y": y, "loader": 3 * [(x, y)], "criterion": nn.MSELoss(), "optimizer": optimizer}
 

@@ -4,8 +4,8 @@
 
 The peak is the heap's in a step's forward and backward pass, and time what the thread took for them, the least of several steps,
 as a part of that of the compiler's own cut. `sublet=50` has a limit of 50 % of what the operators take one by one, above what
-persists. `equal` says whether losses and gradients have the bits of the compiler's own cut. At the end stands for each budget the fastest cut of sublet's
-that takes no more memory, on standard error.
+persists. `equal` says whether the first loss and the gradients have the bits of the compiler's own cut. At the end stands for each
+budget the fastest cut of sublet's that takes no more memory, on standard error.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import networks
 from sublet.torch._measure import HEAP
 from train import Part, digest
 
-NETWORKS = ["gpt_small", "resnet_small", "vit_small"]
+NETWORKS = ["gpt_small", "resnet_small", "mlp"]
 BUDGETS = ["0.5", "0.3", "0.1"]
-LIMITS = ["85", "70", "55", "40"]
+LIMITS = ["90", "85", "70", "60", "55"]
 STEPS = 20
 CPU = torch.device("cpu")
 
