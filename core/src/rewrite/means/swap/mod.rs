@@ -83,8 +83,8 @@ enum Start {
     Score(Weights),
 }
 
-/// The part of the work that the mixture of scores is looked for by.
-const MIXTURE: u64 = 2;
+/// The mixture of scores is looked for by so many times the work of the search: only very large networks need more.
+const MIXTURE: u64 = 4;
 
 workspace! {
     /// The pass at work.
@@ -167,12 +167,12 @@ impl<'a> Swapper<'a> {
         self.selection.work_done()
     }
 
-    /// The mixture of scores for a limit; it is looked for by a part of `work`.
+    /// The mixture of scores for a limit; the search may do `work`.
     fn mixture(&mut self, limit: u64, work: u64) -> Weights {
         match self.mixture {
             Some((known, weights)) if known == limit => weights,
             _ => {
-                let enough = self.selected().saturating_add(work / MIXTURE);
+                let enough = self.selected().saturating_add(work.saturating_mul(MIXTURE));
                 let weights = bayes::search(self.seed, |weights| {
                     if self.selected() > enough { None } else { self.by_score(limit, weights) }
                 });
