@@ -11,6 +11,7 @@ mod judge;
 mod minimalloc;
 mod mip;
 mod models;
+mod monotone;
 mod optimal;
 mod oracle;
 mod overlap;

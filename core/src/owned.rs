@@ -205,3 +205,41 @@ pub fn fit_watched(recorded: &Recorded<'_>, options: &fit::Options, watch: fit::
         policy: fitted.policy,
     })
 }
+
+/// Fits a trace to each of these limits, and gives each the schedule that takes least time of those within it: what fits a lower limit
+/// is a schedule for a higher one as it stands, so that no limit costs more than a lower one, whatever the search happens to find.
+/// The results are in the order of the limits. Cost: a fit for each.
+///
+/// # Errors
+/// In the place of a limit, [`Error::OverLimit`] where nothing fits; in place of them all, what else [`fit::fit`] says.
+///
+/// ```
+/// use sublet_core::owned;
+/// use sublet_core::rewrite::fit::Options;
+/// use sublet_core::simulate::Device;
+/// use sublet_core::trace::Recorded;
+/// let options = Options::new(0, Device::symmetric(12e9));
+/// let swept = owned::sweep(&Recorded::new(&[], 0), &options, &[8 << 20, 4 << 20])?;
+/// assert!(swept.iter().all(|fitted| fitted.as_ref().is_ok_and(|fitted| fitted.footprint == 0)));
+/// # Ok::<(), sublet_core::Error>(())
+/// ```
+pub fn sweep(
+    recorded: &Recorded<'_>,
+    options: &fit::Options,
+    limits: &[u64],
+) -> Result<Vec<Result<Fit, Error>>, Error> {
+    let mut made = Vec::with_capacity(limits.len());
+    for &limit in limits {
+        match fit(recorded, &fit::Options { limit, ..*options }) {
+            Err(e) if !matches!(e, Error::OverLimit { .. }) => return Err(e),
+            fitted => made.push(fitted),
+        }
+    }
+    let quickest = |(&limit, own): (&u64, &Result<Fit, Error>)| {
+        let others = made.iter().flatten().filter(|fitted| fitted.footprint <= limit);
+        // Of equals the limit's own comes first.
+        let quickest = own.iter().chain(others).min_by(|a, b| a.run.time_ns.total_cmp(&b.run.time_ns));
+        quickest.map_or_else(|| own.clone(), |fitted| Ok(fitted.clone()))
+    };
+    Ok(limits.iter().zip(&made).map(quickest).collect())
+}

@@ -53,6 +53,7 @@ use crate::trace::{Event, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::VerifiedSchedule;
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 use bases::Orders;
+use levels::{promises, take_best};
 pub use lower_bound::{least_overhead, lower_bound_workspace};
 pub use means::{Means, Using};
 use pass::{Arrangement, Pass};
@@ -463,18 +464,7 @@ const HOPELESS: f64 = 4.0;
 fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
     let quick = Arrangement { recomputes: true, swaps: Swaps::Offloads, choice: work / 12, work: work / 16 };
     let thorough = Arrangement { choice: work / 4, work: work / 2, ..quick };
-    let step = peak.saturating_sub(limit) / PARTS;
-    // What each level promises, and the level.
-    let mut found = [(f64::INFINITY, limit); LOOKS];
-    for (found, part) in found.iter_mut().zip(0..PARTS) {
-        *found = (look(pass, limit + step * part, &quick)?, limit + step * part);
-    }
-    let (_, near) = take_best(&mut found.clone());
-    for (found, at) in found.iter_mut().rev().zip([near.saturating_sub(step / 2), near + step / 2]) {
-        if at > limit {
-            *found = (look(pass, at, &quick)?, at);
-        }
-    }
+    let mut found = promises::<LOOKS>((limit, peak), (0, PARTS), |load| look(pass, load, &quick))?;
     pass.allow(work);
     let mut first = None;
     for _ in 0..MADE {
@@ -493,12 +483,6 @@ fn both(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result
         }
     }
     Ok(())
-}
-
-/// The level that promises most, the first of equals, which then promises nothing any more.
-fn take_best(found: &mut [(f64, u64)]) -> (f64, u64) {
-    let best = found.iter_mut().min_by(|a, b| a.0.total_cmp(&b.0));
-    best.map_or((f64::INFINITY, 0), |best| core::mem::replace(best, (f64::INFINITY, best.1)))
 }
 
 /// What offloads down to a load promise, in ns.

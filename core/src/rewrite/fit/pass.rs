@@ -166,22 +166,23 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// is not within the limit.
     pub(super) fn promise(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
-        if self.stops() || !self.recompute_to(arrangement, level)? {
+        if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level)? {
             return Ok(None);
         }
+        self.stage.kept.spend(arrangement.work / WORK_PER_BLOCK);
         self.trial(arrangement, |trial, _| {
             trial.swapper.hold_nothing();
-            let planned = trial.swapper.plan(Policy::Auto, limit, arrangement.work);
+            let planned = trial.counted(|swapper| swapper.plan(Policy::Auto, limit, arrangement.work));
             Ok(planned.map(|overhead| overhead + trial.added))
         })
     }
 
-    /// Recomputes down to `level`, and tries who swaps the rest.
-    pub(super) fn fit_level(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<(), Error> {
-        if self.stops() || !self.recompute_to(arrangement, level)? {
-            return Ok(());
+    /// Recomputes down to `level`, and tries who swaps the rest; whether that fits.
+    pub(super) fn fit_level(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<bool, Error> {
+        if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level)? {
+            return Ok(false);
         }
-        self.run(arrangement).map(|_| ())
+        Ok(self.run(arrangement)? == Outcome::Fits)
     }
 
     /// Chooses what is recomputed to keep within a level, as if nothing else could be done: by the walk or by the published
@@ -192,6 +193,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.recomputer.held().fill(0);
         self.recomputer.set_alone(true);
         let walked = self.recomputer.plan(level, arrangement.choice, false);
+        self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
         let within = walked.filter(|walked| walked.excess == 0);
         let most = within.map_or(f64::INFINITY, |walked| walked.delay as f64);
         let segments = self.recomputer.segments(self.recorded, level, most, 0, self.scratch.reborrow())?;
@@ -256,7 +258,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     /// the limit.
     pub(super) fn estimate(&mut self, arrangement: &Arrangement<'_>) -> Result<Option<f64>, Error> {
         let limit = self.options.limit;
-        if self.stops() || self.plan(arrangement).is_none() {
+        if self.stops() || self.is_in_vain() || self.plan(arrangement).is_none() {
             return Ok(None);
         }
         self.stage.kept.spend(arrangement.work / WORK_PER_BLOCK);
@@ -354,14 +356,16 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         &mut self,
         then: impl FnOnce(&mut Swapper<'_>, &mut Recomputer<'s>, Workspace<'_>) -> R,
     ) -> Result<R, Error> {
-        let Self { recorded, options, base, recomputer, scratch, .. } = self;
+        let Self { recorded, options, base, recomputer, scratch, stage, .. } = self;
         let mut scratch = scratch.reborrow();
         let program = Program::new(base.shared, recorded.numbers(), &mut scratch)?;
         let mut scratch = scratch.reborrow();
         let gaps = Gaps::new(&program, options.least_bytes, &mut scratch);
         let mut scratch = scratch.reborrow();
         let mut swapper = Swapper::new(&gaps, &options.device, options.seed, &mut scratch);
-        Ok(then(&mut swapper, recomputer, scratch))
+        let then = then(&mut swapper, recomputer, scratch);
+        stage.kept.spend(swapper.selected() / WORK_PER_BLOCK);
+        Ok(then)
     }
 
     /// Makes an arrangement's rows flat, and what swaps them.

@@ -47,6 +47,9 @@ struct Climb {
 const WANDER: Climb = Climb { enough: 200, least: 2_400_000, part: AGAIN, back: u32::MAX, end: 48 };
 const NEAR: Climb = Climb { enough: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
+/// The same where values were recomputed down to a level: there are several of these, and most of them come to little.
+const OF_LEVEL: [Climb; 2] = [Climb { enough: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
+
 /// Who swaps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Swaps<'p> {
@@ -128,6 +131,7 @@ impl Trial<'_, '_, '_, '_> {
     fn by(&mut self, policies: &[Policy], work: u64) -> Result<Outcome, Error> {
         let mut best = f64::INFINITY;
         let mut outcome = Outcome::Fails;
+        let [wander, near] = if self.strategy == Strategy::RecomputeThenSwap { OF_LEVEL } else { [WANDER, NEAR] };
         for &policy in policies {
             if self.kept.watched.stops() {
                 break;
@@ -138,7 +142,8 @@ impl Trial<'_, '_, '_, '_> {
             if searches {
                 self.kept.spend(work / WORK_PER_BLOCK);
             }
-            let planned = self.swapper.plan(policy, self.options.limit, work);
+            let limit = self.options.limit;
+            let planned = self.counted(|swapper| swapper.plan(policy, limit, work));
             let few = if searches { FEW_OF_SEARCH } else { FEW };
             let settled = self.insist(policy, planned, work, few, f64::INFINITY)?;
             if outcome != Outcome::Fits {
@@ -149,7 +154,7 @@ impl Trial<'_, '_, '_, '_> {
                 self.swapper.remember();
             }
             if searches {
-                overhead = self.climb(overhead, work, WANDER)?;
+                overhead = self.climb(overhead, work, wander)?;
             }
             best = best.min(overhead);
             if best <= 0.0 {
@@ -159,7 +164,7 @@ impl Trial<'_, '_, '_, '_> {
         if best.is_finite() && policies.contains(&Policy::Auto) {
             self.spent = 0;
             self.swapper.recall();
-            self.climb(best, work, NEAR)?;
+            self.climb(best, work, near)?;
         }
         Ok(outcome)
     }
@@ -183,7 +188,7 @@ impl Trial<'_, '_, '_, '_> {
                 break;
             }
             self.hold(part(attempt, ATTEMPTS));
-            planned = self.again(policy, work / AGAIN);
+            planned = self.replan(policy, work / AGAIN);
         }
         Ok(settled)
     }
@@ -199,7 +204,7 @@ impl Trial<'_, '_, '_, '_> {
             if vain > 0 && vain.is_multiple_of(climb.back) {
                 self.swapper.recall();
             }
-            let planned = self.again(Policy::Auto, work / climb.part);
+            let planned = self.replan(Policy::Auto, work / climb.part);
             let Some(overhead) = planned.filter(|&overhead| overhead < best) else {
                 self.swapper.let_go();
                 vain += 1;
@@ -223,13 +228,22 @@ impl Trial<'_, '_, '_, '_> {
     }
 
     /// Plans again, by so much work.
-    fn again(&mut self, policy: Policy, work: u64) -> Option<f64> {
+    fn replan(&mut self, policy: Policy, work: u64) -> Option<f64> {
         self.attempt += 1;
         self.spend(1 + work / WORK_PER_BLOCK);
         if self.kept.watched.stops() {
             return None;
         }
-        self.swapper.replan(policy, self.options.limit, work)
+        let limit = self.options.limit;
+        self.counted(|swapper| swapper.replan(policy, limit, work))
+    }
+
+    /// Plans, and counts what the selections of gaps do.
+    pub(super) fn counted(&mut self, plan: impl FnOnce(&mut Swapper<'_>) -> Option<f64>) -> Option<f64> {
+        let before = self.swapper.selected();
+        let planned = plan(self.swapper);
+        self.spend(self.swapper.selected().saturating_sub(before) / WORK_PER_BLOCK);
+        planned
     }
 
     /// Counts what was spent, in blocks placed.

@@ -26,6 +26,9 @@ use crate::sort;
 use crate::table::Records;
 use crate::workspace::workspace;
 
+/// So many gaps are looked at here while the search looks at one.
+const LOOKS: u64 = 16;
+
 /// Which gaps may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Scope {
@@ -50,10 +53,19 @@ workspace! {
             area: f64[rows + 2],
             area_left: f64[rows + 2],
         }
+        state {
+            /// How many gaps and operators were looked at so far.
+            looks: u64 = 0,
+        }
     }
 }
 
 impl Selection<'_> {
+    /// How much was done so far, as the search counts it.
+    pub(in crate::rewrite) const fn work_done(&self) -> u64 {
+        self.looks / LOOKS
+    }
+
     /// Makes the published schedule; false if the chosen gaps do not bring the load within the limit.
     pub(in crate::rewrite) fn by_score(
         &mut self,
@@ -115,6 +127,7 @@ impl Selection<'_> {
                 whole(g, scope)[0] <= operator && operator < g.end && allowed(schedule, gap, g, scope)
             };
             let best = if let Some([.., scale]) = scale {
+                self.looks += u64::from(gaps.program.operators) + u64::from(gaps.len - gaps.first_after(operator));
                 areas(schedule, &mut self.area_left);
                 let mut best: Option<(f64, u32)> = None;
                 for gap in gaps.first_after(operator)..gaps.len {
@@ -154,6 +167,7 @@ impl Selection<'_> {
             if rank >= gaps {
                 return None;
             }
+            self.looks += 1;
             let gap = self.ranked[rank];
             if over(gap) {
                 self.chosen[rank] = rank + 1;
@@ -229,6 +243,7 @@ impl Selection<'_> {
         }
         for operator in 0..gaps.program.operators {
             while schedule.load(operator) > limit {
+                self.looks += u64::from(n);
                 let waiting = (0..n).map(|i| self.chosen[i]).filter(|&gap| {
                     let g = gaps.gap(gap);
                     !schedule.is_used(gap) && g.begin.max(1) <= operator && operator < g.end

@@ -83,6 +83,9 @@ enum Start {
     Score(Weights),
 }
 
+/// The mixture of scores is looked for by so many times the work of the search: only very large networks need more.
+const MIXTURE: u64 = 4;
+
 workspace! {
     /// Makes schedules that swap.
     pub(in crate::rewrite) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
@@ -154,19 +157,27 @@ impl<'a> Swapper<'a> {
             Policy::Wdoa => self.by_score(limit, Weights::WDOA),
             Policy::Swdoa => self.by_score(limit, Weights::SWDOA),
             Policy::Bayes => {
-                let weights = self.mixture(limit);
+                let weights = self.mixture(limit, work);
                 self.by_score(limit, weights)
             }
             Policy::Layer => layer_policy::by_layer(&mut self.schedule, limit).then(|| self.overhead()),
         }
     }
 
-    /// The mixture of scores for a limit, by Bayesian optimisation.
-    fn mixture(&mut self, limit: u64) -> Weights {
+    /// How much the selections did so far, as the search counts it.
+    pub(in crate::rewrite) const fn selected(&self) -> u64 {
+        self.selection.work_done()
+    }
+
+    /// The mixture of scores for a limit, by Bayesian optimisation that may do `work`.
+    fn mixture(&mut self, limit: u64, work: u64) -> Weights {
         match self.mixture {
             Some((known, weights)) if known == limit => weights,
             _ => {
-                let weights = bayes::search(self.seed, |weights| self.by_score(limit, weights));
+                let enough = self.selected().saturating_add(work.saturating_mul(MIXTURE));
+                let weights = bayes::search(self.seed, |weights| {
+                    if self.selected() > enough { None } else { self.by_score(limit, weights) }
+                });
                 self.mixture = Some((limit, weights));
                 weights
             }
@@ -272,7 +283,7 @@ impl<'a> Swapper<'a> {
         }
         // No schedule is better than one that never waits.
         if least? > 0.0 {
-            let mixture = Start::Score(self.mixture(limit));
+            let mixture = Start::Score(self.mixture(limit, work));
             if self.begin(mixture, limit).is_some_and(|found| least.is_some_and(|least| found < least)) {
                 best = mixture;
             }
@@ -328,7 +339,7 @@ impl<'a> Swapper<'a> {
         match policy {
             Policy::Auto => search.lower(schedule, limit).then(|| search.improve(schedule, limit, work)),
             Policy::Bayes => {
-                let weights = self.mixture(limit);
+                let weights = self.mixture(limit, work);
                 self.by_score(limit, weights)
             }
             _ => self.plan(policy, limit, work),

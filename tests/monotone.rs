@@ -1,0 +1,41 @@
+//! What limits cost, thirty of them a trace: none more than a lower one.
+
+use sublet_core::owned;
+use sublet_core::rewrite::fit::{Means, Options, Using};
+use sublet_core::rewrite::means::swap::Policy;
+use sublet_core::simulate::Device;
+use sublet_tests::recording::Recording;
+
+const SWAP: Using = Using::NONE.with(Means::Swap);
+
+#[test]
+fn no_limit_costs_more_than_a_lower_one() {
+    let (mut rises, mut carried) = (0, 0);
+    for (name, using) in [
+        ("alexnet_train_b32", SWAP),
+        ("vgg16_cifar_train_b100", SWAP.with(Means::Recompute)),
+        ("resnet50_train_b32", SWAP),
+    ] {
+        let recording = Recording::named(name).expect("a trace of the small corpus");
+        let peak = recording.max_load();
+        let limits: Vec<u64> = (0..30).map(|k| peak / 100 * (99 - 2 * k)).collect();
+        let device = Device::named("gtx1080ti").expect("a preset");
+        let options = Options { using, policy: Policy::Doa, work: 20, ..Options::new(0, device) };
+        let swept = owned::sweep(&recording.recorded(), &options, &limits).expect("a sound trace");
+        let alone: Vec<f64> = limits
+            .iter()
+            .map(|&limit| owned::fit(&recording.recorded(), &Options { limit, ..options }))
+            .map(|fitted| fitted.map_or(f64::INFINITY, |fitted| fitted.run.overhead()))
+            .collect();
+        let mut before = 0.0;
+        for ((&limit, fitted), &alone) in limits.iter().zip(&swept).zip(&alone) {
+            let overhead = fitted.as_ref().map_or(f64::INFINITY, |fitted| fitted.run.overhead());
+            assert!(fitted.as_ref().is_ok_and(|fitted| fitted.footprint <= limit) || overhead.is_infinite());
+            assert!(before <= overhead && overhead <= alone, "{name} at {limit}: {before}, {overhead}, alone {alone}");
+            before = overhead;
+            carried += u32::from(overhead < alone);
+        }
+        rises += alone.windows(2).filter(|pair| pair[0] > pair[1]).count();
+    }
+    assert!(rises > 0 && carried > 0, "the fits are monotone by themselves: {rises}, {carried}");
+}
