@@ -21,8 +21,14 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// In the first round each block is placed that often,
 const FEW_STARTS: u64 = 48;
-/// and the search has this part of its default budget.
+/// and the search has this part of its default budget,
 const FEW_NODES: u64 = 16;
+/// but at most one part in so many of all its nodes.
+const PART_OF_FIRST: u64 = 2;
+/// The beam has one node for so many of the search's in a round,
+const PART_OF_BEAM: u64 = 3;
+/// or one in so many more, where the best plan is the search's.
+const PART_WHERE_SEARCH_LEADS: u64 = 8;
 /// Where every step is full, plans without waste are looked for with this part of all nodes.
 const PART_OF_TILING: u64 = 4;
 
@@ -70,7 +76,10 @@ pub fn place(
     }
     // Most instances are solved by a few starts or a few nodes.
     let few_starts = (FEW_STARTS * blocks.len() as u64).max(Options::DEFAULT_WORK / FEW_NODES);
-    let few = (if nodes > 0 { few_starts } else { work }, Options::DEFAULT_NODES / FEW_NODES);
+    let few = (
+        if nodes > 0 { few_starts } else { work },
+        (Options::DEFAULT_NODES / FEW_NODES).min(nodes.div_ceil(PART_OF_FIRST)),
+    );
     let mut round = *options;
     // To the heuristics a plan above the capacity still counts: the search may begin with it.
     let without_capacity = Constraints { capacity: None, ..options.constraints };
@@ -117,8 +126,11 @@ pub fn place(
         }
         if round.nodes > 0 && !told.done() {
             let best = told.best;
+            let leads = best.solver == Solver::Search;
+            let part = if leads { PART_OF_BEAM * PART_WHERE_SEARCH_LEADS } else { PART_OF_BEAM };
+            let share = Options { nodes: round.nodes / part, ..round };
             let found =
-                beam::improve(blocks, &round, best, number, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
+                beam::improve(blocks, &share, best, number, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
             told.nodes += found.nodes;
         }

@@ -4,8 +4,14 @@ use core::ops::ControlFlow;
 
 use super::nogood::{self, Nogoods};
 use super::state::{CHOICES, FLOOR, NONE, REST, State};
+use super::technique::Technique;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
+
+/// A node counts once more for each so many blocks and sections that it looks at.
+const WORK_OF_NODE: u64 = 16_384;
+/// The caller is asked after so many nodes.
+const NODES_OF_WATCH: u64 = 256;
 
 /// How a run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +46,8 @@ pub(super) struct Tree<'a> {
     pub fit: u32,
     /// Nodes since the beginning.
     pub nodes: u64,
+    /// The nodes when the caller is asked next.
+    next_watch: u64,
 }
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
@@ -61,6 +69,7 @@ impl<'a> Tree<'a> {
             part: (0, 0),
             fit: 0,
             nodes: 0,
+            next_watch: 0,
         }
     }
 
@@ -78,18 +87,24 @@ impl<'a> Tree<'a> {
         if state.reset(capacity).is_err() {
             return End::Infeasible;
         }
+        let keeps = state.techniques.has(Technique::Nogoods);
         // Whether the node comes of a placement, and not of a refusal at the same depth.
         let mut entered = true;
         while state.open_count > 0 {
             if self.nodes >= limit || state.full {
                 return End::Limit;
             }
-            self.nodes += 1;
-            if self.nodes.is_multiple_of(256) && watch(self.nodes).is_break() {
-                return End::Stopped;
+            self.nodes += 1 + state.looked / WORK_OF_NODE;
+            state.looked %= WORK_OF_NODE;
+            if self.nodes >= self.next_watch {
+                self.next_watch = self.nodes + NODES_OF_WATCH;
+                if watch(self.nodes).is_break() {
+                    return End::Stopped;
+                }
             }
             self.narrow(state);
-            let mut failed = entered && self.nogoods.has(state, self.part);
+            state.looked += u64::from(self.part.1 - self.part.0);
+            let mut failed = keeps && entered && self.nogoods.has(state, self.part);
             if !failed {
                 if entered {
                     self.entry[self.depth] = [state.block_mark, state.section_mark];
@@ -104,7 +119,7 @@ impl<'a> Tree<'a> {
                 let Some(b) = self.back(state) else { return End::Infeasible };
                 failed = state.refuse(b).is_err();
                 entered = false;
-                if failed && !state.full && self.nodes > self.since[self.depth] {
+                if keeps && failed && !state.full && self.nodes > self.since[self.depth] {
                     let [block_mark, section_mark] = self.entry[self.depth];
                     state.undo_to(block_mark, section_mark);
                     self.nogoods.add(state, self.part);
@@ -142,7 +157,9 @@ impl<'a> Tree<'a> {
     /// Where the component has split or is done, goes on with the longest one that is left of it, or
     /// anywhere.
     fn narrow(&mut self, state: &State<'_>) {
-        self.part = longest(state, self.part).or_else(|| longest(state, (0, state.sections))).unwrap_or(self.part);
+        if state.techniques.has(Technique::Components) {
+            self.part = longest(state, self.part).or_else(|| longest(state, (0, state.sections))).unwrap_or(self.part);
+        }
     }
 
     /// Among the sections with the lowest floor the one with the fewest blocks that could lie there for
