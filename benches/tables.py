@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures what limits cost, for docs/benchmarks: writes a CSV of raw rows, and prints the headline rows as Markdown.
+"""Measures the tables of docs/benchmarks: writes one CSV of raw rows for each, and prints the headline rows as Markdown.
 
-usage: tables.py SUBLET DATA OUT
+usage: tables.py SUBLET DATA OUT [placement] [fit]
 
-SUBLET is the program, DATA the folder of the larger corpus, OUT where fit.csv goes. Seconds are CPU seconds, user and
+SUBLET is the program, DATA the folder of the larger corpus, OUT where the CSV files go. Seconds are CPU seconds, user and
 system, of the whole process. A fit that is refused has an empty overhead.
 """
 import csv
@@ -36,6 +36,18 @@ def write(path, header, rows):
         out.writerows(rows)
 
 
+def placement(sublet, data, out):
+    rows = []
+    files = [*sorted((data / "traces").glob("*.csv")), *sorted((data / "minimalloc").glob("*.csv")), *sorted((data / "idealloc").glob("*.csv"))]
+    for file in files:
+        if file.name.endswith(".ops.csv"):
+            continue
+        plan, seconds = run(sublet, "plan", str(file), "--json")
+        rows.append([file.stem, plan["blocks"], plan["max_load"], plan["peak"], int(plan["optimal"]), f"{seconds:.3f}"])
+        print(f"| {file.stem} | {plan['blocks']} | {plan['ratio']:.6f} | {'yes' if plan['optimal'] else 'no'} | {seconds:.2f} |", flush=True)
+    write(out / "placement.csv", ["instance", "blocks", "max_load", "peak", "optimal", "cpu_s"], rows)
+
+
 def fit(sublet, data, out):
     rows = []
     for name in HEADLINE:
@@ -52,7 +64,8 @@ def fit(sublet, data, out):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) < 4:
         sys.exit(__doc__)
     sublet, data, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-    fit(sublet, data, out)
+    for table in sys.argv[4:] or ["placement", "fit"]:
+        {"placement": placement, "fit": fit}[table](sublet, data, out)

@@ -219,6 +219,7 @@ impl<'a> Search<'a> {
     }
 
     fn minimise(&mut self, nodes: u64, offsets: &mut [u64], watch: Watch<'_>) {
+        self.tree.budget = nodes;
         // The gap is halved that often for the next try; and how often all its parts have been tried. Where the
         // incumbent comes from a search, that search has begun with the bound.
         let searched = self.best.is_some_and(|(_, solver)| solver == Solver::Search);
@@ -253,7 +254,7 @@ impl<'a> Search<'a> {
                     halvings = halvings.max(1);
                 }
                 End::Stopped => break,
-                End::Limit if self.tree.nodes >= nodes => break,
+                End::Limit if self.is_spent(nodes) => break,
                 End::Limit if halvings < MOST_HALVINGS && gap.is_none_or(|gap| gap >> halvings > 1) => {
                     halvings += 1;
                 }
@@ -298,7 +299,9 @@ impl<'a> Search<'a> {
 
     /// Any placement that is valid: one descent, in which nothing can fail.
     fn pile(&mut self, offsets: &mut [u64]) {
+        let budget = core::mem::replace(&mut self.tree.budget, u64::MAX);
         self.attempt(UNBOUNDED, u64::MAX, offsets, &mut |_| ControlFlow::Continue(()));
+        self.tree.budget = budget;
     }
 
     /// Looks for a placement within `capacity` units until the tree has `limit` nodes.
@@ -340,11 +343,15 @@ impl<'a> Search<'a> {
                     self.best = Some((peak, Solver::Search));
                     return if watch(&self.summary()).is_break() { End::Stopped } else { End::Found };
                 }
-                End::Limit if self.tree.nodes < limit => {}
+                End::Limit if self.tree.nodes < limit && !self.is_spent(self.tree.budget) => {}
                 end => return end,
             }
         }
         End::Limit
+    }
+
+    fn is_spent(&self, nodes: u64) -> bool {
+        self.tree.spent(&self.state) >= nodes
     }
 
     fn has(&self, technique: Technique) -> bool {

@@ -8,9 +8,9 @@ use super::technique::Technique;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// A node counts once more for each so many blocks and sections that it looks at.
+/// Looking at so many blocks and sections costs as much as a node.
 const WORK_OF_NODE: u64 = 16_384;
-/// The caller is asked after so many nodes.
+/// The caller is asked each time that so many nodes have been spent.
 const NODES_OF_WATCH: u64 = 256;
 
 /// How a run has ended.
@@ -46,7 +46,9 @@ pub(super) struct Tree<'a> {
     pub fit: u32,
     /// Nodes since the beginning.
     pub nodes: u64,
-    /// The nodes when the caller is asked next.
+    /// What may be spent: nodes, and what they look at.
+    pub budget: u64,
+    /// What has been spent when the caller is asked next.
     next_watch: u64,
 }
 
@@ -69,12 +71,13 @@ impl<'a> Tree<'a> {
             part: (0, 0),
             fit: 0,
             nodes: 0,
+            budget: u64::MAX,
             next_watch: 0,
         }
     }
 
-    /// Looks for a placement within `capacity` until `limit` nodes have been seen. `watch` is asked every
-    /// few hundred nodes whether to go on.
+    /// Looks for a placement within `capacity` until `limit` nodes have been seen or the budget is spent. `watch` is
+    /// asked every few hundred nodes whether to go on.
     pub(super) fn run(
         &mut self,
         state: &mut State<'_>,
@@ -91,13 +94,13 @@ impl<'a> Tree<'a> {
         // Whether the node comes of a placement, and not of a refusal at the same depth.
         let mut entered = true;
         while state.open_count > 0 {
-            if self.nodes >= limit || state.full {
+            let spent = self.spent(state);
+            if self.nodes >= limit || spent >= self.budget || state.full {
                 return End::Limit;
             }
-            self.nodes += 1 + state.looked / WORK_OF_NODE;
-            state.looked %= WORK_OF_NODE;
-            if self.nodes >= self.next_watch {
-                self.next_watch = self.nodes + NODES_OF_WATCH;
+            self.nodes += 1;
+            if spent >= self.next_watch {
+                self.next_watch = spent.saturating_add(NODES_OF_WATCH);
                 if watch(self.nodes).is_break() {
                     return End::Stopped;
                 }
@@ -127,6 +130,12 @@ impl<'a> Tree<'a> {
             }
         }
         End::Found
+    }
+
+    /// What has been spent since the beginning, in nodes. Runs are as long as their nodes say, whatever these cost, so that
+    /// a budget changes when the search ends and not where it goes.
+    pub(super) fn spent(&self, state: &State<'_>) -> u64 {
+        self.nodes.saturating_add(state.looked / WORK_OF_NODE)
     }
 
     fn push(&mut self, state: &State<'_>, b: u32) {

@@ -102,7 +102,7 @@ pub(super) struct State<'a> {
     trail_len: u32,
     pub full: bool,
     raises: u32,
-    /// Blocks and sections that were looked at since this was last set to 0.
+    /// Blocks and sections that were looked at since the beginning.
     pub looked: u64,
     heap: Heap<'a>,
     settling: Table<'a, u64>,
