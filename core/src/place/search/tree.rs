@@ -9,7 +9,7 @@ use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
 /// Looking at so many blocks and sections costs as much as a node.
-const WORK_OF_NODE: u64 = 16_384;
+const WORK_OF_NODE: u64 = 32_768;
 /// The caller is asked each time that so many nodes have been spent.
 const NODES_OF_WATCH: u64 = 256;
 
