@@ -174,8 +174,7 @@ pub(crate) struct SolveArgs {
 pub(crate) enum Effort {
     /// Every heuristic once, no search
     Fast,
-    /// The optimum on most networks, in a fraction of a second. Where it is not found, one to two seconds of one core up to
-    /// 6,000 blocks, and up to 5 seconds at 10,000
+    /// The optimum on most networks, in a fraction of a second. Where it is not found, a few seconds of one core
     Default,
     /// Many and longer searches with other seeds; minutes, where no plan is proved optimal
     Max,
