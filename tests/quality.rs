@@ -85,7 +85,7 @@ fn the_best_of_the_heuristics_is_never_missed() {
             b.alignment = 1 << [0, 0, 0, 6, 9, 12][rng.random_range(0..6)];
         }
         let constraints = Constraints { alignment: 1 << rng.random_range(0..9), capacity: None };
-        let options = Options { constraints, seed, work: 20_000, nodes: 0 };
+        let options = Options { constraints, seed, work: 20_000, nodes: 0, ..Options::default() };
         if rng.random() {
             // Pins that agree with each other: those of a plan, lifted together.
             let (_, offsets) = place_with(Solver::BestFit, &blocks, &options).unwrap();

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use sublet_core::Constraints;
 use sublet_core::place::Solver;
+use sublet_core::place::search::Technique;
 use sublet_core::rewrite::fit::{Means, Options};
 use sublet_core::rewrite::means::swap::Policy;
 
@@ -163,6 +164,9 @@ pub(crate) struct SolveArgs {
     /// Searches that run at once with --effort max; the plan does not depend on it
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) threads: NonZeroUsize,
+    /// The search goes without this technique, to see what it is worth; the optimum stays the same. May be given several times
+    #[arg(long, value_name = "TECHNIQUE", value_parser = techniques())]
+    pub(crate) without: Vec<Technique>,
 }
 
 /// How much work to spend on the search.
@@ -170,8 +174,7 @@ pub(crate) struct SolveArgs {
 pub(crate) enum Effort {
     /// Every heuristic once, no search
     Fast,
-    /// The optimum on most networks, in a fraction of a second. Where it is not found, about a second of one core up to
-    /// 5,000 blocks, and up to 5 seconds at 10,000
+    /// The optimum on most networks, in a fraction of a second. Where it is not found, a few seconds of one core
     Default,
     /// Many and longer searches with other seeds; minutes, where no plan is proved optimal
     Max,
@@ -377,6 +380,12 @@ pub(crate) struct ConvertArgs {
 fn solvers() -> impl TypedValueParser<Value = Solver> {
     let names = Solver::all().map(Solver::name);
     PossibleValuesParser::new(names).try_map(|name| Solver::named(&name).ok_or("no solver has this name"))
+}
+
+/// The techniques of the search by their names.
+fn techniques() -> impl TypedValueParser<Value = Technique> {
+    let names = Technique::ALL.map(Technique::name);
+    PossibleValuesParser::new(names).try_map(|name| Technique::named(&name).ok_or("no technique has this name"))
 }
 
 /// The policies by their names.

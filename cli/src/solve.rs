@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use indicatif::ProgressBar;
+use sublet_core::place::search::Techniques;
 use sublet_core::place::{self, Options, Solver, Summary};
 use sublet_core::{Block, Constraints, Error};
 
@@ -112,10 +113,11 @@ fn race(blocks: &[Block], constraints: Constraints, args: &SolveArgs, bar: &Prog
 
 /// How much may be done at an effort.
 pub(crate) fn options(args: &SolveArgs, blocks: usize, constraints: Constraints) -> Options {
-    let default = Options { constraints, ..Options::default() };
+    let techniques = args.without.iter().fold(Techniques::ALL, |all, &technique| all.without(technique));
+    let default = Options { constraints, techniques, ..Options::default() };
     match args.effort {
         Effort::Fast => Options { work: 1, nodes: 0, ..default },
-        Effort::Default => Options { nodes: nodes_of_a_second(blocks), ..default },
+        Effort::Default => Options { nodes: default_nodes(blocks), ..default },
         Effort::Max => {
             let (work, nodes) = (MOST_WORK * Options::DEFAULT_WORK, MOST_WORK * Options::DEFAULT_NODES);
             Options { work, nodes, ..default }
@@ -123,10 +125,11 @@ pub(crate) fn options(args: &SolveArgs, blocks: usize, constraints: Constraints)
     }
 }
 
-/// The nodes that take search and beam about a second together, or fewer: with more blocks each takes longer.
-fn nodes_of_a_second(blocks: usize) -> u64 {
-    const BLOCKS_OF_NODES: u64 = 20_000_000;
-    Options::DEFAULT_NODES.min(BLOCKS_OF_NODES / (blocks as u64).max(1))
+/// The nodes that take search and beam a few seconds together: with more blocks each takes longer.
+fn default_nodes(blocks: usize) -> u64 {
+    const MOST_NODES: u64 = 170_000;
+    const BLOCKS_OF_NODES: u64 = 100_000_000;
+    MOST_NODES.min(BLOCKS_OF_NODES / (blocks as u64).max(1))
 }
 
 impl Race<'_> {

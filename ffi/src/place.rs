@@ -138,12 +138,13 @@ unsafe impl Params for sublet_placement {}
 impl sublet_place_params {
     fn options(&self) -> Options {
         let or = |n: u64, default: u64| if n == 0 { default } else { n };
-        let Options { seed, work, nodes, .. } = Options::default();
+        let usual = Options::default();
         Options {
             constraints: block::constraints(self.alignment, self.capacity),
-            seed: or(self.seed, seed),
-            work: or(self.work, work),
-            nodes: or(self.nodes, nodes),
+            seed: or(self.seed, usual.seed),
+            work: or(self.work, usual.work),
+            nodes: or(self.nodes, usual.nodes),
+            ..usual
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct Attempt {
 
 impl Attempt {
     pub fn options(&self, constraints: Constraints) -> Options {
-        Options { constraints, seed: self.seed, work: self.work, nodes: self.nodes }
+        Options { constraints, seed: self.seed, work: self.work, nodes: self.nodes, ..Options::default() }
     }
 }
 

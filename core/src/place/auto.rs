@@ -21,8 +21,14 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
 /// In the first round each block is placed that often,
 const FEW_STARTS: u64 = 48;
-/// and the search has this part of its default budget.
+/// and the search has this part of its default budget,
 const FEW_NODES: u64 = 16;
+/// but at most one part in so many of all its nodes.
+const PART_OF_FIRST: u64 = 2;
+/// After the first round the beam has one node for so many of the search's,
+const PART_OF_BEAM: u64 = 3;
+/// and for so many times as many, where the best plan is the search's.
+const PART_WHERE_SEARCH_LEADS: u64 = 8;
 /// Where every step is full, plans without waste are looked for with this part of all nodes.
 const PART_OF_TILING: u64 = 4;
 
@@ -68,9 +74,7 @@ pub fn place(
     if blocks.len() > search::MOST_BLOCKS {
         nodes = 0;
     }
-    // Most instances are solved by a few starts or a few nodes.
-    let few_starts = (FEW_STARTS * blocks.len() as u64).max(Options::DEFAULT_WORK / FEW_NODES);
-    let few = (if nodes > 0 { few_starts } else { work }, Options::DEFAULT_NODES / FEW_NODES);
+    let few = first_round(blocks.len(), work, nodes);
     let mut round = *options;
     // To the heuristics a plan above the capacity still counts: the search may begin with it.
     let without_capacity = Constraints { capacity: None, ..options.constraints };
@@ -117,8 +121,9 @@ pub fn place(
         }
         if round.nodes > 0 && !told.done() {
             let best = told.best;
+            let share = Options { nodes: nodes_of_beam(number, round.nodes, best.solver), ..round };
             let found =
-                beam::improve(blocks, &round, best, number, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
+                beam::improve(blocks, &share, best, number, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
             told.nodes += found.nodes;
         }
@@ -133,6 +138,23 @@ pub fn place(
         }
     }
     finish(Summary { nodes: told.nodes, ..told.best }, options)
+}
+
+/// What the first round may do, in blocks placed and in nodes: most instances are solved by a few starts or a few nodes.
+fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
+    let few_starts = (FEW_STARTS * blocks as u64).max(Options::DEFAULT_WORK / FEW_NODES);
+    let few_nodes = (Options::DEFAULT_NODES / FEW_NODES).min(nodes.div_ceil(PART_OF_FIRST));
+    (if nodes > 0 { few_starts } else { work }, few_nodes)
+}
+
+/// The nodes of the beam in a round: in the first as many as the search has, because its plan is what the search goes on from.
+fn nodes_of_beam(number: u32, search: u64, best: Solver) -> u64 {
+    let part = match best {
+        _ if number == 0 => 1,
+        Solver::Search => PART_OF_BEAM * PART_WHERE_SEARCH_LEADS,
+        _ => PART_OF_BEAM,
+    };
+    search / part
 }
 
 /// Puts together what the parts tell, each of which knows only itself.

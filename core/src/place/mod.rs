@@ -47,6 +47,8 @@ pub struct Options {
     pub work: u64,
     /// How many nodes of its tree the search may look at.
     pub nodes: u64,
+    /// What the search makes use of.
+    pub techniques: search::Techniques,
 }
 
 impl Options {
@@ -58,7 +60,13 @@ impl Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { constraints: Constraints::NONE, seed: 1, work: Self::DEFAULT_WORK, nodes: Self::DEFAULT_NODES }
+        Self {
+            constraints: Constraints::NONE,
+            seed: 1,
+            work: Self::DEFAULT_WORK,
+            nodes: Self::DEFAULT_NODES,
+            techniques: search::Techniques::ALL,
+        }
     }
 }
 

@@ -56,7 +56,7 @@ proptest! {
     #[test]
     fn every_plan_is_valid_and_auto_is_never_worse(blocks in blocks(), alignment in 0u32..4, seed: u64) {
         let constraints = Constraints { alignment: 1 << alignment, capacity: None };
-        let options = Options { constraints, seed, work: 2000, nodes: 200 };
+        let options = Options { constraints, seed, work: 2000, nodes: 200, ..Options::default() };
         let (auto, _) = run(Solver::Auto, &blocks, &options);
         for solver in Solver::HEURISTICS {
             let (summary, _) = run(solver, &blocks, &options);

@@ -3,38 +3,41 @@
 //! Problem: offline dynamic storage allocation is NP-hard (Garey and Johnson 1979, SR2). Is there a
 //! placement within a capacity c? Peers are `MiniMalloc` (Moffitt 2023) and `SuperMalloc`.
 //!
-//! Steps:
-//! 1. Times are compressed to *sections*, the maximal cliques; sizes are divided by their greatest common
-//!    divisor; blocks are numbered by content, so that names, order of rows and scale of time do not matter.
-//! 2. Only placements in which every block lies on 0, on another block or on a pinned one are looked at,
-//!    and of like blocks the lower number lies lower. They are built from the bottom: every block that is
+//! Steps; in brackets, the function and, where a [`Technique`] can be turned off, its name:
+//! 1. Times are compressed to *sections*, the maximal cliques (`Search::new`); sizes are divided by their greatest
+//!    common divisor; blocks are numbered by content, so that names, order of rows and scale of time do not matter
+//!    (`Search::new`, `unit`).
+//! 2. Only placements in which every block lies on 0, on another block or on a pinned one are looked at, and of like
+//!    blocks the lower number lies lower (`State::load`, `twins`). They are built from the bottom: every block that is
 //!    still *open* lies above the placed ones that are alive with it.
-//! 3. A node is branched on an open block b whose least possible offset m is the least in its component.
-//!    Left: b lies at m, and all open blocks that are alive with it above. Right: it does not, so it lies
-//!    on another open block; its m becomes the least end that one of those can have, over and over until
-//!    nothing moves. No order of the blocks is fixed in advance.
-//! 4. A node fails when in some section the lowest m and the open bytes together exceed c. A block of which
-//!    that is true of its own m cannot be the next one in that section: it lies above one that can. Where
-//!    small blocks climb on each other in turn, the end of the climb is found by shortest paths. In small instances
-//!    the blocks of a section are looked at as the jobs of a machine, and edges found (Carlier and Pinson 1989).
-//! 5. The section to branch in has the lowest floor; among equals the fewest blocks that could lie there,
-//!    divided by the failures that it has seen (of which each restart forgets a quarter). In it the block
-//!    comes first that has the largest load beside it, then the longest, then the largest area.
-//! 6. Where no open block crosses from one section to the next, the components are searched one by one,
-//!    and a failure in one goes back past all decisions that were about others.
-//! 7. Run times are heavy-tailed: after a long first run, short ones follow (Luby, Sinclair and Zuckerman
-//!    1993) whose lengths and sizes are off by up to a tenth in 5, where the load no longer counts.
+//! 3. A node is branched on an open block b whose least possible offset m is the least in its component. Left: b lies
+//!    at m, and all open blocks that are alive with it above. Right: it does not, so it lies on another open block; its
+//!    m becomes the least end that one of those can have, over and over until nothing moves (`State::place`,
+//!    `State::refuse`). No order of the blocks is fixed in advance.
+//! 4. A node fails when in some section the lowest m and the open bytes together exceed c (`State::refresh`). A block
+//!    of which that is true of its own m cannot be the next one in that section: it lies above one that can
+//!    (`State::tighten`). Where small blocks climb on each other in turn, the end of the climb is found by shortest
+//!    paths (`State::settle`, `climbs`). In small instances the blocks of a section are looked at as the jobs of a
+//!    machine, and edges found (Carlier and Pinson 1989; `State::find_edges`, `edges`).
+//! 5. The section to branch in has the lowest floor; among equals the fewest blocks that could lie there, divided by
+//!    the failures that it has seen (of which each restart forgets a quarter; `Tree::choose`, `State::fade`,
+//!    `failures`). In it the block comes first that has the largest load beside it, then the longest, then the largest
+//!    area (`order::rank`).
+//! 6. Where no open block crosses from one section to the next, the components are searched one by one, and a failure
+//!    in one goes back past all decisions that were about others (`Tree::narrow`, `Tree::back`, `components`).
+//! 7. Run times are heavy-tailed: after a long first run, short ones follow (Luby, Sinclair and Zuckerman 1993) whose
+//!    lengths and sizes are off by up to a tenth in 5, where the load no longer counts (`Search::attempt`, `restarts`).
 //! 8. Above the bound, where something may be wasted, three runs of four keep the ground level, as heuristics for
-//!    packing strips do (Burke, Kendall and Whitwell 2004): in 5 a block gains ranks for each end of the level
-//!    ground that it reaches, and again if its top is level with what lies beyond.
+//!    packing strips do (Burke, Kendall and Whitwell 2004): in 5 a block gains ranks for each end of the level ground
+//!    that it reaches, and again if its top is level with what lies beyond (`Tree::choose`, `level`).
+//! 9. What was refuted is kept, and fails at once where other decisions lead to it again (`Nogoods`, `nogoods`).
+//! 10. Where the bound is not reached, a part of the nodes goes to windows of time, which may lift it (`Windows::lift`,
+//!     `windows`).
 //!
-//! 9. What was refuted is kept, and fails at once where other decisions lead to it again.
-//! 10. Where the bound is not reached, a part of the nodes goes to windows of time, which may lift it.
-//!
-//! To find the least peak, capacities are tried between bound and incumbent: the bound itself, then a half,
-//! a quarter and an eighth of the gap below the incumbent, each for as long as that succeeds; each round with
-//! twice the nodes of the last. Failures are remembered throughout. Where the constraints have a capacity,
-//! nothing else is tried: a plan within it ends the search, and so does the proof that there is none.
+//! To find the least peak, capacities are tried between bound and incumbent: the bound itself, then a half, a quarter
+//! and an eighth of the gap below the incumbent, each for as long as that succeeds; each round with twice the nodes of
+//! the last (`Search::minimise`). Failures are remembered throughout. Where the constraints have a capacity, nothing
+//! else is tried: a plan within it ends the search, and so does the proof that there is none.
 //!
 //! Cost: O(alive + changed) per touched section and node. Scratch: n²/64 words for who is alive where, and
 //! a trail of 128 n entries; a descent that needs a longer one is given up.
@@ -42,6 +45,7 @@
 mod nogood;
 mod order;
 mod state;
+mod technique;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -52,6 +56,8 @@ use core::ops::ControlFlow;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
+
+pub use self::technique::{Technique, Techniques};
 
 use self::state::{Item, State, UNBOUNDED};
 use self::tree::{End, Tree};
@@ -194,7 +200,7 @@ impl<'a> Search<'a> {
                 pin: b.pin.map(|pin| pin / unit),
             }
         };
-        let state = State::new(n, sections, item, &mut scratch);
+        let state = State::new(n, sections, options.techniques, item, &mut scratch);
         let lower_bound = incumbent.map_or(lower_bound, |summary| lower_bound.max(summary.lower_bound));
         Ok(Self {
             windows: Windows::new(n, &state, &mut scratch),
@@ -213,6 +219,7 @@ impl<'a> Search<'a> {
     }
 
     fn minimise(&mut self, nodes: u64, offsets: &mut [u64], watch: Watch<'_>) {
+        self.tree.budget = nodes;
         // The gap is halved that often for the next try; and how often all its parts have been tried. Where the
         // incumbent comes from a search, that search has begun with the bound.
         let searched = self.best.is_some_and(|(_, solver)| solver == Solver::Search);
@@ -236,7 +243,8 @@ impl<'a> Search<'a> {
             };
             let end = self.attempt(capacity, limit, offsets, watch);
             let part = (self.tree.nodes / PART_OF_WINDOWS).saturating_sub(self.windows.nodes);
-            if end == End::Limit && self.lift(nodes.min(self.tree.nodes + part), watch) == End::Stopped {
+            let lifts = end == End::Limit && self.has(Technique::Windows);
+            if lifts && self.lift(nodes.min(self.tree.nodes + part), watch) == End::Stopped {
                 break;
             }
             match end {
@@ -246,7 +254,7 @@ impl<'a> Search<'a> {
                     halvings = halvings.max(1);
                 }
                 End::Stopped => break,
-                End::Limit if self.tree.nodes >= nodes => break,
+                End::Limit if self.is_spent(nodes) => break,
                 End::Limit if halvings < MOST_HALVINGS && gap.is_none_or(|gap| gap >> halvings > 1) => {
                     halvings += 1;
                 }
@@ -291,7 +299,9 @@ impl<'a> Search<'a> {
 
     /// Any placement that is valid: one descent, in which nothing can fail.
     fn pile(&mut self, offsets: &mut [u64]) {
+        let budget = core::mem::replace(&mut self.tree.budget, u64::MAX);
         self.attempt(UNBOUNDED, u64::MAX, offsets, &mut |_| ControlFlow::Continue(()));
+        self.tree.budget = budget;
     }
 
     /// Looks for a placement within `capacity` units until the tree has `limit` nodes.
@@ -301,12 +311,16 @@ impl<'a> Search<'a> {
             if run > 0 {
                 self.state.fade();
             }
-            let level = capacity > self.lower && run % UNLEVELLED != 0;
+            let level = self.has(Technique::Level) && capacity > self.lower && run % UNLEVELLED != 0;
             let noise = if level { 50 } else { 100 };
             self.tree.fit = if level { 3 * self.state.n / 10 } else { 0 };
             let noise = (run > 0).then_some((&mut self.random, noise));
             order::rank(&mut self.state, &mut self.key, &mut self.aside, noise);
-            let length = if run == 0 { 4 } else { luby(run) } * self.base();
+            let length = match run {
+                _ if !self.has(Technique::Restarts) => u64::MAX,
+                0 => 4 * self.base(),
+                _ => luby(run) * self.base(),
+            };
             let end = self.tree.run(
                 &mut self.state,
                 capacity,
@@ -329,11 +343,19 @@ impl<'a> Search<'a> {
                     self.best = Some((peak, Solver::Search));
                     return if watch(&self.summary()).is_break() { End::Stopped } else { End::Found };
                 }
-                End::Limit if self.tree.nodes < limit => {}
+                End::Limit if self.tree.nodes < limit && !self.is_spent(self.tree.budget) => {}
                 end => return end,
             }
         }
         End::Limit
+    }
+
+    fn is_spent(&self, nodes: u64) -> bool {
+        self.tree.spent(&self.state) >= nodes
+    }
+
+    fn has(&self, technique: Technique) -> bool {
+        self.state.techniques.has(technique)
     }
 
     /// The unit of the lengths of runs, in nodes.

@@ -114,6 +114,7 @@ fn remainder(value: u64, by: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Techniques;
     use super::super::state::{self, Item};
     use super::*;
 
@@ -124,7 +125,7 @@ mod tests {
         let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
         let mut scratch = Workspace::new(&mut words, &mut indices);
         let item = |b: u32| Item { low: 0, high: 1, size: 2 + u64::from(b), alignment: 1, pin: None };
-        let mut state = State::new(2, 1, item, &mut scratch);
+        let mut state = State::new(2, 1, Techniques::ALL, item, &mut scratch);
         let mut nogoods = Nogoods::new(2, &mut scratch);
         let part = (0, 1);
         assert!(state.reset(10).is_ok());

@@ -48,6 +48,22 @@ fn optimum(blocks: &[Block], alignment: u64) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
+    /// Alignments, too: a technique that is off must not leave a rule out.
+    #[test]
+    fn without_any_one_technique_the_optimum_is_the_same(
+        rows in prop::collection::vec((0u32..8, 1u32..5, 1u64..7, 0u32..2), 0..7),
+        without in 0..Technique::ALL.len(),
+    ) {
+        let blocks: Vec<Block> = rows.iter()
+            .map(|&(s, w, size, log)| Block { alignment: 1 << log, ..Block::new(s, s + w, size) })
+            .collect();
+        let techniques = Techniques::ALL.without(Technique::ALL[without]);
+        let options = Options { nodes: u64::MAX, techniques, ..Options::default() };
+        let found = search(&blocks, &options, None, &mut vec![0; blocks.len()]);
+        let best = optimum(&blocks, 1);
+        prop_assert_eq!((found.peak, found.lower_bound), (best, best));
+    }
+
     #[test]
     fn finds_and_proves_the_optimum(
         rows in prop::collection::vec((0u32..8, 1u32..5, 1u64..7), 0..7),

@@ -4,8 +4,14 @@ use core::ops::ControlFlow;
 
 use super::nogood::{self, Nogoods};
 use super::state::{CHOICES, FLOOR, NONE, REST, State};
+use super::technique::Technique;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
+
+/// Looking at so many blocks and sections costs as much as a node.
+const WORK_OF_NODE: u64 = 32_768;
+/// The caller is asked each time that so many nodes have been spent.
+const NODES_OF_WATCH: u64 = 256;
 
 /// How a run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +46,10 @@ pub(super) struct Tree<'a> {
     pub fit: u32,
     /// Nodes since the beginning.
     pub nodes: u64,
+    /// What may be spent: nodes, and what they look at.
+    pub budget: u64,
+    /// What has been spent when the caller is asked next.
+    next_watch: u64,
 }
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
@@ -61,11 +71,13 @@ impl<'a> Tree<'a> {
             part: (0, 0),
             fit: 0,
             nodes: 0,
+            budget: u64::MAX,
+            next_watch: 0,
         }
     }
 
-    /// Looks for a placement within `capacity` until `limit` nodes have been seen. `watch` is asked every
-    /// few hundred nodes whether to go on.
+    /// Looks for a placement within `capacity` until `limit` nodes have been seen or the budget is spent. `watch` is
+    /// asked every few hundred nodes whether to go on.
     pub(super) fn run(
         &mut self,
         state: &mut State<'_>,
@@ -78,18 +90,24 @@ impl<'a> Tree<'a> {
         if state.reset(capacity).is_err() {
             return End::Infeasible;
         }
+        let keeps = state.techniques.has(Technique::Nogoods);
         // Whether the node comes of a placement, and not of a refusal at the same depth.
         let mut entered = true;
         while state.open_count > 0 {
-            if self.nodes >= limit || state.full {
+            let spent = self.spent(state);
+            if self.nodes >= limit || spent >= self.budget || state.full {
                 return End::Limit;
             }
             self.nodes += 1;
-            if self.nodes.is_multiple_of(256) && watch(self.nodes).is_break() {
-                return End::Stopped;
+            if spent >= self.next_watch {
+                self.next_watch = spent.saturating_add(NODES_OF_WATCH);
+                if watch(self.nodes).is_break() {
+                    return End::Stopped;
+                }
             }
             self.narrow(state);
-            let mut failed = entered && self.nogoods.has(state, self.part);
+            state.looked += u64::from(self.part.1 - self.part.0);
+            let mut failed = keeps && entered && self.nogoods.has(state, self.part);
             if !failed {
                 if entered {
                     self.entry[self.depth] = [state.block_mark, state.section_mark];
@@ -104,7 +122,7 @@ impl<'a> Tree<'a> {
                 let Some(b) = self.back(state) else { return End::Infeasible };
                 failed = state.refuse(b).is_err();
                 entered = false;
-                if failed && !state.full && self.nodes > self.since[self.depth] {
+                if keeps && failed && !state.full && self.nodes > self.since[self.depth] {
                     let [block_mark, section_mark] = self.entry[self.depth];
                     state.undo_to(block_mark, section_mark);
                     self.nogoods.add(state, self.part);
@@ -112,6 +130,12 @@ impl<'a> Tree<'a> {
             }
         }
         End::Found
+    }
+
+    /// What has been spent since the beginning, in nodes. Runs are as long as their nodes say, whatever these cost, so that
+    /// a budget changes when the search ends and not where it goes.
+    pub(super) fn spent(&self, state: &State<'_>) -> u64 {
+        self.nodes.saturating_add(state.looked / WORK_OF_NODE)
     }
 
     fn push(&mut self, state: &State<'_>, b: u32) {
@@ -142,7 +166,9 @@ impl<'a> Tree<'a> {
     /// Where the component has split or is done, goes on with the longest one that is left of it, or
     /// anywhere.
     fn narrow(&mut self, state: &State<'_>) {
-        self.part = longest(state, self.part).or_else(|| longest(state, (0, state.sections))).unwrap_or(self.part);
+        if state.techniques.has(Technique::Components) {
+            self.part = longest(state, self.part).or_else(|| longest(state, (0, state.sections))).unwrap_or(self.part);
+        }
     }
 
     /// Among the sections with the lowest floor the one with the fewest blocks that could lie there for

@@ -196,7 +196,7 @@ impl<'a> Windows<'a> {
 
         let mut scratch = self.scratch.reborrow();
         let n = blocks as usize;
-        let mut state = State::new(n, high - low, item, &mut scratch);
+        let mut state = State::new(n, high - low, whole.techniques, item, &mut scratch);
         let mut tree = Tree::new(n, &mut scratch);
         let (mut key, mut aside) = (scratch.words(n), scratch.indices(n));
         order::rank(&mut state, &mut key, &mut aside, None::<(&mut Xoshiro256PlusPlus, u64)>);

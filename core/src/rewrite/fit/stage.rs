@@ -369,7 +369,7 @@ impl Placed<'_, '_> {
             watched.tell(&Progress::Working)?;
             if cost > few.max(starts) && now.peak > far { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let options = place::Options { constraints, seed, work: work.max(starts), nodes };
+        let options = place::Options { constraints, seed, work: work.max(starts), nodes, ..place::Options::default() };
         let placed = place::place_watched(Solver::Auto, blocks, &options, scratch, offsets, &mut watch);
         // Where nothing fits, the search has looked at all that it may.
         let nodes = placed.as_ref().map_or(nodes, |placed| placed.nodes);

@@ -2,6 +2,7 @@
 
 mod propagate;
 
+use super::technique::{Technique, Techniques};
 use crate::heap::Heap;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
@@ -52,6 +53,7 @@ pub(super) struct State<'a> {
     /// Words in a row of `alive`.
     row: u32,
     pub capacity: u64,
+    pub techniques: Techniques,
 
     // Blocks.
     pub low: Table<'a, u32>,
@@ -100,6 +102,8 @@ pub(super) struct State<'a> {
     trail_len: u32,
     pub full: bool,
     raises: u32,
+    /// Blocks and sections that were looked at since the beginning.
+    pub looked: u64,
     heap: Heap<'a>,
     settling: Table<'a, u64>,
     jobs: Table<'a, [u64; 2]>,
@@ -121,7 +125,13 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
 
 impl<'a> State<'a> {
     /// `items` must be sorted.
-    pub(super) fn new(n: usize, sections: u32, item: impl Fn(u32) -> Item, scratch: &mut Workspace<'a>) -> Self {
+    pub(super) fn new(
+        n: usize,
+        sections: u32,
+        techniques: Techniques,
+        item: impl Fn(u32) -> Item,
+        scratch: &mut Workspace<'a>,
+    ) -> Self {
         let row = n.div_ceil(64);
         let trail = trail_len(n);
         let m = n;
@@ -130,6 +140,7 @@ impl<'a> State<'a> {
             sections,
             row: number(row),
             capacity: 0,
+            techniques,
             low: scratch.indices(n),
             high: scratch.indices(n),
             size: scratch.words(n),
@@ -163,6 +174,7 @@ impl<'a> State<'a> {
             trail_len: number(trail),
             full: false,
             raises: 0,
+            looked: 0,
             heap: Heap::lend(n, scratch),
             settling: scratch.words(n),
             jobs: scratch.word_records(n),
@@ -191,7 +203,7 @@ impl<'a> State<'a> {
                 self.pin_count += 1;
             }
             let kind = (i.low, i.high, i.size, i.alignment);
-            if i.pin.is_none() && before == Some(kind) {
+            if i.pin.is_none() && before == Some(kind) && self.techniques.has(Technique::Twins) {
                 self.twin[b] = 1;
             }
             before = i.pin.is_none().then_some(kind);
@@ -244,6 +256,7 @@ impl<'a> State<'a> {
         self.settled.fill(0);
         for b in 0..self.n {
             self.open[b / 64] |= 1 << (b % 64);
+            self.looked += u64::from(self.high[b] - self.low[b]);
             for s in self.low[b]..self.high[b] {
                 self.section[s][REST] += self.size[b];
                 self.crossing[s] += u32::from(s + 1 < self.high[b]);
@@ -278,6 +291,12 @@ impl<'a> State<'a> {
         for s in 0..self.sections {
             self.weight[s] -= self.weight[s] / 4;
         }
+    }
+
+    /// Notes that section `s` has failed.
+    fn fail_in(&mut self, s: u32) -> Outcome {
+        self.weight[s] += u64::from(self.techniques.has(Technique::Failures));
+        Err(Conflict)
     }
 
     fn is_open(&self, b: u32) -> bool {
@@ -355,7 +374,7 @@ impl<'a> State<'a> {
     }
 
     fn set_least(&mut self, b: u32, v: u64, lifted: bool) -> Outcome {
-        self.raises += 1;
+        self.raises = self.raises.saturating_add(1);
         if v > self.capacity {
             return Err(Conflict);
         }
@@ -418,6 +437,7 @@ impl<'a> State<'a> {
         self.open[b / 64] &= !(1 << (b % 64));
         self.open_count -= 1;
         let (low, high) = (self.low[b], self.high[b]);
+        self.looked += u64::from(high - low);
         let [least, end] = self.span[b];
         let mut tight = NONE;
         for s in low..high {
@@ -430,8 +450,7 @@ impl<'a> State<'a> {
             self.soil(s);
         }
         if tight != NONE {
-            self.weight[tight] += 1;
-            return Err(Conflict);
+            return self.fail_in(tight);
         }
         let (from, to) = (self.first[low], self.first[high]);
         for w in 0..to.div_ceil(64) {

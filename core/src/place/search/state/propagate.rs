@@ -1,5 +1,6 @@
 //! What follows from a change: which blocks cannot lie where they could, until nothing moves.
 
+use super::super::technique::Technique;
 use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, SMALL, State, UNBOUNDED};
 use crate::table::{Table, at};
 
@@ -35,11 +36,10 @@ impl State<'_> {
         loop {
             while let Some(s) = pop(&mut self.dirty, &mut self.dirty_from, words) {
                 if self.refresh(s).is_err() {
-                    self.weight[s] += 1;
-                    return Err(Conflict);
+                    return self.fail_in(s);
                 }
             }
-            if self.raises > self.n {
+            if self.raises > self.n && self.techniques.has(Technique::Climbs) {
                 self.raises = 0;
                 self.settle()?;
                 continue;
@@ -47,8 +47,7 @@ impl State<'_> {
             let before = self.raises;
             while let Some(s) = pop(&mut self.moved, &mut self.moved_from, words) {
                 if self.lift(s).is_err() {
-                    self.weight[s] += 1;
-                    return Err(Conflict);
+                    return self.fail_in(s);
                 }
             }
             if self.raises == before {
@@ -74,6 +73,7 @@ impl State<'_> {
         }
         self.reached.fill(0);
         while let Some((end, c)) = self.heap.pop() {
+            self.looked += u64::from(self.high[c] - self.low[c]);
             for s in self.low[c]..self.high[c] {
                 if self.reached[s / 64] >> (s % 64) & 1 == 1 {
                     continue;
@@ -85,6 +85,7 @@ impl State<'_> {
                     while bits != 0 {
                         let b = w * 64 + bits.trailing_zeros();
                         bits &= bits - 1;
+                        self.looked += 1;
                         if self.settling[b] == UNKNOWN {
                             let [least, e] = self.span[b];
                             let v = self.above_pins(b, least.max(end));
@@ -114,8 +115,10 @@ impl State<'_> {
             (u64::MAX, u64::MAX, u64::MAX, NONE, 0, u64::MAX, u64::MAX);
         // The innermost loop of the search: without branches, but for the way from one block to the next.
         let spans = self.span.first(self.n);
+        let mut looked = 1;
         self.for_alive(s, |b| {
             let [least, e] = at(spans, b);
+            looked += 1;
             choices = if least < floor { 1 } else { choices + u64::from(least == floor) };
             floor = floor.min(least);
             let is_next = least <= room;
@@ -125,6 +128,7 @@ impl State<'_> {
             ender = if e < end { b } else { ender };
             end = end.min(e);
         });
+        self.looked += looked;
         if old[REST] > 0 && floor > room {
             return Err(Conflict);
         }
@@ -166,6 +170,7 @@ impl State<'_> {
                 let least = self.span[b][0];
                 let bound = if ender == u64::from(b) { second } else { end };
                 if least > room && least < next || least < bound && settled <= least && self.is_lifted(b) {
+                    self.looked += u64::from(self.high[b] - self.low[b]);
                     let (v, _) = self.tighten(b, least, self.is_lifted(b));
                     if v > least {
                         self.raise(b, v)?;
@@ -173,7 +178,8 @@ impl State<'_> {
                 }
             }
         }
-        if self.n as usize <= SMALL && self.capacity != UNBOUNDED { self.find_edges(s) } else { Ok(()) }
+        let small = self.n as usize <= SMALL && self.capacity != UNBOUNDED;
+        if small && self.techniques.has(Technique::Edges) { self.find_edges(s) } else { Ok(()) }
     }
 
     /// Edge finding (Carlier and Pinson 1989). A section is a machine, its blocks are jobs: one at a time, each from its

@@ -1,0 +1,103 @@
+//! The techniques of the search, by name, so that each can be turned off.
+//!
+//! The optimum is the same without any of them; the search takes longer to find or to prove it. They are turned off to see
+//! what each is worth, and to find the one that is at fault when an answer is wrong.
+
+/// A technique of the search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Technique {
+    /// Of like blocks the lower number lies lower.
+    Twins,
+    /// Components that no open block ties together are searched one by one.
+    Components,
+    /// Where blocks climb on each other in turn, shortest paths find the end of the climb.
+    Climbs,
+    /// In small instances, blocks that must lie below others are found in each section.
+    Edges,
+    /// Sections that failed often are branched in first.
+    Failures,
+    /// Runs end after a number of nodes, and others follow with lengths and sizes changed at random.
+    Restarts,
+    /// Blocks that keep the ground level are preferred.
+    Level,
+    /// States that were refuted fail at once when they come again.
+    Nogoods,
+    /// Windows of time that have no placement lift the lower bound.
+    Windows,
+}
+
+impl Technique {
+    /// Every technique.
+    pub const ALL: [Self; 9] = [
+        Self::Twins,
+        Self::Components,
+        Self::Climbs,
+        Self::Edges,
+        Self::Failures,
+        Self::Restarts,
+        Self::Level,
+        Self::Nogoods,
+        Self::Windows,
+    ];
+
+    /// What people call it: one word in lower case.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Twins => "twins",
+            Self::Components => "components",
+            Self::Climbs => "climbs",
+            Self::Edges => "edges",
+            Self::Failures => "failures",
+            Self::Restarts => "restarts",
+            Self::Level => "level",
+            Self::Nogoods => "nogoods",
+            Self::Windows => "windows",
+        }
+    }
+
+    /// The technique of this name.
+    ///
+    /// ```
+    /// use sublet_core::place::search::Technique;
+    /// assert!(Technique::ALL.iter().all(|&t| Technique::named(t.name()) == Some(t)));
+    /// ```
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|t| t.name() == name)
+    }
+}
+
+/// A set of techniques; by default all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Techniques(u16);
+
+impl Techniques {
+    /// All techniques.
+    pub const ALL: Self = Self(u16::MAX);
+
+    /// The set without `technique`.
+    ///
+    /// ```
+    /// use sublet_core::place::search::{Technique, Techniques};
+    /// let fewer = Techniques::ALL.without(Technique::Edges);
+    /// assert!(!fewer.has(Technique::Edges) && fewer.has(Technique::Twins));
+    /// ```
+    #[must_use]
+    pub const fn without(self, technique: Technique) -> Self {
+        Self(self.0 & !(1 << technique as u16))
+    }
+
+    /// Whether `technique` is in the set.
+    #[must_use]
+    pub const fn has(self, technique: Technique) -> bool {
+        self.0 >> technique as u16 & 1 == 1
+    }
+}
+
+impl Default for Techniques {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
