@@ -108,8 +108,8 @@ if [ "$what" = time ]; then
     exit
 fi
 if [ "$what" = large ]; then
-    net "$here/nets/large/resnet50_b4.prototxt" 5 2000 400 2000
-    net "$here/nets/large/vgg16_b2.prototxt" 5 3000 400 3000
+    net "$here/nets/large/resnet50_b4.prototxt" 5 1100 400 750
+    net "$here/nets/large/vgg16_b2.prototxt" 5 1900
     net "$caffe/nets/alexnet_b32.prototxt" 5 976.1 1 916.2
     net "$caffe/nets/googlenet_b16.prototxt" 5 713.8 1 399.2
     for name in resnet50_b4 vgg16_b2; do
