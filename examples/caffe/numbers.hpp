@@ -1,10 +1,8 @@
-// Data for nets/data.prototxt: the same numbers come from a file, from memory, and from a thread that reads ahead. And images
-// for nets/large/images.prototxt.
+// Data for nets/data.prototxt: the same numbers come from a file, from memory, and from a thread that reads ahead.
 #ifndef NUMBERS_HPP_
 #define NUMBERS_HPP_
 
 #include <fstream>
-#include <string>
 #include <vector>
 
 #include "caffe/caffe.hpp"
@@ -35,19 +33,6 @@ void write_numbers() {
     std::ofstream("numbers.txt") << "numbers.h5\n";
 }
 
-// For ImageData: images of several sizes in files, and images.txt that names them.
-void write_images() {
-    std::ofstream names("images.txt");
-    for (int image = 0; image < 24; ++image) {
-        const std::string name = "image" + std::to_string(image) + ".ppm";
-        const int height = 160 + 4 * image, width = 240 - 3 * image;
-        std::ofstream file(name, std::ios::binary);
-        file << "P6 " << width << " " << height << " 255\n";
-        for (int i = 0; i < 3 * height * width; ++i) file.put(static_cast<char>(255 * number(image + i)));
-        names << name << " " << image % 10 << "\n";
-    }
-}
-
 // For MemoryData: `numbers` has to outlive the net's runs.
 void feed(caffe::Net<float>* net, std::vector<float>& numbers) {
     for (const auto& layer : net->layers()) {
@@ -60,8 +45,8 @@ void feed(caffe::Net<float>* net, std::vector<float>& numbers) {
     }
 }
 
-// On what Data, ImageData and WindowData rest in Caffe: a thread that reads ahead. Without OpenCV it goes by ImageData's name,
-// which Caffe does not have then.
+// On what Data, ImageData and WindowData rest in Caffe: a thread that reads ahead. It goes by ImageData's name, which a Caffe
+// without OpenCV does not have.
 template <typename Dtype>
 class NumbersLayer : public caffe::BasePrefetchingDataLayer<Dtype> {
   public:
@@ -100,9 +85,7 @@ template <typename Dtype>
 shared_ptr<Layer<Dtype> > MakeNumbers(const LayerParameter& param) {
     return shared_ptr<Layer<Dtype> >(new NumbersLayer<Dtype>(param));
 }
-#ifndef USE_OPENCV
 REGISTER_LAYER_CREATOR(ImageData, MakeNumbers);
-#endif
 }  // namespace caffe
 
 #endif  // NUMBERS_HPP_

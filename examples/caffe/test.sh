@@ -3,8 +3,8 @@
 # to the bit, with NaN in each memory as it begins, and the memory of the process has to fall to what is named here.
 #
 #   test.sh CAFFE PREFIX OUT [WHAT]    CAFFE: sources with build.sh and nets/; PREFIX: the installed C library; OUT: a folder
-#                                      that keeps what was built; WHAT, by hand: `large`, nets of full size and images from
-#                                      files; `time`, the processor's time beside what was said
+#                                      that keeps what was built; WHAT, by hand: `large`, nets of full size; `time`, the
+#                                      processor's time beside what was said
 set -euo pipefail
 caffe=$1 prefix=$2 out=$3 what=${4:-}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -95,19 +95,6 @@ infers() {
     [ "$(bits "$planned")" = "$(bits "$stock")" ] || fail "$2 infers something else by a plan"
     echo "$1, inference: blobs$(sed 's/.*, blobs\(.*\), 0 layers.*/\1/' <<< "$planned")"
 }
-# Programs with Caffe's own ImageData, which needs OpenCV: train_images.
-images() {
-    local image_data=(-std=c++17 -DCPU_ONLY -DUSE_OPENCV -DCV_LOAD_IMAGE_COLOR=1 -DCV_LOAD_IMAGE_GRAYSCALE=0
-        -I/usr/include/opencv4 "$here/train.cpp" "$out/io.cpp" "$caffe/src/caffe/data_transformer.cpp"
-        "$caffe/src/caffe/layers/image_data_layer.cpp")
-    local opencv=(-lopencv_core -lopencv_imgcodecs -lopencv_imgproc -lboost_thread)
-    sed 's/SetTotalBytesLimit(kProtoReadBytesLimit, 536870912)/SetTotalBytesLimit(kProtoReadBytesLimit)/' \
-        "$caffe/src/caffe/util/io.cpp" > "$out/io.cpp"
-    mkdir -p "$out/images"
-    compile "${image_data[@]}" -DSTOCK -o "$out/images/stock" "${link[@]}" "${opencv[@]}"
-    compile "${image_data[@]}" "$out/syncedmem.cpp" -o "$out/images/planned" "${link[@]}" "${opencv[@]}" \
-        "$prefix/lib/libsublet.a" -ldl -lm -Wl,--gc-sections
-}
 
 options=()
 # The files that nets of these read lie where it runs.
@@ -115,25 +102,19 @@ cd "$out"
 "$out/stock" "$here/nets/siamese.prototxt" 1 numbers > "$out/numbers.log" 2>&1
 if [ "$what" = time ]; then
     time_of "$caffe/nets/cifar_full_sig_b100.prototxt" 24 27
-    time_of "$caffe/nets/googlenet_b4.prototxt" 16 70
-    time_of "$caffe/nets/googlenet_b16.prototxt" 10 215
-    time_of "$caffe/nets/alexnet_b32.prototxt" 10 160
+    time_of "$caffe/nets/googlenet_b4.prototxt" 16 1
+    time_of "$caffe/nets/googlenet_b16.prototxt" 10 1
+    time_of "$caffe/nets/alexnet_b32.prototxt" 10 1
     exit
 fi
 if [ "$what" = large ]; then
-    net "$here/nets/large/resnet50_b4.prototxt" 5 2000 400 2000
-    net "$here/nets/large/vgg16_b2.prototxt" 5 3000 400 3000
-    net "$caffe/nets/alexnet_b32.prototxt" 5 976.1 160 930
-    net "$caffe/nets/googlenet_b16.prototxt" 5 713.8 215 399.2
+    net "$here/nets/large/resnet50_b4.prototxt" 5 1100 400 750
+    net "$here/nets/large/vgg16_b2.prototxt" 5 1900
+    net "$caffe/nets/alexnet_b32.prototxt" 5 976.1 1 916.2
+    net "$caffe/nets/googlenet_b16.prototxt" 5 713.8 1 399.2
     for name in resnet50_b4 vgg16_b2; do
         infers "$name" "$here/nets/large/$name.prototxt"
     done
-    if [ -f /usr/include/opencv4/opencv2/imgcodecs.hpp ]; then
-        images
-        out=$out/images net "$here/nets/large/images.prototxt" 8 300 12 300
-    else
-        echo "skipped: ImageData; there is no OpenCV"
-    fi
     exit "$failed"
 fi
 time_of "$caffe/nets/lenet_b64.prototxt" 20
