@@ -345,12 +345,12 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Seeds of cases that failed once, which are tried first. They lie beside this file; the tests of this package run in its
 /// folder.
-fn seeds() -> Option<Box<dyn FailurePersistence>> {
-    Some(Box::new(FileFailurePersistence::Direct("replay.proptest-regressions")))
+fn seeds() -> Box<dyn FailurePersistence> {
+    Box::new(FileFailurePersistence::Direct("replay.proptest-regressions"))
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: seeds(), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: Some(seeds()), ..ProptestConfig::default() })]
 
     /// A base iteration, changed at random each time; blocks live on at random. Whatever the allocator makes of it, no
     /// block is ever overwritten, and once the changes end it replays.

@@ -127,8 +127,8 @@ pub(crate) fn options(args: &SolveArgs, blocks: usize, constraints: Constraints)
 
 /// The nodes that take search and beam a few seconds together: with more blocks each takes longer.
 fn default_nodes(blocks: usize) -> u64 {
-    const MOST_NODES: u64 = 170_000;
-    const BLOCKS_OF_NODES: u64 = 100_000_000;
+    const MOST_NODES: u64 = 90_000;
+    const BLOCKS_OF_NODES: u64 = 50_000_000;
     MOST_NODES.min(BLOCKS_OF_NODES / (blocks as u64).max(1))
 }
 

@@ -17,7 +17,7 @@ use crate::rewrite::means::swap::Policy;
 const LEVELS: u64 = 16;
 const LOOKS: usize = 20;
 /// How many are made that fit: among low levels little is left to swap where the placement misses the limit.
-const MADE: usize = 4;
+const MADE: usize = 3;
 /// The part of its work that an estimate may do.
 const ESTIMATE: u64 = 8;
 /// What promises so many times what the best takes is not made.
