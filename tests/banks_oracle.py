@@ -13,8 +13,9 @@ import highspy
 
 
 def least_cost(solver, case, seconds=None):
-    """Within `seconds`, if they are given; a RuntimeError says that they were not enough. A binary for each block and bank that it may lie in, an offset for each block, and for each pair that is alive
-    together which lies lower, which counts where both lie in one bank."""
+    """The least cost of a case, None if nothing fits; a RuntimeError if `seconds` were not enough. A binary for each block
+    and bank that it may lie in, an offset for each block, and for each pair that is alive together which lies lower, which
+    counts where both lie in one bank."""
     solver.clear()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("mip_rel_gap", 0.0)

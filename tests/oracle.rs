@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The oracle's answer to each case: both are one JSON list, on standard input and output.
+/// The oracle's answer to each case: the cases are a JSON list on standard input, the answers one on the last line of standard
+/// output. HiGHS from 1.16 on prints its name before it.
 pub(crate) fn ask<A: DeserializeOwned>(
     script: &str,
     package: &str,
@@ -25,7 +26,8 @@ pub(crate) fn ask<A: DeserializeOwned>(
     child.stdin.take().unwrap().write_all(&serde_json::to_vec(cases).unwrap()).unwrap();
     let answer = child.wait_with_output().unwrap();
     assert!(answer.status.success());
-    let answers: Vec<A> = serde_json::from_slice(&answer.stdout).unwrap();
+    let lines = String::from_utf8(answer.stdout).unwrap();
+    let answers: Vec<A> = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
     assert_eq!(answers.len(), cases.len());
     Some(answers)
 }

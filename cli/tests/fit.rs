@@ -303,7 +303,7 @@ fn random_operators_do_not_run_again_by_chance() {
     assert_eq!(bare.json()["using"], serde_json::json!(["swap"]));
     assert!(bare.err.starts_with("note: no operator is recomputed") && bare.json()["notes"].is_array(), "{bare:?}");
     let asked = fit(&trace, &["--using", "swap,recompute"]);
-    assert!(asked.err.starts_with("note: it is taken that every operator"), "{asked:?}");
+    assert!(asked.err.starts_with("note: it is assumed that every operator"), "{asked:?}");
     let told = folder.file("told.csv", TRACE);
     let ops = ["0", "1", "2", "3", "4"].map(|op| [op, ",op,fwd,1,1\n"].concat()).concat();
     folder.file("told.ops.csv", format!("op,name,phase,inplace,rerun\n{ops}"));
