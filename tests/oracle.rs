@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The oracle's answer to each case: the cases are a JSON list on standard input, the answers one on the last line of standard
-/// output. HiGHS from 1.16 on prints its name before it.
+/// output. `HiGHS` from 1.16 on prints its name before it.
 pub(crate) fn ask<A: DeserializeOwned>(
     script: &str,
     package: &str,
