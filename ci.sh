@@ -424,9 +424,9 @@ model() {
 }
 
 # Runs one stage; what it prints goes to a file named after it and its `try`, and how it ended to `ends`. A stage that hangs
-# is ended after 35 minutes, and all of them together after 80: its status is 124 then.
+# is ended after 50 minutes, and all of them together after 80: its status is 124 then.
 stage() {
-    local what=$1 try=$2 begin=$SECONDS status=0 limit=2100
+    local what=$1 try=$2 begin=$SECONDS status=0 limit=3000
     if [ $((4800 - SECONDS)) -lt "$limit" ]; then limit=$((4800 - SECONDS)); fi
     if [ "$limit" -lt 1 ]; then limit=1; fi
     # A stage with arguments is one word here.

@@ -73,7 +73,7 @@ static void networks() {
         CHECK(network.next(2) == nullptr);
     }
     CHECK(network.plan(100, &error) == SUBLET_STATUS_OVER_LIMIT && network.steps().size() == 3);
-    CHECK(sublet::to_string(error).find("stays within 100 bytes") != std::string::npos);
+    CHECK(sublet::to_string(error).find("no schedule within 100 bytes") != std::string::npos);
 }
 
 static sublet_allocator_params small() {
