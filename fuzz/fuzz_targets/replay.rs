@@ -41,7 +41,7 @@ impl<'a> Arbitrary<'a> for Input {
             events: count(u, 64)?,
             live: count(u, 24)?,
             solver: *u.choose(&solvers)?,
-            options: Options { work: 100, nodes: 20, seed: 1, constraints: Constraints::NONE },
+            options: Options { work: 100, nodes: 20, seed: 1, ..Options::default() },
         };
         let adopted = if u.ratio(1, 8)? {
             let at = u.int_in_range(0..=60)?;
