@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import sys
+import tempfile
 from typing import Any
 
 import pytest
@@ -35,7 +36,9 @@ long = pytest.mark.skipif(not LONG, reason="long: SUBLET_TORCH=long runs it")
 def lines(script: str, *args: str) -> list[dict[str, Any]]:
     """What a script prints, line by line."""
     command = [sys.executable, "-W", "ignore", str(HERE / script), *args]
-    done = ran(command, SECONDS, {"LD_PRELOAD": HEAP})
+    # What PyTorch's compiler has kept of earlier runs would be run without a new cut.
+    with tempfile.TemporaryDirectory() as kept:
+        done = ran(command, SECONDS, {"LD_PRELOAD": HEAP, "TORCHINDUCTOR_CACHE_DIR": kept})
     printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert done.returncode == 0 and printed, done.stderr[-2000:]
     return printed
