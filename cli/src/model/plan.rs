@@ -188,7 +188,7 @@ fn by_all_means(
 ) -> Result<Option<Planned>, PlanError> {
     let own = model.graphs[0].operators.clone();
     let fault = |message: String| PlanError::Input(InputError::file(request.name, message));
-    let (ordered, order) = order.map_or((None, None), |(ordered, order)| (Some(ordered), Some(order)));
+    let (ordered, order) = order.unzip();
     let order: Vec<u32> = match order {
         Some(order) => order.iter().map(|&k| k + u32::try_from(own.start).unwrap_or(0)).collect(),
         None => own.filter_map(|i| u32::try_from(i).ok()).collect(),

@@ -21,11 +21,11 @@ const LEGACY: Stream = 1;
 
 /// An allocation of the driver that backs an arena.
 struct Backing {
-    /// The first of the numbers that it backs.
+    /// The number of the block at its first byte; a block's number is that plus its distance from there, in bytes.
     start: u64,
     bytes: u64,
     address: u64,
-    /// Blocks in it.
+    /// How many live blocks lie in it.
     live: usize,
 }
 

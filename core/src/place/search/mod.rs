@@ -254,7 +254,7 @@ impl<'a> Search<'a> {
                     halvings = halvings.max(1);
                 }
                 End::Stopped => break,
-                End::Limit if self.is_spent(nodes) => break,
+                End::Limit if self.is_spent() => break,
                 End::Limit if halvings < MOST_HALVINGS && gap.is_none_or(|gap| gap >> halvings > 1) => {
                     halvings += 1;
                 }
@@ -343,15 +343,16 @@ impl<'a> Search<'a> {
                     self.best = Some((peak, Solver::Search));
                     return if watch(&self.summary()).is_break() { End::Stopped } else { End::Found };
                 }
-                End::Limit if self.tree.nodes < limit && !self.is_spent(self.tree.budget) => {}
+                End::Limit if self.tree.nodes < limit && !self.is_spent() => {}
                 end => return end,
             }
         }
         End::Limit
     }
 
-    fn is_spent(&self, nodes: u64) -> bool {
-        self.tree.spent(&self.state) >= nodes
+    /// Whether nothing is left of the budget.
+    fn is_spent(&self) -> bool {
+        self.tree.spent(&self.state) >= self.tree.budget
     }
 
     fn has(&self, technique: Technique) -> bool {

@@ -192,8 +192,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         self.recomputer.clear_offloads();
         self.recomputer.held().fill(0);
         self.recomputer.set_alone(true);
-        let walked = self.recomputer.plan(level, arrangement.choice, false);
-        self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
+        let walked = self.walk(level, arrangement.choice, false);
         let within = walked.filter(|walked| walked.excess == 0);
         let most = within.map_or(f64::INFINITY, |walked| walked.delay as f64);
         let segments = self.recomputer.segments(self.recorded, level, most, 0, self.scratch.reborrow())?;
@@ -210,7 +209,12 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let &Arrangement { swaps, choice, .. } = arrangement;
         self.recomputer.held().fill(0);
         self.recomputer.set_alone(swaps == Swaps::None);
-        let walked = self.recomputer.plan(self.options.limit, choice, swaps == Swaps::Together);
+        self.walk(self.options.limit, choice, swaps == Swaps::Together)
+    }
+
+    /// Plans the recomputation, and counts the work that this takes.
+    fn walk(&mut self, limit: u64, choice: u64, together: bool) -> Option<Walked> {
+        let walked = self.recomputer.plan(limit, choice, together);
         self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
         walked
     }
