@@ -18,10 +18,8 @@ from torch import Tensor, nn
 
 import networks
 import sublet.torch
-from sublet.torch._measure import HEAP
-from train import digest
+from train import stepped
 
-CPU = torch.device("cpu")
 STEPS = 3
 LIMIT = "70%"
 NETWORKS = ["gpt", "norms"]
@@ -74,28 +72,13 @@ def trained(name: str, how: str, limit: int | str) -> dict[str, Any]:
     """What some steps give and take. The peak is that of the steps after the first, in which operators are measured."""
     torch._dynamo.reset()
     network, inputs = built(name)
-    params = list(network.parameters())
-    optimizer = torch.optim.SGD(params, lr=0.01, momentum=0.9)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
     parts = sublet.torch.Parts(limit)
     cut = sublet.torch.Partitioner(limit)
     options = {"parts": {"parts": parts}, "each": {"partitioner": cut}}
     run: Any = torch.compile(network, backend="sublet", options=options[how]) if how in options else network
-    torch.manual_seed(1)
-    peaks, losses, gradients = [], [], ""
-    for i in range(STEPS):
-        base = HEAP.now(CPU)
-        HEAP.reset(CPU)
-        loss = run(*inputs)
-        loss.backward()
-        peaks.append(HEAP.peak(CPU) - base)
-        losses.append(loss.item())
-        if i == 0:
-            gradients = digest(p.grad for p in params if p.grad is not None)
-        optimizer.step()
-        optimizer.zero_grad()
-        del loss
-    result = {"network": name, "how": how, "peak": max(peaks[1:]), "losses": losses, "gradients": gradients}
-    result["weights"] = digest([*params, *network.buffers()])
+    peaks, came_out = stepped(run, network, inputs, optimizer, STEPS)
+    result = {"network": name, "how": how, "peak": max(peaks[1:]), **came_out}
     if how == "parts":
         result |= {"graphs": len(parts.parts), "planned": parts.planned_peak - parts.persistent}
         result |= {"limit": parts.limit, "above": parts.planned_peak, "overhead_ns": parts.overhead_ns}

@@ -136,16 +136,11 @@ def compiled(network: torch.nn.Module, how: str) -> tuple[Any, Any]:
     return torch.compile(network, backend=backend, fullgraph=True), partitioner
 
 
-def train(name: str, kind: str, how: str, steps: int = 3) -> dict[str, Any]:
-    """Trains it from its beginning, and tells what it took: the peak is that of the last step, in bytes."""
-    torch._dynamo.reset()
-    network, inputs = networks.build(name)
-    network.train()
+def stepped(
+    run: Any, network: torch.nn.Module, inputs: tuple[Tensor, ...], optimizer: Any, steps: int
+) -> tuple[list[int], dict[str, Any]]:
+    """Trains for some steps: the peak of each, in bytes, and what came out: losses, first gradients, weights."""
     params = list(network.parameters())
-    optimizer: Any = torch.optim.SGD(params, lr=0.01, momentum=0.9)
-    if kind == "adam":
-        optimizer = torch.optim.Adam(params, fused=True)
-    run, partitioner = compiled(network, how)
     torch.manual_seed(1)
     peaks, losses, gradients = [], [], ""
     for i in range(steps):
@@ -161,14 +156,21 @@ def train(name: str, kind: str, how: str, steps: int = 3) -> dict[str, Any]:
         optimizer.step()
         optimizer.zero_grad()
         del loss
-    result: dict[str, Any] = {
-        "network": name,
-        "how": how,
-        "peak": peaks[-1],
-        "losses": losses,
-        "gradients": gradients,
-        "weights": digest([*params, *network.buffers()]),
-    }
+    return peaks, {"losses": losses, "gradients": gradients, "weights": digest([*params, *network.buffers()])}
+
+
+def train(name: str, kind: str, how: str, steps: int = 3) -> dict[str, Any]:
+    """Trains it from its beginning, and tells what it took: the peak is that of the last step, in bytes."""
+    torch._dynamo.reset()
+    network, inputs = networks.build(name)
+    network.train()
+    params = list(network.parameters())
+    optimizer: Any = torch.optim.SGD(params, lr=0.01, momentum=0.9)
+    if kind == "adam":
+        optimizer = torch.optim.Adam(params, fused=True)
+    run, partitioner = compiled(network, how)
+    peaks, came_out = stepped(run, network, inputs, optimizer, steps)
+    result: dict[str, Any] = {"network": name, "how": how, "peak": peaks[-1], **came_out}
     if isinstance(partitioner, Partitioner):
         report = partitioner.reports[-1]
         result |= {"planned": report.planned_peak - report.persistent, "overhead": report.overhead, "again": len(report.again)}
