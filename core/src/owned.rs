@@ -206,9 +206,9 @@ pub fn fit_watched(recorded: &Recorded<'_>, options: &fit::Options, watch: fit::
     })
 }
 
-/// Fits a trace to each of these limits, and gives each the schedule that takes least time of those within it: what fits a lower limit
-/// is a schedule for a higher one as it stands, so that no limit costs more than a lower one, whatever the search happens to find.
-/// The results are in the order of the limits. Cost: a fit for each.
+/// Fits a trace to each of these limits, and gives each the schedule that takes least time of those within it: what
+/// fits a lower limit is a schedule for a higher one as it stands, so that no limit costs more than a lower one,
+/// whatever the search happens to find. The results are in the order of the limits. Cost: a fit for each.
 ///
 /// # Errors
 /// In the place of a limit, [`Error::OverLimit`] where nothing fits; in place of them all, what else [`fit::fit`] says.

@@ -46,8 +46,9 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     Ok(())
 }
 
-/// What `N` levels promise, in ns, and the levels. `count` of them lie between limit and peak in even steps, the first so many steps above
-/// the limit; the others lie beside the best of these by pairs, each pair half as far away as the one before.
+/// What `N` levels promise, in ns, and the levels. `count` of them lie between limit and peak in even steps, the first
+/// so many steps above the limit; the others lie beside the best of these by pairs, each pair half as far away as the
+/// one before.
 pub(super) fn promises<const N: usize>(
     (limit, peak): (u64, u64),
     (first, count): (u64, u64),
