@@ -13,6 +13,7 @@ pub mod means;
 mod members;
 mod program;
 pub mod published;
+mod script;
 mod tournament;
 mod values;
 mod writer;

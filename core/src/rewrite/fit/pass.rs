@@ -9,10 +9,11 @@ use crate::rewrite::flat::{self, Flat};
 use crate::rewrite::gaps::Gaps;
 use crate::rewrite::lower_bound;
 use crate::rewrite::means::in_place;
-use crate::rewrite::means::recompute::emit::Emitter;
-use crate::rewrite::means::recompute::{self, Recomputer, Walked};
+use crate::rewrite::means::recompute::{self, Recomputer};
 use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::rewrite::program::Program;
+use crate::rewrite::script::Cost;
+use crate::rewrite::script::emit::Emitter;
 use crate::table::Records;
 use crate::trace::{Op, Recorded, Row, liveness};
 use crate::verify::schedule as verify;
@@ -86,7 +87,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> W
     let shared = in_place::workspace(rows, recompute::most_rows(base), blocks);
     let segments = recompute::segments::workspace(base, 2 * blocks).max(recompute::exact::workspace(base, 2 * blocks));
     let bound = lower_bound::workspace(rows, blocks);
-    let script = Emitter::workspace(base, 2 * blocks);
+    let script = Emitter::workspace(recompute::most_rows(base), 2 * blocks);
     trial.max(script).max(shared).max(held).max(absent).max(segments).max(bound)
 }
 
@@ -132,7 +133,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let mut walked = self.plan(arrangement);
         if arrangement.swaps == Swaps::None {
             let scratch = self.scratch.reborrow();
-            walked = self.recomputer.advised(self.recorded, limit, walked, arrangement.choice, scratch)?;
+            walked = self.recomputer.advised(limit, walked, arrangement.choice, scratch)?;
             walked = self.exactly(walked);
         }
         // What the walk says of waits for copies is a guess.
@@ -141,7 +142,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         // What it leaves above the limit may be swapped; but where that does not fit once, it does not with more held back.
         let mut may_exceed = arrangement.swaps != Swaps::None;
         for choice in 0..CHOICES {
-            let Some(Walked { excess, delay }) = walked else { break };
+            let Some(Cost { excess, delay }) = walked else { break };
             let fails = excess > 0 && !may_exceed || sure && delay as f64 >= self.bound();
             if fails || self.run(arrangement)? != Outcome::Over || self.is_spent() {
                 break;
@@ -195,17 +196,17 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let walked = self.walk(level, arrangement.choice, false);
         let within = walked.filter(|walked| walked.excess == 0);
         let most = within.map_or(f64::INFINITY, |walked| walked.delay as f64);
-        let segments = self.recomputer.segments(self.recorded, level, most, 0, self.scratch.reborrow())?;
+        let segments = self.recomputer.segments(level, most, 0, self.scratch.reborrow())?;
         Ok(walked.is_some() || segments.is_some())
     }
 
     /// The optimum, where there are few values, or what was found before.
-    fn exactly(&mut self, walked: Option<Walked>) -> Option<Walked> {
+    fn exactly(&mut self, walked: Option<Cost>) -> Option<Cost> {
         self.recomputer.exactly(self.options.limit, walked, self.scratch.reborrow())
     }
 
     /// Chooses what is recomputed, with nothing held back.
-    fn plan(&mut self, arrangement: &Arrangement<'_>) -> Option<Walked> {
+    fn plan(&mut self, arrangement: &Arrangement<'_>) -> Option<Cost> {
         let &Arrangement { swaps, choice, .. } = arrangement;
         self.recomputer.held().fill(0);
         self.recomputer.set_alone(swaps == Swaps::None);
@@ -213,7 +214,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     }
 
     /// Plans the recomputation, and counts the work that this takes.
-    fn walk(&mut self, limit: u64, choice: u64, together: bool) -> Option<Walked> {
+    fn walk(&mut self, limit: u64, choice: u64, together: bool) -> Option<Cost> {
         let walked = self.recomputer.plan(limit, choice, together);
         self.stage.kept.spend(self.recomputer.work_done() / WORK_PER_BLOCK);
         walked
@@ -226,7 +227,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         loop {
             let (limit, most) = (self.options.limit, self.bound());
             let scratch = self.scratch.reborrow();
-            let Some(plan) = self.recomputer.segments(self.recorded, limit, most, tried, scratch)? else {
+            let Some(plan) = self.recomputer.segments(limit, most, tried, scratch)? else {
                 return Ok(());
             };
             tried |= 1 << plan;

@@ -25,6 +25,9 @@
 
 use super::mirror::{self, Mirror};
 use crate::rewrite::program::Program;
+use crate::rewrite::script::emit::{self, Emitter};
+use crate::rewrite::script::follow::Follower;
+use crate::rewrite::values::Values;
 use crate::trace::{Op, Recorded, Row};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
@@ -66,7 +69,12 @@ pub struct Mirrored {
 /// numbers, if no operator is recomputed more than `depth` times: 1 but for [`Plan::Recursive`], and at most 31.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, depth: u32) -> WorkspaceLen {
-    Program::workspace(rows, blocks).and(planner_workspace(rows, blocks, depth))
+    let most = most_rows(rows, depth);
+    Program::workspace(rows, blocks)
+        .and(Values::workspace(rows, blocks))
+        .and(planner_workspace(rows, blocks, depth))
+        .and(Follower::workspace(most, blocks))
+        .and(Emitter::workspace(most, blocks))
 }
 
 /// Length of the workspace that a `Planner` needs.
@@ -131,8 +139,10 @@ pub fn rewrite(
     let mut scratch = scratch.reborrow();
     let program = program(recorded, depth, &mut scratch)?;
     let mut scratch = scratch.reborrow();
-    let mut planner = Planner::new(recorded, &program, depth, &mut scratch)?;
-    planner.apply(plan, out)
+    let values = Values::new(recorded, &program, &mut scratch);
+    let mut scratch = scratch.reborrow();
+    let mut planner = Planner::new(&values, depth, &mut scratch)?;
+    planner.write(plan, scratch, out)
 }
 
 /// The cheapest plan of the paper's search over the budget, with both kinds of cuts. `cost` tells the cost of a plan's
@@ -149,11 +159,13 @@ pub fn search(
     let mut scratch = scratch.reborrow();
     let program = program(recorded, 1, &mut scratch)?;
     let mut scratch = scratch.reborrow();
-    let mut planner = Planner::new(recorded, &program, 1, &mut scratch)?;
+    let values = Values::new(recorded, &program, &mut scratch);
+    let mut scratch = scratch.reborrow();
+    let mut planner = Planner::new(&values, 1, &mut scratch)?;
     let mut best: Option<(u64, Plan)> = None;
     for cuts in [Cuts::One, Cuts::Narrow] {
         let mut attempt = |planner: &mut Planner<'_>, budget| {
-            let mirrored = planner.apply(Plan::Budget(budget, cuts), out)?;
+            let mirrored = planner.write(Plan::Budget(budget, cuts), scratch.reborrow(), out)?;
             let found = cost(out.get(..mirrored.rows).unwrap_or_default())?;
             if best.is_none_or(|(least, _)| found < least) {
                 best = Some((found, Plan::Budget(budget, cuts)));
@@ -166,7 +178,7 @@ pub fn search(
         }
     }
     let (_, plan) = best.unwrap_or((0, Plan::Budget(0, Cuts::One)));
-    Ok((plan, planner.apply(plan, out)?))
+    Ok((plan, planner.write(plan, scratch, out)?))
 }
 
 /// The program of a recording; the workspace must be long enough.
@@ -213,22 +225,21 @@ workspace! {
 
 impl<'a> Planner<'a> {
     pub(in crate::rewrite) fn new(
-        recorded: &Recorded<'a>,
-        program: &'a Program<'a>,
+        values: &'a Values<'a>,
         depth: u32,
         scratch: &mut Workspace<'a>,
     ) -> Result<Self, Error> {
         let depth = mirror::clamp(depth);
-        let mirror = Mirror::new(recorded, program, depth, scratch)?;
-        let mut planner = Self::lend(program.rows.len(), mirror, depth, scratch);
-        planner.measure(program.blocks());
+        let mirror = Mirror::new(values, depth, scratch)?;
+        let mut planner = Self::lend(values.program.rows.len(), mirror, depth, scratch);
+        planner.measure(values.program.blocks());
         Ok(planner)
     }
 
     /// Finds the bytes and blocks that live across each step of the forward pass.
     fn measure(&mut self, blocks: u32) {
         let mirror = &self.mirror;
-        let values = || (0..blocks).map(|b| (mirror.program.size[b], mirror.value(b))).filter(|(_, v)| v.managed);
+        let values = || (0..blocks).map(|b| (mirror.program.size[b], mirror.value(b))).filter(|(_, v)| v.is_result);
         let largest = values().map(|(size, _)| size).max().unwrap_or(0);
         // First the changes in each step, as sums that may be negative in two's complement.
         for (size, v) in values() {
@@ -251,9 +262,16 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn apply(&mut self, plan: Plan, out: &mut [Row]) -> Result<Mirrored, Error> {
+    /// Makes the runs of a plan and writes their rows.
+    fn write(&mut self, plan: Plan, mut scratch: Workspace<'_>, out: &mut [Row]) -> Result<Mirrored, Error> {
         let mirrored = self.arrange(plan);
-        Ok(Mirrored { rows: self.mirror.write(out)?, ..mirrored })
+        let values = self.mirror.values;
+        let steps = most_rows(values.program.rows.len(), self.depth);
+        let mut follower = Follower::lend(steps, values.program.size.len(), &mut scratch);
+        let made = follower.follow(values, self.mirror.runs(), u64::MAX, &|_| 0, false);
+        debug_assert!(made.is_some(), "a plan reads a missing value");
+        let rows = emit::write(values, follower.script(), steps, scratch, out)?;
+        Ok(Mirrored { rows, ..mirrored })
     }
 
     /// Calls `see` with the runs of each of the paper's plans: the search over the budget and the recursion, with both
@@ -386,8 +404,12 @@ impl<'a> Planner<'a> {
             before = if self.cut[operator] > 0 { self.cut[operator] } else { before };
         }
         for maker in 0..forward {
-            for row in self.mirror.program.access_rows(maker) {
-                let Some(block) = self.mirror.made_in(row) else { continue };
+            let (first, end) = self.mirror.values.range(maker);
+            for i in first..end {
+                let block = self.mirror.values.reference(i).block;
+                if !self.mirror.is_result_of(block, maker) {
+                    continue;
+                }
                 // The cuts after the operator that makes it, and before its last reader of the forward pass.
                 let last = self.mirror.value(block).last_forward;
                 let mut cut = self.next_cut[maker];

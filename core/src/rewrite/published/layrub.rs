@@ -27,6 +27,7 @@ use super::mirror::Mirror;
 use crate::rewrite::gaps::Gaps;
 use crate::rewrite::means::swap::{Policy, Swapper};
 use crate::rewrite::program::Program;
+use crate::rewrite::values::Values;
 use crate::simulate::Device;
 use crate::trace::{Event, Kind, Op, Recorded, Row, liveness};
 use crate::workspace::workspace;
@@ -52,7 +53,7 @@ pub struct Bytes {
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let policy = Gaps::workspace(rows, blocks).and(Swapper::workspace(rows, blocks));
-    let means = Mirror::workspace(rows, blocks, 1).and(Layers::workspace(blocks));
+    let means = Values::workspace(rows, blocks).and(Mirror::workspace(rows, blocks, 1)).and(Layers::workspace(blocks));
     Program::workspace(rows, blocks).and(policy.max(means)).max(liveness::workspace(blocks))
 }
 
@@ -114,8 +115,10 @@ pub fn reuse(
     let n = inter(&program, device, least_bytes, scratch.reborrow(), out)?;
     let rows = out.get(..n).unwrap_or_default();
     let mut scratch = scratch.reborrow();
-    let mirror = Mirror::new(recorded, &program, 1, &mut scratch)?;
-    let mut layers = Layers::lend(recorded.blocks, mirror, &mut scratch);
+    let values = Values::new(recorded, &program, &mut scratch);
+    let mut scratch = scratch.reborrow();
+    let mirror = Mirror::new(&values, 1, &mut scratch)?;
+    let mut layers = Layers::lend(recorded.blocks, *recorded, mirror, &mut scratch);
     layers.classify();
     layers.pair();
     let [separate, intra] = layers.sums();
@@ -149,7 +152,7 @@ const SIGNED: u32 = 8;
 
 workspace! {
     /// What is known of the blocks.
-    struct Layers<'a>(blocks; mirror: Mirror<'a>) {
+    struct Layers<'a>(blocks; recorded: Recorded<'a>, mirror: Mirror<'a>) {
         tables {
             known: u32[blocks],
             /// By block, as bits: 1 a gradient is written over it; 2 it is written over an activation, and its first
@@ -164,6 +167,7 @@ workspace! {
             touched: [u32; 2][blocks],
         }
         state {
+            recorded: Recorded<'a> = recorded,
             mirror: Mirror<'a> = mirror,
         }
     }
@@ -174,7 +178,7 @@ impl Layers<'_> {
     fn classify(&mut self) {
         let mirror = &self.mirror;
         for operator in 0..mirror.operators {
-            let signs = mirror.kind(operator) == Kind::ReluBackward;
+            let signs = self.kind(operator) == Kind::ReluBackward;
             let writes =
                 |block: u32| mirror.program.accesses(operator).any(|r| (r.event, r.block) == (Event::Write, block));
             let persistent =
@@ -190,7 +194,7 @@ impl Layers<'_> {
             }
         }
         for operator in mirror.forward..mirror.operators {
-            if mirror.kind(operator) == Kind::ReluBackward || self.makes_gradient_of_parameter(operator) {
+            if self.kind(operator) == Kind::ReluBackward || self.makes_gradient_of_parameter(operator) {
                 continue;
             }
             for r in mirror.program.accesses(operator).filter(|r| r.event == Event::Read) {
@@ -203,6 +207,11 @@ impl Layers<'_> {
         }
     }
 
+    /// What an operator computes.
+    fn kind(&self, operator: u32) -> Kind {
+        self.recorded.operator(self.mirror.program.op(operator)).kind
+    }
+
     fn makes_gradient_of_parameter(&self, operator: u32) -> bool {
         let gradient = |r: Row| r.event == Event::Write && self.known[r.block] & PARAMETER > 0;
         self.mirror.program.accesses(operator).any(gradient)
@@ -212,7 +221,7 @@ impl Layers<'_> {
     fn pair(&mut self) {
         let mirror = &self.mirror;
         for operator in mirror.forward..mirror.operators {
-            if mirror.kind(operator) != Kind::ReluBackward && !self.makes_gradient_of_parameter(operator) {
+            if self.kind(operator) != Kind::ReluBackward && !self.makes_gradient_of_parameter(operator) {
                 continue;
             }
             for gradient in mirror.program.accesses(operator).filter(|r| r.event == Event::Write).map(|r| r.block) {
@@ -222,7 +231,7 @@ impl Layers<'_> {
                 let can = |r: &Row| {
                     r.event == Event::Read
                         && self.over[r.block] == 0
-                        && mirror.value(r.block).managed
+                        && mirror.value(r.block).is_result
                         && mirror.program.size[r.block] == mirror.program.size[gradient]
                         && self.touched[r.block][1] <= operator + 1
                 };
@@ -249,9 +258,9 @@ impl Layers<'_> {
     fn sums(&self) -> [u64; 2] {
         let mirror = &self.mirror;
         let [mut separate, mut intra] = [0u64; 2];
-        for block in (0..).take(self.known.len()).filter(|&b| mirror.value(b).managed && self.counts(b)) {
+        for block in (0..).take(self.known.len()).filter(|&b| mirror.value(b).is_result && self.counts(b)) {
             let v = mirror.value(block);
-            let in_place = !v.kept && v.last_forward > 0 && mirror.kind(v.last_forward - 1) == Kind::Relu;
+            let in_place = !v.kept && v.last_forward > 0 && self.kind(v.last_forward - 1) == Kind::Relu;
             if in_place || mirror.program.op(v.maker - 1) == Op::None {
                 continue;
             }

@@ -15,12 +15,12 @@
 //! Limits: at most [`MOST_VALUES`] managed blocks, each written once, and at most [`MOST_STATES`] states; with more it
 //! ends without an answer. Cost: O(states · (values + operators)).
 
-use super::walk::follow::Lists;
-use super::{Recomputer, Walked, most_rows};
+use super::{Recomputer, most_rows};
 use crate::hash;
 use crate::heap::Heap;
 use crate::list::List;
-use crate::rewrite::published::mirror;
+use crate::rewrite::script::follow::Follower;
+use crate::rewrite::script::{Cost, Step};
 use crate::rewrite::values::{Owner, Reference};
 use crate::workspace::workspace;
 use crate::{Workspace, WorkspaceLen};
@@ -40,7 +40,8 @@ const fn states(blocks: usize) -> usize {
 
 /// Length of the workspace of [`Recomputer::exactly`].
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
-    let script = List::<u32>::LEN.times(2 * most_rows(rows)).and(Lists::workspace(rows, blocks));
+    let steps = most_rows(rows);
+    let script = List::<Step>::LEN.times(2 * steps).and(Follower::workspace(steps, blocks));
     Problem::workspace(rows, blocks).and(States::workspace(states(blocks))).and(script)
 }
 
@@ -167,13 +168,13 @@ impl Recomputer<'_> {
     pub(in crate::rewrite) fn exactly(
         &mut self,
         limit: u64,
-        least: Option<Walked>,
+        least: Option<Cost>,
         mut scratch: Workspace<'_>,
-    ) -> Option<Walked> {
+    ) -> Option<Cost> {
         let program = self.values.program;
         let states = states(program.size.len());
         self.optimum = false;
-        if states == 0 || least == Some(Walked::default()) {
+        if states == 0 || least == Some(Cost::default()) {
             return least;
         }
         let mut problem = Problem::lend(program.rows.len(), program.size.len(), &mut scratch);
@@ -186,10 +187,13 @@ impl Recomputer<'_> {
         let Ok(end) = self.search(&problem, &mut states, limit, most) else { return least };
         self.optimum = true;
         let Some(end) = end else { return least };
-        let found = self.script_to(&states, end, limit, scratch);
+        let steps = most_rows(program.rows.len());
+        let Some(runs) = runs_to(&states, end, steps, &mut scratch) else { return least };
+        let mut follower = Follower::lend(steps, program.size.len(), &mut scratch);
+        let found = self.follow(&mut follower, &runs, limit);
         let found = found.filter(|found| found.excess == 0 && least.is_none_or(|least| *found < least));
         if found.is_some() {
-            self.keep();
+            self.keep_script(follower.script());
         }
         found.or(least)
     }
@@ -286,9 +290,7 @@ impl Recomputer<'_> {
         let values = self.values;
         let there = problem.reads[g] & !set == 0;
         let missing = || problem.writes[g] & !set & problem.useful[at] > 0;
-        let may_recompute =
-            || values.is_recomputable(g) && !values.references(g).any(|r| !r.updated && values.is_gone(&r, at));
-        there && (g == at || missing() && may_recompute())
+        there && (g == at || missing() && values.may_recompute(g, at))
     }
 
     /// Whether the outputs of an operator fit, and what it needs while it runs.
@@ -318,27 +320,23 @@ impl Recomputer<'_> {
         }
         Some(sum)
     }
+}
 
-    /// Makes the script that leads to a state; returns what it comes to.
-    fn script_to(&mut self, states: &States<'_>, end: u32, limit: u64, mut scratch: Workspace<'_>) -> Option<Walked> {
-        let program = self.values.program;
-        let (rows, blocks) = (program.rows.len(), program.size.len());
-        let (mut back, mut runs) =
-            (List::lend(most_rows(rows), &mut scratch), List::lend(most_rows(rows), &mut scratch));
-        let mut state = end;
-        while let Some(parent) = states.parent[state].checked_sub(1) {
-            if let Some(operator) = states.ran[state].checked_sub(1) {
-                let rerun = states.at[state] == states.at[parent];
-                if !back.push(mirror::run_of(operator, rerun)) {
-                    return None;
-                }
+/// The runs that lead to a state, at most `steps`; none if they are more.
+fn runs_to<'s>(states: &States<'_>, end: u32, steps: usize, scratch: &mut Workspace<'s>) -> Option<List<'s, Step>> {
+    let (mut back, mut runs) = (List::lend(steps, scratch), List::lend(steps, scratch));
+    let mut state = end;
+    while let Some(parent) = states.parent[state].checked_sub(1) {
+        if let Some(operator) = states.ran[state].checked_sub(1) {
+            let recomputed = states.at[state] == states.at[parent];
+            if !back.push(Step::of(operator, recomputed)) {
+                return None;
             }
-            state = parent;
         }
-        for run in back.iter().rev() {
-            runs.push(run);
-        }
-        let mut lists = Lists::lend(rows, blocks, &mut scratch);
-        self.walk.follow(&runs, limit, &mut lists)
+        state = parent;
     }
+    for run in back.iter().rev() {
+        runs.push(run);
+    }
+    Some(runs)
 }

@@ -1,9 +1,7 @@
 //! Recomputation: values are freed, and recomputed by the operators that made them before they are read.
 
-pub(in crate::rewrite) mod emit;
 pub(in crate::rewrite) mod exact;
 mod offload;
-mod script;
 pub(in crate::rewrite) mod segments;
 #[cfg(test)]
 mod tests;
@@ -11,15 +9,17 @@ mod walk;
 
 use core::num::NonZeroU64;
 
-use crate::Workspace;
+use crate::list::List;
 use crate::rewrite::anneal::{Cooling, Random};
 use crate::rewrite::gaps::{Gap, GapKind};
+use crate::rewrite::script::follow::Follower;
+use crate::rewrite::script::{Cost, Step, emit};
 use crate::rewrite::values::Values;
 use crate::simulate::Device;
 use crate::table::{Record, Records, Table};
+use crate::trace::Row;
 use crate::workspace::workspace;
-use script::Step;
-pub(in crate::rewrite) use walk::Walked;
+use crate::{Error, Workspace};
 use walk::{Preference, Walk};
 
 /// The most rows that a rewritten trace has.
@@ -204,9 +204,9 @@ impl<'a> Recomputer<'a> {
 
     /// Makes the best script for a limit, by about `work`: first with every preference, then by annealing over weights.
     /// If `swaps`, it also chooses offloads among the gaps.
-    pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, swaps: bool) -> Option<Walked> {
+    pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, swaps: bool) -> Option<Cost> {
         (self.swaps, self.walk.waits) = (swaps, swaps);
-        let mut least: Option<Walked> = None;
+        let mut least: Option<Cost> = None;
         let mut rounds = 0;
         self.walk.work = 0;
         'preferences: for preference in PREFERENCES {
@@ -215,8 +215,8 @@ impl<'a> Recomputer<'a> {
             for round in 0..ROUNDS {
                 // What is learnt from a walk that takes twice as long is of no use.
                 let most = match least {
-                    Some(Walked { excess: 0, delay }) => Walked { delay: delay.saturating_mul(2), ..Walked::ANY },
-                    _ => Walked::ANY,
+                    Some(Cost { excess: 0, delay }) => Cost { delay: delay.saturating_mul(2), ..Cost::MOST },
+                    _ => Cost::MOST,
                 };
                 let found = self.walk.walk(preference, limit, most);
                 if let Some(found) = found
@@ -226,7 +226,7 @@ impl<'a> Recomputer<'a> {
                     (self.preference, rounds) = (preference, round);
                     self.keep();
                 }
-                if least == Some(Walked::default()) || self.walk.work > work {
+                if least == Some(Cost::default()) || self.walk.work > work {
                     break 'preferences;
                 }
                 if found.is_none() || found == before {
@@ -239,7 +239,7 @@ impl<'a> Recomputer<'a> {
         // Restores the weights and virtual uses of the best script.
         self.begin();
         for _ in 0..rounds {
-            let found = self.walk.walk(self.preference, limit, Walked::ANY);
+            let found = self.walk.walk(self.preference, limit, Cost::MOST);
             self.learn(found);
         }
         Some(self.improve(least?, limit, work))
@@ -253,7 +253,7 @@ impl<'a> Recomputer<'a> {
 
     /// Learns from a walk for the next one: within the limit, its virtual uses; above it, which blocks should not have
     /// been evicted.
-    fn learn(&mut self, found: Option<Walked>) {
+    fn learn(&mut self, found: Option<Cost>) {
         if found.is_some_and(|found| found.excess > 0) {
             self.walk.raise();
         } else {
@@ -262,15 +262,15 @@ impl<'a> Recomputer<'a> {
     }
 
     /// Searches on from the last script, after the limit or the headroom has changed.
-    pub(in crate::rewrite) fn replan(&mut self, limit: u64, work: u64) -> Option<Walked> {
+    pub(in crate::rewrite) fn replan(&mut self, limit: u64, work: u64) -> Option<Cost> {
         self.walk.work = 0;
-        let mut found = self.walk.walk(self.preference, limit, Walked::ANY)?;
+        let mut found = self.walk.walk(self.preference, limit, Cost::MOST)?;
         for _ in 1..ROUNDS {
             if found.excess == 0 {
                 break;
             }
             self.walk.raise();
-            found = self.walk.walk(self.preference, limit, Walked::ANY)?;
+            found = self.walk.walk(self.preference, limit, Cost::MOST)?;
         }
         self.keep();
         Some(self.improve(found, limit, work))
@@ -284,7 +284,7 @@ impl<'a> Recomputer<'a> {
         clippy::cast_sign_loss,
         reason = "times in ns, and a temperature"
     )]
-    fn improve(&mut self, mut least: Walked, limit: u64, work: u64) -> Walked {
+    fn improve(&mut self, mut least: Cost, limit: u64, work: u64) -> Cost {
         let values = self.values;
         let end = values.program.access_time[values.program.operators.saturating_sub(1)] as f64;
         let parts = u64::try_from(values.program.rows.len() / PATIENCE_ROWS).unwrap_or(u64::MAX).max(PATIENCE);
@@ -293,7 +293,7 @@ impl<'a> Recomputer<'a> {
         let mut present = least;
         // The best at the last check of progress, and the work at that time.
         let (mut before, mut since) = (least, self.walk.work);
-        while self.walk.work < work && least > Walked::default() && (!self.movable.is_empty() || self.swaps) {
+        while self.walk.work < work && least > Cost::default() && (!self.movable.is_empty() || self.swaps) {
             if self.walk.work - since > patience.get() {
                 let stands = least.excess == before.excess && least.delay > before.delay - before.delay / PROGRESS;
                 // At this pace it will not get within the limit.
@@ -307,7 +307,7 @@ impl<'a> Recomputer<'a> {
             let remembers = self.random.once_in(REMEMBERS);
             if remembers {
                 self.walk.keep_memory();
-                self.walk.walk(self.preference, limit, Walked::ANY);
+                self.walk.walk(self.preference, limit, Cost::MOST);
                 self.walk.remember();
             } else if self.swaps && self.random.once_in(2) {
                 self.disturb_offload();
@@ -316,7 +316,7 @@ impl<'a> Recomputer<'a> {
             }
             let cutoff = cooling.cutoff(present.delay as f64, self.walk.work, &mut self.random);
             let most = if present.excess > 0 { u64::MAX } else { libm::floor(cutoff) as u64 };
-            let most = Walked { excess: present.excess, delay: most };
+            let most = Cost { excess: present.excess, delay: most };
             let found = self
                 .walk
                 .walk(self.preference, limit, most)
@@ -347,7 +347,7 @@ impl<'a> Recomputer<'a> {
             self.begin();
             let mut found = false;
             for _ in 0..ROUNDS {
-                let walked = self.walk.walk(PREFERENCES[0], limit, Walked::ANY);
+                let walked = self.walk.walk(PREFERENCES[0], limit, Cost::MOST);
                 found = walked.is_some_and(|walked| walked.excess == 0);
                 if found {
                     break;
@@ -375,6 +375,25 @@ impl<'a> Recomputer<'a> {
                 self.absent.push([offloads.gap(gap).block, give, take]);
             }
         }
+    }
+
+    /// Keeps a script that no offload belongs to as the best.
+    fn keep_script(&mut self, script: &List<'_, Step>) {
+        self.best.copy_from(script);
+        self.absent.clear();
+    }
+
+    /// Makes the script of these runs, with the headroom that is held back; none if they make none.
+    fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
+        follower.follow(self.values, runs, limit, &|operator| self.held_back(operator), self.walk.in_place)
+    }
+
+    /// Writes the rows of the best script and returns how many they are.
+    ///
+    /// # Errors
+    /// As [`emit::write`].
+    pub(in crate::rewrite) fn rows(&self, scratch: Workspace<'_>, out: &mut [Row]) -> Result<usize, Error> {
+        emit::write(self.values, &self.best, most_rows(self.values.program.rows.len()), scratch, out)
     }
 
     /// Changes the weights of a few blocks.

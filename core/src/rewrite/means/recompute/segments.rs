@@ -7,12 +7,12 @@
 //! first. Where there is memory left, the walk evicts nothing, which a plan cannot do. Of equals the first. O(plans ·
 //! references of their runs), and a walk for each.
 
-use super::Recomputer;
-use super::walk::follow::Lists;
-use super::walk::{Preference, Walked};
+use super::walk::Preference;
+use super::{Recomputer, most_rows};
 use crate::rewrite::published::chen::{self, Planner};
+use crate::rewrite::script::Cost;
+use crate::rewrite::script::follow::Follower;
 use crate::table::Records;
-use crate::trace::Recorded;
 use crate::{Error, Workspace, WorkspaceLen};
 
 /// The most times that an operator is recomputed: more does not fit into a script.
@@ -25,7 +25,7 @@ const PREFERENCE: Preference = Preference { distance: 2, owed: 1.0 };
 /// Length of the workspace of [`Recomputer::segments`] and [`Recomputer::advised`].
 pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     let weights = WorkspaceLen { words: 2 * blocks, indices: 0 };
-    chen::planner_workspace(rows, blocks, DEPTH).and(Lists::workspace(rows, blocks).max(weights))
+    chen::planner_workspace(rows, blocks, DEPTH).and(Follower::workspace(most_rows(rows), blocks).max(weights))
 }
 
 impl Recomputer<'_> {
@@ -36,12 +36,11 @@ impl Recomputer<'_> {
     /// As [`chen::rewrite`].
     pub(in crate::rewrite) fn advised(
         &mut self,
-        recorded: &Recorded<'_>,
         limit: u64,
-        least: Option<Walked>,
+        least: Option<Cost>,
         work: u64,
         mut scratch: Workspace<'_>,
-    ) -> Result<Option<Walked>, Error> {
+    ) -> Result<Option<Cost>, Error> {
         let values = self.values;
         let blocks = values.program.size.len();
         let (mut before, mut best) = (Records::lend(blocks, &mut scratch), Records::lend(blocks, &mut scratch));
@@ -51,8 +50,8 @@ impl Recomputer<'_> {
         self.walk.work = 0;
         let mut found = least;
         let mut scratch = scratch.reborrow();
-        Planner::new(recorded, values.program, DEPTH, &mut scratch)?.each(&mut |mirror| {
-            if self.walk.work > work || found == Some(Walked::default()) {
+        Planner::new(values, DEPTH, &mut scratch)?.each(&mut |mirror| {
+            if self.walk.work > work || found == Some(Cost::default()) {
                 return;
             }
             let weight = self.walk.weight();
@@ -60,8 +59,8 @@ impl Recomputer<'_> {
                 weight.set(block, if mirror.is_kept(block) { KEPT } else { 1.0 });
             }
             let most = match found {
-                Some(Walked { excess: 0, delay }) => Walked { excess: 0, delay },
-                _ => Walked::ANY,
+                Some(Cost { excess: 0, delay }) => Cost { excess: 0, delay },
+                _ => Cost::MOST,
             };
             let walked = self.walk.walk(PREFERENCE, limit, most);
             if let Some(walked) = walked.filter(|walked| found.is_none_or(|found| *walked < found)) {
@@ -88,7 +87,6 @@ impl Recomputer<'_> {
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(in crate::rewrite) fn segments(
         &mut self,
-        recorded: &Recorded<'_>,
         limit: u64,
         most: f64,
         tried: u64,
@@ -96,17 +94,18 @@ impl Recomputer<'_> {
     ) -> Result<Option<u32>, Error> {
         let values = self.values;
         let program = values.program;
-        let mut lists = Lists::lend(program.rows.len(), program.size.len(), &mut scratch);
+        let steps = most_rows(program.rows.len());
+        let mut follower = Follower::lend(steps, program.size.len(), &mut scratch);
         let mut scratch = scratch.reborrow();
-        let mut planner = Planner::new(recorded, values.program, DEPTH, &mut scratch)?;
+        let mut planner = Planner::new(values, DEPTH, &mut scratch)?;
         let (mut least, mut number) = (None, 0);
         planner.each(&mut |mirror| {
             if tried >> number & 1 == 0 {
-                let found = self.walk.follow(mirror.runs(), limit, &mut lists);
+                let found = self.follow(&mut follower, mirror.runs(), limit);
                 let found = found.filter(|found| found.excess == 0 && (found.delay as f64) < most);
                 if let Some(found) = found.filter(|found| least.is_none_or(|(delay, _)| found.delay < delay)) {
                     least = Some((found.delay, number));
-                    self.keep();
+                    self.keep_script(follower.script());
                 }
             }
             number += 1;

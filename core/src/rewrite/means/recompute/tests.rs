@@ -87,7 +87,7 @@ fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64
     let len = Program::workspace(rows.len(), blocks)
         .and(Values::workspace(rows.len(), blocks))
         .and(Recomputer::workspace(rows.len(), blocks))
-        .and(emit::Emitter::workspace(rows.len(), blocks));
+        .and(emit::Emitter::workspace(most_rows(rows.len()), blocks));
     let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
     let mut scratch = Workspace::new(&mut words, &mut indices);
     let recorded = Recorded::new(rows, blocks);

@@ -25,14 +25,13 @@
 //! closures and logarithms of the number of blocks. Linear workspace.
 
 mod evict;
-pub(in crate::rewrite) mod follow;
 
 use super::most_rows;
 use super::offload::Offloads;
-use super::script::Step;
 use crate::list::List;
 use crate::rewrite::gaps::Gap;
 use crate::rewrite::members::Members;
+use crate::rewrite::script::{Cost, Step};
 use crate::rewrite::tournament::Tournament;
 use crate::rewrite::values::{InPlace, NONE, Reference, Values};
 use crate::simulate::Device;
@@ -53,20 +52,6 @@ const RAISE: f64 = 4.0;
 
 /// The most operators of a closure that are looked at for the cost of one value.
 const CLOSURE: u32 = 256;
-
-/// What a walk comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(in crate::rewrite) struct Walked {
-    /// The most bytes by which the load exceeds the limit.
-    pub(in crate::rewrite) excess: u64,
-    /// How much longer it takes than the original, in ns: recomputation, and waits for copies.
-    pub(in crate::rewrite) delay: u64,
-}
-
-impl Walked {
-    /// More than any walk comes to.
-    pub(in crate::rewrite) const ANY: Self = Self { excess: u64::MAX, delay: u64::MAX };
-}
 
 workspace! {
     /// The state of a walk, and its parameters.
@@ -131,9 +116,9 @@ workspace! {
             now: u32 = 0,
             preference: Preference = Preference { distance: 0, owed: 1.0 },
             limit: u64 = 0,
-            walked: Walked = Walked::default(),
+            cost: Cost = Cost::default(),
             /// A walk that exceeds one of these is ended.
-            most: Walked = Walked::ANY,
+            most: Cost = Cost::MOST,
             pub(in crate::rewrite) work: u64 = 0,
         }
     }
@@ -222,7 +207,7 @@ impl<'a> Walk<'a> {
         clippy::cast_sign_loss,
         reason = "times in ns"
     )]
-    pub(in crate::rewrite) fn walk(&mut self, preference: Preference, limit: u64, most: Walked) -> Option<Walked> {
+    pub(in crate::rewrite) fn walk(&mut self, preference: Preference, limit: u64, most: Cost) -> Option<Cost> {
         let values = self.values;
         self.preference = preference;
         self.restart(limit, most);
@@ -250,13 +235,13 @@ impl<'a> Walk<'a> {
             }
         }
         let delay = if self.waits { self.offloads.end(self.clock) - before as f64 } else { self.recomputed };
-        self.walked.delay = libm::round(delay).max(0.0) as u64;
-        Some(self.walked)
+        self.cost.delay = libm::round(delay).max(0.0) as u64;
+        Some(self.cost)
     }
 
     /// Nothing has run yet.
-    fn restart(&mut self, limit: u64, most: Walked) {
-        (self.limit, self.most, self.walked) = (limit.min(u64::MAX / 2), most, Walked::default());
+    fn restart(&mut self, limit: u64, most: Cost) {
+        (self.limit, self.most, self.cost) = (limit.min(u64::MAX / 2), most, Cost::default());
         (self.load, self.rows, self.now, self.passed) = (0, 0, 0, 0);
         self.noted.clear();
         self.stack.clear();
@@ -454,14 +439,11 @@ impl<'a> Walk<'a> {
     }
 
     fn push(&mut self, step: Step) -> Option<()> {
-        self.rows += match step {
-            Step::Run(g) | Step::Recompute(g) => {
-                let values = self.values;
-                self.work += 2 + u64::from(values.range(g).1 - values.range(g).0);
-                values.program.first_row[g + 1] - values.program.first_row[g] + values.range(g).1 - values.range(g).0
-            }
-            Step::Free(_) => 1,
-        };
+        self.rows += step.most_rows(self.values);
+        if let Some((g, _)) = step.run() {
+            let (first, end) = self.values.range(g);
+            self.work += 2 + u64::from(end - first);
+        }
         let room = usize::try_from(self.rows).is_ok_and(|rows| rows <= most_rows(self.values.program.rows.len()));
         (room && self.is_worth_it(step) && self.script.push(step)).then_some(())
     }
@@ -475,7 +457,7 @@ impl<'a> Walk<'a> {
             _ => values.program.access_time[self.now.min(values.program.operators.saturating_sub(1))],
         };
         let delay = if self.waits { self.clock - recorded as f64 } else { self.recomputed };
-        self.walked.excess <= self.most.excess && delay <= self.most.delay as f64
+        self.cost.excess <= self.most.excess && delay <= self.most.delay as f64
     }
 
     /// Marks blocks whose virtual use has passed, since their next use may be later now.
@@ -551,12 +533,12 @@ impl<'a> Walk<'a> {
                 return;
             }
             let Some(block) = self.least_worth() else {
-                self.walked.excess = self.walked.excess.max(load - limit);
+                self.cost.excess = self.cost.excess.max(load - limit);
                 self.blame();
                 return;
             };
             if self.drop_block(block).is_none() {
-                self.walked.excess = u64::MAX;
+                self.cost.excess = u64::MAX;
                 return;
             }
         }

@@ -1,0 +1,97 @@
+//! Writes a script as the rows of a trace.
+
+use super::Step;
+use crate::list::List;
+use crate::rewrite::values::{Owner, Values};
+use crate::rewrite::writer::Writer;
+use crate::trace::{Event, Op, Row};
+use crate::workspace::workspace;
+use crate::{Error, Workspace};
+
+workspace! {
+    pub(in crate::rewrite) struct Emitter<'a>(steps, blocks) {
+        tables {
+            /// By step of the script: 1 + the first of the frees that come right after it; and for a free, 1 + the next
+            /// of them.
+            freed: [u32; 2][steps],
+            /// By block: 1 + the last step that accessed it, whether it is on the device, and whether a recomputation
+            /// leaves it out.
+            touched: u32[blocks],
+            there: u32[blocks],
+            left_out: u32[blocks],
+        }
+    }
+}
+
+/// Writes the rows of a script of at most `steps` steps and returns how many rows there are. Rows of a recomputation
+/// have the time of the row above them. A value that was evicted is freed directly after its last access before that:
+/// the walk evicts when memory runs out, but nobody reads the value in between, and the sooner it is freed, the better
+/// the rest can be placed.
+///
+/// # Errors
+/// [`Error::BufferTooSmall`] if `out` is too short.
+pub(in crate::rewrite) fn write(
+    values: &Values<'_>,
+    script: &List<'_, Step>,
+    steps: usize,
+    mut scratch: Workspace<'_>,
+    out: &mut [Row],
+) -> Result<usize, Error> {
+    let program = values.program;
+    let mut writer = Writer::new(out);
+    let mut emitter = Emitter::lend(steps, program.size.len(), &mut scratch);
+    emitter.list_frees(values, script);
+    let Emitter { freed, touched: _, there, left_out } = &mut emitter;
+    for (i, step) in (0..).zip(script.iter()) {
+        let Some((g, rerun)) = step.run() else { continue };
+        let op = program.op(g);
+        let op = if let (true, Op::First(k)) = (rerun, op) { Op::Rerun(k) } else { op };
+        for r in values.references(g) {
+            if r.writes && r.is_managed() && there[r.block] == 0 {
+                there[r.block] = 1;
+                writer.event(Event::Malloc, r.block, program.size[r.block], op);
+            }
+            left_out[r.block] = u32::from(rerun && r.updated);
+        }
+        for r in program.rows_of(g) {
+            let stays = match (r.event, values.owner(r.block)) {
+                (Event::Malloc | Event::Free, Owner::Managed | Owner::Lasting) => false,
+                (Event::Malloc | Event::Free, Owner::Recorded) => !rerun,
+                (Event::Malloc | Event::Free, Owner::Local) => true,
+                _ => left_out[r.block] == 0,
+            };
+            if stays && rerun {
+                let op = if r.op == Op::None { Op::None } else { op };
+                writer.event(r.event, r.block, r.bytes, op);
+            } else if stays {
+                writer.push(r);
+            }
+        }
+        let mut next = freed[i][0];
+        while next > 0 {
+            if let Some(Step::Free(block)) = script.at(next - 1) {
+                there[block] = 0;
+                writer.event(Event::Free, block, 0, Op::None);
+            }
+            next = freed[next - 1][1];
+        }
+    }
+    writer.end()
+}
+
+impl Emitter<'_> {
+    /// Lists the frees that come right after each step.
+    fn list_frees(&mut self, values: &Values<'_>, script: &List<'_, Step>) {
+        let Self { freed, touched, .. } = self;
+        for (i, step) in (0..).zip(script.iter()) {
+            match step {
+                Step::Run(g) | Step::Recompute(g) => values.references(g).for_each(|r| touched[r.block] = i + 1),
+                Step::Free(block) => {
+                    let after = touched[block].saturating_sub(1);
+                    freed[i][1] = freed[after][0];
+                    freed[after][0] = i + 1;
+                }
+            }
+        }
+    }
+}

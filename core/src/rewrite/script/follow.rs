@@ -1,0 +1,159 @@
+//! Makes the script of runs whose order is given.
+//!
+//! Steps. Backwards over the runs, each value's last reader is found; a value begins where an operator writes it
+//! without reading it. Then forwards: a value is freed directly after its last reader, and the load is added up. Runs
+//! that read a missing value make no script.
+//!
+//! O(references of the runs), and as much workspace.
+
+use super::{Cost, Step};
+use crate::list::List;
+use crate::rewrite::values::{Reference, Values};
+use crate::workspace::workspace;
+
+workspace! {
+    /// A script of at most `steps` steps and rows.
+    pub(in crate::rewrite) struct Follower<'a>(steps, blocks) {
+        tables {
+            /// By block: 1 + the last run that accesses its present value; filled backwards first, then forwards.
+            last: u32[blocks],
+            /// By block: 1 + the version that it holds.
+            holds: u32[blocks],
+        }
+        lists {
+            /// By value: 1 + the last run that accesses it; the value that begins last comes first.
+            until: u32[steps],
+            script: Step[steps],
+        }
+        state {
+            steps: usize = steps,
+            /// At least as many rows as the script makes.
+            rows: u32 = 0,
+            /// The bytes on the device, in two's complement.
+            load: u64 = 0,
+        }
+    }
+}
+
+impl<'a> Follower<'a> {
+    /// The script that was made last.
+    pub(in crate::rewrite) const fn script(&self) -> &List<'a, Step> {
+        &self.script
+    }
+
+    /// Makes the script of these runs and tells what it costs; none if one reads a missing value, or the script is full.
+    /// `held_back` tells the headroom before each operator, in bytes; `in_place` whether operators that may work in
+    /// place do.
+    pub(in crate::rewrite) fn follow(
+        &mut self,
+        values: &Values<'_>,
+        runs: &List<'_, Step>,
+        limit: u64,
+        held_back: &dyn Fn(u32) -> u64,
+        in_place: bool,
+    ) -> Option<Cost> {
+        self.find_last_uses(values, runs)?;
+        self.holds.fill(0);
+        self.script.clear();
+        (self.rows, self.load) = (0, 0);
+        let mut cost = Cost::default();
+        // The next operator that runs for the first time.
+        let mut now = 0;
+        for (i, step) in (1..).zip(runs.iter()) {
+            let (g, rerun) = step.run()?;
+            let missing = |r: Reference| r.is_managed() && !r.writes && self.holds[r.block] != r.version + 1;
+            if values.references(g).any(missing) || rerun && !values.may_recompute(g, now) {
+                return None;
+            }
+            let input = values.in_place(g).filter(|_| in_place && !rerun);
+            let new = self.begin(values, g);
+            let reused = input.filter(|&(input, _)| self.last[input] == i);
+            let reused = reused.map_or(0, |(_, reused)| values.program.size[reused.output]);
+            let beside = if rerun { values.local[g] } else { values.most[g] };
+            let load = self.load.wrapping_add(new.saturating_sub(reused)).wrapping_add(beside);
+            let limit = limit.min(u64::MAX / 2).saturating_sub(held_back(now));
+            if load.cast_signed() > limit.cast_signed() {
+                cost.excess = cost.excess.max(load - limit);
+            }
+            for r in values.references(g).filter(|r| r.is_managed() && r.writes) {
+                self.put(values, &r);
+            }
+            self.push(values, step)?;
+            if rerun {
+                cost.delay = cost.delay.saturating_add(values.program.duration(g));
+            } else {
+                self.load = self.load.wrapping_add(values.left[g]);
+                now = g + 1;
+            }
+            for r in values.references(g).filter(Reference::is_managed) {
+                if self.last[r.block] == i {
+                    self.last[r.block] = 0;
+                    self.drop_block(values, r.block)?;
+                }
+            }
+        }
+        // Without accesses there are no runs, but the rows still have to be valid.
+        (now == values.program.operators).then_some(cost)
+    }
+
+    /// Finds the last run that accesses each value; none if the list is too short.
+    fn find_last_uses(&mut self, values: &Values<'_>, runs: &List<'_, Step>) -> Option<()> {
+        self.last.fill(0);
+        self.until.clear();
+        for (i, step) in (0..runs.len()).map(|i| i + 1).zip(runs.iter()).rev() {
+            let (g, _) = step.run()?;
+            for r in values.references(g).filter(Reference::is_managed) {
+                let last = self.last[r.block];
+                self.last[r.block] = if last > 0 { last } else { i };
+            }
+            for r in values.references(g).filter(|r| begins(values, g, r)) {
+                if !self.until.push(self.last[r.block]) {
+                    return None;
+                }
+                self.last[r.block] = 0;
+            }
+        }
+        self.last.fill(0);
+        Some(())
+    }
+
+    /// Notes the last uses of the values that begin with an operator; returns their bytes.
+    fn begin(&mut self, values: &Values<'_>, g: u32) -> u64 {
+        // They stand in the order of the operator's references.
+        let beginning = || values.references(g).filter(|r| begins(values, g, r));
+        let first = beginning().fold(self.until.len(), |first, _| first.saturating_sub(1));
+        let mut bytes = 0u64;
+        for (r, place) in beginning().zip(first..) {
+            self.last[r.block] = self.until.at(place).unwrap_or(0);
+            bytes = bytes.saturating_add(values.program.size[r.block]);
+        }
+        self.until.truncate(first);
+        bytes
+    }
+
+    /// A managed block gets the value that is written here.
+    fn put(&mut self, values: &Values<'_>, &Reference { block, version, .. }: &Reference) {
+        if self.holds[block] == 0 {
+            self.load = self.load.wrapping_add(values.program.size[block]);
+        }
+        self.holds[block] = version + 1;
+    }
+
+    fn drop_block(&mut self, values: &Values<'_>, block: u32) -> Option<()> {
+        self.holds[block] = 0;
+        self.load = self.load.wrapping_sub(values.program.size[block]);
+        self.push(values, Step::Free(block))
+    }
+
+    /// Adds a step; none if there is no room for it or its rows.
+    fn push(&mut self, values: &Values<'_>, step: Step) -> Option<()> {
+        self.rows += step.most_rows(values);
+        let room = usize::try_from(self.rows).is_ok_and(|rows| rows <= self.steps);
+        (room && self.script.push(step)).then_some(())
+    }
+}
+
+/// Whether an operator writes a managed block that it does not read.
+fn begins(values: &Values<'_>, g: u32, r: &Reference) -> bool {
+    r.writes && r.is_managed() && values.references(g).all(|other| other.writes || other.block != r.block)
+}

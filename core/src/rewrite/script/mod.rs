@@ -1,0 +1,80 @@
+//! The script of a recomputation: which operators run, are recomputed, and which blocks are freed, in order.
+//!
+//! Whatever decides what is recomputed makes a script: the walk, an exact search, or [`follow`] where the runs are given.
+//! [`emit`] writes the rows of any script.
+
+pub(super) mod emit;
+pub(super) mod follow;
+
+use super::values::Values;
+use crate::table::Field;
+
+/// One step of a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// An operator runs, as recorded.
+    Run(u32),
+    /// An operator is recomputed.
+    Recompute(u32),
+    /// A managed block is freed.
+    Free(u32),
+}
+
+const RECOMPUTE: u32 = 1 << 30;
+const FREE: u32 = 2 << 30;
+const WHICH: u32 = RECOMPUTE - 1;
+
+/// What a script costs; the less, the better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) struct Cost {
+    /// The most bytes by which the load exceeds the limit.
+    pub(super) excess: u64,
+    /// How much longer it takes than the original, in ns: recomputation, and waits for copies.
+    pub(super) delay: u64,
+}
+
+impl Cost {
+    /// More than any script costs.
+    pub(super) const MOST: Self = Self { excess: u64::MAX, delay: u64::MAX };
+}
+
+impl Step {
+    /// At least as many rows as the step makes.
+    pub(super) fn most_rows(self, values: &Values<'_>) -> u32 {
+        let Some((g, _)) = self.run() else { return 1 };
+        let (first, end) = values.range(g);
+        values.program.first_row[g + 1] - values.program.first_row[g] + end - first
+    }
+
+    /// An operator that runs, or is recomputed.
+    pub(super) const fn of(operator: u32, recomputed: bool) -> Self {
+        if recomputed { Self::Recompute(operator) } else { Self::Run(operator) }
+    }
+
+    /// The operator that runs, and whether it is recomputed.
+    pub(super) const fn run(self) -> Option<(u32, bool)> {
+        match self {
+            Self::Run(operator) => Some((operator, false)),
+            Self::Recompute(operator) => Some((operator, true)),
+            Self::Free(_) => None,
+        }
+    }
+}
+
+impl Field for Step {
+    fn keep(self) -> u32 {
+        match self {
+            Self::Run(operator) => operator,
+            Self::Recompute(operator) => RECOMPUTE | operator,
+            Self::Free(block) => FREE | block,
+        }
+    }
+
+    fn kept(kept: u32) -> Self {
+        match kept & !WHICH {
+            RECOMPUTE => Self::Recompute(kept & WHICH),
+            FREE => Self::Free(kept & WHICH),
+            _ => Self::Run(kept & WHICH),
+        }
+    }
+}
