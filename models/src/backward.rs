@@ -92,13 +92,11 @@ impl Builder {
             }
             Step::Relu { x, kept, .. } => {
                 let kernel = Kernel::backward("threshold_backward").in_place().kind(Kind::ReluBackward);
-                let before = self.through(kernel, &[gradient, kept], x, 0);
-                self.give(x, before);
+                self.undo_by(kernel, &[gradient, kept], x);
             }
             Step::MaxPool { x, indices, .. } => {
                 let kernel = Kernel::backward("max_pool2d_with_indices_backward");
-                let before = self.through(kernel, &[gradient, x, indices], x, 0);
-                self.give(x, before);
+                self.undo_by(kernel, &[gradient, x, indices], x);
             }
             Step::LocalResponseNorm { x, scale, y } => {
                 let before = self.constant(x.bytes);
@@ -116,8 +114,7 @@ impl Builder {
             Step::Mean { x, .. } => {
                 // The gradient is spread over the maps: it is read as often as they are written.
                 let spread = Value { bytes: x.bytes, ..gradient };
-                let before = self.through(Kernel::backward("div"), &[spread], x, 0);
-                self.give(x, before);
+                self.undo_by(Kernel::backward("div"), &[spread], x);
             }
             Step::Add { a, b, .. } => {
                 self.give(a, gradient);
@@ -127,37 +124,30 @@ impl Builder {
                 let mul = Kernel::backward("mul").in_place();
                 for (of, other) in [(b, a), (a, b)] {
                     if of.wants_gradient {
-                        let part = self.through(mul, &[gradient, other], of, 0);
-                        self.give(of, part);
+                        self.undo_by(mul, &[gradient, other], of);
                     }
                 }
             }
             Step::Dropout { x, mask, .. } => {
-                let before = self.through(Kernel::backward("mul").in_place(), &[gradient, mask], x, 0);
-                self.give(x, before);
+                self.undo_by(Kernel::backward("mul").in_place(), &[gradient, mask], x);
             }
             Step::FusedDropout { x, mask, .. } => {
                 let kernel = Kernel::backward("native_dropout_backward").in_place();
-                let before = self.through(kernel, &[gradient, mask], x, 0);
-                self.give(x, before);
+                self.undo_by(kernel, &[gradient, mask], x);
             }
             Step::Sigmoid { x, y } => {
-                let before = self.through(Kernel::backward("sigmoid_backward").in_place(), &[gradient, y], x, 0);
-                self.give(x, before);
+                self.undo_by(Kernel::backward("sigmoid_backward").in_place(), &[gradient, y], x);
             }
             Step::Tanh { x, y } => {
-                let before = self.through(Kernel::backward("tanh_backward").in_place(), &[gradient, y], x, 0);
-                self.give(x, before);
+                self.undo_by(Kernel::backward("tanh_backward").in_place(), &[gradient, y], x);
             }
             Step::LogSoftmax { x, y } => {
                 let kernel = Kernel::backward("_log_softmax_backward_data").in_place();
-                let before = self.through(kernel, &[gradient, y], x, 0);
-                self.give(x, before);
+                self.undo_by(kernel, &[gradient, y], x);
             }
             Step::Loss { x, labels, total_weight, .. } => {
                 let reads = [gradient, x, labels, total_weight];
-                let before = self.through(Kernel::backward("nll_loss_backward"), &reads, x, 0);
-                self.give(x, before);
+                self.undo_by(Kernel::backward("nll_loss_backward"), &reads, x);
             }
             Step::Fused { name, reads, of, flops, in_place, .. } => {
                 let of: Vec<Value> = of.into_iter().flatten().filter(|of| of.wants_gradient).collect();
@@ -169,6 +159,12 @@ impl Builder {
             }
             Step::Chunk { .. } | Step::AddInPlace { .. } => {}
         }
+    }
+
+    /// Gives `x` the gradient that a kernel makes of what it reads.
+    fn undo_by(&mut self, kernel: Kernel, reads: &[Value], x: Value) {
+        let before = self.through(kernel, reads, x, 0);
+        self.give(x, before);
     }
 
     /// Adds the gradients of parameters beside that of the input.

@@ -16,13 +16,14 @@ use super::explain::{self, Explained, ToldGap, Way};
 use super::ladder::{self, Quickest};
 use crate::args::{FitArgs, FittingArgs};
 use crate::failure::{Failure, InputError};
+use crate::gaps::{self, Gap};
 use crate::interrupt::Until;
 use crate::marks::{self, Fate, Mark, Marks};
 use crate::problem::{BadRow, Problem, Trace};
 use crate::report::{FittedRun, Picture};
 use crate::text::progress;
 use crate::text::unit::Unit;
-use crate::{device, gaps, input, output, report, timeline};
+use crate::{device, input, output, report, timeline};
 
 /// What `fit` prints. Sizes in bytes.
 #[derive(Debug, Default, Serialize)]
@@ -168,32 +169,46 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
         }),
         ..Outcome::default()
     };
-    if args.output.is_some() || args.report.is_some() {
-        let rewritten = rewritten(&problem, trace, &fitted)?;
-        if let Some(folder) = &args.output {
-            write_folder(folder, &rewritten, &fitted)?;
-        }
-        if let Some(file) = &args.report {
-            let plan = fitted.schedule.plan();
-            let run = FittedRun {
-                schedule: &fitted.schedule,
-                device: &args.common.device,
-                limit,
-                original_peak: fitted.original_peak,
-                load_min: fitted.load_min,
-                lower_bound: bound,
-                recorded: trace,
-                marks: &marks,
-                fates: &Fate::of(&fitted.schedule, &marks, trace),
-                gaps: &gaps,
-            };
-            let solver = outcome.policy.unwrap_or_default();
-            let picture = Picture { problem: &rewritten, plan, solver, rows: Vec::new(), run: Some(run) };
-            output::write(file, |out| report::write(file, &picture, out))?;
-        }
-    }
+    write(args, &problem, trace, &fitted, &marks, &gaps, &outcome)?;
     let mut out = io::stdout().lock();
     if args.json { output::json(&outcome, &mut out) } else { outcome.text(&mut out) }.map_err(|e| Failure::printing(&e))
+}
+
+/// Writes the files that are asked for.
+fn write(
+    args: &FitArgs,
+    problem: &Problem,
+    trace: &Trace,
+    fitted: &Fitted<'_>,
+    marks: &Marks,
+    gaps: &[Gap],
+    outcome: &Outcome<'_>,
+) -> Result<(), Failure> {
+    if args.output.is_none() && args.report.is_none() {
+        return Ok(());
+    }
+    let rewritten = rewritten(problem, trace, fitted)?;
+    if let Some(folder) = &args.output {
+        write_folder(folder, &rewritten, fitted)?;
+    }
+    let Some(file) = &args.report else { return Ok(()) };
+    let run = FittedRun {
+        schedule: &fitted.schedule,
+        device: &args.common.device,
+        limit: outcome.limit,
+        original_peak: fitted.original_peak,
+        load_min: fitted.load_min,
+        lower_bound: outcome.overhead_lower_bound,
+        recorded: trace,
+        marks,
+        fates: &Fate::of(&fitted.schedule, marks, trace),
+        gaps,
+    };
+    let plan = fitted.schedule.plan();
+    let solver = outcome.policy.unwrap_or_default();
+    let picture = Picture { problem: &rewritten, plan, solver, rows: Vec::new(), run: Some(run) };
+    output::write(file, |out| report::write(file, &picture, out))?;
+    Ok(())
 }
 
 /// The name and the number of a block.

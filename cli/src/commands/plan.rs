@@ -11,6 +11,7 @@ use super::model::{self, ModelOutcome};
 use crate::args::PlanArgs;
 use crate::certificate::Certificate;
 use crate::failure::{Failure, InputError};
+use crate::model::Model;
 use crate::model::plan::PlanError;
 use crate::outcome::Outcome;
 use crate::problem::Problem;
@@ -32,27 +33,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     proof::check(args, &problem)?;
     let model = problem.model.take();
     let constraints = model.as_deref().map_or(args.constraints.get(), |(model, _)| model::constraints(args, model));
+    check_model(args, model.as_deref().map(|(model, _)| model))?;
     if !args.bank.is_empty() {
-        if args.model.any() || args.output.as_deref().is_some_and(model::is_model) {
-            return Err(Failure::Usage(
-                "--bank goes with no other means, and a model holds offsets of one bank".into(),
-            ));
-        }
         return banks::run(args, problem, &constraints);
-    }
-    if model.is_none() && (args.model.any() || args.output.as_deref().is_some_and(model::is_model)) {
-        return Err(Failure::Usage(format!(
-            "{} is no model: it has no operators to reorder and no place for a plan",
-            args.input
-        )));
-    }
-    if let Some((model, _)) = model.as_deref() {
-        model::check(args, model)?;
-        if args.certificate.is_some() {
-            return Err(Failure::Usage(
-                "a certificate is for the blocks of INPUT, and the plan of a model has others".into(),
-            ));
-        }
     }
     let scratch = model.as_deref().map(|(model, _)| model::scratch(args, model)).transpose()?.unwrap_or_default();
     let begin = Instant::now();
@@ -99,11 +82,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         output::write(file, |out| output::json(&certificate, out))?;
     }
     if let Some(file) = &args.report {
-        let Summary { peak, lower_bound, solver, nodes } = summary;
-        let row =
-            SolverRow { solver: solver.name().into(), peak, lower_bound, optimal: peak == lower_bound, nodes, seconds };
-        let picture = Picture { problem, plan: &plan, solver: solver.name(), rows: vec![row], run: None };
-        output::write(file, |out| report::write(file, &picture, out))?;
+        write_report(file, problem, &plan, summary, seconds)?;
     }
     let proved = proof::write(args, problem, &constraints, plan.peak().saturating_sub(1));
     let optimal = plan.peak() == summary.lower_bound;
@@ -127,6 +106,45 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         eprintln!("proof     {said}");
     }
     Ok(())
+}
+
+/// Draws a plan, with how it was found and in how many seconds.
+fn write_report(
+    file: &str,
+    problem: &Problem,
+    plan: &VerifiedPlan<'_>,
+    summary: Summary,
+    seconds: f64,
+) -> Result<(), Failure> {
+    let Summary { peak, lower_bound, solver, nodes } = summary;
+    let optimal = peak == lower_bound;
+    let row = SolverRow { solver: solver.name().into(), peak, lower_bound, optimal, nodes, seconds };
+    let picture = Picture { problem, plan, solver: solver.name(), rows: vec![row], run: None };
+    output::write(file, |out| report::write(file, &picture, out))?;
+    Ok(())
+}
+
+/// Refuses what a model, or an input that is none, cannot be asked for.
+fn check_model(args: &PlanArgs, model: Option<&Model>) -> Result<(), Failure> {
+    let for_a_model = args.model.any() || args.output.as_deref().is_some_and(model::is_model);
+    let refuse = |why: String| Err(Failure::Usage(why));
+    match model {
+        _ if for_a_model && !args.bank.is_empty() => {
+            refuse("--bank goes with no other means, and a model holds offsets of one bank".into())
+        }
+        _ if !args.bank.is_empty() => Ok(()),
+        None if for_a_model => {
+            refuse(format!("{} is no model: it has no operators to reorder and no place for a plan", args.input))
+        }
+        None => Ok(()),
+        Some(model) => {
+            model::check(args, model)?;
+            if args.certificate.is_some() {
+                return refuse("a certificate is for the blocks of INPUT, and the plan of a model has others".into());
+            }
+            Ok(())
+        }
+    }
 }
 
 /// Prints what has become of it, where the plan itself is not.

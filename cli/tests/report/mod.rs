@@ -153,6 +153,7 @@ fn fitted(folder: &Folder, trace: &str, args: &[&str], report: &str) -> PathBuf 
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one page, and all that is pointed at in it")]
 fn a_fit_has_joined_stays_and_lanes_on_one_time_axis() {
     let Some(browser) = Browser::start() else { return };
     let folder = Folder::new();

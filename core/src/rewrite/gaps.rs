@@ -134,8 +134,9 @@ workspace! {
         }
         state {
             pub(super) program: &'a Program<'a> = program,
-            /// How many gaps and versions there are.
+            /// How many gaps there are.
             pub(super) len: u32 = 0,
+            /// How many versions there are.
             pub(super) versions: u32 = 0,
         }
     }

@@ -148,11 +148,13 @@ const ON_HOST: u64 = u64::MAX;
 record! {
     /// What is known of a block while the rows are read.
     struct Seen {
-        /// The row of its malloc.
+        /// The row of its malloc; none before it.
         allocated: Option<u32>,
-        /// The row of its first access and of its last, and the operator of the last.
+        /// The row of its first access.
         first: Option<u32>,
+        /// The row of its last access so far.
         last: u32,
+        /// The operator of its last access so far.
         operator: u32,
         /// The operator that wrote it last.
         writer: Option<u32>,
@@ -243,15 +245,16 @@ impl Idle<'_> {
 }
 
 workspace! {
-    /// The rows by falling load; and of one row, the blocks that may be away, by how much time they have.
+    /// The rows by falling load; and for one row, the blocks that may be on the host then, with their windows of time.
     struct Order<'a>(rows, blocks) {
         tables {
             by_load: u32[rows],
             rows_aside: u32[rows],
-            /// By block that may be away: its bytes, the time since it could be copied out, and the time until it must
-            /// be back, in ns.
+            /// By block that may be on the host: its bytes.
             size: u64[rows + blocks],
+            /// By block that may be on the host: the time since it could first be copied out, in ns.
             since: u64[rows + blocks],
+            /// By block that may be on the host: the time until it must be back, in ns.
             until: u64[rows + blocks],
             by_time: u32[rows + blocks],
             aside: u32[rows + blocks],
@@ -259,7 +262,8 @@ workspace! {
     }
 }
 
-/// The highest lower bound of all rows.
+/// The highest of the rows' lower bounds on the peak load, in bytes: a row's bound is its load less the bytes that can
+/// be on the host at its time. Ends early at a bound above the cutoff.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

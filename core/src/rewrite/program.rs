@@ -29,8 +29,10 @@ workspace! {
         }
         state {
             pub(super) rows: &'a [Row] = trace,
-            /// How many operators there are, and how many of them have accesses: all, or all but the last.
+            /// How many operators there are. Rows that are left after the last operator's frees count
+            /// as one more, which has no accesses.
             pub(super) operators: u32 = 0,
+            /// How many operators have accesses: all, or all but the last.
             pub(super) accessing: u32 = 0,
             /// When the trace ends, in ns.
             pub(super) end_time: u64 = trace.last().map_or(0, |r| r.time_ns),

@@ -126,9 +126,9 @@ pub fn simulate(
     let mut load = 0u64;
     let mut open = None::<Progress>;
     for (step, (r, timing)) in (0u32..).zip(rewritten.iter().zip(timings)) {
-        let refuse = |fault| Err(Error::Row { row: step, fault });
+        let refused = |fault| Error::Row { row: step, fault };
         if usize::try_from(r.block).map_or(true, |b| b >= numbers) {
-            return refuse(RowFault::UnknownBlock);
+            return Err(refused(RowFault::UnknownBlock));
         }
         let is_mask = recorded.masked(r.block).is_some();
         timing.reached = queues.compute;
@@ -154,9 +154,7 @@ pub fn simulate(
             Event::Write if is_mask && open.is_none() => {}
             Event::Read | Event::Write => {
                 if open.is_none() {
-                    let Some(begun) = operators.begin(r.op) else {
-                        return refuse(RowFault::OtherAccess);
-                    };
+                    let begun = operators.begin(r.op).ok_or(refused(RowFault::OtherAccess))?;
                     if !begun.rerun {
                         queues.pass(operators.since_access_before(begun.first));
                     }
@@ -168,9 +166,8 @@ pub fn simulate(
                     queues.wait(r);
                 }
                 timing.begin = queues.compute;
-                let Some((progress, (row, _))) = open.and_then(|p| Some((p, operators.to_come(p).next()?))) else {
-                    return refuse(RowFault::OtherAccess);
-                };
+                let next = open.and_then(|progress| Some((progress, operators.to_come(progress).next()?)));
+                let (progress, (row, _)) = next.ok_or(refused(RowFault::OtherAccess))?;
                 let added = operators.since_last_access(progress, row);
                 queues.pass(added);
                 timing.end = queues.compute;

@@ -23,7 +23,7 @@ const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reo
 const PROBES: u32 = 7;
 const PROBE: u64 = 16;
 
-/// What is smaller than the original peak over 2 to the power of this is not worth running anything again for.
+/// Blocks that are smaller than the original peak over 2 to the power of this are not recomputed.
 const LEAST: u32 = 14;
 
 /// Where the traces to begin with are made.
@@ -36,12 +36,12 @@ pub(super) struct Orders<'s> {
     pub(super) shared: &'s mut [Row],
 }
 
-/// How many rows they take, of a recording of so many.
+/// How many rows [`Orders`] need for a recording of `recorded` rows.
 pub(super) const fn rows(recorded: usize) -> usize {
     recorded + 3 * masked_rows(recorded)
 }
 
-/// Length of the workspace that making them takes.
+/// Length of the workspace of [`Orders::each`].
 pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks)
         .and(Gaps::workspace(rows, blocks))
@@ -58,7 +58,8 @@ impl<'s> Orders<'s> {
         Self { recorded, options, rows, masked, shared }
     }
 
-    /// Works on the traces of each order, until there is a schedule that takes no more than `enough` ns longer than the original.
+    /// Calls `then` with the traces of each order in turn, until the best schedule takes no more than `enough` ns
+    /// longer than the original or the work is ended.
     pub(super) fn each<'a, 'w>(
         &mut self,
         enough: f64,
@@ -113,7 +114,7 @@ impl<'s> Orders<'s> {
     }
 }
 
-/// The most bytes that are live at once, and the least load of Zhang et al. 2019.
+/// The most bytes that are live at once, and `load_min` of Zhang et al. 2019, in bytes.
 fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>) -> Result<(u64, u64), Error> {
     let mut scratch = scratch.reborrow();
     let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
@@ -156,14 +157,14 @@ fn starts<'s>(
     Ok([(rich.shared != plain.rows).then_some(rich), Some(plain)])
 }
 
-/// The traces of one order.
+/// The traces to begin with that have the operators in one order: with masks and in-place reuse, and without.
 pub(super) struct Bases<'s> {
     recorded: &'s Recorded<'s>,
     options: &'s Options,
     starts: [Option<Base<'s>>; 2],
     /// The most bytes that are live at once.
     pub(super) peak: u64,
-    /// The least load of Zhang et al. 2019.
+    /// `load_min` of Zhang et al. 2019 for this order, in bytes.
     pub(super) load_min: u64,
 }
 
@@ -183,7 +184,8 @@ impl Bases<'_> {
         self.each(options, enough, stage, scratch, &mut |pass| joint(pass, self.recorded, options, self.peak))
     }
 
-    /// Works on each of them, until there is a schedule that takes no more than `enough` ns longer than the original.
+    /// Calls `then` with a pass over each trace in turn, until the best schedule takes no more than `enough` ns longer
+    /// than the original or the work is ended.
     pub(super) fn each<'a, 'w>(
         &self,
         options: &Options,
@@ -215,9 +217,10 @@ impl Bases<'_> {
         Ok(stage)
     }
 
-    /// The least limit that works, below `least`, which does: halves what lies between it and its half. Which limits are
-    /// tried does not depend on the limit that is asked for, so that the one that is named is found again when it is; what
-    /// fits the one asked for on the way is kept.
+    /// Searches for a limit below `least`, in bytes, that works, by halving the interval from half of `least` to
+    /// `least`. Returns the lowest limit that was found to work. The limits that are tried do not depend on the limit
+    /// in the options, so that the one that is returned works when it is asked for. A schedule that fits the limit in
+    /// the options ends the search.
     pub(super) fn least_limit<'a, 'w>(
         &self,
         mut least: u64,

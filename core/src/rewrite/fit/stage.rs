@@ -47,7 +47,7 @@ pub(super) struct Base<'s> {
     pub(super) reordering: Option<Reordering>,
 }
 
-/// The best that was made, and the room for what is made next.
+/// The best schedule that was made, and room for the next one.
 pub(super) struct Stage<'a, 'w> {
     /// The trace between two passes.
     pub(super) interim: &'a mut [Row],
@@ -66,39 +66,45 @@ pub(super) struct Placed<'a, 'w> {
     part_of: &'w mut [u32],
     in_place: bool,
     alignment: u64,
-    /// How much of them is in use.
+    /// How many rows are in use.
     len: usize,
+    /// How many residencies there are.
     residencies: usize,
-    /// How many blocks were placed last, and how many so far, in all starts of all placements, with the nodes.
+    /// How many blocks were placed last: fewer than residencies where operators write in place.
     merged: usize,
+    /// How many blocks were placed so far, in all starts of all placements; a node of the search counts as
+    /// [`BLOCKS_PER_NODE`] blocks.
     cost: u64,
 }
 
-/// The best that fits.
+/// The best schedule that fits, and the bound for those that follow.
 pub(super) struct Kept<'a, 'w> {
     rows: &'a mut [Row],
     offsets: Table<'w, u64>,
     best: Option<Best>,
-    /// The least overhead that was offered since [`Kept::forget`], in ns.
+    /// The least overhead of the schedules that fit since [`Kept::forget`], in ns: one that takes as long is not worth
+    /// making. Infinite if there is none.
     enough: f64,
-    /// What was spent on plans and placements since [`Kept::begin`], in blocks placed, and how much may be while nothing fits.
+    /// What was spent on plans and placements since [`Kept::begin`], in blocks placed.
     spent: u64,
+    /// How much may be spent while nothing fits, in blocks placed.
     patience: u64,
     pub(super) watched: Watched<'w>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Best {
-    /// What it takes longer than the original, in ns.
+    /// Its time less the original's, in ns.
     overhead: f64,
     policy: Policy,
-    /// What it takes on the device, in bytes.
+    /// Its footprint, in bytes.
     footprint: u64,
     rows: usize,
     residencies: usize,
 }
 
-/// Where a placement gives up: far above `limit` after `few` blocks have been placed.
+/// When a placement gives up: `few` blocks have been placed, and the peak is above `limit`, in bytes, by more than one
+/// part in [`FAR`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Within {
     pub(super) limit: u64,
@@ -150,7 +156,7 @@ impl<'a, 'w> Stage<'a, 'w> {
         Self { interim, made, kept }
     }
 
-    /// What the best takes longer than the original, in ns.
+    /// The time of the best schedule less the original's, in ns; infinite if there is none.
     pub(super) fn overhead(&self) -> f64 {
         self.kept.best.map_or(f64::INFINITY, |best| best.overhead)
     }
@@ -160,13 +166,13 @@ impl<'a, 'w> Stage<'a, 'w> {
         self.kept.watched.stopped()
     }
 
-    /// What follows is made as if nothing had been made before.
+    /// Drops the bound: the schedules that follow are made as if there were none before. The best is kept.
     pub(super) fn forget(&mut self) {
         self.kept.forget();
     }
 
-    /// Writes the trace that is swapped: the one to begin with, or the same with recomputation. How many rows
-    /// it has.
+    /// Writes the trace in which swaps are then planned: the one to begin with, or the same with recomputation. Returns
+    /// how many rows it has.
     pub(super) fn between(
         &mut self,
         recorded: &Recorded<'_>,
@@ -244,22 +250,23 @@ fn unalign(recorded: &Recorded<'_>, rows: &mut [Row], mut scratch: Workspace<'_>
 }
 
 impl<'a> Kept<'a, '_> {
-    /// What takes as long is not worth making, in ns; nothing is once the work has been ended.
+    /// The bound: a schedule that takes at least so much longer than the original, in ns, is not worth making. Once the
+    /// work has been ended, none is.
     pub(super) fn bound(&self) -> f64 {
         if self.watched.stopped() { f64::NEG_INFINITY } else { self.enough }
     }
 
-    /// What follows is made as if nothing had been made before, whose bound this was.
+    /// Drops the bound and returns it, in ns: the schedules that follow are made as if there were none before.
     pub(super) fn forget(&mut self) -> f64 {
         core::mem::replace(&mut self.enough, f64::INFINITY)
     }
 
-    /// What the best takes on the device, in bytes; none if nothing fits.
+    /// The footprint of the best schedule, in bytes; none if nothing fits.
     pub(super) fn footprint(&self) -> Option<u64> {
         self.best.map(|best| best.footprint)
     }
 
-    /// From now on no more than this may be spent while nothing fits, in blocks placed.
+    /// From now on no more than `patience` may be spent while nothing fits, in blocks placed.
     pub(super) const fn begin(&mut self, patience: u64) {
         (self.spent, self.patience) = (0, patience);
     }
@@ -274,18 +281,19 @@ impl<'a> Kept<'a, '_> {
         self.best.is_none() && self.spent > self.patience
     }
 
-    /// Nothing is kept any more.
+    /// Drops the best schedule and the bound.
     pub(super) fn clear(&mut self) {
         self.best = None;
         self.forget();
     }
 
-    /// What takes as long as this is not worth making either.
+    /// Lowers the bound to `bound`, in ns, if it is higher.
     pub(super) fn recall(&mut self, bound: f64) {
         self.enough = self.enough.min(bound);
     }
 
-    /// Keeps what was made if it takes less time; the memory of what was kept before is the room for the next.
+    /// Keeps the schedule in `made`, if it takes less time than the best. What was kept before becomes the room for the
+    /// next. Overhead in ns, footprint in bytes.
     pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, (overhead, footprint): (f64, u64), policy: Policy) {
         self.recall(overhead);
         if self.best.is_some_and(|best| best.overhead <= overhead) {

@@ -74,31 +74,34 @@ pub(super) enum Outcome {
     Fails,
 }
 
-/// A flat trace, what swaps it, and where it is placed.
+/// One arrangement as it is tried: the trace before swaps, the swapper that plans them, and where it is placed.
 pub(super) struct Trial<'t, 'f, 'a, 'w> {
     pub(super) recorded: &'t Recorded<'t>,
     pub(super) options: &'t Options,
     pub(super) flat: &'t Flat<'f>,
     pub(super) swapper: &'t mut Swapper<'f>,
     pub(super) strategy: Strategy,
-    /// Whether it begins without masks and in-place reuse, and in which order if not the recorded one.
+    /// Whether the trace to begin with has no masks and no in-place reuse.
     pub(super) as_recorded: bool,
+    /// The order in which the operators run; none is the recorded one.
     pub(super) reordering: Option<Reordering>,
-    /// What the flat trace takes longer than the recorded one, in ns.
+    /// The time of the flat trace less the recorded one's, in ns.
     pub(super) added: f64,
     pub(super) made: &'t mut Placed<'a, 'w>,
     pub(super) kept: &'t mut Kept<'a, 'w>,
     pub(super) scratch: Workspace<'t>,
-    /// How often a schedule was placed, and what was spent on that and on plans, in blocks placed.
+    /// How often this policy has planned again; added to the seed, it seeds the placement.
     pub(super) attempt: u64,
+    /// What was spent on plans and placements, in blocks placed.
     pub(super) spent: u64,
 }
 
-/// What comes of a schedule.
+/// What placing a schedule has shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Settled {
-    /// It fits, and takes so much longer than the original, in ns.
+    /// It fits, and takes so much longer than the flat trace, in ns.
     Fits(f64),
+    /// Its footprint is above the limit.
     Over,
     /// There is no room for its rows.
     NoRoom,

@@ -43,25 +43,26 @@ pub enum Plan {
     Recursive(u32, Cuts),
 }
 
-/// Where the forward pass may be cut.
+/// After which operators the forward pass may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cuts {
-    /// Where only one block lives on.
+    /// Those after which the forward pass still reads just one earlier block; small blocks do not count.
     One,
-    /// Where few bytes live on.
+    /// These, and those after which the bytes that the forward pass still reads have a valley: they rise by a quarter
+    /// at least between two valleys.
     Narrow,
 }
 
-/// What a rewritten trace comes to.
+/// How a recording was rewritten: the rows and the figures of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mirrored {
     /// How many rows it has.
     pub rows: usize,
-    /// The paper's x: bytes that live across cuts.
+    /// The paper's x: the bytes that live across a cut, summed over the cuts; 0 for [`Plan::Cheap`].
     pub stored: u64,
-    /// The paper's y: bytes of the largest segment.
+    /// The paper's y: the bytes of the largest segment; 0 for [`Plan::Cheap`].
     pub segment: u64,
-    /// How many cuts there are.
+    /// How many cuts there are; for [`Plan::Recursive`], on the first level.
     pub cuts: u32,
 }
 

@@ -42,15 +42,17 @@ workspace! {
     /// The tables of a selection.
     pub(in crate::rewrite) struct Selection<'a>(rows, blocks) {
         tables {
-            /// The gaps' scores as bits, and the gaps by their score.
+            /// By gap: its score, as the bits of an `f64`.
             worth: u64[rows + blocks],
+            /// The gaps, the one with the highest score first.
             ranked: u32[rows + blocks],
             /// The gaps to be positioned.
             chosen: u32[rows + blocks],
         }
         records {
-            /// The area under the load curve up to each boundary, as it was at first and as it is, as bits.
+            /// By boundary: the area under the load curve before it, in byte nanoseconds, when no gap is chosen.
             area: f64[rows + 2],
+            /// By boundary: the same, without the bytes that the gaps chosen so far have on the host.
             area_left: f64[rows + 2],
         }
         state {
@@ -88,7 +90,7 @@ impl Selection<'_> {
         self.choose(schedule, limit, submodular.then_some(scale), scope)
     }
 
-    /// The same by what the gaps' blocks are worth.
+    /// The same, with each gap scored by `worth` of its block.
     pub(in crate::rewrite) fn by_block(
         &mut self,
         schedule: &mut Schedule<'_>,
@@ -313,8 +315,8 @@ impl Weights {
     pub(in crate::rewrite) const SINGLE: [Self; 4] = [Self::DOA, Self::AOA, Self::WDOA, Self::SWDOA];
 }
 
-/// The four scores of a gap. `area` holds the area under the load curve up to each boundary as it was at first, and
-/// `area_left` as it is.
+/// The four scores of a gap. By boundary, `area` has the area under the load curve before it when no gap is chosen, and
+/// `area_left` when those chosen so far are, in byte nanoseconds.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn scores(
     schedule: &Schedule<'_>,
@@ -332,7 +334,7 @@ pub(in crate::rewrite) fn scores(
     [doa, aoa, under(gap, area), under(gap, area_left)]
 }
 
-/// The area under a load curve over a gap.
+/// The area under a load curve over a gap, in byte nanoseconds.
 pub(in crate::rewrite) fn under(gap: &Gap, area: &Records<'_, f64>) -> f64 {
     area.get(gap.end) - area.get(gap.begin)
 }
