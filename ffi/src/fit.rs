@@ -97,15 +97,6 @@ pub enum sublet_means {
     Order = 32,
 }
 
-const MEANS: [(sublet_means, Means); 6] = [
-    (sublet_means::Swap, Means::Swap),
-    (sublet_means::Recompute, Means::Recompute),
-    (sublet_means::InPlace, Means::InPlace),
-    (sublet_means::Relu, Means::Relu),
-    (sublet_means::Layer, Means::Layer),
-    (sublet_means::Order, Means::Order),
-];
-
 /// How long the outputs of a fit must be.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,15 +167,12 @@ impl sublet_fit_params {
         let known = POLICIES.iter().find(|&&(number, _)| number as u32 == self.policy);
         let unknown = Failure::new(S::UnknownValue, position, 0, self.policy.into());
         let policy = known.map(|&(_, policy)| policy).ok_or(unknown)?;
-        let all = MEANS.iter().fold(0, |bits, &(number, _)| bits | number as u32);
-        if self.means & !all != 0 || self.reserved != 0 {
-            return Err(Failure::new(S::UnknownValue, position, 0, self.means.into()));
-        }
-        let asked = MEANS.iter().filter(|&&(number, _)| self.means & number as u32 > 0);
+        let asked = Using::of_bits(self.means).filter(|_| self.reserved == 0);
+        let asked = asked.ok_or(Failure::new(S::UnknownValue, position, 0, self.means.into()))?;
         let using = match self.means {
             0 if told => Using::ALL,
             0 => Using::ALL.without(Means::Recompute),
-            _ => asked.fold(Using::NONE, |u, &(_, m)| u.with(m)),
+            _ => asked,
         };
         let or = |n: u64, default: u64| if n == 0 { default } else { n };
         let usual = Options::new(limit, device);

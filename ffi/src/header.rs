@@ -1,6 +1,7 @@
 //! The header is what cbindgen makes of this crate; `SUBLET_BLESS=1 cargo test -p sublet-ffi` writes it anew.
 
 use std::path::Path;
+use sublet_core::rewrite::fit::{Means, Using};
 
 use cbindgen::{Config, DocumentationStyle, EnumConfig, ExportConfig, FunctionConfig, Language, RenameRule, Style};
 
@@ -267,6 +268,16 @@ fn the_committed_headers_are_the_generated_ones() {
         let committed = std::fs::read_to_string(&committed).unwrap();
         let line = committed.lines().zip(generated.lines()).position(|(a, b)| a != b);
         assert!(committed == generated, "include/{name} is old, from line {line:?}; SUBLET_BLESS=1 writes it anew");
+    }
+}
+
+#[test]
+fn every_means_has_its_bit_in_the_header() {
+    let header = generated();
+    for means in Means::ALL {
+        let name = format!("SUBLET_MEANS_{} = ", means.name().to_uppercase().replace('-', "_"));
+        let bit = header.split_once(&name).and_then(|(_, after)| after.split_once(',')?.0.parse().ok());
+        assert_eq!(bit.and_then(Using::of_bits), Some(Using::NONE.with(means)), "{name}");
     }
 }
 

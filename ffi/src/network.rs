@@ -15,7 +15,6 @@ use crate::arguments::{Arguments, Params, counted, plain};
 use crate::boundary::boundary;
 use crate::device::sublet_device;
 use crate::error::{Failure, sublet_error};
-use crate::fit::sublet_means;
 use crate::iteration::none;
 use crate::operator::SUBLET_OPERATOR_ONCE;
 use crate::simulate::sublet_run;
@@ -194,8 +193,8 @@ unsafe impl Params for sublet_network_planned {}
 const USES: [(sublet_use, Use); 3] =
     [(sublet_use::Read, Use::Read), (sublet_use::Write, Use::Write), (sublet_use::Overwrite, Use::Overwrite)];
 
-const MEANS: [(sublet_means, Means); 2] =
-    [(sublet_means::Swap, Means::Swap), (sublet_means::Recompute, Means::Recompute)];
+/// What a network may be planned by.
+const MEANS: Using = Using::NONE.with(Means::Swap).with(Means::Recompute);
 
 /// The arguments of a call.
 struct Given<'a> {
@@ -298,14 +297,9 @@ impl<'a> Given<'a> {
 
 impl sublet_network_params {
     fn tell(&self, options: &mut Options) -> Result<(), Failure> {
-        let all = MEANS.iter().fold(0, |bits, &(number, _)| bits | number as u32);
-        if self.means & !all != 0 {
-            return Err(Failure::new(S::UnknownValue, 1, 0, self.means.into()));
-        }
-        if self.means != 0 {
-            let asked = MEANS.iter().filter(|&&(number, _)| self.means & number as u32 > 0);
-            options.using = asked.fold(Using::NONE, |using, &(_, means)| using.with(means));
-        }
+        let asked = Using::of_bits(self.means).filter(|&asked| MEANS.contains(asked));
+        let asked = asked.ok_or(Failure::new(S::UnknownValue, 1, 0, self.means.into()))?;
+        options.using = if asked == Using::NONE { options.using } else { asked };
         let or = |n: u64, default: u64| if n == 0 { default } else { n };
         options.limit = or(self.limit, options.limit);
         options.alignment = or(self.alignment, options.alignment);

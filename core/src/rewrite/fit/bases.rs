@@ -2,14 +2,12 @@
 
 use super::pass::Pass;
 use super::stage::{Base, Stage};
-use super::{Means, Options, joint, least_overhead, masked_rows};
-use crate::error::Buffer;
-use crate::place;
+use super::{Means, Options, joint, least_overhead};
 use crate::rewrite::gaps::Gaps;
 use crate::rewrite::means::order::{self, Reordering};
 use crate::rewrite::means::recompute::Recomputer;
 use crate::rewrite::means::swap::Swapper;
-use crate::rewrite::means::{in_place, mask};
+use crate::rewrite::means::{self, Rewritten};
 use crate::rewrite::program::Program;
 use crate::rewrite::values::Values;
 use crate::trace::{Recorded, Row};
@@ -38,7 +36,7 @@ pub(super) struct Orders<'s> {
 
 /// How many rows [`Orders`] need for a recording of `recorded` rows.
 pub(super) const fn rows(recorded: usize) -> usize {
-    recorded + 3 * masked_rows(recorded)
+    recorded + 3 * means::most_rows(recorded)
 }
 
 /// Length of the workspace of [`Orders::each`].
@@ -47,14 +45,13 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
         .and(Gaps::workspace(rows, blocks))
         .and(Swapper::workspace(rows, blocks))
         .max(order::workspace(rows, blocks))
-        .max(mask::workspace(rows, blocks))
-        .max(in_place::workspace(rows, masked_rows(rows), blocks))
+        .max(means::workspace(rows, blocks))
 }
 
 impl<'s> Orders<'s> {
     pub(super) fn new(recorded: &'s Recorded<'s>, options: &'s Options, out: &'s mut [Row]) -> Self {
         let (rows, out) = out.split_at_mut_checked(recorded.rows.len()).unwrap_or_default();
-        let (masked, shared) = out.split_at_mut_checked(masked_rows(rows.len())).unwrap_or_default();
+        let (masked, shared) = out.split_at_mut_checked(means::most_rows(rows.len())).unwrap_or_default();
         Self { recorded, options, rows, masked, shared }
     }
 
@@ -78,8 +75,11 @@ impl<'s> Orders<'s> {
             }
             let recorded = &Recorded { rows: &*self.rows, ..*recorded };
             let (peak, load_min) = loads(recorded, options, scratch.reborrow())?;
-            let plain = Base { rows: recorded.rows, shared: recorded.rows, in_place: false, reordering };
-            let starts = starts(recorded, options, plain, scratch.reborrow(), (self.masked, self.shared))?;
+            let plain = Rewritten { rows: recorded.rows, shared: recorded.rows, in_place: false };
+            let (using, out) = (options.using.on(&options.device), [&mut *self.masked, &mut *self.shared]);
+            let rich = means::rewrite(recorded, using, options.alignment, scratch.reborrow(), out)?;
+            let rich = (rich.shared != plain.rows).then_some(rich);
+            let starts = [rich, Some(plain)].map(|start| start.map(|trace| Base { trace, reordering }));
             stage = then(&Bases { recorded, options, starts, peak, load_min }, stage, scratch.reborrow())?;
         }
         Ok(stage)
@@ -125,38 +125,6 @@ fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>)
     Ok((swapper.peak(), swapper.load_min()))
 }
 
-/// The traces of one order: with masks and in place, where that is asked for and changes anything, and without.
-fn starts<'s>(
-    recorded: &Recorded<'s>,
-    options: &Options,
-    plain: Base<'s>,
-    mut scratch: Workspace<'_>,
-    (masked, shared): (&'s mut [Row], &'s mut [Row]),
-) -> Result<[Option<Base<'s>>; 2], Error> {
-    let mut rich = plain;
-    let using = options.using.on(&options.device);
-    if using.has(Means::Relu) {
-        match mask::rewrite(recorded, plain.rows, scratch.reborrow(), masked) {
-            Ok(n) if n > plain.rows.len() => {
-                let masked = masked.get_mut(..n).unwrap_or_default();
-                for r in masked.iter_mut().filter(|r| recorded.masked(r.block).is_some()) {
-                    r.bytes = place::align_up(r.bytes, options.alignment);
-                }
-                rich.rows = masked;
-            }
-            Ok(_) | Err(Error::BufferTooSmall { buffer: Buffer::Rows, .. }) => {}
-            Err(e) => return Err(e),
-        }
-        rich.shared = rich.rows;
-    }
-    if using.has(Means::InPlace) {
-        let n = in_place::rewrite(recorded, rich.rows, scratch, shared)?;
-        rich.shared = shared.get(..n).unwrap_or_default();
-        rich.in_place = true;
-    }
-    Ok([(rich.shared != plain.rows).then_some(rich), Some(plain)])
-}
-
 /// The traces to begin with that have the operators in one order: with masks and in-place reuse, and without.
 pub(super) struct Bases<'s> {
     recorded: &'s Recorded<'s>,
@@ -197,12 +165,12 @@ impl Bases<'_> {
         let &Self { recorded, starts, peak, .. } = self;
         for base in starts.into_iter().flatten() {
             let mut scratch = scratch.reborrow();
-            let program = Program::new(base.rows, recorded.numbers(), &mut scratch)?;
+            let program = Program::new(base.trace.rows, recorded.numbers(), &mut scratch)?;
             let mut scratch = scratch.reborrow();
             let values = Values::new(recorded, &program, &mut scratch);
             let mut scratch = scratch.reborrow();
             let mut recomputer = Recomputer::new(&values, &options.device, peak >> LEAST, options.seed, &mut scratch);
-            if base.in_place {
+            if base.trace.in_place {
                 recomputer.work_in_place();
             }
             // No trace spares another anything.

@@ -33,7 +33,6 @@
 mod bases;
 mod levels;
 mod lower_bound;
-mod means;
 mod pass;
 mod stage;
 mod trial;
@@ -41,9 +40,11 @@ mod watch;
 
 use core::ops::ControlFlow;
 
+use super::means;
 pub use super::means::order::Reordering;
 use super::means::recompute::{self, Recomputer};
 use super::means::swap::Policy;
+pub use super::means::{Means, Using};
 use super::program::Program;
 use super::values::Values;
 use crate::error::{Buffer, RowFault};
@@ -55,7 +56,6 @@ use crate::{Block, Error, Workspace, WorkspaceLen, block};
 use bases::Orders;
 use levels::{promises, take_best};
 pub use lower_bound::{least_overhead, lower_bound_workspace};
-pub use means::{Means, Using};
 use pass::{Arrangement, Pass};
 use stage::Stage;
 use trial::Swaps;
@@ -145,7 +145,7 @@ impl Lengths {
         let gaps = accesses + blocks;
         // Copy out, free, malloc and copy in; a copy out at the end.
         let timings = interim_rows(rows) + 4 * gaps + blocks;
-        Self::for_result(rows, timings, masked_rows(rows) + mallocs + gaps)
+        Self::for_result(rows, timings, means::most_rows(rows) + mallocs + gaps)
     }
 
     /// Those of a trace of so many rows, of which the result has no more rows and residencies than these.
@@ -157,15 +157,9 @@ impl Lengths {
     }
 }
 
-/// The most rows of a trace with masks: three for each, and no network has more rectifiers than every sixth row. Where more
-/// come, there are none.
-const fn masked_rows(rows: usize) -> usize {
-    rows + rows / 2
-}
-
 /// The most rows of a trace with masks and recomputation, and with in-place reuse of what is never freed.
 const fn interim_rows(rows: usize) -> usize {
-    recompute::most_rows(masked_rows(rows)) + rows
+    recompute::most_rows(means::most_rows(rows)) + rows
 }
 
 /// A network that fits.
@@ -185,7 +179,7 @@ pub struct Fitted<'a> {
 /// Length of the workspace that [`fit`] needs for a trace of `rows` rows, and for the lengths of its output.
 #[must_use]
 pub const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
-    let base = masked_rows(rows);
+    let base = means::most_rows(rows);
     bases::workspace(rows, blocks)
         .max(liveness::workspace(blocks))
         .max(lower_bound_workspace(rows, blocks))

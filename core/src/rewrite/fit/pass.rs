@@ -3,14 +3,14 @@
 use super::stage::{Base, Stage};
 use super::trial::{Outcome, Swaps, Trial, WORK_PER_BLOCK, from_offloads, part};
 use super::watch::Strategy;
-use super::{Lengths, Options, interim_rows, masked_rows};
+use super::{Lengths, Options, interim_rows};
 use crate::place::{self, Solver, search};
 use crate::rewrite::flat::{self, Flat};
 use crate::rewrite::gaps::Gaps;
 use crate::rewrite::lower_bound;
-use crate::rewrite::means::in_place;
 use crate::rewrite::means::recompute::{self, Recomputer};
 use crate::rewrite::means::swap::{Policy, Swapper};
+use crate::rewrite::means::{self, in_place};
 use crate::rewrite::program::Program;
 use crate::rewrite::script::Cost;
 use crate::rewrite::script::emit::Emitter;
@@ -72,7 +72,7 @@ pub(super) struct Pass<'a, 'w, 's> {
 
 /// Length of the workspace of a [`Pass`], beside the recomputer's and the stage's; enough for [`Stage::prove`] too.
 pub(super) const fn workspace(rows: usize, blocks: usize, lengths: Lengths) -> WorkspaceLen {
-    let (base, most, residencies) = (masked_rows(rows), interim_rows(rows), lengths.residencies);
+    let (base, most, residencies) = (means::most_rows(rows), interim_rows(rows), lengths.residencies);
     // Up to so many residencies the placement searches, which takes more than it does for a few more.
     let searched = if residencies < search::MOST_BLOCKS { residencies } else { search::MOST_BLOCKS };
     let judge = verify::workspace(rows, blocks, residencies)
@@ -110,7 +110,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
 
     /// Whether it begins with the trace as it was recorded.
     pub(super) fn is_as_recorded(&self) -> bool {
-        self.base.shared == self.recorded.rows
+        self.base.trace.shared == self.recorded.rows
     }
 
     pub(super) fn into_stage(self) -> Stage<'a, 'w> {
@@ -363,7 +363,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
     ) -> Result<R, Error> {
         let Self { recorded, options, base, recomputer, scratch, stage, .. } = self;
         let mut scratch = scratch.reborrow();
-        let program = Program::new(base.shared, recorded.numbers(), &mut scratch)?;
+        let program = Program::new(base.trace.shared, recorded.numbers(), &mut scratch)?;
         let mut scratch = scratch.reborrow();
         let gaps = Gaps::new(&program, options.least_bytes, &mut scratch);
         let mut scratch = scratch.reborrow();
@@ -402,7 +402,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
             flat: &flat,
             swapper: &mut swapper,
             strategy: arrangement.strategy(),
-            as_recorded: base.shared == recorded.rows,
+            as_recorded: base.trace.shared == recorded.rows,
             reordering: base.reordering,
             added,
             made,
@@ -419,7 +419,7 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         let limit = self.options.limit;
         let rows = self.stage.made.rows();
         let (blocks, offsets) = self.stage.made.blocks();
-        let segments = self.base.rows.len();
+        let segments = self.base.trace.rows.len();
         let mut scratch = self.scratch.reborrow();
         let mut excess = scratch.words(segments + 1);
         // The row with which each segment begins, with all that is recomputed for it.

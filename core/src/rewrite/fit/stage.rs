@@ -6,10 +6,10 @@ use super::watch::{Progress, Watch, Watched};
 use super::{Lengths, Options, Output, interim_rows};
 use crate::place::{self, Solver};
 use crate::rewrite::flat::Flat;
-use crate::rewrite::means::in_place;
 use crate::rewrite::means::order::Reordering;
 use crate::rewrite::means::recompute::Recomputer;
 use crate::rewrite::means::swap::{Policy, Swapper};
+use crate::rewrite::means::{Rewritten, in_place};
 use crate::simulate::{self, Timing};
 use crate::table::Table;
 use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Residency};
@@ -37,12 +37,8 @@ const STARTS_RECOMPUTING: u64 = 64;
 /// The trace that swaps and recomputation begin with.
 #[derive(Clone, Copy)]
 pub(super) struct Base<'s> {
-    /// As recorded, or with masks.
-    pub(super) rows: &'s [Row],
-    /// The same, where operators work in place if they shall.
-    pub(super) shared: &'s [Row],
-    /// Whether operators work in place.
-    pub(super) in_place: bool,
+    /// What means have made of it before.
+    pub(super) trace: Rewritten<'s>,
     /// In which order they run, if not as recorded.
     pub(super) reordering: Option<Reordering>,
 }
@@ -183,14 +179,14 @@ impl<'a, 'w> Stage<'a, 'w> {
     ) -> Result<usize, Error> {
         // What comes later makes rows where those before operators work in place are now.
         let Self { interim, made: Placed { rows: aside, in_place, .. }, .. } = self;
-        *in_place = base.in_place;
+        *in_place = base.trace.in_place;
         if !rerun {
-            for (row, &r) in interim.iter_mut().zip(base.shared) {
+            for (row, &r) in interim.iter_mut().zip(base.trace.shared) {
                 *row = r;
             }
-            return Ok(base.shared.len());
+            return Ok(base.trace.shared.len());
         }
-        if !base.in_place {
+        if !base.trace.in_place {
             return recomputer.rows(scratch, interim);
         }
         let rows = recomputer.rows(scratch.reborrow(), aside)?;

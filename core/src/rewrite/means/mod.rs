@@ -1,7 +1,199 @@
-//! The means of saving memory, each in a file or a folder of its own.
+//! The means of saving memory: their list, and a file or a folder for each.
+//!
+//! There are two kinds:
+//! - what changes the trace that all else begins with: [`order`], [`mask`], [`in_place`]. [`rewrite`] applies the last two,
+//!   in this order, since masks change what is alive, and in-place reuse needs to know what is;
+//! - what is decided for a limit: [`swap`], [`recompute`]. [`fit`](super::fit) combines them.
 
 pub mod in_place;
 pub mod mask;
 pub mod order;
 pub mod recompute;
 pub mod swap;
+
+use crate::error::Buffer;
+use crate::simulate::Device;
+use crate::trace::{Recorded, Row};
+use crate::{Error, Workspace, WorkspaceLen};
+
+/// Declares the means: what each is, its name on the command line, and its bit in a set and in C.
+macro_rules! means {
+    ($($(#[$about:meta])* $means:ident = $bit:literal $name:literal,)*) => {
+        /// A means of saving memory.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Means {
+            $($(#[$about])* $means = $bit,)*
+        }
+
+        impl Means {
+            /// All of them.
+            pub const ALL: [Self; [$($bit),*].len()] = [$(Self::$means),*];
+
+            /// What people call it.
+            ///
+            /// ```
+            /// use sublet_core::rewrite::fit::Means;
+            /// assert!(Means::ALL.iter().all(|&m| Means::named(m.name()) == Some(m)));
+            /// ```
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$means => $name,)*
+                }
+            }
+        }
+    };
+}
+
+means! {
+    /// Blocks leave for the host while they are idle.
+    Swap = 1 "swap",
+    /// Values are freed, and recomputed by the operators that made them.
+    Recompute = 2 "recompute",
+    /// Outputs are written over inputs that nobody needs any more, where the operator can ([`in_place`]).
+    InPlace = 4 "in-place",
+    /// Of what a rectifier reads or writes a bit for each element is kept ([`mask`]).
+    Relu = 8 "relu",
+    /// Activations leave after their last forward reader and are back one operator ahead: the layers' rule of Jin et al.
+    /// 2018, to compare with.
+    Layer = 16 "layer",
+    /// Operators run in another order, where they do not [keep their place](crate::trace::Operator::ordered)
+    /// ([`order`]).
+    Order = 32 "order",
+}
+
+impl Means {
+    /// The means of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|m| m.name() == name)
+    }
+}
+
+/// A set of means.
+///
+/// ```
+/// use sublet_core::rewrite::fit::{Means, Using};
+/// use sublet_core::simulate::Device;
+/// let swap = Using::NONE.with(Means::Swap);
+/// assert!(swap.has(Means::Swap) && !swap.has(Means::Recompute));
+/// assert_eq!(Using::of_bits(1), Some(swap));
+/// let jetson = Device::named("jetson-orin").unwrap();
+/// assert_eq!(Using::ALL.on(&jetson), Using::ALL.without(Means::Swap));
+/// // What is there to compare with is to be asked for.
+/// assert!(!Using::ALL.has(Means::Layer));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Using(u32);
+
+impl Using {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// All that one would use together: each but [`Means::Layer`], which swapping is better than.
+    pub const ALL: Self = Self(Self::EVERY).without(Means::Layer);
+
+    /// The bits of all means.
+    const EVERY: u32 = {
+        let (mut bits, mut i) = (0, 0);
+        while i < Means::ALL.len() {
+            bits |= Means::ALL[i] as u32;
+            i += 1;
+        }
+        bits
+    };
+
+    /// The means whose bits are added; none if a bit is no means.
+    #[must_use]
+    pub const fn of_bits(bits: u32) -> Option<Self> {
+        if bits & !Self::EVERY == 0 { Some(Self(bits)) } else { None }
+    }
+
+    /// With a means.
+    #[must_use]
+    pub const fn with(self, means: Means) -> Self {
+        Self(self.0 | means as u32)
+    }
+
+    /// Without a means.
+    #[must_use]
+    pub const fn without(self, means: Means) -> Self {
+        Self(self.0 & !(means as u32))
+    }
+
+    /// Whether a means is among them.
+    #[must_use]
+    pub const fn has(self, means: Means) -> bool {
+        self.0 & means as u32 > 0
+    }
+
+    /// Whether all of these are among them.
+    #[must_use]
+    pub const fn contains(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    /// Those that save memory on a device: nothing leaves one that has no host beside it.
+    #[must_use]
+    pub fn on(self, device: &Device) -> Self {
+        let stays = device.integrated || device.host_capacity == Some(0);
+        if stays { self.without(Means::Swap).without(Means::Layer) } else { self }
+    }
+}
+
+/// A trace that means have rewritten, before anything is swapped or recomputed.
+#[derive(Clone, Copy)]
+pub(in crate::rewrite) struct Rewritten<'s> {
+    /// As recorded, or with masks.
+    pub(in crate::rewrite) rows: &'s [Row],
+    /// The same, where operators work in place if they shall.
+    pub(in crate::rewrite) shared: &'s [Row],
+    /// Whether operators work in place.
+    pub(in crate::rewrite) in_place: bool,
+}
+
+/// The most rows that [`rewrite`] makes of a trace: three for each mask, and no network has more rectifiers than every
+/// sixth row. Where more come, there are none.
+pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
+    rows + rows / 2
+}
+
+/// Length of the workspace that [`rewrite`] needs.
+pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
+    mask::workspace(rows, blocks).max(in_place::workspace(rows, most_rows(rows), blocks))
+}
+
+/// Rewrites a recording by those of these means that change the trace which all else begins with. What they make is
+/// written to `out`, two slices of [`most_rows`].
+///
+/// # Errors
+/// As [`mask::rewrite`] and [`in_place::rewrite`].
+pub(in crate::rewrite) fn rewrite<'s>(
+    recorded: &Recorded<'s>,
+    using: Using,
+    alignment: u64,
+    mut scratch: Workspace<'_>,
+    [masked, shared]: [&'s mut [Row]; 2],
+) -> Result<Rewritten<'s>, Error> {
+    let mut made = Rewritten { rows: recorded.rows, shared: recorded.rows, in_place: false };
+    if using.has(Means::Relu) {
+        match mask::rewrite(recorded, recorded.rows, scratch.reborrow(), masked) {
+            Ok(n) if n > recorded.rows.len() => {
+                let rows = masked.get_mut(..n).unwrap_or_default();
+                for r in rows.iter_mut().filter(|r| recorded.masked(r.block).is_some()) {
+                    r.bytes = r.bytes.checked_next_multiple_of(alignment).unwrap_or(u64::MAX);
+                }
+                made.rows = rows;
+            }
+            Ok(_) | Err(Error::BufferTooSmall { buffer: Buffer::Rows, .. }) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    made.shared = made.rows;
+    if using.has(Means::InPlace) {
+        let n = in_place::rewrite(recorded, made.rows, scratch, shared)?;
+        made.shared = shared.get(..n).unwrap_or_default();
+        made.in_place = true;
+    }
+    Ok(made)
+}
