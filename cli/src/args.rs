@@ -396,7 +396,7 @@ fn policies() -> impl TypedValueParser<Value = Policy> {
 
 /// The means by their names.
 fn means() -> impl TypedValueParser<Value = Means> {
-    let names = Means::ALL.map(Means::name);
+    let names = Means::ALL.iter().map(|means| means.name());
     PossibleValuesParser::new(names).try_map(|name| Means::named(&name).ok_or("no means has this name"))
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn named(name: &str) -> Result<Device, Failure> {
         return Ok(device);
     }
     if !std::path::Path::new(name).is_file() {
-        let presets = Device::PRESETS.map(|(preset, _)| preset).join(", ");
+        let presets = Device::PRESETS.iter().map(|(preset, _)| *preset).collect::<Vec<_>>().join(", ");
         return Err(Failure::Usage(format!("{name} is neither a device ({presets}) nor a file")));
     }
     let [out, back, latency, host] = input::device(name)?;
@@ -29,7 +29,7 @@ pub(crate) fn named(name: &str) -> Result<Device, Failure> {
         out_latency: figure(latency),
         in_latency: figure(latency),
         host_capacity: host,
-        integrated: false,
+        ..Device::symmetric(1.0)
     };
     if device.is_sound() {
         Ok(device)

@@ -58,15 +58,16 @@ impl sublet_device {
 }
 
 impl From<Device> for sublet_device {
-    fn from(d: Device) -> Self {
+    fn from(device: Device) -> Self {
+        let Device { out_bandwidth, in_bandwidth, out_latency, in_latency, host_capacity, integrated } = device;
         Self {
             struct_size: u32::try_from(size_of::<Self>()).unwrap_or(0),
-            flags: if d.integrated { SUBLET_DEVICE_INTEGRATED } else { 0 },
-            out_bandwidth: d.out_bandwidth,
-            in_bandwidth: d.in_bandwidth,
-            out_latency: d.out_latency,
-            in_latency: d.in_latency,
-            host_capacity: d.host_capacity.unwrap_or(0),
+            flags: if integrated { SUBLET_DEVICE_INTEGRATED } else { 0 },
+            out_bandwidth,
+            in_bandwidth,
+            out_latency,
+            in_latency,
+            host_capacity: host_capacity.unwrap_or(0),
         }
     }
 }
@@ -84,7 +85,8 @@ pub unsafe extern "C" fn sublet_device_named(
 ) -> sublet_status {
     boundary(error, |arguments| {
         // SAFETY: the header asks for a text that ends, and for pointers that hold what they are to hold.
-        let (found, to) = unsafe { (arguments.name(name, Device::PRESETS.into_iter())?, arguments.report(device)?) };
+        let (found, to) =
+            unsafe { (arguments.name(name, Device::PRESETS.iter().copied())?, arguments.report(device)?) };
         to.set(found.into());
         Ok(())
     })

@@ -274,7 +274,7 @@ fn the_committed_headers_are_the_generated_ones() {
 #[test]
 fn every_means_has_its_bit_in_the_header() {
     let header = generated();
-    for means in Means::ALL {
+    for &means in Means::ALL {
         let name = format!("SUBLET_MEANS_{} = ", means.name().to_uppercase().replace('-', "_"));
         let bit = header.split_once(&name).and_then(|(_, after)| after.split_once(',')?.0.parse().ok());
         assert_eq!(bit.and_then(Using::of_bits), Some(Using::NONE.with(means)), "{name}");

@@ -353,8 +353,8 @@ static void wrong_arguments(void) {
     sublet_layout layout;
     FAILS(SUBLET_STATUS_NULL_POINTER, 3, 0, 0, try_create(&params, NULL));
     FAILS(SUBLET_STATUS_NULL_POINTER, 1, 0, 0, sublet_allocator_workspace(&params, NULL, &error));
-    params.solver = 19;
-    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 0, 0, 19, sublet_allocator_workspace(&params, &layout, &error));
+    params.solver = UINT32_MAX;
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 0, 0, UINT32_MAX, sublet_allocator_workspace(&params, &layout, &error));
     params.solver = 0;
     params.events = UINT64_MAX;
     CHECK(sublet_allocator_workspace(&params, &layout, &error) == SUBLET_STATUS_LENGTH_OVERFLOW);

@@ -14,8 +14,18 @@ static sublet_layout layout_of(size_t n, const sublet_place_params *params) {
     return layout;
 }
 
+/* How many solvers there are: their numbers are those below. */
+static uint32_t solvers(void) {
+    uint32_t count = 0;
+    while (sublet_solver_name(count) != NULL) {
+        ++count;
+    }
+    return count;
+}
+
 static void every_solver_makes_a_plan(void) {
-    for (uint32_t solver = SUBLET_SOLVER_AUTO; solver <= SUBLET_SOLVER_BEAM; ++solver) {
+    CHECK(solvers() > SUBLET_SOLVER_BEAM);
+    for (uint32_t solver = SUBLET_SOLVER_AUTO; solver < solvers(); ++solver) {
         CHECK(sublet_solver_name(solver) != NULL && strlen(sublet_solver_name(solver)) > 3);
         uint32_t named = UINT32_MAX;
         WORKS(sublet_solver_named(sublet_solver_name(solver), &named, &error));
@@ -28,12 +38,11 @@ static void every_solver_makes_a_plan(void) {
         WORKS(sublet_place(blocks, N, &params, workspace, layout.size, offsets, &placement, &error));
         CHECK(placement.peak == 12288 && placement.lower_bound == 12288);
         CHECK(offsets[0] == offsets[2] && offsets[0] != offsets[1] && offsets[N] == 7);
-        CHECK(placement.solver <= SUBLET_SOLVER_BEAM);
+        CHECK(placement.solver < solvers());
         CHECK(solver < SUBLET_SOLVER_MULTISTART || solver >= SUBLET_SOLVER_IMPROVE || placement.solver == solver);
         free(workspace);
     }
     CHECK(strcmp(sublet_solver_name(SUBLET_SOLVER_BEST_FIT), "best-fit") == 0);
-    CHECK(sublet_solver_name(SUBLET_SOLVER_BEAM + 1) == NULL);
     uint32_t solver = 7;
     FAILS(SUBLET_STATUS_UNKNOWN_NAME, 0, 0, 0, sublet_solver_named("best-fi", &solver, &error));
     FAILS(SUBLET_STATUS_UNKNOWN_NAME, 0, 0, 0, sublet_solver_named("best-fit-", &solver, &error));
@@ -61,11 +70,11 @@ static void parameters_are_heard(void *workspace, size_t size) {
     FAILS(SUBLET_STATUS_ALIGNMENT, UINT32_MAX, 0, 3,
           sublet_place(blocks, N, &params, workspace, size, offsets, &placement, &error));
 
-    params = (sublet_place_params){.struct_size = sizeof params, .solver = 19};
-    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 2, 0, 19,
+    params = (sublet_place_params){.struct_size = sizeof params, .solver = solvers()};
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 2, 0, solvers(),
           sublet_place(blocks, N, &params, workspace, size, offsets, &placement, &error));
     sublet_layout layout = {1, 2};
-    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 1, 0, 19, sublet_place_workspace(N, &params, &layout, &error));
+    FAILS(SUBLET_STATUS_UNKNOWN_VALUE, 1, 0, solvers(), sublet_place_workspace(N, &params, &layout, &error));
     CHECK(layout.size == 1 && layout.alignment == 2);
 }
 

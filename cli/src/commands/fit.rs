@@ -295,7 +295,7 @@ fn allowed(trace: &Trace) -> Using {
 
 /// The names of means.
 fn names(using: Using) -> Vec<&'static str> {
-    Means::ALL.into_iter().filter(|&means| using.has(means)).map(Means::name).collect()
+    Means::ALL.iter().filter(|&&means| using.has(means)).map(|means| means.name()).collect()
 }
 
 /// The trace of a problem.

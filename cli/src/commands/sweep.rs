@@ -37,7 +37,7 @@ impl Line {
             return policies.iter().map(line).collect();
         }
         let line = |using, name| Self { using, policy: Policy::Auto, name };
-        let single = Means::ALL.into_iter().filter(|&means| using.has(means));
+        let single = Means::ALL.iter().copied().filter(|&means| using.has(means));
         let single = single.map(|means| line(Using::NONE.with(means), means.name()));
         [line(using, "joint")].into_iter().chain(single).collect()
     }

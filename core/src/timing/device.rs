@@ -19,7 +19,7 @@ pub struct Device {
 
 impl Device {
     /// The devices that have a name, with it.
-    pub const PRESETS: [(&'static str, Self); 7] = [
+    pub const PRESETS: &'static [(&'static str, Self)] = &[
         // PCIe 3, 16 lanes.
         ("gtx1080ti", Self::symmetric(12e9)),
         // PCIe 5, 16 lanes.

@@ -43,7 +43,7 @@ unsafe extern "C" fn free(context: *mut c_void, pointer: *mut c_void, bytes: usi
 }
 
 pub(crate) fn allocator(h: &mut Hostile<'_, '_>) {
-    let solver = h.value(17);
+    let solver = h.solver();
     let capacity = if h.seldom(4) { h.number() } else { h.u.int_in_range(0..=1 << 16).unwrap_or(0) };
     let alignment = if h.seldom(4) { h.number() } else { 0 };
     let (events, live) = if h.seldom(8) {

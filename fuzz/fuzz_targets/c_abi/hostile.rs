@@ -9,6 +9,7 @@ use sublet::device::*;
 use sublet::error::*;
 use sublet::iteration::*;
 use sublet::operator::*;
+use sublet::place::sublet_solver_name;
 use sublet::status::*;
 use sublet::trace::*;
 use sublet::verify::sublet_certificate;
@@ -98,6 +99,12 @@ impl Hostile<'_, '_> {
     /// A value of an enum with so many values, most often one of them.
     pub(crate) fn value(&mut self, of: u32) -> u32 {
         if self.seldom(16) { self.u.arbitrary().unwrap_or(0) } else { self.u.int_in_range(0..=of - 1).unwrap_or(0) }
+    }
+
+    /// The number of a solver, most often one that there is.
+    pub(crate) fn solver(&mut self) -> u32 {
+        let is_named = |&solver: &u32| !sublet_solver_name(solver).is_null();
+        self.value((0..).take_while(is_named).fold(0, |count, _| count + 1))
     }
 
     pub(crate) fn number(&mut self) -> u64 {

@@ -14,7 +14,7 @@ use crate::hostile::{Buffer, CERTIFICATE, Hostile, Params, Told, asked};
 pub(crate) fn place(h: &mut Hostile<'_, '_>) {
     let mut list = h.blocks();
     let n = list.len;
-    let solver = h.value(18);
+    let solver = h.solver();
     let alignment = if h.seldom(4) { h.number() } else { 0 };
     let capacity = if h.seldom(4) { h.number() } else { 0 };
     let (seed, work, nodes) = (h.number(), h.effort(), h.effort());

@@ -364,9 +364,9 @@ proptest! {
         let (peak, _, _) = run(&rows, blocks, &swapping(u64::MAX, Device::symmetric(12e9))).unwrap();
         let limit = peak * percent / 100;
         let joint = with(&recorded, limit, Using::ALL);
-        let some = Means::ALL.into_iter().enumerate().filter(|(i, _)| fewer >> i & 1 > 0);
+        let some = Means::ALL.iter().copied().enumerate().filter(|(i, _)| fewer >> i & 1 > 0);
         let some = some.fold(Using::NONE, |using, (_, means)| using.with(means));
-        for using in Means::ALL.map(|means| Using::NONE.with(means)).into_iter().chain([some]) {
+        for using in Means::ALL.iter().map(|&means| Using::NONE.with(means)).chain([some]) {
             match with(&recorded, limit, using) {
                 Ok((footprint, overhead)) => {
                     prop_assert!(footprint <= limit && overhead >= -1e-9);

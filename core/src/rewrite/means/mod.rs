@@ -28,7 +28,7 @@ macro_rules! means {
 
         impl Means {
             /// All of them.
-            pub const ALL: [Self; [$($bit),*].len()] = [$(Self::$means),*];
+            pub const ALL: &'static [Self] = &[$(Self::$means),*];
 
             /// What people call it.
             ///
@@ -67,7 +67,7 @@ impl Means {
     /// The means of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|m| m.name() == name)
+        Self::ALL.iter().copied().find(|m| m.name() == name)
     }
 }
 
