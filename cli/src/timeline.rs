@@ -98,7 +98,8 @@ impl Timeline {
         timeline
     }
 
-    /// An operator begins or goes on. What has no number is no operator.
+    /// Adds an access: the last operator now ends with it, or another operator begins. An access without an operator is
+    /// left out.
     fn access(&mut self, op: Op, span: Span) {
         match self.operators.last_mut() {
             Some(last) if last.op == op => last.span.end = span.end,
@@ -107,7 +108,8 @@ impl Timeline {
         }
     }
 
-    /// Compute waits: for the copy that ends when the wait ends, as the simulator takes the later of the two.
+    /// Adds a stall. It ends when the copy ends that compute waits for: the simulator gives both the same time, so the
+    /// copy is found by its end.
     fn stall(&mut self, span: Span) {
         if span.end <= span.begin {
             return;
@@ -139,7 +141,9 @@ struct Entry<'a> {
     ph: &'static str,
     pid: u32,
     tid: u32,
+    /// When it begins, in µs.
     ts: f64,
+    /// How long it takes, in µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     dur: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -23,7 +23,7 @@ pub enum Error {
     TooManyBlocks {
         /// Blocks that were given.
         needed: usize,
-        /// The most that is possible.
+        /// The largest number of blocks that is allowed.
         most: usize,
     },
     /// A block of no bytes.
@@ -44,16 +44,16 @@ pub enum Error {
     Alignment {
         /// The block, or none where the alignment is the one for all blocks.
         block: Option<u32>,
-        /// The alignment that was asked for.
+        /// The alignment that was asked for, in bytes.
         alignment: u64,
     },
     /// A pinned offset that breaks the alignment of its block.
     PinMisaligned {
         /// The block.
         block: u32,
-        /// Where it is pinned.
+        /// The offset at which it is pinned, in bytes.
         offset: u64,
-        /// The alignment it must have.
+        /// The alignment that it must have, in bytes.
         alignment: u64,
     },
     /// Two pinned blocks that are alive at the same step share an address.
@@ -120,7 +120,7 @@ pub enum Error {
     HostTooSmall {
         /// The bytes of all blocks that are copied.
         needed: u64,
-        /// What the host can hold.
+        /// The bytes that the host can hold.
         capacity: u64,
     },
     /// A block that fits in none of the banks that it may lie in, besides the blocks there.
@@ -167,7 +167,7 @@ pub enum Buffer {
     Offsets,
     /// The blocks of a trace.
     Blocks,
-    /// The blocks of an owned front of fixed capacity.
+    /// The blocks of a [`Planner`](crate::Planner), which has room for a fixed number.
     Capacity,
     /// The timings of a simulated trace, one for each row.
     Timings,
@@ -177,9 +177,9 @@ pub enum Buffer {
     Live,
     /// The mallocs and frees of one iteration.
     Events,
-    /// What is known of the operators of a network.
+    /// The descriptions of a network's operators, one for each.
     Operators,
-    /// What the framework of a network is to do.
+    /// The steps that a plan of a network has the framework do.
     Steps,
     /// The order of the operators of a graph.
     Order,
@@ -215,10 +215,10 @@ pub enum RowFault {
     SizeChanged,
     /// A block number at or above the number of blocks.
     UnknownBlock,
-    /// More rows than steps can be counted.
+    /// More rows than 32 bits can count as steps.
     TooManyRows,
-    /// In a recording: an operator whose accesses do not stand together or that is recomputed, a copy, or a second
-    /// malloc of a block.
+    /// A row that a recording cannot have: a copy; a second malloc of a block; an access of an operator that is
+    /// recomputed; or an access of an operator that had ended, since other accesses stand between its own.
     NotRecorded,
     /// In a rewritten trace: not the access that comes next in the original.
     OtherAccess,

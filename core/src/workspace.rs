@@ -226,17 +226,18 @@ impl<'a> Workspace<'a> {
         Ok(())
     }
 
-    /// Cuts a workspace of this length off.
+    /// Cuts a workspace of length `len` off the front of this one.
     pub(crate) fn split(&mut self, len: WorkspaceLen) -> Workspace<'a> {
         Workspace { words: cut(&mut self.words, len.words), indices: cut(&mut self.indices, len.indices) }
     }
 
-    /// Cuts a table of `n` words off, all 0.
+    /// Cuts a table of `n` words off the front of the workspace, all 0.
     pub(crate) fn words(&mut self, n: usize) -> Table<'a, u64> {
         Table::new(take(&mut self.words, n))
     }
 
-    /// Cuts a table of `n` records of K indices off, all 0. What is read together stands together.
+    /// Cuts a table of `n` records of K indices each off the front of the workspace, all 0. The indices of a record lie
+    /// side by side in memory: a record is for values that are read together.
     pub(crate) fn index_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u32; K]>
     where
         [u32; K]: Default,
@@ -244,7 +245,7 @@ impl<'a> Workspace<'a> {
         Table::new(take(&mut self.indices, K * n).as_chunks_mut().0)
     }
 
-    /// Cuts a table of `n` records of words off, all 0.
+    /// Cuts a table of `n` records of K words each off the front of the workspace, all 0.
     pub(crate) fn word_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
     where
         [u64; K]: Default,
@@ -252,8 +253,8 @@ impl<'a> Workspace<'a> {
         Table::new(take(&mut self.words, n * K).as_chunks_mut().0)
     }
 
-    /// Cuts a table of `n` records of words off, with any content: each is written before it is read. Memory that is
-    /// never used is not touched.
+    /// Cuts a table of `n` records of K words each off the front of the workspace. It is not cleared: the caller writes
+    /// each record before it reads it. So memory that is never used is not touched.
     pub(crate) fn stale_word_records<const K: usize>(&mut self, n: usize) -> Table<'a, [u64; K]>
     where
         [u64; K]: Default,
@@ -261,23 +262,23 @@ impl<'a> Workspace<'a> {
         Table::new(cut(&mut self.words, n * K).as_chunks_mut().0)
     }
 
-    /// Cuts a table of `n` words off, with any content.
+    /// Cuts a table of `n` words off the front of the workspace. It is not cleared: write before reading.
     pub(crate) fn stale_words(&mut self, n: usize) -> Table<'a, u64> {
         Table::new(cut(&mut self.words, n))
     }
 
-    /// Cuts a table of `n` indices off, with any content.
+    /// Cuts a table of `n` indices off the front of the workspace. It is not cleared: write before reading.
     pub(crate) fn stale_indices(&mut self, n: usize) -> Table<'a, u32> {
         Table::new(cut(&mut self.indices, n))
     }
 
-    /// Cuts a table of `n` indices off, all 0.
+    /// Cuts a table of `n` indices off the front of the workspace, all 0.
     pub(crate) fn indices(&mut self, n: usize) -> Table<'a, u32> {
         Table::new(take(&mut self.indices, n))
     }
 }
 
-/// Cuts `n` elements off the front, and clears them.
+/// Cuts `n` elements off the front of a slice, and sets them to 0.
 #[expect(clippy::mut_mut, reason = "the rest is handed back")]
 fn take<'a, T: Default + Copy>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     let front = cut(rest, n);
@@ -285,7 +286,7 @@ fn take<'a, T: Default + Copy>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] 
     front
 }
 
-/// Cuts `n` elements off the front; fewer if there are fewer.
+/// Cuts `n` elements off the front of a slice, or all of them if it has fewer.
 #[expect(clippy::mut_mut, reason = "the rest is handed back")]
 fn cut<'a, T>(rest: &mut &'a mut [T], n: usize) -> &'a mut [T] {
     debug_assert!(n <= rest.len());

@@ -62,7 +62,7 @@ impl sublet_relu_params {
     }
 }
 
-/// The failure for an error, with the mask as argument `mask`.
+/// The failure for an error of a function whose mask is argument number `mask`.
 fn failure(error: Error, mask: u32) -> Failure {
     match error {
         Error::Length { needed, got } => Failure::new(S::BufferTooSmall, 0, needed as u64, got as u64),
@@ -80,12 +80,12 @@ pub extern "C" fn sublet_relu_mask_words(elements: usize) -> usize {
     mask_words(elements)
 }
 
-/// What an array on the processor is made of, for the calls below.
+/// A function of the header on arrays on the processor: the forward or the backward pass, with its arguments.
 trait Work {
-    /// Does it for elements of this format.
+    /// Runs the function with arrays of elements of type `E`.
     ///
     /// # Safety
-    /// As the header asks of the function that it stands for.
+    /// The caller of the function has kept what the header asks of it.
     unsafe fn of<E: Element + Plain>(
         &self,
         activation: Activation,
@@ -93,6 +93,8 @@ trait Work {
     ) -> Result<(), Failure>;
 }
 
+/// Runs `work` with the element format that `params` names; `params` is argument number `position`.
+///
 /// # Safety
 /// As `Work::of`; the parameters can be read.
 unsafe fn with_format(
@@ -276,7 +278,8 @@ plain!(sublet_relu_operands);
 // SAFETY: it begins with its size.
 unsafe impl Params for sublet_relu_operands {}
 
-/// Launches, with the addresses that only the caller can know.
+/// Launches the kernel of the forward pass, or of the backward pass if `forward` is false, on `stream`. Only the caller
+/// knows whether the operands' addresses are memory of the GPU.
 unsafe fn launch(
     arguments: &mut Arguments<'_>,
     kernels: *mut sublet_relu_kernels,

@@ -11,9 +11,10 @@ use sublet_core::block;
 
 const BETWEEN: &[u8] = b"\n===\n";
 
-/// What a reader may hold at once for each byte that it was given, and besides. The shortest row of an instance is
-/// seven bytes; it becomes a block, an id, a lifetime and a line number, in vectors that grow by doubling.
+/// The bytes that a reader may hold at once for each byte of its input. The shortest row of an instance is seven bytes;
+/// it becomes a block, an id, a lifetime and a line number, in vectors that grow by doubling.
 const PER_BYTE: usize = 128;
+/// The bytes that a reader may hold besides, whatever the length of its input.
 const BESIDES: usize = 1 << 20;
 
 sublet_fuzz::target!(|data: &[u8]| {
@@ -38,8 +39,9 @@ sublet_fuzz::target!(|data: &[u8]| {
     assert!(most <= PER_BYTE * data.len() + BESIDES, "{most} bytes for {}", data.len());
 });
 
-/// What is allocated, and the most of it.
+/// The bytes that are allocated now.
 static HELD: AtomicUsize = AtomicUsize::new(0);
+/// The most bytes that were allocated at once since this was last set.
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;

@@ -20,8 +20,9 @@ pub(crate) struct Way {
     /// The order of the operators, if not the recorded one.
     #[serde(skip_serializing_if = "Option::is_none")]
     order: Option<&'static str>,
-    /// How many schedules were placed, and how many of these were within the limit.
+    /// How many schedules were placed.
     tried: u64,
+    /// How many of these were within the limit.
     fit: u64,
     /// The least time over the original, in ns, of those within the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,12 +46,14 @@ impl Explained {
         Self { ways: Vec::new(), best: f64::INFINITY }
     }
 
-    /// The least time over the original, in ns, of all schedules within the limit; infinite if there is none.
+    /// The least time over the original, in ns, of all counted schedules that are within the limit; infinite if there
+    /// is none.
     pub(crate) const fn best_ns(&self) -> f64 {
         self.best
     }
 
-    /// Counts a schedule that was made for `limit`. One that was made for another limit counts only if it is the best.
+    /// Counts a schedule if it was made for `limit`, in bytes. Schedules for other limits, which are made while the
+    /// least limit is searched for, are left out.
     pub(crate) fn add(&mut self, tried: &Tried, limit: u64) {
         if tried.limit != limit {
             return;

@@ -46,17 +46,18 @@ pub(crate) struct FittedRun<'a> {
     pub(crate) schedule: &'a VerifiedSchedule<'a>,
     /// The device whose links were simulated.
     pub(crate) device: &'a str,
-    /// The limit.
+    /// The limit that it was fitted to.
     pub(crate) limit: u64,
     /// The most bytes on the device in the original.
     pub(crate) original_peak: u64,
-    /// The load if every gap over the peak were used.
+    /// The max load if every block that has a gap at the original's max load is swapped out in that gap: `load_min` of
+    /// Zhang et al. 2019.
     pub(crate) load_min: u64,
     /// A lower bound on the overhead within the limit, as a fraction of the original's time.
     pub(crate) lower_bound: Option<f64>,
     /// The trace before it was fitted.
     pub(crate) recorded: &'a Trace,
-    /// How its residencies came about.
+    /// By residency: whether its value is recomputed, whether it is a mask, and whether it reuses memory in place.
     pub(crate) marks: &'a Marks,
     /// What becomes of their blocks.
     pub(crate) fates: &'a [Fate],
@@ -77,7 +78,7 @@ pub(crate) struct SolverRow {
     pub(crate) optimal: bool,
     /// Nodes of its search tree; 0 for a heuristic.
     pub(crate) nodes: u64,
-    /// How long it took.
+    /// The time that it took, in seconds.
     pub(crate) seconds: f64,
 }
 

@@ -30,19 +30,27 @@ pub struct Pool<'a> {
     nodes: Table<'a, [u64; 2]>,
     /// The caller's tag of the block; [`HOLE`] for a hole. For a node out of use, the next such node.
     tags: Table<'a, u32>,
+    /// All blocks and holes, by address.
     by_address: Treap<'a>,
+    /// The holes, by size, and of equal size by address.
     holes: Treap<'a>,
-    /// The first node out of use; those above `fresh` were never used.
+    /// The first node that was used and is out of use; 0 if there is none.
     unused: u32,
+    /// The first node that was never used.
     fresh: u32,
+    /// How many nodes are out of use or were never used.
     unused_count: u32,
-    /// How many unused nodes [`dissolve`](Self::dissolve) may need.
+    /// How many unused nodes are held back for [`dissolve`](Self::dissolve).
     promised: u32,
-    /// The live blocks, and the most that there may be.
+    /// How many blocks are live.
     count: u32,
+    /// The most blocks that may be live at once; `u32::MAX` where only the nodes limit them.
     most: u32,
+    /// The bytes of all live blocks.
     live: u64,
+    /// The most bytes that were live at once.
     peak: u64,
+    /// The highest end of any block so far, in bytes from the start of its range; summed over the ranges.
     footprint: u64,
 }
 
@@ -213,7 +221,7 @@ impl<'a> Pool<'a> {
         (node != 0 && self.nodes[node][0] == address && self.tags[node] != HOLE).then(|| self.nodes[node][1])
     }
 
-    /// From here on peak and footprint are those of what is live now and of what comes.
+    /// Begins peak and footprint anew: they count the blocks that are live now, and those that come.
     pub(super) fn reset_peaks(&mut self) {
         self.peak = self.live;
         for i in 0..self.ranges.count() {
@@ -317,7 +325,7 @@ impl<'a> Pool<'a> {
         self.live
     }
 
-    /// The most bytes that were ever live.
+    /// The most bytes that were live at once.
     #[must_use]
     pub const fn peak(&self) -> u64 {
         self.peak

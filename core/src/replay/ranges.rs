@@ -43,10 +43,11 @@ impl Source for Fixed {
 
 /// The ranges of a pool, few enough to look at all of them.
 pub(super) struct Ranges<'a> {
-    /// By range: its begin, its bytes, the highest end used so far, and for how many iterations it was not used.
+    /// By range: its first address, its bytes, the highest end of a block in it so far (an address), and for how many
+    /// iterations it was not used.
     list: Table<'a, [u64; 4]>,
     count: u32,
-    /// The bytes that were used so far, in all ranges together.
+    /// The bytes from each range's first address to the highest end of a block in it so far, summed over the ranges.
     used: u64,
 }
 
@@ -112,7 +113,7 @@ impl<'a> Ranges<'a> {
         (0..self.count).map(|i| self.get(i)).find(|r| address.wrapping_sub(r.begin) < r.bytes)
     }
 
-    /// Notes that a block in a range ends at `end`.
+    /// Notes that a block lies at `[address, end)` in one of the ranges.
     pub(super) fn note_use(&mut self, address: u64, end: u64) {
         for i in 0..self.count {
             let [begin, bytes, top, _] = self.list[i];
@@ -131,7 +132,7 @@ impl<'a> Ranges<'a> {
         self.list[i] = [begin, bytes, end, age];
     }
 
-    /// An iteration has ended.
+    /// Counts an iteration that has ended, for the age of each range.
     pub(super) fn grow_older(&mut self) {
         for i in 0..self.count {
             self.list[i][3] = self.list[i][3].saturating_add(1);
@@ -155,13 +156,16 @@ mod tests {
     use std::rc::Rc;
     use std::vec::Vec;
 
-    /// Memory of the system, one range after the other without a gap, and what of it is out.
+    /// A source of ranges for the tests: first fit, so that ranges lie side by side where they can.
     #[derive(Default)]
     struct Raw {
+        /// The ranges that were taken and not given back: their bytes, by their first addresses.
         out: BTreeMap<u64, u64>,
+        /// The most bytes that may be taken at once.
         most: u64,
-        /// What each call has asked for, and the bytes that have come back.
+        /// The bytes that each call of `take` has asked for.
         asked: Vec<u64>,
+        /// The bytes of each range that was given back.
         back: Vec<u64>,
     }
 

@@ -50,16 +50,16 @@ impl Options {
     }
 }
 
-/// What is in use.
+/// How much of each thing is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct InUse {
-    /// Bytes of arenas.
+    /// The bytes of all arenas.
     pub device: u64,
-    /// Bytes of pinned memory.
+    /// The bytes of pinned memory.
     pub pinned: u64,
-    /// Streams.
+    /// The number of streams.
     pub streams: u64,
-    /// Events.
+    /// The number of events.
     pub events: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct InUse {
 pub struct Operand {
     /// Its first byte on the device.
     pub address: u64,
-    /// Its length.
+    /// Its length, in bytes.
     pub bytes: u64,
     /// Whether the kernel writes it; it may read it as well.
     pub write: bool,
@@ -77,9 +77,9 @@ pub struct Operand {
 /// The bytes of one operand, while the kernel runs.
 #[derive(Debug)]
 pub enum Slice<'a> {
-    /// Only read.
+    /// The kernel only reads it.
     Read(&'a [u8]),
-    /// Written.
+    /// The kernel writes it, and may read it.
     Write(&'a mut [u8]),
 }
 

@@ -1,9 +1,11 @@
-//! A beam over the sets of operators that have run: for each number of them the best few, by what had to be alive on the way
-//! and then by what is alive now.
+//! Beam search over the sets of operators that have run. For each number of operators it keeps the best few sets: those
+//! with the least max load on the way to them, and of equal ones those with the least load now.
 //!
-//! From each set the beam goes on by every operator that is ready, or by one alone where that is safe. Sets that are reached
-//! twice are kept once, with the lower key; they are told apart by a hash of 64 bits, where a collision costs a set and
-//! proves nothing wrong. O(operators · width · (operators that are ready + edges)).
+//! A set is extended by each operator that is ready, or by a single one where that is safe. A set that is reached twice
+//! is kept once, with the lower max load. Sets are compared by a hash of 64 bits: if two different sets have the same
+//! hash, one of them is lost, and the order that is found is still valid.
+//!
+//! Cost: O(operators · width · (operators that are ready + edges)).
 
 use super::Ordered;
 use super::model::{Model, Walk, walk_workspace};
@@ -11,10 +13,11 @@ use crate::hash;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// So many candidates for each set that is kept are gathered before the worse half goes.
+/// Candidates for the next level, for each set that a level keeps: when there are so many, the best are kept and the
+/// others are dropped.
 const GATHERED: u32 = 8;
 
-/// Length of the workspace of [`search`], with that of the walk.
+/// Length of the workspace of [`search`] and of its [`Walk`] together.
 pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> WorkspaceLen {
     let (n, gathered) = (width as usize, (width as usize) * (GATHERED as usize));
     walk_workspace(tensors, operators).and(WorkspaceLen {
@@ -23,11 +26,15 @@ pub(super) const fn workspace(tensors: usize, operators: usize, width: u32) -> W
     })
 }
 
-/// The sets of one level.
+/// The sets of one level: those in which the same number of operators have run.
 struct Level<'a> {
+    /// The sets as bits, one after the other: a bit for each operator.
     sets: Table<'a, u64>,
+    /// By set: the load after its operators have run, in bytes.
     load: Table<'a, u64>,
+    /// By set: the max load on the way to it, in bytes; at least the lower bound on the max load of all orders.
     key: Table<'a, u64>,
+    /// By set: the sum of its operators' marks.
     hash: Table<'a, u64>,
 }
 
@@ -37,12 +44,12 @@ impl<'a> Level<'a> {
     }
 }
 
-/// What may be in the next level.
+/// The sets from which the next level is chosen. Load, key and hash are as in [`Level`].
 struct Candidates<'a> {
     load: Table<'a, u64>,
     key: Table<'a, u64>,
     hash: Table<'a, u64>,
-    /// The set that it comes from, and the operator.
+    /// The set of this level that it extends, and the operator that it adds.
     from: Table<'a, [u32; 2]>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
@@ -66,7 +73,8 @@ impl<'a> Candidates<'a> {
         u32::try_from(self.order.len()).unwrap_or(u32::MAX)
     }
 
-    /// Keeps the best `width`, each set once; `seen` is 1 + the candidate by hash.
+    /// Keeps the best `width` candidates, each set once. `seen` is a hash table of the sets that are kept; an entry is
+    /// 1 + the index of a candidate, or 0.
     fn keep(&mut self, width: u32, seen: &mut Table<'_, u32>) {
         for i in 0..self.len {
             self.order[i] = i;
@@ -89,7 +97,7 @@ impl<'a> Candidates<'a> {
                 kept += 1;
             }
         }
-        // By their numbers, so that none is overwritten before it has moved.
+        // In ascending order of their indices, so that none is overwritten before it has moved.
         sort::in_place(&mut self.aside, kept);
         for i in 0..kept {
             let candidate = self.aside[i];
@@ -100,7 +108,8 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// Searches below the incumbent; what is better goes to `found` and `order`.
+/// Searches for an order with a lower max load than that of `found`, the incumbent. Writes it to `found` and `order`.
+/// Ends when `stops` says so.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     width: u32,
@@ -115,7 +124,7 @@ pub(super) fn search(
     let (mut here, mut there) =
         (Level::new(n, Model::set_words(count), &mut scratch), Level::new(n, Model::set_words(count), &mut scratch));
     let mut candidates = Candidates::new(n * GATHERED as usize, &mut scratch);
-    // By level and place: the place of the set before it, and the operator.
+    // By level and set: the index of the set that it extends, in the level before, and the operator that it adds.
     let mut path = scratch.index_records::<2>(n * count);
     let mut seen = scratch.indices(4 * n.next_power_of_two());
     walk.begin();

@@ -8,28 +8,35 @@
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// A tensor is alive before any operator that touches it, and after all of them.
+/// The tensor is alive from the start, before any operator touches it.
 const GIVEN: u32 = 1;
+/// The tensor is alive to the end, after all operators that touch it.
 const KEPT: u32 = 2;
 
 /// Operators, the tensors that they touch, and which has to run before which.
 pub(crate) struct Model<'a> {
     pub(crate) operators: u32,
-    /// By tensor: bytes, [`GIVEN`] and [`KEPT`].
+    /// By tensor: its bytes.
     bytes: Table<'a, u64>,
+    /// By tensor: [`GIVEN`] and [`KEPT`], as bits.
     how: Table<'a, u32>,
-    /// By operator: what it needs beside tensors.
+    /// By operator: the bytes that it needs while it runs, beside its tensors.
     workspace: Table<'a, u64>,
-    /// By operator, twice: 1 + a tensor that it may write over, and the bytes that this spares.
+    /// By operator: 1 + each of up to two tensors that it may write over; 0 for none.
     givers: Table<'a, [u32; 2]>,
+    /// By operator: the bytes that writing over each of them spares.
     spared: Table<'a, [u64; 2]>,
-    /// The tensors of each operator, each once; how many operators touch each tensor; those that wait for each operator, some
-    /// of them twice; and for how many it waits itself, counted alike.
+    /// By operator: where its tensors begin in `touched`; after the last operator, the length of `touched`.
     first_touched: Table<'a, u32>,
+    /// The tensors that each operator touches, each once, operator by operator.
     touched: Table<'a, u32>,
+    /// By tensor: how many operators touch it.
     users: Table<'a, u32>,
+    /// By operator: where its successors begin in `next`; after the last operator, the length of `next`.
     first_next: Table<'a, u32>,
+    /// The operators that wait for each operator, operator by operator. One may be there twice.
     next: Table<'a, u32>,
+    /// By operator: how many entries of `next` name it. It can run when the operators of all these entries have run.
     waits: Table<'a, u32>,
     tensors: u32,
     operands: u32,
@@ -137,14 +144,14 @@ impl<'a> Model<'a> {
         self.touched.range(self.first_touched[operator], self.first_touched[operator + 1])
     }
 
-    /// What no order is below: what is given, and what each operator touches.
+    /// A lower bound on the max load of all orders, in bytes: what is alive at the start, and what each operator needs.
     pub(crate) fn lower_bound(&self) -> u64 {
         let always = (0..self.tensors).filter(|&t| self.how[t] == GIVEN | KEPT && self.users[t] == 0);
         let always: u64 = always.map(|t| self.bytes[t]).sum();
         (0..self.operators).map(|k| always + self.needs(k)).fold(self.given(), u64::max)
     }
 
-    /// What an operator needs while it runs, whatever else is alive.
+    /// The bytes that an operator needs while it runs, whatever else is alive.
     pub(super) fn needs(&self, operator: u32) -> u64 {
         let touched: u64 = self.touched(operator).iter().map(|&t| self.bytes[t]).sum();
         let spared = self.spared[operator].into_iter().fold(0, u64::max);
@@ -159,12 +166,12 @@ impl<'a> Model<'a> {
         self.bytes[tensor]
     }
 
-    /// Whether a tensor is alive before any operator that touches it, and after all of them.
+    /// Whether a tensor is alive from the start, before any operator touches it; and whether it is alive to the end.
     pub(super) fn given_and_kept(&self, tensor: u32) -> (bool, bool) {
         (self.how[tensor] & GIVEN > 0, self.how[tensor] & KEPT > 0)
     }
 
-    /// What is alive before anything runs.
+    /// The bytes that are alive before anything runs.
     fn given(&self) -> u64 {
         (0..self.tensors).filter(|&t| self.how[t] & GIVEN > 0).map(|t| self.bytes[t]).sum()
     }
@@ -180,15 +187,17 @@ pub(super) struct Walk<'m, 's> {
     pub(super) model: &'m Model<'m>,
     /// A bit for each operator that has run.
     pub(super) done: Table<'s, u64>,
-    /// What is alive after them, and the most that had to be.
+    /// The load after these operators, in bytes.
     pub(super) load: u64,
+    /// The max load so far, in bytes. The searches begin it at the lower bound on the max load of all orders.
     pub(super) key: u64,
-    /// For how many operators each waits.
+    /// By operator: how many operators it still waits for, counted as in [`Model`].
     waits: Table<'s, u32>,
     /// By tensor: how many of its operators have run.
     ran: Table<'s, u32>,
-    /// The operators that are ready, and 1 + the place of each among them.
+    /// The operators that are ready: they have not run, and wait for none.
     ready: Table<'s, u32>,
+    /// By operator: 1 + its index in `ready`, or 0.
     place: Table<'s, u32>,
     ready_count: u32,
 }
@@ -216,7 +225,7 @@ impl<'m, 's> Walk<'m, 's> {
         walk
     }
 
-    /// Before anything has run.
+    /// Goes to the start, where no operator has run.
     pub(super) fn begin(&mut self) {
         self.done.fill(0);
         self.load = self.model.given();
@@ -232,8 +241,8 @@ impl<'m, 's> Walk<'m, 's> {
         }
     }
 
-    /// As if these had run, `load` being alive after them and `key` the most that had to be. Costs what differs from where
-    /// the walk stands.
+    /// Goes to where the operators in the bit set `done` have run; `load` is the load after them and `key` the max load
+    /// so far, in bytes. The cost grows with the number of operators that differ from those that had run.
     pub(super) fn set(&mut self, done: &[u64], load: u64, key: u64) {
         for (word, &bits) in (0..).zip(done) {
             let mut differs = self.done[word] ^ bits;
@@ -316,7 +325,7 @@ impl<'m, 's> Walk<'m, 's> {
         self.done[operator / 64] >> (operator % 64) & 1 > 0
     }
 
-    /// What has to be alive while an operator runs next, and what is after it.
+    /// The load while an operator runs next, and the load after it, in bytes.
     pub(super) fn step(&self, operator: u32) -> (u64, u64) {
         let (mut added, mut freed, mut saved) = (0, 0, 0);
         for &tensor in self.model.touched(operator) {
@@ -337,26 +346,27 @@ impl<'m, 's> Walk<'m, 's> {
         (self.load + added + self.model.workspace[operator] - saved, self.load + added - freed)
     }
 
-    /// Runs an operator that is ready, `peak` and `load` being what [`Self::step`] says.
+    /// Runs an operator that is ready; `peak` and `load` are what [`Self::step`] says of it.
     pub(super) fn run(&mut self, operator: u32, (peak, load): (u64, u64)) {
         self.key = self.key.max(peak);
         self.load = load;
         self.put_in(operator);
     }
 
-    /// Takes the run of an operator back, `load` and `key` being what was before.
+    /// Undoes the run of an operator; `load` and `key` are what they were before it.
     pub(super) fn take_back(&mut self, operator: u32, load: u64, key: u64) {
         (self.load, self.key) = (load, key);
         self.take_out(operator);
     }
 
-    /// An operator that may run at once without loss: see above.
+    /// An operator that is ready and can run next without a higher max load in the end than with any other; the top of
+    /// this file says why. Returned with what [`Self::step`] says of it; none if no such operator is known.
     pub(super) fn safe(&self) -> Option<(u32, (u64, u64))> {
         let mut steps = self.ready().iter().map(|&operator| (operator, self.step(operator)));
         steps.find(|&(_, (peak, load))| peak <= self.key && load <= self.load)
     }
 
-    /// The most that has to be alive in an order.
+    /// The max load of an order, in bytes.
     pub(super) fn max_load(&mut self, order: &[u32]) -> u64 {
         self.begin();
         for &operator in order {

@@ -409,7 +409,7 @@ fn a_mask_of_an_undefined_value_is_none() {
     assert_eq!(judge(&recorded, &rewritten, false), Err(RowFault::OtherValue));
 }
 
-/// The mask of the last block has the last number that there is: it has a residency in the plan as every other.
+/// The mask of the last block has the highest block number. It still has a residency and an offset in the plan.
 #[test]
 fn a_mask_has_its_place_in_the_plan() {
     let rows =
@@ -423,7 +423,8 @@ fn a_mask_has_its_place_in_the_plan() {
     assert!(matches!(judged([0, 6400, 6600, 6400]), Err(Error::Invalid(_))));
 }
 
-/// A mask is not persistent, and the host has no copy of it at the start, though its block is.
+/// The host may hold a persistent block at the start of the iteration. It does not hold the block's mask, which is not
+/// persistent.
 #[test]
 fn a_mask_of_a_weight_is_not_on_the_host_at_the_start() {
     let rows = [weight(0, 6400), read(0, 0), malloc(1, 64), read(0, 2), write(1, 2)];
