@@ -17,7 +17,7 @@ pub(crate) fn named(name: &str) -> Result<Device, Failure> {
         return Ok(device);
     }
     if !std::path::Path::new(name).is_file() {
-        let presets = Device::PRESETS.iter().map(|(preset, _)| *preset).collect::<Vec<_>>().join(", ");
+        let presets = Device::names().collect::<Vec<_>>().join(", ");
         return Err(Failure::Usage(format!("{name} is neither a device ({presets}) nor a file")));
     }
     let [out, back, latency, host] = input::device(name)?;

@@ -145,7 +145,7 @@ pub fn fit(
         return Err(refused("lifetimes alone do not tell when a block is idle"));
     }
     let named = Device::named(device).ok_or_else(|| {
-        let known = Device::PRESETS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let known = Device::names().collect::<Vec<_>>().join(", ");
         refused(format!("there is no device {device}; there are {known}"))
     })?;
     let mut means = Using::NONE;

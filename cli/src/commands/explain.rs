@@ -52,10 +52,10 @@ impl Explained {
         self.best
     }
 
-    /// Counts a schedule if it was made for `limit`, in bytes. Schedules for other limits, which are made while the
-    /// least limit is searched for, are left out.
+    /// Counts a schedule if it was made for `limit`, in bytes, or is within it. Other schedules for other limits, which are
+    /// made while the least limit is searched for, are left out.
     pub(crate) fn add(&mut self, tried: &Tried, limit: u64) {
-        if tried.limit != limit {
+        if tried.limit != limit && tried.footprint > limit {
             return;
         }
         let strategy = match tried.strategy {

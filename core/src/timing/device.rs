@@ -51,6 +51,11 @@ impl Device {
         }
     }
 
+    /// The names of the presets.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::PRESETS.iter().map(|&(name, _)| name)
+    }
+
     /// The preset of this name.
     ///
     /// ```

@@ -285,8 +285,8 @@ pub(crate) fn load_without_overhead(h: &mut Hostile<'_, '_>) {
 
 /// The devices that have a name.
 pub(crate) fn device_named(h: &mut Hostile<'_, '_>) {
-    let presets = sublet_core::simulate::Device::PRESETS;
-    let (text, known) = h.name(&presets.map(|(name, _)| name));
+    let names: Vec<&str> = sublet_core::simulate::Device::names().collect();
+    let (text, known) = h.name(&names);
     h.spoiled |= !known;
     let right = size_of::<sublet_device>() as u32;
     let mut device = Buffer::of(vec![sublet_device { struct_size: right, ..DEVICE }], DEVICE);
