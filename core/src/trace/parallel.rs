@@ -15,7 +15,7 @@
 //!    the order, one slice at a time.
 //! 2. The order is cut into regions: everything before a region is an ancestor of every operator that begins a block in
 //!    it or after it. No lifetime is extended out of its region. In each region, either ends or beginnings are
-//!    extended, whichever has the lower load at its peak; ends if they are equal.
+//!    extended, whichever gives the lower max load in the region; ends if both give the same.
 //!
 //! Operators on the same stream run in the order, which gives each one more edge. [`longest_paths`] puts operators on
 //! streams as `MXNet` colours them: the longest path, the longest of what is left, and so on.
