@@ -14,9 +14,9 @@
 //!    offset of the arena, recompute an operator, copy.
 //!
 //! What the framework tells is believed, but nothing more than it tells. A write may leave parts of a memory as they
-//! were, so it counts as a read too, if the memory holds a value of this iteration; [`Use::Overwrite`] says that it
-//! does not. An operator that writes a kept memory is never recomputed, for it might update it twice. One that reads a
-//! kept memory is recomputed only while the memory holds what it read.
+//! were, so it counts as a read too, if the memory holds a value of this iteration; [`Use::Overwrite`] says that no
+//! part is left. An operator that writes a kept memory is never recomputed, for it might update the memory twice. An
+//! operator that reads a kept memory is recomputed only while the memory holds the value that it read.
 //!
 //! Cost: linear, besides placement, fit and proof.
 
@@ -238,7 +238,7 @@ pub struct Planned {
     pub steps: usize,
     /// The bytes that the arena needs.
     pub peak: u64,
-    /// The most bytes that are resident in it at once.
+    /// The most bytes that are resident in the arena at once.
     pub max_load: u64,
     /// The most bytes that would be resident at once if nothing were recomputed or swapped.
     pub original_load: u64,

@@ -33,7 +33,7 @@ pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * memories }
 }
 
-/// The owner of a block that stands for a kept memory: it has no offset.
+/// In the place of a memory's number: the block stands for a kept memory, and its offset is not used.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// The rows and blocks that are made so far.

@@ -10,7 +10,7 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// One thing for the framework to do, in the order of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Step {
-    /// The operator before which this is done, and after all operators before it.
+    /// The operator before which this step is done. The step comes after all operators before that one.
     pub before: u32,
     /// What to do.
     pub action: Action,
