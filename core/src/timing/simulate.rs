@@ -1,7 +1,7 @@
 //! How long a rewritten trace takes, with three serial queues: compute, copies out and copies in.
 //!
-//! Compute takes the times between the accesses of the original trace. Wherever an operator stands, it takes the time
-//! with it that lies in the original between the access before it and its own first access. An operator starts when the
+//! Compute takes the times between the accesses of the original trace. Wherever an operator stands, it takes along the
+//! time that lies in the original between the access before it and its own first access. An operator starts when the
 //! copies in of all blocks that it accesses and the copies out of all blocks that it writes are done. A copy starts
 //! when compute has reached its row, its queue is free and earlier copies of the block are done; it takes the latency,
 //! and its bytes over the bandwidth. A free waits for the block's copies. The run ends when all queues are empty. A
@@ -209,7 +209,8 @@ impl Queues<'_> {
         self.compute += ns as f64;
     }
 
-    /// Has compute wait for the copies that an access of the operator that starts needs.
+    /// Has compute wait for the copies that an access needs. Called for all accesses of an operator when the operator
+    /// starts.
     fn wait(&mut self, access: &Row) {
         self.compute = self.compute.max(f64::from_bits(self.copied_in[access.block]));
         if access.event == Event::Write {
