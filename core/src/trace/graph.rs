@@ -4,7 +4,8 @@
 //! A tensor is allocated when the operator that produces it begins, and freed when the last operator that uses it is
 //! done: reference counts in topological order, as in `MXNet`'s note on memory.
 //!
-//! 1. The operators are put in topological order; a list that is in one keeps it, and operators keep their numbers.
+//! 1. The operators are put in topological order. A list that is in such an order keeps it, and operators keep their
+//!    numbers.
 //! 2. The rows at time 0 first allocate the persistent tensors; then they allocate and write the tensors that no
 //!    operator produces, which are the inputs of the iteration.
 //! 3. Each operator allocates what it produces, reads its inputs, allocates its workspace; its time passes; it writes
@@ -34,9 +35,9 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
 /// Writes the trace of a graph; returns how many rows it has. `Op::First(k)` is the operator of index `k`.
 ///
 /// # Errors
-/// [`Error::UnknownTensor`] for an operand that is none, [`Error::TwoWriters`] for a tensor that two operators produce,
-/// [`Error::Cycle`], [`Error::ZeroSize`] for a tensor that is used and has no bytes; [`Error::TooManyBlocks`] and
-/// [`Error::Row`] for more than can be counted; [`Error::BufferTooSmall`] if the rows are fewer than
+/// [`Error::UnknownTensor`] for an operand that is no tensor, [`Error::TwoWriters`] for a tensor that two operators
+/// produce, [`Error::Cycle`], [`Error::ZeroSize`] for a tensor that is used and has no bytes; [`Error::TooManyBlocks`]
+/// and [`Error::Row`] for more than can be counted; [`Error::BufferTooSmall`] if the rows are fewer than
 /// [`Graph::most_rows`] or the workspace is too short.
 ///
 /// ```
@@ -110,8 +111,8 @@ struct Writer<'a, 'g> {
 }
 
 impl Writer<'_, '_> {
-    /// Writes what is there before the first operator. Persistent tensors come first, before anything is written, so
-    /// that they have the values of the iteration before; then the inputs of the iteration.
+    /// Writes the rows before the first operator. Persistent tensors come first, before anything is written, so that
+    /// they have the values of the iteration before; then the inputs of the iteration.
     fn given(&mut self, dependencies: &Dependencies<'_>) -> Result<(), Error> {
         for (tensor, t) in (0..).zip(self.graph.tensors) {
             self.users[tensor] = dependencies.users(tensor);

@@ -2,7 +2,8 @@
 //!
 //! The lifetime of a block is `[row of its malloc, row of its free)`; a block that is never freed ends one past the
 //! last row. A block of a rewritten trace may be allocated again after its free. It then has several residencies, each
-//! of which is a block for placement. One pass over the rows; scratch: two indices for each block of the trace.
+//! of which is a block for placement. One pass over the rows; scratch: a word and two indices for each block of the
+//! trace.
 //!
 //! Where an operator works in place, a residency reuses the memory of another: [`merge`] makes one block of such a
 //! chain, and [`spread`] gives its offset to each of its residencies.

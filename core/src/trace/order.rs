@@ -235,8 +235,8 @@ fn least_load_by(
     Ok(search(&model, lower_bound, options, &mut order, scratch, &mut || false))
 }
 
-/// A lower bound on the max load of all orders, in bytes, by cuts at the operators. Those at which the given order has
-/// the highest load come first.
+/// A lower bound on the max load of all orders, in bytes, by cuts at the operators. Operators at which the given order
+/// has the highest load come first.
 fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>) -> u64 {
     let mut walk = model::Walk::new(model, &mut scratch);
     let n = usize::try_from(model.operators).unwrap_or(0);

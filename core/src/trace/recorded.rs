@@ -2,8 +2,8 @@
 //!
 //! A rewritten trace is read beside the recorded one: each of its operators is an operator of the recording, that runs
 //! or is recomputed. [`Operators`] finds this operator, and tells which of its accesses are to come; the simulator and
-//! the verifier both use it. The verifier alone judges in which order they may come. Building it costs a sort of the
-//! rows, O(rows); beginning an operator costs its rows and O(log rows).
+//! the verifier both use it. The verifier alone judges in which order they may come. Building [`Operators`] costs a
+//! sort of the rows, O(rows); beginning an operator costs its rows and O(log rows).
 
 use super::{Event, Op, Row};
 use crate::error::RowFault;
