@@ -44,7 +44,7 @@ use crate::trace::Event;
 use crate::trace::period::{self, Detector};
 use crate::{Block, Constraints, Error, Pool, VerifiedPlan, Workspace, block, verify};
 
-/// Where an [`Allocator`] stands.
+/// What an [`Allocator`] does with requests now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// There is no plan: requests are served by the pool.
@@ -342,7 +342,7 @@ impl<'a, S: Source> Allocator<'a, S> {
     }
 
     /// Returns the planned address of the next request, if the request is the one that the plan expects, and then
-    /// records the request where requests are recorded.
+    /// records the request if requests are recorded now.
     #[inline(always)]
     #[expect(
         clippy::inline_always,

@@ -25,7 +25,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The alignment of a GPU, 256 bytes, and plans by the portfolio.
+    /// A configuration with the alignment of a GPU, 256 bytes, and with the portfolio as its solver. `capacity` is in
+    /// bytes.
     #[must_use]
     pub fn new(capacity: u64, events: usize, live: usize) -> Self {
         let (solver, options) = (Solver::Portfolio, Options::default());

@@ -58,7 +58,8 @@ pub struct Pool<'a> {
 /// The tag of a hole; no block has it.
 const HOLE: u32 = u32::MAX;
 
-/// Nodes for `live` blocks: one for each, one for the hole below each, and one for the hole above all in each range.
+/// How many nodes `live` blocks need: one for each, one for the hole below each, and one for the hole above all in each
+/// range.
 const fn nodes(live: usize, ranges: usize) -> usize {
     2 * live + ranges
 }
@@ -450,7 +451,7 @@ mod tests {
         assert_eq!(pool.reserve(32, 40, 0), refused(40, 64));
         assert_eq!(pool.reserve(56, u64::MAX - 7, 0), refused(u64::MAX - 7, 64));
         assert_eq!(pool.reserve(24, 16, 0), Ok(()));
-        // Reaches over the end of the block at 24, over its begin, and lies within it.
+        // Blocks that would reach over the end of the live block at 24, reach over its begin, and lie within it.
         assert_eq!(pool.reserve(32, 16, 0), refused(16, 24));
         assert_eq!(pool.reserve(16, 16, 0), refused(16, 24));
         assert_eq!(pool.reserve(24, 8, 0), refused(8, 24));
