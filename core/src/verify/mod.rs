@@ -1,9 +1,9 @@
 //! Proves that a plan is valid, or names the constraint that it breaks.
 //!
-//! Problem: given blocks and offsets, is this a feasible point of the mixed integer program of Sekiyama et
-//! al. 2018, section 3.1? With W the capacity, u the peak, x the offsets, w the sizes and E the pairs that
-//! are alive together: (2) `x_i + w_i ≤ u`; (3), (4) for each pair in E one block ends below where the other
-//! begins; (5) u ≤ W; (6) `x_i ≥ 0`, which unsigned offsets cannot break. Beside these: alignments and pins.
+//! Problem: given blocks and offsets, is this a feasible point of the mixed integer program of Sekiyama et al. 2018,
+//! section 3.1? With W the capacity, u the peak, x the offsets, w the sizes and E the pairs that are alive together:
+//! (2) `x_i + w_i ≤ u`; (3), (4) for each pair in E one block ends where the other begins, or below; (5) u ≤ W; (6)
+//! `x_i ≥ 0`, which unsigned offsets cannot break. Beside these: alignments and pins.
 //!
 //! Steps: sort the blocks by offset, by first and by last step. Sweep over the steps with the set of live
 //! blocks, ordered by offset, as a bit set over ranks. As long as no two live blocks share an address they
@@ -41,7 +41,7 @@ impl<'a> VerifiedPlan<'a> {
         self.blocks
     }
 
-    /// Where each of them is, in bytes from the start of the arena.
+    /// Where each block lies, in bytes from the start of the arena.
     #[must_use]
     pub const fn offsets(&self) -> &'a [u64] {
         self.offsets
@@ -260,8 +260,8 @@ impl<'a> Ranks<'a> {
         })
     }
 
-    /// The member nearest to `rank` on the wanted side. Climbs the levels until a word has a bit on the wanted side of
-    /// the one below which `rank` lies (`pick` finds it), and then descends to the member nearest to `rank`.
+    /// The member nearest to `rank` on the side that `pick` looks at. Climbs the levels until a word has a bit on that
+    /// side of the bit for `rank`, and then descends from there to the nearest member.
     fn nearest(&self, rank: u32, pick: impl Fn(u64, u32) -> Option<u32>) -> Option<u32> {
         let mut i = rank;
         for level in 0..self.height {

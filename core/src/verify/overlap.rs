@@ -1,10 +1,10 @@
 //! Proves that a plan is valid in which outputs may reach into inputs that die with their operator.
 //!
 //! The constraints are those of the parent module, except for the pairs that an [`Overlap`] names: there the output
-//! begins at least `distance` bytes below the input, or at its end or above. Pairs are looked at one by one: O(n log n
-//! + p · o) for p pairs that are alive together and o overlaps. The lower bound on the peak is the load less what
-//! overlaps may save at that step: for each output at most its bytes above the least distance, and for each of its
-//! inputs at most the size of the input.
+//! begins at least `distance` bytes below the input, or at its end or above. Pairs are looked at one by one:
+//! `O(n log n + p · o)` for p pairs that are alive together and o overlaps. The lower bound on the peak is the load
+//! less what overlaps may save at that step: for each output at most its bytes above the least distance, and for each
+//! of its inputs at most the size of the input.
 
 use super::{VerifiedPlan, Violation, check_block};
 use crate::error::Buffer;

@@ -339,7 +339,8 @@ struct State<'a> {
     /// By block: whether it is on the device at the start, and whether the host's copy of its initial value has been
     /// used.
     marks: Table<'a, [u32; 2]>,
-    /// By block: 1 + the first row of the operator that last allocated or freed it between its accesses.
+    /// By block: 1 + the first row of the operator that last allocated or freed the block between the operator's
+    /// accesses.
     own: Table<'a, u32>,
     /// How many residencies have begun.
     residencies: u32,

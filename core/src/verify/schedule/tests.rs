@@ -39,7 +39,7 @@ const fn write(block: u32, op: u32) -> Row {
     row(Event::Write, block, 0, Op::First(op))
 }
 
-/// The same access of its operator when the operator is recomputed.
+/// The same access, made when its operator is recomputed.
 const fn again(r: Row) -> Row {
     match r.op {
         Op::First(k) => Row { op: Op::Rerun(k), ..r },

@@ -43,7 +43,7 @@ fn fault<T>(judged: &Result<T, Error>) -> Option<RowFault> {
 
 #[test]
 fn an_output_over_an_input_has_its_address() {
-    // Blocks 0, 2, 3, and 1 in the place of 0.
+    // The offsets are those of blocks 0, 2, 3 and 1; block 1 lies in the place of block 0.
     let rows = changed(&IN_PLACE, &[(11, &[free(0), malloc(1, 64)])], &[4, 12]);
     assert_eq!(fault(&in_place(&MAY_BE_IN_PLACE, &rows, &[0, 64, 128, 0])), None);
     let elsewhere = in_place(&MAY_BE_IN_PLACE, &rows, &[0, 64, 192, 128]);
@@ -65,10 +65,10 @@ fn an_output_has_the_address_that_its_input_has_now() {
         let rows = changed(&recorded, changes, &[6, 14]);
         fault(&judge_plan(&original, &rows, offsets, &Device::symmetric(12e9), false))
     };
-    // Blocks 4, 0, 2, 3, and 1 in the place of 0.
+    // The offsets are those of blocks 4, 0, 2, 3 and 1; block 1 lies in the place of block 0.
     assert_eq!(judged(&[over], &[0, 0, 64, 128, 0]), None);
     assert_eq!(judged(&[over], &[0, 0, 64, 192, 128]), Some(RowFault::NotInPlace));
-    // Blocks 4, 0, 2, 0 elsewhere, 3, and 1.
+    // The offsets are those of blocks 4, 0, 2, 0 at another offset, 3 and 1.
     let moved: Added = (6, &[out(0), free(0), malloc(0, 64), back(0)]);
     assert_eq!(judged(&[moved, over], &[0, 0, 64, 128, 192, 128]), None);
     assert_eq!(judged(&[moved, over], &[0, 0, 64, 128, 192, 0]), Some(RowFault::NotInPlace));
@@ -116,8 +116,8 @@ fn an_output_of_another_size_is_not_in_place() {
     assert_eq!(sized(72), Err(RowFault::InsideOperator));
 }
 
-/// A recomputed operator may reuse memory in place only as its first run may. Its first output is then the weight that
-/// it updates, although recomputation leaves that write out.
+/// A recomputed operator may reuse memory in place only as its first run may. Here its first output is the weight that
+/// it updates; that holds for the recomputed operator too, though it leaves the update out.
 #[test]
 fn an_operator_that_runs_again_hands_over_as_the_first_time() {
     let rows = [
