@@ -57,19 +57,20 @@ impl Block {
     }
 }
 
-/// What a table holds outside its bounds: an empty lifetime, which overlaps with nothing.
+/// The block that a table reads outside its bounds: its lifetime is empty, so it collides with no block.
 impl Default for Block {
     fn default() -> Self {
         Self::new(0, 0, 0)
     }
 }
 
-/// What a plan has to respect beside its blocks.
+/// Constraints on a plan as a whole, beside those of each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Constraints {
     /// Every offset must be a multiple of this power of two, in bytes; 1 is no constraint.
     pub alignment: u64,
-    /// W of the MIP: where the arena ends, in bytes; none is no constraint.
+    /// The bytes of the arena, above which no block may end; none is no constraint. It is W of the mixed integer
+    /// program of Sekiyama et al. 2018.
     pub capacity: Option<u64>,
 }
 
@@ -88,8 +89,8 @@ impl Default for Constraints {
 /// `distance` bytes below the input, the kernel has read what it writes over (Blacker et al. 2020, "diagonal memory
 /// optimisation").
 ///
-/// With a the offset of the output and b that of the input: `a <= b - distance` or `a >= b + size of the input`. A distance
-/// that is the size of the output or more is the constraint of any two blocks that are alive together.
+/// With a the offset of the output and b that of the input: `a <= b - distance` or `a >= b + size of the input`. With a
+/// distance of at least the size of the output, this is the constraint of any two blocks that are alive together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Overlap {
     /// The block that is written.
@@ -138,13 +139,13 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
             let end = offset.checked_add(b.size).ok_or(Error::SizeOverflow { block: index })?;
             pinned = pinned.max(end);
         }
-        // At most every block on top of all others, each after the longest padding it may need: no planner places
-        // higher than that above the pins.
+        // The highest end that a planner may choose: all blocks stacked above the pins, each after the longest padding
+        // that its alignment may need.
         stacked = stacked
             .checked_add(b.size)
             .and_then(|s| s.checked_add(alignment - 1))
             .ok_or(Error::SizeOverflow { block: index })?;
-        // u64::MAX stands for the peak of no plan.
+        // No plan may reach `u64::MAX`: as a peak it means that there is no plan.
         if stacked.checked_add(pinned).is_none_or(|highest| highest == u64::MAX) {
             return Err(Error::SizeOverflow { block: index });
         }
@@ -152,7 +153,7 @@ pub fn check(blocks: &[Block], alignment: u64) -> Result<u64, Error> {
     Ok(pinned)
 }
 
-/// Refuses overlaps of blocks that do not exist, and those whose input begins after its output or outlives it.
+/// Refuses overlaps of blocks that do not exist, and those whose input begins after the output or ends after it.
 pub(crate) fn check_overlaps(blocks: &[Block], overlaps: &[Overlap]) -> Result<(), Error> {
     for o in overlaps {
         let of = |block: u32| usize::try_from(block).ok().and_then(|i| blocks.get(i));

@@ -19,7 +19,7 @@ pub enum Error {
         /// Elements that were there.
         got: usize,
     },
-    /// More blocks than can be counted.
+    /// More blocks than this crate can number.
     TooManyBlocks {
         /// Blocks that were given.
         needed: usize,
@@ -60,15 +60,16 @@ pub enum Error {
     PinsOverlap {
         /// The block with the lower index.
         first: u32,
-        /// The other.
+        /// The block with the higher index.
         second: u32,
     },
-    /// From this block on, the bytes that a plan may take do not fit in 64 bits.
+    /// The bytes that a plan of the blocks up to this one may take do not fit in 64 bits.
     SizeOverflow {
         /// The block.
         block: u32,
     },
-    /// The best placement found does not fit. Where `lower_bound` is above `capacity`, it is proved that none does.
+    /// The best placement that was found ends above the capacity. Where `lower_bound` is above `capacity`, it is proved
+    /// that no placement fits.
     OverCapacity {
         /// The peak that was reached, in bytes.
         peak: u64,
@@ -98,13 +99,14 @@ pub enum Error {
         /// The operand.
         tensor: u32,
     },
-    /// A tensor of one iteration that two operators produce, or one operator twice.
+    /// A tensor that is not persistent and that two operators produce, or a tensor that one operator names twice among
+    /// its outputs.
     TwoWriters {
         /// The tensor.
         tensor: u32,
         /// The operator that is listed first.
         first: u32,
-        /// The other.
+        /// The operator that is listed second.
         second: u32,
     },
     /// Operators of a graph that wait for each other.
@@ -134,9 +136,9 @@ pub enum Error {
     },
     /// The caller ended the work before anything was found.
     Stopped,
-    /// No rewriting stays within the limit.
+    /// No schedule was found whose footprint is within the limit.
     OverLimit {
-        /// The least limit that is known to work, in bytes.
+        /// The least limit for which a schedule was found, in bytes.
         least: u64,
         /// The limit, in bytes.
         limit: u64,
@@ -193,7 +195,7 @@ pub enum AccessFault {
     UnknownMemory,
     /// An operator's number at or above the number of operators.
     UnknownOperator,
-    /// Its operator is before that of the access above it.
+    /// Its operator comes before the operator of the access before it.
     OutOfOrder,
 }
 
@@ -201,7 +203,7 @@ pub enum AccessFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RowFault {
-    /// Its time is before that of the row above it.
+    /// Its time is before the time of the row before it.
     TimeBackwards,
     /// A malloc of no bytes.
     ZeroSize,

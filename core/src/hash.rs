@@ -12,8 +12,8 @@ pub(crate) const fn mixed(x: u64) -> u64 {
     x ^ x >> 31
 }
 
-/// Adds a hash to the set in the first `slots` slots, at least one of which stays empty; whether it was not there. 0 is an
-/// empty slot and no hash.
+/// Adds a hash to a hash table, the first `slots` cells of `set`; returns whether the hash was not there before. An
+/// empty cell is 0, so 0 is not allowed as a hash. At least one cell has to stay empty.
 pub(crate) fn insert(set: &mut Table<'_, u64>, slots: u32, hash: u64) -> bool {
     let mut slot = u32::try_from(((hash >> 32) * u64::from(slots)) >> 32).unwrap_or(0);
     while set[slot] != 0 && set[slot] != hash {

@@ -3,7 +3,8 @@
 use crate::workspace::workspace;
 
 workspace! {
-    /// Numbers with keys; the least key is taken first, of equal keys the least number. There is room for n of them.
+    /// Numbers with keys: the number with the least key is taken first, and of equal keys the least number. There is
+    /// room for `n` numbers.
     pub(crate) struct Heap<'a>(n) {
         tables {
             keys: u64[n],

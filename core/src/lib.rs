@@ -16,22 +16,23 @@
 //!
 //! - [`trace`]: the rows of a recorded iteration, and the lifetimes that they give to blocks;
 //! - [`place`]: an offset for every block, by one of several methods or by the best of them;
-//! - [`rewrite`]: passes from a trace to a trace that needs less memory, by copies to the host and back;
-//!   [`simulate`] times any trace on a device;
-//! - [`verify`]: accepts a plan or names the constraint that it breaks; only what it accepts is a
-//!   [`VerifiedPlan`], and it shares no code with the planners but the sorting of indices;
-//! - [`Planner`]: all of it for at most N blocks in memory of its own;
+//! - [`rewrite`]: passes from a trace to a trace that needs less memory, by swap, recomputation, in-place reuse and
+//!   masks; [`simulate`] times any trace on a device;
+//! - [`verify`]: accepts a plan or names the constraint that it breaks; only what it accepts is a [`VerifiedPlan`], and
+//!   it shares no code with the planners but the check of the blocks, tables and the sorting of indices;
+//! - [`Planner`]: placement and verification for at most N blocks, in memory of its own;
 //! - [`replay`]: a plan at run time. [`Allocator`] records what a framework asks for, finds the iteration that repeats,
 //!   plans it, answers each request from the plan, and serves what differs;
-//! - [`network`]: the same for frameworks that keep their tensors: what to bind where before each operator;
-//! - `owned`, with the feature `alloc`: the same on vectors.
+//! - [`network`]: plans for frameworks that keep their tensors: which memory to bind to which offset before each
+//!   operator;
+//! - `owned`, with the feature `alloc`: functions of this crate on vectors.
 //!
 //! # Words
 //!
-//! A *block* is one allocation: size, alignment, lifetime. A *step* is a position in a trace; lifetimes are
-//! half-open, `[start, end)`. The *load* is what is alive at a step, in bytes; *max load* is the most of
-//! it, and no placement has a lower *peak*, the highest end of a block. Their quotient is the *ratio*; 1 is
-//! the proven optimum.
+//! A *block* is one allocation: size, alignment, lifetime. A *step* is a position in a trace; lifetimes are half-open,
+//! `[start, end)`. The *load* is the bytes that are alive at a step; the *max load* is the highest load, and no
+//! placement has a lower *peak*, the highest end of a block. The *ratio* is peak over max load; 1 is the proven
+//! optimum.
 //!
 //! # What this crate does not do
 //!
@@ -99,7 +100,7 @@ pub use timing::simulate;
 pub use verify::{VerifiedPlan, VerifiedSchedule};
 pub use workspace::{Workspace, WorkspaceLen};
 
-/// A recorder of fixed capacity, without any memory but its own; the same code as over a lent buffer.
+/// A recorder with memory of its own for N rows. Over lent memory it is [`trace::record::Recorder`].
 ///
 /// ```
 /// let mut recorder = sublet_core::Recorder::<4>::fixed();

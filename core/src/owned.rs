@@ -1,6 +1,6 @@
 //! The functions of this crate on vectors, for programs that have an allocator; with the feature `alloc`.
 //!
-//! Each allocates the workspace that the function beneath asks for, and returns its result in vectors.
+//! Each function here allocates the workspace that it needs, and returns its results in vectors.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -76,7 +76,7 @@ pub fn plan(blocks: &[Block], solver: Solver, options: &Options) -> Result<Plan,
     plan_watched(blocks, solver, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`plan`], and tells `watch` of progress; it may end the work, which then returns the best so far.
+/// As [`plan`], and tells `watch` of progress. `watch` may end the work; the best plan so far is then returned.
 ///
 /// # Errors
 /// As [`plan`].
@@ -112,7 +112,8 @@ fn proved(
     verify::verify(blocks, offsets, constraints, scratch.lend()).map(|plan| (plan.peak(), plan.max_load()))
 }
 
-/// The blocks of a trace with their lifetimes, and which residency of which block each is. O(rows).
+/// The residencies of a trace as blocks with their lifetimes; and for each its block of the trace, and which of the
+/// residencies of that block it is. O(rows).
 ///
 /// # Errors
 /// As [`liveness::lifetimes`].
@@ -136,24 +137,24 @@ pub fn rows(graph: &Graph<'_>) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// A network that fits: a verified schedule.
+/// A trace that was rewritten to fit a limit: the contents of a verified schedule.
 #[derive(Clone, Debug)]
 pub struct Fit {
     /// The rewritten trace.
     pub rows: Vec<Row>,
-    /// When each of its rows happens, in ns.
+    /// When each row of the rewritten trace happens, in ns.
     pub timings: Vec<Timing>,
-    /// Its residencies as blocks, in the order of the mallocs.
+    /// The residencies of the rewritten trace as blocks, in the order of the mallocs.
     pub blocks: Vec<Block>,
-    /// Which residency of which block each is.
+    /// For each of these blocks: its block of the trace, and which of the residencies of that block it is.
     pub residencies: Vec<Residency>,
-    /// Where they lie, in bytes.
+    /// The offset of each of these blocks, in bytes from the start of the arena.
     pub offsets: Vec<u64>,
     /// The highest end of a residency, in bytes.
     pub footprint: u64,
-    /// The most bytes on the device in the original.
+    /// The most bytes that are on the device at once in the original trace.
     pub original_peak: u64,
-    /// How it runs, as simulated.
+    /// The time of the rewritten trace, as simulated, and what is copied and recomputed in it.
     pub run: Run,
     /// What decided which blocks are swapped.
     pub policy: Policy,
@@ -177,7 +178,7 @@ pub fn fit(recorded: &Recorded<'_>, options: &fit::Options) -> Result<Fit, Error
     fit_watched(recorded, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`fit()`], and tells `watch` of progress; it may end the work, which then returns the best so far.
+/// As [`fit()`], and tells `watch` of progress. `watch` may end the work; the best schedule so far is then returned.
 ///
 /// # Errors
 /// As [`fit::fit_watched`].
@@ -206,12 +207,14 @@ pub fn fit_watched(recorded: &Recorded<'_>, options: &fit::Options, watch: fit::
     })
 }
 
-/// Fits a trace to each of these limits, and gives each the schedule that takes least time of those within it: what
-/// fits a lower limit is a schedule for a higher one as it stands, so that no limit costs more than a lower one,
-/// whatever the search happens to find. The results are in the order of the limits. Cost: a fit for each.
+/// Fits a trace to each of these limits, and gives each limit the fastest of the schedules that are within it. A
+/// schedule that was made for a lower limit is within a higher one too; so no schedule is slower than that of a lower
+/// limit, whatever the search happens to find. The results are in the order of the limits. Cost: a fit for each limit,
+/// and a comparison of all schedules for each.
 ///
 /// # Errors
-/// In the place of a limit, [`Error::OverLimit`] where nothing fits; in place of them all, what else [`fit::fit`] says.
+/// [`Error::OverLimit`] in the place of a limit within which nothing was found. Any other error of [`fit::fit`] in
+/// place of all results.
 ///
 /// ```
 /// use sublet_core::owned;
@@ -237,7 +240,7 @@ pub fn sweep(
     }
     let quickest = |(&limit, own): (&u64, &Result<Fit, Error>)| {
         let others = made.iter().flatten().filter(|fitted| fitted.footprint <= limit);
-        // Of equals the limit's own comes first.
+        // If several take the same time, the one that was made for this limit is taken: it comes first.
         let quickest = own.iter().chain(others).min_by(|a, b| a.run.time_ns.total_cmp(&b.run.time_ns));
         quickest.map_or_else(|| own.clone(), |fitted| Ok(fitted.clone()))
     };

@@ -7,14 +7,14 @@ use crate::place::{self, Options, Solver};
 use crate::verify::{self, VerifiedPlan};
 use crate::{Block, Error, Workspace, WorkspaceLen};
 
-/// The workspace for placing and verifying one block.
+/// The workspace that a [`Planner`] has for each block, to place and verify with.
 const PER_BLOCK: WorkspaceLen = per_block();
 
 /// A planner of at most N blocks, with no memory but its own; it may live in a `static`.
 ///
-/// It lends its arrays to [`place`](place::place) and [`verify`](verify::verify): what it plans is what they
-/// plan. They are linear in N, and so enough for every solver but [`Solver::Auto`] and [`Solver::Search`],
-/// whose search takes more: [`Planner::plan_in`] runs these in memory that is lent for the call.
+/// It lends its arrays to [`place`](place::place) and [`verify`](verify::verify), and makes the same plans. The length
+/// of the arrays is linear in N. That is enough for every solver but [`Solver::Auto`] and [`Solver::Search`], whose
+/// search needs more: [`Planner::plan_in`] runs these two in memory that is lent for the call.
 ///
 /// ```
 /// use sublet_core::place::{Options, Solver};
@@ -69,7 +69,8 @@ impl<const N: usize> Planner<N> {
     /// Places all blocks and proves the plan.
     ///
     /// # Errors
-    /// As [`place`](place::place) and [`verify`](verify::verify); for a lack of memory only where the solver searches.
+    /// As [`place`](place::place) and [`verify`](verify::verify); [`Error::BufferTooSmall`] only with a solver that
+    /// searches.
     pub fn plan(&mut self, solver: Solver, options: &Options) -> Result<VerifiedPlan<'_>, Error> {
         let mut scratch = Workspace::new(self.words.as_flattened_mut(), self.indices.as_flattened_mut());
         let offsets = self.offsets.get_mut(..self.blocks.len()).unwrap_or_default();
@@ -77,8 +78,9 @@ impl<const N: usize> Planner<N> {
         verify::verify(&self.blocks, offsets, &options.constraints, scratch)
     }
 
-    /// As [`plan`](Self::plan), with any solver: it works in `scratch`, of the length that
-    /// [`workspace_of`](place::workspace_of) says. A program that plans once may use that memory for other things later.
+    /// As [`plan`](Self::plan), with any solver: the placement works in `scratch`, of the length that
+    /// [`workspace_of`](place::workspace_of) says. A program that plans once may use that memory for other things
+    /// later.
     ///
     /// # Errors
     /// As [`place`](place::place) and [`verify`](verify::verify).
@@ -116,7 +118,8 @@ impl<const N: usize> Default for Planner<N> {
     }
 }
 
-/// The longest workspace for each block. Few blocks need the most, since rounding up weighs most there.
+/// The longest workspace for each block, over plans of 1 to 64 blocks. Plans of few blocks need the most for each,
+/// since lengths that are rounded up weigh most there.
 const fn per_block() -> WorkspaceLen {
     let mut most = WorkspaceLen { words: 0, indices: 0 };
     let mut n = 1;

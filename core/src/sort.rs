@@ -1,8 +1,8 @@
 //! Stable sorting of indices by an integer key, and of a few cells in place.
 //!
-//! It is a radix sort from the least significant digit on, eight bits a pass. Digits that are the same in all keys are
-//! passed over, so that small numbers take few passes. The sorts of the standard library are not used because they can
-//! panic (on an inconsistent order), which firmware must not. O(n) per pass, n indices of scratch, 1 KiB of stack.
+//! It is a radix sort from the least significant digit on, eight bits a pass. A digit that is the same in all keys
+//! takes no pass, so that small numbers take few passes. The sorts of the standard library are not used because they
+//! can panic (on an inconsistent order), which firmware must not. O(n) per pass, n indices of scratch, 1 KiB of stack.
 
 use crate::table::Table;
 

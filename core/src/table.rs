@@ -182,7 +182,7 @@ impl Field for bool {
     }
 }
 
-/// A number, or none. None is kept as 0.
+/// A number, or none. None is kept as 0, and a number as 1 + the number.
 impl Field for Option<u32> {
     fn keep(self) -> u32 {
         self.map_or(0, |number| number.wrapping_add(1))

@@ -3,6 +3,7 @@
 use core::fmt;
 
 /// The first constraint that a plan breaks: blocks are checked one by one first, then pairs in the order of steps.
+/// Numbers in brackets are those of the constraints in Sekiyama et al. 2018, section 3.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
@@ -10,7 +11,7 @@ pub enum Violation {
     EndOverflow {
         /// The block.
         block: u32,
-        /// Its offset.
+        /// Its offset, in bytes.
         offset: u64,
     },
     /// (2) and (5): the block ends above the capacity.
@@ -19,20 +20,20 @@ pub enum Violation {
         block: u32,
         /// Where it ends, in bytes.
         end: u64,
-        /// W, in bytes.
+        /// The capacity in bytes, W in the paper.
         capacity: u64,
     },
     /// (3) and (4): both blocks are alive at `step` and share an address.
     Overlap {
         /// The block with the lower index.
         first: u32,
-        /// The other.
+        /// The block with the higher index.
         second: u32,
         /// The first step at which both are alive.
         step: u32,
     },
-    /// The output begins too close below the input, so that it overwrites what the kernel has not read, or inside of
-    /// it.
+    /// For an [`Overlap`](crate::Overlap): the output begins inside of the input, or less than `distance` bytes below
+    /// it, so that it overwrites bytes that the kernel has not read.
     OverlapTooFar {
         /// The block that is written.
         output: u32,
@@ -45,18 +46,18 @@ pub enum Violation {
     Misaligned {
         /// The block.
         block: u32,
-        /// Its offset.
+        /// Its offset, in bytes.
         offset: u64,
-        /// The larger of its own and the global alignment.
+        /// The larger of the block's own alignment and that of the whole plan, in bytes.
         alignment: u64,
     },
     /// The block is not where it is pinned.
     Moved {
         /// The block.
         block: u32,
-        /// Its offset.
+        /// Its offset, in bytes.
         offset: u64,
-        /// Where it must be.
+        /// The offset at which it is pinned, in bytes.
         pin: u64,
     },
 }

@@ -24,7 +24,7 @@ pub struct WorkspaceLen {
 }
 
 impl WorkspaceLen {
-    /// The larger of both, slice by slice: enough for either of two calls.
+    /// The larger of the two lengths, slice by slice: enough for either of two calls.
     ///
     /// ```
     /// use sublet_core::WorkspaceLen;
@@ -136,8 +136,8 @@ impl<'a, R: Record<Kept: Cell>> Records<'a, R> {
 /// }
 /// ```
 ///
-/// The lengths stand before the semicolon, what else the constructor is given after it; `then begin` after these has the
-/// constructor call `self.begin()` in the end. This makes
+/// The lengths of the tables stand before the semicolon, other values that the constructor is given after it;
+/// `then begin` after these has the constructor call `self.begin()` in the end. This makes
 /// `const fn workspace(blocks: usize) -> WorkspaceLen` and
 /// `fn lend(blocks: usize, size: u64, scratch: &mut Workspace<'a>) -> Self`, both visible as the structure is.
 macro_rules! workspace {
@@ -161,7 +161,7 @@ macro_rules! workspace {
         }
 
         impl<'a> $name<'a> {
-            /// Length of the workspace.
+            /// Length of the workspace that the structure takes.
             $vis const fn workspace($($dim: usize),*) -> $crate::WorkspaceLen {
                 $crate::WorkspaceLen::NONE
                     $($(.and(<$cell as $crate::workspace::Cell>::LEN.times($n)))*)?
@@ -170,7 +170,7 @@ macro_rules! workspace {
                     $($(.and($part_type::workspace($($of),*)))*)?
             }
 
-            /// Makes it in memory that is cut off a workspace.
+            /// Makes the structure in memory that is cut off a workspace.
             $vis fn lend($($dim: usize,)* $($($given: $given_type,)+)? scratch: &mut $crate::Workspace<'a>) -> Self {
                 #[allow(unused_mut, reason = "not every structure has something to begin with")]
                 let mut lent = Self {
@@ -205,7 +205,7 @@ impl<'a> Workspace<'a> {
         Self { words, indices }
     }
 
-    /// The same memory for a shorter time: a call that borrows gives it back.
+    /// Lends this memory for a shorter time, to one call. Afterwards it can be lent again.
     #[must_use]
     pub const fn reborrow(&mut self) -> Workspace<'_> {
         Workspace { words: self.words, indices: self.indices }

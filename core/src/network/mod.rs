@@ -14,9 +14,9 @@
 //!    offset of the arena, recompute an operator, copy.
 //!
 //! What the framework tells is believed, but nothing more than it tells. A write may leave parts of a memory as they
-//! were, so it counts as a read too, if the memory holds a value of this iteration; [`Use::Overwrite`] says that it
-//! does not. An operator that writes a kept memory is never recomputed, for it might update it twice. One that reads a
-//! kept memory is recomputed only while the memory holds what it read.
+//! were, so it counts as a read too, if the memory holds a value of this iteration; [`Use::Overwrite`] says that no
+//! part is left. An operator that writes a kept memory is never recomputed, for it might update the memory twice. An
+//! operator that reads a kept memory is recomputed only while the memory holds the value that it read.
 //!
 //! Cost: linear, besides placement, fit and proof.
 
@@ -36,11 +36,12 @@ pub use steps::{Action, Step};
 /// A memory of the framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Memory {
-    /// Its size in bytes. One of 0 bytes has no place in the arena, and holds nothing: it is gone when its operator ends.
+    /// Its size in bytes. A memory of 0 bytes has no place in the arena, and holds nothing: its content is gone when
+    /// its operator ends.
     pub bytes: u64,
-    /// It keeps its place and its value: a parameter, an output, or what the user reads after the iteration.
+    /// Whether it keeps its place and its value: a parameter, an output, or what the user reads after the iteration.
     pub kept: bool,
-    /// It holds nothing from one operator to the next. If an operator reads it before it writes it, this is not
+    /// Whether it holds nothing from one operator to the next. If an operator reads it before it writes it, this is not
     /// believed.
     pub scratch: bool,
 }
@@ -48,9 +49,9 @@ pub struct Memory {
 /// An operator, in the order of execution; backward passes are operators of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Operator {
-    /// How long it takes, in ns. Only ratios count.
+    /// How long it takes, in ns. Where nothing is swapped, only ratios count.
     pub time_ns: u64,
-    /// May it be recomputed?
+    /// Whether it may be recomputed.
     pub rerun: bool,
 }
 
@@ -69,11 +70,11 @@ pub enum Use {
 /// An operator uses a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Access {
-    /// The operator; never less than that of the access before.
+    /// The number of the operator; never less than that of the access before.
     pub op: u32,
-    /// The memory.
+    /// The number of the memory.
     pub memory: u32,
-    /// How.
+    /// How the operator uses the memory.
     pub how: Use,
 }
 
@@ -84,7 +85,7 @@ pub struct Network<'a> {
     pub memories: &'a [Memory],
     /// The operators, by their numbers.
     pub operators: &'a [Operator],
-    /// What uses what, in the order of execution. An operator may use a memory several times.
+    /// Which operator uses which memory, in the order of execution. An operator may use a memory several times.
     pub accesses: &'a [Access],
 }
 
@@ -106,7 +107,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// For memory of the host itself: nothing is swapped.
+    /// The options for memory of the host itself, where nothing is swapped; `limit` is in bytes.
     #[must_use]
     pub const fn new(limit: u64) -> Self {
         let device = Device { integrated: true, host_capacity: Some(0), ..Device::symmetric(12e9) };
@@ -120,25 +121,25 @@ impl Options {
 pub struct Recording<'a> {
     rows: &'a [Row],
     operators: &'a [trace::Operator],
-    /// By block: its memory.
+    /// By block: its memory; [`residency::NONE`] if it stands for a kept memory.
     memories: &'a [u32],
     planned_bytes: u64,
     kept_bytes: u64,
 }
 
-/// How long the slices of [`record`] must be.
+/// How long the slices of [`record`] must be. One more, `known`, has an element for each operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordNeeded {
-    /// Rows.
+    /// Elements of `rows`.
     pub rows: usize,
-    /// The memory of each block.
+    /// Elements of `owners`.
     pub memories: usize,
-    /// The workspace.
+    /// The workspace of [`record`].
     pub workspace: WorkspaceLen,
 }
 
 impl RecordNeeded {
-    /// For a network with so many memories and accesses.
+    /// The lengths for a network with so many memories and accesses.
     #[must_use]
     pub const fn of(memories: usize, accesses: usize) -> Self {
         let rows = residency::most_rows(accesses);
@@ -147,7 +148,7 @@ impl RecordNeeded {
 }
 
 impl Recording<'_> {
-    /// The lengths for [`plan`].
+    /// The lengths for [`plan`]; `limited` says whether there is a limit.
     #[must_use]
     pub fn needed(&self, limited: bool) -> Needed {
         let blocks = self.memories.len();
@@ -165,13 +166,13 @@ impl Recording<'_> {
 pub struct Output<'a> {
     /// Rows, for the traces of a fit.
     pub rows: &'a mut [Row],
-    /// When each row happens.
+    /// When each row happens, in ns.
     pub timings: &'a mut [Timing],
-    /// Residencies, as blocks.
+    /// The residencies, as blocks to place.
     pub blocks: &'a mut [Block],
-    /// Which residency each is.
+    /// By block: which residency of which recorded block it is.
     pub names: &'a mut [Residency],
-    /// Where each lies.
+    /// By block: its offset, in bytes.
     pub offsets: &'a mut [u64],
     /// The result: what the framework is to do, in order.
     pub steps: &'a mut [Step],
@@ -180,20 +181,21 @@ pub struct Output<'a> {
 /// How long the slices of an [`Output`] must be, and the workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needed {
-    /// Rows.
+    /// Elements of `rows`.
     pub rows: usize,
-    /// Timings.
+    /// Elements of `timings`.
     pub timings: usize,
-    /// Blocks, names and offsets.
+    /// Elements of `blocks`, of `names` and of `offsets`.
     pub residencies: usize,
-    /// Steps.
+    /// Elements of `steps`.
     pub steps: usize,
     /// The workspace of [`plan`].
     pub workspace: WorkspaceLen,
 }
 
 impl Needed {
-    /// The most that any network with so many accesses needs. Without a limit nothing is rewritten, and it is far less.
+    /// The most that any network with so many accesses needs. Without a limit nothing is rewritten, and the lengths are
+    /// far less.
     #[must_use]
     pub const fn most(accesses: usize, limited: bool) -> Self {
         let (rows, blocks) = (residency::most_rows(accesses), accesses);
@@ -229,14 +231,14 @@ impl Needed {
 /// The solver where there is no limit.
 const SOLVER: place::Solver = place::Solver::Auto;
 
-/// What a plan comes to.
+/// What a plan of a network takes, and how it runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Planned {
     /// How many steps there are.
     pub steps: usize,
-    /// The bytes of the arena.
+    /// The bytes that the arena needs.
     pub peak: u64,
-    /// The most bytes that are resident in it at once.
+    /// The most bytes that are resident in the arena at once.
     pub max_load: u64,
     /// The most bytes that would be resident at once if nothing were recomputed or swapped.
     pub original_load: u64,
@@ -244,16 +246,17 @@ pub struct Planned {
     pub planned_bytes: u64,
     /// The bytes of all memories that are kept.
     pub kept_bytes: u64,
-    /// How it runs, by the times that were told.
+    /// The time of the pass, as simulated with the times of [`Operator`], and what is copied and recomputed in it.
     pub run: Run,
 }
 
-/// Makes the rows of a pass.
+/// Makes the trace of a pass: writes its rows to `rows`, what is known of each operator to `known`, and the memory of
+/// each block to `owners`.
 ///
 /// # Errors
-/// [`Error::Access`] for an access that cannot follow those before it; [`Error::Alignment`]; [`Error::SizeOverflow`] with a
-/// memory; [`Error::BufferTooSmall`] if a slice or the workspace is shorter than [`RecordNeeded`] says, or there is not one
-/// of `known` for each operator.
+/// [`Error::Access`] for an access that cannot follow those before it; [`Error::Alignment`]; [`Error::SizeOverflow`]
+/// with a memory; [`Error::BufferTooSmall`] if a slice or the workspace is shorter than [`RecordNeeded`] says, or there
+/// is not one of `known` for each operator.
 pub fn record<'a>(
     network: &Network<'_>,
     options: &Options,
@@ -279,7 +282,7 @@ pub fn record<'a>(
     residency::record(network, options.alignment, scratch, rows, known, owners)
 }
 
-/// Plans a network, and writes what is to be done before each operator.
+/// Plans a network, and writes the steps that the framework has to do before each operator.
 ///
 /// # Errors
 /// [`Error::OverLimit`] with the least footprint that was made, a limit that works; [`Error::SizeOverflow`];
@@ -378,7 +381,7 @@ fn check(output: &Output<'_>, needed: Needed) -> Result<(), Error> {
     Ok(())
 }
 
-/// Places the iteration as it was recorded, and proves it; returns its load too.
+/// Places the iteration as it was recorded, and proves the plan; returns its max load too, in bytes.
 fn placed<'a>(
     recorded: &Recorded<'a>,
     options: &Options,
@@ -402,7 +405,8 @@ fn placed<'a>(
     Ok((schedule, load))
 }
 
-/// Rewrites the iteration to keep the limit, places it and proves it; returns the load before too.
+/// Rewrites the iteration to keep the limit, places it and proves the schedule; returns the max load before it was
+/// rewritten too, in bytes.
 fn fitted<'a>(
     recorded: &Recorded<'a>,
     options: &Options,
@@ -415,7 +419,8 @@ fn fitted<'a>(
         using = using.with(Means::Swap);
     }
     let usual = fit::Options::new(options.limit, options.device);
-    // The blocks that stand for kept memories are never swapped.
+    // A block that stands for a kept memory has `alignment` bytes. With this least size of a swapped block it is never
+    // swapped.
     let least_bytes = usual.least_bytes.max(options.alignment.saturating_add(1));
     let &Options { alignment, seed, work, .. } = options;
     let asked = fit::Options { using, policy: Policy::Auto, least_bytes, alignment, seed, work, ..usual };

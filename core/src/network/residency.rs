@@ -4,12 +4,12 @@
 //!
 //! 1. Which memories are kept: those that the caller says are, that have no bytes, or whose first access is a read. Of
 //!    the others, the last operator that uses each; of the kept ones, the last that writes each. And which scratch
-//!    memories are as they were told: each operator writes them before it reads them. A kept memory that is written
-//!    after it was read gets a block of a few bytes that is always there, so that no operator is recomputed which would
-//!    read another value.
+//!    memories are so in fact: each operator writes the memory before it reads it. A kept memory that is written after
+//!    it was read gets a block of a few bytes that is always alive, so that the operators that read this memory are not
+//!    recomputed after the write.
 //! 2. By operator: the mallocs of the residencies that begin, its reads, its writes, and the frees of those that end.
-//!    Of several uses of a memory by one operator one read and one write remain; what it reads after it has written it
-//!    itself is no read.
+//!    Of several uses of a memory by one operator, one read and one write remain. A read that comes after a write of
+//!    the same operator is left out.
 
 use super::{Access, Network, Recording, Use};
 use crate::error::{AccessFault, Buffer};
@@ -28,47 +28,53 @@ pub(super) const fn most_accesses(accesses: usize) -> usize {
     2 * accesses
 }
 
-/// The scratch for making rows: four indices for each memory.
+/// Length of the workspace of [`record`]: four indices for each memory.
 pub(super) const fn workspace(memories: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * memories }
 }
 
-/// The owner of a block that stands for a kept memory: it has no offset.
+/// In the place of a memory's number: the block stands for a kept memory, and its offset is not used.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Residencies as they are made.
+/// The rows and blocks that are made so far.
 struct Maker<'a> {
     rows: &'a mut [Row],
+    /// How many rows there are.
     row_count: usize,
     /// By block: its memory.
     owners: Table<'a, u32>,
+    /// How many blocks there are.
     blocks: u32,
 }
 
-/// What is known of a memory.
+/// What is known of the memories.
 struct Memories<'a> {
     /// By memory: 1 + the last operator that uses it; if it is kept, 1 + the last that writes it. 0 is none.
     last: Table<'a, u32>,
-    /// By memory: what it is, as the bits below.
+    /// By memory: [`KEPT`], [`SCRATCH`], [`CHANGES`] and [`EMPTY`], as bits.
     what: Table<'a, u32>,
-    /// By memory: 1 + its block, while it is resident.
+    /// By memory: 1 + its block while it is resident, or 0. In the first pass, 1 + the last operator so far that uses
+    /// it.
     block: Table<'a, u32>,
-    /// By memory: what the present operator does with it, as the bits below.
+    /// By memory: [`READS`], [`WRITES`] and [`TOUCHES`] of the present operator, as bits.
     does: Table<'a, u32>,
 }
 
+/// The memory is kept.
 const KEPT: u32 = 1;
+/// The memory is scratch.
 const SCRATCH: u32 = 2;
-/// It is kept, and written after it was read.
+/// The memory is kept, and written after it was read.
 const CHANGES: u32 = 4;
-/// It has no bytes, so that nothing is changed by a write.
+/// The memory has no bytes, so that a write changes nothing.
 const EMPTY: u32 = 8;
 
 const READS: u32 = 1;
 const WRITES: u32 = 2;
 const TOUCHES: u32 = 4;
 
-/// Writes the rows, what is known of the operators, and the memory of each block.
+/// Writes the rows of a pass to `rows`, what is known of each operator to `known`, and the memory of each block to
+/// `owners`.
 pub(super) fn record<'a>(
     network: &Network<'_>,
     alignment: u64,
@@ -205,7 +211,7 @@ impl Memories<'_> {
                 return refuse(AccessFault::OutOfOrder);
             }
             op = a.op;
-            // `block` holds 1 + the last operator so far.
+            // In this pass `block` holds 1 + the last operator so far that uses the memory.
             if a.how == Use::Read && self.block[a.memory] == 0 {
                 self.what[a.memory] |= KEPT;
             }
@@ -230,7 +236,7 @@ impl Memories<'_> {
         Ok(())
     }
 
-    /// Whether an operator writes a kept memory: recomputed, it might update it twice.
+    /// Whether an operator writes a kept memory: if it were recomputed, it might update the memory twice.
     fn changes_what_is_kept(&self, accesses: &[Access]) -> bool {
         accesses.iter().any(|a| self.what[a.memory] & (KEPT | EMPTY) == KEPT && a.how != Use::Read)
     }

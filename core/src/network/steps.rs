@@ -10,7 +10,7 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// One thing for the framework to do, in the order of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Step {
-    /// To be done before this operator, and after all before that.
+    /// The operator before which this step is done. The step comes after all operators before that one.
     pub before: u32,
     /// What to do.
     pub action: Action,
@@ -53,19 +53,19 @@ impl Default for Action {
     }
 }
 
-/// By block: its size, and 1 + its offset on the host.
+/// Length of the workspace of [`write`].
 pub(super) const fn workspace(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 2 * blocks, indices: 0 }
 }
 
-/// Writes the steps; returns how many they are. On the host every block that is copied has a place of its own.
+/// Writes the steps; returns how many steps there are. Each block that is copied has a place of its own on the host.
 pub(super) fn write(
     schedule: &VerifiedSchedule<'_>,
     memories: &[u32],
     mut scratch: Workspace<'_>,
     steps: &mut [Step],
 ) -> Result<usize, Error> {
-    // By block: its size, and 1 + its offset on the host.
+    // By block: its size in bytes, and 1 + its offset on the host; 0 if it has none yet.
     let mut known = scratch.word_records::<2>(memories.len());
     let mut host = 0_u64;
     let (mut count, mut undated, mut residency) = (0_usize, 0_usize, 0_u32);

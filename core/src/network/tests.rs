@@ -1,5 +1,5 @@
-//! Random networks run twice: with a memory for each tensor, and by their plan, in an arena in which every residency
-//! begins with poison. Each operator must read the same values.
+//! Random networks run twice: with a memory for each tensor, and by their plan, in an arena where a memory is filled
+//! with a poison value when it is bound. Each operator must read the same values in both runs.
 
 use std::collections::BTreeMap;
 use std::vec::Vec;
@@ -54,7 +54,7 @@ impl Pass {
         Network { memories: &self.memories, operators: &self.operators, accesses: &self.accesses }
     }
 
-    /// Calls `body` with the recording.
+    /// Records the pass, and calls `body` with the recording.
     fn record<T>(&self, options: &Options, body: impl FnOnce(&Recording<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let needed = RecordNeeded::of(self.memories.len(), self.accesses.len());
         let (mut words, mut indices) = (vec![7; needed.workspace.words], vec![7; needed.workspace.indices]);
@@ -88,8 +88,8 @@ impl Pass {
         })
     }
 
-    /// What each operator reads in two iterations, and what the kept memories hold after them; by these steps, or
-    /// without.
+    /// What each operator reads in two iterations, and what the kept memories hold after each of them. Runs by these
+    /// steps, or with a memory for each tensor if there are none.
     fn run(&self, steps: Option<&[Step]>) -> Vec<u64> {
         let size = |m: u32| self.memories[m as usize].bytes.div_ceil(LINE) as usize;
         let mut own: Vec<Vec<u64>> = (0..self.memories.len() as u32).map(|m| vec![u64::from(m); size(m)]).collect();
@@ -245,7 +245,7 @@ fn within_a_limit_it_computes_the_same() {
     assert!(runs > 20 && copies > 0, "{runs} runs, {copies} copies");
 }
 
-/// The control: the test above can fail.
+/// Shows that the tests above can fail.
 #[test]
 fn two_residencies_that_share_memory_are_seen() {
     let mut random = Random(3);
@@ -255,7 +255,7 @@ fn two_residencies_that_share_memory_are_seen() {
         let stock = pass.run(None);
         let (_, steps) = pass.plan(&options(u64::MAX)).unwrap();
         let mut wrong = steps.clone();
-        // All gradients and activations are bound to the same place.
+        // All memories of the arena are bound to offset 0.
         for step in &mut wrong {
             if let Action::Bind { offset, .. } = &mut step.action {
                 *offset = 0;
@@ -290,7 +290,7 @@ fn of_scratch_nothing_outlives_an_operator() {
         pass.operator(1, true, &[(buffer, Use::Write), (buffer, Use::Read)]);
         assert_eq!(pass.plan(&options(u64::MAX)).unwrap().0.peak, peak);
     }
-    // An operator reads it before it writes it.
+    // An operator reads a scratch memory before it writes it.
     let mut pass = Pass::default();
     let buffer = pass.memory(640, false, true);
     pass.operator(1, true, &[(buffer, Use::Write)]);
@@ -312,7 +312,7 @@ fn rerun(by_itself: Use, later: Use) -> Pass {
     pass.operator(1, true, &[(b, Use::Read), (c, Use::Write)]);
     pass.operator(1, true, &[(c, Use::Read), (kept, later)]);
     pass.operator(1, true, &[(a, Use::Read), (data, Use::Read)]);
-    // An update after all else hinders nothing.
+    // An update of the kept memory after all other operators does not keep operator 1 from being recomputed.
     pass.operator(1, true, &[(kept, Use::Write)]);
     pass
 }

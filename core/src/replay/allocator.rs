@@ -15,17 +15,19 @@
 //! 4. *Diverged*: after an iteration with such requests, the next is planned anew from the record of this one.
 //!
 //! Where the caller marks iterations ([`begin_iteration`](Allocator::begin_iteration)), each of them is recorded. Where
-//! it does not, [`Detector`] finds them: it watches until the plan's period cannot be part of a longer one, and then
-//! from the first request that diverges.
+//! it does not, [`Detector`] finds them: it watches the requests until the period of the plan cannot be part of a
+//! longer one; after that it watches again from the first request that diverges.
 //!
-//! A plan is given up at once when most of an iteration differs, or when the pool runs out of memory. The arena goes
-//! back to the pool, all but its live blocks, which become blocks of the pool where they are. So memory is never handed
-//! out twice, and live blocks never move.
+//! A plan is given up within an iteration when a quarter of the requests, and at least eight, were missed, when more
+//! blocks are overdue than are listed ([`Replay`]), or when the pool runs out of memory. The arena goes back to the
+//! pool, except for its live blocks, which become blocks of the pool at their addresses. So memory is never handed out
+//! twice, and live blocks never move.
 //!
-//! Where a [`Source`] has more memory, it is asked before a plan is given up. For a request that fits no hole it is
-//! asked for at least a quarter of the memory there is, so that ranges stay few; for an arena, for its bytes. Empty
-//! ranges are returned to the source before that, so that an arena that grows is not there twice; and after eight
-//! iterations in which they were not used.
+//! Where a [`Source`] has more memory, it is asked before a plan is given up. For a request that fits no hole, the
+//! source is asked for a quarter of the memory there is, for 1 MiB, or for the request, whichever is the most, so that
+//! ranges stay few; if it refuses, for the request alone. For an arena it is asked for the bytes of the arena. Empty
+//! ranges are returned to the source before that, so that an arena that grows does not take its memory twice; and after
+//! eight iterations in which they were not used.
 //!
 //! Cost: O(1) for a planned request or free, O(log live) for others; planning costs what the solver does. No memory but
 //! what is lent.
@@ -42,7 +44,7 @@ use crate::trace::Event;
 use crate::trace::period::{self, Detector};
 use crate::{Block, Constraints, Error, Pool, VerifiedPlan, Workspace, block, verify};
 
-/// Where an [`Allocator`] stands.
+/// What an [`Allocator`] does with requests now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// There is no plan: requests are served by the pool.
@@ -77,9 +79,9 @@ pub struct Statistics {
     pub arena_peak: u64,
     /// The most bytes that were live outside the arena.
     pub fallback_peak: u64,
-    /// The highest address in use so far; with several ranges, the sum over them.
+    /// The highest end of a block so far, in bytes from the start of its range; with several ranges, the sum over them.
     pub footprint: u64,
-    /// Bytes of all ranges that it has now.
+    /// The bytes of all ranges that the allocator has now.
     pub held: u64,
 }
 
@@ -117,17 +119,19 @@ pub struct Allocator<'a, S: Source = Fixed> {
     pub(super) replay: Replay<'a>,
     pub(super) blocks: &'a mut [Block],
     pub(super) scratch: Workspace<'a>,
-    /// Where the arena is; empty without a plan.
+    /// The address of the arena; 0 without a plan.
     pub(super) arena: u64,
+    /// The bytes of the arena; 0 without a plan.
     pub(super) arena_len: u64,
-    /// A request of up to so many bytes is looked up in the plan; 0 where no plan is followed.
+    /// Requests of up to so many bytes are looked up in the plan; 0 where no plan is followed.
     most: u64,
     iterations: Iterations,
     interrupted: bool,
     /// Whether events are recorded.
     pub(super) recording: bool,
-    /// Of the running iteration, marked by the caller: its events, and how many of them free one of its blocks.
+    /// How many events the running iteration has had, if the caller marks iterations.
     events: usize,
+    /// How many of these events are frees. Only frees of blocks of this iteration are events.
     frees: usize,
     /// How many blocks the plan has.
     planned: usize,
@@ -136,11 +140,11 @@ pub struct Allocator<'a, S: Source = Fixed> {
 
 impl<'a> Allocator<'a> {
     /// An allocator over the addresses `[0, capacity)`, of which nothing is allocated. The memory stays lent as long as
-    /// it lives.
+    /// the allocator lives.
     ///
     /// # Errors
-    /// [`Error::Alignment`]; [`Error::BufferTooSmall`] if the memory is shorter than [`memory`](crate::replay::memory) says;
-    /// [`Error::TooManyBlocks`].
+    /// [`Error::Alignment`]; [`Error::BufferTooSmall`] if the memory is shorter than [`memory`](crate::replay::memory)
+    /// says; [`Error::TooManyBlocks`].
     pub fn new(config: &Config, memory: Memory<'a>) -> Result<Self, Error> {
         let mut allocator = Self::without_range(config, memory, Fixed)?;
         allocator.pool.add(Range { begin: 0, bytes: config.capacity });
@@ -149,8 +153,8 @@ impl<'a> Allocator<'a> {
 }
 
 impl<'a, S: Source> Allocator<'a, S> {
-    /// An allocator over ranges from a source, the first of which is asked for now, if it is to have any bytes. All go
-    /// back when the allocator is dropped.
+    /// An allocator over ranges from a source, the first of which is asked for now, unless [`Config::capacity`] is 0.
+    /// All ranges go back to the source when the allocator is dropped.
     ///
     /// # Errors
     /// As [`new`](Allocator::new); [`Error::OutOfMemory`] if the source has no first range that can be used.
@@ -201,13 +205,14 @@ impl<'a, S: Source> Allocator<'a, S> {
     ///
     /// # Errors
     /// [`Error::ZeroSize`]; [`Error::OutOfMemory`]; [`Error::BufferTooSmall`] if more blocks are alive than `live` of
-    /// the [`Config`] allows. The allocator goes on as if the request had not been.
+    /// the [`Config`] allows. The allocator can be used as before, though the plan may have been given up to make room.
     #[inline]
     pub fn malloc(&mut self, bytes: u64) -> Result<u64, Error> {
         if bytes.wrapping_sub(1) >= self.most {
             return self.malloc_unplanned(bytes);
         }
-        // A request of at most the arena's length, a multiple of the alignment: rounding it up cannot overflow.
+        // `bytes` is at most the length of the arena, which is a multiple of the alignment: rounding `bytes` up cannot
+        // overflow.
         let size = (bytes + (self.config.alignment - 1)) & !(self.config.alignment - 1);
         match self.look_up(size) {
             Some(address) => Ok(address),
@@ -244,12 +249,13 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.update();
     }
 
-    /// Marks the end of an iteration. If it was not served as planned, or there is no plan, a new plan is made. Without
-    /// a [`begin_iteration`](Self::begin_iteration) before it nothing happens.
+    /// Marks the end of an iteration. If the iteration was not served as planned, or there is no plan, a new plan is
+    /// made. Without a [`begin_iteration`](Self::begin_iteration) before it nothing happens.
     ///
     /// # Errors
     /// Why there is no new plan: [`Error::BufferTooSmall`] if the iteration had more events than the [`Config`] allows:
-    /// the plan there was then stays; [`Error::OutOfMemory`] if no hole is large enough for the arena. The allocator goes on.
+    /// a plan that is there then stays; [`Error::OutOfMemory`] if no hole is large enough for the arena. The allocator
+    /// goes on.
     pub fn end_iteration(&mut self) -> Result<(), Error> {
         if self.iterations != Iterations::Within {
             return Ok(());
@@ -258,7 +264,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.update();
         let followed = self.replay.restart();
         self.give_back_idle();
-        // More frees than planned: blocks that used to outlive the iteration do not any more, and can be planned.
+        // If there are more frees than the plan has blocks, blocks that used to outlive the iteration now end in it,
+        // and can be planned.
         if self.arena_len > 0 && followed && self.frees <= self.planned {
             return Ok(());
         }
@@ -280,12 +287,14 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.update();
     }
 
-    /// Follows a plan that was made elsewhere, from its first request on. Its blocks are what an iteration allocates and
-    /// frees. Where an offset is not a multiple of the alignment, the same blocks are placed anew, in multiples of it.
+    /// Follows a plan that was made elsewhere, from its first request on. The blocks of the plan are those that an
+    /// iteration allocates and frees. If an offset is not a multiple of the alignment, these blocks are placed anew, at
+    /// multiples of the alignment.
     ///
     /// # Errors
-    /// [`Error::BufferTooSmall`] if it has more than half as many blocks as an iteration may have events;
-    /// [`Error::OutOfMemory`] if no hole is large enough for the arena. The allocator goes on without a plan.
+    /// [`Error::BufferTooSmall`] if the plan has more than half as many blocks as an iteration may have events: a plan
+    /// that is there then stays; [`Error::OutOfMemory`] if no hole is large enough for the arena: the allocator then
+    /// goes on without a plan.
     pub fn adopt(&mut self, plan: &VerifiedPlan<'_>) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (needed, got) = (plan.blocks().len(), self.config.events / 2);
@@ -326,13 +335,14 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.arena..self.arena + self.arena_len
     }
 
-    /// What it has done so far.
+    /// What the allocator has done so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         Statistics { footprint: self.pool.footprint(), held: self.held(), ..self.done }
     }
 
-    /// Looks up the planned address of the next request, if it is the one that the plan expects. If so, it is recorded.
+    /// Returns the planned address of the next request, if the request is the one that the plan expects, and then
+    /// records the request if requests are recorded now.
     #[inline(always)]
     #[expect(
         clippy::inline_always,
@@ -348,7 +358,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         let address = self.arena + offset;
         self.done.hits += 1;
         if self.recording {
-            // This may end the plan; the block stays at its address.
+            // Recording the request may end the plan; the block stays at its address all the same.
             self.note(Event::Malloc, size, 0);
         }
         Some(address)
@@ -363,7 +373,7 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.replay.malloc(size, tag)
     }
 
-    /// Serves a request without a plan, outside of an iteration, or larger than the arena.
+    /// Serves a request that comes without a plan or outside of an iteration, or that is larger than the arena.
     #[cold]
     fn malloc_unplanned(&mut self, bytes: u64) -> Result<u64, Error> {
         let Some(size) = bytes.checked_next_multiple_of(self.config.alignment).filter(|&size| size > 0) else {
@@ -371,7 +381,8 @@ impl<'a, S: Source> Allocator<'a, S> {
             return self.pool.malloc(bytes);
         };
         if self.most > 0 {
-            // The plan may expect such a request, which it does not place.
+            // The plan may expect this request, as one whose block outlives the iteration: such a block has no place in
+            // the arena.
             self.look_up(size);
             return self.malloc_missed(size);
         }
@@ -454,8 +465,8 @@ impl<'a, S: Source> Allocator<'a, S> {
         self.place(found.planned, found.requests - found.planned, cut)
     }
 
-    /// Places the first `planned` blocks and follows that plan. After them stand `outside` blocks that are requested
-    /// and not planned.
+    /// Places the first `planned` of the blocks and follows that plan. After them stand `outside` blocks that are
+    /// requested but not planned. The next iteration began `cut` events ago.
     fn place(&mut self, planned: usize, outside: usize, cut: u32) -> Result<(), Error> {
         let alignment = self.config.alignment;
         let (inside, rest) = self.blocks.split_at_checked(planned).unwrap_or_default();

@@ -20,12 +20,13 @@ pub struct Config {
     pub live: usize,
     /// How plans are made. The memory grows linearly with the events for all but the searching solvers.
     pub solver: Solver,
-    /// Seed and effort of the solver; its constraints are not looked at.
+    /// Seed and effort of the solver; the constraints in these options are not looked at.
     pub options: Options,
 }
 
 impl Config {
-    /// The alignment of a GPU, 256 bytes, and plans by the portfolio.
+    /// A configuration with the alignment of a GPU, 256 bytes, and with the portfolio as its solver. `capacity` is in
+    /// bytes.
     #[must_use]
     pub fn new(capacity: u64, events: usize, live: usize) -> Self {
         let (solver, options) = (Solver::Portfolio, Options::default());
@@ -33,14 +34,14 @@ impl Config {
     }
 }
 
-/// The memory of an [`Allocator`](super::Allocator). Its content before means nothing.
+/// The memory of an [`Allocator`](super::Allocator). What it holds at first means nothing.
 #[derive(Debug)]
 pub struct Memory<'a> {
     /// The blocks of an iteration.
     pub blocks: &'a mut [Block],
-    /// Words.
+    /// 64-bit words.
     pub words: &'a mut [u64],
-    /// Indices.
+    /// 32-bit indices.
     pub indices: &'a mut [u32],
 }
 
@@ -55,20 +56,20 @@ pub struct MemoryLen {
     pub indices: usize,
 }
 
-/// The blocks that the pool needs room for: those that are not planned, those that an abandoned plan leaves alive, and
+/// How many blocks the pool needs room for: those that are not planned, those that an abandoned plan leaves alive, and
 /// the arena.
 pub(super) const fn pool_live(config: &Config) -> usize {
     config.live + config.events / 2 + 1
 }
 
-/// The memory that stays in use, without the blocks.
+/// Length of the memory that the pool, the detector and the replay keep.
 pub(super) const fn kept(config: &Config) -> WorkspaceLen {
     pool::workspace_of(pool_live(config), config.ranges)
         .and(period::workspace(config.events))
         .and(follow::workspace(config.events))
 }
 
-/// The memory for making a plan, and its offsets.
+/// Length of the memory in which a plan and its offsets are made.
 pub(super) const fn scratch(config: &Config) -> WorkspaceLen {
     let blocks = config.events / 2;
     let planning = place::workspace_of(config.solver, blocks).max(verify::workspace(blocks));

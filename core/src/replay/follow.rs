@@ -14,13 +14,14 @@
 //! request is placed until every block of the arena is freed.
 //!
 //! Steps of a request: move the clock to it (live blocks that the plan frees before it become overdue); compare with
-//! the overdue blocks; note the block in its slot. A slot is one for each address of the plan, in a hash table with
+//! the overdue blocks; note the block in its slot. There is a slot for each address of the plan, in a hash table with
 //! linear probing that is filled when the plan is taken up. A free finds its block there in O(1), without memory at the
 //! block and without insertions or removals, whatever the order of frees.
 //!
-//! A request that does not fit the next one of the plan is searched for, by its exact size, among the next eight: those
-//! between are missing. If it is not found it is extra, or larger than planned; it is served elsewhere, and the plan
-//! waits. A request that is smaller than planned is served; so is one that comes early or after a free that is missing.
+//! A request that does not fit the next one of the plan is searched for, by its exact size, among the plan's next
+//! eight: those before it are missing. If it is not found, it is extra, or larger than planned: it is served elsewhere,
+//! and the next request is compared with the plan at this place. A request that is smaller than planned is served; so
+//! is one that comes early or after a free that is missing.
 //!
 //! Ties: blocks that begin at the same step are requested in the order of the plan.
 //!
@@ -34,43 +35,50 @@ use crate::{Block, Error, VerifiedPlan, Workspace, WorkspaceLen, sort};
 /// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is in the plan, at this offset from the start of the arena.
+    /// The request is in the plan, at this offset from the start of the arena.
     Placed(u64),
-    /// The plan expects it, but does not place it.
+    /// The plan expects the request, but does not place it.
     Outside,
-    /// It is not what the plan expects, or an overdue block lies in its place.
+    /// The request is not what the plan expects, or an overdue block lies in its place.
     Missed,
 }
 
 /// The most overdue blocks that are listed; with one more the plan is lost.
 const OVERDUE: u32 = 16;
 
-/// Among so many requests ahead a request is searched for.
+/// A request that does not fit is searched for among so many of the plan's next requests.
 const AHEAD: u32 = 8;
 
 /// A plan and how far it has been followed in the current iteration.
 pub struct Replay<'a> {
-    /// Offset, size, and slot (low half) and number of frees before the request (high half). For a request
-    /// outside the plan: its size, 0, and the next request in the plan. After the last, zeros.
+    /// By request: its offset and its size; and in one word its slot (low half) and the number of frees before it (high
+    /// half). For a request outside the plan: its size, 0, and the next request that is in the plan. Zeros after the
+    /// last.
     requests: Table<'a, [u64; 3]>,
-    /// In the order of the plan: the request whose block is freed (low half), its slot (high half).
+    /// By free, in the order of the plan: the request whose block is freed (low half) and its slot (high half).
     frees: Table<'a, u64>,
-    /// 1 + an address of the plan (0: none), and its live block: 1 + the request (low half, 0: none) and the tag (high
-    /// half).
+    /// By slot: 1 + its address in the plan, or 0 for none; and its live block, as 1 + the request, or 0 for none (low
+    /// half), and the tag (high half).
     slots: Table<'a, [u64; 2]>,
     /// The number of slots in use, a power of two, less 1.
     mask: u32,
     request_count: u32,
     free_count: u32,
+    /// The next request of the plan.
     next: u32,
+    /// The clock: how many frees of the plan are over.
     freed: u32,
     /// Whether the last request is followed by the first of the next iteration.
     endless: bool,
+    /// The slots of overdue blocks, the first `overdue_count` of them.
     overdue: [u32; OVERDUE as usize],
+    /// How many blocks are overdue. If more than [`OVERDUE`], the plan is lost.
     overdue_count: u32,
+    /// Whether no request of this iteration was missed or missing so far.
     followed: bool,
+    /// How many requests of this iteration were missed.
     missed: u32,
-    /// A request has come after the last, in an endless replay.
+    /// Whether a request has come after the plan's last one, in an endless replay: it waits for a restart.
     ended: bool,
 }
 
@@ -86,12 +94,12 @@ pub const fn scratch(blocks: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: 4 * blocks }
 }
 
-/// At most half of the slots are taken.
+/// How many slots there are: a power of two, of which the plan takes at most half.
 const fn slots(blocks: usize) -> usize {
     (2 * blocks).next_power_of_two()
 }
 
-/// The two halves of a word.
+/// A word of two halves.
 const fn pack(low: u32, high: u32) -> u64 {
     (high as u64) << 32 | low as u64
 }
@@ -155,10 +163,10 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// Takes up a plan; what the plan before it had placed is forgotten. Its blocks are those that an iteration
-    /// allocates and frees, and `outside` are those that it allocates and does not free, in the order of steps: they are
-    /// expected and not served. Sizes are rounded up to `alignment`, which all offsets have. The first request is the first at
-    /// step `phase` or later. O(n log n).
+    /// Takes up a plan; the blocks that the plan before had placed are forgotten. The blocks of `plan` are those that
+    /// an iteration allocates and frees. `outside` are those that it allocates and does not free, in the order of
+    /// steps: these are expected and not placed. Sizes are rounded up to `alignment`, of which all offsets are
+    /// multiples. The first request is the first at step `phase` or later. O(n log n).
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if there are more requests than the replay has memory for, or the workspace is shorter
@@ -268,8 +276,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Ends the iteration and begins the next. Returns whether the one that ended was served in full, as planned. Live
-    /// blocks become overdue.
+    /// Ends the iteration and begins the next. Returns whether the iteration that ended was served in full, as planned.
+    /// Live blocks become overdue.
     pub fn restart(&mut self) -> bool {
         self.move_clock(self.free_count);
         let followed = self.followed && self.next == self.request_count;
@@ -297,14 +305,15 @@ impl<'a> Replay<'a> {
         self.followed
     }
 
-    /// Whether so much differs that the plan is better given up: a quarter of its requests was missed in this
-    /// iteration, or more blocks are overdue than are listed.
+    /// Whether so much differs that the plan is better given up: in this iteration a quarter of the plan's requests
+    /// were missed, and at least eight; or more blocks were overdue than are listed.
     #[must_use]
     pub const fn is_hopeless(&self) -> bool {
         self.is_lost() || (self.missed >= AHEAD && self.missed >= self.request_count / 4)
     }
 
-    /// The bytes of the live block at this offset from the start of the arena; none if none begins there. O(1) expected.
+    /// The bytes of the live block at this offset from the start of the arena; none if none begins there. O(1)
+    /// expected.
     pub(super) fn size_at(&self, offset: u64) -> Option<u64> {
         let key = offset.wrapping_add(1);
         let mut slot = self.home(offset);
@@ -318,9 +327,9 @@ impl<'a> Replay<'a> {
         None
     }
 
-    /// Writes the plan that is followed, its blocks in the order of their requests, with each request and each free as
-    /// a step; returns how many there are. The scratch has an index for each request, and both slices have room for all
-    /// blocks. O(n).
+    /// Writes the plan that is followed, with each request and each free as a step: its blocks in the order of their
+    /// requests, and their offsets. Returns how many blocks there are. The scratch has an index for each request, and
+    /// both slices have room for all blocks. O(n).
     pub(super) fn plan(&self, mut scratch: Workspace<'_>, blocks: &mut [Block], offsets: &mut [u64]) -> usize {
         let requests = (0..self.request_count).filter(|&i| self.requests[i][1] > 0);
         let mut number = scratch.indices(usize::try_from(self.request_count).unwrap_or(0));
@@ -344,7 +353,7 @@ impl<'a> Replay<'a> {
         usize::try_from(count).unwrap_or(0)
     }
 
-    /// The live blocks of the arena: offset, size, tag.
+    /// The live blocks of the arena: offset, size and tag of each.
     pub(super) fn live(&self) -> impl Iterator<Item = (u64, u64, u32)> + '_ {
         (0..=self.mask).map(|slot| self.slots[slot]).filter(|[_, holder]| low(*holder) != 0).map(|[key, holder]| {
             let size = self.requests[low(holder) - 1][1];
@@ -366,7 +375,7 @@ impl<'a> Replay<'a> {
         Answer::Placed(offset)
     }
 
-    /// Moves the clock: live blocks that the plan frees up to here become overdue.
+    /// Moves the clock to where the plan has made so many frees: live blocks that it frees up to there become overdue.
     #[inline]
     fn move_clock(&mut self, frees: u32) {
         while self.freed < frees {
@@ -378,7 +387,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Whether more blocks were overdue at once than are listed: which ones is not known.
+    /// Whether more blocks were overdue at once than the list holds. Then it is not known which blocks are overdue.
     const fn is_lost(&self) -> bool {
         self.overdue_count > OVERDUE
     }
@@ -414,7 +423,7 @@ impl<'a> Replay<'a> {
     #[cold]
     fn is_clear(&self, offset: u64, size: u64) -> bool {
         let list = self.overdue.get(..self.overdue_count as usize);
-        // Too many for the list: the others are not known.
+        // No list if there were more overdue blocks than it holds: the others are not known.
         list.is_some_and(|list| {
             list.iter().all(|&slot| {
                 let [key, holder] = self.slots[slot];
@@ -458,7 +467,7 @@ impl<'a> Replay<'a> {
         Answer::Missed
     }
 
-    /// The slot of an address of the plan.
+    /// The slot of an address of the plan; it is made if there is none.
     fn enter(&mut self, offset: u64) -> u32 {
         let key = offset.wrapping_add(1);
         let mut slot = self.home(offset);

@@ -6,24 +6,24 @@ use super::ranges::Source;
 /// The least bytes of a range after the first, unless the source has less.
 const LEAST_MORE: u64 = 1 << 20;
 
-/// An empty range is returned to the source after so many iterations in which it was not used.
+/// After so many iterations in which an empty range was not used, it is returned to the source.
 const IDLE: u64 = 8;
 
 impl<S: Source> Allocator<'_, S> {
-    /// Bytes of all ranges.
+    /// The bytes of all ranges.
     pub(super) fn held(&self) -> u64 {
         let ranges = self.pool.ranges();
         (0..ranges.count()).map(|i| ranges.get(i).bytes).fold(0, u64::saturating_add)
     }
 
-    /// The usual size of a range to ask for, where a request needs less.
+    /// The bytes of a range to ask the source for, if the request needs less.
     pub(super) fn usual_range(&self) -> u64 {
         let held = self.held();
         if held == 0 { self.config.capacity } else { (held / 4).max(LEAST_MORE) }
     }
 
-    /// Gets a range of `wanted` bytes, or else of `needed`, after returning the empty ones to the source. False if the
-    /// source has none.
+    /// Returns the empty ranges to the source, and then gets a range of `wanted` bytes from it, or else of `needed`.
+    /// False if the source gives none.
     #[cold]
     pub(super) fn grow(&mut self, needed: u64, wanted: u64) -> bool {
         if !self.source.grows() {
@@ -33,7 +33,8 @@ impl<S: Source> Allocator<'_, S> {
         self.take(needed.max(wanted)) || (needed < wanted && self.take(needed))
     }
 
-    /// Gets a range of so many bytes. False if the source has none.
+    /// Gets a range of so many bytes from the source. False if the source gives none that can be used, or there are as
+    /// many ranges as there may be.
     pub(super) fn take(&mut self, bytes: u64) -> bool {
         if self.pool.ranges().room() == 0 {
             return false;
@@ -46,7 +47,8 @@ impl<S: Source> Allocator<'_, S> {
         added
     }
 
-    /// Returns the ranges that were not used for long. Called after each iteration.
+    /// Counts an iteration, and returns the empty ranges that were not used for [`IDLE`] iterations. Called after each
+    /// iteration.
     pub(super) fn give_back_idle(&mut self) {
         if self.source.grows() {
             self.pool.grow_older();

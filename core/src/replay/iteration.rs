@@ -1,14 +1,14 @@
 //! Turns a recorded iteration into blocks to plan.
 //!
-//! Problem: the newest events of a [`Detector`] are one iteration. It may begin at any of them, because what repeats
-//! has no beginning. Which blocks are allocated and freed within it?
+//! Problem: the newest events of a [`Detector`] are one iteration. It may begin at any of these events, because a
+//! stream that repeats has no beginning. Which blocks are allocated and freed within it?
 //!
-//! Steps: where the caller does not mark it, the iteration begins where the fewest bytes are live (of several such
-//! events the latest), so that the fewest blocks outlive it. Each free gives its block an end. Blocks without an end
-//! outlive the iteration. They are expected and not planned: the next iteration would get the same address while they
-//! live.
+//! Steps: where the caller does not mark iterations, the iteration begins where the fewest bytes are live (of several
+//! such events the latest), so that the fewest blocks outlive it. Each free gives its block an end. Blocks without an
+//! end outlive the iteration. They are expected and not planned: a plan would give the block of the next iteration the
+//! same address while they live.
 //!
-//! Cost: O(events), one index for each.
+//! Cost: O(events); an index of scratch for each event.
 
 use crate::table::Table;
 use crate::trace::period::Detector;
@@ -16,9 +16,9 @@ use crate::{Block, Workspace, WorkspaceLen};
 
 /// The blocks of an iteration of `len` events.
 pub(super) struct Iteration {
-    /// How many are allocated and freed within the iteration; they come first.
+    /// How many blocks are allocated and freed within the iteration; they come first.
     pub(super) planned: usize,
-    /// How many are allocated in it.
+    /// How many blocks are allocated in the iteration.
     pub(super) requests: usize,
 }
 
@@ -26,13 +26,13 @@ pub(super) const fn workspace(events: usize) -> WorkspaceLen {
     WorkspaceLen { words: 0, indices: events }
 }
 
-/// How many events ago the iteration begins best, if a period has `len` events.
+/// How many events ago the iteration of `len` events begins best: where the fewest bytes are live.
 pub(super) fn best_cut(detector: &Detector<'_>, len: u32) -> u32 {
     (0..len).min_by_key(|&age| detector.event(age).load).unwrap_or(0)
 }
 
-/// Writes the blocks of the iteration that the newest `len` events are, beginning `cut` events ago; sizes are rounded up
-/// to the alignment. As many blocks as there are mallocs.
+/// Writes the blocks of the iteration that the newest `len` events are, one for each malloc. It begins `cut` events
+/// ago, and goes on with the oldest of these events after the newest. Sizes are rounded up to the alignment.
 pub(super) fn blocks(
     detector: &Detector<'_>,
     len: u32,

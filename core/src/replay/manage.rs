@@ -5,8 +5,8 @@ use super::ranges::Source;
 use crate::{Block, Error};
 
 impl<S: Source> Allocator<'_, S> {
-    /// The address of `bytes` bytes at a multiple of `alignment`. A request for more than the allocator's own alignment is
-    /// served beside the plan, and is no part of an iteration. O(log live).
+    /// Allocates `bytes` bytes at an address that is a multiple of `alignment`. If `alignment` is more than the
+    /// allocator's own, the request is served by the pool, and is no part of an iteration. O(log live).
     ///
     /// # Errors
     /// As [`malloc`](Self::malloc); [`Error::Alignment`] if `alignment` is no power of two.
@@ -35,7 +35,7 @@ impl<S: Source> Allocator<'_, S> {
         if offset < self.arena_len { self.replay.size_at(offset) } else { self.pool.size_at(address) }
     }
 
-    /// Whether an address lies in one of its ranges.
+    /// Whether an address lies in one of the allocator's ranges.
     #[must_use]
     pub fn owns(&self, address: u64) -> bool {
         self.pool.ranges().with(address).is_some()
@@ -56,7 +56,7 @@ impl<S: Source> Allocator<'_, S> {
         }
     }
 
-    /// From here on the peaks of the [statistics](Self::statistics) are those of what is live now and of what comes.
+    /// Begins the peaks of the [statistics](Self::statistics) anew: they count what is live now and what comes.
     pub fn reset_peaks(&mut self) {
         self.pool.reset_peaks();
         (self.done.arena_peak, self.done.fallback_peak) = (self.arena_len, self.pool.live() - self.arena_len);
@@ -70,8 +70,9 @@ impl<S: Source> Allocator<'_, S> {
         self.update();
     }
 
-    /// The plan that is followed: its blocks in the order of their requests, each request and each free a step, sizes
-    /// rounded up to the alignment; and their offsets in the arena. Both are empty without one. O(n).
+    /// The plan that is followed, with each request and each free as a step: its blocks in the order of their requests,
+    /// with sizes rounded up to the alignment; and their offsets in the arena. Both are empty if there is no plan.
+    /// O(n).
     pub fn plan(&mut self) -> (&[Block], &[u64]) {
         if self.arena_len == 0 {
             return (&[], &[]);
@@ -97,7 +98,7 @@ mod tests {
         Allocator::new(config, Memory { blocks, words, indices }).unwrap()
     }
 
-    /// Each block lives until `span` more are requested.
+    /// An iteration that requests these sizes; each block lives until `span` more are requested. Returns the addresses.
     fn iteration(allocator: &mut Allocator<'_, Fixed>, sizes: &[u64], span: usize) -> Vec<u64> {
         allocator.begin_iteration();
         let mut addresses: Vec<u64> = Vec::new();
@@ -136,7 +137,7 @@ mod tests {
         let mut second = allocator(&config);
         assert_eq!(verified(&offsets, &mut second), planned);
         assert_eq!((second.statistics().hits, second.statistics().misses), (7, 0));
-        // Offsets that nobody can be served at are placed anew.
+        // A plan with offsets that are not multiples of the alignment is placed anew.
         let mut odd = allocator(&config);
         let moved = verified(&offsets.iter().map(|o| o + 3).collect::<Vec<_>>(), &mut odd);
         assert!(moved.iter().all(|address| address % 64 == 0));

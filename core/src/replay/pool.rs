@@ -2,13 +2,14 @@
 //!
 //! Problem: online storage allocation. Requests come one by one, nothing is known of the future, and no block moves.
 //!
-//! Paper: best fit with immediate coalescing, the best of the simple policies on real programs (Wilson, Johnstone, Neely
-//! and Boles 1995; Johnstone and Wilson 1998).
+//! Paper: best fit with immediate coalescing, the best of the simple policies on real programs (Wilson, Johnstone,
+//! Neely and Boles 1995; Johnstone and Wilson 1998).
 //!
 //! Steps: malloc takes the smallest hole that holds the request and cuts the request off its lower end; free makes a
-//! hole of the block and of the holes that touch it. Blocks and holes are nodes in the order of their addresses; holes are
-//! in a second order, by size. A tree for each order, rather than classes of sizes as in TLSF (Masmano et al. 2004): the
-//! fit is then exact, and the pool serves the few requests that a plan does not, where bytes count more than nanoseconds.
+//! hole of the block and of the holes that touch it. Blocks and holes are nodes in the order of their addresses; holes
+//! are in a second order, by size. A tree for each order, rather than classes of sizes as in TLSF (Masmano et al.
+//! 2004): the fit is then exact, and the pool serves the few requests that a plan does not, where bytes count more than
+//! nanoseconds.
 //!
 //! Ties: of equal holes the one at the lowest address.
 //!
@@ -57,7 +58,8 @@ pub struct Pool<'a> {
 /// The tag of a hole; no block has it.
 const HOLE: u32 = u32::MAX;
 
-/// Nodes for `live` blocks: one for each, one for the hole below each, and one for the hole above all in each range.
+/// How many nodes `live` blocks need: one for each, one for the hole below each, and one for the hole above all in each
+/// range.
 const fn nodes(live: usize, ranges: usize) -> usize {
     2 * live + ranges
 }
@@ -68,7 +70,7 @@ pub const fn workspace(live: usize) -> WorkspaceLen {
     workspace_of(live, 1)
 }
 
-/// Length of the workspace for a pool over up to so many ranges.
+/// Length of the workspace for a pool over up to `ranges` ranges.
 pub(super) const fn workspace_of(live: usize, ranges: usize) -> WorkspaceLen {
     let nodes = nodes(live, ranges);
     let trees = Treap::workspace(nodes).and(Treap::workspace(nodes));
@@ -76,8 +78,9 @@ pub(super) const fn workspace_of(live: usize, ranges: usize) -> WorkspaceLen {
 }
 
 impl<'a> Pool<'a> {
-    /// A pool over `capacity` bytes in which nothing is allocated, for at most `live` blocks at once. Every address will be a
-    /// multiple of `alignment`. The memory stays lent as long as the pool lives, and is touched as it is used. O(1).
+    /// A pool over `capacity` bytes in which nothing is allocated, for at most `live` blocks at once. Every address
+    /// will be a multiple of `alignment`. The memory stays lent as long as the pool lives, and is touched as it is
+    /// used. O(1).
     ///
     /// # Errors
     /// [`Error::Alignment`] if that is no power of two; [`Error::BufferTooSmall`] if the memory is shorter than
@@ -103,8 +106,8 @@ impl<'a> Pool<'a> {
         Ok(pool)
     }
 
-    /// A pool without a range, over up to so many. It has nodes for `live` blocks and the holes between them; where fewer
-    /// holes are, it holds more blocks.
+    /// A pool without a range, to which up to `ranges` can be added. It has nodes for `live` blocks and the holes
+    /// between them; where there are fewer holes, it holds more blocks.
     pub(super) fn over(ranges: usize, alignment: u64, live: usize, mut memory: Workspace<'a>) -> Result<Self, Error> {
         if !alignment.is_power_of_two() {
             return Err(Error::Alignment { block: None, alignment });
@@ -135,8 +138,9 @@ impl<'a> Pool<'a> {
         Ok(pool)
     }
 
-    /// Adds a range; false if it cannot be used: it holds no address that is aligned and not another's, or there are as
-    /// many as there may be.
+    /// Adds a range; false if it cannot be used: it does not begin at a multiple of the alignment, is shorter than the
+    /// alignment, ends beyond 64 bits, shares an address with another range, or there are as many ranges as there may
+    /// be.
     pub(super) fn add(&mut self, range: Range) -> bool {
         let bytes = range.bytes & !(self.alignment - 1);
         let aligned = range.begin & (self.alignment - 1) == 0;
@@ -148,7 +152,7 @@ impl<'a> Pool<'a> {
         true
     }
 
-    /// Removes an empty range that was not used for so many iterations, and returns it.
+    /// Removes an empty range that was not used for at least so many iterations, and returns it; none if there is none.
     pub(super) fn remove_empty(&mut self, iterations: u64) -> Option<Range> {
         let empty = |&i: &u32| {
             let Range { begin, bytes } = self.ranges.get(i);
@@ -166,7 +170,7 @@ impl<'a> Pool<'a> {
         Some(range)
     }
 
-    /// An iteration has ended, for [`remove_empty`](Self::remove_empty).
+    /// Counts an iteration that has ended, for [`remove_empty`](Self::remove_empty).
     pub(super) fn grow_older(&mut self) {
         self.ranges.grow_older();
     }
@@ -185,7 +189,7 @@ impl<'a> Pool<'a> {
         self.malloc_tagged(bytes, 0)
     }
 
-    /// As [`malloc`](Self::malloc); `tag`, any but [`HOLE`], comes back with the free.
+    /// As [`malloc`](Self::malloc); `tag` may be any number but [`HOLE`]; the free of the block returns it.
     pub(super) fn malloc_tagged(&mut self, bytes: u64, tag: u32) -> Result<u64, Error> {
         if bytes == 0 {
             return Err(Error::ZeroSize { block: 0 });
@@ -201,8 +205,8 @@ impl<'a> Pool<'a> {
         self.cut(node, self.nodes[node][0], size, tag)
     }
 
-    /// As [`malloc_tagged`](Self::malloc_tagged) at a multiple of a power of two that is more than the pool's alignment: in
-    /// the smallest hole that holds it wherever the hole begins. O(log n).
+    /// As [`malloc_tagged`](Self::malloc_tagged) at a multiple of `alignment`, a power of two above the pool's
+    /// alignment, and with the tag 0. Takes the smallest hole that is large enough wherever it begins. O(log n).
     pub(super) fn malloc_aligned(&mut self, bytes: u64, alignment: u64) -> Result<u64, Error> {
         let size = bytes.checked_next_multiple_of(self.alignment).filter(|&size| size > 0);
         let enough = size.and_then(|size| size.checked_add(alignment.max(self.alignment) - self.alignment));
@@ -241,7 +245,7 @@ impl<'a> Pool<'a> {
         self.free_tagged(address).map(drop)
     }
 
-    /// As [`free`](Self::free); the block's tag.
+    /// As [`free`](Self::free); returns the block's tag.
     pub(super) fn free_tagged(&mut self, address: u64) -> Result<u32, Error> {
         let node = self.by_address.at_most(&address, by_address(&self.nodes));
         let tag = self.tags[node];
@@ -261,7 +265,7 @@ impl<'a> Pool<'a> {
             self.nodes[node][1] += self.nodes[above][1];
             self.give_node(above);
         }
-        // In a range every address but the first has something below it.
+        // In a range there is a block or a hole below every address but the first.
         let first = self.ranges.begins_at(address);
         let below = if first { 0 } else { self.by_address.at_most(&(address - 1), by_address(&self.nodes)) };
         if below != 0 && self.tags[below] == HOLE {
@@ -277,15 +281,15 @@ impl<'a> Pool<'a> {
     }
 
     /// Allocates a block for an arena, in which up to `blocks` blocks will be live when it is
-    /// [dissolved](Self::dissolve); returns its address and length. There is only one at a time.
+    /// [dissolved](Self::dissolve); returns its address and length. There is only one arena at a time.
     pub(super) fn set_aside(&mut self, bytes: u64, blocks: usize) -> Result<(u64, u64), Error> {
         self.promised = u32::try_from(2 * blocks).unwrap_or(u32::MAX);
         let begin = self.malloc(bytes).inspect_err(|_| self.promised = 0)?;
         Ok((begin, bytes.checked_next_multiple_of(self.alignment).unwrap_or(bytes)))
     }
 
-    /// Frees the block at `begin` but for parts of it, given as offsets, sizes and tags, which become blocks. O(log n)
-    /// for each.
+    /// Frees the block at `begin` except for parts of it, given as offsets, sizes and tags. The parts become blocks.
+    /// O(log n) for each.
     pub(super) fn dissolve(
         &mut self,
         begin: u64,
@@ -331,7 +335,8 @@ impl<'a> Pool<'a> {
         self.peak
     }
 
-    /// The highest end of any block so far; with several ranges, the sum over them.
+    /// The highest end of any block so far, in bytes from the start of its range; with several ranges, the sum over
+    /// them.
     #[must_use]
     pub const fn footprint(&self) -> u64 {
         self.footprint
@@ -342,7 +347,7 @@ impl<'a> Pool<'a> {
         let [begin, length] = self.nodes[node];
         let (below, above) = (address - begin, begin + length - (address + size));
         let needed = u32::from(below > 0) + u32::from(above > 0);
-        // Nodes for ranges that may still come are not for blocks.
+        // Each range that may still be added needs a node for its hole. These nodes are kept back.
         let nodes = needed.saturating_add(self.promised).saturating_add(self.ranges.room());
         if self.unused_count < nodes || self.count >= self.most {
             let live = (self.nodes.len() - 1).saturating_sub(self.ranges.most()) / 2;
@@ -352,7 +357,8 @@ impl<'a> Pool<'a> {
         self.nodes[node] = [address, size];
         self.tags[node] = tag;
         if below > 0 {
-            // The node keeps its place in the order of addresses: the hole below it is still above its old neighbour.
+            // The node keeps its place in the order of addresses: the new hole below it comes between it and its old
+            // neighbour.
             let hole = self.take_node(begin, below, HOLE);
             self.enter_hole(hole);
         }
@@ -445,7 +451,7 @@ mod tests {
         assert_eq!(pool.reserve(32, 40, 0), refused(40, 64));
         assert_eq!(pool.reserve(56, u64::MAX - 7, 0), refused(u64::MAX - 7, 64));
         assert_eq!(pool.reserve(24, 16, 0), Ok(()));
-        // Over its end, over its begin, within it.
+        // Blocks that would reach over the end of the live block at 24, reach over its begin, and lie within it.
         assert_eq!(pool.reserve(32, 16, 0), refused(16, 24));
         assert_eq!(pool.reserve(16, 16, 0), refused(16, 24));
         assert_eq!(pool.reserve(24, 8, 0), refused(8, 24));
@@ -497,7 +503,7 @@ mod tests {
             prop_assert_eq!(pool.malloc(capacity), Ok(0));
         }
 
-        /// Parts of a block stay where they are; the rest is free.
+        /// The parts of a dissolved block stay where they are; the rest is free.
         #[test]
         fn dissolving_keeps_the_parts(
             before in 0u64..3,
@@ -516,7 +522,7 @@ mod tests {
             for _ in 0..after {
                 live.insert(pool.malloc(8).unwrap(), 8);
             }
-            // Runs of cells, in any order.
+            // The parts are the runs of cells that are set, beginning with any of them.
             let mut parts: Vec<(u64, u64, u32)> = Vec::new();
             for (i, _) in (0u64..).zip(&cells).filter(|(_, cell)| **cell) {
                 match parts.last_mut() {

@@ -17,15 +17,15 @@ pub trait Source {
     /// Whether there may ever be more than the first range. If not, the first is never returned.
     fn grows(&self) -> bool;
 
-    /// A range of at least so many bytes that is nobody else's until it is given back; none if there is none. One that
-    /// does not begin at a multiple of the allocator's alignment is given back at once.
+    /// A range of at least so many bytes that nobody else uses until it is given back; none if the source has none. A
+    /// range that does not begin at a multiple of the allocator's alignment is given back at once.
     fn take(&mut self, bytes: u64) -> Option<Range>;
 
     /// Takes a range back, as it was given.
     fn give_back(&mut self, range: Range);
 }
 
-/// No source: there is one range, from address 0, from the beginning.
+/// No source: all that there is is one range from address 0, which the allocator has from the beginning.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fixed;
 
@@ -52,7 +52,7 @@ pub(super) struct Ranges<'a> {
 }
 
 impl<'a> Ranges<'a> {
-    /// Words for so many ranges.
+    /// How many words the list of so many ranges takes.
     pub(super) const fn words(most: usize) -> usize {
         4 * most
     }
@@ -183,7 +183,7 @@ mod tests {
             if raw.out.values().sum::<u64>() + bytes > raw.most {
                 return None;
             }
-            // First fit: ranges touch each other.
+            // First fit: ranges may touch each other.
             let mut begin = 1 << 12;
             for (&other, &length) in &raw.out {
                 if begin + bytes <= other {
@@ -230,7 +230,8 @@ mod tests {
         let out = || source.0.borrow().out.values().copied().collect::<Vec<_>>();
         iteration(&mut allocator, &[1 << 19, 1 << 18]);
         assert_eq!((allocator.state(), out()), (State::Replay, vec![1 << 20]));
-        // Five times as much: while it is recorded, in a range beside; then the arena is where the first was, and more.
+        // The iteration now needs 5 MiB. While it is recorded, its blocks lie in further ranges; then they lie in an
+        // arena of that size.
         for _ in 0..3 {
             iteration(&mut allocator, &[3 << 20, 2 << 20]);
         }
@@ -241,7 +242,7 @@ mod tests {
             iteration(&mut allocator, &[3 << 20, 2 << 20]);
         }
         assert_eq!((out().len(), allocator.statistics().held), (1, out()[0]));
-        // Beside the plan for once: the plan stays.
+        // A block that is requested while interrupted lies beside the arena, and the plan stays.
         allocator.interrupt();
         let beside = allocator.malloc(4 << 20).unwrap();
         allocator.resume();
@@ -252,7 +253,7 @@ mod tests {
             iteration(&mut allocator, &[3 << 20, 2 << 20]);
         }
         assert_eq!(out().len(), 1);
-        // More than there is.
+        // A request for more than the source has left.
         allocator.interrupt();
         assert!(matches!(allocator.malloc(8 << 20), Err(Error::OutOfMemory { .. })));
         assert_eq!(allocator.state(), State::Replay);
@@ -289,7 +290,8 @@ mod tests {
         let config = Config { ranges: 4, ..Config::new(1 << 20, 64, 16) };
         let refused = over(&config, raw(1000)).err();
         assert_eq!(refused, Some(Error::OutOfMemory { needed: 1 << 20, largest: 0 }));
-        // Without a first range, what is needed is asked for; a source that has little is asked for that alone.
+        // Without a first range, the source is asked for what the first request needs. After that it is asked for 1
+        // MiB, and since it has less, for what the request needs.
         let source = raw(1000);
         let mut allocator = over(&Config { capacity: 0, ..config }, source.clone()).unwrap();
         assert!(source.0.borrow().asked.is_empty());
@@ -301,7 +303,7 @@ mod tests {
 
     proptest! {
         /// Requests, frees and iterations at random, from a source that has now more and now less: no address is handed
-        /// out twice or where there is no range, and no range goes back in which something lives.
+        /// out twice or outside of the ranges, and no range goes back in which a block lives.
         #[test]
         fn what_is_live_is_in_one_range_and_nobody_elses(
             steps in prop::collection::vec((0u8..10, any::<prop::sample::Index>(), 1u64..400), 1..250),
@@ -316,7 +318,7 @@ mod tests {
             for (what, which, bytes) in steps {
                 match what {
                     0..=4 => {
-                        // Few sizes, so that plans are followed.
+                        // There are few sizes, so that plans are followed.
                         let bytes = if what < 3 { 40 * (1 + bytes % 3) } else { bytes };
                         if let Ok(address) = allocator.malloc(bytes) {
                             let size = bytes.next_multiple_of(8);

@@ -4,8 +4,8 @@
 //! asks each set for the member nearest to a key, and its memory is fixed.
 //!
 //! Paper: treaps (Aragon and Seidel 1989): a search tree by key that is a heap by priority. Priorities are a hash of
-//! the node's number, so that the tree is the same in every run. The caller has the keys; they are different for all
-//! members, and the order of members must not change while they are in the set.
+//! the node's number, so that the tree is the same in every run. The caller has the keys. No two members have the same
+//! key, and the order of members must not change while they are in the set.
 //!
 //! Cost: O(log n) expected for each call, without recursion; two indices a node.
 
@@ -56,7 +56,7 @@ impl<'a> Treap<'a> {
             link = if key(rest) < wanted { higher(rest) } else { lower(rest) };
             rest = self.children[link];
         }
-        // The node goes here; what was below it is split into what is lower and what is higher.
+        // The node goes here. The subtree below is split into the members with lower keys and those with higher keys.
         self.children[link] = node;
         let (mut low, mut high) = (lower(node), higher(node));
         while rest != 0 {

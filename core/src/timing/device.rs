@@ -7,18 +7,18 @@ pub struct Device {
     pub out_bandwidth: f64,
     /// From the host to the device, in bytes per second.
     pub in_bandwidth: f64,
-    /// The latency of a copy out, in ns: what it takes beside its bytes over the bandwidth.
+    /// The latency of a copy out, in ns: the time that it takes beside its bytes over the bandwidth.
     pub out_latency: f64,
     /// The latency of a copy in, in ns.
     pub in_latency: f64,
     /// Bytes that the host can hold for the device; none is no limit.
     pub host_capacity: Option<u64>,
-    /// Host and device share one memory: swapping frees nothing.
+    /// Whether host and device share one memory: then swapping frees nothing.
     pub integrated: bool,
 }
 
 impl Device {
-    /// The devices that have a name, with it.
+    /// The devices that have a name, each with its name.
     pub const PRESETS: &'static [(&'static str, Self)] = &[
         // PCIe 3, 16 lanes.
         ("gtx1080ti", Self::symmetric(12e9)),
@@ -34,10 +34,11 @@ impl Device {
         ("amd-unified", Self::UNIFIED),
     ];
 
-    /// Host and device share one memory.
+    /// A device that shares one memory with the host.
     const UNIFIED: Self = Self { host_capacity: Some(0), integrated: true, ..Self::symmetric(12e9) };
 
-    /// The same bandwidth each way, in bytes per second, a latency of 10 µs, and a host that holds everything.
+    /// A device with this bandwidth each way, in bytes per second, a latency of 10 µs, and a host that holds
+    /// everything.
     #[must_use]
     pub const fn symmetric(bandwidth: f64) -> Self {
         let latency = 10_000.0;
@@ -82,8 +83,8 @@ impl Device {
         self.in_latency + bytes as f64 * 1e9 / self.in_bandwidth
     }
 
-    /// The size in bytes of a copy out that takes twice its latency: with smaller blocks the link is less than half in
-    /// use.
+    /// The size in bytes of a copy out that takes twice its latency: for smaller blocks, the latency is more than half
+    /// of the time.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
     pub fn least_worth_copying(&self) -> u64 {

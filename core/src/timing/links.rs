@@ -5,8 +5,9 @@ use super::device::Device;
 #[derive(Clone, Debug)]
 pub(crate) struct Links {
     device: Device,
-    /// When each link has done all its copies so far, in ns.
+    /// When the link to the host has done all its copies so far, in ns.
     out_free: f64,
+    /// When the link from the host has done all its copies so far, in ns.
     in_free: f64,
 }
 

@@ -1,11 +1,12 @@
 //! How long a rewritten trace takes, with three serial queues: compute, copies out and copies in.
 //!
-//! Compute takes the times between the accesses of the original trace. An operator takes along, wherever it stands, the
-//! time from the access before it to its own first one. An operator starts when the copies in of all blocks that it
-//! accesses and the copies out of all blocks that it writes are done. A copy starts when compute has reached its row,
-//! its queue is free and earlier copies of the block are done; it takes the latency, and its bytes over the bandwidth.
-//! A free waits for the block's copies. The run ends when all queues are empty. A recomputed operator takes its time
-//! once more. A ReLU's mask is made in no time, and its readers wait for it.
+//! Compute takes the times between the accesses of the original trace. Wherever an operator stands, it takes along the
+//! time that lies in the original between the access before it and its own first access. An operator starts when the
+//! copies in of all blocks that it accesses and the copies out of all blocks that it writes are done. A copy starts
+//! when compute has reached its row, its queue is free and earlier copies of the block are done; it takes the latency,
+//! and its bytes over the bandwidth. A free waits for the block's copies. The run ends when all queues are empty. A
+//! recomputed operator takes the time from its first access to its last once more. A ReLU's mask is made in no time,
+//! and its readers wait for it.
 //!
 //! One pass over the rows, a few words of scratch for each row and block. Only sums, quotients and maxima of real
 //! numbers are taken, in a fixed order, so that the times are the same everywhere.
@@ -36,13 +37,13 @@ pub struct Run {
     pub time_ns: f64,
     /// How long the original takes, in ns.
     pub original_ns: u64,
-    /// Bytes that were copied, both ways together.
+    /// Bytes that are copied, both ways together.
     pub swapped_bytes: u64,
     /// Most bytes that are on the device at once.
     pub peak_load: u64,
     /// Bytes of the blocks that are copied, each once: what the host has to hold for them.
     pub host_bytes: u64,
-    /// The time of all recomputed operators together, in ns.
+    /// The time of all recomputed operators together, each from its first access to its last, in ns.
     pub recomputed_ns: u64,
 }
 
@@ -61,8 +62,8 @@ pub const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     recorded::workspace(rows, blocks).and(WorkspaceLen { words: 6 * blocks, indices: 2 * blocks })
 }
 
-/// Times `rewritten`, which holds the operators of `recorded` in any order, on `device`; writes when each of its
-/// rows happens to `timings`. Whether it is valid is not asked here. O(rows).
+/// Times `rewritten`, which holds the operators of `recorded` in any order, on `device`; writes when each of its rows
+/// happens to `timings`. Whether the trace is valid is not checked here. O(rows).
 ///
 /// # Errors
 /// [`Error::Row`] for a row that has no place among the accesses of the recording, a block number that is not one of
@@ -187,12 +188,15 @@ pub fn simulate(
     Ok(run)
 }
 
-/// Where compute is, the links, and when the latest copies of each block are done.
+/// The three queues: compute, and the links with the latest copies of each block.
 struct Queues<'a> {
+    /// The time that compute has reached, in ns.
     compute: f64,
     links: Links,
-    /// By block: when its latest copy ends, in ns, as the bits of an `f64`; 0 before the first copy.
+    /// By block: when its latest copy out ends, in ns, as the bits of an `f64`; 0 if it was not copied out since its
+    /// malloc.
     copied_out: Table<'a, u64>,
+    /// By block: when its latest copy in ends, in the same form.
     copied_in: Table<'a, u64>,
 }
 
@@ -202,7 +206,8 @@ impl Queues<'_> {
         self.compute += ns as f64;
     }
 
-    /// Waits for the copies that an access needs, as its operator starts.
+    /// Has compute wait for the copies that an access needs. Called for all accesses of an operator when the operator
+    /// starts.
     fn wait(&mut self, access: &Row) {
         self.compute = self.compute.max(f64::from_bits(self.copied_in[access.block]));
         if access.event == Event::Write {

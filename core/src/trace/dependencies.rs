@@ -6,7 +6,9 @@
 //! tensor without reading it produces it, and comes before all others that access it, wherever it is listed.
 //!
 //! 1. The accesses are gathered by tensor, in the order of the list.
-//! 2. Each gives at most two edges: from the last update, or from the accesses since then.
+//! 2. Each access has at most two edges. The first is from the last update before it, or from the producer. The second
+//!    is to the next update after it. An update that has reads since the last update waits for these reads instead of
+//!    for that update.
 //! 3. Kahn's algorithm (1962) takes the operator that is listed first among those that are ready. So a list in
 //!    topological order keeps its order.
 //!
@@ -27,14 +29,17 @@ pub(crate) const fn workspace(tensors: usize, nodes: usize, operands: usize) -> 
 
 /// The edges of a graph, and its nodes in topological order.
 pub(crate) struct Dependencies<'a> {
-    /// By tensor: where its accesses begin, and how many there are.
+    /// By tensor: where its accesses begin in `accesses`.
     first: Table<'a, u32>,
+    /// By tensor: how many accesses it has.
     len: Table<'a, u32>,
     /// By tensor, in the order of the list: the node, and how it accesses the tensor.
     accesses: Table<'a, [u32; 2]>,
-    /// By node: where its successors begin in `to`; one more at the end.
+    /// By node: where its successors begin in `to`; after the last node, the length of the part of `to` that is in use.
     begin: Table<'a, u32>,
+    /// The successors of each node, node by node. One may be there twice.
     to: Table<'a, u32>,
+    /// The nodes in topological order.
     order: Table<'a, u32>,
 }
 
@@ -49,7 +54,8 @@ impl<'a> Dependencies<'a> {
             first: scratch.indices(tensors),
             len: scratch.indices(tensors),
             accesses: scratch.index_records(operands),
-            // Two more than nodes, so that there are enough where there are no nodes.
+            // One entry for each node and two more are used, and none if there are no nodes: `3 * nodes` is enough for
+            // both.
             begin: scratch.indices(3 * nodes),
             to: scratch.indices(2 * operands),
             order: scratch.indices(nodes),
@@ -140,8 +146,8 @@ impl<'a> Dependencies<'a> {
 
     /// Finds the edges, sorted by their first node.
     fn connect(&mut self, graph: &Graph<'_>) {
-        // Counts stand two places further on: the sums then put each node's start one place on, and filling moves it to
-        // its own.
+        // The counts are written two places further on. Adding them up puts the begin of each node one place further
+        // on, and filling `to` then moves it to its own place.
         for tensor in 0..count(graph.tensors) {
             each_edge(&self.accesses, self.entries(tensor), |from, _| self.begin[from + 2] += 1);
         }
@@ -185,8 +191,8 @@ impl<'a> Dependencies<'a> {
         if sorted == nodes {
             return Ok(());
         }
-        // Some nodes still wait, each for another that waits. Going back as often as there are nodes ends on a cycle;
-        // the error names the node of it that is listed first.
+        // Some nodes still wait, each for another that waits. Going back from node to node as often as there are nodes
+        // ends on a cycle. The error names the node of this cycle that is listed first.
         for node in (0..nodes).filter(|&n| waiting[n] > 0) {
             for &next in self.successors(node) {
                 before[next] = node;

@@ -1,18 +1,21 @@
 //! Makes the rows of a trace from a static graph, for frameworks that know their operators before they run and record
 //! nothing, such as Caffe or `TFLite` Micro.
 //!
-//! A tensor is allocated when the operator that produces it begins, and freed when the last operator that reads it is
+//! A tensor is allocated when the operator that produces it begins, and freed when the last operator that uses it is
 //! done: reference counts in topological order, as in `MXNet`'s note on memory.
 //!
-//! 1. The operators are put in topological order; a list that is in one keeps it, and operators keep their numbers.
-//! 2. At time 0 stand what is persistent, and then what no operator produces, which is given and written.
+//! 1. The operators are put in topological order. A list that is in such an order keeps it, and operators keep their
+//!    numbers.
+//! 2. The rows at time 0 first allocate the persistent tensors; then they allocate and write the tensors that no
+//!    operator produces, which are the inputs of the iteration.
 //! 3. Each operator allocates what it produces, reads its inputs, allocates its workspace; its time passes; it writes
-//!    and frees the workspace and writes its outputs. Then what nobody needs any more is freed, in the order of its
-//!    operands.
-//! 4. At the end what stays for the iteration is freed, in the order of the tensors.
+//!    and frees the workspace and writes its outputs. Then its operands that no later operator needs are freed, in
+//!    their order.
+//! 4. At the end the tensors of [`Storage::Iteration`] are freed, in their order.
 //!
-//! An operator that reads and writes the same tensor updates it in place, and no row allocates. An operator that may
-//! work in place, but need not, has two tensors; whether they share memory is for a later pass to say.
+//! An operator that reads and writes the same tensor updates that tensor in place, and no row allocates memory for it.
+//! An operator that may work in place, but need not, has two tensors; whether they share memory is for a later pass to
+//! say.
 //!
 //! O(operands + operators · log operators), scratch linear in tensors, operators and operands.
 
@@ -32,9 +35,9 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
 /// Writes the trace of a graph; returns how many rows it has. `Op::First(k)` is the operator of index `k`.
 ///
 /// # Errors
-/// [`Error::UnknownTensor`] for an operand that is none, [`Error::TwoWriters`] for a tensor that two operators produce,
-/// [`Error::Cycle`], [`Error::ZeroSize`] for a tensor that is used and has no bytes; [`Error::TooManyBlocks`] and
-/// [`Error::Row`] for more than can be counted; [`Error::BufferTooSmall`] if the rows are fewer than
+/// [`Error::UnknownTensor`] for an operand that is no tensor, [`Error::TwoWriters`] for a tensor that two operators
+/// produce, [`Error::Cycle`], [`Error::ZeroSize`] for a tensor that is used and has no bytes; [`Error::TooManyBlocks`]
+/// and [`Error::Row`] for more than can be counted; [`Error::BufferTooSmall`] if the rows are fewer than
 /// [`Graph::most_rows`] or the workspace is too short.
 ///
 /// ```
@@ -95,7 +98,7 @@ pub fn rows(graph: &Graph<'_>, mut scratch: Workspace<'_>, rows: &mut [Row]) -> 
     Ok(usize::try_from(writer.len).unwrap_or_default())
 }
 
-/// The trace so far.
+/// The trace as far as it is written.
 struct Writer<'a, 'g> {
     graph: &'g Graph<'g>,
     rows: Table<'a, Row>,
@@ -108,8 +111,8 @@ struct Writer<'a, 'g> {
 }
 
 impl Writer<'_, '_> {
-    /// Writes what is there before the first operator. Persistent tensors come first, before anything is written, so
-    /// that they have the values of the iteration before; then the inputs of the iteration.
+    /// Writes the rows before the first operator. Persistent tensors come first, before anything is written, so that
+    /// they have the values of the iteration before; then the inputs of the iteration.
     fn given(&mut self, dependencies: &Dependencies<'_>) -> Result<(), Error> {
         for (tensor, t) in (0..).zip(self.graph.tensors) {
             self.users[tensor] = dependencies.users(tensor);
@@ -255,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_list_is_sorted_and_updates_keep_their_place() {
-        // Listed backwards; 1 is updated in place between its two readers.
+        // The operators are listed backwards; tensor 1 is updated in place between its two readers.
         let list = vec![(vec![1], vec![2], 0), (vec![1], vec![1], 0), (vec![1], vec![3], 0), (vec![0], vec![1], 0)];
         assert_eq!(order(&trace(&transient(4), &list).unwrap()), [3, 0, 1, 2]);
     }
@@ -270,12 +273,12 @@ mod tests {
         let twice = vec![(vec![], vec![0], 0), (vec![0], vec![], 0), (vec![], vec![0], 0)];
         assert_eq!(fails(1, twice), Error::TwoWriters { tensor: 0, first: 0, second: 2 });
         assert_eq!(fails(1, vec![(vec![], vec![0, 0], 0)]), Error::TwoWriters { tensor: 0, first: 0, second: 0 });
-        // 1 and 2 wait for each other; 0 waits for them, and is on no cycle.
+        // Operators 1 and 2 wait for each other; operator 0 waits for both, and is on no cycle.
         let cycle = vec![(vec![2], vec![3], 0), (vec![1], vec![2], 0), (vec![2], vec![1], 0)];
         assert_eq!(fails(4, cycle), Error::Cycle { node: 1 });
         let empty = [Tensor { bytes: 0, storage: Storage::Transient }];
         assert_eq!(trace(&empty, &vec![(vec![], vec![0], 0)]), Err(Error::ZeroSize { block: 0 }));
-        // One that nobody uses takes no memory.
+        // A tensor that no operator uses takes no memory.
         assert_eq!(trace(&empty, &vec![(vec![], vec![], 0)]), Ok(vec![]));
     }
 
@@ -339,7 +342,7 @@ mod tests {
                 prop_assert!(two_writers);
                 return Ok(());
             }
-            // The first that nobody who is left has to come before.
+            // The next operator is the first of those left that no other of those left has to precede.
             let mut expected = Vec::new();
             let mut left: Vec<usize> = (0..list.len()).collect();
             while let Some(i) = left.iter().position(|&n| !left.iter().any(|&m| before(&tensors, &list, m, n))) {
@@ -347,7 +350,7 @@ mod tests {
             }
             if !left.is_empty() {
                 let Err(Error::Cycle { node }) = found else { panic!("{found:?}") };
-                // It comes, over others, before itself.
+                // The operator that the error names has to come before itself, over others.
                 let mut reached: Vec<usize> = vec![node as usize];
                 let mut i = 0;
                 while i < reached.len() {
@@ -379,7 +382,7 @@ mod tests {
                     prop_assert!(users.is_empty() && tensor.storage != Storage::Persistent);
                     continue;
                 };
-                // Whether it is alive in all accesses of an operator.
+                // Whether the tensor is alive at all accesses of an operator, which has at least one.
                 let alive = |ran: usize| {
                     let own = (0..).zip(&found).filter(|(_, r)| r.event.is_access() && r.op == Op::First(u32::try_from(ran).unwrap()));
                     own.clone().all(|(i, _)| (life.start..life.end).contains(&i)) && own.count() > 0

@@ -2,7 +2,8 @@
 //!
 //! The lifetime of a block is `[row of its malloc, row of its free)`; a block that is never freed ends one past the
 //! last row. A block of a rewritten trace may be allocated again after its free. It then has several residencies, each
-//! of which is a block for placement. One pass over the rows; scratch: two indices for each block of the trace.
+//! of which is a block for placement. One pass over the rows; scratch: a word and two indices for each block of the
+//! trace.
 //!
 //! Where an operator works in place, a residency reuses the memory of another: [`merge`] makes one block of such a
 //! chain, and [`spread`] gives its offset to each of its residencies.
@@ -91,7 +92,8 @@ pub(crate) fn check(rows: &[Row], block_count: usize, scratch: Workspace<'_>) ->
     follow(rows, block_count, scratch, |_, _, _, _| ())
 }
 
-/// Calls back for each malloc and free, with the number of its residency and the residency's ordinal.
+/// Calls back for each malloc and free, with the index of its residency among all residencies, and its ordinal among
+/// those of the block.
 fn follow(
     rows: &[Row],
     block_count: usize,
@@ -102,9 +104,9 @@ fn follow(
         return Err(Error::Row { row: u32::MAX, fault: RowFault::TooManyRows });
     }
     scratch.check(workspace(block_count))?;
-    // By block of the trace: its size, how many residencies it has had, and 1 + the index of the one that has not
-    // ended.
+    // By block of the trace: its size.
     let mut size = scratch.words(block_count);
+    // By block of the trace: how many residencies it has had.
     let mut ordinal = scratch.indices(block_count);
     let mut open = scratch.indices(block_count);
     let mut found = 0;
@@ -156,8 +158,8 @@ pub const fn merge_workspace(blocks: usize) -> WorkspaceLen {
 /// gets for each residency the merged block that it is a part of. Returns how many merged blocks there are. O(rows).
 ///
 /// # Errors
-/// [`Error::Row`] for a block number that is not below `block_count`; [`Error::BufferTooSmall`] if `blocks`, `part_of` or
-/// the workspace is too short.
+/// [`Error::Row`] for a block number that is not below `block_count`; [`Error::BufferTooSmall`] if `blocks`, `part_of`
+/// or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::trace::{liveness, Event, Op, Row};
@@ -191,11 +193,12 @@ pub fn merge(
         return Err(Error::BufferTooSmall { buffer: Buffer::Blocks, needed, got: shorter });
     }
     scratch.check(merge_workspace(block_count))?;
-    // By block of the trace: 1 + its residency that has not ended.
+    // By block of the trace: 1 + its residency that has not ended; 0 if there is none.
     let mut open = scratch.indices(block_count);
     let (mut blocks, mut part_of) = (Table::new(blocks), Table::new(part_of));
     let (mut found, mut merged) = (0, 0);
-    // 1 + the last row of the operator that is running, and 1 + the residency that the row above freed in it.
+    // The row after the last access of the operator that is running, and 1 + the residency that the row before freed in
+    // this operator.
     let (mut operator, mut giver) = (0, 0u32);
     for (step, r) in (0u32..).zip(rows) {
         if usize::try_from(r.block).map_or(true, |b| b >= block_count) {
@@ -229,10 +232,12 @@ pub fn merge(
     Ok(usize::try_from(merged).unwrap_or(usize::MAX))
 }
 
-/// Gives each residency the offset of the merged block that it is a part of: `offsets` begins with those of the merged blocks,
-/// and afterwards holds one for each residency. The entries of `part_of` are those that [`merge`] wrote.
+/// Gives each residency the offset of the merged block that it is a part of. Before the call `offsets` begins with the
+/// offsets of the merged blocks; afterwards it holds one for each residency. The entries of `part_of` are those that
+/// [`merge`] wrote.
 pub fn spread(part_of: &[u32], offsets: &mut [u64]) {
-    // A residency's merged block has no larger number than it has itself, so nothing is overwritten before it is read.
+    // The index of a merged block is not larger than that of any of its residencies. So from the last residency to the
+    // first, no offset is overwritten before it is read.
     for residency in (0..part_of.len().min(offsets.len())).rev() {
         let chain = part_of.get(residency).and_then(|&chain| usize::try_from(chain).ok());
         let of = chain.and_then(|chain| offsets.get(chain).copied());

@@ -21,10 +21,12 @@ pub struct Tensor {
 /// How long the memory of a tensor is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Storage {
-    /// From the operator that produces it to its last reader; from the beginning if no operator produces it.
+    /// From the operator that produces it to the last operator that uses it; from the beginning if no operator produces
+    /// it.
     #[default]
     Transient,
-    /// From the operator that produces it, or the beginning, to the end of the iteration: inputs and results.
+    /// From the operator that produces it to the end of the iteration; from the beginning if no operator produces it:
+    /// inputs and results.
     Iteration,
     /// Always: parameters and their state, whose values pass from one iteration to the next.
     Persistent,

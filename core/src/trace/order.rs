@@ -1,21 +1,23 @@
 //! The order of operators with the least max load.
 //!
-//! Problem: operators read and write tensors; a tensor takes memory from the first operator that touches it to the last.
-//! Which topological order needs the least memory at its worst operator? It is NP-hard (Sethi 1975); real networks are easy.
+//! Problem: operators read and write tensors; a tensor takes memory from the first operator that touches it to the
+//! last. Which topological order has the least max load? It is NP-hard (Sethi 1975); real networks are easy.
 //!
 //! Steps:
-//! 1. The order as it is given is the incumbent. No order is below what the largest operator touches: where that is what the
-//!    incumbent needs, it is proved. `cut` finds a higher bound: what has to be alive beside an operator, whatever the order.
-//! 2. `exact`: best-first search over the sets of operators that have run, by the most that had to be alive on the way. It
-//!    proves what it finds, and where it runs out of memory it still proves a lower bound.
-//! 3. `beam`: where the exact search did not end, one level for each operator, with the best sets of each.
+//! 1. The order as it is given is the incumbent. The bytes that one operator touches are a lower bound on the max load
+//!    of all orders: if the incumbent has no higher max load, it is proved to be the best. `cut` finds a higher lower
+//!    bound: the least load at each operator, whatever the order.
+//! 2. `exact`: best-first search over the sets of operators that have run, by the max load on the way to them. It
+//!    proves that what it finds is the best, and where it runs out of memory it still proves a lower bound.
+//! 3. `beam`: where the exact search did not end, a beam search. It adds one operator after the other, and keeps the
+//!    best sets for each number of operators.
 //!
-//! Both run at once any operator that is ready, keeps within what is needed so far and leaves no more alive than there was
-//! (`model` says why that is safe).
+//! Both searches run an operator at once if it is ready, needs no more than the max load so far, and does not raise the
+//! load (`model` says why that is safe).
 //!
 //! Papers: Ahn et al. 2020 (Serenity: sets of operators, dynamic programming); Liberis and Lane 2019 (enumeration by
-//! recursion, for microcontrollers). The obvious alternative, a list scheduler that takes what frees most, is 5 to 30 %
-//! above the least on branched networks, and proves nothing.
+//! recursion, for microcontrollers). The obvious alternative, a list scheduler that takes the operator that frees most,
+//! has a max load 5 to 30 % above the least on branched networks, and proves nothing.
 //!
 //! Cost: a set costs a bit for each operator; expanding one is linear in the operators that are ready and in the edges.
 
@@ -34,7 +36,7 @@ use crate::{Error, Workspace, WorkspaceLen, sort};
 pub(crate) use early::early;
 pub(crate) use model::{Model, workspace as model_workspace};
 
-/// Looks at arcs for the bound by cuts: about half a second.
+/// After so many looks at arcs the lower bound by cuts is searched for no further: about half a second.
 const MOST_LOOKS: u64 = 100_000_000;
 
 /// How much is searched.
@@ -47,14 +49,15 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// Enough for every inference network that was tried; a second at most for 1,000 operators.
+    /// Enough for every inference network that was tried. The searches take a second at most for 1,000 operators.
     fn default() -> Self {
         Self { states: 20_000, width: 64 }
     }
 }
 
 impl Options {
-    /// What the default leaves of a second, given to a wider beam: its work is of the order of `width · operators²`.
+    /// The default with a wider beam for small graphs, so that the searches still take about a second: the work of the
+    /// beam grows with `width · operators²`.
     #[must_use]
     pub fn for_operators(operators: usize) -> Self {
         let squared = u64::try_from(operators).unwrap_or(u64::MAX).saturating_pow(2).max(1);
@@ -63,19 +66,19 @@ impl Options {
     }
 }
 
-/// An operator may write its output over a part of an input that nobody needs after it, as kernels of which it is known how
-/// far they have read may (Blacker et al. 2020); or over all of it, as elementwise ones may.
+/// An operator may write its output over a part of an input that nobody needs after it, if it is known how far the
+/// kernel has read (Blacker et al. 2020); or over all of the input, as elementwise operators may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reuse {
     /// The operator.
     pub node: u32,
     /// The tensor that it reads.
     pub input: u32,
-    /// How many bytes less are alive while the operator runs, where the input is read for the last time.
+    /// By how many bytes the load is lower while the operator runs, if it is the last to use the input.
     pub bytes: u64,
 }
 
-/// What an order needs. Sizes in bytes.
+/// The order that was found, by its max load. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ordered {
     /// The max load of the order that was found; never above `given`.
@@ -89,7 +92,7 @@ pub struct Ordered {
 }
 
 impl Ordered {
-    /// Whether no order needs less.
+    /// Whether the order is proved to have the least max load.
     #[must_use]
     pub const fn is_least(&self) -> bool {
         self.max_load == self.lower_bound
@@ -104,7 +107,7 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize, options: O
         .and(search_workspace(tensors, nodes, options).max(cut_workspace(tensors, nodes, operands)))
 }
 
-/// Length of the workspace of the bound by cuts, beside the model.
+/// Length of the workspace of [`by_cuts`], beside the model.
 const fn cut_workspace(tensors: usize, nodes: usize, operands: usize) -> WorkspaceLen {
     let ranked = WorkspaceLen { words: nodes, indices: 2 * nodes };
     model::walk_workspace(tensors, nodes).and(ranked).and(cut::workspace(tensors, nodes, operands, 2 * operands))
@@ -117,15 +120,17 @@ pub(crate) const fn search_workspace(tensors: usize, operators: usize, options: 
     )
 }
 
-/// Finds an order of the operators of a static graph with the least max load: the peak of the trace that
-/// [`rows`](super::graph::rows) writes of the operators in that order. Writes their numbers to `order`.
+/// Finds an order of the operators of a static graph with the least max load. Without operators that work in place,
+/// this is the max load of the trace that [`rows`](super::graph::rows) writes of the operators in that order. Writes
+/// their numbers to `order`.
 ///
 /// `operators` says which may work in place, by their numbers (see [`Operator`]); such an operator takes no memory for
-/// its first output where its first input, of the same size, is read for the last time. Empty, none does.
+/// its first output where its first input, of the same size, is read for the last time. Operators beyond the end of the
+/// slice do not.
 ///
 /// # Errors
-/// As [`rows`](super::graph::rows) for what is no graph; [`Error::BufferTooSmall`] if `order` is not as long as the graph
-/// has operators, or the workspace is too short.
+/// As [`rows`](super::graph::rows) for what is no graph; [`Error::SizeOverflow`]; [`Error::BufferTooSmall`] if `order`
+/// is not as long as the graph has operators, or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::Workspace;
@@ -169,7 +174,8 @@ pub fn least_load(
     })
 }
 
-/// As [`least_load`], for operators of which `reuses` says what they may write over; of an operator's the first two count.
+/// As [`least_load`], but `reuses` says which inputs the operators may write over. Of the reuses of one operator the
+/// first two count.
 ///
 /// # Errors
 /// As [`least_load`], and [`Error::UnknownTensor`] for a reuse by no operator or of no tensor.
@@ -229,7 +235,8 @@ fn least_load_by(
     Ok(search(&model, lower_bound, options, &mut order, scratch, &mut || false))
 }
 
-/// What no order is below, by cuts at the operators, those first at which the given order needs most.
+/// A lower bound on the max load of all orders, in bytes, by cuts at the operators. Operators at which the given order
+/// has the highest load come first.
 fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>) -> u64 {
     let mut walk = model::Walk::new(model, &mut scratch);
     let n = usize::try_from(model.operators).unwrap_or(0);
@@ -245,8 +252,8 @@ fn by_cuts(model: &Model<'_>, order: &Table<'_, u32>, mut scratch: Workspace<'_>
     cut::lower_bound(model, operators, walk.key, MOST_LOOKS, &mut scratch)
 }
 
-/// Searches for an order with a lower max load than that of `order`, which is one of the model, and writes it there. What no
-/// order is below is known to be `lower_bound` or more.
+/// Searches for an order with a lower max load than that of `order`, a valid order of the model; writes the better
+/// order there. `lower_bound` is a known lower bound on the max load of all orders, in bytes.
 pub(crate) fn search(
     model: &Model<'_>,
     lower_bound: u64,
@@ -297,7 +304,7 @@ fn of_graph<'a>(
         add(node, n.workspace)?;
         model.operator(node, n.workspace);
         for &tensor in n.inputs.iter().chain(n.outputs) {
-            // What is there all the time makes no difference.
+            // A persistent tensor is alive in every order: that an operator touches it makes no difference.
             if at(graph.tensors, tensor).storage != Storage::Persistent {
                 model.touches(tensor);
             }

@@ -1,27 +1,28 @@
 //! Lifetimes for operators that run at the same time, on several streams or threads.
 //!
-//! Problem: lifetimes read off one order let two blocks share memory that another order, just as legal, uses at the same
-//! time. Block B may take the memory of block A only if every operator that uses A is an ancestor of the one that begins
-//! B: then A is done in every order that the dependencies allow (`MXNet`, "Memory consumption", on parallel operations;
-//! here with the exact ancestor relation, not with the colours of paths that stand for it there).
+//! Problem: lifetimes read off one order let two blocks share memory that another order, just as legal, uses at the
+//! same time. Block B may take the memory of block A only if every operator that uses A is an ancestor of the one that
+//! begins B: then A is done in every order that the dependencies allow (`MXNet`, "Memory consumption", on parallel
+//! operations; here with the exact ancestor relation, not with the colours of paths that stand for it there).
 //!
 //! Placement takes intervals, and lets any two share that do not overlap. So lifetimes are extended over a topological
-//! order until every pair that does not overlap is ordered by ancestors. A pair that is not has two ways: A lives on until
-//! B begins, or B begins before A ends. Extending ends alone gives each end exactly one least value, and so does
-//! extending beginnings alone:
+//! order until every pair that does not overlap is ordered by ancestors. For a pair that is not ordered there are two
+//! ways: A lives on until B has begun, or B begins before A ends. If only ends are extended, each end has exactly one
+//! least value. If only beginnings are extended, each beginning has exactly one latest value:
 //!
-//! 1. For each operator: the last one in the order that begins a block and is no descendant of it; and the first one
-//!    that uses a block and is no ancestor. Bit sets over slices of 64 operators of the order, the sets of one slice at
-//!    a time.
-//! 2. The order falls into regions where everything before is an ancestor of every beginning after; no lifetime is
-//!    extended out of its region. In each, ends or beginnings are extended, whichever has the lower load at its peak;
-//!    ends if they are equal.
+//! 1. For each operator: the last operator in the order that begins a block and is no descendant of it; and the first
+//!    operator that uses a block and is no ancestor of it. They are found with bit sets over slices of 64 operators of
+//!    the order, one slice at a time.
+//! 2. The order is cut into regions: everything before a region is an ancestor of every operator that begins a block in
+//!    it or after it. No lifetime is extended out of its region. In each region, either ends or beginnings are
+//!    extended, whichever gives the lower max load in the region; ends if both give the same.
 //!
 //! Operators on the same stream run in the order, which gives each one more edge. [`longest_paths`] puts operators on
 //! streams as `MXNet` colours them: the longest path, the longest of what is left, and so on.
 //!
-//! Cost: O(edges · operators / 64) time, scratch linear in tensors, operators and operands. Limits: intervals cannot say
-//! that two chains run beside each other and each reuses its own memory; there the blocks of one chain are all kept.
+//! Cost: O(edges · operators / 64) time, scratch linear in tensors, operators and operands. Limits: two chains may run
+//! beside each other, each of which reuses its own memory. Intervals cannot say so; all blocks of one of the chains are
+//! then kept alive together.
 
 use super::dependencies::{self, Dependencies};
 use super::liveness::Residency;
@@ -30,7 +31,7 @@ use crate::error::Buffer;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, block};
 
-/// Operators in a slice.
+/// How many operators are in a slice.
 const SLICE: u32 = u64::BITS;
 
 /// Length of the workspace that [`lifetimes`] needs.
@@ -41,16 +42,18 @@ pub const fn workspace(tensors: usize, nodes: usize, operands: usize) -> Workspa
 }
 
 /// Writes the lifetimes of the blocks of a graph that are safe under every order and overlap of operators that its
-/// dependencies and streams allow to `blocks`, and which block each is to `names`, as [`Graph::blocks`] numbers them; returns how
-/// many there are. Steps are places in the topological order in which [`graph::rows`](super::graph::rows) runs the
-/// operators. What is persistent is always alive; tensors that nobody uses have no block.
+/// dependencies and streams allow to `blocks`, and the block of the trace that each is to `names`, as [`Graph::blocks`]
+/// numbers them; returns how many blocks there are. Steps are indices in the topological order in which
+/// [`graph::rows`](super::graph::rows) runs the operators. Persistent tensors are always alive; other tensors that no
+/// operator uses have no block.
 ///
-/// `streams` tells the stream of each operator, on which it runs after those before it in the order; an operator whose
-/// number is not below the number of operators, and all if `streams` is empty, run whenever their dependencies allow.
+/// `streams` says on which stream each operator runs, after the operators of this stream that come before it in the
+/// order. An operator whose stream is not below the number of operators, or for which `streams` has no entry, runs
+/// whenever its dependencies allow.
 ///
 /// # Errors
-/// As [`graph::rows`](super::graph::rows); [`Error::SizeOverflow`]; [`Error::BufferTooSmall`] if an output has less room
-/// than [`Graph::blocks`] or the workspace is too short.
+/// As [`graph::rows`](super::graph::rows); [`Error::SizeOverflow`]; [`Error::BufferTooSmall`] if an output has less
+/// room than [`Graph::blocks`] or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::trace::graph::{Graph, Node, Tensor};
@@ -87,14 +90,14 @@ pub fn lifetimes(
     let dependencies = Dependencies::new(graph, &mut scratch)?;
     let mut orders = Orders::new(graph, streams, &dependencies, &mut scratch);
     let mut writer = Writer { blocks: Table::new(blocks), names: Table::new(names), len: 0 };
-    // In the order alone first, to see that the sizes add up.
+    // First without extending lifetimes, to check that the sum of the sizes does not overflow.
     let found = orders.write(graph, &dependencies, &mut writer, Extend::Nothing)?;
     block::check(writer.blocks.first(writer.len), 1)?;
     let n = count(graph.nodes);
     if n == 0 {
         return Ok(found);
     }
-    // One more than nodes is enough.
+    // One more than the number of nodes is used of each.
     let mut loads = [scratch.words(2 * nodes), scratch.words(2 * nodes)];
     for (extend, load) in [Extend::Ends, Extend::Beginnings].into_iter().zip(&mut loads) {
         orders.write(graph, &dependencies, &mut writer, extend)?;
@@ -118,9 +121,10 @@ pub const fn paths_workspace(tensors: usize, nodes: usize, operands: usize) -> W
     dependencies::workspace(tensors, nodes, operands).and(WorkspaceLen { words: nodes, indices: nodes })
 }
 
-/// Puts the operators on at most `count` streams, one number for each in `streams`: those of the longest path, by their
-/// times, on stream 0, those of the longest path of what is left on stream 1, and so on; what is left at last shares the
-/// last stream. Of equally long paths it takes the operators that come first in the order. O(count · edges).
+/// Puts the operators on at most `paths` streams, and writes the stream of each operator to `streams`. The operators of
+/// the longest path, by their times, are on stream 0; those of the longest path of the operators that are left on
+/// stream 1, and so on. The operators that are left at last share the last stream. Of equally long paths one whose
+/// first operator comes first in the order is taken. O(paths · edges).
 ///
 /// # Errors
 /// As [`graph::rows`](super::graph::rows); [`Error::BufferTooSmall`] if `streams` is shorter than the operators, or the
@@ -137,7 +141,7 @@ pub fn longest_paths(
         return Err(Error::BufferTooSmall { buffer: Buffer::Indices, needed: nodes, got: streams.len() });
     }
     let dependencies = Dependencies::new(graph, &mut scratch)?;
-    // Per node: how long the longest path from it is, of nodes that are on none, and 1 + the next node of it.
+    // By node that is on no path yet: the time of the longest path of such nodes that begins with it, in ns.
     let (mut length, mut next) = (scratch.words(nodes), scratch.indices(nodes));
     let mut streams = Table::new(streams);
     let last = paths.saturating_sub(1);
@@ -159,7 +163,7 @@ pub fn longest_paths(
                     next[node] = after + 1;
                 }
             }
-            // An operator without a time is a step of the path all the same.
+            // An operator that takes no time counts as 1 ns, so that it can be a part of the path.
             length[node] = rest.saturating_add(at(graph.nodes, node).time_ns.max(1));
             if length[node] >= longest {
                 longest = length[node];
@@ -174,29 +178,29 @@ pub fn longest_paths(
     Ok(())
 }
 
-/// Which end of lifetimes is extended.
+/// What is extended: the ends of lifetimes, their beginnings, or neither.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extend {
     Nothing,
     Ends,
     Beginnings,
-    /// By region, as decided.
+    /// Ends or beginnings, as was decided for each region.
     Chosen,
 }
 
-/// For every place of the order, what the ancestor relation says.
+/// What the ancestor relation says of each operator, by its place: its index in the topological order.
 struct Orders<'a> {
-    /// The place of each node.
+    /// By node: its place.
     place: Table<'a, u32>,
-    /// Per place: 1 + the next place on the same stream; 0 if there is none.
+    /// By place: 1 + the next place on the same stream; 0 if there is none.
     next: Table<'a, u32>,
-    /// By place: 1 + the last place that begins a block and is no descendant; at least 1 + its own.
+    /// By place: 1 + the last place that begins a block and is no descendant of this one; at least 1 + this place.
     late: Table<'a, u32>,
-    /// By place: the first place that uses a block and is no ancestor; at most its own.
+    /// By place: the first place that uses a block and is no ancestor of this one; at most this place.
     early: Table<'a, u32>,
-    /// Per place: whether ends are extended in its region.
+    /// By place: whether ends are extended in its region; if not, beginnings are.
     ends: Table<'a, u32>,
-    /// Per node: its workspace's block.
+    /// By node: the number of its workspace's block.
     workspaces: Table<'a, u32>,
 }
 
@@ -227,7 +231,7 @@ impl<'a> Orders<'a> {
             begins[place] = u32::from(n.workspace > 0 || n.outputs.iter().any(|t| produces(&t) && passing(&t)));
             uses[place] = u32::from(n.workspace > 0 || n.inputs.iter().chain(n.outputs).any(|t| passing(&t)));
         }
-        // Per stream: 1 + the place of the operator that was last on it.
+        // By stream: 1 + the place of the last operator on it so far; 0 if there is none.
         let mut last = scratch.indices(nodes);
         for (place, &node) in (0u32..).zip(dependencies.order()) {
             let stream = usize::try_from(node).ok().and_then(|node| streams.get(node));
@@ -249,7 +253,8 @@ impl<'a> Orders<'a> {
         new
     }
 
-    /// Fills `late`, slice by slice from the end of the order: which places of the slice each place reaches.
+    /// Fills `late`, slice by slice from the end of the order. For each slice it finds which places of the slice each
+    /// place reaches.
     fn descendants(&mut self, dependencies: &Dependencies<'_>, begins: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -276,7 +281,8 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Fills `early`, slice by slice from the beginning of the order: by which places of the slice each is reached.
+    /// Fills `early`, slice by slice from the beginning of the order. For each slice it finds by which places of the
+    /// slice each place is reached.
     fn ancestors(&mut self, dependencies: &Dependencies<'_>, uses: &Table<'_, u32>, reached: &mut Table<'_, u64>) {
         let order = dependencies.order();
         let n = count(order);
@@ -377,7 +383,7 @@ impl Writer<'_> {
     }
 }
 
-/// The marks of the places in `low..=high`, as bits.
+/// The marks of the places in `low..high`, as bits.
 fn bits(low: u32, high: u32, marks: &Table<'_, u32>) -> u64 {
     (low..high).filter(|&p| marks[p] > 0).fold(0, |bits, p| bits | 1 << (p - low))
 }

@@ -1,28 +1,29 @@
 //! Finds the iteration that repeats in an endless stream of events.
 //!
-//! Problem: mallocs, frees, reads and writes come one by one and without an end; which number of events is the period?
-//! Two iterations are the same when their events are: kind, size, and the distance to the block's previous event, which
-//! says which block is meant without naming it (blocks have other addresses in every iteration).
+//! Problem: mallocs, frees, reads and writes come one by one and without an end; how many events are one iteration, the
+//! period? Two iterations are the same when their events are: kind, size, and the distance to the block's previous
+//! event, which says which block is meant without naming it (blocks have other addresses in every iteration).
 //!
 //! Paper: Zhang et al. 2019, section V, detect "two consecutive subsequences that are repeating" and do not say how.
 //!
 //! Steps, for each event:
 //! 1. It goes into a ring that holds two of the longest periods.
 //! 2. A rolling fingerprint of the last eight events (Karp and Rabin 1987) is looked up in a table of where each
-//!    fingerprint was last seen. The distance to there is a candidate, if there is none yet.
-//! 3. The candidate is verified element by element: forward, one comparison with each event that comes, and backward from
-//!    where it was found, a few more with each event. The fingerprint alone proves nothing.
+//!    fingerprint was last seen. The distance to that event is a candidate for the period, if there is none yet.
+//! 3. The candidate is verified element by element: forward, one comparison with each event that comes, and backward
+//!    from where it was found, a few more with each event. The fingerprint alone proves nothing.
 //! 4. It is accepted once a full period equals the one before, and as many bytes are live as one period ago: what
 //!    repeats and only grows is not an iteration but a loop within one.
 //! 5. The first event that differs ends the candidate, accepted or not.
 //!
-//! Loops within iterations (gradient accumulation: a, a, a, b, over and over) are accepted as long as nothing else
-//! is known. When an accepted period ends, it was such a loop if it comes again: from then on the same events, known by a
-//! sum over the period that does not depend on where it begins, must outlast the run that ended, by a whole period,
-//! while another period is accepted as ever: it may be the same network with another batch. If as many events pass as
-//! the ring holds, the run is forgotten: no period that it could be a part of fits into the ring.
+//! Loops within iterations (gradient accumulation: a, a, a, b, over and over) are accepted as long as nothing else is
+//! known. When an accepted period ends, it may have been such a loop. From then on a candidate with the same events,
+//! once or several times over, is accepted only if it repeats for a whole period longer than the ended period did; a
+//! sum over the period tells that the events are the same, wherever the period begins. A candidate with other events is
+//! accepted as before: it may be the same network with another batch. The ended period is forgotten after as many
+//! events as the ring holds, since no longer period that contains it fits into the ring.
 //!
-//! Ties: the fingerprint's latest position counts, so that the candidate is the shortest distance.
+//! Ties: of several events with the same fingerprint the latest counts, so that the candidate is the shortest distance.
 //!
 //! Cost: constant work for each event, in the worst case too; eight words and up to eight indices for each event of the
 //! longest period.
@@ -34,12 +35,13 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// How many events a fingerprint spans: long enough that most loops within an operator do not make candidates.
 const SPAN: u32 = 8;
 
-/// Comparisons backward for each event. With four, a candidate that is found in the first four fifths of the second
-/// period is verified by its end.
+/// How many comparisons are made backward for each event. With four, a candidate that is found in the first four fifths
+/// of the second period is verified by the end of that period.
 const BACKWARD: u32 = 4;
 
-/// The base of the fingerprint, an odd number; and what it is to the power of [`SPAN`].
+/// The base of the fingerprint: an odd number.
 const BASE: u64 = 0x9E37_79B9_7F4A_7C15;
+/// [`BASE`] to the power of [`SPAN`].
 const BASE_TO_SPAN: u64 = BASE.wrapping_pow(SPAN);
 
 /// Spreads a fingerprint over the buckets: the low bits of a fingerprint depend on few bits of the events. Multiplied
@@ -47,20 +49,23 @@ const BASE_TO_SPAN: u64 = BASE.wrapping_pow(SPAN);
 /// pairs would never be found.
 const SCATTER: u64 = 0x94D0_49BB_1331_11EB;
 
-/// The last position, after which comes 1; 0 stands for none.
+/// The highest position of an event; the next event has the position 1. 0 is no position.
 const MOST_POSITION: u32 = (1 << 31) - 1;
 
 /// Watches a stream of events for its period, in fixed memory.
 pub struct Detector<'a> {
-    /// Bytes, distance and kind of each event, the live bytes after it, and the sum of the numbers ([`mix`]) up to it.
+    /// By place, of the event there: its bytes; its distance and kind, in one word; the live bytes after it; and the
+    /// sum of the numbers ([`mix`]) of all events up to it.
     ring: Table<'a, [u64; 4]>,
-    /// Where each fingerprint was last seen, and a bit for each [`PAGE`] of these that was cleared for its first use.
+    /// By bucket: the position at which its fingerprint was last seen; 0 if nowhere.
     seen: Table<'a, u32>,
+    /// A bit for each [`PAGE`] of buckets: whether it was cleared for its first use.
     cleared: Table<'a, u32>,
-    /// Of the newest event: its place in the ring, its position in the stream.
+    /// The place of the newest event in the ring.
     head: u32,
+    /// The position of the newest event in the stream.
     position: u32,
-    /// Events since the (re)start that the ring holds.
+    /// How many events the ring holds, counted from the start or the last restart.
     held: u32,
     longest: u32,
     fingerprint: u64,
@@ -72,20 +77,21 @@ pub struct Detector<'a> {
 #[derive(Clone, Copy)]
 struct Ended {
     period: u32,
-    /// The sum over the events of one period.
+    /// The sum of the numbers ([`mix`]) of the events of one period.
     sum: u64,
-    /// How many events it was seen to repeat.
+    /// For how many events it was seen to repeat.
     run: u64,
-    /// Events since then.
+    /// How many events have come since it ended.
     since: u32,
 }
 
 #[derive(Clone, Copy)]
 struct Candidate {
     period: u32,
-    /// How many events are known to equal the one a period before: forward of where the candidate was found, and
-    /// backward.
+    /// How many events, from the one with which the candidate was found on, are known to equal the event a period
+    /// before.
     forward: u64,
+    /// How many events before that one are known to equal the event a period before.
     backward: u32,
     /// Whether events are left to compare backward.
     open: bool,
@@ -113,17 +119,17 @@ const fn buckets(longest: usize) -> usize {
     (4 * longest + 1).next_power_of_two()
 }
 
-/// Buckets are cleared a page at a time, when the first of a page is used: so a detector costs nothing to make, and
-/// memory that it never uses is not touched.
+/// The buckets of a page, which are cleared together when the first of them is used. So a detector costs nothing to
+/// make, and memory that it never uses is not touched.
 const PAGE: u32 = 1 << 10;
 
-/// The indices that hold a bit for each page.
+/// How many indices hold a bit for each page.
 const fn pages(longest: usize) -> usize {
     buckets(longest).div_ceil(32 << 10)
 }
 
 impl<'a> Detector<'a> {
-    /// A detector of periods of up to `longest` events. The memory stays lent as long as it lives.
+    /// A detector of periods of up to `longest` events. The memory stays lent as long as the detector lives.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the memory is shorter than [`workspace`] says; [`Error::TooManyBlocks`] beyond 2²⁸
@@ -170,8 +176,8 @@ impl<'a> Detector<'a> {
         })
     }
 
-    /// Takes the next event of the stream; its position, to be given as `last` with the next event of the same block.
-    /// `last` is 0 with a block's first event. `bytes` is the size of the block. O(1).
+    /// Takes the next event of the stream. Returns the event's position, which is given as `last` with the next event
+    /// of the same block. `last` is 0 with a block's first event. `bytes` is the size of the block. O(1).
     pub fn push(&mut self, event: Event, bytes: u64, last: u32) -> u32 {
         let load = match event {
             Event::Malloc => self.load(0).wrapping_add(bytes),
@@ -204,7 +210,7 @@ impl<'a> Detector<'a> {
         self.position
     }
 
-    /// The accepted period in events, from the event that proves it to the first that breaks it.
+    /// The accepted period in events. It is known from the event that proves it to the first event that breaks it.
     #[must_use]
     pub fn period(&self) -> Option<u32> {
         self.candidate.filter(|c| c.accepted).map(|c| c.period)
@@ -216,7 +222,8 @@ impl<'a> Detector<'a> {
         self.candidate.is_some_and(|c| c.accepted && c.run() >= u64::from(2 * self.longest))
     }
 
-    /// Forgets the events, for a stream that was not watched for a while. Positions from before are no longer known.
+    /// Forgets the events, for a stream that was not watched for a while. Events from before are no longer known by
+    /// their positions.
     pub fn restart(&mut self) {
         (self.held, self.fingerprint, self.candidate, self.ended) = (0, 0, None, None);
     }
@@ -226,22 +233,22 @@ impl<'a> Detector<'a> {
         if self.position >= MOST_POSITION { 1 } else { self.position + 1 }
     }
 
-    /// The age of the event at this position, counted in later events; none if it is not held.
+    /// The age of the event at this position, counted in later events; none if the ring does not hold the event.
     #[inline]
     fn age(&self, position: u32) -> Option<u32> {
         let before = if position <= self.position { self.position } else { self.position + MOST_POSITION };
-        // 0 is no position, and positions beyond the last were never given out.
+        // 0 is no position, and no event ever has one above the highest.
         let known = position.wrapping_sub(1) < MOST_POSITION;
         let age = before.wrapping_sub(position);
         (known && age < self.held).then_some(age)
     }
 
-    /// The size of the block of the event at this position; none if that is not held.
+    /// The size of the block of the event at this position; none if the ring does not hold the event.
     pub(crate) fn bytes_at(&self, position: u32) -> Option<u64> {
         self.age(position).map(|age| self.ring[self.place(age)][0])
     }
 
-    /// Events since the restart that are held.
+    /// How many events the ring holds, counted from the start or the last restart.
     pub(crate) const fn held(&self) -> u32 {
         self.held
     }
@@ -257,7 +264,8 @@ impl<'a> Detector<'a> {
         if age < self.held { self.ring[self.place(age)][2] } else { 0 }
     }
 
-    /// The sum of all events up to the one of this age. It starts anywhere: only differences mean something.
+    /// The sum of the numbers ([`mix`]) of all events up to the one of this age. It begins at any event: only the
+    /// difference of two sums means something.
     fn sum(&self, age: u32) -> u64 {
         self.ring[self.place(age)][3]
     }
@@ -274,7 +282,7 @@ impl<'a> Detector<'a> {
         bytes == bytes_before && word == word_before
     }
 
-    /// Step 3: one comparison forward, a few backward.
+    /// Step 3: compares the newest event, and a few events backward, with those a period before.
     fn verify(&mut self) {
         if let Some(ended) = &mut self.ended {
             ended.since += 1;
@@ -285,7 +293,7 @@ impl<'a> Detector<'a> {
         let Some(mut c) = self.candidate else { return };
         if !self.repeats(0, c.period) {
             if c.accepted {
-                // The newest event is the one that differs.
+                // The newest event breaks the period, so that the period ended with the event before.
                 let sum = self.sum(1).wrapping_sub(self.sum(1 + c.period));
                 self.ended = Some(Ended { period: c.period, sum, run: c.run(), since: 0 });
             }
@@ -305,7 +313,7 @@ impl<'a> Detector<'a> {
         self.candidate = Some(c);
     }
 
-    /// Step 2: the fingerprint, and the candidate that it may give.
+    /// Step 2: updates the fingerprint, and takes the candidate that it may give.
     fn look_up(&mut self) {
         self.fingerprint = self.fingerprint.wrapping_mul(BASE).wrapping_add(self.sum(0).wrapping_sub(self.sum(1)));
         if self.held > SPAN {
@@ -329,7 +337,7 @@ impl<'a> Detector<'a> {
         }
     }
 
-    /// Where the fingerprint of a bucket was last seen, 0 if nowhere.
+    /// The position at which the fingerprint of a bucket was last seen, 0 if nowhere.
     fn seen_at(&mut self, bucket: u32) -> u32 {
         let (page, first) = (bucket / PAGE, bucket / PAGE * PAGE);
         let bit = 1 << (page % 32);
@@ -377,7 +385,7 @@ const fn kind(event: Event) -> u64 {
     }
 }
 
-/// A number for the parts of an event that are compared.
+/// A number that mixes the bytes of an event with the word that holds its distance and kind.
 const fn mix(bytes: u64, word: u64) -> u64 {
     let x = (bytes ^ word.rotate_left(40)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
     x ^ x >> 29

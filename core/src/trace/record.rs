@@ -48,7 +48,7 @@ pub struct Recorder<B> {
 }
 
 impl<B> Recorder<B> {
-    /// A recorder without rows; it can hold as many as the buffer is long.
+    /// An empty recorder, which can record as many rows as the buffer is long.
     #[must_use]
     pub const fn new(rows: B) -> Self {
         Self { rows, len: 0, blocks: 0, ops: 0, op: Op::None, interrupted: false }
@@ -56,7 +56,7 @@ impl<B> Recorder<B> {
 }
 
 impl<const N: usize> Recorder<[Row; N]> {
-    /// A recorder without rows that owns memory for N of them; it may live in a `static`.
+    /// An empty recorder with memory of its own for N rows; it may live in a `static`.
     #[must_use]
     pub const fn fixed() -> Self {
         let row = Row { time_ns: 0, bytes: 0, block: 0, op: Op::None, event: Event::Malloc };
@@ -71,7 +71,7 @@ impl<const N: usize> Default for Recorder<[Row; N]> {
 }
 
 impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
-    /// Records a malloc; the number of the new block, [`OUTSIDE`] while interrupted.
+    /// Records a malloc; returns the number of the new block, or [`OUTSIDE`] while interrupted.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if the buffer is full: nothing is recorded, and the call may be repeated after
@@ -115,7 +115,7 @@ impl<B: AsRef<[Row]> + AsMut<[Row]>> Recorder<B> {
         self.follow(time_ns, block, Event::Write)
     }
 
-    /// Begins the next operator, and ends the one before if that has not ended; returns the operator's number.
+    /// Begins the next operator, and ends the operator before if it has not ended; returns the number of the new one.
     pub const fn begin_op(&mut self) -> u32 {
         let op = self.ops;
         self.op = Op::First(op);

@@ -1,9 +1,9 @@
 //! The recorded iteration, and which of its accesses a rewritten trace has still to do.
 //!
 //! A rewritten trace is read beside the recorded one: each of its operators is an operator of the recording, that runs
-//! or is recomputed. [`Operators`] finds it, and tells which of its accesses are to come; the simulator and the
-//! verifier both use it. The verifier alone judges in which order they may come. Building it costs a sort of the rows,
-//! O(rows); beginning an operator costs its rows and O(log rows).
+//! or is recomputed. [`Operators`] finds this operator, and tells which of its accesses are to come; the simulator and
+//! the verifier both use it. The verifier alone judges in which order they may come. Building [`Operators`] costs a
+//! sort of the rows, O(rows); beginning an operator costs its rows and O(log rows).
 
 use super::{Event, Op, Row};
 use crate::error::RowFault;
@@ -125,15 +125,15 @@ pub(crate) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 /// The operators of a recorded iteration.
 pub(crate) struct Operators<'a> {
     rows: &'a [Row],
-    /// The first access of each operator that has a number, sorted by that.
+    /// The row of the first access of each operator that has a number, sorted by these numbers.
     first: Table<'a, u32>,
     first_count: u32,
     /// The row from which the next access without an operator is searched for.
     loose: usize,
-    /// Whether a block is allocated at time 0 and never freed.
+    /// By block: whether it is allocated at time 0 and never freed.
     persistent: Table<'a, u32>,
-    /// By block: 1 + the first row of the operator that was recomputed last and accesses it; and how: 1 reads, 2
-    /// writes, 3 both.
+    /// By block: 1 + the row of the first access of the operator that accesses the block and was recomputed last; and
+    /// how that operator accesses the block: 1 is reads, 2 is writes, 3 is both.
     touched: Table<'a, [u32; 2]>,
 }
 
@@ -195,8 +195,8 @@ impl<'a> Operators<'a> {
         self.persistent[block] > 0
     }
 
-    /// Begins the operator that a row of a rewritten trace belongs to, if there is one: the recorded operator of this
-    /// number, or the next access without an operator.
+    /// Begins an operator of a rewritten trace: the recorded operator of this number, or the next access without an
+    /// operator. None if there is no such operator.
     pub(crate) fn begin(&mut self, op: Op) -> Option<Progress> {
         let (first, rerun) = match op {
             Op::Rerun(k) => (self.first_access(k)?, true),
@@ -220,20 +220,21 @@ impl<'a> Operators<'a> {
         Some(progress)
     }
 
-    /// The recorded accesses that the operator has still to do. One that is recomputed leaves out the persistent blocks
-    /// that it updates.
+    /// The recorded accesses that the operator has still to do. An operator that is recomputed leaves out the
+    /// persistent blocks that it updates.
     pub(crate) fn to_come(&self, progress: Progress) -> impl Iterator<Item = (usize, &'a Row)> {
         let rows = self.rows.get(progress.next..progress.end).unwrap_or_default();
         let updated = move |r: &Row| progress.rerun && self.is_persistent(r.block) && self.touched[r.block][1] == 3;
         (progress.next..).zip(rows).filter(move |(_, r)| r.event.is_access() && !updated(r))
     }
 
-    /// The time that passes in the operator up to its access in this row, since the access before it, in ns.
+    /// The time from the operator's access before this row to its access in this row, in ns; 0 for its first access.
     pub(crate) fn since_last_access(&self, progress: Progress, row: usize) -> u64 {
         if row == progress.first { 0 } else { self.since_access_before(row) }
     }
 
-    /// The time from the recorded access before this row to it, in ns: the start, if there is none before.
+    /// The time from the recorded access before this row to this row, in ns; from the start, if there is no access
+    /// before.
     pub(crate) fn since_access_before(&self, row: usize) -> u64 {
         let before = self.rows.get(..row).unwrap_or_default();
         let time = self.rows.get(row).map_or(0, |r| r.time_ns);
@@ -249,7 +250,7 @@ impl<'a> Operators<'a> {
     }
 }
 
-/// An operator as a key to sort by; none is 0.
+/// An operator as a key to sort by; 0 for no operator.
 pub(crate) fn number(op: Op) -> u64 {
     match op {
         Op::None => 0,
@@ -273,8 +274,9 @@ pub(crate) fn operator(rows: &[Row], first: usize) -> usize {
     end
 }
 
-/// The operator that begins with a row: the row of its first access, the row after its last, and the row after its frees.
-/// The mallocs before its accesses and the frees after them belong to it; without an access, all that is left does.
+/// Finds the operator whose rows begin with the row `begin`. Returns the row of its first access, the row after its
+/// last access, and the row after the frees that follow. The mallocs before its accesses and the frees after them
+/// belong to it. If no access is left, all rows that are left belong to it.
 pub(crate) fn group(rows: &[Row], begin: usize) -> (usize, usize, usize) {
     let rest = rows.get(begin..).unwrap_or_default();
     let Some(access) = rest.iter().position(|r| r.event.is_access()).map(|i| begin + i) else {

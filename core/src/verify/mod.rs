@@ -1,9 +1,9 @@
 //! Proves that a plan is valid, or names the constraint that it breaks.
 //!
-//! Problem: given blocks and offsets, is this a feasible point of the mixed integer program of Sekiyama et
-//! al. 2018, section 3.1? With W the capacity, u the peak, x the offsets, w the sizes and E the pairs that
-//! are alive together: (2) `x_i + w_i ≤ u`; (3), (4) for each pair in E one block ends below where the other
-//! begins; (5) u ≤ W; (6) `x_i ≥ 0`, which unsigned offsets cannot break. Beside these: alignments and pins.
+//! Problem: given blocks and offsets, is this a feasible point of the mixed integer program of Sekiyama et al. 2018,
+//! section 3.1? With W the capacity, u the peak, x the offsets, w the sizes and E the pairs that are alive together:
+//! (2) `x_i + w_i ≤ u`; (3), (4) for each pair in E one block ends where the other begins, or below; (5) u ≤ W; (6)
+//! `x_i ≥ 0`, which unsigned offsets cannot break. Beside these: alignments and pins.
 //!
 //! Steps: sort the blocks by offset, by first and by last step. Sweep over the steps with the set of live
 //! blocks, ordered by offset, as a bit set over ranks. As long as no two live blocks share an address they
@@ -25,7 +25,7 @@ use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block, error::Bu
 
 /// A plan that [`verify`] has accepted, and how good it is.
 ///
-/// Only [`verify`] makes one: whoever holds it holds the proof.
+/// Only [`verify`] and [`verify_overlapping`] make one: whoever holds it holds the proof.
 #[derive(Clone, Copy, Debug)]
 pub struct VerifiedPlan<'a> {
     blocks: &'a [Block],
@@ -41,7 +41,7 @@ impl<'a> VerifiedPlan<'a> {
         self.blocks
     }
 
-    /// Where each of them is, in bytes from the start of the arena.
+    /// Where each block lies, in bytes from the start of the arena.
     #[must_use]
     pub const fn offsets(&self) -> &'a [u64] {
         self.offsets
@@ -53,7 +53,8 @@ impl<'a> VerifiedPlan<'a> {
         self.peak
     }
 
-    /// The most bytes that are alive at one step; no plan has a lower peak.
+    /// The most bytes that are alive at one step; no plan has a lower peak. In a plan by [`verify_overlapping`], less
+    /// the bytes that overlaps may save.
     #[must_use]
     pub const fn max_load(&self) -> u64 {
         self.max_load
@@ -188,11 +189,11 @@ enum Key {
     Offset,
 }
 
-/// A set of ranks below n that finds the nearest member below and above a rank: a bit set, over it a bit set of its
-/// words that are not 0, and so on. O(log₆₄ n) each.
+/// A set of ranks below n that finds the nearest member below and above a rank: a bit set, over it a bit set that marks
+/// which of its words are not 0, and so on. O(log₆₄ n) for each operation.
 struct Ranks<'a> {
     words: Table<'a, u64>,
-    /// Where each level begins in `words`, the lowest first; there are at most 5 levels of 2^28 ranks.
+    /// Where each level begins in `words`, the lowest first; 2^28 ranks take 5 levels.
     levels: [u32; 6],
     height: u8,
 }
@@ -259,8 +260,8 @@ impl<'a> Ranks<'a> {
         })
     }
 
-    /// Climbs until a word has a member on the wanted side of the bit that it came from, then descends along the
-    /// members nearest to that.
+    /// The member nearest to `rank` on the side that `pick` looks at. Climbs the levels until a word has a bit on that
+    /// side of the bit for `rank`, and then descends from there to the nearest member.
     fn nearest(&self, rank: u32, pick: impl Fn(u64, u32) -> Option<u32>) -> Option<u32> {
         let mut i = rank;
         for level in 0..self.height {
@@ -269,8 +270,8 @@ impl<'a> Ranks<'a> {
                 let mut member = i / 64 * 64 + bit;
                 for lower in (0..level).rev() {
                     let word = self.words[self.level(lower) + member];
-                    // The words below lie wholly on the wanted side. Their member nearest to `rank` is the highest when
-                    // coming from above, the lowest when coming from below.
+                    // The words below lie wholly on the wanted side. The member in them nearest to `rank` is the
+                    // highest if they lie below `rank`, and the lowest if they lie above.
                     let bit = if member < (rank >> (6 * (u32::from(lower) + 1))) {
                         63 - word.leading_zeros().min(63)
                     } else {
@@ -323,7 +324,7 @@ mod tests {
             }
         }
 
-        /// Every pair looked at, as the paper writes it.
+        /// Against the constraints as the paper writes them, pair by pair.
         #[test]
         fn agrees_with_the_constraints_pair_by_pair(
             rows in prop::collection::vec((0u32..12, 1u32..6, 1u64..8, 0u64..24, 0u32..3, prop::option::weighted(0.1, 0u64..4)), 0..12),

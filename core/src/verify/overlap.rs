@@ -1,9 +1,10 @@
 //! Proves that a plan is valid in which outputs may reach into inputs that die with their operator.
 //!
-//! The constraints are those of the parent module, but for the pairs that an [`Overlap`] names: there the output lies
-//! at least `distance` below the input, or above its end. Pairs are looked at one by one: O(n log n + pairs that are
-//! alive together · overlaps of a block). The lower bound on the peak is the load less what overlaps may save at that
-//! step: of an output at most the bytes above the least distance, and of each input at most its size.
+//! The constraints are those of the parent module, except for the pairs that an [`Overlap`] names: there the output
+//! begins at least `distance` bytes below the input, or at its end or above. Pairs are looked at one by one:
+//! `O(n log n + p · o)` for p pairs that are alive together and o overlaps. The lower bound on the peak is the load
+//! less what overlaps may save at that step: for each output at most its bytes above the least distance, and for each
+//! of its inputs at most the size of the input.
 
 use super::{VerifiedPlan, Violation, check_block};
 use crate::error::Buffer;
@@ -17,11 +18,11 @@ pub const fn overlap_workspace(n: usize) -> WorkspaceLen {
 }
 
 /// Proves that `offsets` is a plan for `blocks` in which the outputs of `overlaps` may reach into their inputs, or says
-/// which constraint it breaks. The plan's max load is less what the overlaps may spare.
+/// which constraint it breaks. The max load of the plan is the highest load less the bytes that overlaps may save.
 ///
 /// # Errors
-/// As [`verify`](super::verify()); [`Violation::OverlapTooFar`]; [`Error::UnknownTensor`] for an overlap of what is no
-/// block, or whose input does not begin before its output and end before it does.
+/// As [`verify`](super::verify()); [`Violation::OverlapTooFar`]; [`Error::UnknownTensor`] for an overlap that names a
+/// block that does not exist, or one block twice, or whose input begins after the output or ends after it.
 ///
 /// ```
 /// use sublet_core::verify::{self, Violation};
@@ -106,8 +107,8 @@ fn max_load(blocks: &[Block], overlaps: &[Overlap], by_start: &Table<'_, u32>, b
     most
 }
 
-/// The most bytes that overlaps may save at a step. The overlaps of an output have to stand together in the slice;
-/// otherwise some count twice, and the lower bound is only lower.
+/// The most bytes that overlaps may save at a step. The overlaps of an output should stand together in the slice;
+/// otherwise some bytes count twice, and the lower bound is lower than it could be.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = overlaps.iter().filter(|o| at(blocks, o.output).start <= step && step < at(blocks, o.input).end);
     let (mut all, mut own, mut least, mut output) = (0u64, 0u64, u64::MAX, u32::MAX);
@@ -146,7 +147,7 @@ mod tests {
         verify_overlapping(blocks, overlaps, offsets, constraints, scratch).map(|p| [p.peak(), p.max_load()])
     }
 
-    /// The constraints, one by one, as they are written.
+    /// Whether the constraints hold, pair by pair as they are written.
     fn holds(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64]) -> bool {
         let pairs = (0..blocks.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
         pairs.filter(|&(i, j)| blocks[i].collides(&blocks[j])).all(|(i, j)| {
@@ -159,7 +160,8 @@ mod tests {
         })
     }
 
-    /// By its definition: the load of each step at which a block begins, less what each output may save there.
+    /// The max load by its definition: the highest load of the steps at which a block begins, less what each output may
+    /// save there.
     fn naive_max_load(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
         let at_step = |step: u32| {
             let alive = |b: &&Block| b.start <= step && step < b.end;
@@ -179,8 +181,8 @@ mod tests {
     }
 
     proptest! {
-        /// Blocks anywhere, and overlaps of any two of which one begins and ends before the other; those of an output stand
-        /// together.
+        /// Blocks at any offsets, and overlaps of any two blocks of which the input begins before the output and does
+        /// not end after it. Those of an output stand together.
         #[test]
         fn agrees_with_the_constraints_pair_by_pair(
             lives in prop::collection::vec((0u32..8, 1u32..5, 1u64..6), 0..7),
@@ -205,7 +207,7 @@ mod tests {
         }
     }
 
-    /// Two blocks one after the other, the second made from the first, at least 3 below it.
+    /// Two blocks one after the other: the second is written from the first, and begins at least 3 bytes below it.
     const PAIR: [Block; 2] = [Block::new(0, 2, 8), Block::new(1, 3, 8)];
     const OVERLAP: Overlap = Overlap { output: 1, input: 0, distance: 3 };
 
@@ -217,13 +219,13 @@ mod tests {
         {
             assert_eq!(check(&PAIR, &[OVERLAP], &offsets, &Constraints::NONE), verdict);
         }
-        // Of the same two the least distance counts, in either order.
+        // Of two overlaps of the same blocks the one with the least distance counts, in either order.
         for distances in [[3, 5], [5, 3]] {
             let overlaps = distances.map(|distance| Overlap { distance, ..OVERLAP });
             assert_eq!(check(&PAIR, &overlaps, &[3, 0], &Constraints::NONE), Ok([11, 11]));
             assert_eq!(check(&PAIR, &overlaps, &[2, 0], &Constraints::NONE), Err(far));
         }
-        // The other blocks of that step have to be apart.
+        // Other blocks that are alive at that step have to be apart.
         let third = [PAIR[0], PAIR[1], Block::new(1, 2, 4)];
         let apart = Error::Invalid(Violation::Overlap { first: 0, second: 2, step: 1 });
         assert_eq!(check(&third, &[OVERLAP], &[3, 0, 5], &Constraints::NONE), Err(apart));

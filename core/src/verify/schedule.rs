@@ -1,16 +1,17 @@
 //! Proves that a rewritten trace computes what the recorded one computes, and finds its time.
 //!
 //! Problem: `rewritten` holds the operators of the recording, and beside them other mallocs and frees, copies to and
-//! from the host, recomputed operators, and masks. Is every value there when it is read, and can the iteration be
-//! repeated?
+//! from the host, recomputed operators, and masks. Has every block the right value when it is read, and can the
+//! iteration be repeated?
 //!
 //! Order: operators that are [ordered](crate::trace::Operator::ordered), and accesses without an operator, stand in the
 //! order of the recording; others stand anywhere.
 //!
 //! Values: a write gives a block a value, a malloc leaves it undefined, a free loses it, a copy out keeps it on the
-//! host, and a copy in restores the latest copy. Every operator reads the values that it read in the recording. A
-//! recomputed operator yields the values of its first run if all that it reads has the values of the first run, and
-//! undefined ones if not. It leaves out the persistent blocks that it updates.
+//! host, and a copy in restores the latest copy. Every operator reads the values that it read in the recording;
+//! accesses without an operator may read any value. A recomputed operator yields the values of its first run if all
+//! that it reads has the values of the first run, and undefined values if not. It leaves out the persistent blocks that
+//! it updates.
 //!
 //! Masks: right after a ReLU, a `write` of the mask of a block that it accesses keeps the signs, and the ReLU's
 //! gradient may read the mask in place of the block. The mask is allocated with at least a bit for each element, of the
@@ -18,9 +19,9 @@
 //!
 //! Residency: a block is accessed and copied only between its malloc and its free.
 //!
-//! Operators: between the accesses of one stand only mallocs and frees that stand there in the recording; and, where it
-//! works in place, after its reads, a free of its first input directly followed by the malloc of its first output, of
-//! the same size and at the same address.
+//! Operators: between the accesses of an operator stand only mallocs and frees of blocks that it allocates or frees
+//! there in the recording; and, where it works in place, after its reads, a free of its first input directly followed
+//! by the malloc of its first output, of the same size and at the same address.
 //!
 //! Ends: a persistent block (allocated at time 0, never freed) is on the device with its initial value at the start and
 //! with its final value at the end. Where iterations repeat, its final value may be on the host instead if it does not
@@ -60,13 +61,13 @@ impl<'a> VerifiedSchedule<'a> {
         self.rows
     }
 
-    /// When each row happens, as simulated.
+    /// When each row happens, in ns, as simulated.
     #[must_use]
     pub const fn timings(&self) -> &'a [Timing] {
         self.timings
     }
 
-    /// Which residency of which block each block of the plan is.
+    /// By block of the plan: its block of the trace, and which of the residencies of that block it is.
     #[must_use]
     pub const fn names(&self) -> &'a [Residency] {
         self.names
@@ -78,7 +79,7 @@ impl<'a> VerifiedSchedule<'a> {
         &self.plan
     }
 
-    /// How long it takes, as simulated.
+    /// The time of the rewritten trace, as simulated, and what is copied and recomputed in it.
     #[must_use]
     pub const fn run(&self) -> &Run {
         &self.run
@@ -89,11 +90,11 @@ impl<'a> VerifiedSchedule<'a> {
 /// mallocs.
 #[derive(Debug)]
 pub struct Room<'a> {
-    /// When each row happens.
+    /// When each row happens, in ns.
     pub timings: &'a mut [Timing],
     /// The residencies as blocks to place.
     pub blocks: &'a mut [Block],
-    /// By residency: which one of which block it is.
+    /// By residency: its block of the trace, and which of the residencies of that block it is.
     pub names: &'a mut [Residency],
 }
 
@@ -195,7 +196,7 @@ pub fn schedule<'a>(
 }
 
 /// Judges residency, values, operators and ends. Writes for each residency 1 + the residency whose memory it reuses in
-/// place.
+/// place, or 0.
 fn values(
     recorded: &Recorded<'_>,
     rewritten: &[Row],
@@ -241,12 +242,14 @@ fn values(
 
 /// The values of the recording.
 struct Seen<'a> {
+    /// By block: its bytes; 0 if it is never allocated.
     size: Table<'a, u64>,
-    /// By block: the least bytes of its mask, a bit for each element of the ReLU operators that access it.
+    /// By block: the least bytes of a mask of it, which has a bit for each element of the ReLU operators that access
+    /// the block.
     mask: Table<'a, u64>,
     /// By row: the value that it reads or writes.
     value: Table<'a, u32>,
-    /// The value of each block after the last row.
+    /// By block: its value after the last row.
     last: Table<'a, u32>,
 }
 
@@ -282,7 +285,7 @@ impl<'a> Seen<'a> {
                 }
             }
         }
-        // All writes of one operator to one block make one value: it is numbered by the first of them.
+        // All writes of one operator to one block make one value, which is numbered by the first of these writes.
         sort::by_key(&mut order, accesses, &mut aside, |i| recorded::number(at(rows, i).op));
         sort::by_key(&mut order, accesses, &mut aside, |i| at(rows, i).block.into());
         let mut first = None;
@@ -325,18 +328,21 @@ struct State<'a> {
     operators: Operators<'a>,
     seen: Seen<'a>,
     cyclic: bool,
+    /// By block: whether it is on the device.
     resident: Table<'a, u32>,
     /// By block: the value on the device; for a mask, the value whose signs it holds.
     value: Table<'a, u32>,
     /// By block: 1 + the value on the host, 0 before the first copy out.
     host: Table<'a, u32>,
-    /// By block: its latest residency, in the order of the mallocs.
+    /// By block: the index of its latest residency, in the order of the mallocs.
     residency: Table<'a, u32>,
     /// By block: whether it is on the device at the start, and whether the host's copy of its initial value has been
     /// used.
     marks: Table<'a, [u32; 2]>,
-    /// By block: 1 + the first row of the operator that last allocated or freed it between its accesses.
+    /// By block: 1 + the first row of the operator that last allocated or freed the block between the operator's
+    /// accesses.
     own: Table<'a, u32>,
+    /// How many residencies have begun.
     residencies: u32,
     /// The recorded row from which the next ordered operator is searched for.
     next: usize,
@@ -344,17 +350,21 @@ struct State<'a> {
     begun: Table<'a, u32>,
     /// How many accesses of the recording are still to come.
     missing: usize,
+    /// The operator that has begun and not ended.
     open: Option<Open>,
     /// The operator of the last access.
     last: Op,
+    /// Whether an operator that is not recomputed has accessed a block.
     accessed: bool,
+    /// Whether a block has been copied.
     copied: bool,
     /// The block that an operator has just freed so that the block allocated next reuses its memory in place.
     giver: Option<u32>,
 }
 
 impl State<'_> {
-    /// Judges the next row. Returns the residency that reuses memory in it, and that whose memory it reuses.
+    /// Judges the next row. If a residency begins in it that reuses memory in place, returns that residency and the one
+    /// whose memory it reuses.
     fn row(&mut self, r: &Row, following: Option<&Row>) -> Result<Option<(u32, u32)>, RowFault> {
         let b = r.block;
         let mask = self.recorded.masked(b);
@@ -425,7 +435,7 @@ impl State<'_> {
         Ok(taken_over)
     }
 
-    /// The size of a block of the recording, once it was allocated.
+    /// The bytes of a block of the recording; none if the recording does not allocate it.
     fn known(&self, block: u32) -> Option<u64> {
         let known = usize::try_from(block).is_ok_and(|b| b < self.recorded.blocks);
         known.then(|| self.seen.size[block]).filter(|&size| size > 0)
@@ -438,7 +448,7 @@ impl State<'_> {
             && self.own[r.block] == row_mark(progress.first)
     }
 
-    /// Whether `giver` may be freed here and `taker` reuse its memory in place.
+    /// Whether the running operator may free `giver` here so that `taker` reuses its memory in place.
     fn hands_over(&self, progress: Progress, giver: u32, taker: Option<u32>) -> bool {
         let whole = Progress { next: progress.first, rerun: false, ..progress };
         let first = |event| {
@@ -526,7 +536,8 @@ impl State<'_> {
         Ok(Open { progress, same: true })
     }
 
-    /// Whether an operator has not run yet, and, if it is ordered, all ordered ones before it have.
+    /// Whether an operator has not run yet, and, if it is ordered, all ordered operators before it have run. Notes that
+    /// it runs.
     fn may_run(&mut self, op: Op, progress: Progress) -> bool {
         let mark = row_mark(progress.first) - 1;
         if core::mem::replace(&mut self.begun[mark], 1) > 0 {
@@ -562,7 +573,7 @@ impl State<'_> {
     }
 }
 
-/// A row as a mark in a table whose cells are 0 at first.
+/// 1 + a row: a mark in a table whose cells are 0 at first.
 fn row_mark(row: usize) -> u32 {
     u32::try_from(row).map_or(u32::MAX, |row| row.saturating_add(1))
 }

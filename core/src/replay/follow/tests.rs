@@ -3,7 +3,7 @@ use crate::{Constraints, verify};
 use proptest::prelude::*;
 use std::vec::Vec;
 
-/// A replay of blocks that are stacked first fit in the order of their starts.
+/// A replay of a plan in which the blocks are placed first fit in the order of their starts; and the offsets.
 fn replay(blocks: &[Block], outside: &[Block], phase: u32) -> (Replay<'static>, Vec<u64>) {
     let mut offsets: Vec<u64> = Vec::new();
     for b in blocks {
@@ -27,7 +27,7 @@ fn replay(blocks: &[Block], outside: &[Block], phase: u32) -> (Replay<'static>, 
 
 #[test]
 fn more_overdue_blocks_than_are_kept_in_mind_end_the_plan_until_all_are_dead() {
-    // Pairs: each block and, after its free, another in its place.
+    // In pairs: each block of `second` begins when one of `first` ends, and lies in its place.
     let n = OVERDUE + 2;
     let first = (0..n).map(|i| Block::new(i, n + i, 8));
     let second = (0..n).map(|i| Block::new(n + i, 3 * n, 8));
@@ -38,7 +38,7 @@ fn more_overdue_blocks_than_are_kept_in_mind_end_the_plan_until_all_are_dead() {
     }
     for i in 0..n {
         assert_eq!(replay.malloc(8, 0), Answer::Missed, "{i}");
-        // Late, and no longer known: the list is too short for all.
+        // All blocks of `first` are overdue now, more than the list holds.
         if i + 1 == n {
             assert!(replay.is_hopeless());
         }
@@ -68,7 +68,7 @@ fn what_the_plan_does_not_hold_is_expected() {
         replay.free(0).unwrap();
         assert!(replay.restart());
     }
-    // They do not come again; the plan goes on.
+    // The requests outside the plan do not come in this iteration; the others are served all the same.
     assert_eq!(replay.malloc(8, 0), Answer::Placed(0));
     assert_eq!(replay.malloc(16, 0), Answer::Missed, "the first is late");
     assert!(!replay.restart());

@@ -1,28 +1,32 @@
-//! What no order is below, by the least that has to be alive while an operator runs.
+//! A lower bound on the max load of all orders: the least load that is possible while an operator runs.
 //!
-//! Problem: when an operator v runs, those that it waits for have run, and those that wait for it have not. Which others have
-//! run is open; what is alive is what one that has run and one that has not touch both. The least of that over all sets
-//! that are closed under waiting is a minimum cut (Picard 1976: closures), and the highest of these over all v is a bound.
-//! Without it the bound is what one operator touches, which says nothing of networks with long connections.
+//! Problem: when an operator v runs, the operators that it waits for have run, and those that wait for it have not.
+//! Which of the others have run is open. A tensor is alive if an operator that has run and one that has not both touch
+//! it. The least load at v, over all sets of operators that contain what each of their members waits for, is a minimum
+//! cut (Picard 1976: closures). The highest of these loads, over all v, is a lower bound. The simpler bound, the bytes
+//! that one operator touches, is far too low for networks with long connections.
 //!
 //! Steps:
-//! 1. A network: operators, and two ends for each tensor with an arc between them, as wide as its bytes. An operator that has
-//!    run leads to the first ends of its tensors, and second ends to operators that have not, without limit; what has run
-//!    leads to what it waits for.
-//! 2. For each v, beginning with those at which the given order needs most: tensors that v touches count in full and have no
-//!    arc; what v waits for is the source, what waits for it the sink; a tensor that is there from the start begins at the
-//!    source, and one that is kept ends at the sink. Dinic's algorithm (1970) finds the flow, which is the cut.
+//! 1. A network. Its nodes are the operators, and two ends for each tensor; an arc from the first end to the second is
+//!    as wide as the tensor's bytes. The other arcs are without limit: from each operator to the first ends of its
+//!    tensors, from the second ends to the operators, and from each operator to those that it waits for. Operators on
+//!    the side of the source have run.
+//! 2. For each v, beginning with those at which the given order has the highest load: the tensors that v touches count
+//!    in full, and their arcs have no width. The operators that v waits for are sources, and those that wait for v are
+//!    sinks. The first end of a tensor that is alive from the start is a source too, and the second end of one that is
+//!    alive to the end is a sink. Dinic's algorithm (1970) finds the maximum flow, which is the minimum cut.
 //!
-//! Cost: for each operator a maximum flow; together no more than so many looks at arcs, after which the other operators are
-//! left out. Linear memory.
+//! Cost: a maximum flow for each operator. Looks at arcs are counted, and after a given number of them no further
+//! operator is taken. Linear memory.
 
 use super::model::Model;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// No limit.
+/// The width of an arc without limit.
 const ENDLESS: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
+/// The side of a node: free, or with the source or the sink.
 const FREE: u32 = 0;
 const SOURCE: u32 = 1;
 const SINK: u32 = 2;
@@ -33,8 +37,9 @@ pub(super) const fn workspace(tensors: usize, operators: usize, operands: usize,
     WorkspaceLen { words: arcs, indices: 6 * nodes + 2 * arcs }
 }
 
-/// What no order is below, by the cuts of the operators, each with what some order needs there, those first that need most;
-/// until the bound is `enough`, no cut can be above it, or `looks` are used up.
+/// A lower bound on the max load of all orders, in bytes. `operators` are taken one by one, each with its load in some
+/// order; they are in descending order of these loads. The search ends when the bound is `enough`, when no further cut
+/// can be higher, or when arcs have been looked at `looks` times.
 pub(super) fn lower_bound(
     model: &Model<'_>,
     operators: impl Iterator<Item = (u32, u64)>,
@@ -56,16 +61,21 @@ pub(super) fn lower_bound(
 struct Network<'m, 's> {
     model: &'m Model<'m>,
     nodes: u32,
-    /// By node: its first arc, the arc to look at next, how far it is from the source, and on which side it has to be.
+    /// By node: its first arc; [`NONE`] if it has none.
     first: Table<'s, u32>,
+    /// By node: the arc to look at next.
     cursor: Table<'s, u32>,
+    /// By node: 1 + its distance from the nearest source, in arcs that are not full; 0 if it is not reached.
     level: Table<'s, u32>,
+    /// By node: the side on which it has to be.
     side: Table<'s, u32>,
     queue: Table<'s, u32>,
     path: Table<'s, u32>,
-    /// By arc, each beside the one that leads back: the next of its node, where it leads, and what is left of its width.
+    /// By arc: the next arc of the same node; [`NONE`] after the last. Each arc stands beside the one that leads back.
     next: Table<'s, u32>,
+    /// By arc: the node that it leads to.
     to: Table<'s, u32>,
+    /// By arc: the width that is left, in bytes.
     left: Table<'s, u64>,
     arcs: u32,
     looks: u64,
@@ -94,7 +104,7 @@ impl<'m, 's> Network<'m, 's> {
             looks: 0,
         };
         network.first.fill(NONE);
-        // The arc of a tensor is twice its number.
+        // The arc of a tensor has twice the tensor's number: arcs are added in pairs.
         for t in 0..tensors {
             network.arc(network.begin(t), network.end(t));
         }
@@ -127,7 +137,7 @@ impl<'m, 's> Network<'m, 's> {
         }
     }
 
-    /// The least that has to be alive while an operator runs.
+    /// The least load while an operator runs, in bytes, whatever the order.
     fn least_at(&mut self, v: u32) -> u64 {
         let tensors = self.model.tensors();
         self.side.fill(FREE);
@@ -150,7 +160,8 @@ impl<'m, 's> Network<'m, 's> {
         self.model.needs(v) + self.flow()
     }
 
-    /// Puts all that an operator waits for on the side of the source, or all that waits for it on that of the sink.
+    /// Puts all operators that an operator waits for on the side of the source, or all that wait for it on that of the
+    /// sink.
     fn mark(&mut self, v: u32, side: u32) {
         let (mut done, mut len) = (0, 1);
         self.queue[0] = v;
@@ -159,7 +170,7 @@ impl<'m, 's> Network<'m, 's> {
             done += 1;
             let mut arc = self.first[k];
             while arc != NONE {
-                // Between operators, the first of two arcs leads to what is waited for.
+                // Of the two arcs between two operators, the first leads to the operator that is waited for.
                 let (other, waits) = (self.to[arc], arc.is_multiple_of(2));
                 if other < self.model.operators && waits == (side == SOURCE) && self.side[other] == FREE {
                     self.side[other] = side;
@@ -171,7 +182,7 @@ impl<'m, 's> Network<'m, 's> {
         }
     }
 
-    /// The maximum flow: level by level.
+    /// The maximum flow, in bytes.
     fn flow(&mut self) -> u64 {
         let mut flow = 0;
         while self.reaches_a_sink() {
@@ -188,7 +199,8 @@ impl<'m, 's> Network<'m, 's> {
         flow
     }
 
-    /// How far each node is from the nearest source, on arcs that are not full; whether a sink is reached.
+    /// Finds how far each node is from the nearest source, on arcs that are not full. Returns whether a sink is
+    /// reached.
     fn reaches_a_sink(&mut self) -> bool {
         self.level.fill(0);
         let (mut done, mut len) = (0, 0);
@@ -201,7 +213,8 @@ impl<'m, 's> Network<'m, 's> {
             let node = self.queue[done];
             done += 1;
             if self.side[node] == SINK {
-                // What is as far from a source, or further, is on no shortest way.
+                // Nodes that are not taken yet are at least as far from the sources as this sink: no shortest path
+                // leads through them.
                 return true;
             }
             let mut arc = self.first[node];
@@ -219,13 +232,14 @@ impl<'m, 's> Network<'m, 's> {
         false
     }
 
-    /// Sends what one shortest way from a source to a sink takes; 0 if there is none.
+    /// Sends as much flow as it can along one shortest path from a source to a sink. Returns how much, in bytes; 0 if
+    /// there is no such path.
     fn augment(&mut self, source: u32) -> u64 {
         let (mut node, mut len) = (source, 0);
         while self.side[node] != SINK {
             let arc = self.cursor[node];
             if arc == NONE {
-                // No way from here: back, and the next arc there.
+                // No path leads on from here: back to the node before, and to its next arc.
                 self.level[node] = 0;
                 if len == 0 {
                     return 0;

@@ -1,14 +1,14 @@
-//! The order as it is given, but that an operator runs as soon as it can after which less is alive.
+//! The order as it is given, except that an operator runs as soon as it is ready if that lowers the load.
 //!
-//! After each operator, those that are ready are looked at, the one that was listed first before the others: one that leaves less
-//! alive than there is, and needs no more than the worst operator of the given order, runs. O(operators · ready), with
-//! the tensors that each touches.
+//! After each operator, the operators that are ready are looked at. Those count that lower the load and need no more
+//! than the max load of the given order; of these the one with the lowest number runs, as often as there is one. Cost:
+//! O(operators · operators that are ready), times the tensors that each touches.
 
 use super::model::{Model, Walk};
 use crate::Workspace;
 use crate::table::Table;
 
-/// Changes `order`, which is one of the model; takes the walk from the workspace.
+/// Changes `order`, which is a valid order of the model. The walk lies in the workspace.
 pub(crate) fn early(model: &Model<'_>, order: &mut Table<'_, u32>, scratch: &mut Workspace<'_>) {
     let mut walk = Walk::new(model, scratch);
     let mut given = scratch.indices(order.len());

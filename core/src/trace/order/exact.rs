@@ -1,10 +1,10 @@
 //! Best-first search over the sets of operators that have run.
 //!
-//! A set is reached by many orders; the key of a set is the least, over those that were found, of what had to be alive on
-//! the way. Sets are taken by their keys, of equal keys the one that was found last, so that the search goes deep where it
-//! is free to. As in Dijkstra's algorithm the key of a set is final when it is taken; all operators taken, it is the least
-//! max load. What reaches the incumbent is not kept. Where there is no room for another set, the least key that waits is a
-//! lower bound.
+//! A set can be reached by many orders. Its key is the least max load on the way to it, in bytes, over the orders that
+//! were found. The set with the least key is taken next, and of equal keys the set that was found last, so that the
+//! search goes deep. As in Dijkstra's algorithm, the key of a set is final when the set is taken; that of the set of
+//! all operators is the least max load. Sets with a key of the incumbent's max load or more are not kept. If there is
+//! no room for another set, the search ends, and the least key of the sets that wait is a lower bound.
 
 use super::Ordered;
 use super::model::{Model, Walk, walk_workspace};
@@ -12,10 +12,10 @@ use crate::heap::Heap;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// A set may wait with several keys, of which the least counts.
+/// Entries of the heap of waiting sets, for each set: a set may be there with several keys, of which the least counts.
 const WAITING: usize = 4;
 
-/// Length of the workspace of [`search`], with that of the walk.
+/// Length of the workspace of [`search`] and of its [`Walk`] together.
 pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> WorkspaceLen {
     let n = states as usize;
     walk_workspace(tensors, operators).and(WorkspaceLen {
@@ -26,14 +26,19 @@ pub(super) const fn workspace(tensors: usize, operators: usize, states: u32) -> 
 
 /// The sets that were found.
 struct States<'a> {
+    /// How many words the bits of a set take.
     width: u32,
+    /// The sets as bits, one after the other: a bit for each operator.
     sets: Table<'a, u64>,
+    /// By set: the load after its operators have run, in bytes.
     load: Table<'a, u64>,
+    /// By set: the least max load on the way to it that was found, in bytes.
     key: Table<'a, u64>,
-    /// The set before it, and the operator that was chosen there.
+    /// By set: the set that it extends; `u32::MAX` for the first.
     parent: Table<'a, u32>,
+    /// By set: the operator that was chosen to extend that set. Operators that were safe ran after it.
     by: Table<'a, u32>,
-    /// 1 + the set, by what it hashes to.
+    /// A hash table of the sets; an entry is 1 + the index of a set, or 0.
     slots: Table<'a, u32>,
     len: u32,
     capacity: u32,
@@ -44,7 +49,7 @@ impl States<'_> {
         self.sets.range(state * self.width, (state + 1) * self.width)
     }
 
-    /// The slot of a set: it is there, or it belongs there.
+    /// The slot in which a set is; if it is not there, the empty slot for it.
     fn slot(&self, set: &[u64]) -> u32 {
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
         let mut hash = 0u64;
@@ -59,7 +64,8 @@ impl States<'_> {
         slot
     }
 
-    /// Notes where the walk stands; the set, if that is news, or none where there is no room.
+    /// Notes the set at which the walk stands. Returns its index if the set is new or its key is now lower; none if
+    /// neither is so; an error if there is no room for it.
     fn note(&mut self, walk: &Walk<'_, '_>, parent: u32, by: u32) -> Result<Option<u32>, Full> {
         let set = walk.done.first(self.width);
         let slot = self.slot(set);
@@ -90,7 +96,8 @@ impl States<'_> {
 /// There is no room for another set.
 struct Full;
 
-/// Searches below the incumbent; what is better goes to `found` and `order`, and what is proved to `found`.
+/// Searches for an order with a lower max load than that of `found`, the incumbent; writes it to `found` and `order`,
+/// and a lower bound that is proved to `found`. Ends when `stops` says so.
 pub(super) fn search(
     walk: &mut Walk<'_, '_>,
     states: u32,
@@ -118,7 +125,8 @@ pub(super) fn search(
     walk.begin();
     walk.key = found.lower_bound;
     close(walk, &mut ran, 0);
-    // A heap takes equal keys by number, the least first: the last set that was found has the least.
+    // Of equal keys the heap takes the least number first. So the number of a set is `u32::MAX` less its index: the set
+    // that was found last has the least.
     if let Ok(Some(first)) = known.note(walk, u32::MAX, 0) {
         waiting.push(walk.key, u32::MAX - first);
     }
@@ -165,11 +173,12 @@ pub(super) fn search(
             }
         }
     }
-    // All that is below the incumbent has been looked at.
+    // All sets with a lower key than the incumbent's max load have been looked at.
     found.lower_bound = found.max_load;
 }
 
-/// Runs what is safe to run at once, and lists it after the first `len` of `ran`; how many there are then.
+/// Runs operators as long as there is one that is safe to run next. Writes them to `ran` after its first `len` entries;
+/// returns how many entries there are then.
 fn close(walk: &mut Walk<'_, '_>, ran: &mut Table<'_, u32>, mut len: u32) -> u32 {
     while let Some((operator, step)) = walk.safe() {
         walk.run(operator, step);
@@ -179,7 +188,8 @@ fn close(walk: &mut Walk<'_, '_>, ran: &mut Table<'_, u32>, mut len: u32) -> u32
     len
 }
 
-/// Writes the order that leads to a set, by the choices on the way and what was run at once after each.
+/// Writes the order that leads to the set `last`: for each set on the way the operator that was chosen, and then those
+/// that were safe.
 fn unroll(
     walk: &mut Walk<'_, '_>,
     known: &States<'_>,

@@ -1,9 +1,11 @@
-//! Operators and what is alive between them; a set of operators that have run, from which one goes on.
+//! Operators with the tensors that they touch ([`Model`]), and a set of operators that have run ([`Walk`]), which a
+//! search extends.
 //!
-//! Why an operator runs at once that is ready, needs no more than what was needed so far, and leaves no more alive than
-//! there was: take any order of what is left, and move it to the front. What it adds and frees changes by what others have
-//! done before: they can only have brought to life what it would bring, and left to it what they would have freed. So it
-//! leaves no more alive after each of them than they left without it, and none of them needs more.
+//! Why it is safe to run an operator next that is ready, needs no more than the max load so far, and does not raise the
+//! load: take any order of the operators that are left, and move this one to its front. The more operators have run
+//! before it, the fewer tensors it is the first to touch, and the more it is the last to touch. So if it does not raise
+//! the load now, it does not raise the load after any of the operators that now come after it, and none of these needs
+//! more than before.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
@@ -49,8 +51,9 @@ pub(crate) const fn workspace(tensors: usize, operators: usize, operands: usize,
 }
 
 impl<'a> Model<'a> {
-    /// Room for so many of each. Tensors come first, then each operator with what it touches, then the edges by their first
-    /// operator, and then [`Self::finish`].
+    /// An empty model with room for so many tensors, operators, operands and edges. The tensors are added first, then
+    /// each operator and the tensors that it touches, then the edges in ascending order of their first operator.
+    /// [`Self::finish`] comes last.
     pub(crate) fn new(
         tensors: usize,
         operators: usize,
@@ -77,21 +80,22 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Adds the next tensor: whether it is alive from the start, and to the end.
+    /// Adds the next tensor. `given` says whether it is alive from the start, and `kept` whether it is alive to the
+    /// end.
     pub(crate) fn tensor(&mut self, tensor: u32, bytes: u64, given: bool, kept: bool) {
         self.bytes[tensor] = bytes;
         self.how[tensor] = if given { GIVEN } else { 0 } | if kept { KEPT } else { 0 };
         self.tensors = tensor + 1;
     }
 
-    /// Adds the next operator, and what it needs while it runs beside what it touches.
+    /// Adds the next operator, and the bytes that it needs while it runs beside its tensors.
     pub(crate) fn operator(&mut self, operator: u32, workspace: u64) {
         self.workspace[operator] = workspace;
         self.operators = operator + 1;
         self.first_touched[self.operators] = self.operands;
     }
 
-    /// The operator that was added last touches a tensor.
+    /// Adds a tensor to those that the newest operator touches.
     pub(crate) fn touches(&mut self, tensor: u32) {
         let operator = self.operators - 1;
         if !self.touched(operator).contains(&tensor) {
@@ -101,13 +105,14 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// An operator may write a new tensor over this one, of the same size, where it is the last to touch it.
+    /// Notes that an operator may write a new tensor over `giver`, which has the same size, where it is the last to
+    /// touch it.
     pub(crate) fn works_in_place(&mut self, operator: u32, giver: u32) {
         self.reuses(operator, giver, self.bytes[giver]);
     }
 
-    /// An operator may write over a part of a tensor, where it is the last to touch it, which spares so many bytes. Of more
-    /// than two such tensors the first two count.
+    /// Notes that an operator may write over a part of `giver`, where it is the last to touch it, which spares so many
+    /// bytes. Of more than two such tensors of an operator the first two count.
     pub(crate) fn reuses(&mut self, operator: u32, giver: u32, bytes: u64) {
         let free = self.givers[operator].iter().position(|&giver| giver == 0);
         if let Some(place) = free
@@ -118,7 +123,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// One operator has to run before another; those of each operator come together, in ascending order of the first.
+    /// Notes that `operator` has to run before `next`. These calls come in ascending order of `operator`.
     pub(crate) fn before(&mut self, operator: u32, next: u32) {
         self.next[self.edges] = next;
         self.edges += 1;
@@ -126,7 +131,7 @@ impl<'a> Model<'a> {
         self.waits[next] += 1;
     }
 
-    /// Counts who touches each tensor.
+    /// Counts the operators that touch each tensor.
     pub(crate) fn finish(&mut self) {
         for operator in 0..self.operators {
             self.first_next[operator + 1] = self.first_next[operator + 1].max(self.first_next[operator]);
@@ -144,7 +149,8 @@ impl<'a> Model<'a> {
         self.touched.range(self.first_touched[operator], self.first_touched[operator + 1])
     }
 
-    /// A lower bound on the max load of all orders, in bytes: what is alive at the start, and what each operator needs.
+    /// A lower bound on the max load of all orders, in bytes: the highest of what is alive at the start and what each
+    /// operator needs, together with unused tensors that are always alive.
     pub(crate) fn lower_bound(&self) -> u64 {
         let always = (0..self.tensors).filter(|&t| self.how[t] == GIVEN | KEPT && self.users[t] == 0);
         let always: u64 = always.map(|t| self.bytes[t]).sum();
@@ -257,7 +263,7 @@ impl<'m, 's> Walk<'m, 's> {
             }
         }
         (self.load, self.key) = (load, key);
-        // In ascending order, whatever was done before.
+        // Sorted, so that the order of the list does not depend on what the walk did before.
         sort::in_place(&mut self.ready, self.ready_count);
         for i in 0..self.ready_count {
             self.place[self.ready[i]] = i + 1;
@@ -296,7 +302,7 @@ impl<'m, 's> Walk<'m, 's> {
         }
     }
 
-    /// Lists an operator that waits for none, unless it has run.
+    /// Puts an operator on the list of those that are ready, unless it has run.
     fn make_ready(&mut self, operator: u32) {
         if !self.has_run(operator) {
             self.ready[self.ready_count] = operator;
@@ -305,7 +311,7 @@ impl<'m, 's> Walk<'m, 's> {
         }
     }
 
-    /// Takes an operator from the list, if it is there.
+    /// Takes an operator from the list of those that are ready, if it is there.
     fn unready(&mut self, operator: u32) {
         if self.place[operator] > 0 {
             let place = self.place[operator] - 1;

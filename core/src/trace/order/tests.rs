@@ -3,7 +3,8 @@ use crate::trace::graph::{self, Node, Tensor};
 use crate::trace::{Event, Row};
 use std::vec::Vec;
 
-/// A random graph: operators that read some of what came before, some of them in place; tensors of a few sizes.
+/// A random graph: operators that read some of the tensors made before them, some of which work in place; tensors of a
+/// few sizes.
 struct Random {
     tensors: Vec<Tensor>,
     inputs: Vec<Vec<u32>>,
@@ -63,7 +64,8 @@ impl Random {
         (found, order)
     }
 
-    /// The peak of the rows of the graph in an order; with operators in place what they reuse counts once.
+    /// The max load of the graph's rows in an order, in bytes. Where an operator works in place, memory that it reuses
+    /// counts once.
     fn peak(&self, operators: &[Operator], order: &[u32]) -> u64 {
         let nodes = self.nodes(order);
         let graph = Graph { tensors: &self.tensors, nodes: &nodes };
@@ -106,7 +108,7 @@ impl Random {
 }
 
 impl Random {
-    /// What is alive while each operator runs, in an order.
+    /// By operator: the load while it runs in an order, in bytes.
     fn loads(&self, order: &[u32]) -> Vec<u64> {
         let place = |k: usize| order.iter().position(|&other| other as usize == k).unwrap();
         let mut loads = self.workspaces.clone();
@@ -179,7 +181,7 @@ fn the_bound_by_cuts_is_the_least_beside_each_operator() {
             }
         });
         let bound = *least.iter().max().unwrap();
-        // One set is the empty one: what is proved is by the cuts.
+        // With room for one set, the empty one, the exact search proves nothing more: the bound is that of the cuts.
         let (found, _) = random.least_load(&[], Options { states: 1, width: 0 });
         assert_eq!(found.lower_bound, bound, "{seed}");
         let (touched, _) = random.least_load(&[], Options { states: 0, width: 0 });
@@ -242,7 +244,8 @@ fn what_a_reuse_spares_counts_where_its_input_dies() {
     let tensor = |bytes| Tensor { bytes, storage: Storage::Transient };
     let tensors = [tensor(8), tensor(8), tensor(8), tensor(1)];
     let node = |inputs, outputs| Node { inputs, outputs, ..Node::default() };
-    // The sum of 0 and 1, and then of it and 0: only 1 dies with the first.
+    // Operator 0 adds tensors 0 and 1; operator 1 adds the sum to tensor 0. Only tensor 1 is used for the last time by
+    // operator 0.
     let nodes = [node(&[0, 1], &[2]), node(&[0, 2], &[3])];
     let graph = Graph { tensors: &tensors, nodes: &nodes };
     let options = Options::default();
@@ -256,7 +259,7 @@ fn what_a_reuse_spares_counts_where_its_input_dies() {
     assert_eq!(load(&[]), Ok((24, true)));
     assert_eq!(load(&[reuse(0, 8)]), Ok((24, true)));
     assert_eq!(load(&[reuse(0, 8), reuse(1, 5)]), Ok((19, true)));
-    // No more than the input has.
+    // A reuse spares no more bytes than its input has.
     assert_eq!(load(&[reuse(1, 50)]), Ok((17, true)));
     assert_eq!(load(&[reuse(4, 1)]), Err(Error::UnknownTensor { node: 0, tensor: 4 }));
     assert_eq!(load(&[Reuse { node: 2, input: 0, bytes: 1 }]), Err(Error::UnknownTensor { node: 2, tensor: 0 }));

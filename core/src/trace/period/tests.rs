@@ -1,4 +1,5 @@
-//! Streams of events with known iterations, against the detector; whatever a stream is, a period that is accepted has repeated.
+//! Tests of the detector on streams of events with known iterations. On any stream, a period that is accepted has
+//! repeated.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,12 +8,13 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::collections::VecDeque;
 use std::vec::Vec;
 
-/// A detector, and the whole stream beside it.
+/// A detector, and beside it the whole stream that it has seen.
 struct Stream {
     detector: Detector<'static>,
     longest: usize,
     /// Kind, bytes and distance of each event.
     events: Vec<(Event, u64, u32)>,
+    /// The live bytes before the first event, and after each.
     load: Vec<u64>,
     accepted: Option<u32>,
 }
@@ -25,11 +27,12 @@ impl Stream {
         Self { detector, longest, events: Vec::new(), load: vec![0], accepted: None }
     }
 
-    /// Pushes an event; `last` is the number of the block's event before, counted from 1.
+    /// Pushes an event; `last` is the number of the block's previous event, counted from 1, or 0. Returns the number of
+    /// this event.
     fn push(&mut self, event: Event, bytes: u64, last: usize) -> usize {
         let number = self.events.len() + 1;
         assert_eq!(self.detector.push(event, bytes, last as u32) as usize, number);
-        // What is so long ago that the ring does not hold it is not known.
+        // The detector does not know events that its ring no longer holds.
         let distance = if last == 0 || number - last > 2 * self.longest { 0 } else { number - last };
         self.events.push((event, bytes, distance as u32));
         let before = *self.load.last().unwrap();
@@ -46,7 +49,7 @@ impl Stream {
         number
     }
 
-    /// What has just been accepted has repeated in full, and nothing has grown.
+    /// Checks the period that was just accepted: it has repeated in full, and as many bytes are live as one period ago.
     fn prove(&self, period: usize) {
         let n = self.events.len();
         assert!(period <= self.longest && 2 * period <= n, "{period} of {n}");
@@ -54,7 +57,7 @@ impl Stream {
         assert_eq!(self.load[n], self.load[n - period]);
     }
 
-    /// A malloc and a free of each of these sizes, the frees `late` mallocs after theirs.
+    /// Pushes a malloc and a free for each of these sizes; each free comes `late` mallocs after its own.
     fn iteration(&mut self, sizes: &[u64], late: usize) {
         let mut waiting = VecDeque::new();
         for &size in sizes {
@@ -91,7 +94,8 @@ fn two_iterations_are_enough_whatever_came_before() {
     assert_eq!(stream.detector.period(), None);
 }
 
-/// With buckets by the low bits of the fingerprint this one shared them two by two.
+/// A stream that was not found when the low bits of a fingerprint chose the bucket: its fingerprints shared buckets in
+/// pairs.
 #[test]
 fn a_short_iteration_is_found_with_little_memory() {
     let mut stream = Stream::new(12);
@@ -121,7 +125,7 @@ fn accesses_tell_iterations_apart_that_allocate_alike() {
     assert_eq!(stream.detector.period(), Some(6));
 }
 
-/// Gradient accumulation: a, a, a, b.
+/// Gradient accumulation: A, A, A, B.
 #[test]
 fn of_loops_within_loops_the_outer_is_found_for_good() {
     let mut stream = Stream::new(256);
@@ -137,7 +141,7 @@ fn of_loops_within_loops_the_outer_is_found_for_good() {
     }
 }
 
-/// An epoch: a validation after every so many iterations; then another network, with a shorter iteration.
+/// 30 iterations of one network, then 30 of another network with a shorter iteration, such as a validation.
 #[test]
 fn a_shorter_iteration_is_found_after_a_longer_one() {
     let mut stream = Stream::new(64);
@@ -151,7 +155,8 @@ fn a_shorter_iteration_is_found_after_a_longer_one() {
     assert_eq!(stream.detector.period(), Some(14));
 }
 
-/// The same network with another batch: as many events, other sizes. It need not outlast what came before.
+/// The same network with another batch: as many events, other sizes. It need not repeat for longer than the period
+/// before.
 #[test]
 fn another_batch_is_found_in_two_iterations() {
     let mut stream = Stream::new(64);
@@ -164,7 +169,7 @@ fn another_batch_is_found_in_two_iterations() {
     assert_eq!(stream.detector.period(), Some(18));
 }
 
-/// A block that is freed in the iteration after its own.
+/// A block that is freed in the iteration after the one in which it is allocated.
 #[test]
 fn blocks_that_live_on_are_part_of_what_repeats() {
     let mut stream = Stream::new(64);
@@ -229,8 +234,8 @@ fn positions_begin_again() {
     assert_eq!(stream.detector.period(), Some(18));
 }
 
-/// Streams in which much repeats and little repeats in full. Each period that is accepted is proven against the
-/// whole stream. `SUBLET_STREAMS` is how many; a million take seconds.
+/// Streams in which much repeats and little repeats in full. Each period that is accepted is proven against the whole
+/// stream. The variable `SUBLET_STREAMS` says how many streams are tried; a million take seconds.
 #[test]
 fn no_period_is_accepted_that_has_not_repeated() {
     let streams = std::env::var("SUBLET_STREAMS").map_or(20_000, |n| n.parse().unwrap());
@@ -245,7 +250,7 @@ fn no_period_is_accepted_that_has_not_repeated() {
         events.clear();
         load.truncate(1);
         let mut live: Vec<(usize, u64)> = Vec::new();
-        // Parts of the past again and again, with a change now and then.
+        // Parts of the stream so far, again and again, with a change now and then.
         let (kinds, change) = (1 + below(3), 3 + below(40));
         let mut replay = 0;
         for _ in 0..120 {
@@ -270,7 +275,7 @@ fn no_period_is_accepted_that_has_not_repeated() {
 }
 
 proptest! {
-    /// Random iterations, after a random prelude: found at the latest in the fourth.
+    /// Random iterations after random events: a period is found in the fourth iteration at the latest.
     #[test]
     fn what_repeats_is_found(
         prelude in prop::collection::vec(1u64..5, 0..20),

@@ -1,4 +1,5 @@
-//! Every rule of the schedule verifier: a trace that keeps it and is accepted, and one that breaks it alone and is refused.
+//! For each rule of the schedule verifier, a trace that keeps it and is accepted, and a trace that breaks only this
+//! rule and is refused.
 
 mod in_place;
 
@@ -38,7 +39,7 @@ const fn write(block: u32, op: u32) -> Row {
     row(Event::Write, block, 0, Op::First(op))
 }
 
-/// The same access when its operator runs again.
+/// The same access, made when its operator is recomputed.
 const fn again(r: Row) -> Row {
     match r.op {
         Op::First(k) => Row { op: Op::Rerun(k), ..r },
@@ -46,15 +47,15 @@ const fn again(r: Row) -> Row {
     }
 }
 
-/// A malloc at the start: the block persists if nobody frees it.
+/// A malloc at time 0: the block is persistent if no row frees it.
 const fn weight(block: u32, bytes: u64) -> Row {
     Row { time_ns: 0, ..malloc(block, bytes) }
 }
 
-/// Rows, and the place before which they are put.
+/// The index of a row, and rows that are put before it.
 type Added<'a> = (usize, &'a [Row]);
 
-/// What is said of a rewritten trace, without a plan.
+/// The verdict on a rewritten trace, without a plan.
 fn judge(recorded: &Recorded<'_>, rewritten: &[Row], cyclic: bool) -> Result<(), RowFault> {
     let len = values_workspace(recorded.rows.len(), recorded.blocks);
     let (mut words, mut indices) = (vec![3; len.words], vec![3; len.indices]);
@@ -67,7 +68,7 @@ fn judge(recorded: &Recorded<'_>, rewritten: &[Row], cyclic: bool) -> Result<(),
     }
 }
 
-/// What is said of a rewritten trace with a plan, by the function that users call.
+/// The verdict on a rewritten trace with a plan, by the function that users call.
 fn judge_plan(
     recorded: &Recorded<'_>,
     rewritten: &[Row],
@@ -89,7 +90,7 @@ fn judge_plan(
     Ok(*verified.run())
 }
 
-/// `rows` with those in `without` left out and others put in before these places.
+/// `rows` without those in `without`, and with other rows put in as `changes` say.
 fn changed(rows: &[Row], changes: &[Added], without: &[usize]) -> Vec<Row> {
     let mut rewritten = Vec::new();
     for i in 0..=rows.len() {
@@ -99,7 +100,8 @@ fn changed(rows: &[Row], changes: &[Added], without: &[usize]) -> Vec<Row> {
     rewritten
 }
 
-/// A weight that is read and updated, and an activation of which two operators know.
+/// Block 0 is a weight that both operators read and the second updates; block 1 is an activation that the first writes
+/// and the second reads.
 const ORIGINAL: [Row; 8] =
     [weight(0, 8), malloc(1, 8), read(0, 0), write(1, 0), read(1, 1), read(0, 1), write(0, 1), free(1)];
 
@@ -137,7 +139,7 @@ fn a_block_without_a_size_is_unknown() {
     let with = |r| judge(&recorded, &changed(&ORIGINAL, &[(8, &[r])], &[]), false);
     assert_eq!(with(malloc(2, 0)), Err(RowFault::UnknownBlock));
     assert_eq!(with(malloc(5, 0)), Err(RowFault::UnknownBlock));
-    // No block at all.
+    // The recording has no blocks.
     assert_eq!(judge(&Recorded::new(&[], 0), &[malloc(0, 8)], false), Err(RowFault::UnknownBlock));
 }
 
@@ -148,17 +150,18 @@ fn a_weight_may_use_its_initial_copy_if_its_final_value_is_on_the_host() {
     assert_eq!(judged(true, &[swapped, (7, &[away])], &[]), Ok(()));
     assert_eq!(judged(true, &[swapped], &[]), Err(RowFault::EndNotRestored));
     assert_eq!(judged(false, &[swapped, (7, &[away])], &[]), Err(RowFault::NotOnHost));
-    // On the device at the start, it must be there at the end.
+    // A weight that is on the device at the start has to be there at the end.
     assert_eq!(judged(true, &[(7, &[away, gone])], &[]), Err(RowFault::EndNotRestored));
-    // A copy that the iteration has made itself is nobody's initial copy.
+    // A copy that is made in the iteration does not count as the initial copy.
     assert_eq!(judged(true, &[(2, &[away]), swapped], &[]), Ok(()));
 }
 
-/// The weight begins on the host: allocated after an access or a copy, it has no value of its own.
+/// A weight that is allocated after an access or a copy begins on the host: it does not have its initial value on the
+/// device.
 #[test]
 fn a_weight_that_begins_on_the_host_has_to_end_there() {
     let [gone, anew] = [free(0), malloc(0, 8)];
-    // After a copy of another block it does not begin on the device.
+    // A weight that is allocated after a copy of another block does not begin on the device.
     let second = [weight(0, 8), weight(1, 8), read(0, 0), read(1, 1)];
     let recorded = Recorded::new(&second, 2);
     let with_copies = [anew, out(0), malloc(1, 8), second[2], second[3]];
@@ -166,10 +169,10 @@ fn a_weight_that_begins_on_the_host_has_to_end_there() {
     let brought_too = [anew, out(0), malloc(1, 8), back(1), second[2], second[3]];
     assert_eq!(judge(&recorded, &brought_too, true), Ok(()));
     assert_eq!(judge(&recorded, &brought_too, false), Err(RowFault::NotOnHost));
-    // Allocated after an access, it has no value either.
+    // A weight that is allocated after an access does not either.
     let after_access = [anew, second[2], malloc(1, 8), second[3]];
     assert_eq!(judge(&recorded, &after_access, true), Err(RowFault::OtherValue));
-    // On the host at the start, it has to be there with its final value at the end.
+    // A weight that is on the host at the start has to be there with its final value at the end.
     let updated = [weight(0, 8), weight(1, 8), read(0, 0), read(1, 1), write(1, 1)];
     let with = |end: &[Row]| {
         let mut rows = vec![anew, updated[2], malloc(1, 8), back(1), updated[3], updated[4]];
@@ -178,12 +181,12 @@ fn a_weight_that_begins_on_the_host_has_to_end_there() {
     };
     assert_eq!(with(&[]), Err(RowFault::EndNotRestored));
     assert_eq!(with(&[out(1)]), Ok(()));
-    // Never on the device at all: its final value is the initial one, which the host has, if iterations repeat.
+    // A weight that is never on the device keeps its initial value, which the host has if iterations repeat.
     let unused = [weight(0, 8), weight(1, 8), read(0, 0)];
     let recorded = Recorded::new(&unused, 2);
     assert_eq!(judge(&recorded, &[unused[0], unused[2]], true), Ok(()));
     assert_eq!(judge(&recorded, &[unused[0], unused[2]], false), Err(RowFault::EndNotRestored));
-    // Lost on the device, it is not restored.
+    // A weight that begins on the device and is freed there is not restored.
     assert_eq!(judge(&recorded, &[unused[0], unused[1], unused[2], gone], true), Err(RowFault::EndNotRestored));
     let undefined = [unused[0], unused[1], unused[2], gone, anew];
     assert_eq!(judge(&recorded, &undefined, true), Err(RowFault::EndNotRestored));
@@ -208,29 +211,29 @@ fn values_follow_writes_and_copies() {
     let recorded = Recorded::new(&WRITES, 2);
     let of = |changes: &[Added]| judge(&recorded, &changed(&WRITES, changes, &[]), false);
     assert_eq!(of(&[]), Ok(()));
-    // An old copy of the host is not what the second operator has written.
+    // A copy from before operator 2 does not have the value that operator 2 writes to block 0.
     assert_eq!(of(&[(2, &[out(0)]), (8, &[back(0)])]), Err(RowFault::OtherValue));
-    // The last copy counts.
+    // Of two copies to the host the later counts.
     assert_eq!(of(&[(2, &[out(0)]), (8, &[out(0), back(0)])]), Ok(()));
-    // Running the first operator again gives the first value.
+    // Operator 0, recomputed, gives block 0 its first value.
     let rerun = [again(write(0, 0))];
     assert_eq!(of(&[(5, &rerun)]), Ok(()));
     assert_eq!(of(&[(8, &rerun)]), Err(RowFault::OtherValue));
-    // Both writes of one operator make one value; with one of them it is not complete.
+    // Both writes of operator 1 make one value; recomputed with one write, the operator is not complete.
     assert_eq!(of(&[(8, &[again(write(1, 1)), again(write(1, 1))])]), Ok(()));
     assert_eq!(of(&[(8, &[again(write(1, 1))])]), Err(RowFault::OtherAccess));
-    // An operator that runs again on other inputs makes undefined values.
+    // An operator that is recomputed from other inputs writes undefined values.
     let third = [again(read(1, 2)), again(read(0, 2)), again(write(0, 2))];
     assert_eq!(of(&[(8, &third)]), Err(RowFault::OtherValue));
     let restored = [rerun[0], third[0], third[1], third[2]];
     assert_eq!(of(&[(8, &restored)]), Ok(()));
-    // One that is open at the end is not complete.
+    // A recomputed operator that is open at the end is not complete.
     assert_eq!(of(&[(10, &third[..1])]), Err(RowFault::AccessesMissing));
     // No operator has this number.
     assert_eq!(of(&[(8, &[again(read(0, 9))])]), Err(RowFault::OtherAccess));
 }
 
-/// What is undefined in the recording may not be made from anything: reading it again leaves undefined values.
+/// An operator that read undefined memory in the recording writes undefined values when it is recomputed.
 #[test]
 fn an_operator_that_read_undefined_memory_yields_nothing_when_it_runs_again() {
     let rows = [malloc(0, 8), malloc(1, 8), read(0, 0), write(1, 0), read(1, 1)];
@@ -240,14 +243,14 @@ fn an_operator_that_read_undefined_memory_yields_nothing_when_it_runs_again() {
     assert_eq!(judge(&recorded, &twice, false), Err(RowFault::OtherValue));
 }
 
-/// Accesses without an operator may read anything, but stand where they stand.
+/// Accesses without an operator may read any value; the operators after them may not.
 #[test]
 fn accesses_without_an_operator() {
     let loose = |event| row(event, 0, 0, ONCE);
     let rows = [malloc(0, 8), loose(Event::Write), loose(Event::Read), read(0, 0)];
     let recorded = Recorded::new(&rows, 1);
     assert_eq!(judge(&recorded, &rows, false), Ok(()));
-    // It reads undefined memory; the operator after it may not.
+    // The access without an operator reads undefined memory, and so does the operator after it, which is refused.
     let lost = changed(&rows, &[(2, &[free(0), malloc(0, 8)])], &[]);
     assert_eq!(judge(&recorded, &lost, false), Err(RowFault::OtherValue));
     let kept = changed(&rows, &[(2, &[out(0), free(0), malloc(0, 8)]), (3, &[back(0)])], &[]);
@@ -263,7 +266,7 @@ fn an_operator_may_run_again_only_where_it_is_said() {
     assert_eq!(judge(&Recorded { operators: &operators, ..recorded }, &twice, false), Err(RowFault::MayNotRerun));
 }
 
-/// Statistics that an operator updates are left out when it runs again; weights that it only reads are not.
+/// Statistics that an operator updates are left out when it is recomputed; weights that it only reads are not.
 #[test]
 fn what_an_operator_updates_is_left_out_when_it_runs_again() {
     let rows = [weight(0, 8), weight(1, 8), malloc(2, 8), read(1, 0), read(0, 0), write(0, 0), write(2, 0), read(2, 1)];
@@ -275,7 +278,8 @@ fn what_an_operator_updates_is_left_out_when_it_runs_again() {
     assert_eq!(with(&[again(write(2, 0))]), Err(RowFault::OtherAccess));
 }
 
-/// A rectifier makes 0; an operator makes 1 of it; the gradient reads 0, makes 2, and writes 0 too.
+/// Operator 0, a ReLU, writes block 0; operator 1 writes block 1 from it; operator 2, the gradient of the ReLU, reads
+/// block 0 and writes block 2.
 const RECTIFIER: [Row; 11] = [
     malloc(0, 6400),
     write(0, 0),
@@ -306,7 +310,8 @@ fn masked(operators: &[Operator], changes: &[Added], without: &[usize]) -> Resul
 
 #[test]
 fn a_mask_is_made_by_a_rectifier_and_read_by_its_gradient() {
-    // The mask is made in row 2, block 0 is freed in row 5, and the gradient reads the mask.
+    // The mask is written before row 2, block 0 is freed before row 5, and the gradient reads the mask in the place of
+    // block 0.
     let made = [malloc(MASK, 200), write(MASK, 0)];
     let (reads, frees): (Added, Added) = ((6, &[read(MASK, 2)]), (8, &[free(MASK)]));
     let (early, left): (Added, [usize; 2]) = ((5, &[free(0)]), [6, 8]);
@@ -317,34 +322,35 @@ fn a_mask_is_made_by_a_rectifier_and_read_by_its_gradient() {
     assert_eq!(masked(&other, &[(2, &made), early, reads, frees], &left), Err(RowFault::OtherAccess));
     let other = of_kinds([Kind::Other, Kind::Other, Kind::ReluBackward]);
     assert_eq!(masked(&other, &[(2, &made), early, reads, frees], &left), Err(RowFault::MaskElsewhere));
-    // One operator later, or before the rectifier.
+    // The mask is written one operator later, or before the ReLU.
     assert_eq!(masked(&RELU, &[(5, &made), early, reads, frees], &left), Err(RowFault::MaskElsewhere));
     assert_eq!(masked(&RELU, &[(1, &made), early, reads, frees], &left), Err(RowFault::MaskElsewhere));
-    // The next operator's number is not that of the operator that has just run.
+    // The write of the mask has the number of the next operator, not of the ReLU that has just run.
     let by_other = [malloc(MASK, 200), write(MASK, 1)];
     assert_eq!(masked(&RELU, &[(2, &by_other), early, reads, frees], &left), Err(RowFault::MaskElsewhere));
-    // The mask of a block that the rectifier does not touch.
+    // The mask is of a block that the ReLU does not touch.
     let of_other = [malloc(MASK + 1, 200), write(MASK + 1, 0)];
     assert_eq!(masked(&RELU, &[(2, &of_other)], &[]), Err(RowFault::MaskElsewhere));
-    // In the place of another block; in the place of one that is written.
+    // Operator 1, which is no gradient of a ReLU, reads the mask; the gradient writes the mask; the gradient reads the
+    // mask of the block that it writes.
     assert_eq!(masked(&RELU, &[(2, &made), (3, &[read(MASK, 1)])], &[3]), Err(RowFault::OtherAccess));
     assert_eq!(masked(&RELU, &[(2, &made), (7, &[write(MASK, 2)])], &[7]), Err(RowFault::OtherAccess));
     let of_output = [malloc(MASK + 2, 200), read(MASK + 2, 2)];
     assert_eq!(masked(&RELU, &[(6, &of_output[..1]), (6, &of_output[1..])], &[6]), Err(RowFault::OtherAccess));
-    // Nothing was written to it.
+    // Nothing was written to the mask.
     assert_eq!(masked(&RELU, &[(2, &made[..1]), early, reads, frees], &left), Err(RowFault::OtherValue));
-    // It is lost on the way; it goes to the host and comes back.
+    // The mask is lost on the way; it goes to the host and comes back; it comes back without having gone.
     let lost = [free(MASK), malloc(MASK, 200)];
     assert_eq!(masked(&RELU, &[(2, &made), (5, &lost), reads, frees], &[6]), Err(RowFault::OtherValue));
     let swapped = [out(MASK), free(MASK), malloc(MASK, 200), back(MASK)];
     assert_eq!(masked(&RELU, &[(2, &made), (5, &swapped), reads, frees], &[6]), Ok(()));
     assert_eq!(masked(&RELU, &[(2, &made), (5, &swapped[1..]), reads, frees], &[6]), Err(RowFault::NotOnHost));
-    // The mask does not bring the block back.
+    // The mask does not restore the block.
     assert_eq!(masked(&RELU, &[(2, &made), early, (6, &[malloc(0, 6400)])], &[]), Err(RowFault::OtherValue));
 }
 
-/// A mask that fits elements of 4 bytes is too small for those of 2, whichever operator of the rectifiers says it, and when
-/// it comes back from the host too.
+/// A mask has a bit for each element, of the element size of the ReLU operators. A mask that is a byte shorter is
+/// refused, when it is made and when it comes back from the host.
 #[test]
 fn a_mask_is_as_long_as_the_elements_ask() {
     let of = |element: [u8; 3]| [0, 1, 2].map(|k| Operator { element: element[k], ..RELU[k] });
@@ -354,13 +360,13 @@ fn a_mask_is_as_long_as_the_elements_ask() {
         masked(operators, &[(2, &made), (5, &swapped), (6, &[read(MASK, 2)]), (8, &[free(MASK)])], &[6, 8])
     };
     for (element, bytes) in [(1, 800), (2, 400), (4, 200), (8, 200)] {
-        // What the gradient and others say of their elements is not about the mask.
+        // The element sizes of the other operators do not matter.
         let operators = of([element, 1, 1]);
         assert_eq!(judged(&operators, bytes, bytes), Ok(()));
         assert_eq!(judged(&operators, bytes - 1, bytes), Err(RowFault::MaskTooSmall));
         assert_eq!(judged(&operators, bytes, bytes - 1), Err(RowFault::MaskTooSmall));
     }
-    // Two rectifiers of one block: the most elements count, in either order.
+    // Of two ReLU operators that access the block, the one with more elements counts, whichever comes first.
     let two = of_kinds([Kind::Relu, Kind::Relu, Kind::ReluBackward]);
     for elements in [[1, 4, 4], [4, 1, 4]] {
         let operators = [0, 1, 2].map(|k| Operator { element: elements[k], ..two[k] });
@@ -374,12 +380,12 @@ fn a_rectifier_that_runs_again_may_make_its_mask_then() {
     let rerun = [free(0), malloc(0, 6400), again(write(0, 0)), malloc(MASK, 200), again(write(MASK, 0)), free(0)];
     let (reads, frees): (Added, Added) = ((6, &[read(MASK, 2)]), (8, &[free(MASK)]));
     assert_eq!(masked(&RELU, &[(5, &rerun), reads, frees], &[6, 8]), Ok(()));
-    // By the number of its first run, which is not the operator that has just run.
+    // The mask's write has the number of the ReLU's first run, not of the recomputed ReLU that has just run.
     let first = [rerun[0], rerun[1], rerun[2], rerun[3], write(MASK, 0), rerun[5]];
     assert_eq!(masked(&RELU, &[(5, &first), reads, frees], &[6, 8]), Err(RowFault::MaskElsewhere));
 }
 
-/// The rectifier's output is overwritten: a mask holds the signs of the value of its time.
+/// The ReLU's output is overwritten: the mask has the signs of the value before.
 #[test]
 fn a_mask_is_of_one_value() {
     let rows = [malloc(0, 6400), write(0, 0), write(0, 1), malloc(1, 64), read(0, 2), write(1, 2)];
@@ -389,7 +395,7 @@ fn a_mask_is_of_one_value() {
     assert_eq!(judge(&recorded, &early, false), Err(RowFault::OtherValue));
 }
 
-/// A rectifier that updates a weight in place leaves a mask of it.
+/// A ReLU that updates a block in place leaves a mask of the block's new value.
 #[test]
 fn a_mask_of_what_a_rectifier_updates() {
     let rows = [weight(0, 6400), read(0, 0), write(0, 0), malloc(1, 64), read(0, 2), write(1, 2)];
@@ -398,7 +404,7 @@ fn a_mask_of_what_a_rectifier_updates() {
     assert_eq!(judge(&recorded, &changed(&rows, &[(3, &mask), (4, &[read(2, 2)])], &[4]), false), Ok(()));
 }
 
-/// What nobody has written has no signs.
+/// A value that nobody has written has no signs.
 #[test]
 fn a_mask_of_an_undefined_value_is_none() {
     let rows = [malloc(0, 6400), malloc(1, 64), read(0, 0), write(1, 0), malloc(2, 64), read(0, 2), write(2, 2)];
@@ -419,7 +425,7 @@ fn a_mask_has_its_place_in_the_plan() {
     let recorded = Recorded { rows: &rows, operators: &RELU, blocks: 3 };
     let judged = |offsets: [u64; 4]| judge_plan(&recorded, &rewritten, &offsets, &Device::symmetric(12e9), false);
     assert_eq!(judged([0, 6400, 6600, 0]).map(|run| run.peak_load), Ok(6664));
-    // The gradient's output over the mask that it reads.
+    // The gradient's output lies over the mask that the gradient reads.
     assert!(matches!(judged([0, 6400, 6600, 6400]), Err(Error::Invalid(_))));
 }
 

@@ -1,8 +1,8 @@
-//! Outputs over inputs, within an operator.
+//! Operators that write an output over an input.
 
 use super::*;
 
-/// Operator 2 reads 0 and 2, has block 3 for itself, and writes 1 over 0.
+/// Operator 2 reads blocks 0 and 2, has block 3 for itself, and writes block 1, which may lie over block 0.
 const IN_PLACE: [Row; 17] = [
     malloc(0, 64),
     write(0, 0),
@@ -43,17 +43,18 @@ fn fault<T>(judged: &Result<T, Error>) -> Option<RowFault> {
 
 #[test]
 fn an_output_over_an_input_has_its_address() {
-    // Blocks 0, 2, 3, and 1 in the place of 0.
+    // The offsets are those of blocks 0, 2, 3 and 1; block 1 lies in the place of block 0.
     let rows = changed(&IN_PLACE, &[(11, &[free(0), malloc(1, 64)])], &[4, 12]);
     assert_eq!(fault(&in_place(&MAY_BE_IN_PLACE, &rows, &[0, 64, 128, 0])), None);
     let elsewhere = in_place(&MAY_BE_IN_PLACE, &rows, &[0, 64, 192, 128]);
     assert_eq!(elsewhere, Err(Error::Row { row: 11, fault: RowFault::NotInPlace }));
     assert_eq!(fault(&in_place(&[], &rows, &[0, 64, 128, 0])), Some(RowFault::InsideOperator));
-    // As recorded nothing is in place, and addresses are free.
+    // As recorded, nothing is in place, and the addresses may differ.
     assert_eq!(fault(&in_place(&MAY_BE_IN_PLACE, &IN_PLACE, &[0, 64, 128, 192])), None);
 }
 
-/// The giver is the residency that is there: not the first of all, and not the first of its block.
+/// The residency whose memory is reused is the one that the input has now: not the first of all residencies, and not
+/// the first of the input's block.
 #[test]
 fn an_output_has_the_address_that_its_input_has_now() {
     let before = [malloc(4, 8), free(4)];
@@ -64,10 +65,10 @@ fn an_output_has_the_address_that_its_input_has_now() {
         let rows = changed(&recorded, changes, &[6, 14]);
         fault(&judge_plan(&original, &rows, offsets, &Device::symmetric(12e9), false))
     };
-    // Blocks 4, 0, 2, 3, and 1 in the place of 0.
+    // The offsets are those of blocks 4, 0, 2, 3 and 1; block 1 lies in the place of block 0.
     assert_eq!(judged(&[over], &[0, 0, 64, 128, 0]), None);
     assert_eq!(judged(&[over], &[0, 0, 64, 192, 128]), Some(RowFault::NotInPlace));
-    // Blocks 4, 0, 2, 0 elsewhere, 3, and 1.
+    // The offsets are those of blocks 4, 0, 2, 0 at another offset, 3 and 1.
     let moved: Added = (6, &[out(0), free(0), malloc(0, 64), back(0)]);
     assert_eq!(judged(&[moved, over], &[0, 0, 64, 128, 192, 128]), None);
     assert_eq!(judged(&[moved, over], &[0, 0, 64, 128, 192, 0]), Some(RowFault::NotInPlace));
@@ -85,18 +86,18 @@ fn an_input_is_given_up_after_the_reads_and_for_the_first_output_alone() {
     assert_eq!(judged(&[(10, &over)], &[4, 12]), Err(RowFault::InsideOperator));
     // Block 2 is not the first that it reads.
     assert_eq!(judged(&[(11, &[free(2), malloc(1, 64)])], &[4, 13]), Err(RowFault::InsideOperator));
-    // Nothing is given up for block 1, or not directly.
+    // Block 0 is not freed, or block 1 is not allocated directly after.
     assert_eq!(judged(&[(11, &[malloc(1, 64)])], &[4]), Err(RowFault::InsideOperator));
     assert_eq!(judged(&[(11, &[free(0)])], &[12]), Err(RowFault::InsideOperator));
     assert_eq!(judged(&[(11, &[free(0), free(2), malloc(1, 64)])], &[4, 12, 13]), Err(RowFault::InsideOperator));
     assert_eq!(judged(&[(11, &[free(0), malloc(3, 8), malloc(1, 64)])], &[4, 12]), Err(RowFault::InsideOperator));
-    // A mask is nobody's workspace.
+    // A mask cannot be an operator's own block.
     assert_eq!(judged(&[(11, &[malloc(7, 8)])], &[]), Err(RowFault::InsideOperator));
-    // Its own block is not copied there.
+    // The operator's own block is not copied between its accesses.
     assert_eq!(judged(&[(8, &[out(3)])], &[]), Err(RowFault::InsideOperator));
-    // Nor is what another operator has for itself.
+    // Another operator's own block is not allocated there.
     assert_eq!(judged(&[(15, &[malloc(3, 8), free(3)])], &[]), Err(RowFault::InsideOperator));
-    // Operator 3 writes what it reads: that is not another block.
+    // Operator 3 writes the block that it reads: its output is no other block.
     assert_eq!(judged(&[(15, &[free(1), malloc(1, 64)])], &[]), Err(RowFault::InsideOperator));
 }
 
@@ -115,8 +116,8 @@ fn an_output_of_another_size_is_not_in_place() {
     assert_eq!(sized(72), Err(RowFault::InsideOperator));
 }
 
-/// An operator that runs again hands over what it does the first time: the weight that it updates is its first output, which is
-/// nobody's place.
+/// A recomputed operator may reuse memory in place only as its first run may. Here its first output is the weight that
+/// it updates; that holds for the recomputed operator too, though it leaves the update out.
 #[test]
 fn an_operator_that_runs_again_hands_over_as_the_first_time() {
     let rows = [

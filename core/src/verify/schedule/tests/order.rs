@@ -1,8 +1,9 @@
-//! In which order operators may stand, and the time that they take there.
+//! The order in which operators may stand, and the time that they take with them.
 
 use super::*;
 
-/// A gradient that is made, one that is made from it, and the update of two weights: the second can come first.
+/// Operator 0 makes a gradient, operator 1 makes another from it, and operators 2 and 3 each update a weight: operator
+/// 3 can come before operator 1.
 const UPDATES: [Row; 14] = [
     weight(0, 8),
     weight(1, 8),
@@ -20,7 +21,7 @@ const UPDATES: [Row; 14] = [
     Row { time_ns: 20, ..free(3) },
 ];
 
-/// What is said of the rows in this order, where these operators are ordered.
+/// The verdict on the rows in this order; `ordered` says which operators are ordered.
 fn moved(ordered: [bool; 4], order: &[usize]) -> Result<(), RowFault> {
     let operators = ordered.map(|ordered| Operator { ordered, ..Operator::default() });
     let recorded = Recorded { rows: &UPDATES, operators: &operators, blocks: 4 };
@@ -32,16 +33,16 @@ fn moved(ordered: [bool; 4], order: &[usize]) -> Result<(), RowFault> {
 fn operators_stand_in_any_order_in_which_each_reads_its_values() {
     let early = [0, 1, 2, 3, 4, 10, 11, 5, 6, 7, 12, 8, 9, 13];
     assert_eq!(moved([false; 4], &early), Ok(()));
-    // One that keeps its place does so among others of which this is said, and not among all.
+    // An ordered operator keeps its place among the ordered operators, and not among all.
     assert_eq!(moved([true, true, true, false], &early), Ok(()));
     assert_eq!(moved([false, false, true, true], &early), Err(RowFault::OtherAccess));
     assert_eq!(moved([true; 4], &early), Err(RowFault::OtherAccess));
-    // What reads a weight comes before its update, and who reads a gradient after it was made.
+    // A read of a weight has to come before its update, and a read of a gradient after the gradient is made.
     let update_first = [0, 1, 2, 5, 10, 11, 3, 4, 6, 7, 8, 9, 12, 13];
     assert_eq!(moved([false; 4], &update_first), Err(RowFault::OtherValue));
     let before_gradient = [0, 1, 2, 3, 4, 5, 8, 9, 6, 7, 10, 11, 12, 13];
     assert_eq!(moved([false; 4], &before_gradient), Err(RowFault::OtherValue));
-    // Each runs once, and all of it.
+    // Each operator runs once, and does all its accesses.
     assert_eq!(moved([false; 4], &[0, 1, 2, 3, 4, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]), Err(RowFault::OtherAccess));
     assert_eq!(moved([false; 4], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13]), Err(RowFault::AccessesMissing));
     assert_eq!(moved([false; 4], &[0, 1, 2, 3, 10, 11, 4, 5, 6, 7, 8, 9, 12, 13]), Err(RowFault::OtherAccess));
@@ -56,7 +57,7 @@ fn accesses_without_an_operator_keep_their_order() {
     let in_order = |order: [usize; 6]| judge(&recorded, &order.map(|i| rows[i]), false);
     assert_eq!(in_order([0, 1, 2, 4, 3, 5]), Ok(()));
     assert_eq!(in_order([0, 1, 3, 2, 4, 5]), Err(RowFault::OtherAccess));
-    // An ordered operator keeps its place among them, too.
+    // An ordered operator keeps its place among accesses without an operator, too.
     let ordered = Recorded { operators: &[], ..recorded };
     assert_eq!(judge(&ordered, &[0, 1, 2, 4, 3, 5].map(|i| rows[i]), false), Err(RowFault::OtherAccess));
 }
