@@ -55,26 +55,66 @@ fn pass(from: &Table<'_, u32>, to: &mut Table<'_, u32>, n: u32, digit: impl Fn(u
 /// Sorts the first `n` cells where they are, without scratch: a heap sort (Williams 1964), O(n log n).
 pub(crate) fn in_place<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32) {
     for root in (0..n / 2).rev() {
-        sink(cells, root, n);
+        sink(cells, root, n, |a, b| a > b);
     }
     for last in (1..n).rev() {
         (cells[0], cells[last]) = (cells[last], cells[0]);
-        sink(cells, 0, last);
+        sink(cells, 0, last, |a, b| a > b);
     }
 }
 
-/// Moves the cell at `root` down until no child of it is larger, in a heap of `n` cells.
-fn sink<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut root: u32, n: u32) {
+/// Moves the cell to `k` that a sort of the first `n` would put there, and before it none that is larger: quickselect
+/// (Hoare 1961), O(n) as a rule.
+pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32, k: u32) {
+    let (mut low, mut high) = (0, n);
+    while high > low + 1 {
+        let pivot = cells[low + (high - low - 1) / 2];
+        let (mut left, mut right) = (low, high - 1);
+        loop {
+            while cells[left] < pivot {
+                left += 1;
+            }
+            while cells[right] > pivot {
+                right -= 1;
+            }
+            if left >= right {
+                break;
+            }
+            (cells[left], cells[right]) = (cells[right], cells[left]);
+            left += 1;
+            right -= 1;
+        }
+        if k <= right { high = right + 1 } else { low = right + 1 }
+    }
+}
+
+/// Makes a heap of the first `n` cells, the least on top, for [`pop`].
+pub(crate) fn heap<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32) {
+    for root in (0..n / 2).rev() {
+        sink(cells, root, n, |a, b| a < b);
+    }
+}
+
+/// The least of a heap of `n` cells; it goes behind the others, which are a heap of one less.
+pub(crate) fn pop<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32) -> T {
+    let least = cells[0];
+    (cells[0], cells[n - 1]) = (cells[n - 1], least);
+    sink(cells, 0, n - 1, |a, b| a < b);
+    least
+}
+
+/// Moves the cell at `root` down until no child of it is `above` it, in a heap of `n` cells.
+fn sink<T: Copy + Default>(cells: &mut Table<'_, T>, mut root: u32, n: u32, above: impl Fn(T, T) -> bool) {
     let cell = cells[root];
     loop {
         let mut child = 2 * root + 1;
         if child >= n {
             break;
         }
-        if child + 1 < n && cells[child + 1] > cells[child] {
+        if child + 1 < n && above(cells[child + 1], cells[child]) {
             child += 1;
         }
-        if cells[child] <= cell {
+        if !above(cells[child], cell) {
             break;
         }
         cells[root] = cells[child];
