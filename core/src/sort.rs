@@ -55,18 +55,17 @@ fn pass(from: &Table<'_, u32>, to: &mut Table<'_, u32>, n: u32, digit: impl Fn(u
 /// Sorts the first `n` cells where they are, without scratch: a heap sort (Williams 1964), O(n log n).
 pub(crate) fn in_place<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32) {
     for root in (0..n / 2).rev() {
-        sink(cells, root, n, |a, b| a > b);
+        sink(cells, root, n);
     }
     for last in (1..n).rev() {
         (cells[0], cells[last]) = (cells[last], cells[0]);
-        sink(cells, 0, last, |a, b| a > b);
+        sink(cells, 0, last);
     }
 }
 
-/// Moves the cell to `k` that a sort of the first `n` would put there, and before it none that is larger: quickselect
-/// (Hoare 1961), O(n) as a rule.
-pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32, k: u32) {
-    let (mut low, mut high) = (0, n);
+/// Moves the cell to `k` that a sort of the cells `low..high` would put there, and before it none that is larger: quickselect
+/// (Hoare 1961), O(high - low) as a rule.
+pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low: u32, mut high: u32, k: u32) {
     while high > low + 1 {
         let pivot = cells[low + (high - low - 1) / 2];
         let (mut left, mut right) = (low, high - 1);
@@ -84,37 +83,22 @@ pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32, 
             left += 1;
             right -= 1;
         }
-        if k <= right { high = right + 1 } else { low = right + 1 }
+        (low, high) = if k <= right { (low, right + 1) } else { (right + 1, high) };
     }
 }
 
-/// Makes a heap of the first `n` cells, the least on top, for [`pop`].
-pub(crate) fn heap<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32) {
-    for root in (0..n / 2).rev() {
-        sink(cells, root, n, |a, b| a < b);
-    }
-}
-
-/// The least of a heap of `n` cells; it goes behind the others, which are a heap of one less.
-pub(crate) fn pop<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32) -> T {
-    let least = cells[0];
-    (cells[0], cells[n - 1]) = (cells[n - 1], least);
-    sink(cells, 0, n - 1, |a, b| a < b);
-    least
-}
-
-/// Moves the cell at `root` down until no child of it is `above` it, in a heap of `n` cells.
-fn sink<T: Copy + Default>(cells: &mut Table<'_, T>, mut root: u32, n: u32, above: impl Fn(T, T) -> bool) {
+/// Moves the cell at `root` down until no child of it is larger, in a heap of `n` cells.
+fn sink<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut root: u32, n: u32) {
     let cell = cells[root];
     loop {
         let mut child = 2 * root + 1;
         if child >= n {
             break;
         }
-        if child + 1 < n && above(cells[child + 1], cells[child]) {
+        if child + 1 < n && cells[child + 1] > cells[child] {
             child += 1;
         }
-        if !above(cells[child], cell) {
+        if cells[child] <= cell {
             break;
         }
         cells[root] = cells[child];
@@ -143,6 +127,27 @@ mod tests {
             expected.sort_unstable();
             let n = u32::try_from(cells.len()).unwrap();
             in_place(&mut Table::new(&mut cells), n);
+            prop_assert_eq!(cells, expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_selected_is_where_a_sort_puts_it(
+            mut cells in prop::collection::vec(prop_oneof![0u64..9, any::<u64>()], 3..70),
+            picks: [prop::sample::Index; 3],
+        ) {
+            let [mut low, mut k, mut high] = picks.map(|pick| pick.index(cells.len()));
+            (low, high) = (low.min(high), low.max(high) + 1);
+            k = low + k % (high - low);
+            let mut expected = cells.clone();
+            expected[low..high].sort_unstable();
+            let [l, h, at] = [low, high, k].map(|i| u32::try_from(i).unwrap());
+            select(&mut Table::new(&mut cells), l, h, at);
+            prop_assert_eq!(cells[k], expected[k]);
+            prop_assert!(cells[low..k].iter().all(|&cell| cell <= cells[k]));
+            cells.sort_unstable();
+            expected.sort_unstable();
             prop_assert_eq!(cells, expected);
         }
     }

@@ -391,52 +391,60 @@ impl<'a> Beam<'a> {
     /// Keeps the better half of the ways.
     fn prune(&mut self) {
         let half = self.ways / 2;
-        sort::select(&mut self.way, self.ways, half);
+        sort::select(&mut self.way, 0, self.ways, half);
         self.limit = self.way[half] >> 32;
         self.ways = half + 1;
     }
 
     /// Makes the next arrangements of the best ways.
     fn select(&mut self, step: u32, b: u32) {
-        sort::heap(&mut self.way, self.ways);
         let slots = 4 * self.width;
         for slot in 0..slots {
             self.seen[slot] = 0;
         }
         self.next.count = 0;
-        let most_width = self.most_width();
-        let size = at(self.blocks, b).size;
-        let end = u64::from(self.end(b)) << 32 | u64::from(b);
-        for left in (1..=self.ways).rev() {
-            if self.next.count == self.width {
-                break;
+        // As many as are missing, over and over: some are like others.
+        let mut taken = 0;
+        while taken < self.ways && self.next.count < self.width {
+            let until = self.ways.min(taken + self.width - self.next.count);
+            if until < self.ways {
+                sort::select(&mut self.way, taken, self.ways, until - 1);
             }
-            let (cost, rest) = parts(sort::pop(&mut self.way, left));
-            let [hash, from, offset] = self.rest[rest];
-            if !hash::insert(&mut self.seen, slots, hash.max(1)) {
-                continue;
+            for w in taken..until {
+                let (cost, rest) = parts(self.way[w]);
+                if hash::insert(&mut self.seen, slots, self.rest[rest][0].max(1)) {
+                    self.make(step, b, cost, rest);
+                }
             }
-            let (i, c) = parts(from);
-            let (k, len) = (self.next.count, self.now.len[i]);
-            let (to, from) = (k * self.row, i * self.row);
-            let [below, above] = [self.now.cell.range(from, from + c), self.now.cell.range(from + c, from + len)];
-            copy(below, self.next.cell.range_mut(to, to + c));
-            copy(above, self.next.cell.range_mut(to + c + 1, to + len + 1));
-            self.next.cell[to + c] = [offset, offset + size, end];
-            self.next.len[k] = len + 1;
-            self.next.value[k] = [cost.into(), hash];
-            self.looked += u64::from(len) / 4;
-            self.back[step * most_width + k] = offset << WIDTH_BITS | u64::from(i);
-            self.next.count += 1;
+            taken = until;
         }
         core::mem::swap(&mut self.now, &mut self.next);
+    }
+
+    /// Makes an arrangement of a way.
+    fn make(&mut self, step: u32, b: u32, cost: u32, rest: u32) {
+        let [hash, from, offset] = self.rest[rest];
+        let (i, c) = parts(from);
+        let (k, len) = (self.next.count, self.now.len[i]);
+        let (to, from) = (k * self.row, i * self.row);
+        let [below, above] = [self.now.cell.range(from, from + c), self.now.cell.range(from + c, from + len)];
+        copy(below, self.next.cell.range_mut(to, to + c));
+        copy(above, self.next.cell.range_mut(to + c + 1, to + len + 1));
+        let end = u64::from(self.end(b)) << 32 | u64::from(b);
+        self.next.cell[to + c] = [offset, offset + at(self.blocks, b).size, end];
+        self.next.len[k] = len + 1;
+        self.next.value[k] = [cost.into(), hash];
+        self.looked += u64::from(len) / 4;
+        let most_width = self.most_width();
+        self.back[step * most_width + k] = offset << WIDTH_BITS | u64::from(i);
+        self.next.count += 1;
     }
 
     fn most_width(&self) -> u32 {
         u32::try_from(most_width(self.blocks.len())).unwrap_or(1)
     }
 
-    /// Writes the plan of the cheapest arrangement to `offsets`; returns its peak.
+    /// Writes the plan of the first arrangement to `offsets`; returns its peak.
     fn keep(&self, offsets: &mut [u64]) -> u64 {
         let mut offsets = Table::new(offsets);
         let (mut arrangement, mut peak) = (0, 0);
