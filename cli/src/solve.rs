@@ -76,7 +76,7 @@ pub(crate) fn solve(
 /// Runs the lanes, and gives the best of what they find.
 fn race(blocks: &[Block], constraints: Constraints, args: &SolveArgs, bar: &ProgressBar) -> Result<Solved, Error> {
     let lanes = if args.effort == Effort::Max { MOST_LANES } else { 1 };
-    let options = options(args, blocks.len(), constraints);
+    let options = options(args, blocks, constraints);
     let race = Race {
         blocks,
         solver: args.solver,
@@ -112,7 +112,7 @@ fn race(blocks: &[Block], constraints: Constraints, args: &SolveArgs, bar: &Prog
 }
 
 /// How much may be done at an effort.
-pub(crate) fn options(args: &SolveArgs, blocks: usize, constraints: Constraints) -> Options {
+pub(crate) fn options(args: &SolveArgs, blocks: &[Block], constraints: Constraints) -> Options {
     let techniques = args.without.iter().fold(Techniques::ALL, |all, &technique| all.without(technique));
     let default = Options { constraints, techniques, ..Options::default() };
     match args.effort {
@@ -125,11 +125,17 @@ pub(crate) fn options(args: &SolveArgs, blocks: usize, constraints: Constraints)
     }
 }
 
-/// The nodes that take search and beam a few seconds together: with more blocks each takes longer.
-fn default_nodes(blocks: usize) -> u64 {
-    const MOST_NODES: u64 = 90_000;
-    const BLOCKS_OF_NODES: u64 = 50_000_000;
-    MOST_NODES.min(BLOCKS_OF_NODES / (blocks as u64).max(1))
+/// The nodes that take search and beam the better part of a second together. What a node costs grows with the blocks, and
+/// with how many are alive together.
+fn default_nodes(blocks: &[Block]) -> u64 {
+    const WORK: u64 = 2_000_000_000;
+    const WORK_OF_NODE: u64 = 10_000;
+    const WORK_OF_BLOCK: u64 = 20;
+    let mut starts: Vec<u32> = blocks.iter().map(|b| b.start).collect();
+    starts.sort_unstable();
+    let begun = |time: u32| starts.partition_point(|&start| start < time) as u64;
+    let pairs: u64 = blocks.iter().map(|b| begun(b.end) - begun(b.start + 1)).sum();
+    WORK / (WORK_OF_NODE + WORK_OF_BLOCK * blocks.len() as u64 + pairs)
 }
 
 impl Race<'_> {

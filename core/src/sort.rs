@@ -63,6 +63,30 @@ pub(crate) fn in_place<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, n: u32
     }
 }
 
+/// Moves the cell to `k` that a sort of the cells `low..high` would put there, and before it none that is larger: quickselect
+/// (Hoare 1961), O(high - low) as a rule.
+pub(crate) fn select<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut low: u32, mut high: u32, k: u32) {
+    while high > low + 1 {
+        let pivot = cells[low + (high - low - 1) / 2];
+        let (mut left, mut right) = (low, high - 1);
+        loop {
+            while cells[left] < pivot {
+                left += 1;
+            }
+            while cells[right] > pivot {
+                right -= 1;
+            }
+            if left >= right {
+                break;
+            }
+            (cells[left], cells[right]) = (cells[right], cells[left]);
+            left += 1;
+            right -= 1;
+        }
+        (low, high) = if k <= right { (low, right + 1) } else { (right + 1, high) };
+    }
+}
+
 /// Moves the cell at `root` down until no child of it is larger, in a heap of `n` cells.
 fn sink<T: Copy + Default + Ord>(cells: &mut Table<'_, T>, mut root: u32, n: u32) {
     let cell = cells[root];
@@ -103,6 +127,27 @@ mod tests {
             expected.sort_unstable();
             let n = u32::try_from(cells.len()).unwrap();
             in_place(&mut Table::new(&mut cells), n);
+            prop_assert_eq!(cells, expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_selected_is_where_a_sort_puts_it(
+            mut cells in prop::collection::vec(prop_oneof![0u64..9, any::<u64>()], 3..70),
+            picks: [prop::sample::Index; 3],
+        ) {
+            let [mut low, mut k, mut high] = picks.map(|pick| pick.index(cells.len()));
+            (low, high) = (low.min(high), low.max(high) + 1);
+            k = low + k % (high - low);
+            let mut expected = cells.clone();
+            expected[low..high].sort_unstable();
+            let [l, h, at] = [low, high, k].map(|i| u32::try_from(i).unwrap());
+            select(&mut Table::new(&mut cells), l, h, at);
+            prop_assert_eq!(cells[k], expected[k]);
+            prop_assert!(cells[low..k].iter().all(|&cell| cell <= cells[k]));
+            cells.sort_unstable();
+            expected.sort_unstable();
             prop_assert_eq!(cells, expected);
         }
     }

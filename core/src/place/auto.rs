@@ -25,10 +25,12 @@ const FEW_STARTS: u64 = 48;
 const FEW_NODES: u64 = 16;
 /// but at most one part in so many of all its nodes.
 const PART_OF_FIRST: u64 = 2;
-/// After the first round the beam has one node for so many of the search's,
+/// After the first round the search has all nodes, and the beam one for so many of them,
 const PART_OF_BEAM: u64 = 3;
-/// and for so many times as many, where the best plan is the search's.
-const PART_WHERE_SEARCH_LEADS: u64 = 8;
+/// or for so many where the best plan is the search's.
+const PART_WHERE_SEARCH_LEADS: u64 = 24;
+/// Where the best plan is the beam's, it has all nodes but one in so many, and the search half as many as those left out.
+const PART_WHERE_BEAM_LEADS: u64 = 4;
 /// Where every step is full, plans without waste are looked for with this part of all nodes.
 const PART_OF_TILING: u64 = 4;
 
@@ -79,6 +81,7 @@ pub fn place(
     // To the heuristics a plan above the capacity still counts: the search may begin with it.
     let without_capacity = Constraints { capacity: None, ..options.constraints };
     let best = Summary { peak: u64::MAX, lower_bound, solver: Solver::Auto, nodes: 0 };
+    let mut tiled = false;
     let mut told = Told { watch, best, enough: options.constraints.capacity.unwrap_or(0), nodes: 0, stopped: false };
     for number in 0..u64::BITS {
         let all = |default: u64| default.saturating_mul(1 << number.saturating_sub(1));
@@ -110,25 +113,32 @@ pub fn place(
             let left = (nodes + round.nodes).saturating_sub(found.nodes);
             round.nodes = round.nodes.min(left);
             nodes = left - round.nodes;
+            tiled = found.nodes > 0;
         }
+        let (of_search, mut of_beam) = shares(number, round.nodes, told.best.solver);
+        if number == 0 && tiled {
+            // A beam that may waste finds nothing where one that may not has failed.
+            nodes += of_beam;
+            of_beam = 0;
+        }
+        round.constraints = options.constraints;
         if round.nodes > 0 && !told.done() {
-            let incumbent = Some(told.best);
-            round.constraints = options.constraints;
-            let found =
-                search::improve(blocks, &round, incumbent, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
+            let share = Options { nodes: of_search, ..round };
+            let best = Some(told.best);
+            let found = search::improve(blocks, &share, best, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
             told.nodes += found.nodes;
         }
-        if round.nodes > 0 && !told.done() {
+        if of_beam > 0 && !told.done() {
             let best = told.best;
-            let share = Options { nodes: nodes_of_beam(number, round.nodes, best.solver), ..round };
+            let share = Options { nodes: of_beam, ..round };
+            let wide = number.saturating_sub(1);
             let found =
-                beam::improve(blocks, &share, best, number, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
+                beam::improve(blocks, &share, best, wide, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
             told.nodes += found.nodes;
         }
         if blocks.len() > search::MOST_BLOCKS && round.work > 0 && !told.done() {
-            round.constraints = options.constraints;
             let best = told.best;
             let found = improve::improve(blocks, &round, best, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
@@ -147,14 +157,15 @@ fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
     (if nodes > 0 { few_starts } else { work }, few_nodes)
 }
 
-/// The nodes of the beam in a round: in the first as many as the search has, because its plan is what the search goes on from.
-fn nodes_of_beam(number: u32, search: u64, best: Solver) -> u64 {
-    let part = match best {
-        _ if number == 0 => 1,
-        Solver::Search => PART_OF_BEAM * PART_WHERE_SEARCH_LEADS,
-        _ => PART_OF_BEAM,
-    };
-    search / part
+/// What search and beam may do in a round, in nodes, by who has made the best plan. In the first both have all of them,
+/// because nobody knows yet.
+fn shares(number: u32, nodes: u64, best: Solver) -> (u64, u64) {
+    match best {
+        _ if number == 0 => (nodes, nodes),
+        Solver::Search => (nodes, nodes / PART_WHERE_SEARCH_LEADS),
+        Solver::Beam => (nodes.div_ceil(2 * PART_WHERE_BEAM_LEADS), nodes - nodes / PART_WHERE_BEAM_LEADS),
+        _ => (nodes, nodes / PART_OF_BEAM),
+    }
 }
 
 /// Puts together what the parts tell, each of which knows only itself.

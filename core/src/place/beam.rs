@@ -185,6 +185,7 @@ struct Beam<'a> {
     way: Table<'a, u64>,
     rest: Table<'a, [u64; 3]>,
     ways: u32,
+    most_ways: u32,
     /// The cost above which no way is needed.
     limit: u64,
     seen: Table<'a, u64>,
@@ -233,6 +234,7 @@ impl<'a> Beam<'a> {
             way,
             rest: scratch.stale_word_records(WAYS * width),
             ways: 0,
+            most_ways: 0,
             limit: u64::MAX,
             seen: scratch.stale_words(4 * width),
             back: scratch.stale_words(len * width),
@@ -247,6 +249,7 @@ impl<'a> Beam<'a> {
         self.turn(forward);
         let room = u32::try_from(self.now.cell.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(1);
         self.width = (NARROW << round.min(WIDTH_BITS)).min(self.most_width()).min(room);
+        self.most_ways = u32::try_from(WAYS).unwrap_or(1) * self.width;
         let noise = NOISE[if round == 0 { 0 } else { 1 + (round as usize - 1) % (NOISE.len() - 1) }];
         (self.now.count, self.now.len[0], self.now.value[0]) = (1, 0, [0; 2]);
         let mut section = u32::MAX;
@@ -305,17 +308,17 @@ impl<'a> Beam<'a> {
         let beyond = self.sections + BEYOND;
         for i in 0..self.now.count {
             let row = i * self.row;
-            let (mut kept, mut cost, mut hash) = (0, 0, 0u64);
+            let (mut kept, mut cost, mut hash) = (0, 0, self.now.value[i][1]);
             let (mut top, mut below) = (0, beyond);
             self.looked += u64::from(self.now.len[i]);
             for c in 0..self.now.len[i] {
                 let cell = self.now.cell[row + c];
                 let (end, b) = parts(cell[2]);
                 if end <= now {
+                    hash = hash.wrapping_sub(hashed(self.kind[b], cell[0]));
                     continue;
                 }
                 cost += if cell[0] > top { apart(below, now) + apart(end, now) } else { apart(below, end) };
-                hash = hash.wrapping_add(hashed(self.kind[b], cell[0]));
                 (top, below) = (cell[1], end);
                 self.now.cell[row + kept] = cell;
                 kept += 1;
@@ -369,7 +372,7 @@ impl<'a> Beam<'a> {
             let noise = if noise > 0 { u64::from(self.random.next_u32() % noise) } else { 0 };
             let cost = without + border(offset == low, below) + border(offset + block.size == high, above) + noise;
             if cost <= self.limit {
-                if self.ways as usize == self.way.len() {
+                if self.ways == self.most_ways {
                     self.prune();
                 }
                 let hash = hash.wrapping_add(hashed(self.kind[b], offset));
@@ -387,52 +390,61 @@ impl<'a> Beam<'a> {
 
     /// Keeps the better half of the ways.
     fn prune(&mut self) {
-        sort::in_place(&mut self.way, self.ways);
-        self.ways /= 2;
-        self.limit = self.way[self.ways.saturating_sub(1)] >> 32;
+        let half = self.ways / 2;
+        sort::select(&mut self.way, 0, self.ways, half);
+        self.limit = self.way[half] >> 32;
+        self.ways = half + 1;
     }
 
     /// Makes the next arrangements of the best ways.
     fn select(&mut self, step: u32, b: u32) {
-        sort::in_place(&mut self.way, self.ways);
         let slots = 4 * self.width;
         for slot in 0..slots {
             self.seen[slot] = 0;
         }
         self.next.count = 0;
-        let most_width = self.most_width();
-        let size = at(self.blocks, b).size;
-        let end = u64::from(self.end(b)) << 32 | u64::from(b);
-        for w in 0..self.ways {
-            if self.next.count == self.width {
-                break;
+        // As many as are missing, over and over: some are like others.
+        let mut taken = 0;
+        while taken < self.ways && self.next.count < self.width {
+            let until = self.ways.min(taken + self.width - self.next.count);
+            if until < self.ways {
+                sort::select(&mut self.way, taken, self.ways, until - 1);
             }
-            let (cost, rest) = parts(self.way[w]);
-            let [hash, from, offset] = self.rest[rest];
-            if !hash::insert(&mut self.seen, slots, hash.max(1)) {
-                continue;
+            for w in taken..until {
+                let (cost, rest) = parts(self.way[w]);
+                if hash::insert(&mut self.seen, slots, self.rest[rest][0].max(1)) {
+                    self.make(step, b, cost, rest);
+                }
             }
-            let (i, c) = parts(from);
-            let (k, len) = (self.next.count, self.now.len[i]);
-            let (to, from) = (k * self.row, i * self.row);
-            let [below, above] = [self.now.cell.range(from, from + c), self.now.cell.range(from + c, from + len)];
-            copy(below, self.next.cell.range_mut(to, to + c));
-            copy(above, self.next.cell.range_mut(to + c + 1, to + len + 1));
-            self.next.cell[to + c] = [offset, offset + size, end];
-            self.next.len[k] = len + 1;
-            self.next.value[k] = [cost.into(), hash];
-            self.looked += u64::from(len) / 4;
-            self.back[step * most_width + k] = offset << WIDTH_BITS | u64::from(i);
-            self.next.count += 1;
+            taken = until;
         }
         core::mem::swap(&mut self.now, &mut self.next);
+    }
+
+    /// Makes an arrangement of a way.
+    fn make(&mut self, step: u32, b: u32, cost: u32, rest: u32) {
+        let [hash, from, offset] = self.rest[rest];
+        let (i, c) = parts(from);
+        let (k, len) = (self.next.count, self.now.len[i]);
+        let (to, from) = (k * self.row, i * self.row);
+        let [below, above] = [self.now.cell.range(from, from + c), self.now.cell.range(from + c, from + len)];
+        copy(below, self.next.cell.range_mut(to, to + c));
+        copy(above, self.next.cell.range_mut(to + c + 1, to + len + 1));
+        let end = u64::from(self.end(b)) << 32 | u64::from(b);
+        self.next.cell[to + c] = [offset, offset + at(self.blocks, b).size, end];
+        self.next.len[k] = len + 1;
+        self.next.value[k] = [cost.into(), hash];
+        self.looked += u64::from(len) / 4;
+        let most_width = self.most_width();
+        self.back[step * most_width + k] = offset << WIDTH_BITS | u64::from(i);
+        self.next.count += 1;
     }
 
     fn most_width(&self) -> u32 {
         u32::try_from(most_width(self.blocks.len())).unwrap_or(1)
     }
 
-    /// Writes the plan of the cheapest arrangement to `offsets`; returns its peak.
+    /// Writes the plan of the first arrangement to `offsets`; returns its peak.
     fn keep(&self, offsets: &mut [u64]) -> u64 {
         let mut offsets = Table::new(offsets);
         let (mut arrangement, mut peak) = (0, 0);
