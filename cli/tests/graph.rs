@@ -187,6 +187,9 @@ fn the_networks_that_there_are_are_named() {
     assert!(refused(&["resnet", "--depth", "50", "--blocks", "3,4,6,4"]).contains("50 layers are 16 blocks"));
     assert!(refused(&["wrn", "--depth", "30"]).contains("6 n + 4 from 10 on, such as 28"));
     assert!(refused(&["vgg", "--depth", "12"]).contains("there are 11, 13, 16 and 19"));
+    assert!(refused(&["regnet", "--tenths", "31"]).contains("4, 8, 16, 32, 80, 160 and 320"));
+    assert!(refused(&["unet", "--side", "100"]).contains("a side of 100 cannot be halved 4 times"));
+    assert!(refused(&["mixer", "--patch", "15"]).contains("a patch of 15 has to divide 224"));
     assert!(refused(&["lstm", "--steps", "0"]).contains("the number of steps is 0"));
     assert!(refused(&["lstm", "--flops", "0"]).contains("expected a number above 0"));
     let standard = sublet(&["generate", "vgg", "--depth", "11", "--batch", "1", "--output", "-"]);

@@ -76,6 +76,7 @@ impl Builder {
             | Step::FusedDropout { y, .. }
             | Step::Sigmoid { y, .. }
             | Step::Tanh { y, .. }
+            | Step::Concatenation { y, .. }
             | Step::Fused { y, .. }
             | Step::LogSoftmax { y, .. }
             | Step::Loss { y, .. } => y,
@@ -156,6 +157,13 @@ impl Builder {
                 let kernel = Kernel::backward(name);
                 self.emit(if in_place { kernel.in_place() } else { kernel }, &reads, &gradients, flops);
                 of.iter().zip(gradients).for_each(|(&of, gradient)| self.give(of, gradient));
+            }
+            Step::Concatenation { a, b, .. } => {
+                // Each gets its part of the gradient, without a copy.
+                for of in [a, b] {
+                    let part = self.part(gradient.tensor, of.bytes, false);
+                    self.give(of, part);
+                }
             }
             Step::Chunk { .. } | Step::AddInPlace { .. } => {}
         }

@@ -163,6 +163,12 @@ pub(crate) enum Step {
         whole: Value,
         parts: [Value; 4],
     },
+    /// b after a, in the memory of neither.
+    Concatenation {
+        a: Value,
+        b: Value,
+        y: Value,
+    },
     /// One operator computes the gradients of `of` from that of y and the values in `reads`.
     Fused {
         name: &'static str,
@@ -255,7 +261,7 @@ impl Builder {
     }
 
     /// A value in a tensor that exists.
-    fn part(&mut self, tensor: u32, bytes: u64, wants_gradient: bool) -> Value {
+    pub(crate) fn part(&mut self, tensor: u32, bytes: u64, wants_gradient: bool) -> Value {
         self.gradients.push(None);
         Value { tensor, bytes, key: self.gradients.len() - 1, wants_gradient: wants_gradient && self.setting.training }
     }
@@ -336,16 +342,37 @@ impl Builder {
 
     /// A convolution whose maps have this side, with whatever padding that takes.
     pub(crate) fn convolution_to(&mut self, x: Maps, filter: Filter, side: u64) -> Maps {
-        let Filter { channels, side: kernel, bias, .. } = filter;
-        let taps = x.channels * kernel * kernel;
-        let weight = self.parameter(channels * taps * REAL);
-        let bias = bias.then(|| self.parameter(channels * REAL));
+        self.convolution_by(x, filter, side, x.channels * filter.side * filter.side)
+    }
+
+    /// A convolution in which each channel reads the channels of one of so many groups alone.
+    pub(crate) fn grouped_convolution(&mut self, x: Maps, filter: Filter, groups: u64) -> Maps {
+        let taps = x.channels / groups * filter.side * filter.side;
+        self.convolution_by(x, filter, x.side.div_ceil(filter.stride), taps)
+    }
+
+    /// A transposed convolution whose sides grow by the stride; the filter is as wide, so that each output has one tap of each
+    /// channel.
+    pub(crate) fn transposed_convolution(&mut self, x: Maps, channels: u64, stride: u64) -> Maps {
+        let weight = self.parameter(x.channels * channels * stride * stride * REAL);
+        let bias = Some(self.parameter(channels * REAL));
+        self.convolved(x, Weights { weight, bias, columns: channels }, x.side * stride, x.channels)
+    }
+
+    /// A convolution in which so many weights are added up for an output.
+    fn convolution_by(&mut self, x: Maps, filter: Filter, side: u64, taps: u64) -> Maps {
+        let weight = self.parameter(filter.channels * taps * REAL);
+        let bias = filter.bias.then(|| self.parameter(filter.channels * REAL));
+        self.convolved(x, Weights { weight, bias, columns: filter.channels }, side, taps)
+    }
+
+    fn convolved(&mut self, x: Maps, weights: Weights, side: u64, taps: u64) -> Maps {
+        let Weights { weight, bias, columns: channels } = weights;
         let outputs = self.batch() * side * side * channels;
         let y = self.result(outputs * REAL);
         let flops = 2 * outputs * taps;
         let reads: Vec<Value> = [Some(x.value), Some(weight), bias].into_iter().flatten().collect();
         self.emit_convolution(Kernel::forward("convolution"), &reads, &[y], flops);
-        let weights = Weights { weight, bias, columns: channels };
         self.note(Step::Convolution { x: x.value, weights, y, flops });
         Maps { value: y, channels, side }
     }
@@ -529,6 +556,14 @@ impl Builder {
         let parts = [(); 4].map(|()| self.part(whole.tensor, whole.bytes / 4, true));
         self.note(Step::Chunk { whole, parts });
         parts
+    }
+
+    /// The channels of b after those of a.
+    pub(crate) fn concatenate(&mut self, a: Maps, b: Maps) -> Maps {
+        let y = self.result(a.value.bytes + b.value.bytes);
+        self.emit(Kernel::forward("cat"), &[a.value, b.value], &[y], 0);
+        self.note(Step::Concatenation { a: a.value, b: b.value, y });
+        Maps { value: y, channels: a.channels + b.channels, ..a }
     }
 
     pub(crate) fn zeros(&mut self, bytes: u64) -> Value {

@@ -19,18 +19,25 @@ mod alexnet;
 mod backward;
 mod builder;
 mod lstm;
+mod mixer;
 mod network;
+mod regnet;
 mod resnet;
 mod roofline;
+mod tokens;
 mod transformer;
+mod unet;
 mod vgg;
 
 pub use alexnet::AlexNet;
 pub use lstm::Lstm;
+pub use mixer::Mixer;
 pub use network::{Network, Operator, Phase, Trace};
+pub use regnet::RegNet;
 pub use resnet::{ResNet, Stages, WideResNet};
 pub use roofline::Roofline;
 pub use transformer::{Block, Transformer};
+pub use unet::UNet;
 pub use vgg::Vgg;
 
 use std::fmt;

@@ -4,7 +4,7 @@
 //! rotated queries and keys, no biases, and a gated third map. Attention is one operator (Dao et al. 2022), which keeps a number for each
 //! token and head, or three, which keep the whole matrix of weights.
 
-use crate::builder::{Builder, INDEX, Kernel, Matrix, REAL, Step, Value, Weights};
+use crate::builder::{Builder, INDEX, Kernel, Matrix, REAL, Value};
 use crate::{Network, Setting, Unbuildable, check, check_batch};
 
 /// The kind of block.
@@ -114,53 +114,18 @@ impl Decoder {
         // Reading the table moves as many bytes as writing the result.
         let read = Value { bytes: y.bytes, ..weight };
         self.b.emit(Kernel::forward("embedding"), &[read, given], &[y], 0);
-        self.undone("embedding_dense_backward", y, &[given], &[weight], (0, false));
+        self.b.undone("embedding_dense_backward", y, &[given], &[weight], (0, false));
         Matrix { value: y, columns }
-    }
-
-    /// A layer whose gradient is one operator.
-    fn undone(&mut self, name: &'static str, y: Value, reads: &[Value], of: &[Value], (flops, in_place): (u64, bool)) {
-        let some = |values: &[Value], i: usize| values.get(i).copied();
-        let reads = core::array::from_fn(|i| some(reads, i));
-        let of = core::array::from_fn(|i| some(of, i));
-        self.b.note(Step::Fused { name, y, reads, of, flops, in_place });
     }
 
     /// Layer norm, or root mean square norm.
     fn norm(&mut self, x: Matrix) -> Matrix {
-        let parameter = x.columns * u64::from(self.of.element);
-        let (y, deviation) = (self.b.result(x.value.bytes), self.b.constant(self.count * REAL));
-        let weight = self.b.parameter(parameter);
-        if self.of.block == Block::Gpt {
-            let (bias, mean) = (self.b.parameter(parameter), self.b.constant(self.count * REAL));
-            let reads = [x.value, weight, bias];
-            self.b.emit(Kernel::forward("native_layer_norm"), &reads, &[y, mean, deviation], 0);
-            let (name, of) = ("native_layer_norm_backward", [x.value, weight, bias]);
-            self.undone(name, y, &[x.value, mean, deviation, weight], &of, (0, true));
-        } else {
-            self.b.emit(Kernel::forward("_fused_rms_norm"), &[x.value, weight], &[y, deviation], 0);
-            let of = [x.value, weight];
-            self.undone("_fused_rms_norm_backward", y, &[x.value, deviation, weight], &of, (0, true));
-        }
-        Matrix { value: y, ..x }
+        let element = u64::from(self.of.element);
+        if self.of.block == Block::Gpt { self.b.layer_norm(x, element) } else { self.b.square_norm(x, element) }
     }
 
     fn linear(&mut self, x: Matrix, columns: u64, bias: bool) -> Matrix {
-        let element = u64::from(self.of.element);
-        let weight = self.b.parameter(x.columns * columns * element);
-        let bias = bias.then(|| self.b.parameter(columns * element));
-        let y = self.b.result(self.bytes(columns));
-        let flops = 2 * self.count * x.columns * columns;
-        let weights = Weights { weight, bias, columns };
-        let x_value = x.value;
-        if let Some(bias) = bias {
-            self.b.emit(Kernel::forward("addmm"), &[bias, x_value, weight], &[y], flops);
-            self.b.note(Step::Linear { x: x_value, weights, y, flops });
-        } else {
-            self.b.emit(Kernel::forward("mm"), &[x_value, weight], &[y], flops);
-            self.b.note(Step::MatMul { x: x_value, weights, y, flops });
-        }
-        Matrix { value: y, columns }
+        self.b.mapped(x, columns, bias, self.of.element.into())
     }
 
     fn attention(&mut self, h: Matrix) -> Matrix {
@@ -180,7 +145,7 @@ impl Decoder {
     fn rotated(&mut self, x: Value) -> Value {
         let y = self.b.result(x.bytes);
         self.b.emit(Kernel::forward("rotary").in_place(), &[x], &[y], 0);
-        self.undone("rotary_backward", y, &[], &[x], (0, true));
+        self.b.undone("rotary_backward", y, &[], &[x], (0, true));
         y
     }
 
@@ -196,7 +161,7 @@ impl Decoder {
             self.b.emit(Kernel::forward("_flash_attention_forward"), from, &[y, sums], 2 * flops);
             let reads: Vec<Value> = from.iter().copied().chain([y, sums]).collect();
             // The backward pass recomputes the weights.
-            self.undone("_flash_attention_backward", y, &reads, from, (5 * flops, false));
+            self.b.undone("_flash_attention_backward", y, &reads, from, (5 * flops, false));
             return y;
         }
         let bytes = pairs * u64::from(heads) * u64::from(self.of.element);
@@ -205,19 +170,19 @@ impl Decoder {
             if let &[.., values] = from { (from.get(..2).unwrap_or(from), values) } else { return y };
         let products = self.b.result(bytes);
         self.b.emit(Kernel::forward("bmm"), inner, &[products], flops);
-        self.undone("bmm_backward", products, inner, inner, (2 * flops, false));
+        self.b.undone("bmm_backward", products, inner, inner, (2 * flops, false));
         let shares = self.b.result(bytes);
         self.b.emit(Kernel::forward("_softmax").in_place(), &[products], &[shares], 0);
-        self.undone("_softmax_backward_data", shares, &[shares], &[products], (0, true));
+        self.b.undone("_softmax_backward_data", shares, &[shares], &[products], (0, true));
         self.b.emit(Kernel::forward("bmm"), &[shares, values], &[y], flops);
-        self.undone("bmm_backward", y, &[shares, values], &[shares, values], (2 * flops, false));
+        self.b.undone("bmm_backward", y, &[shares, values], &[shares, values], (2 * flops, false));
         y
     }
 
     /// Two linear maps: to four times the width, and back.
     fn mapped(&mut self, h: Matrix) -> Matrix {
         let wide = self.linear(h, 4 * h.columns, true);
-        let value = self.bent(wide.value, ["gelu", "gelu_backward"]);
+        let value = self.b.bent(wide.value, ["gelu", "gelu_backward"]);
         self.linear(Matrix { value, ..wide }, h.columns, true)
     }
 
@@ -226,17 +191,9 @@ impl Decoder {
         let columns = (8 * h.columns / 3).next_multiple_of(256);
         let gate = self.linear(h, columns, false);
         let wide = self.linear(h, columns, false);
-        let gate = self.bent(gate.value, ["silu", "silu_backward"]);
+        let gate = self.b.bent(gate.value, ["silu", "silu_backward"]);
         let value = self.b.mul(gate, wide.value);
         self.linear(Matrix { value, columns }, h.columns, false)
-    }
-
-    /// A function of each element, whose gradient reads the input.
-    fn bent(&mut self, x: Value, [forward, backward]: [&'static str; 2]) -> Value {
-        let y = self.b.result(x.bytes);
-        self.b.emit(Kernel::forward(forward), &[x], &[y], 0);
-        self.undone(backward, y, &[x], &[x], (0, true));
-        y
     }
 }
 

@@ -34,6 +34,12 @@ pub(super) enum Model {
     Wrn(WrnArgs),
     /// Groups of convolutions of 3 × 3 (Simonyan and Zisserman 2014)
     Vgg(VggArgs),
+    /// A network of a design space (Radosavovic et al. 2020), without squeezing
+    Regnet(RegNetArgs),
+    /// Convolutions down to a sixteenth of the side and back, a class for each pixel (Ronneberger et al. 2015)
+    Unet(UNetArgs),
+    /// Linear maps over patches and over channels, in turn (Tolstikhin et al. 2021); of itself B/16
+    Mixer(MixerArgs),
     /// Five convolutions and three linear layers (Krizhevsky et al. 2012), in one tower
     Alexnet(AlexNetArgs),
     /// Layers of LSTM cells, unrolled, with a prediction at every step
@@ -82,6 +88,45 @@ pub(super) struct VggArgs {
     /// The images: their size and number of classes
     #[arg(long, value_enum, default_value = "imagenet")]
     pub(super) image: ImageArg,
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct RegNetArgs {
+    /// What it is called by, in units of 0.1 GF: 4, 8, 16, 32, 80, 160 or 320
+    #[arg(long, value_name = "N", default_value_t = 320)]
+    pub(super) tenths: u32,
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct UNetArgs {
+    /// The side of an image, a multiple of 16
+    #[arg(long, value_name = "N", default_value_t = 224)]
+    pub(super) side: u32,
+    /// Channels of the first convolution
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(super) width: u32,
+    /// How many classes a pixel has
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(super) classes: u32,
+    #[command(flatten)]
+    pub(super) common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct MixerArgs {
+    /// Blocks, one above the other
+    #[arg(long, value_name = "N", default_value_t = 12)]
+    pub(super) layers: u32,
+    /// Numbers that represent a patch
+    #[arg(long, value_name = "N", default_value_t = 768)]
+    pub(super) width: u32,
+    /// The side of a patch
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(super) patch: u32,
     #[command(flatten)]
     pub(super) common: CommonArgs,
 }

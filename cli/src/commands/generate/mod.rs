@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use sublet_core::trace::graph::Storage;
-use sublet_models::{AlexNet, Block, Lstm, Network, ResNet, Stages, Vgg, WideResNet};
+use sublet_models::{AlexNet, Block, Lstm, Mixer, Network, RegNet, ResNet, Stages, UNet, Vgg, WideResNet};
 
 pub(crate) use args::GenerateArgs;
 use args::{CommonArgs, Model};
@@ -46,6 +46,15 @@ pub(crate) fn run(args: &GenerateArgs) -> Result<(), Failure> {
         Model::Wrn(a) => (WideResNet { depth: a.depth, width: a.width }.build(&a.common.setting()), &a.common),
         Model::Vgg(a) => (Vgg { depth: a.depth, image: a.image.into() }.build(&a.common.setting()), &a.common),
         Model::Alexnet(a) => (AlexNet::default().build(&a.common.setting()), &a.common),
+        Model::Regnet(a) => (RegNet { tenths: a.tenths }.build(&a.common.setting()), &a.common),
+        Model::Unet(a) => {
+            let &args::UNetArgs { side, width, classes, ref common } = a;
+            (UNet { side, width, classes }.build(&common.setting()), common)
+        }
+        Model::Mixer(a) => {
+            let &args::MixerArgs { layers, width, patch, ref common } = a;
+            (Mixer { layers, width, patch }.build(&common.setting()), common)
+        }
         Model::Gpt(a) => (a.of(Block::Gpt).build(&a.common.setting()), &a.common),
         Model::Llama(a) => (a.of(Block::Llama).build(&a.common.setting()), &a.common),
         Model::Lstm(a) => {

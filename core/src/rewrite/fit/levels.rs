@@ -2,8 +2,9 @@
 //!
 //! Where swaps cost much (transformers: the link is busy all the time), what is recomputed first makes room that the link would
 //! take longest for, and the search for swaps then sees a trace in which the rest is easy. Which level is best is not known
-//! beforehand: a grid between the limit and the peak is estimated, then the levels about the best; the most promising are made. An
-//! estimate is a search of its own, an eighth as long: shorter ones put the levels in another order than what they come to.
+//! beforehand: a grid between the limit and the peak is estimated, then the levels about the best. An estimate is a search of its own,
+//! an eighth as long: shorter ones put the levels in another order than what they come to. The most promising are made until they fit,
+//! which says more than an estimate; the search goes on from the one that takes least then, and from the one that promised most.
 //!
 //! The obvious alternative, to search for both at once, is tried as well ([`both`](super::both)): it wins where the link is
 //! nearly free, and loses by a factor of up to 7 where it is not.
@@ -14,14 +15,16 @@ use crate::Error;
 use crate::rewrite::means::swap::Policy;
 
 /// How many levels between limit and peak are estimated first, and how many with those beside the best.
-const LEVELS: u64 = 16;
+const LEVELS: u64 = 14;
 const LOOKS: usize = 20;
-/// How many are made that fit: among low levels little is left to swap where the placement misses the limit.
-const MADE: usize = 3;
-/// The part of its work that an estimate may do.
+/// How many are made until they fit.
+const TRIED: usize = 4;
+/// The part of its work that an estimate may do, and the search until it fits.
 const ESTIMATE: u64 = 8;
-/// What promises so many times what the best takes is not made.
+const FIRST: u64 = 4;
+/// What promises so many times what the best takes is not made; the search does not go on from what takes so many times it.
 const HOPELESS: f64 = 1.25;
+const WORTH_CLIMBING: f64 = 2.0;
 
 /// Tries the levels.
 pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak: u64, work: u64) -> Result<(), Error> {
@@ -31,17 +34,28 @@ pub(super) fn recompute_then_swap(pass: &mut Pass<'_, '_, '_>, limit: u64, peak:
     let mut found = promises::<LOOKS>((limit, peak), (1, LEVELS), |level| {
         Ok(pass.promise(&quick, level)?.unwrap_or(f64::INFINITY))
     })?;
-    let (mut made, mut before) = (0, f64::INFINITY);
-    while made < MADE {
-        let (promise, level) = take_best(&mut found);
-        if pass.bound() <= 0.0 || promise >= pass.best() * HOPELESS || promise.is_infinite() {
+    // Where the search first gets, in a part of its work: that of the most promising first, and then the best.
+    let thorough = Arrangement { choice: work, work, ..quick };
+    let light = Arrangement { work: work / FIRST, ..thorough };
+    let mut first = [(f64::INFINITY, limit); TRIED];
+    let mut before = f64::INFINITY;
+    for first in &mut first {
+        let (mut promise, mut level) = take_best(&mut found);
+        // What promises the same to the last bit is the same schedule.
+        while promise.is_finite() && promise.total_cmp(&before).is_eq() {
+            (promise, level) = take_best(&mut found);
+        }
+        if pass.bound() <= 0.0 || promise.is_infinite() || promise >= pass.best() * HOPELESS {
             break;
         }
-        // What promises the same to the last bit is the same schedule.
-        if promise.total_cmp(&before).is_ne() {
-            made += usize::from(pass.fit_level(&Arrangement { choice: work, work, ..quick }, level)?);
-        }
         before = promise;
+        *first = (pass.fit_level(&light, level, false)?.unwrap_or(f64::INFINITY), level);
+    }
+    let best = take_best(&mut first);
+    for (fits, level) in [best, first[0]] {
+        if pass.bound() > 0.0 && fits < pass.best() * WORTH_CLIMBING {
+            pass.fit_level(&thorough, level, true)?;
+        }
     }
     Ok(())
 }

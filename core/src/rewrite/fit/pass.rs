@@ -178,12 +178,18 @@ impl<'a, 'w, 's> Pass<'a, 'w, 's> {
         })
     }
 
-    /// Recomputes down to `level`, and tries who swaps the rest; whether that fits.
-    pub(super) fn fit_level(&mut self, arrangement: &Arrangement<'_>, level: u64) -> Result<bool, Error> {
+    /// Recomputes down to `level` and searches for swaps until that fits, and on from there if it `climbs`: how much longer
+    /// than the original it takes, in ns; none if it does not fit.
+    pub(super) fn fit_level(
+        &mut self,
+        arrangement: &Arrangement<'_>,
+        level: u64,
+        climbs: bool,
+    ) -> Result<Option<f64>, Error> {
         if self.stops() || self.is_in_vain() || !self.recompute_to(arrangement, level)? {
-            return Ok(false);
+            return Ok(None);
         }
-        Ok(self.run(arrangement)? == Outcome::Fits)
+        self.trial(arrangement, |trial, _| trial.level(arrangement.work, climbs))
     }
 
     /// Chooses what is recomputed to keep within a level, as if nothing else could be done: by the walk or by the published

@@ -47,7 +47,11 @@ struct Climb {
 const WANDER: Climb = Climb { enough: 200, least: 2_400_000, part: AGAIN, back: u32::MAX, end: 48 };
 const NEAR: Climb = Climb { enough: 80, least: 800_000, part: NonZeroU64::new(48).unwrap(), back: 4, end: 192 };
 
-/// The same where values were recomputed down to a level: there are several of these, and most of them come to little.
+/// What takes so many times what the best takes goes on for one part in `TRY` of that.
+const FAR: f64 = 1.5;
+const TRY: u64 = 4;
+
+/// The same where values were recomputed down to a level.
 const OF_LEVEL: [Climb; 2] = [Climb { enough: 70, least: 800_000, ..WANDER }, Climb { end: 64, ..NEAR }];
 
 /// Who swaps.
@@ -134,21 +138,11 @@ impl Trial<'_, '_, '_, '_> {
     fn by(&mut self, policies: &[Policy], work: u64) -> Result<Outcome, Error> {
         let mut best = f64::INFINITY;
         let mut outcome = Outcome::Fails;
-        let [wander, near] = if self.strategy == Strategy::RecomputeThenSwap { OF_LEVEL } else { [WANDER, NEAR] };
         for &policy in policies {
             if self.kept.watched.stops() {
                 break;
             }
-            let searches = policy == Policy::Auto;
-            (self.attempt, self.spent) = (0, 0);
-            self.swapper.hold_nothing();
-            if searches {
-                self.kept.spend(work / WORK_PER_BLOCK);
-            }
-            let limit = self.options.limit;
-            let planned = self.counted(|swapper| swapper.plan(policy, limit, work));
-            let few = if searches { FEW_OF_SEARCH } else { FEW };
-            let settled = self.insist(policy, planned, work, few, f64::INFINITY)?;
+            let settled = self.first(policy, work)?;
             if outcome != Outcome::Fits {
                 outcome = settled.outcome();
             }
@@ -156,8 +150,8 @@ impl Trial<'_, '_, '_, '_> {
             if overhead < best {
                 self.swapper.remember();
             }
-            if searches {
-                overhead = self.climb(overhead, work, wander)?;
+            if policy == Policy::Auto {
+                overhead = self.climb(overhead, work, WANDER)?;
             }
             best = best.min(overhead);
             if best <= 0.0 {
@@ -165,11 +159,46 @@ impl Trial<'_, '_, '_, '_> {
             }
         }
         if best.is_finite() && policies.contains(&Policy::Auto) {
-            self.spent = 0;
-            self.swapper.recall();
-            self.climb(best, work, near)?;
+            self.climb_on(best, work, NEAR)?;
         }
         Ok(outcome)
+    }
+
+    /// What the search first comes to where values were recomputed down to a level, and how far it gets from there if it
+    /// `climbs`: how much longer than the original that takes, in ns; none if it does not fit.
+    pub(super) fn level(&mut self, work: u64, climbs: bool) -> Result<Option<f64>, Error> {
+        if self.kept.bound() <= self.added {
+            return Ok(None);
+        }
+        let Settled::Fits(mut best) = self.first(Policy::Auto, work)? else { return Ok(None) };
+        if climbs {
+            let [wander, near] = OF_LEVEL;
+            self.swapper.remember();
+            best = self.climb(best, work, wander)?;
+            best = self.climb_on(best, work, near)?;
+        }
+        Ok(Some(self.added + best))
+    }
+
+    /// What a policy first comes to.
+    fn first(&mut self, policy: Policy, work: u64) -> Result<Settled, Error> {
+        let searches = policy == Policy::Auto;
+        (self.attempt, self.spent) = (0, 0);
+        self.swapper.hold_nothing();
+        if searches {
+            self.kept.spend(work / WORK_PER_BLOCK);
+        }
+        let limit = self.options.limit;
+        let planned = self.counted(|swapper| swapper.plan(policy, limit, work));
+        let few = if searches { FEW_OF_SEARCH } else { FEW };
+        self.insist(policy, planned, work, few, f64::INFINITY)
+    }
+
+    /// Climbs from the best that was remembered.
+    fn climb_on(&mut self, best: f64, work: u64, climb: Climb) -> Result<f64, Error> {
+        self.spent = 0;
+        self.swapper.recall();
+        self.climb(best, work, climb)
     }
 
     /// Places what is planned, and plans again with memory held back, until that fits; gives up what takes `hopeless` ns
@@ -203,7 +232,11 @@ impl Trial<'_, '_, '_, '_> {
         let enough = climb.enough.saturating_mul(rows).max(climb.least);
         let mut vain = 0;
         self.swapper.let_go();
-        while self.spent <= enough && vain < climb.end && best > 0.0 {
+        while vain < climb.end && best > 0.0 {
+            let far = self.added + best > self.kept.bound() * FAR;
+            if self.spent > if far { enough / TRY } else { enough } {
+                break;
+            }
             if vain > 0 && vain.is_multiple_of(climb.back) {
                 self.swapper.recall();
             }

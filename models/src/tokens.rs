@@ -1,0 +1,73 @@
+//! Layers over the rows of a matrix, as transformers have them: an example has many rows, one for each token or patch.
+
+use crate::builder::{Builder, Kernel, Matrix, REAL, Step, Value, Weights};
+
+impl Builder {
+    /// Notes a layer whose gradient is one operator.
+    pub(crate) fn undone(
+        &mut self,
+        name: &'static str,
+        y: Value,
+        reads: &[Value],
+        of: &[Value],
+        (flops, in_place): (u64, bool),
+    ) {
+        let some = |values: &[Value], i: usize| values.get(i).copied();
+        let reads = core::array::from_fn(|i| some(reads, i));
+        let of = core::array::from_fn(|i| some(of, i));
+        self.note(Step::Fused { name, y, reads, of, flops, in_place });
+    }
+
+    /// How many rows a matrix has whose numbers take `element` bytes.
+    const fn rows(x: Matrix, element: u64) -> u64 {
+        x.value.bytes / (x.columns * element)
+    }
+
+    /// A linear map of each row, whose numbers take `element` bytes.
+    pub(crate) fn mapped(&mut self, x: Matrix, columns: u64, bias: bool, element: u64) -> Matrix {
+        let count = Self::rows(x, element);
+        let weight = self.parameter(x.columns * columns * element);
+        let bias = bias.then(|| self.parameter(columns * element));
+        let y = self.result(count * columns * element);
+        let flops = 2 * count * x.columns * columns;
+        let weights = Weights { weight, bias, columns };
+        let x = x.value;
+        if let Some(bias) = bias {
+            self.emit(Kernel::forward("addmm"), &[bias, x, weight], &[y], flops);
+            self.note(Step::Linear { x, weights, y, flops });
+        } else {
+            self.emit(Kernel::forward("mm"), &[x, weight], &[y], flops);
+            self.note(Step::MatMul { x, weights, y, flops });
+        }
+        Matrix { value: y, columns }
+    }
+
+    /// The mean and deviation of each row are taken out.
+    pub(crate) fn layer_norm(&mut self, x: Matrix, element: u64) -> Matrix {
+        let (count, parameter) = (Self::rows(x, element), x.columns * element);
+        let (y, deviation) = (self.result(x.value.bytes), self.constant(count * REAL));
+        let [weight, bias] = [self.parameter(parameter), self.parameter(parameter)];
+        let mean = self.constant(count * REAL);
+        self.emit(Kernel::forward("native_layer_norm"), &[x.value, weight, bias], &[y, mean, deviation], 0);
+        let of = [x.value, weight, bias];
+        self.undone("native_layer_norm_backward", y, &[x.value, mean, deviation, weight], &of, (0, true));
+        Matrix { value: y, ..x }
+    }
+
+    /// The root of the mean square of each row is taken out.
+    pub(crate) fn square_norm(&mut self, x: Matrix, element: u64) -> Matrix {
+        let (y, deviation) = (self.result(x.value.bytes), self.constant(Self::rows(x, element) * REAL));
+        let weight = self.parameter(x.columns * element);
+        self.emit(Kernel::forward("_fused_rms_norm"), &[x.value, weight], &[y, deviation], 0);
+        self.undone("_fused_rms_norm_backward", y, &[x.value, deviation, weight], &[x.value, weight], (0, true));
+        Matrix { value: y, ..x }
+    }
+
+    /// A function of each element, whose gradient reads the input.
+    pub(crate) fn bent(&mut self, x: Value, [forward, backward]: [&'static str; 2]) -> Value {
+        let y = self.result(x.bytes);
+        self.emit(Kernel::forward(forward), &[x], &[y], 0);
+        self.undone(backward, y, &[x], &[x], (0, true));
+        y
+    }
+}
