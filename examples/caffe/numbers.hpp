@@ -1,8 +1,10 @@
-// Data for nets/data.prototxt: the same numbers come from a file, from memory, and from a thread that reads ahead.
+// Data for nets/data.prototxt: the same numbers come from a file, from memory, and from a thread that reads ahead; and images
+// for nets/opencv/images.prototxt.
 #ifndef NUMBERS_HPP_
 #define NUMBERS_HPP_
 
 #include <fstream>
+#include <string>
 #include <vector>
 
 #include "caffe/caffe.hpp"
@@ -33,6 +35,19 @@ void write_numbers() {
     std::ofstream("numbers.txt") << "numbers.h5\n";
 }
 
+// For ImageData: images of 40 by 48 in colour, and images.txt that names them with their labels.
+void write_images() {
+    const int height = 40, width = 48;
+    std::ofstream list("images.txt");
+    for (int i = 0; i < kItems; ++i) {
+        const std::string name = "image" + std::to_string(i) + ".ppm";
+        std::ofstream image(name, std::ios::binary);
+        image << "P6\n" << width << " " << height << "\n255\n";
+        for (int j = 0; j < 3 * height * width; ++j) image.put(static_cast<char>(255 * number(i * 101 + j)));
+        list << name << " " << i % 10 << "\n";
+    }
+}
+
 // For MemoryData: `numbers` has to outlive the net's runs.
 void feed(caffe::Net<float>* net, std::vector<float>& numbers) {
     for (const auto& layer : net->layers()) {
@@ -45,6 +60,7 @@ void feed(caffe::Net<float>* net, std::vector<float>& numbers) {
     }
 }
 
+#ifndef USE_OPENCV
 // On what Data, ImageData and WindowData rest in Caffe: a thread that reads ahead. It goes by ImageData's name, which a Caffe
 // without OpenCV does not have.
 template <typename Dtype>
@@ -78,8 +94,11 @@ class NumbersLayer : public caffe::BasePrefetchingDataLayer<Dtype> {
     int first_;
 };
 
+#endif  // USE_OPENCV
+
 }  // namespace
 
+#ifndef USE_OPENCV
 namespace caffe {
 template <typename Dtype>
 shared_ptr<Layer<Dtype> > MakeNumbers(const LayerParameter& param) {
@@ -87,5 +106,6 @@ shared_ptr<Layer<Dtype> > MakeNumbers(const LayerParameter& param) {
 }
 REGISTER_LAYER_CREATOR(ImageData, MakeNumbers);
 }  // namespace caffe
+#endif  // USE_OPENCV
 
 #endif  // NUMBERS_HPP_

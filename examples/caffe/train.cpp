@@ -7,8 +7,8 @@
 // `overlap` puts two memories in one place behind the proof's back: what comes out is then something else. `test` evaluates
 // the test net after each fifth iteration, by a plan of its own in the same arena. `batch` has its DummyData layers make so many
 // items. With 0 iterations the net is planned only. `debug` has Caffe look at each blob;
-// `reshape` gives each iteration another batch than the one before; `numbers` writes numbers.h5, which
-// nets/data.prototxt reads.
+// `reshape` gives each iteration another batch than the one before; `numbers` writes what the nets read:
+// numbers.h5 and images.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -202,6 +202,9 @@ int main(int argc, char** argv) {
         const size_t equals = word.find('=');
         given[word.substr(0, equals)] = equals == std::string::npos ? "" : word.substr(equals + 1);
     }
-    if (given.count("numbers")) write_numbers();
+    if (given.count("numbers")) {
+        write_numbers();
+        write_images();
+    }
     return run(argv[1], std::atoi(argv[2]), given);
 }
