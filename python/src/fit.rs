@@ -24,6 +24,8 @@ pub struct Fitted {
     event: Py<PyArray1<u8>>,
     /// The block of each row; masks have numbers from the count of blocks on.
     block: Py<PyArray1<u32>>,
+    /// Size of the block in bytes; only of a malloc.
+    bytes: Py<PyArray1<u64>>,
     /// The operator of each row, -1 for none.
     op: Py<PyArray1<i64>>,
     /// Whether the operator of the row runs again.
@@ -170,6 +172,7 @@ pub fn fit(
     Ok(Fitted {
         event: rows.iter().map(|r| event(r.event)).collect::<Vec<u8>>().into_pyarray(py).unbind(),
         block: rows.iter().map(|r| r.block).collect::<Vec<u32>>().into_pyarray(py).unbind(),
+        bytes: rows.iter().map(|r| r.bytes).collect::<Vec<u64>>().into_pyarray(py).unbind(),
         op: rows.iter().map(|r| op(r.op)).collect::<Vec<i64>>().into_pyarray(py).unbind(),
         again: rows.iter().map(|r| matches!(r.op, Op::Rerun(_))).collect::<Vec<bool>>().into_pyarray(py).unbind(),
         end_ns: fitted.timings.iter().map(|t| t.end).collect::<Vec<f64>>().into_pyarray(py).unbind(),

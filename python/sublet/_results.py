@@ -66,7 +66,7 @@ class Fit:
 
     problem: Problem
     schedule: _sublet.Fitted
-    """Its rows, as columns: event, block, op, again, end_ns; and offsets, in the order of the mallocs."""
+    """Its rows, as columns: event, block, bytes, op, again, end_ns; and offsets, in the order of the mallocs."""
     limit: int
     """What was asked for, in bytes."""
 
@@ -223,19 +223,28 @@ def fit(
 
 
 def sweep(source: Input, limits: Iterable[int | str] | None = None, **options: Any) -> Any:
-    """What each limit costs: a DataFrame where pandas is there, else a list of rows. Limits that nothing meets have no
-    overhead; `options` are those of `fit`."""
+    """What each limit costs: a DataFrame where pandas is there, else a list of rows. What fits a lower limit is a schedule
+    for a higher one as it stands: each limit has the quickest that was found, and `fitted_to` says for which limit. So none
+    costs more than a lower one. Limits that nothing meets have no overhead; `options` are those of `fit`."""
     problem = problem_of(source)
+    most = max_load(problem)
     asked = [f"{percent}%" for percent in range(95, 15, -5)] if limits is None else list(limits)
-    rows: list[dict[str, Any]] = []
-    for limit in asked:
-        row: dict[str, Any] = {"limit": bytes_of(limit, max_load(problem)), "footprint": None, "overhead": None}
+    wanted = [bytes_of(limit, most) for limit in asked]
+    found: list[dict[str, Any]] = []
+    errors: dict[int, str] = {}
+    for limit in wanted:
         try:
             fitted = fit(problem, limit, **options)
-            row |= {"footprint": fitted.footprint, "overhead": fitted.overhead}
+            found.append({"footprint": fitted.footprint, "overhead": fitted.overhead, "fitted_to": limit})
         except _sublet.PlanError as e:
-            row["error"] = str(e)
-        rows.append(row)
+            errors[limit] = str(e)
+    rows: list[dict[str, Any]] = []
+    for limit in wanted:
+        within = [row for row in found if row["footprint"] <= limit]
+        # Of equals the limit's own comes first.
+        nothing = {"footprint": None, "overhead": None, "fitted_to": None, "error": errors.get(limit)}
+        quickest = min(within, key=lambda row: (row["overhead"], row["fitted_to"] != limit), default=nothing)
+        rows.append({"limit": limit, **quickest})
     try:
         import pandas
     except ImportError:

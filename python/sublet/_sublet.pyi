@@ -67,6 +67,7 @@ class Problem:
 class Fitted:
     event: NDArray[np.uint8]
     block: NDArray[np.uint32]
+    bytes: NDArray[np.uint64]
     op: NDArray[np.int64]
     again: NDArray[np.bool_]
     end_ns: NDArray[np.float64]

@@ -98,10 +98,9 @@ def trained(make: Callable[[], Views], how: str) -> dict[str, Any]:
     results: list[str] = []
     shared: list[bool] = []
     for _ in range(STEPS):
-        base = HEAP.now(CPU)
-        HEAP.reset(CPU)
+        since = HEAP.since(CPU)
         told = (taped or step)(x)
-        peak = HEAP.peak(CPU) - base
+        peak = since.peak
         told = told if isinstance(told, tuple) else (told,)
         results.append(digest(told))
         memory = [t.untyped_storage().data_ptr() for t in told]

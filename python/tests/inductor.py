@@ -51,8 +51,7 @@ def measured(name: str, way: str) -> Row | None:
     torch.manual_seed(1)
     took, peak, bits = [], 0, (0.0, "")
     for i in range(STEPS):
-        base = HEAP.now(CPU)
-        HEAP.reset(CPU)
+        since = HEAP.since(CPU)
         begin = time.thread_time_ns()
         try:
             loss = run(*inputs)
@@ -61,7 +60,7 @@ def measured(name: str, way: str) -> Row | None:
             return None
         loss.backward()
         took.append(time.thread_time_ns() - begin)
-        peak = HEAP.peak(CPU) - base
+        peak = since.peak
         if not i:
             bits = (loss.item(), digest(p.grad for p in network.parameters() if p.grad is not None))
         network.zero_grad()

@@ -106,10 +106,9 @@ def pipeline(rank: int, what: str) -> dict[str, Any]:
         network.zero_grad()
         # The outputs of the last step end where the next one begins.
         stage.clear_runtime_states()
-        HEAP.reset(CPU)
-        base = HEAP.now(CPU)
+        since = HEAP.since(CPU)
         schedule.step(*((x,) if rank == 0 else ()), **({"target": y} if rank else {}))
-    peak = HEAP.peak(CPU) - base + there
+    peak = since.peak + there
     gradients = digest(p.grad for p in network[part].parameters())
     expected = digest(p.grad for p in whole[part].parameters())
     return told_of(cut) | {"peak": peak, "equal": gradients == expected}

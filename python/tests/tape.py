@@ -44,10 +44,9 @@ def trained(name: str, kind: str, part: float | None) -> dict[str, Any]:
     torch.manual_seed(1)
     peaks, losses = [], []
     for _ in range(STEPS):
-        base = HEAP.now(CPU)
-        HEAP.reset(CPU)
+        since = HEAP.since(CPU)
         loss = run(*inputs)
-        peaks.append(HEAP.peak(CPU) - base)
+        peaks.append(since.peak)
         losses.append(loss.item())
         del loss
     result = {"peak": peaks[-1], "losses": losses, "weights": digest([*params, *network.buffers()])}

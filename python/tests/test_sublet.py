@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -192,10 +193,26 @@ def test_a_fit_ends_at_its_time_limit() -> None:
         sublet.fit(VGG, "60%", time_limit=-1)
 
 
+def rows_of(swept: Any) -> list[dict[str, Any]]:
+    return swept if isinstance(swept, list) else swept.to_dict("records")
+
+
 def test_a_sweep_is_a_row_for_each_limit() -> None:
-    rows = sublet.sweep(VGG, ["80%", "1%"], using=["swap"])
-    rows = rows if isinstance(rows, list) else rows.to_dict("records")
+    rows = rows_of(sublet.sweep(VGG, ["80%", "1%"], using=["swap"]))
     assert [row["overhead"] is not None and row["overhead"] == row["overhead"] for row in rows] == [True, False]
+    assert "bytes" in rows[1]["error"]
+
+
+def test_no_limit_of_a_sweep_costs_more_than_a_lower_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {100: (100, 0.3), 80: (60, 0.1), 70: (65, 0.2), 50: (50, 0.4)}
+
+    def fit(problem: Any, limit: int, **options: Any) -> Any:
+        footprint, overhead = found[limit]
+        return SimpleNamespace(footprint=footprint, overhead=overhead)
+
+    monkeypatch.setattr(_results, "fit", fit)
+    rows = rows_of(sublet.sweep(VGG, [100, 80, 70, 50]))
+    assert [(row["overhead"], row["fitted_to"]) for row in rows] == [(0.1, 80), (0.1, 80), (0.1, 80), (0.4, 50)]
 
 
 def test_compare_has_the_allocators_of_today() -> None:

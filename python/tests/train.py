@@ -145,11 +145,10 @@ def stepped(
     peaks, losses, gradients = [], [], ""
     for i in range(steps):
         gc.collect()
-        base = HEAP.now(CPU)
-        HEAP.reset(CPU)
+        since = HEAP.since(CPU)
         loss = run(*inputs)
         loss.backward()
-        peaks.append(HEAP.peak(CPU) - base)
+        peaks.append(since.peak)
         losses.append(loss.item())
         if i == 0:
             gradients = digest(p.grad for p in params if p.grad is not None)

@@ -42,24 +42,44 @@ class Heap:
             self._peak: Callable[[], int] = process.memcount_peak
             self._reset: Callable[[], None] = process.memcount_reset
 
+    def since(self, device: torch.device) -> Since:
+        """What is allocated from now on. The peak begins anew, for all."""
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        elif self.counts:
+            self._reset()
+        return Since(self, device, self.now(device))
+
     def now(self, device: torch.device) -> int:
         """Bytes that are allocated."""
         if device.type == "cuda":
             return torch.cuda.memory_allocated(device)
         return self._now() if self.counts else 0
 
-    def peak(self, device: torch.device) -> int:
-        """The most bytes since `reset`."""
+    def most(self, device: torch.device) -> int:
+        """The most bytes since the peak began anew."""
         if device.type == "cuda":
             return torch.cuda.max_memory_allocated(device)
         return self._peak() if self.counts else 0
 
-    def reset(self, device: torch.device) -> None:
-        """The peak begins anew, at what is allocated now."""
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        elif self.counts:
-            self._reset()
+
+@dataclass(frozen=True)
+class Since:
+    """What is allocated beside what was there at a moment, in bytes."""
+
+    heap: Heap
+    device: torch.device
+    before: int
+
+    @property
+    def now(self) -> int:
+        """Now; below 0 where what was there has been freed."""
+        return self.heap.now(self.device) - self.before
+
+    @property
+    def peak(self) -> int:
+        """The most since then."""
+        return self.heap.most(self.device) - self.before
 
 
 HEAP = Heap()
@@ -99,13 +119,12 @@ def _measured(node: fx.Node) -> Cost:
     assert callable(node.target)
     # The first run warms up: libraries choose their kernels in it.
     for warm in range(REPEAT + 1):
-        base = HEAP.now(device)
-        HEAP.reset(device)
+        since = HEAP.since(device)
         begin = clock(device)
         out = node.target(*args, **kwargs)
         taken = clock(device) - begin
-        scratch = HEAP.peak(device) - HEAP.now(device)
-        del out, base
+        scratch = since.peak - since.now
+        del out
         if warm:
             best = min(best, taken)
         if warm and best > LONG_NS:

@@ -8,7 +8,7 @@ is swapped leaves by a copy to the host and comes back by a copy to the device.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from torch._functorch import partitioners
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 from .. import Fit, PlanError, fit
-from .._problem import FREE, READ, SWAP_IN, SWAP_OUT, WRITE
+from .._problem import FREE, MALLOC, READ, SWAP_IN, SWAP_OUT, WRITE
 from .._results import bytes_of as size_in_bytes
 from ._host import BACK, OUT
 from ._joint import BATCH_NORM, STATISTICS, Joint, bytes_of, is_item, is_view, root
@@ -251,7 +251,7 @@ class Partitioner(CustomPartitionerFn):
     def _kept(self, joint: Joint, steps: list[Step]) -> int:
         """What one more pass keeps. The first stage of a pipeline is given parts of one batch, which is there anyway."""
         given = set(joint.primals) if self.stage is not None and self.stage.index == 0 else joint.static
-        return kept_bytes(joint, steps, given)
+        return sum(map(bytes_of, saved_nodes(joint, steps) - given))
 
     def _taken(self, joint: Joint, fitted: Fit) -> int:
         """What all passes take together."""
@@ -287,11 +287,28 @@ class Partitioner(CustomPartitionerFn):
         return replace(best, limit=limit)
 
 
-def kept_bytes(joint: Joint, steps: list[Step], beside: Collection[fx.Node]) -> int:
-    """What a forward pass keeps on the device for its backward pass, beside what is there anyway."""
+def saved_nodes(joint: Joint, steps: list[Step]) -> set[fx.Node]:
+    """What a forward pass keeps on the device for its backward pass."""
     end = _end_of_forward(joint, steps)
     left = {step.at for step in steps[:end] if step.what == "out"}
-    return sum(bytes_of(node) for node in _saved(joint, steps[end:], left)[0] - {*beside})
+    return _saved(joint, steps[end:], left)[0]
+
+
+def loads(joint: Joint, fitted: Fit) -> tuple[int, int]:
+    """The most bytes that are there while the forward pass runs, and while the backward pass does."""
+    s = fitted.schedule
+    sizes: dict[int, int] = {}
+    now, most, is_backward = 0, [0, 0], False
+    for event, block, size, op in zip(s.event.tolist(), s.block.tolist(), s.bytes.tolist(), s.op.tolist()):
+        if event == MALLOC:
+            sizes[block] = size
+            now += size
+        elif event == FREE:
+            now -= sizes.pop(block)
+        else:
+            is_backward = is_backward or op == joint.loss
+            most[is_backward] = max(most[is_backward], now)
+    return most[0], most[1]
 
 
 def _largest(joint: Joint) -> str:

@@ -1,7 +1,8 @@
 """A network that breaks into several graphs, under one limit.
 
-While a part runs, what the forward passes of the parts before it keep is there, and what they return; while its backward pass
-runs, the gradients of the parts after it. So no part can be planned alone, and what the later ones take is not known when the first
+While the forward pass of a part runs, what those of the parts before it keep is there, and what they return. While its backward
+pass runs, the gradients of the parts after it are there too; but what was returned has ended, unless a part has kept it, or
+who called the network. So no part can be planned alone, and what the later ones take is not known when the first
 is compiled. In the first iteration each part therefore keeps the least that it can. Then all parts are known: how each would
 run within several limits of its own, and one of these is chosen for each, so that all together stay within the limit in the
 least time. At its next call a part is compiled anew.
@@ -9,9 +10,9 @@ least time. At its next call a part is compiled anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
@@ -22,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 from .. import Fit, PlanError
 from .._results import bytes_of as size_in_bytes
 from ._joint import Joint, bytes_of
-from ._partition import Partitioner, kept_bytes, steps_of
+from ._partition import Partitioner, loads, saved_nodes, steps_of
 from ._pipeline import gradients
 
 CHOICES = 10
@@ -34,10 +35,16 @@ class Choice:
     """One way to run a part. Bytes and ns."""
 
     fitted: Fit
-    load: int
-    """The most that it takes while it runs, parameters and inputs included."""
-    held: int
-    """What its forward pass leaves: kept for its backward pass, or returned."""
+    forward: int
+    """The most that its forward pass takes beside what it is given."""
+    backward: int
+    """The most that its backward pass takes beside what it was given and has returned."""
+    kept: int
+    """What its forward pass keeps for its backward pass beside these."""
+    keeps: frozenset[int]
+    """What it keeps of what it is given, by number."""
+    keeps_results: bool
+    """Whether it keeps something that it returns."""
     time_ns: int
     """What it takes more than without a limit."""
 
@@ -49,9 +56,17 @@ class Turn:
     part: Part
     given: dict[StorageWeakRef, int]
     """What was there before the iteration: parameters, buffers, inputs."""
-    passed: int
+    passed: dict[StorageWeakRef, int]
     """What earlier parts have returned and this one reads."""
+    numbers: dict[StorageWeakRef, set[int]]
+    """Which inputs of the part lie where."""
     returned: dict[StorageWeakRef, int] = field(default_factory=dict)
+    stays: dict[StorageWeakRef, int] | None = None
+    """What of it is still there when its own backward pass begins; None where that has not run."""
+    beside_forward: int = 0
+    """What is there beside the part and what others keep, while its forward pass runs."""
+    beside_backward: int = 0
+    """The same of its backward pass, but for what was returned and has not ended."""
 
 
 class Parts:
@@ -85,7 +100,7 @@ class Parts:
         self.parts.append(Part(self, module, inputs, self._options))
         return self.parts[-1]
 
-    def begin(self, part: Part, inputs: list[Tensor]) -> Turn:
+    def begin(self, part: Part, inputs: list[Any]) -> Turn:
         """A part is about to run."""
         if self._is_backward:
             # The iteration before is over.
@@ -94,35 +109,37 @@ class Parts:
                 self._plan()
             self._turns = []
         returned = {storage for turn in self._turns for storage in turn.returned}
-        storages = _storages(inputs)
-        passed = sum(size for storage, size in storages.items() if storage in returned)
-        self._turns.append(Turn(part, {s: size for s, size in storages.items() if s not in returned}, passed))
-        return self._turns[-1]
+        turn = Turn(part, {}, {}, {})
+        for number, x in enumerate(inputs):
+            for storage, size in _storages([x]).items():
+                (turn.passed if storage in returned else turn.given)[storage] = size
+                turn.numbers.setdefault(storage, set()).add(number)
+        self._turns.append(turn)
+        return turn
 
-    def backward(self) -> None:
-        """A backward pass has begun."""
+    def backward(self, part: Part) -> None:
+        """The backward pass of a part has begun."""
         self._is_backward = True
+        turn = next((turn for turn in reversed(self._turns) if turn.part is part and turn.stays is None), None)
+        if turn is not None:
+            turn.stays = {storage: size for storage, size in turn.returned.items() if not storage.expired()}
 
     def _plan(self) -> None:
         """Chooses how each part of the last iteration runs from now on."""
         turns = [turn for turn in self._turns if turn.part.choices]
         self._planned = [turn.part for turn in self._turns]
-        given = {storage: size for turn in turns for storage, size in turn.given.items()}
-        self.persistent = sum(given.values())
-        later = [turn.part.gradients for turn in turns]
-        # What is there beside a part, but for what the earlier ones hold.
-        beside = [
-            self.persistent - sum(turn.given.values()) - turn.passed + sum(later[i + 1 :])
-            for i, turn in enumerate(turns)
-        ]
-        limit = size_in_bytes(self.limit, _peak(turns, beside, [0] * len(turns)))
-        found = _least_time(turns, beside, limit)
+        self.persistent = sum({storage: size for turn in turns for storage, size in turn.given.items()}.values())
+        for i, turn in enumerate(turns):
+            turn.beside_forward = self.persistent + sum(sum(t.returned.values()) for t in turns[:i])
+            turn.beside_backward = self.persistent + sum(t.part.gradients for t in turns[i + 1 :])
+        limit = size_in_bytes(self.limit, _peak(turns, [0] * len(turns)))
+        found = _least_time(turns, limit)
         if found is None:
-            least = _peak(turns, beside, [len(turn.part.choices) - 1 for turn in turns])
+            least = _peak(turns, [len(turn.part.choices) - 1 for turn in turns])
             raise PlanError(f"{len(turns)} parts do not stay within {limit} bytes; {least} bytes are enough")
         for turn, number in zip(turns, found):
             turn.part.chosen = number
-        self.planned_peak = _peak(turns, beside, found)
+        self.planned_peak = _peak(turns, found)
         self.overhead_ns = sum(turn.part.choices[number].time_ns for turn, number in zip(turns, found))
 
 
@@ -138,24 +155,29 @@ class Part(Partitioner):
         """Of its parameters, in bytes."""
         self._whole, self._module = whole, module
         self._names: list[str] = []
+        self._inputs = 0
+        """How many it has, parameters and buffers included."""
         self._is_run = -1
         """The choice that is compiled."""
         self._run = self._compiled(inputs)
 
     def run(self, *args: Any) -> Any:
         """What `torch.compile` calls."""
-        tensors = [x for x in (*args, *self._module.parameters(), *self._module.buffers()) if isinstance(x, Tensor)]
-        turn = self._whole.begin(self, tensors)
+        turn = self._whole.begin(self, self._given(args))
         if self._is_run != self.chosen:
             self._run = self._compiled(list(args))
         results = self._run(*args)
-        given = _storages(tensors)
-        returned = _storages([x for x in tree_leaves(results) if isinstance(x, Tensor)])
-        turn.returned = {storage: size for storage, size in returned.items() if storage not in given}
+        returned = _storages(tree_leaves(results))
+        turn.returned = {s: size for s, size in returned.items() if s not in turn.given and s not in turn.passed}
         return results
+
+    def _given(self, inputs: Iterable[Any]) -> list[Any]:
+        """All that it reads, as AOTAutograd numbers it."""
+        return [*self._module.parameters(), *self._module.buffers(), *inputs]
 
     def _compiled(self, inputs: list[Any]) -> Callable[..., Any]:
         self._is_run = self.chosen
+        self._inputs = len(self._given(inputs))
         cut = aot_autograd(fw_compiler=boxed_nop, bw_compiler=self._backward, partition_fn=self)
         return cut(self._module, inputs)
 
@@ -163,7 +185,7 @@ class Part(Partitioner):
         run = boxed_nop(module, inputs)
 
         def backward(args: list[Any]) -> Any:
-            self._whole.backward()
+            self._whole.backward(self)
             return run(args)
 
         backward._boxed_call = True  # type: ignore[attr-defined]
@@ -180,8 +202,7 @@ class Part(Partitioner):
         return self.choices[self.chosen].fitted
 
     def _ways(self, joint: Joint) -> list[Choice]:
-        """Fits within several limits, but for those that are slower and keep no less."""
-        total_ns = sum(joint.graph.time_ns)
+        """Fits within several limits, but for those that are slower and take no less."""
         persistent = sum(map(bytes_of, joint.primals))
         found: list[Choice] = []
         most = 0
@@ -191,57 +212,102 @@ class Part(Partitioner):
             except PlanError:
                 break
             most = most or fitted.schedule.peak_load
-            returned = {*joint.reads(joint.fwd_outputs)} - {*joint.primals}
-            held = kept_bytes(joint, steps_of(fitted), {*joint.primals, *returned}) + sum(map(bytes_of, returned))
-            way = Choice(fitted, fitted.schedule.peak_load, held, int(fitted.overhead * total_ns))
-            if not found or way.held < found[-1].held or way.load < found[-1].load:
+            way = _way(joint, fitted, self._inputs)
+            last = found[-1] if found else None
+            if last is None or way.kept < last.kept or way.forward < last.forward or way.backward < last.backward:
                 found.append(way)
         return found
 
 
-def _storages(tensors: list[Tensor]) -> dict[StorageWeakRef, int]:
-    return {StorageWeakRef(x.untyped_storage()): x.untyped_storage().nbytes() for x in tensors}
+def _way(joint: Joint, fitted: Fit, inputs: int) -> Choice:
+    """What a fit of a part keeps and takes, which has so many inputs."""
+    steps = steps_of(fitted)
+    returned = {*joint.reads(joint.fwd_outputs)} - {*joint.primals}
+    saved = saved_nodes(joint, steps)
+    given, results = sum(map(bytes_of, joint.primals)), sum(map(bytes_of, returned))
+    forward, backward = loads(joint, fitted)
+    return Choice(
+        fitted,
+        forward=forward - given,
+        backward=backward - given - results,
+        kept=sum(map(bytes_of, saved - {*joint.primals, *returned})),
+        # Where AOTAutograd has put inputs together, which are kept is not known.
+        keeps=frozenset(i for i in range(inputs) if len(joint.primals) != inputs or joint.primals[i] in saved),
+        keeps_results=not saved.isdisjoint(returned),
+        time_ns=int(fitted.overhead * sum(joint.graph.time_ns)),
+    )
 
 
-def _peak(turns: list[Turn], beside: list[int], chosen: list[int]) -> int:
-    """What the parts take together at most."""
-    most = held = 0
-    for turn, bytes_beside, number in zip(turns, beside, chosen):
+def _storages(values: list[Any]) -> dict[StorageWeakRef, int]:
+    """Where the tensors among these lie, and how many bytes that is."""
+    storages = [x.untyped_storage() for x in values if isinstance(x, Tensor)]
+    return {StorageWeakRef(storage): storage.nbytes() for storage in storages}
+
+
+class Sum(NamedTuple):
+    """What some turns, one after the other, leave and take."""
+
+    kept: int = 0
+    """What they keep for their backward passes."""
+    alive: int = 0
+    """What they have returned, as far as it is there while backward passes run."""
+    most: int = 0
+    """The most that is there while one of them runs."""
+    time_ns: int = 0
+    numbers: tuple[int, ...] = ()
+    """The way of each."""
+
+    def then(self, turn: Turn, number: int, stays: Collection[StorageWeakRef]) -> Sum:
+        """With one more turn in one of its ways; of what was returned, `stays` is alive in any way."""
         way = turn.part.choices[number]
-        most = max(most, held + bytes_beside + way.load)
-        held += way.held
-    return most
+        alive = self.alive + sum((turn.returned if way.keeps_results or turn.stays is None else turn.stays).values())
+        # What several parts keep counts several times.
+        alive += sum(b for s, b in turn.passed.items() if s not in stays and not way.keeps.isdisjoint(turn.numbers[s]))
+        forward = turn.beside_forward + self.kept + way.forward
+        backward = turn.beside_backward + self.kept + alive + way.backward
+        most = max(self.most, forward, backward)
+        return Sum(self.kept + way.kept, alive, most, self.time_ns + way.time_ns, (*self.numbers, number))
 
 
-def _least_time(turns: list[Turn], beside: list[int], limit: int) -> list[int] | None:
+def _stays(turns: list[Turn]) -> set[StorageWeakRef]:
+    return {storage for turn in turns for storage in (turn.returned if turn.stays is None else turn.stays)}
+
+
+def _peak(turns: list[Turn], chosen: list[int]) -> int:
+    """What the parts take together at most."""
+    stays, total = _stays(turns), Sum()
+    for turn, number in zip(turns, chosen):
+        total = total.then(turn, number, stays)
+    return total.most
+
+
+def _least_time(turns: list[Turn], limit: int) -> list[int] | None:
     """The way of each turn with which all stay within the limit in the least time; None where there is none.
 
     Turn by turn, of all combinations those are kept that no other is below in what is held and in time. A part that has
     several turns runs in one way in all of them.
     """
-    order = [turn.part for turn in turns]
-    states: list[tuple[int, int, list[int]]] = [(0, 0, [])]
-    for i, (turn, bytes_beside) in enumerate(zip(turns, beside)):
+    order, stays = [turn.part for turn in turns], _stays(turns)
+    sums = [Sum()]
+    for i, turn in enumerate(turns):
         first = order.index(turn.part)
-        following: list[tuple[int, int, list[int]]] = []
-        for held, time_ns, numbers in states:
-            ways = range(len(turn.part.choices)) if first == i else [numbers[first]]
-            for number in ways:
-                way = turn.part.choices[number]
-                if held + bytes_beside + way.load <= limit:
-                    following.append((held + way.held, time_ns + way.time_ns, [*numbers, number]))
+        following: list[Sum] = []
+        for before in sums:
+            ways = range(len(turn.part.choices)) if first == i else [before.numbers[first]]
+            following += [before.then(turn, number, stays) for number in ways]
         again = [order.index(part) for part in {*order[i + 1 :]} & {*order[: i + 1]}]
-        states = _undominated(following, again)
-    return min(states, key=lambda state: state[1])[2] if states else None
+        sums = _undominated([each for each in following if each.most <= limit], again)
+    return list(min(sums, key=lambda each: each.time_ns).numbers) if sums else None
 
 
-def _undominated(states: list[tuple[int, int, list[int]]], again: list[int]) -> list[tuple[int, int, list[int]]]:
-    """Those that no other is below, among those that agree on the parts that come again."""
+def _undominated(sums: list[Sum], again: list[int]) -> list[Sum]:
+    """Those that no other is below in what they keep and in time, among those that are equal in what is alive, and that
+    agree on the parts that come again."""
     best: dict[tuple[int, ...], int] = {}
     kept = []
-    for state in sorted(states, key=lambda state: state[:2]):
-        key = tuple(state[2][i] for i in again)
-        if key not in best or state[1] < best[key]:
-            best[key] = state[1]
-            kept.append(state)
+    for each in sorted(sums, key=lambda each: (each.kept, each.time_ns)):
+        key = (each.alive, *(each.numbers[i] for i in again))
+        if key not in best or each.time_ns < best[key]:
+            best[key] = each.time_ns
+            kept.append(each)
     return kept

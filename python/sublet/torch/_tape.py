@@ -125,13 +125,11 @@ class Recording(TorchDispatchMode):
         flat, spec = tree_flatten((args, kwargs))
         inputs = [a for a in flat if isinstance(a, Tensor)]
         device = inputs[0].device if inputs else torch.device("cpu")
-        base = HEAP.now(device)
-        HEAP.reset(device)
+        since = HEAP.since(device)
         begin = clock(device)
         out = func(*args, **kwargs)
         taken = clock(device) - begin
-        kept = HEAP.now(device) - base
-        scratch = HEAP.peak(device) - base - max(kept, 0)
+        scratch = since.peak - max(since.now, 0)
         outputs = [o for o in tree_leaves(out) if isinstance(o, Tensor)]
         changed = _changed(func, args, kwargs)
         given = {x.untyped_storage()._cdata for x in inputs}
