@@ -11,7 +11,7 @@
 //!
 //! ```text
 //! rows ──► rewrite ──► rows ──► trace::liveness ──► blocks ──► place ──► offsets ──► verify ──► VerifiedPlan
-//!          (copies)             (lifetimes)                    (where)               (the proof)
+//!          (less memory)        (lifetimes)                    (where)               (the proof)
 //! ```
 //!
 //! - [`trace`]: the rows of a recorded iteration, and the lifetimes that they give to blocks;
