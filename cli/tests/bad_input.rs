@@ -42,11 +42,11 @@ fn rmm(rows: &str) -> String {
 
 #[test]
 fn a_file_without_a_problem() {
-    refused("", "", "the file is empty; expected an instance (id,lower,upper,size[,alignment]), a trace");
+    refused("", "", "the file is empty; expected an instance (id,lower,upper,size[,alignment]), a graph");
     refused(INSTANCE, ":2", "expected a block, found only the header");
     refused(TRACE, ":2", "expected a row, found only the header");
     refused(RMM, ":2", "expected an allocation, found none");
-    refused("a,b,c\n1,2,3\n", ":1", "expected an instance (id,lower,upper,size[,alignment]), a trace");
+    refused("a,b,c\n1,2,3\n", ":1", "expected an instance (id,lower,upper,size[,alignment]), a graph");
     refused(b"\x7fELF\x02\x01\x01\0\0\0", ":1", "this is not text");
     refused(b"id,lower,upper,size\n\xff\xfe,0,1,2\n", ":2:1", "expected a name in UTF-8");
     refused("i\0d,lower,upper,size\n", ":1", "this is not text");

@@ -14,7 +14,7 @@ use sublet_core::trace::graph::{Graph, Node, Storage, Tensor};
 use sublet_core::trace::{Event, Op, Operator, Row};
 use sublet_core::{Error, owned};
 
-use super::{ops, table::Table, unreadable};
+use super::{Format, Recognised, ops, table::Table, unreadable};
 use crate::failure::InputError;
 use crate::problem::{BadRow, Problem};
 
@@ -34,6 +34,15 @@ struct Operators {
 
 /// The names and the tensors.
 type Tensors = (Vec<String>, Vec<Tensor>);
+
+/// How a file of it is recognised and read.
+pub(super) const FORMAT: Format = Format {
+    expected: "a graph (op,name,inputs,outputs[,…])",
+    help: "\
+  graph      op,name,inputs,outputs[,phase][,workspace][,time_ns][,inplace][,rerun][,ordered]
+             [,element], with its tensors in NAME.tensors.csv: tensor,bytes[,storage]",
+    by: Recognised::Table(&["inputs", "outputs"], read),
+};
 
 /// Reads what follows the header of the operators, and the tensors beside them.
 pub(super) fn read<R: BufRead>(file: &str, table: Table<R>) -> Result<Problem, InputError> {

@@ -12,10 +12,20 @@ use std::io::BufRead;
 use sublet_core::{Block, Error, block};
 
 use super::table::Table;
+use super::{Format, Recognised};
 use crate::failure::InputError;
 use crate::problem::Problem;
 
 const COLUMNS: [&str; 10] = ["id", "lower", "upper", "end", "size", "alignment", "offset", "bank", "gaps", "hint"];
+
+/// How a file of it is recognised and read.
+pub(super) const FORMAT: Format = Format {
+    expected: "an instance (id,lower,upper,size[,alignment])",
+    help: "\
+  instance   id,lower,upper,size[,alignment][,offset]; lifetimes are half-open, but a column `end`
+             in place of `upper` is inclusive",
+    by: Recognised::Table(&["lower", "size"], read),
+};
 
 /// Reads what follows the header.
 pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Problem, InputError> {

@@ -21,11 +21,33 @@ use crate::problem::Problem;
 use snapshot::Snapshot;
 use table::Table;
 
+/// A format that files are read in.
+pub(crate) struct Format {
+    /// What a file of it is called, and its columns.
+    expected: &'static str,
+    /// Its lines in the help.
+    pub(crate) help: &'static str,
+    by: Recognised,
+}
+
+/// How files of a format are recognised, and who reads them.
+enum Recognised {
+    /// By their first bytes.
+    Bytes(fn(&[u8]) -> bool, fn(&str, &mut dyn BufRead) -> Result<Problem, InputError>),
+    /// By one of these columns.
+    Table(&'static [&'static str], fn(&str, Table<&mut dyn BufRead>) -> Result<Problem, InputError>),
+}
+
+/// All formats. Of tables the first that has one of its columns counts.
+pub(crate) const FORMATS: &[Format] =
+    &[instance::FORMAT, graph::FORMAT, trace::FORMAT, rmm::FORMAT, snapshot::FORMAT, tflite::FORMAT, onnx::FORMAT];
+
 /// What a file may be; said where it is none of these.
-const EXPECTED: &str = "expected an instance (id,lower,upper,size[,alignment]), a trace (time_ns,event,block,bytes,op), \
-                        a graph (op,name,inputs,outputs[,…]), an RMM log (Thread,Time,Action,Pointer,Size,Stream), \
-                        a PyTorch memory snapshot (pickle) \
-                        or a model (.tflite, .onnx)";
+fn expected() -> String {
+    let names: Vec<&str> = FORMATS.iter().map(|format| format.expected).collect();
+    let (last, others) = names.split_last().expect("there are formats");
+    format!("expected {} or {last}", others.join(", "))
+}
 
 /// Reads the file of this name, or standard input for `-`, and the operators beside it.
 ///
@@ -67,28 +89,22 @@ fn in_one_bank(problem: Problem) -> Result<Problem, InputError> {
 
 fn read_any(file: &str, mut reader: impl BufRead) -> Result<Problem, InputError> {
     let begin = reader.fill_buf().map_err(|e| unreadable(file, &e))?;
-    if begin.get(4..8) == Some(tflite::IDENTIFIER) {
-        return tflite::read(file, reader);
+    for format in FORMATS {
+        if let Recognised::Bytes(begins, read) = format.by
+            && begins(begin)
+        {
+            return read(file, &mut reader);
+        }
     }
-    if begin.first() == Some(&onnx::BEGIN) {
-        return onnx::read(file, reader);
+    let table = Table::open(file, &mut reader as &mut dyn BufRead)?;
+    for format in FORMATS {
+        if let Recognised::Table(columns, read) = format.by
+            && columns.iter().any(|name| table.optional(name).is_some())
+        {
+            return read(file, table);
+        }
     }
-    if begin.first() == Some(&snapshot::pickle::PROTO) {
-        return snapshot::read(file, reader);
-    }
-    let table = Table::open(file, reader)?;
-    let has = |name| table.optional(name).is_some();
-    if has("inputs") || has("outputs") {
-        graph::read(file, table)
-    } else if has("event") || has("time_ns") {
-        trace::read(file, table)
-    } else if has("Action") || has("Pointer") {
-        rmm::read(file, table)
-    } else if has("lower") || has("size") {
-        instance::read(file, table)
-    } else {
-        Err(table.at_line(EXPECTED))
-    }
+    Err(table.at_line(expected()))
 }
 
 impl Problem {

@@ -10,14 +10,14 @@ use std::io::BufRead;
 
 use prost::Message;
 
-use super::unreadable;
+use super::{Format, Recognised, unreadable};
 use crate::failure::InputError;
 use crate::model::schedule;
 use crate::model::{Graph, Model, Operator, Tensor, cell_name};
 use crate::problem::Problem;
 
 /// The first byte of a model: the field with the version number. No text begins with it.
-pub(super) const BEGIN: u8 = 0x08;
+const BEGIN: u8 = 0x08;
 
 #[derive(Clone, PartialEq, Message)]
 struct ModelProto {
@@ -106,6 +106,14 @@ struct DimensionProto {
     #[prost(int64, optional, tag = "1")]
     dim_value: Option<i64>,
 }
+
+/// How a file of it is recognised and read.
+pub(super) const FORMAT: Format = Format {
+    expected: "of ONNX (.onnx)",
+    help: "\
+             or an .onnx that has all shapes",
+    by: Recognised::Bytes(|begin| begin.first() == Some(&BEGIN), |file, reader| read(file, reader)),
+};
 
 /// Reads a model.
 pub(super) fn read(file: &str, mut reader: impl BufRead) -> Result<Problem, InputError> {

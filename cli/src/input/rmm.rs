@@ -8,10 +8,19 @@ use std::io::BufRead;
 
 use super::recording::Recording;
 use super::table::{Table, decimal};
+use super::{Format, Recognised};
 use crate::failure::InputError;
 use crate::problem::{BadRow, Problem};
 
 const DAY_NS: u64 = 24 * 60 * 60 * 1_000_000_000;
+
+/// How a file of it is recognised and read.
+pub(super) const FORMAT: Format = Format {
+    expected: "an RMM log (Thread,Time,Action,Pointer,Size,Stream)",
+    help: "\
+  RMM log    Thread,Time,Action,Pointer,Size,Stream, as RAPIDS RMM writes it",
+    by: Recognised::Table(&["Action", "Pointer"], read),
+};
 
 /// Reads what follows the header.
 pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Problem, InputError> {

@@ -33,13 +33,13 @@ impl<R: BufRead> Table<R> {
         let mut table =
             Self { file: file.into(), reader, text: Vec::new(), line: 0, cells: Vec::new(), columns: Vec::new() };
         if !table.read_line()? {
-            return Err(InputError::file(file, format!("the file is empty; {}", super::EXPECTED)));
+            return Err(InputError::file(file, format!("the file is empty; {}", super::expected())));
         }
         if table.text.starts_with(b"\xef\xbb\xbf") {
             table.text.drain(..3);
         }
         let Some(header) = str::from_utf8(&table.text).ok().filter(|h| !h.contains(|c: char| c.is_control())) else {
-            return Err(table.at_line(format!("this is not text; {}", super::EXPECTED)));
+            return Err(table.at_line(format!("this is not text; {}", super::expected())));
         };
         table.columns = header.split(',').map(|c| c.trim().trim_matches('"').to_owned()).collect();
         for (i, name) in table.columns.iter().enumerate() {

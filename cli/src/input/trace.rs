@@ -9,10 +9,19 @@ use std::io::BufRead;
 use sublet_core::trace::{Event, Op, Row};
 
 use super::table::{Table, decimal};
+use super::{Format, Recognised};
 use crate::failure::InputError;
 use crate::problem::{BadRow, Problem};
 
 const COLUMNS: [&str; 5] = ["time_ns", "event", "block", "bytes", "op"];
+
+/// How a file of it is recognised and read.
+pub(super) const FORMAT: Format = Format {
+    expected: "a trace (time_ns,event,block,bytes,op)",
+    help: "\
+  trace      time_ns,event,block,bytes,op; events are malloc, free, read, write, swap_out, swap_in",
+    by: Recognised::Table(&["event", "time_ns"], read),
+};
 
 /// Reads what follows the header.
 pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Problem, InputError> {

@@ -15,6 +15,7 @@ use std::collections::HashSet;
 use std::io::Read;
 
 use super::recording::{Fault, Recording};
+use super::{Format, Recognised};
 use crate::failure::{InputError, Place};
 use crate::problem::{BadRow, Problem};
 pub(crate) use objects::{Action, Event, Stack};
@@ -31,6 +32,14 @@ pub(crate) struct Snapshot {
     pub(crate) in_use: Vec<(u64, u64, Stack)>,
     objects: Objects,
 }
+
+/// How a file of it is recognised and read.
+pub(super) const FORMAT: Format = Format {
+    expected: "a PyTorch memory snapshot (pickle)",
+    help: "\
+  snapshot   a pickle of torch.cuda.memory._dump_snapshot; nothing in it is run",
+    by: Recognised::Bytes(|begin| begin.first() == Some(&pickle::PROTO), |file, reader| read(file, reader)),
+};
 
 /// The problem that the events make.
 pub(super) fn read(file: &str, reader: impl Read) -> Result<Problem, InputError> {

@@ -9,7 +9,7 @@ mod operators;
 use std::collections::HashSet;
 use std::io::BufRead;
 
-use super::unreadable;
+use super::{Format, Recognised, unreadable};
 use crate::failure::InputError;
 use crate::model::schedule;
 use crate::model::{Graph, Model, Operator, Tensor, Window, cell_name};
@@ -29,6 +29,14 @@ pub(crate) const BUFFERS: usize = 4;
 pub(crate) const METADATA: usize = 6;
 /// The field of the table `SubGraph` with its operators.
 pub(crate) const OPERATORS: usize = 3;
+
+/// How a file of it is recognised and read.
+pub(super) const FORMAT: Format = Format {
+    expected: "a model of TensorFlow Lite (.tflite)",
+    help: "\
+  model      a .tflite of TensorFlow Lite (Micro),",
+    by: Recognised::Bytes(|begin| begin.get(4..8) == Some(IDENTIFIER), |file, reader| read(file, reader)),
+};
 
 /// Reads a model, and keeps its bytes to write a plan behind.
 pub(super) fn read(file: &str, mut reader: impl BufRead) -> Result<Problem, InputError> {
