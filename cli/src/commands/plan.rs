@@ -129,7 +129,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints what has become of it, where the plan itself is not.
+/// Prints the outcome; on standard error if the plan itself is on standard output.
 fn print(args: &PlanArgs, outcome: &Outcome<'_>) -> Result<(), Failure> {
     let printed = match (args.json, args.output.as_deref()) {
         (true, _) => output::json(outcome, &mut io::stdout().lock()),

@@ -1,7 +1,7 @@
 //! Traces: what was allocated, read, written and freed in one iteration.
 //!
-//! `time_ns,event,block,bytes,op`, in any order. The step of a row is its number, counted from 0 after the header;
-//! blank lines do not count.
+//! The columns are `time_ns,event,block,bytes,op`, in any order. The step of a row is its number, counted from 0 after
+//! the header; blank lines do not count.
 
 use std::collections::HashMap;
 use std::io::BufRead;
