@@ -3,42 +3,45 @@
  *
  * Ten functions are what a framework needs, by how it works:
  * - It allocates and frees as it goes: sublet_allocator_create, then sublet_malloc and sublet_free, between
- *   sublet_iteration_begin and sublet_iteration_end. The first iteration is recorded and planned, the next are look-ups.
+ *   sublet_iteration_begin and sublet_iteration_end. The first iteration is recorded and planned, the next are
+ *   look-ups.
  * - It keeps its tensors: sublet_network_workspace and sublet_network_plan tell what to bind where before each operator
  *   and, within a limit, what to copy to the host and what to recompute.
- * - It has a graph: sublet_graph_rows makes a trace of it, sublet_lifetimes blocks of the trace, sublet_place their offsets.
+ * - It has a graph: sublet_graph_rows makes a trace of it, sublet_lifetimes blocks of the trace, sublet_place their
+ *   offsets.
  * Then sublet_fit rewrites a trace until it fits into a limit, sublet_verify and sublet_verify_schedule prove what was
  * planned, and sublet_format_error says in a sentence what was wrong.
  *
  * A trace is rows in the order of time.
- * - The reads and writes of an operator stand together, in the order in which it makes them. How long it takes follows from
- *   their times: from the access before its first one to its own last one.
- * - A rewritten trace has the same accesses in the same order. Mallocs, frees and copies stand between operators; within one
- *   stand only those of the original and of in-place reuse.
+ * - The reads and writes of an operator stand together, in the order in which it makes them. How long it takes follows
+ *   from their times: from the access before its first one to its own last one.
+ * - A rewritten trace has the same accesses in the same order, but that operators with SUBLET_OPERATOR_UNORDERED may
+ *   stand elsewhere. Mallocs, frees and copies stand between operators; within one stand only those of the original and
+ *   of in-place reuse.
  * - Accesses with SUBLET_OP_KIND_RERUN are of an operator that is recomputed. One with SUBLET_OPERATOR_ONCE never is.
- * - A block that was freed is allocated by another malloc row before it is recomputed or copied in. The operator of such a
- *   malloc, free or copy does not matter.
+ * - A block that was freed is allocated by another malloc row before it is recomputed or copied in. The operator of
+ *   such a malloc, free or copy does not matter.
  * - Offsets go by malloc rows: the n-th offset is that of the n-th malloc, and a block that has two mallocs has two.
  * - The default sublet_device is one over PCIe 3.0: 12 GB/s and 10 us for a copy, both ways at the same time.
  *
- * Every function returns a sublet_status, 0 for success. Details of a failure are written to `error`, where there is such
- * an argument and it is not NULL; sublet_format_error makes a sentence of them. Arguments come in this order: inputs, parameters,
- * workspace, outputs, error.
+ * Every function returns a sublet_status, 0 for success. Details of a failure are written to `error`, where there is
+ * such an argument and it is not NULL; sublet_format_error makes a sentence of them. Arguments come in this order:
+ * inputs, parameters, workspace, outputs, error.
  *
  * Pointers are checked: for NULL, unless the length is 0 or the text allows NULL; for the alignment of their type; and
- * that memory that is written is not part of another argument. The caller has to make sure that the memory is as long as
- * the lengths say, and that it exists and is used by nobody else until the call returns.
+ * that memory that is written is not part of another argument. The caller has to make sure that the memory is as long
+ * as the lengths say, and that it exists and is used by nobody else until the call returns.
  *
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
  * default, so that a caller sets only what differs: sublet_place_params params = {.struct_size = sizeof params};
  * A caller that was compiled with another version may know more fields or fewer: those that the library does not know
  * must be 0. A pointer in a struct is checked as an argument is, and a fault names the struct and the field. Structs of
- * results begin with their size too: as much of one is written as the caller knows, and what the library
- * does not know is 0. sublet_error, sublet_layout and what arrays are made of never grow.
+ * results begin with their size too: as much of one is written as the caller knows, and what the library does not know
+ * is 0. sublet_error, sublet_layout and what arrays are made of never grow.
  *
- * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. How much of it
- * a function needs is told by the function of its name with _workspace; more is fine. The library takes no other memory,
- * but where a text says so.
+ * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. How much of
+ * it a function needs is told by the function of its name with _workspace; more is fine. The library takes no other
+ * memory, but where a text says so.
  *
  * Single results are written on success only; arrays may be changed by a call that fails.
  *
@@ -62,8 +65,8 @@
 #define SUBLET_VERSION_NUMBER (1000000 * SUBLET_VERSION_MAJOR + 1000 * SUBLET_VERSION_MINOR + SUBLET_VERSION_PATCH)
 #define SUBLET_VERSION_STRING "0.2.0"
 
-/* 1 where the library also runs plans (sublet_runtime.h, sublet_relu.h), and is PyTorch's memory (sublet_torch.h). It is set
- * when the library is installed; pkg-config has it as the variable `cuda`, CMake as a component. */
+/* 1 where the library also runs plans (sublet_runtime.h, sublet_relu.h), and is PyTorch's memory (sublet_torch.h). It
+ * is set when the library is installed; pkg-config has it as the variable `cuda`, CMake as a component. */
 #define SUBLET_HAS_CUDA 0
 
 /* A result that must be looked at. */
@@ -154,8 +157,8 @@ enum sublet_status
    */
   SUBLET_STATUS_LENGTH_OVERFLOW = 12,
   /**
-   * Arguments `index` and `got` share memory, and one of them is written. UINT32_MAX stands for `error`, which is then not
-   * written.
+   * Arguments `index` and `got` share memory, and one of them is written. UINT32_MAX stands for `error`, which is
+   * then not written.
    */
   SUBLET_STATUS_OVERLAPPING_BUFFERS = 13,
   /**
@@ -227,8 +230,8 @@ enum sublet_status
    */
   SUBLET_STATUS_BLOCK_FLAGS = 37,
   /**
-   * No plan within the capacity, `got`, was found, and none is proved impossible; the best has the peak `needed` and is
-   * in the offsets.
+   * No plan within the capacity, `got`, was found, and none is proved impossible; the best has the peak `needed` and
+   * is in the offsets.
    */
   SUBLET_STATUS_OVER_CAPACITY = 50,
   /**
@@ -278,8 +281,8 @@ enum sublet_status
    */
   SUBLET_STATUS_CYCLE = 72,
   /**
-   * Operator `index` of a graph has `needed` operands, of which only `got` are left; or, after the last operator, `got`
-   * operands are left over.
+   * Operator `index` of a graph has `needed` operands, of which only `got` are left; or, after the last operator,
+   * `got` operands are left over.
    */
   SUBLET_STATUS_OPERANDS = 73,
   /**
@@ -315,7 +318,7 @@ enum sublet_status
    */
   SUBLET_STATUS_ROW_UNKNOWN_BLOCK = 86,
   /**
-   * More rows than steps can be counted.
+   * More rows than 32 bits can count as steps.
    */
   SUBLET_STATUS_ROW_TOO_MANY_ROWS = 87,
   /**
@@ -428,7 +431,8 @@ enum sublet_status
    */
   SUBLET_STATUS_NO_RAW_MEMORY = 135,
   /**
-   * This library was built without what the call needs, such as the standard library or CUDA.
+   * What the call needs is missing: this library was built without it, such as the standard library or CUDA, or this
+   * machine has none, such as a CUDA driver.
    */
   SUBLET_STATUS_UNAVAILABLE = 136,
   /**
@@ -494,7 +498,7 @@ enum sublet_solver
    */
   SUBLET_SOLVER_PORTFOLIO = 1,
   /**
-   * Exact.
+   * An exact search, as far as `nodes` go.
    */
   SUBLET_SOLVER_SEARCH = 2,
   /**
@@ -702,7 +706,8 @@ enum sublet_policy
    */
   SUBLET_POLICY_BAYES = 5,
   /**
-   * Copied out after the last forward reader, back one operator ahead of the next (Jin et al. 2018).
+   * Blocks are copied out after their last reader of the forward pass, and back one operator ahead of the next
+   * reader (Jin et al. 2018).
    */
   SUBLET_POLICY_LAYER = 6,
 };
@@ -727,7 +732,8 @@ enum sublet_means
    */
   SUBLET_MEANS_SWAP = 1,
   /**
-   * Values are freed, and recomputed by the operators that made them, but not by those with SUBLET_OPERATOR_ONCE.
+   * Values are freed, and recomputed by the operators that computed them; operators with SUBLET_OPERATOR_ONCE are
+   * not.
    */
   SUBLET_MEANS_RECOMPUTE = 2,
   /**
@@ -740,8 +746,8 @@ enum sublet_means
    */
   SUBLET_MEANS_RELU = 8,
   /**
-   * Layrub's rule (Jin et al. 2018), to compare with: copied out after the last forward reader, back one operator
-   * ahead of the next.
+   * Layrub's rule (Jin et al. 2018), to compare with: blocks are copied out after their last reader of the forward
+   * pass, and back one operator ahead of the next reader.
    */
   SUBLET_MEANS_LAYER = 16,
   /**
@@ -766,16 +772,16 @@ enum sublet_use
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /**
-   * It reads.
+   * It reads the memory.
    */
   SUBLET_USE_READ = 0,
   /**
-   * It writes, and may leave parts as they are. If the memory holds a value of this iteration, that counts as a read
-   * too.
+   * It writes the memory, and may leave parts as they are. If the memory holds a value of this iteration, that
+   * counts as a read too.
    */
   SUBLET_USE_WRITE = 1,
   /**
-   * It writes every byte, and reads none before.
+   * It writes every byte of the memory, and reads none before.
    */
   SUBLET_USE_OVERWRITE = 2,
 };
@@ -883,8 +889,8 @@ typedef uint32_t sublet_storage;
  * use it at once, but for sublet_allocator_destroy. After a fork the child has an allocator of its own with the same
  * blocks, in its copy of the memory; a fork waits for calls that are running.
  *
- * What follows one thread's iteration is one stream of requests: threads that allocate side by side in an order that
- * changes from iteration to iteration make a stream that no plan fits; it is served all the same.
+ * The requests of all threads are one stream. If threads allocate side by side in an order that changes from iteration
+ * to iteration, no plan fits that stream; it is served all the same.
  */
 typedef struct sublet_allocator sublet_allocator;
 
@@ -949,7 +955,7 @@ typedef struct sublet_placement {
    */
   uint64_t peak;
   /**
-   * No placement has a lower peak, in bytes; the plan is optimal if its peak equals this.
+   * A lower bound on the peak of every placement, in bytes; the plan is optimal if its peak equals this.
    */
   uint64_t lower_bound;
   /**
@@ -1062,7 +1068,7 @@ typedef struct sublet_constraints {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * Reserved; set it to 0.
    */
   uint32_t reserved;
   /**
@@ -1102,8 +1108,8 @@ typedef struct sublet_bank_use {
    */
   uint64_t touched;
   /**
-   * The banks that it may lie in: bit k stands for bank k. 0 is all. For a block that a DMA engine's memory must not
-   * hold, that bank's bit is 0.
+   * The banks that it may lie in: bit k stands for bank k. 0 is all of them. The bit of a bank that only a DMA
+   * engine reaches is to be 0 for the blocks that must not lie there.
    */
   uint64_t banks;
 } sublet_bank_use;
@@ -1121,11 +1127,11 @@ typedef struct sublet_banks_params {
    */
   uint32_t bank_count;
   /**
-   * The banks.
+   * The banks, `bank_count` of them.
    */
   const struct sublet_bank *banks;
   /**
-   * One for each block.
+   * How each block is used: one for each block.
    */
   const struct sublet_bank_use *uses;
 } sublet_banks_params;
@@ -1135,11 +1141,11 @@ typedef struct sublet_banks_params {
  */
 typedef struct sublet_spot {
   /**
-   * Which bank.
+   * The number of the bank.
    */
   uint64_t bank;
   /**
-   * The offset in it, in bytes.
+   * The offset in the bank, in bytes.
    */
   uint64_t offset;
 } sublet_spot;
@@ -1153,7 +1159,7 @@ typedef struct sublet_banks_cost {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * Reserved; it is 0.
    */
   uint32_t reserved;
   /**
@@ -1161,7 +1167,8 @@ typedef struct sublet_banks_cost {
    */
   uint64_t cost;
   /**
-   * No placement costs less: it is optimal if the cost equals this. UINT64_MAX stands for more too.
+   * A lower bound on the cost of every placement: a placement is optimal if its cost equals this. UINT64_MAX stands
+   * for more too.
    */
   uint64_t lower_bound;
 } sublet_banks_cost;
@@ -1175,7 +1182,7 @@ typedef struct sublet_certificate {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * Reserved; it is 0.
    */
   uint32_t reserved;
   /**
@@ -1281,7 +1288,7 @@ typedef struct sublet_trace {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * Reserved; set it to 0.
    */
   uint32_t reserved;
   /**
@@ -1289,7 +1296,7 @@ typedef struct sublet_trace {
    */
   const struct sublet_row *rows;
   /**
-   * How many.
+   * How many rows there are.
    */
   size_t row_count;
   /**
@@ -1298,7 +1305,7 @@ typedef struct sublet_trace {
    */
   const struct sublet_operator *operators;
   /**
-   * How many.
+   * How many operators are described.
    */
   size_t operator_count;
   /**
@@ -1339,7 +1346,7 @@ typedef struct sublet_tensor {
    */
   uint32_t storage;
   /**
-   * 0.
+   * Reserved; set it to 0.
    */
   uint32_t reserved;
 } sublet_tensor;
@@ -1362,7 +1369,7 @@ typedef struct sublet_node {
    */
   uint32_t input_count;
   /**
-   * How many it writes.
+   * How many tensors it writes.
    */
   uint32_t output_count;
 } sublet_node;
@@ -1376,7 +1383,7 @@ typedef struct sublet_graph {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * Reserved; set it to 0.
    */
   uint32_t reserved;
   /**
@@ -1384,7 +1391,7 @@ typedef struct sublet_graph {
    */
   const struct sublet_tensor *tensors;
   /**
-   * How many.
+   * How many tensors there are.
    */
   size_t tensor_count;
   /**
@@ -1392,7 +1399,7 @@ typedef struct sublet_graph {
    */
   const struct sublet_node *nodes;
   /**
-   * How many.
+   * How many operators there are.
    */
   size_t node_count;
   /**
@@ -1400,13 +1407,13 @@ typedef struct sublet_graph {
    */
   const uint32_t *operands;
   /**
-   * How many.
+   * How many operands there are.
    */
   size_t operand_count;
   /**
    * The stream of each operator, for sublet_parallel_lifetimes alone. An operator on a stream runs after those
-   * before it there. One whose stream is not below `node_count`, and all if this is NULL, run as soon as their
-   * inputs are there.
+   * before it there. An operator whose stream is not below `node_count` runs as soon as its inputs are there; so do
+   * all operators if this is NULL.
    */
   const uint32_t *streams;
 } sublet_graph;
@@ -1420,7 +1427,7 @@ typedef struct sublet_schedule {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * Reserved; set it to 0.
    */
   uint32_t reserved;
   /**
@@ -1428,7 +1435,7 @@ typedef struct sublet_schedule {
    */
   const struct sublet_row *rows;
   /**
-   * How many.
+   * How many rows there are.
    */
   size_t row_count;
   /**
@@ -1436,7 +1443,7 @@ typedef struct sublet_schedule {
    */
   const uint64_t *offsets;
   /**
-   * How many: the malloc rows.
+   * How many offsets there are: as many as malloc rows.
    */
   size_t residency_count;
 } sublet_schedule;
@@ -1468,11 +1475,11 @@ typedef struct sublet_run {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * Reserved; it is 0.
    */
   uint32_t reserved;
   /**
-   * When compute and the copies each way are done, in ns.
+   * When compute and the copies each way are all done, in ns.
    */
   double time_ns;
   /**
@@ -1529,7 +1536,7 @@ typedef struct sublet_verified {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * Reserved; it is 0.
    */
   uint32_t reserved;
   /**
@@ -1541,7 +1548,7 @@ typedef struct sublet_verified {
    */
   uint64_t max_load;
   /**
-   * How it runs. It is the last field here, so that both can grow.
+   * How the rewritten trace runs. This is the last field, so that both structs can grow.
    */
   struct sublet_run run;
 } sublet_verified;
@@ -1551,11 +1558,11 @@ typedef struct sublet_verified {
  */
 typedef struct sublet_fit_lengths {
   /**
-   * Rows and timings.
+   * How many rows and timings there must be room for.
    */
   size_t rows;
   /**
-   * Blocks, names and offsets.
+   * How many blocks, names and offsets there must be room for.
    */
   size_t residencies;
 } sublet_fit_lengths;
@@ -1570,7 +1577,7 @@ typedef struct sublet_fit_output {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * Reserved; set it to 0.
    */
   uint32_t reserved;
   /**
@@ -1578,7 +1585,7 @@ typedef struct sublet_fit_output {
    */
   struct sublet_row *rows;
   /**
-   * When each of them happens; may be NULL.
+   * When each of the rows happens; may be NULL.
    */
   struct sublet_timing *timings;
   /**
@@ -1594,7 +1601,7 @@ typedef struct sublet_fit_output {
    */
   struct sublet_block *blocks;
   /**
-   * Which residency of which block each is; may be NULL.
+   * For each residency: its block, and which residency of that block it is; may be NULL.
    */
   struct sublet_residency *names;
   /**
@@ -1616,7 +1623,7 @@ typedef struct sublet_fit_params {
    */
   uint32_t policy;
   /**
-   * Blocks below this size are neither swapped nor recomputed, in bytes; 0 is 1 MiB.
+   * Blocks below this size are not swapped, in bytes; 0 is the size whose copy out takes twice the link's latency.
    */
   uint64_t least_bytes;
   /**
@@ -1624,16 +1631,17 @@ typedef struct sublet_fit_params {
    */
   uint64_t seed;
   /**
-   * The work of the search for each row, in segments and gaps looked at; 0 is a second for 5,000 rows.
+   * The work of the search for each row, in segments and gaps looked at; 0 is 5,000, which takes about a second for
+   * 5,000 rows.
    */
   uint64_t work;
   /**
-   * The means, of sublet_means, added; 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE if
+   * The means: values of sublet_means, added. 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE if
    * nothing is known of some operator of the rows, for it may be random.
    */
   uint32_t means;
   /**
-   * 0.
+   * Reserved; set it to 0.
    */
   uint32_t reserved;
   /**
@@ -1672,7 +1680,7 @@ typedef struct sublet_fitted {
    */
   uint64_t original_peak;
   /**
-   * How it runs. It is the last field here, so that both can grow.
+   * How the rewritten trace runs. This is the last field, so that both structs can grow.
    */
   struct sublet_run run;
 } sublet_fitted;
@@ -1682,7 +1690,7 @@ typedef struct sublet_fitted {
  */
 typedef struct sublet_memory {
   /**
-   * Its size; 0 is memory that is gone when its operator ends, and has no place in the arena.
+   * Its size in bytes; 0 is memory that is gone when its operator ends, and has no place in the arena.
    */
   uint64_t bytes;
   /**
@@ -1690,7 +1698,7 @@ typedef struct sublet_memory {
    */
   uint32_t flags;
   /**
-   * 0.
+   * Reserved; set it to 0.
    */
   uint32_t reserved;
 } sublet_memory;
@@ -1708,7 +1716,7 @@ typedef struct sublet_layer {
    */
   uint32_t flags;
   /**
-   * 0.
+   * Reserved; set it to 0.
    */
   uint32_t reserved;
 } sublet_layer;
@@ -1732,8 +1740,8 @@ typedef struct sublet_access {
 } sublet_access;
 
 /**
- * One pass of a framework that keeps its tensors, as its hooks have seen it. Memories and operators are numbered from 0;
- * operators in the order in which they run.
+ * One pass of a framework that keeps its tensors, as its hooks have seen it. Memories and operators are numbered from
+ * 0; operators in the order in which they run.
  */
 typedef struct sublet_network {
   /**
@@ -1741,7 +1749,7 @@ typedef struct sublet_network {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * Reserved; set it to 0.
    */
   uint32_t reserved;
   /**
@@ -1749,7 +1757,7 @@ typedef struct sublet_network {
    */
   const struct sublet_memory *memories;
   /**
-   * How many.
+   * How many memories there are.
    */
   size_t memory_count;
   /**
@@ -1757,15 +1765,15 @@ typedef struct sublet_network {
    */
   const struct sublet_layer *operators;
   /**
-   * How many.
+   * How many operators there are.
    */
   size_t operator_count;
   /**
-   * What uses what, in the order of the operators; an operator may use a memory several times.
+   * The accesses, in the order of the operators; an operator may use a memory several times.
    */
   const struct sublet_access *accesses;
   /**
-   * How many.
+   * How many accesses there are.
    */
   size_t access_count;
   /**
@@ -1791,7 +1799,7 @@ typedef struct sublet_network_params {
    */
   uint64_t limit;
   /**
-   * All offsets are multiples of this power of two; 0 is 64.
+   * All offsets are multiples of this power of two, in bytes; 0 is 64.
    */
   uint64_t alignment;
   /**
@@ -1809,7 +1817,7 @@ typedef struct sublet_network_params {
  */
 typedef struct sublet_step {
   /**
-   * To be done right before this operator.
+   * The operator right before which this is to be done.
    */
   uint32_t before;
   /**
@@ -1817,15 +1825,15 @@ typedef struct sublet_step {
    */
   uint32_t action;
   /**
-   * A memory's number, or an operator's.
+   * The number of a memory or of an operator.
    */
   uint32_t subject;
   /**
-   * 0.
+   * Reserved; it is 0.
    */
   uint32_t reserved;
   /**
-   * In bytes; 0 for SUBLET_ACTION_RUN.
+   * The offset in the arena or in the host's memory, in bytes; 0 for SUBLET_ACTION_RUN.
    */
   uint64_t offset;
 } sublet_step;
@@ -1839,7 +1847,7 @@ typedef struct sublet_network_planned {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * Reserved; it is 0.
    */
   uint32_t reserved;
   /**
@@ -1859,7 +1867,7 @@ typedef struct sublet_network_planned {
    */
   uint64_t original_load;
   /**
-   * The bytes of all memories that are bound to the arena, as if each had its own.
+   * The bytes of all memories that are bound to the arena, added up as if each had its own place.
    */
   uint64_t planned_bytes;
   /**
@@ -1867,15 +1875,16 @@ typedef struct sublet_network_planned {
    */
   uint64_t kept_bytes;
   /**
-   * How it runs, by the times that were told; `host_bytes` are those of the copies on the host.
+   * How an iteration runs by the plan, given the times of the operators; `host_bytes` are the bytes of the copies on
+   * the host.
    */
   struct sublet_run run;
 } sublet_network_planned;
 
 /**
  * Allocates `bytes` bytes at a multiple of `alignment`, a power of two; returns NULL if it cannot. It must return: no
- * exception and no longjmp. If it calls the allocator that it serves, that returns SUBLET_STATUS_REENTRANT; the same
- * holds for sublet_raw_free.
+ * exception and no longjmp. If it calls the allocator that it serves, that call returns SUBLET_STATUS_REENTRANT; the
+ * same holds for sublet_raw_free.
  */
 typedef void *(*sublet_raw_alloc)(void *context, size_t bytes, size_t alignment);
 
@@ -1885,8 +1894,8 @@ typedef void *(*sublet_raw_alloc)(void *context, size_t bytes, size_t alignment)
 typedef void (*sublet_raw_free)(void *context, void *pointer, size_t bytes);
 
 /**
- * Called where there is no memory for a request of so many bytes. It may free some, and returns another value than 0
- * to have the request tried once more. Unlike the others, it may call the allocator.
+ * Called where there is no memory for a request of `bytes` bytes. It may free blocks, and returns another value than 0
+ * to have the request tried once more. Unlike sublet_raw_alloc and sublet_raw_free, it may call the allocator.
  */
 typedef int32_t (*sublet_out_of_memory)(void *context, size_t bytes);
 
@@ -1924,14 +1933,15 @@ typedef struct sublet_allocator_params {
    */
   void *range;
   /**
-   * Allocates the range, and further ranges where a request or a plan does not fit: up to 64 at once. It is asked
-   * for a quarter of the memory there is, at least 1 MiB, and if it returns NULL for as little as is needed. NULL
-   * takes the system's memory for the first range, and there is never another.
+   * Allocates the range, and further ranges where a request or a plan does not fit: up to 64 at once. For a request
+   * it is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB; if it then returns NULL, for
+   * as much as the request needs. For a plan it is asked for the bytes of the arena. NULL takes the system's memory
+   * for the first range, and there is never another.
    */
   sublet_raw_alloc alloc;
   /**
-   * Frees ranges without live blocks: before more is asked for, after eight iterations in which they were not used,
-   * and in sublet_allocator_destroy. To be set if and only if `alloc` is.
+   * Frees ranges without live blocks: before another range is asked for, after eight iterations in which they were
+   * not used, and in sublet_allocator_destroy. To be set if and only if `alloc` is.
    */
   sublet_raw_free free;
   /**
@@ -1939,15 +1949,15 @@ typedef struct sublet_allocator_params {
    */
   void *context;
   /**
-   * As in sublet_place_params.
+   * As `seed` of sublet_place_params.
    */
   uint64_t seed;
   /**
-   * As in sublet_place_params.
+   * As `work` of sublet_place_params.
    */
   uint64_t work;
   /**
-   * As in sublet_place_params.
+   * As `nodes` of sublet_place_params.
    */
   uint64_t nodes;
   /**
@@ -1985,7 +1995,7 @@ typedef struct sublet_statistics {
    */
   uint64_t arena_peak;
   /**
-   * The most bytes that were live outside the arena.
+   * The most bytes that were live at once outside the arena.
    */
   uint64_t fallback_peak;
   /**
@@ -2023,11 +2033,11 @@ typedef struct sublet_pool_usage {
    */
   uint64_t live;
   /**
-   * The most of it so far.
+   * The most bytes that were live at once so far, rounded up likewise.
    */
   uint64_t peak;
   /**
-   * The highest end of a block so far.
+   * The highest end of a block so far, in bytes.
    */
   uint64_t footprint;
 } sublet_pool_usage;
@@ -2174,7 +2184,7 @@ sublet_status sublet_verify(const struct sublet_block *blocks,
  * Fills in the device of this name, in a struct whose `struct_size` is set: "gtx1080ti", "h200", "k40", "nvlink-c2c",
  * "nvme", "jetson-orin", "amd-unified".
  *
- * SUBLET_STATUS_UNKNOWN_NAME: there is none.
+ * SUBLET_STATUS_UNKNOWN_NAME: there is no device of this name.
  */
 SUBLET_MUST_USE
 sublet_status sublet_device_named(const char *name,
@@ -2201,12 +2211,12 @@ sublet_status sublet_lifetimes_workspace(const struct sublet_trace *trace,
                                          struct sublet_error *error);
 
 /**
- * Writes the lifetime of every residency of a trace to `blocks`, in the order of the mallocs, and which residency it is to
- * `names`, which may be NULL. A lifetime is [row of the malloc, row of the free); what is never freed ends one past
- * the last row. O(rows).
+ * Writes the lifetime of every residency of a trace to `blocks`, in the order of the mallocs, and which residency it
+ * is to `names`, which may be NULL. A lifetime is [row of the malloc, row of the free); what is never freed ends one
+ * past the last row. O(rows).
  *
- * `blocks` and `names` have room for `capacity`, which sublet_residencies tells; `count` receives how many there are, and
- * may be NULL.
+ * `blocks` and `names` have room for `capacity`, which sublet_residencies tells; `count` receives how many there are,
+ * and may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_lifetimes(const struct sublet_trace *trace,
@@ -2259,11 +2269,11 @@ sublet_status sublet_parallel_workspace(const struct sublet_graph *graph,
 
 /**
  * Writes lifetimes under which blocks may share memory in every order and overlap of operators that the dependencies
- * of a graph and its streams allow. Steps are places in the order in which sublet_graph_rows runs the operators. Blocks
- * have the numbers that they have there, which `names`, which may be NULL, receives. O(edges * operators / 64).
+ * of a graph and its streams allow. Steps are places in the order in which sublet_graph_rows runs the operators.
+ * Blocks have the numbers that they have there, which `names`, which may be NULL, receives. O(edges * operators / 64).
  *
- * `blocks` and `names` have room for `capacity`; tensor_count + node_count are always enough. `count` receives how many
- * there are, and may be NULL.
+ * `blocks` and `names` have room for `capacity`; tensor_count + node_count are always enough. `count` receives how
+ * many there are, and may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_parallel_lifetimes(const struct sublet_graph *graph,
@@ -2276,9 +2286,9 @@ sublet_status sublet_parallel_lifetimes(const struct sublet_graph *graph,
                                         struct sublet_error *error);
 
 /**
- * Puts the operators of a graph on at most `path_count` streams, one number for each in `streams`: those of the longest
- * path, by their times, on stream 0, those of the longest path of what is left on stream 1, and so on; what is left at
- * last shares the last stream. O(path_count * edges).
+ * Puts the operators of a graph on at most `path_count` streams, one number for each in `streams`: those of the
+ * longest path, by their times, on stream 0, those of the longest path of what is left on stream 1, and so on; what is
+ * left at last shares the last stream. O(path_count * edges).
  */
 SUBLET_MUST_USE
 sublet_status sublet_longest_paths(const struct sublet_graph *graph,
@@ -2322,8 +2332,8 @@ sublet_status sublet_verify_schedule_workspace(const struct sublet_trace *trace,
                                                struct sublet_error *error);
 
 /**
- * Proves that `schedule` computes what `trace` computes, and that its offsets are a valid plan for its residencies; and
- * times it.
+ * Proves that `schedule` computes what `trace` computes, and that its offsets are a valid plan for its residencies;
+ * and times it.
  *
  * Every read sees the value that it saw in the original, blocks are accessed and copied only while they are on the
  * device, and persistent ones (allocated at time 0, never freed) end where the next iteration needs them. The statuses
@@ -2398,7 +2408,8 @@ sublet_status sublet_load_without_overhead(const struct sublet_trace *trace,
 
 /**
  * The most steps of a plan of this network, and the workspace that sublet_network_plan needs with these parameters.
- * Linear; without a limit far less, but for the search of placements up to 6,000 residencies.
+ * The workspace is linear. Without a limit it is far smaller, but for the search of placements, which runs up to 6,000
+ * residencies and needs a workspace that grows with the square of their number.
  */
 SUBLET_MUST_USE
 sublet_status sublet_network_workspace(const struct sublet_network *network,
@@ -2444,8 +2455,8 @@ sublet_status sublet_allocator_workspace(const struct sublet_allocator_params *p
 
 /**
  * Makes an allocator without live blocks. `workspace` stays lent until sublet_allocator_destroy; NULL with the size 0
- * takes the system's memory, where there is a system. That is touched only as it is used; of lent memory 40 bytes for
- * each of `events` are written at once.
+ * takes the system's memory, where there is a system, whose pages are touched only as they are used. Of lent memory 40
+ * bytes for each of `events` are written at once.
  */
 SUBLET_MUST_USE
 sublet_status sublet_allocator_create(const struct sublet_allocator_params *params,
@@ -2488,8 +2499,8 @@ sublet_status sublet_iteration_begin(struct sublet_allocator *allocator, struct 
  * Marks the end of an iteration. If there is no plan, or the iteration was not served as planned, the next one is
  * planned within this call.
  *
- * A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the iteration
- * had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the
+ * A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the
+ * iteration had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the
  * arena, and there is no other range to be had.
  */
 sublet_status sublet_iteration_end(struct sublet_allocator *allocator, struct sublet_error *error);
@@ -2513,8 +2524,8 @@ sublet_status sublet_stats(const struct sublet_allocator *allocator,
                            struct sublet_error *error);
 
 /**
- * From here on `arena_peak`, `fallback_peak` and `footprint` of the statistics are those of what is live now and of
- * what comes.
+ * Begins `arena_peak`, `fallback_peak` and `footprint` of the statistics anew: they count the blocks that are live
+ * now, and those that come.
  */
 sublet_status sublet_reset_peaks(struct sublet_allocator *allocator, struct sublet_error *error);
 
@@ -2544,8 +2555,8 @@ sublet_status sublet_adopt(struct sublet_allocator *allocator,
                            struct sublet_error *error);
 
 /**
- * Writes the plan that is followed as CSV, `id,lower,upper,size,offset`, ended by a zero: what sublet_plan_read reads, in
- * another process too. Without a plan it is the header alone.
+ * Writes the plan that is followed as CSV, `id,lower,upper,size,offset`, ended by a zero: what sublet_plan_read reads,
+ * in another process too. Without a plan it is the header alone.
  *
  * `needed`, `capacity` and cutting are those of sublet_export_trace.
  */
@@ -2561,7 +2572,8 @@ sublet_status sublet_export_plan(struct sublet_allocator *allocator,
  * order of the lines, and an offset for each. `count` receives how many there are; with a capacity of 0 only that is
  * written.
  *
- * SUBLET_STATUS_PLAN_TEXT: a line is not as it has to be. Whether the plan is a valid one, sublet_verify and sublet_adopt find.
+ * SUBLET_STATUS_PLAN_TEXT: a line is not as it has to be. Whether the plan is valid is not checked here, but by
+ * sublet_verify and sublet_adopt.
  */
 SUBLET_MUST_USE
 sublet_status sublet_plan_read(const char *text,
@@ -2769,8 +2781,8 @@ sublet_status sublet_detector_create(size_t longest,
 
 /**
  * Takes the next event, a sublet_event, of a block of `bytes` bytes. `last` is the `position` of the block's event
- * before this one, 0 for its first. `period` receives the period in events, from the event that proves it to the first
- * that breaks it, or 0; it may be NULL. O(1).
+ * before this one, 0 for its first. `period` receives the period of the stream in events, from the event that proves
+ * it until an event breaks it, and otherwise 0; it may be NULL. O(1).
  */
 SUBLET_MUST_USE
 sublet_status sublet_detector_push(struct sublet_detector *detector,
@@ -2790,9 +2802,9 @@ sublet_status sublet_replay_workspace(size_t block_count,
                                       struct sublet_error *error);
 
 /**
- * Verifies a plan, and makes a replay of it: blocks in the order in which they are requested, by their first steps, and
- * an offset for each. `constraints` may be NULL; with an alignment, sizes are rounded up to it. The replay lives in
- * `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are copied.
+ * Verifies a plan, and makes a replay of it: blocks in the order in which they are requested, by their first steps,
+ * and an offset for each. `constraints` may be NULL; with an alignment, sizes are rounded up to it. The replay lives
+ * in `workspace`, as long as that is lent to it; there is nothing to destroy. Blocks and offsets are copied.
  */
 SUBLET_MUST_USE
 sublet_status sublet_replay_create(const struct sublet_block *blocks,

@@ -1,8 +1,9 @@
-// sublet for C++11 and later: owners and exceptions over the functions of sublet.h, which explains them; from C++17 on a
-// memory resource too.
+// sublet for C++11 and later: classes that own handles, and exceptions, over the functions of sublet.h, which explains
+// them; from C++17 on a memory resource too.
 //
-// Without exceptions (-fno-exceptions) a failure is printed and ends the program: call the functions try_... there, or those
-// of sublet.h. Nothing here needs run-time types (-fno-rtti), and no name here is one that a framework may have as a macro.
+// Without exceptions (-fno-exceptions) a failure is printed and ends the program: call the functions try_... there, or
+// those of sublet.h. Nothing here needs run-time types (-fno-rtti), and no name here is one that a framework may have
+// as a macro.
 #ifndef SUBLET_HPP
 #define SUBLET_HPP
 
@@ -28,7 +29,7 @@
 
 namespace sublet {
 
-// An error as a sentence: what std::exception::what() of an `exception` is.
+// An error as a sentence: what std::exception::what() of an `exception` returns.
 inline std::string to_string(const sublet_error &error) {
     std::size_t needed = 0;
     (void)sublet_format_error(&error, nullptr, 0, &needed);
@@ -61,14 +62,14 @@ class exception : public std::runtime_error {
 #endif
 }
 
-// Fails with what a failed call has told.
+// Fails with `error` if the call that wrote it has failed.
 inline void check(sublet_status status, const sublet_error &error) {
     if (status != SUBLET_STATUS_OK) {
         fail(error);
     }
 }
 
-// A C struct of parameters, all of whose fields are at their defaults, or one for results.
+// A C struct with its size set, and 0 in all other fields: parameters at their defaults, or a struct for results.
 template <class Struct>
 Struct params() noexcept {
     Struct made{};
@@ -78,7 +79,7 @@ Struct params() noexcept {
 
 namespace detail {
 
-// Memory for one call: words, because that is how it has to be aligned.
+// The workspace of one call: 64-bit words, since it has to be aligned like them.
 inline std::vector<std::uint64_t> workspace(const sublet_layout &layout) {
     return std::vector<std::uint64_t>(layout.size / sizeof(std::uint64_t));
 }
@@ -88,25 +89,26 @@ inline std::vector<std::uint64_t> workspace(const sublet_layout &layout) {
 // A framework that keeps its tensors: what its hooks have seen, and the plan. It throws nothing but std::bad_alloc.
 class network {
   public:
-    // The number of a new memory; `flags` are SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH.
+    // Adds a memory of `bytes` bytes; returns its number. `flags` are SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH,
+    // added.
     std::uint32_t memory(std::uint64_t bytes, std::uint32_t flags = 0) {
         memories_.push_back({bytes, flags, 0});
         return static_cast<std::uint32_t>(memories_.size() - 1);
     }
-    // The number of the operator that runs next; `flags` is 0 or SUBLET_OPERATOR_ONCE.
+    // Adds the operator that runs next; returns its number. `flags` is 0 or SUBLET_OPERATOR_ONCE.
     std::uint32_t op(std::uint64_t time_ns, std::uint32_t flags = 0) {
         operators_.push_back({time_ns, flags, 0});
         return static_cast<std::uint32_t>(operators_.size() - 1);
     }
-    // The operator that was told of last uses a memory.
+    // Notes that the operator that was added last uses a memory.
     void use(std::uint32_t memory, sublet_use how) {
         accesses_.push_back({static_cast<std::uint32_t>(operators_.size() - 1), memory, static_cast<std::uint32_t>(how)});
     }
-    // What was told, to be corrected: sizes of another batch, times that were measured later.
+    // A memory or an operator that was added, to be corrected: sizes of another batch, times that were measured later.
     sublet_memory &at(std::uint32_t memory) { return memories_[memory]; }
     sublet_layer &at_op(std::uint32_t op) { return operators_[op]; }
 
-    // Plans for at most `limit` bytes, 0 is no limit. On failure the plan before stays.
+    // Plans for an arena of at most `limit` bytes; 0 is no limit. On failure the plan before stays.
     sublet_status plan(std::uint64_t limit = 0, sublet_error *error = nullptr) {
         auto asked = params<sublet_network_params>();
         asked.limit = limit;
@@ -127,7 +129,7 @@ class network {
         if (status != SUBLET_STATUS_OK) {
             return status;
         }
-        // Not vectors: what is not used of them is not touched either.
+        // Not vectors, which would write zeros: memory that the call does not use is not touched.
         std::unique_ptr<std::uint64_t[]> workspace(new std::uint64_t[layout.size / sizeof(std::uint64_t)]);
         std::unique_ptr<sublet_step[]> steps(new sublet_step[capacity]);
         auto planned = params<sublet_network_planned>();
@@ -139,13 +141,13 @@ class network {
         }
         return status;
     }
-    // What the last plan takes, and all it says. Steps may be changed: nobody proves them again.
+    // What the last plan comes to, and its steps. The steps may be changed; then nothing proves them.
     const sublet_network_planned &planned() const { return planned_; }
     std::vector<sublet_step> &steps() { return steps_; }
 
-    // An iteration begins, from its first operator.
+    // Begins an iteration, before its first operator.
     void restart() { next_ = 0; }
-    // The next thing to do before this operator, or nullptr.
+    // The next step that is to be done before this operator; nullptr if there is none.
     const sublet_step *next(std::uint32_t op) {
         return next_ < steps_.size() && steps_[next_].before <= op ? &steps_[next_++] : nullptr;
     }
@@ -162,12 +164,13 @@ class network {
 // Offsets for blocks, proved valid.
 struct plan {
     std::vector<std::uint64_t> offsets;
-    // The bytes that the arena takes, and the most that are alive at one step: if equal, no plan is better.
+    // The bytes that the arena takes.
     std::uint64_t peak;
+    // The most bytes that are alive at one step. If the peak equals this, no plan has a lower one.
     std::uint64_t max_load;
 };
 
-// Proves that offsets, one for each block, are a valid plan; throws the constraint that they break.
+// Proves that offsets, one for each block, are a valid plan; throws an error with the constraint that they break.
 inline sublet_certificate verify(const std::vector<sublet_block> &blocks, const std::vector<std::uint64_t> &offsets,
                                  const sublet_constraints &constraints = params<sublet_constraints>()) {
     if (offsets.size() != blocks.size()) {
@@ -221,40 +224,40 @@ class allocator {
     }
     ~allocator() { sublet_allocator_destroy(handle_); }
 
-    // Memory; throws if there is none.
+    // Allocates `bytes` bytes; throws if there is no memory.
     void *allocate(std::size_t bytes) {
         void *pointer = nullptr;
         sublet_error error;
         check(sublet_malloc(handle_, bytes, &pointer, &error), error);
         return pointer;
     }
-    // Memory, or nullptr.
+    // Allocates `bytes` bytes; returns nullptr if there is no memory.
     void *try_allocate(std::size_t bytes) noexcept {
         void *pointer = nullptr;
         return sublet_malloc(handle_, bytes, &pointer, nullptr) == SUBLET_STATUS_OK ? pointer : nullptr;
     }
-    // The same at a multiple of a power of two.
+    // Allocates at a multiple of `alignment`, a power of two; returns nullptr if there is no memory.
     void *try_allocate(std::size_t bytes, std::size_t alignment) noexcept {
         void *pointer = nullptr;
         const auto status = sublet_malloc_aligned(handle_, bytes, alignment, &pointer, nullptr);
         return status == SUBLET_STATUS_OK ? pointer : nullptr;
     }
-    // Gives memory back; throws if none begins there.
+    // Frees a block; throws if none begins at `pointer`. NULL does nothing.
     void deallocate(void *pointer) {
         sublet_error error;
         check(sublet_free(handle_, pointer, &error), error);
     }
-    // Gives memory back; whether any began there.
+    // Frees a block; returns false if none begins at `pointer`. NULL does nothing, and is true.
     bool try_deallocate(void *pointer) noexcept { return sublet_free(handle_, pointer, nullptr) == SUBLET_STATUS_OK; }
 
-    // The same block with more bytes or fewer, perhaps elsewhere; of memory of the host.
+    // Changes the size of a block, which may move; only where the ranges are memory of the host.
     void *reallocate(void *pointer, std::size_t bytes) {
         void *moved = nullptr;
         sublet_error error;
         check(sublet_realloc(handle_, pointer, bytes, &moved, &error), error);
         return moved;
     }
-    // The bytes that a block may use, 0 for what is none.
+    // The bytes that the block at `pointer` may use; 0 if none begins there.
     std::size_t usable_size(const void *pointer) const noexcept {
         std::size_t bytes = 0;
         (void)!sublet_usable_size(handle_, pointer, &bytes, nullptr);
@@ -271,7 +274,7 @@ class allocator {
         sublet_error error;
         check(sublet_iteration_begin(handle_, &error), error);
     }
-    // Throws why there is no plan; the allocator goes on without one.
+    // Throws if there is no plan, with the reason; the allocator goes on without one.
     void iteration_end() {
         sublet_error error;
         check(sublet_iteration_end(handle_, &error), error);
@@ -298,7 +301,7 @@ class allocator {
               error);
     }
 
-    // The plan that is followed, as CSV; and one from there.
+    // The plan that is followed, as CSV.
     std::string export_plan() const {
         sublet_error error;
         std::size_t needed = 0;
@@ -308,6 +311,7 @@ class allocator {
         text.pop_back();
         return text;
     }
+    // Follows a plan as CSV, as export_plan and `sublet plan` write it.
     void adopt(const std::string &text) {
         sublet_error error;
         std::size_t count = 0;
@@ -317,12 +321,12 @@ class allocator {
         check(sublet_plan_read(text.data(), text.size(), blocks.data(), offsets.data(), count, &count, &error), error);
         adopt(blocks, offsets);
     }
-    // Forgets the plan, for a network that is another from here on.
+    // Forgets the plan, because the network is another from here on.
     void forget() {
         sublet_error error;
         check(sublet_forget(handle_, &error), error);
     }
-    // Gives back the ranges in which nothing lives.
+    // Frees the ranges without live blocks.
     void trim() {
         sublet_error error;
         check(sublet_trim(handle_, &error), error);
@@ -358,7 +362,7 @@ class allocator {
         return text;
     }
 
-    // What every address is a multiple of.
+    // Every address is a multiple of this, in bytes.
     std::size_t alignment() const noexcept { return static_cast<std::size_t>(alignment_); }
     sublet_allocator *handle() const noexcept { return handle_; }
 
@@ -367,7 +371,7 @@ class allocator {
     std::uint64_t alignment_;
 };
 
-// An iteration, as long as the scope lasts. That there is no plan after it, the statistics tell.
+// An iteration, as long as the scope lasts. If there is no plan after it, nothing is thrown: the statistics tell.
 class iteration {
   public:
     explicit iteration(allocator &owner) : owner_(owner) { owner_.iteration_begin(); }
@@ -379,7 +383,7 @@ class iteration {
     allocator &owner_;
 };
 
-// Requests that are no part of the plan, as long as the scope lasts.
+// Requests are no part of the plan as long as the scope lasts.
 class interruption {
   public:
     explicit interruption(allocator &owner) : owner_(owner) { owner_.interrupt(); }
@@ -393,7 +397,7 @@ class interruption {
 
 #ifdef SUBLET_HAS_MEMORY_RESOURCE
 
-// An allocator for the containers of std::pmr. What it does not hold `upstream` serves.
+// An allocator for the containers of std::pmr. Requests that it has no memory for are served by `upstream`.
 class memory_resource : public std::pmr::memory_resource {
   public:
     explicit memory_resource(allocator &owner, std::pmr::memory_resource *upstream = std::pmr::null_memory_resource())
@@ -401,7 +405,7 @@ class memory_resource : public std::pmr::memory_resource {
 
   protected:
     void *do_allocate(std::size_t bytes, std::size_t alignment) override {
-        // The smallest piece of memory is a byte; NULL is none.
+        // A request for 0 bytes needs an address of its own: it is served as one for 1 byte.
         void *pointer = owner_.try_allocate(bytes == 0 ? 1 : bytes, alignment);
         return pointer != nullptr ? pointer : upstream_->allocate(bytes, alignment);
     }
@@ -411,7 +415,7 @@ class memory_resource : public std::pmr::memory_resource {
         }
     }
     bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
-        // Without run-time types another resource over the same allocator is not known to be the same.
+        // Without run-time types another resource is not known to be one over the same allocator.
 #if defined(__cpp_rtti) || defined(__GXX_RTTI) || defined(_CPPRTTI)
         const auto *same = dynamic_cast<const memory_resource *>(&other);
         return same != nullptr && &same->owner_ == &owner_ && same->upstream_->is_equal(*upstream_);

@@ -77,7 +77,7 @@ typedef struct sublet_relu_operands {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * Reserved; set it to 0.
    */
   uint32_t reserved;
   /**
@@ -107,15 +107,15 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The 32-bit words of the mask of so many elements: one bit for each.
+ * How many 32-bit words the mask of so many elements has: one bit for each element.
  */
 size_t sublet_relu_mask_words(size_t elements);
 
 /**
- * On the processor: `y` and the mask of `x`. The bit of element i is bit i mod 32 of word i / 32, words little-endian; it
- * says that the gradient passes. `x` and `y`, arrays of `elements` as params says, are the same or share nothing; the mask
- * has at least sublet_relu_mask_words(elements) words, of which those are written. Values are those of PyTorch: a NaN
- * stays what it is, and -0.0 too.
+ * On the processor: `y` and the mask of `x`. The bit of element i is bit i mod 32 of word i / 32, words little-endian;
+ * it says that the gradient passes. `x` and `y`, arrays of `elements` as params says, are the same or share nothing;
+ * the mask has at least sublet_relu_mask_words(elements) words, of which those are written. Values are those of
+ * PyTorch: a NaN stays what it is, and -0.0 too.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_forward(const void *x,
@@ -142,8 +142,8 @@ sublet_status sublet_relu_backward(const void *dy,
 /**
  * Loads the kernels for a GPU, into its primary context, which the CUDA runtime uses too.
  *
- * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU; SUBLET_STATUS_DRIVER and
- * SUBLET_STATUS_DEVICE_LOST with a CUresult in `got`.
+ * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU; SUBLET_STATUS_DRIVER
+ * and SUBLET_STATUS_DEVICE_LOST with a CUresult in `got`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_relu_kernels_create(uint32_t gpu,
@@ -156,8 +156,8 @@ sublet_status sublet_relu_kernels_create(uint32_t gpu,
 void sublet_relu_kernels_destroy(struct sublet_relu_kernels *kernels);
 
 /**
- * On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_forward. Elements and the mask's words are
- * aligned to their size.
+ * On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_forward. Elements and the mask's words
+ * are aligned to their size.
  *
  * SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: with the address in `got`.
  * SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as where it was planned for elements of

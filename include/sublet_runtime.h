@@ -40,7 +40,7 @@ typedef struct sublet_runtime_params {
    */
   uint32_t on_host;
   /**
-   * Which GPU.
+   * The number of the GPU.
    */
   uint32_t gpu;
   /**
@@ -54,8 +54,8 @@ typedef struct sublet_runtime_params {
   uint64_t alignment;
   /**
    * The stream to compute on, a CUstream or cudaStream_t of the GPU's primary context, which lives as long as the
-   * runtime; NULL is one of its own. The default stream, which is PyTorch's and has the handle NULL there, is given as
-   * CU_STREAM_LEGACY, `(void *)0x1`.
+   * runtime; NULL is one of its own. The default stream, which is PyTorch's and has the handle NULL there, is given
+   * as CU_STREAM_LEGACY, `(void *)0x1`.
    */
   void *stream;
   /**
@@ -73,27 +73,27 @@ typedef struct sublet_runtime_params {
  */
 typedef struct sublet_operand {
   /**
-   * Where it is on the device.
+   * The address of the block on the device.
    */
   uint64_t address;
   /**
-   * How long it is, in bytes.
+   * The length of the block, in bytes.
    */
   uint64_t bytes;
   /**
-   * Its number in the recorded trace.
+   * The number of the block in the recorded trace.
    */
   uint32_t block;
   /**
-   * 1: it is the mask of that block.
+   * 1: this is the mask of that block.
    */
   uint32_t mask;
   /**
-   * 1: it is read.
+   * 1: the operator reads it.
    */
   uint32_t read;
   /**
-   * 1: it is written.
+   * 1: the operator writes it.
    */
   uint32_t write;
 } sublet_operand;
@@ -107,11 +107,12 @@ typedef struct sublet_launch {
    */
   uint32_t struct_size;
   /**
-   * The operator.
+   * The number of the operator.
    */
   uint32_t op;
   /**
-   * A sublet_op_kind: with SUBLET_OP_KIND_RERUN it is recomputed, and what it updates besides must stay unchanged.
+   * A sublet_op_kind: with SUBLET_OP_KIND_RERUN the operator is recomputed, and what it updates beside its operands
+   * must stay unchanged.
    */
   uint32_t op_kind;
   /**
@@ -123,15 +124,15 @@ typedef struct sublet_launch {
    */
   uint32_t ended;
   /**
-   * 0.
+   * Reserved; it is 0.
    */
   uint32_t reserved;
   /**
-   * What it uses, until the next call.
+   * What the operator uses; valid until the next call.
    */
   const struct sublet_operand *operands;
   /**
-   * How many these are.
+   * How many operands there are.
    */
   size_t operand_count;
   /**
@@ -154,15 +155,15 @@ typedef struct sublet_measured {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * Reserved; it is 0.
    */
   uint32_t reserved;
   /**
-   * From its begin until all streams were done.
+   * The time from the begin of the iteration until all streams were done.
    */
   double time_ns;
   /**
-   * The same in the simulation.
+   * The time of an iteration in the simulation.
    */
   double simulated_ns;
   /**
@@ -170,19 +171,20 @@ typedef struct sublet_measured {
    */
   double stalled_ns;
   /**
-   * The same in the simulation.
+   * How long compute waits in the simulation.
    */
   double simulated_stalled_ns;
   /**
-   * The links as measured by the copies, as in sublet_device; all 0 unless there were copies both ways.
+   * The bandwidth of the copies to the host as measured, in bytes per second; 0 unless there were copies both ways.
    */
   double out_bandwidth;
   /**
-   * As above.
+   * The bandwidth of the copies to the device as measured, in bytes per second; 0 unless there were copies both
+   * ways.
    */
   double in_bandwidth;
   /**
-   * Of copies both ways.
+   * The latency of a copy as measured, the same both ways; 0 unless there were copies both ways.
    */
   double latency;
 } sublet_measured;
@@ -192,14 +194,14 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Makes a runtime for a schedule, which is verified as by sublet_verify_schedule for iterations that repeat. The simulation
- * of the trace's device is what sublet_runtime_measured compares with. `params` may be NULL.
+ * Makes a runtime for a schedule, which is verified as by sublet_verify_schedule for iterations that repeat. The
+ * simulation of the trace's device is what sublet_runtime_measured compares with. `params` may be NULL.
  *
  * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU;
- * SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: plan without
- * copies, or name a folder; SUBLET_STATUS_STORAGE: the folder's file system does not open files past the page cache, or has
- * no room; SUBLET_STATUS_DRIVER and, where no call will work again in this process, SUBLET_STATUS_DEVICE_LOST, with a CUresult
- * in `got`, here and in all that follows.
+ * SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: plan
+ * without copies, or name a folder; SUBLET_STATUS_STORAGE: the folder's file system does not open files past the page
+ * cache, or has no room; SUBLET_STATUS_DRIVER and, where no call will work again in this process,
+ * SUBLET_STATUS_DEVICE_LOST, with a CUresult in `got`, here and in all that follows.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_create(const sublet_trace *trace,
@@ -209,17 +211,17 @@ sublet_status sublet_runtime_create(const sublet_trace *trace,
                                     sublet_error *error);
 
 /**
- * Goes over to another plan between iterations, as sublet_runtime_create takes it: because the batch is another, or the
- * network is evaluated and not trained, or a better plan was found. What persists is kept, and the next iteration is
- * the new plan's first. The arena grows where it is; where the device cannot do that, another is taken, and the old one given
- * back. It never shrinks, so that plans can take turns.
+ * Goes over to another plan between iterations, as sublet_runtime_create takes it: because the batch is another, or
+ * the network is evaluated and not trained, or a better plan was found. Persistent values are kept, and the next
+ * iteration is the new plan's first. The arena grows where it is; where the device cannot do that, another arena is
+ * allocated and the old one freed. It never shrinks, so that plans can take turns.
  *
- * `was` tells for each of the trace's blocks, if it persists, which one it was in the plan before; UINT32_MAX is
- * none: it holds anything until it is written. NULL: all have the numbers that they had, and those that were not
- * there hold anything.
+ * `was` tells for each of the trace's blocks, if it persists, which block it was in the plan before. UINT32_MAX is
+ * none: the block holds anything until it is written. If `was` is NULL, all blocks have the numbers that they had, and
+ * those that were not there hold anything.
  *
- * As sublet_runtime_create, and SUBLET_STATUS_INTERRUPTED: an iteration is under way; SUBLET_STATUS_NOT_PERSISTENT: block
- * `index` of the old plan, which `was` tells, did not persist, or with another size. After these and
+ * As sublet_runtime_create, and SUBLET_STATUS_INTERRUPTED: an iteration is under way; SUBLET_STATUS_NOT_PERSISTENT:
+ * block `index` of the old plan, which `was` tells, did not persist, or with another size. After these and
  * SUBLET_STATUS_OUT_OF_MEMORY the old plan goes on.
  */
 SUBLET_MUST_USE
@@ -247,9 +249,9 @@ sublet_status sublet_runtime_next(struct sublet_runtime *runtime,
                                   sublet_error *error);
 
 /**
- * Has the host call `function` in the order of the stream of the launch that sublet_runtime_next has told last: on the
- * host as a device, that is how kernels run, on the operands' addresses. It is called from another thread, and calls no
- * function of CUDA.
+ * Has the host call `function` in the order of the stream of the launch that sublet_runtime_next has told last. On the
+ * host as a device that is how kernels run, on the operands' addresses. `function` is called from another thread, and
+ * calls no function of CUDA.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_call(struct sublet_runtime *runtime,
@@ -260,8 +262,8 @@ sublet_status sublet_runtime_call(struct sublet_runtime *runtime,
 /**
  * Writes a persistent block, between iterations. Waits for the work that is running.
  *
- * SUBLET_STATUS_NOT_PERSISTENT: it is none of so many bytes that the iteration uses; SUBLET_STATUS_INTERRUPTED: an iteration
- * is under way.
+ * SUBLET_STATUS_NOT_PERSISTENT: the block is not persistent, the iteration does not use it, or its size is not `size`;
+ * SUBLET_STATUS_INTERRUPTED: an iteration is under way.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_write(struct sublet_runtime *runtime,
@@ -308,7 +310,7 @@ SUBLET_MUST_USE sublet_status sublet_runtime_measure(struct sublet_runtime *runt
 
 /**
  * The times of the iteration that began after sublet_runtime_measure. Waits until it is done.
- * SUBLET_STATUS_INTERRUPTED: there was none yet.
+ * SUBLET_STATUS_INTERRUPTED: that iteration has not begun, or not all of its launches were made.
  */
 SUBLET_MUST_USE
 sublet_status sublet_runtime_measured(struct sublet_runtime *runtime,
@@ -330,20 +332,20 @@ sublet_status sublet_arena_create(uint64_t size,
                                   sublet_error *error);
 
 /**
- * Frees its memory; no work that uses it may be running. NULL does nothing.
+ * Frees the memory of an arena; no work that uses it may be running. NULL does nothing.
  */
 void sublet_arena_destroy(struct sublet_arena *arena);
 
 /**
- * Grows it to at least `size` bytes, in place; its content stays.
+ * Grows an arena to at least `size` bytes, in place; its content stays.
  *
- * SUBLET_STATUS_CANNOT_GROW: that exceeds its room, or the device cannot do it; SUBLET_STATUS_OUT_OF_MEMORY: the
- * device has not `needed` bytes more. After these it is unchanged.
+ * SUBLET_STATUS_CANNOT_GROW: `size` exceeds the arena's room, or the device cannot grow it;
+ * SUBLET_STATUS_OUT_OF_MEMORY: the device has not `needed` bytes more. After these the arena is unchanged.
  */
 SUBLET_MUST_USE sublet_status sublet_arena_grow(struct sublet_arena *arena, uint64_t size, sublet_error *error);
 
 /**
- * The address at which it begins on the device, and its size in bytes. Either may be NULL.
+ * The address at which an arena begins on the device, and its size in bytes. Either may be NULL.
  */
 SUBLET_MUST_USE
 sublet_status sublet_arena_range(struct sublet_arena *arena,

@@ -38,7 +38,7 @@ typedef struct sublet_torch_statistics {
    */
   uint32_t struct_size;
   /**
-   * 0.
+   * Reserved; it is 0.
    */
   uint32_t reserved;
   /**
@@ -46,7 +46,7 @@ typedef struct sublet_torch_statistics {
    */
   uint64_t planned;
   /**
-   * All others.
+   * All other requests, but for those of CUDA graphs.
    */
   uint64_t unplanned;
   /**
@@ -54,7 +54,7 @@ typedef struct sublet_torch_statistics {
    */
   uint64_t plans;
   /**
-   * The allocation behind the plan in use; 0 without one.
+   * The bytes of the allocation behind the plan in use; 0 without one.
    */
   uint64_t arena;
   /**
@@ -62,7 +62,7 @@ typedef struct sublet_torch_statistics {
    */
   uint64_t held;
   /**
-   * The most that was held so far.
+   * The most bytes that were held so far.
    */
   uint64_t held_peak;
 } sublet_torch_statistics;
@@ -94,12 +94,10 @@ void sublet_torch_record_stream(void *pointer, void *stream);
 
 /**
  * A graph is about to be captured whose memory is this pool's: what CUDAPluggableAllocator takes by
- * `set_begin_allocate_to_pool`. What is allocated in streams that are captured is then kept for the graph, also after it
- * is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
+ * `set_begin_allocate_to_pool`. What is allocated in streams that are captured is then kept for the graph, also after
+ * it is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
  */
-void sublet_torch_begin_allocate_to_pool(int device,
-                                         struct sublet_torch_pool pool,
-                                         const void *filter);
+void sublet_torch_begin_allocate_to_pool(int device, struct sublet_torch_pool pool, const void *filter);
 
 /**
  * The capture has ended: what CUDAPluggableAllocator takes by `set_end_allocate_to_pool_fn`.
@@ -135,9 +133,9 @@ sublet_status sublet_torch_iteration(int device, sublet_error *error);
 /**
  * What a device's memory has done so far.
  *
- * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such device;
- * SUBLET_STATUS_DRIVER and, where no call will work again, SUBLET_STATUS_DEVICE_LOST, with the driver's error, a CUresult,
- * in `got`: it has failed.
+ * SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such device.
+ * SUBLET_STATUS_DRIVER: a call of the driver failed; SUBLET_STATUS_DEVICE_LOST: no call will work again in this
+ * process; both with the driver's error, a CUresult, in `got`.
  */
 SUBLET_MUST_USE
 sublet_status sublet_torch_stats(int device,

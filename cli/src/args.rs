@@ -14,25 +14,27 @@ use sublet_core::rewrite::means::swap::Policy;
 
 use crate::commands::generate::GenerateArgs;
 use crate::commands::model::args::{Kernels, ModelArgs};
+use crate::input::FORMATS;
 use crate::text::bank::NamedBank;
 use crate::text::size::Limit;
 use crate::text::{seconds, size};
 
-const INPUTS: &str = "\
+/// What an input may be, sizes, and the exit status.
+fn inputs() -> String {
+    let formats: Vec<&str> = FORMATS.iter().map(|format| format.help).collect();
+    format!(
+        "\
 INPUT is recognised by its content, whatever it is called; - is standard input:
-  instance   id,lower,upper,size[,alignment][,offset]   lifetimes are half-open; `end` for `upper` is inclusive
-  trace      time_ns,event,block,bytes,op               events are malloc, free, read, write, swap_out, swap_in
-  graph      op,name,inputs,outputs[,phase][,workspace][,time_ns][,inplace][,rerun][,ordered][,element], with
-             its tensors in NAME.tensors.csv: tensor,bytes[,storage]
-  RMM log    Thread,Time,Action,Pointer,Size,Stream     as RAPIDS RMM writes it
-  snapshot   a pickle of torch.cuda.memory._dump_snapshot; nothing in it is run
-  model      a .tflite of TensorFlow Lite (Micro), or an .onnx that has all shapes
+{}
 
-SIZE is in bytes, or with a unit: 4096, 512MiB, 8G, 1.5GiB. K, M, G and KiB, MiB, GiB are powers of 1024;
-kB, MB, GB are powers of 1000.
+SIZE is in bytes, or with a unit: 4096, 512MiB, 8G, 1.5GiB. K, M, G and KiB, MiB, GiB are powers of
+1024; kB, MB, GB are powers of 1000.
 
-Exit status: 0 fine; 1 it is proved that no plan fits, or a plan is invalid; 2 wrong usage or an unreadable file;
-3 no plan within the capacity was found, and none is proved impossible.";
+Exit status: 0 fine; 1 it is proved that no plan fits, or a plan is invalid; 2 wrong usage or an
+unreadable file; 3 no plan within the capacity was found, and none is proved impossible.",
+        formats.join("\n")
+    )
+}
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,35 +52,40 @@ Examples:
   gzip -dc trace.csv.gz | sublet plan - --output -";
 
 const FIT_EXAMPLES: &str = "\
-DEVICE is gtx1080ti (12 GB/s each way), h200 (55 GB/s), k40 (10 GB/s), nvlink-c2c (450 GB/s), nvme (a disk: 5 GB/s to it, 7
-back), jetson-orin or amd-unified (one memory for host and device), or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes].
+DEVICE is gtx1080ti (12 GB/s each way), h200 (55 GB/s), k40 (10 GB/s), nvlink-c2c (450 GB/s),
+nvme (a disk: 5 GB/s to it, 7 back), jetson-orin or amd-unified (one memory for host and device),
+or a CSV file of one row with the columns out_bytes_per_s,in_bytes_per_s,latency_ns[,host_bytes].
 
-MEANS are swap (copies to the host and back), recompute (values are freed, and recomputed before their next use), in-place
-(outputs over inputs), relu (where only a ReLU's gradient reads a value, one bit for each element), order (operators run in
-another order, updates of parameters right after their gradients) and, to compare with, layer (Layrub's rule).
-What operators may do is read from NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun[,ordered]
-and, for elements of other than 4 bytes, element (1, 2 or 8).
+MEANS are swap (copies to the host and back), recompute (values are freed, and recomputed before
+their next use), in-place (outputs over inputs), relu (where only a ReLU's gradient reads a value,
+one bit for each element), order (operators run in another order, updates of parameters right after
+their gradients) and, to compare with, layer (Layrub's rule). What operators may do is read from
+NAME.ops.csv beside NAME.csv: op,name,phase,inplace,rerun[,ordered] and, for elements of other than
+4 bytes, element (1, 2 or 8).
 
-DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, with the offset of each residency of every
-block on the device; and timeline.json, which opens in Perfetto.
+DIR gets rewritten.csv, the trace with its copies and simulated times; plan.csv, with the offset of
+each residency of every block on the device; and timeline.json, which opens in Perfetto.
 
 Examples:
   sublet fit traces/resnet50_train_b32.csv --limit 2.5G
-  sublet fit traces/resnet50_train_b32.csv --limit 2.5G --device h200 --output fitted --report fit.html
+  sublet fit traces/resnet50_train_b32.csv --limit 2.5G --device h200 --output fitted \\
+    --report fit.html
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 60% --using recompute --json
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 320MiB --using swap --policy bayes
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 40% --explain --time-limit 2
   sublet fit traces/vgg16_cifar_train_b100.csv --limit 30% --reorder";
 
 const SWEEP_EXAMPLES: &str = "\
-Prints a curve of overhead by limit, down to the least limit that works: for all means together and for each alone, or
-with --policy for policies of swapping. Then the least footprints of the first curve at 0 %, 5 % and 15 % of overhead,
-and the footprint below which swapping alone always costs time.
+Prints a curve of overhead by limit, down to the least limit that works: for all means together and
+for each alone, or with --policy for policies of swapping. Then the least footprints of the first
+curve at 0 %, 5 % and 15 % of overhead, and the footprint below which swapping alone always costs
+time.
 
 Examples:
   sublet sweep traces/vgg16_cifar_train_b100.csv
   sublet sweep traces/vgg16_cifar_train_b100.csv --policy auto --points 2 --json
-  sublet sweep traces/vgg16_cifar_train_b100.csv --device h200 --output curve.csv --report curve.html";
+  sublet sweep traces/vgg16_cifar_train_b100.csv --device h200 --output curve.csv \\
+    --report curve.html";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
@@ -87,8 +94,8 @@ Examples:
   sublet verify traces/resnet50_train_b32.csv fitted/plan.csv --rewritten fitted/rewritten.csv";
 
 const CONVERT_EXAMPLES: &str = "\
-Without --to, the name of OUTPUT decides: .lp is LP text, plan.csv and NAME.plan.csv are plans, trace.csv and
-NAME.trace.csv are traces, any other .csv is an instance.
+Without --to, the name of OUTPUT decides: .lp is LP text, plan.csv and NAME.plan.csv are plans,
+trace.csv and NAME.trace.csv are traces, any other .csv is an instance.
 
 Examples:
   sublet convert traces/resnet50_train_b32.csv instance.csv
@@ -98,7 +105,7 @@ Examples:
 
 /// Plans the memory of a deep network from one recorded iteration.
 #[derive(Debug, Parser)]
-#[command(name = "sublet", version, after_help = format!("{EXAMPLES}\n\n{INPUTS}"))]
+#[command(name = "sublet", version, after_help = format!("{EXAMPLES}\n\n{}", inputs()))]
 pub(crate) struct CommandLine {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -164,7 +171,8 @@ pub(crate) struct SolveArgs {
     /// Searches that run at once with --effort max; the plan does not depend on it
     #[arg(long, value_name = "N", default_value = "1")]
     pub(crate) threads: NonZeroUsize,
-    /// The search goes without this technique, to see what it is worth; the optimum stays the same. May be given several times
+    /// Leaves this technique out of the search, to measure what it is worth; the optimum stays the same. May be given
+    /// several times
     #[arg(long, value_name = "TECHNIQUE", value_parser = techniques())]
     pub(crate) without: Vec<Technique>,
 }
@@ -191,9 +199,9 @@ pub(crate) struct PlanArgs {
     pub(crate) solve: SolveArgs,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
-    /// One of several memories: its size, the cost of a byte that is read or written (1), the alignment of offsets in
-    /// it, and whether only a DMA engine reaches it: then it holds the blocks that name it in the instance's column
-    /// `bank`, and no others. Given once for each memory
+    /// One of several memories; given once for each. SIZE is its capacity, COST the cost of a byte that is read or
+    /// written (1 by default), BYTES the alignment of offsets in it. With :dma only a DMA engine reaches it: it holds
+    /// the blocks that name it in the instance's column `bank`, and no others
     #[arg(long, value_name = "NAME=SIZE[:COST][:align=BYTES][:dma]", value_parser = NamedBank::parse, conflicts_with_all = ["capacity", "overlap", "certificate"])]
     pub(crate) bank: Vec<NamedBank>,
     /// Writes the plan to this file, into the model if its name ends in .tflite; - is standard output
@@ -250,20 +258,21 @@ pub(crate) struct FitArgs {
     #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
     pub(crate) time_limit: Option<Duration>,
     /// Tells what was tried, what came of it, and which schedule won; with =BLOCK also what was done with this block
-    /// between its uses, and what else would have cost
+    /// between its uses, and what the alternatives would have cost
     #[arg(long, value_name = "BLOCK", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(crate) explain: Option<String>,
     /// Also fits to every lower whole percent of the peak, as far as that can gain, and takes the fastest schedule:
     /// many times the work
     #[arg(long)]
     pub(crate) monotone: bool,
-    /// Blocks below this size stay on the device; by default those whose copy takes less than twice its latency
+    /// Blocks below this size are not swapped; by default those whose copy takes less than twice the link's latency
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) least: Option<u64>,
     /// Writes rewritten.csv, plan.csv and timeline.json to this folder
     #[arg(long, short, value_name = "DIR")]
     pub(crate) output: Option<String>,
-    /// Draws the memory map of the rewritten trace: a page for the browser, or the picture alone if the name ends in .svg
+    /// Draws the memory map of the rewritten trace: a page for the browser, or the picture alone if the name ends in
+    /// .svg
     #[arg(long, value_name = "HTML|SVG")]
     pub(crate) report: Option<String>,
     /// Prints one JSON object
@@ -368,7 +377,7 @@ pub(crate) struct ConvertArgs {
     /// The format to write, whatever the name of the file
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<Format>,
-    /// W of the MIP: the end of the arena
+    /// For LP text: the end of the arena, which is W in the program
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(crate) capacity: Option<u64>,
     /// For a model, as LP text: outputs may reach into the input that their operator reads last, as in `plan`

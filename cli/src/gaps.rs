@@ -31,22 +31,23 @@ pub(crate) struct Gap {
     /// The residency before the gap, counted over the mallocs of all blocks.
     #[serde(skip)]
     pub(crate) residency: usize,
-    /// The operator that used it last, and the one that uses it next.
+    /// The operator that uses the block last before the gap.
     #[serde(skip)]
     pub(crate) after: Op,
+    /// The operator that uses the block first after the gap.
     #[serde(skip)]
     pub(crate) before: Op,
-    /// How long no operator uses it.
+    /// How long no operator uses the block.
     pub(crate) idle_ns: f64,
     pub(crate) choice: Choice,
-    /// How long compute waits for its copies, or how long its recomputation takes.
+    /// What the choice costs: how long compute waits for the block's copies, or how long its recomputation takes.
     pub(crate) cost_ns: f64,
     /// The most bytes on the device in the gap if the block stayed there, all else unchanged.
     pub(crate) load_if_kept: u64,
-    /// How long the copies to the host and back take.
+    /// How long the two copies of the block take, to the host and back.
     pub(crate) swap_ns: f64,
-    /// How long the operator takes that wrote it, without recomputing that one's inputs; none where it may not be
-    /// recomputed.
+    /// How long the operator that wrote the block takes, without recomputing that operator's inputs; none where it may
+    /// not be recomputed.
     pub(crate) recompute_ns: Option<f64>,
 }
 
@@ -112,7 +113,7 @@ fn loads(schedule: &VerifiedSchedule<'_>) -> Vec<u64> {
 }
 
 impl Choice {
-    /// Its name for people.
+    /// The choice as a word for people.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Kept => "kept",
@@ -205,7 +206,8 @@ impl Reading<'_> {
     }
 }
 
-/// Finds the largest of consecutive values in two lookups: the maxima of all runs of 1, 2, 4, … values.
+/// A table that tells the largest of consecutive values in two look-ups: its level k has the maxima of all runs of 2^k
+/// values.
 struct Maxima(Vec<Vec<u64>>);
 
 impl Maxima {

@@ -82,8 +82,9 @@ pub fn run_with<A: Into<OsString> + Clone>(args: impl IntoIterator<Item = A>) ->
     }
 }
 
-/// Reads an instance, a trace, a log of RMM or a memory snapshot of `PyTorch`, whichever the content is. `name` is what
-/// messages call the file. Takes memory and time in proportion to the content.
+/// Reads a file of any format: an instance, a trace, a graph (with its tensors from the file beside it), a log of RMM,
+/// a memory snapshot of `PyTorch` or a model, whichever the content is. `name` is what messages call the file. Takes
+/// memory and time in proportion to the content.
 ///
 /// # Errors
 /// A sentence that says where the content is not as expected.
@@ -98,8 +99,8 @@ pub fn read(name: &str, reader: impl BufRead) -> Result<Problem, String> {
     input::read_from(name, reader).map_err(|e| e.to_string())
 }
 
-/// Reads a static graph: its operators and its tensors, which are two files. `name` is what messages call the first. Takes
-/// memory and time in proportion to the content.
+/// Reads a static graph: its operators and its tensors, which are two files. `name` is what messages call the first.
+/// Takes memory and time in proportion to the content.
 ///
 /// # Errors
 /// A sentence that says where the content is not as expected.

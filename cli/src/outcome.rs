@@ -16,7 +16,7 @@ pub(crate) struct Outcome<'a> {
     pub(crate) input: &'a str,
     /// How many blocks it has.
     pub(crate) blocks: usize,
-    /// No plan has a lower peak.
+    /// The max load: no plan has a lower peak.
     pub(crate) max_load: u64,
     /// The peak; where no plan fits, that of the best one found.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,14 +24,15 @@ pub(crate) struct Outcome<'a> {
     /// Peak over max load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio: Option<f64>,
-    /// Whether no plan has a lower peak.
+    /// Whether it is proved that no plan has a lower peak.
     pub(crate) optimal: bool,
     /// The solver; none where a plan was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) solver: Option<&'a str>,
-    /// How long placing took, or verifying where a plan was given.
+    /// How long placing took, in seconds, or verifying where a plan was given.
     pub(crate) seconds: f64,
-    /// Whether there is a plan within the capacity: "found", "none found" or "proved: none fits"; none where no capacity was asked for.
+    /// Whether there is a plan within the capacity: "found", "none found" or "proved: none fits"; none where no
+    /// capacity was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) answer: Option<&'static str>,
     /// Whether the plan satisfies every constraint.
@@ -91,7 +92,7 @@ impl<'a> Outcome<'a> {
         }
     }
 
-    /// Aligned lines.
+    /// Prints the outcome as aligned lines.
     pub(crate) fn text(&self, out: &mut impl Write) -> io::Result<()> {
         let unit = Unit::for_largest(self.peak.unwrap_or(0).max(self.max_load));
         let size = |bytes: u64| format!("{} ({bytes} bytes)", unit.size(bytes));

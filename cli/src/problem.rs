@@ -20,9 +20,10 @@ pub struct Problem {
     pub(crate) name: String,
     /// The blocks as placement gets them.
     pub(crate) blocks: Vec<Block>,
-    /// The id of each block in a plan: the instance's id, the block of the trace, or `B#k` for its k-th later residency.
+    /// The id of each block in a plan: the instance's id, the block of the trace, or `B#k` for its k-th later
+    /// residency.
     pub(crate) ids: Vec<String>,
-    /// The name of each step in the file, ascending; empty where the steps are the file's own times.
+    /// By step: the file's time of it, ascending; empty where the steps are the file's own times.
     pub(crate) times: Vec<u64>,
     /// The bank that each block has to lie in, where the instance has a column for it; empty where it has none.
     pub(crate) banks: Vec<Option<String>>,
@@ -60,7 +61,7 @@ impl Trace {
         self.operators.iter_mut().for_each(|operator| operator.ordered = true);
     }
 
-    /// The op that first allocates each block; none where it is no operator.
+    /// By block: the operator of its first malloc, which may be none.
     pub(crate) fn allocators(&self) -> Vec<Op> {
         let mut ops = vec![Op::None; self.names.len()];
         // From the last to the first, so that the first one stays.

@@ -18,8 +18,9 @@ use crate::args::{Effort, SolveArgs};
 use crate::interrupt::Until;
 use sublet_core::owned::Scratch;
 
-/// Lanes of `--effort max`, and how much more each may do than by default.
+/// The lanes of `--effort max`.
 const MOST_LANES: usize = 16;
+/// How many times the default work each of these lanes may do.
 const MOST_WORK: u64 = 8;
 
 /// A placement and what is known of it.
@@ -37,12 +38,13 @@ struct Race<'a> {
     until: Until,
     lanes: usize,
     next: AtomicUsize,
-    /// The lowest lane that has proved its plan optimal, or that there is none; nobody needs those above it.
+    /// The lowest lane that has proved its plan optimal, or proved that no plan fits; `usize::MAX` while there is none.
+    /// The lanes above it are not needed.
     settled: AtomicUsize,
     best: Mutex<Best>,
 }
 
-/// The plan with the lowest peak, of equals that of the lowest lane.
+/// The plan with the lowest peak; of equal peaks, that of the lowest lane.
 struct Best {
     lane: usize,
     solved: Option<Solved>,
@@ -111,7 +113,7 @@ fn race(blocks: &[Block], constraints: Constraints, args: &SolveArgs, bar: &Prog
     }
 }
 
-/// How much may be done at an effort.
+/// The options for the effort that is asked for.
 pub(crate) fn options(args: &SolveArgs, blocks: &[Block], constraints: Constraints) -> Options {
     let techniques = args.without.iter().fold(Techniques::ALL, |all, &technique| all.without(technique));
     let default = Options { constraints, techniques, ..Options::default() };
@@ -125,8 +127,8 @@ pub(crate) fn options(args: &SolveArgs, blocks: &[Block], constraints: Constrain
     }
 }
 
-/// The nodes that take search and beam the better part of a second together. What a node costs grows with the blocks, and
-/// with how many are alive together.
+/// The most nodes at the default effort, so that search and beam take the better part of a second together. The cost of
+/// a node grows with the number of blocks, and with how many are alive together.
 fn default_nodes(blocks: &[Block]) -> u64 {
     const WORK: u64 = 2_000_000_000;
     const WORK_OF_NODE: u64 = 10_000;

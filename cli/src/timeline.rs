@@ -1,8 +1,8 @@
 //! What happens when in a rewritten trace: operators, stalls and copies as spans of simulated time.
 //!
-//! [`write()`] gives them in Chrome's trace event format, which opens in Perfetto and in Chrome itself: one process with
-//! three tracks of complete events (compute, with an event for each operator and one for each stall; copies out; copies
-//! in), and two counters (the bytes on the device, and the time stalled so far). Times are in microseconds.
+//! [`write()`] gives them in Chrome's trace event format, which opens in Perfetto and in Chrome itself: one process
+//! with three tracks of complete events (compute, with an event for each operator and one for each stall; copies out;
+//! copies in), and two counters (the bytes on the device, and the time stalled so far). Times are in microseconds.
 
 use std::io::{self, Write};
 
@@ -43,7 +43,7 @@ pub(crate) struct Copy {
     pub(crate) out: bool,
     pub(crate) block: u32,
     pub(crate) bytes: u64,
-    /// The residency on the device, counted over the mallocs of all blocks, that it ends or begins.
+    /// The residency that the copy ends or begins, by its number among the mallocs of all blocks.
     pub(crate) residency: usize,
     /// How long compute waits for its end, in ns; 0 for a copy that is hidden behind compute.
     pub(crate) waited: f64,
@@ -60,8 +60,8 @@ pub(crate) struct Timeline {
 
 impl Timeline {
     /// Reads the queues of compute and copies off a schedule. Stalls and recomputed operators add up to the time over
-    /// the original; the last stall is the wait for copies that are still running when compute is done. O(rows), and
-    /// for each stall the copies that are queued behind the one it waits for.
+    /// the original; the last stall is the wait for copies that are still running when compute is done. Cost: O(rows),
+    /// and for each stall the copies that are queued behind the one it waits for.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     pub(crate) fn of(schedule: &VerifiedSchedule<'_>) -> Self {
         let mut timeline = Self::default();

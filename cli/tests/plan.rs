@@ -414,6 +414,33 @@ fn a_new_file_is_for_everyone_and_a_link_stays_a_link() {
     assert_eq!(sublet(&["plan", &input, "--output", "/dev/null"]).status, 0);
 }
 
+/// The help of every command has lines of at most 100 columns, and so has its text behind the options before it is
+/// wrapped: otherwise a line of the source becomes a long one and a short one.
+#[test]
+fn help_is_wrapped_once() {
+    let help = |command: &str, columns: &str| {
+        let mut sublet = std::process::Command::new(env!("CARGO_BIN_EXE_sublet"));
+        let ran = sublet.args(command.split_whitespace()).arg("--help").env("COLUMNS", columns).output().unwrap();
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    let listed = |help: &str| {
+        let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|name| !name.is_empty()));
+        names.filter(|name| *name != "help").map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut commands = vec![String::new()];
+    for at in 0.. {
+        let Some(command) = commands.get(at).cloned() else { break };
+        let (wrapped, whole) = (help(&command, "100"), help(&command, "10000"));
+        commands.extend(listed(&whole).iter().map(|name| format!("{command} {name}")));
+        let behind = whole.rfind("Print help").map(|last| &whole[last..]).unwrap();
+        for line in wrapped.lines().chain(behind.lines()) {
+            assert!(line.chars().count() <= 100, "sublet{command} --help: {line}");
+        }
+    }
+    assert!(commands.len() > 15, "{commands:?}");
+}
+
 #[test]
 fn help_has_examples_and_shells_get_completions() {
     for command in ["plan", "verify", "convert"] {

@@ -40,7 +40,7 @@ pub trait Backend {
     type Arena;
     /// Pinned host memory.
     type Pinned;
-    /// Work in order.
+    /// A queue of work that runs in order.
     type Stream;
     /// A point in the work of a stream.
     type Event;
@@ -70,7 +70,7 @@ pub trait Backend {
     /// The address at which an arena begins.
     fn address(&self, arena: &Self::Arena) -> u64;
 
-    /// The bytes that an arena has.
+    /// How many bytes an arena has.
     fn size(&self, arena: &Self::Arena) -> u64;
 
     /// Pinned memory on the host, from the start of a page. The processor caches it.
@@ -174,7 +174,7 @@ impl PinnedBytes {
         self.len == 0
     }
 
-    /// The bytes from `at` on, `None` where they are not all there.
+    /// The `bytes` bytes from `at` on, or `None` if not all of them lie in this memory.
     ///
     /// # Safety
     /// The memory is not given back, and nobody else reads or writes these bytes, as long as the slice lives.

@@ -37,14 +37,14 @@ pub(crate) type Code = c_uint;
 pub(crate) const fn check(call: &'static str, code: Code) -> Result<()> {
     match code {
         0 => Ok(()),
-        // Deinitialised; uncorrectable errors of memory or links; contained errors; the context is destroyed; the faults
-        // of kernels, after which a context does nothing any more; and unknown.
+        // The errors: deinitialised; uncorrectable errors of memory or links; contained errors; the context is
+        // destroyed; the faults of kernels, after which a context does nothing any more; and unknown.
         4 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 999 => Err(Error::Lost { call, code }),
         _ => Err(Error::Driver { call, code }),
     }
 }
 
-/// The same for `cuInit`, where 100 means that the machine has a driver and no GPU.
+/// As [`check`], for `cuInit`, where 100 means that the machine has a driver and no GPU.
 pub(crate) const fn check_init(code: Code, ordinal: u32) -> Result<()> {
     if code == 100 { Err(Error::NoDevice { ordinal, count: 0 }) } else { check("cuInit", code) }
 }

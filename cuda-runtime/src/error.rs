@@ -20,7 +20,7 @@ pub enum Error {
         /// How many there are.
         count: u32,
     },
-    /// Memory is used up.
+    /// There is not enough memory.
     OutOfMemory {
         /// Which memory.
         memory: Memory,
@@ -31,33 +31,33 @@ pub enum Error {
     Driver {
         /// The call.
         call: &'static str,
-        /// What it returned.
+        /// The number that it returned.
         code: u32,
     },
     /// The device is lost, or an error sticks to its context: no call will work again in this process.
     Lost {
         /// The call that noticed.
         call: &'static str,
-        /// What it returned.
+        /// The number that it returned.
         code: u32,
     },
     /// The arena cannot have so many bytes without moving.
     CannotGrow {
         /// The bytes that were asked for.
         bytes: u64,
-        /// What was reserved for it.
+        /// The bytes that are reserved for the arena.
         room: u64,
     },
     /// Bytes that belong to no memory of this backend.
     OutOfRange {
-        /// Where they begin.
+        /// The address at which they begin.
         address: u64,
         /// How many they are.
         bytes: u64,
     },
     /// Two operands of one kernel share bytes, and at least one is written.
     OperandsOverlap {
-        /// Where they do.
+        /// The first address that both have.
         address: u64,
     },
     /// Events without timing have no time between them.
@@ -88,7 +88,7 @@ pub enum Error {
     /// An iteration is under way, or was not finished after an error: see
     /// [`Runtime::restart`](crate::Runtime::restart).
     Interrupted,
-    /// An iteration has not begun.
+    /// The iteration that was to be measured has not begun, or not all of its launches were made.
     NotTimedYet,
     /// The file system failed.
     Storage {
@@ -99,14 +99,14 @@ pub enum Error {
     },
 }
 
-/// Kinds of memory.
+/// Kinds of memory that can be used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Memory {
-    /// The device's.
+    /// The device's memory.
     Device,
-    /// The device's addresses.
+    /// Addresses of the device.
     Addresses,
-    /// The host's, pinned.
+    /// Pinned memory of the host.
     Pinned,
 }
 
@@ -117,7 +117,7 @@ pub enum StorageOperation {
     OpenDirect,
     /// To open a file.
     Open,
-    /// To make it as long as the plan needs.
+    /// To make the file as long as the plan needs.
     Extend,
     /// To read.
     Read,

@@ -1,10 +1,10 @@
 //! Plans that run: one arena, a compute stream, and a stream for the copies each way.
 //!
 //! A schedule that [`sublet_core::verify`] has accepted becomes a [`Program`]: its operators and copies as steps on
-//! three streams, with the fewest waits between them. A [`Runtime`] reserves what the program needs on a [`Backend`] and
-//! runs iterations: the caller launches its kernels, operator by operator, and the runtime does the copies beside them.
-//! There are two backends: [`cuda`], a GPU by its driver, and [`host`], the host as a device, on which everything runs
-//! and is tested with real bytes where there is no GPU.
+//! three streams, with the fewest waits between them. A [`Runtime`] reserves what the program needs on a [`Backend`]
+//! and runs iterations: the caller launches its kernels, operator by operator, and the runtime does the copies beside
+//! them. There are two backends: [`cuda`], a GPU by its driver, and [`host`], the host as a device, on which everything
+//! runs and is tested with real bytes where there is no GPU.
 //!
 //! # What is waited for
 //!
@@ -16,17 +16,17 @@
 //!
 //! # When a step is another
 //!
-//! A program runs the operators that were recorded, and no others. Where the next step is another one, because the batch
-//! changes, or the network is evaluated, or a better plan has been found, the runtime goes over to another program
-//! between two iterations ([`Runtime::replan`]): what persists is kept, the arena grows where it is, and programs can take
-//! turns. A step that turns out to be another when it is under way cannot be completed, and what it has updated not be
-//! taken back: it is ended as after an error.
+//! A program runs the operators that were recorded, and no others. Where the next step is another one, because the
+//! batch changes, or the network is evaluated, or a better plan has been found, the runtime goes over to another
+//! program between two iterations ([`Runtime::replan`]): what persists is kept, the arena grows where it is, and
+//! programs can take turns. A step that turns out to be another when it is under way cannot be completed, and what it
+//! has updated cannot be taken back: it is ended as after an error.
 //!
 //! # Errors
 //!
 //! Everything that a device can say is an [`Error`], nothing panics. After an error of an iteration the streams are
-//! waited for and the arena can be used again ([`Runtime::restart`]), unless the device is lost; then whatever was in use
-//! is given back when it is dropped.
+//! waited for and the arena can be used again ([`Runtime::restart`]), unless the device is lost; then whatever was in
+//! use is given back when it is dropped.
 //!
 //! # Example
 //!

@@ -34,33 +34,34 @@ pub struct Stall {
     pub row: u32,
     /// The operator.
     pub op: Op,
-    /// How long, in ns.
+    /// How long compute waited, in ns.
     pub ns: f64,
-    /// How long it waits in the simulation, in ns: for this operator, and for the blocks freed since the one before.
+    /// How long compute waits in the simulation, in ns: for this operator, and for the blocks freed since the one
+    /// before.
     pub simulated_ns: f64,
 }
 
 /// The times of one iteration on the device, beside those of the simulation.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Measured {
-    /// From its begin until all streams were done, in ns.
+    /// The time from the begin of the iteration until all streams were done, in ns.
     pub time_ns: f64,
-    /// The same in the simulation, in ns.
+    /// The time of the iteration in the simulation, in ns.
     pub simulated_ns: f64,
     /// The copies of the schedule, in its order.
     pub copies: Vec<CopyTime>,
-    /// The operators that wait, or do so in the simulation.
+    /// The operators for which compute waited, on the device or in the simulation.
     pub stalls: Vec<Stall>,
 }
 
 impl Measured {
-    /// How long compute waited, in ns.
+    /// How long compute waited in all, in ns.
     #[must_use]
     pub fn stalled_ns(&self) -> f64 {
         self.stalls.iter().fold(0.0, |sum, stall| sum + stall.ns)
     }
 
-    /// The same in the simulation, in ns.
+    /// How long compute waits in all in the simulation, in ns.
     #[must_use]
     pub fn simulated_stalled_ns(&self) -> f64 {
         self.stalls.iter().fold(0.0, |sum, stall| sum + stall.simulated_ns)
@@ -83,7 +84,7 @@ impl Measured {
     }
 }
 
-/// A device as the file that `sublet fit --device FILE` reads; its latency is the mean of both.
+/// A device as the text of a file that `sublet fit --device FILE` reads; its latency is the mean of both ways.
 ///
 /// ```
 /// use sublet_core::simulate::Device;
@@ -100,10 +101,10 @@ pub fn device_file(device: &Device) -> String {
     )
 }
 
-/// Latency in ns, and ns for each byte out and in, of copies both ways.
+/// The latency in ns, and the ns for each byte out and in, from copies both ways.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn least_squares(copies: &[CopyTime]) -> Option<[f64; 3]> {
-    // Each copy says latency + bytes · ns per byte = ns, divided by its ns.
+    // Each copy is an equation: latency + bytes · ns per byte = ns, divided by its ns.
     let row = |copy: &CopyTime| {
         let bytes = copy.bytes as f64;
         let (out, back) = if copy.direction == Direction::Out { (bytes, 0.0) } else { (0.0, bytes) };
@@ -157,14 +158,14 @@ fn solve(mut a: [[f64; 4]; 3]) -> Option<[f64; 3]> {
 #[derive(Clone, Debug)]
 pub(crate) struct Simulated {
     pub(crate) run: Run,
-    /// By step: how long a copy takes, or how long compute waits before a launch.
+    /// By step: how long a copy takes, or how long compute waits before a launch, in ns.
     pub(crate) ns: Vec<f64>,
 }
 
 impl Simulated {
-    /// `steps` are the rows of the steps, with whether they are launches.
+    /// `steps` has the row of each step, and whether it is a launch.
     pub(crate) fn new(run: &Run, rows: &[Row], timings: &[Timing], steps: impl Iterator<Item = (u32, bool)>) -> Self {
-        // Until the first row that no step has counted.
+        // The first row that no launch has counted yet.
         let mut counted = 0;
         let ns = steps
             .map(|(row, is_launch)| {

@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-/// Where a block is; a copy on the host by a number.
+/// Where a block is: at an offset of the arena, or in a copy on the host, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spot {
     Device(u64),
@@ -50,8 +50,9 @@ impl Pending {
     }
 }
 
-/// The copies, in their order. `targets` are the final bytes of all blocks, also of those that do not move. The arena
-/// is given by its bytes and alignment. `aside` reserves bytes on the host, and numbers them.
+/// The copies that bring each pending block to its target, in their order. `targets` are the final bytes of all blocks,
+/// also of those that do not move. `arena` is the arena's bytes, and `alignment` that of its offsets. `aside` reserves
+/// so many bytes on the host, and returns the number of the copy there.
 pub(crate) fn untangle(
     mut pending: Vec<Pending>,
     targets: &[Range<u64>],

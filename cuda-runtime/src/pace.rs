@@ -19,8 +19,8 @@ pub enum Pace {
     /// As soon as nothing uses the bytes any more.
     #[default]
     Eager,
-    /// When compute reaches their row; and compute waits for the copies of blocks that are freed. To compare a device
-    /// with the simulation.
+    /// When compute reaches their row in the trace; and compute waits for the copies of blocks that are freed. To
+    /// compare a device with the simulation.
     Simulated,
 }
 

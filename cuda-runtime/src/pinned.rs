@@ -17,7 +17,7 @@ use sublet_core::{Block, Constraints, Workspace, verify};
 
 use crate::error::Result;
 
-/// A copy on the host.
+/// A copy of a block on the host, as a block of the pool.
 #[derive(Clone, Debug)]
 pub(crate) struct HostStay {
     /// The rows during which it is needed.
@@ -25,16 +25,17 @@ pub(crate) struct HostStay {
     pub(crate) bytes: u64,
 }
 
-/// All copies, and their places.
+/// All copies of blocks on the host, and their places.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostPlan {
     pub(crate) residencies: Vec<HostStay>,
     /// By row: the copy that it writes or reads.
     pub(crate) of_row: Vec<Option<usize>>,
-    /// By block: its copy that is there when the iteration begins, and when it ends.
+    /// By block: its copy that is there when the iteration begins.
     pub(crate) at_start: Vec<Option<usize>>,
+    /// By block: its copy that is there when the iteration ends.
     pub(crate) at_end: Vec<Option<usize>>,
-    /// By copy: its offset.
+    /// By copy: its offset in the pool, in bytes.
     pub(crate) places: Vec<u64>,
     /// The bytes of the pool.
     pub(crate) bytes: u64,
@@ -49,7 +50,8 @@ impl HostPlan {
         sizes: &[u64],
         kept: impl Fn(u32) -> bool,
     ) -> Self {
-        // One step more, for the time between iterations: blocks may be moved by way of the host then.
+        // One step more than there are rows, for the time between iterations: blocks may be moved by way of the host
+        // then.
         let end = u32::try_from(rows.len()).unwrap_or(u32::MAX).saturating_add(1);
         let is_copy = |r: &Row| matches!(r.event, Event::SwapOut | Event::SwapIn);
         let mut plan = Self { of_row: vec![None; rows.len()], ..Self::default() };

@@ -26,10 +26,12 @@ use crate::waits::{self, Footprint, LANES};
 pub(crate) struct Home {
     pub(crate) block: u32,
     pub(crate) bytes: u64,
-    /// Where the iteration reads it first, on the device and on the host.
+    /// The offset on the device where the value lies when the iteration begins; none if the iteration needs it on the
+    /// host alone.
     pub(crate) on_device: Option<u64>,
+    /// The place of the copy that is on the host when the iteration begins; none if the iteration reads no such copy.
     pub(crate) on_host: Option<u64>,
-    /// Where it is after an iteration.
+    /// Where the value is after an iteration.
     pub(crate) after: Residence,
 }
 
@@ -61,13 +63,13 @@ pub(crate) enum Residence {
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) steps: Vec<Step>,
-    /// By iteration, the last entry for all that follow; then by step: the steps that it waits for.
+    /// By iteration, the last entry for all that follow; then by step: the steps that this step waits for.
     pub(crate) waits: Vec<Vec<Vec<u32>>>,
     /// By step: whether another step waits for it.
     pub(crate) awaited: Vec<bool>,
     pub(crate) homes: Vec<Home>,
     pub(crate) arena: u64,
-    /// The alignment of all offsets.
+    /// The alignment of all offsets, in bytes.
     pub(crate) alignment: u64,
     /// The bytes of the copies on the host.
     pub(crate) host: u64,
@@ -85,7 +87,7 @@ impl Program {
         Self::paced(recorded, schedule, alignment, Pace::Eager)
     }
 
-    /// The same, with a choice of when copies begin.
+    /// As [`new`](Self::new), with a choice of when copies begin.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -179,14 +181,15 @@ impl Program {
         self.host
     }
 
-    /// How many times a stream waits for an event in an iteration; the first is 0, and has nothing before it.
+    /// How many times a stream waits for an event in an iteration. Iterations are counted from 0; the first has nothing
+    /// before it to wait for.
     #[must_use]
     pub fn wait_count(&self, iteration: u64) -> usize {
         self.waits_of(iteration).iter().map(Vec::len).sum()
     }
 
-    /// The bytes of blocks that are moved between iterations, because they end at another place than they begin: within
-    /// the device, and by way of the host.
+    /// The bytes of blocks that are moved between iterations, because they end at another place than they begin: first
+    /// within the device, then by way of the host, where each copy counts.
     #[must_use]
     pub fn moved_bytes(&self) -> [u64; 2] {
         let mut moved = [0, 0];
@@ -212,7 +215,7 @@ impl Program {
     }
 }
 
-/// Whether blocks are allocated at time 0 and never freed.
+/// By block: whether it is allocated at time 0 and never freed.
 fn persistent(recorded: &Recorded<'_>) -> Vec<bool> {
     let mut persistent = vec![false; recorded.blocks];
     for r in recorded.rows {
@@ -243,7 +246,7 @@ fn footprint(step: &Step, arena: u64) -> Footprint {
     Footprint { lane: step.lane, ranges, after: Vec::new() }
 }
 
-/// The first and the last place of a block's value in the iteration.
+/// Where the value of a persistent block is needed first in the iteration, and where it is last.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
     /// Its offset on the device before anything is accessed, if it is there.
@@ -269,7 +272,7 @@ struct Reader<'r> {
     open: Option<(Op, usize)>,
 }
 
-/// By operator: how many accesses it has, when it runs and when it is recomputed.
+/// By operator: how many accesses it has when it runs, and how many when it is recomputed.
 struct Accesses(HashMap<u32, [usize; 2]>);
 
 impl Accesses {
@@ -359,7 +362,7 @@ impl<'r> Reader<'r> {
         self.steps.push(Step { lane, work, row });
     }
 
-    /// Notes that the value of a block is used, or replaced.
+    /// Notes how the value of a block is touched first: it is used at this offset, or it is replaced.
     fn touch(&mut self, number: u32, used: bool, offset: u64) {
         let first = &mut self.ends[number as usize];
         if !first.touched {
@@ -404,8 +407,9 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// A mask is written: by the operator itself, unless its memory overlaps with an operand's. Then by a launch of its
-    /// own: nothing has run since the operator, so that no one needs those bytes any more.
+    /// A mask is written. The operator itself does it, unless the mask's memory overlaps with an operand's. Then a
+    /// launch of its own does it: nothing has run since the operator, so that no one needs the operand's bytes any
+    /// more.
     fn mask(&mut self, row: u32, r: &Row, masked: u32) {
         let Some((start, bytes)) = self.place(r.block) else { return };
         let by_operator = self.steps.last().is_some_and(|step| match &step.work {
@@ -458,7 +462,7 @@ fn homes(persistent: &[bool], sizes: &[u64], ends: &[Ends], resident: &[Option<u
     homes
 }
 
-/// How blocks get from where they end an iteration to where they begin it.
+/// The copies that bring blocks from where they end an iteration to where they begin it.
 fn moves(homes: &[Located], host: &mut HostPlan, end: u32, arena: (u64, u64)) -> Vec<Move> {
     let displaced = |home: &Located| match (home.on_device, home.after) {
         (Some(to), from) if from != Spot::Device(to) => Some(Pending { from, to, bytes: home.bytes }),

@@ -18,7 +18,7 @@ use crate::program::{Home, Program, Residence};
 use crate::run::{Runtime, State};
 use crate::step::COMPUTE;
 
-/// A persistent block that is not only moved: its new home, and its value.
+/// A persistent block whose value goes by way of the processor: its new home, and its value.
 type Kept = (Home, Vec<u8>);
 
 impl<B: Backend> Runtime<B> {
@@ -75,7 +75,7 @@ impl<B: Backend> Runtime<B> {
         Ok(())
     }
 
-    /// Grows the arena; returns another one where it cannot grow.
+    /// Grows the arena to at least `bytes`; returns another arena where it cannot grow.
     fn larger(&mut self, bytes: u64) -> Result<Option<B::Arena>> {
         if bytes <= self.backend.size(&self.arena) {
             return Ok(None);
@@ -115,7 +115,7 @@ impl<B: Backend> Runtime<B> {
         self.drain()
     }
 
-    /// A copy of the value at a place.
+    /// The value at a place, copied to the processor.
     fn content(&self, residence: Residence, bytes: u64) -> Result<Vec<u8>> {
         let bytes = usize::try_from(bytes).map_err(|_| Error::OutOfRange { address: 0, bytes })?;
         let mut content = vec![0; bytes];

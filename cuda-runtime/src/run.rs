@@ -19,7 +19,7 @@ pub struct Launch<'a, B: Backend> {
     /// The operator by its number in the recorded trace, and whether it is recomputed; none for an access outside
     /// operators, such as the input of the network.
     pub op: Op,
-    /// Which part of it.
+    /// Which part of the operator.
     pub part: Part,
     operands: &'a [Operand],
     base: u64,
@@ -59,7 +59,7 @@ impl<B: Backend> Launch<'_, B> {
     }
 }
 
-/// A program, the memory it runs in, and its streams.
+/// A program, the memory that it runs in, and its streams.
 pub struct Runtime<B: Backend> {
     pub(crate) program: Program,
     /// By step: its event, if another step waits for it.
@@ -68,7 +68,7 @@ pub struct Runtime<B: Backend> {
     ends: [B::Event; LANES],
     pub(crate) streams: [B::Stream; LANES],
     pub(crate) tier: Tier<B>,
-    /// The iteration that is timed next, or was timed last.
+    /// The events that time the next iteration, or that have timed the last one.
     pub(crate) timers: Option<Timers<B::Event>>,
     /// Pinned memory for reads and writes of the caller between iterations.
     staging: B::Pinned,
@@ -83,10 +83,12 @@ pub struct Runtime<B: Backend> {
 
 /// Timed events of one iteration.
 pub(crate) struct Timers<E> {
-    /// The begin on the compute stream, and the end of each stream.
+    /// The begin of the iteration, on the compute stream.
     begin: E,
+    /// The end of the iteration, on each stream.
     ends: [E; LANES],
-    /// By step: before and after a copy, or before and after what a launch waits for.
+    /// By step: before and after a copy, or before and after what a launch waits for; none for a step that is not
+    /// timed.
     steps: Vec<Option<[E; 2]>>,
     iteration: u64,
 }
@@ -104,7 +106,7 @@ enum Mark {
 pub(crate) enum State {
     /// Between iterations.
     Idle,
-    /// If `launched`, the caller has been told the step before the position.
+    /// An iteration is under way. If `launched`, the caller has been told to make the launch before the position.
     Running { launched: bool },
     /// An error has ended an iteration.
     Broken,
@@ -124,7 +126,7 @@ impl<B: Backend> Runtime<B> {
         Self::on_stream(backend, program, stream)
     }
 
-    /// The same with the caller's stream to compute on.
+    /// As [`new`](Self::new), with the caller's stream to compute on.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -149,7 +151,7 @@ impl<B: Backend> Runtime<B> {
         let ends = [backend.event(false)?, backend.event(false)?, backend.event(false)?];
         let events = Self::events(&backend, &program)?;
         let staging = backend.pin(STAGING.min(program.arena.max(1)))?;
-        // Addresses cost nothing: a larger program may use all of the device.
+        // Addresses cost nothing: room for all of the device's memory lets a larger program come later.
         let room = backend.memory()?.total.max(program.arena);
         let arena = backend.reserve(program.arena, room)?;
         Ok(Self {
@@ -172,7 +174,7 @@ impl<B: Backend> Runtime<B> {
         program.awaited.iter().map(|&yes| yes.then(|| backend.event(false)).transpose()).collect()
     }
 
-    /// Whether this device can run a program.
+    /// Checks that this device can run a program.
     pub(crate) fn fits(&self, program: &Program) -> Result<()> {
         if self.tier.is_pinned() { refuse_host(&self.backend, program) } else { Ok(()) }
     }
@@ -227,7 +229,7 @@ impl<B: Backend> Runtime<B> {
     }
 
     /// Goes on to the next launch, which the caller makes before the next call; `None` ends the iteration, and the call
-    /// after that begins another one. What [`iterate`](Self::iterate) does, call by call.
+    /// after that begins another one. [`iterate`](Self::iterate) does the same for a whole iteration.
     ///
     /// # Errors
     /// What the backend tells; [`Error::Interrupted`] after an error.
@@ -344,7 +346,8 @@ impl<B: Backend> Runtime<B> {
     /// The times of the iteration that began after [`measure`](Self::measure). Waits until it is done.
     ///
     /// # Errors
-    /// [`Error::NotTimedYet`] if there was none; what the backend tells.
+    /// [`Error::NotTimedYet`] if that iteration has not begun, or not all of its launches were made; what the backend
+    /// tells.
     pub fn measured(&mut self) -> Result<Measured> {
         let timers = self.timers.as_ref().filter(|timers| timers.iteration < self.iteration);
         let timers = timers.ok_or(Error::NotTimedYet)?;
@@ -369,7 +372,7 @@ impl<B: Backend> Runtime<B> {
                 Work::In { bytes, .. } => (Direction::In, bytes),
                 Work::Move { .. } => continue,
             };
-            // Moves between iterations are not in the schedule.
+            // Moves between iterations are no copies of the schedule.
             if row < end {
                 measured.copies.push(CopyTime { row, direction, bytes, ns, simulated_ns });
             }
@@ -422,7 +425,7 @@ impl<B: Backend> Runtime<B> {
         self.put(&home, content)
     }
 
-    /// Writes a block's value to all its places, while no work is running.
+    /// Writes a block's value to all places where it has to be between iterations, while no work is running.
     pub(crate) fn put(&self, home: &Home, content: &[u8]) -> Result<()> {
         if let Some(offset) = home.on_device() {
             self.write_device(offset, content)?;

@@ -43,14 +43,14 @@ const THREADS: usize = 4;
 struct Job {
     buffer: usize,
     operation: StorageOperation,
-    /// The position on the disk, in whole pages.
+    /// The position on the disk, in bytes; a multiple of a page.
     at: u64,
     bytes: u64,
     is_running: bool,
 }
 
 impl Job {
-    /// Whether the two must not run at the same time.
+    /// Whether the two jobs must not run at the same time.
     fn conflicts(&self, other: &Self) -> bool {
         let shares = self.at < other.at + other.bytes && other.at < self.at + self.bytes;
         let writes = [self, other].iter().any(|job| job.operation == StorageOperation::Write);
@@ -141,8 +141,8 @@ impl Shared {
 
     fn transfer(&self, job: &Job) -> Result<()> {
         let outside = Error::OutOfRange { address: job.at, bytes: job.bytes };
-        // SAFETY: of the jobs of a buffer one runs at a time, and its stream copies only when none is left. The buffer is
-        // not given back before the threads have ended.
+        // SAFETY: of the jobs of a buffer one runs at a time, and its stream copies only when none is left. The buffer
+        // is not given back before the threads have ended.
         let buffer = unsafe { self.buffers[job.buffer].slice(0, job.bytes) }.ok_or(outside)?;
         let transfer = || match job.operation {
             StorageOperation::Write => self.disk.write(job.at, buffer),
@@ -161,7 +161,7 @@ pub(crate) struct Spill<B: Backend> {
     threads: Vec<JoinHandle<()>>,
     buffers: Vec<B::Pinned>,
     part: u64,
-    /// By stream: how many parts it has had.
+    /// By stream: how many parts of blocks it has been given.
     given: [AtomicUsize; LANES],
 }
 
@@ -188,7 +188,7 @@ impl<B: Backend> Spill<B> {
         Ok(spill)
     }
 
-    /// Its disk.
+    /// The disk that blocks are written to.
     pub(crate) const fn storage(&self) -> &Storage {
         &self.storage
     }
@@ -198,7 +198,7 @@ impl<B: Backend> Spill<B> {
         self.shared.queue().fault.clone().map_or(Ok(()), Err)
     }
 
-    /// Forgets the error.
+    /// Forgets the first error.
     pub(crate) fn forgive(&self) {
         self.shared.queue().fault = None;
     }

@@ -12,10 +12,10 @@ pub(crate) const COMPUTE: usize = 0;
 pub(crate) const OUT: usize = 1;
 pub(crate) const IN: usize = 2;
 
-/// Which part of an operator a launch is.
+/// Which part of an operator's work a launch does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// All of it, with the masks that it writes.
+    /// All of the operator, with the masks that it writes.
     Whole,
     /// Only the mask, made from its block: when the operator ran, the mask's memory was in use.
     Mask,
@@ -26,19 +26,20 @@ pub enum Part {
 pub struct Operand {
     /// The block's number in the recorded trace.
     pub block: u32,
-    /// It is the mask of the block: one bit for each element.
+    /// Whether this is the mask of the block: one bit for each element.
     pub mask: bool,
-    /// Where it begins in the arena, in bytes.
+    /// The offset in the arena at which it begins, in bytes.
     pub offset: u64,
-    /// How long it is.
+    /// How long it is, in bytes.
     pub bytes: u64,
-    /// Its value is read.
+    /// Whether its value is read.
     pub read: bool,
-    /// It is written.
+    /// Whether it is written.
     pub write: bool,
 }
 
-/// What a step does. Offsets on the device are those in the arena, on the host those that [`pinned`](crate::pinned) plans.
+/// What a step does. Offsets on the device are those in the arena, on the host those that [`pinned`](crate::pinned)
+/// plans.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Launch { op: Op, part: Part, operands: Vec<Operand> },
@@ -51,6 +52,6 @@ pub(crate) enum Work {
 pub(crate) struct Step {
     pub(crate) lane: usize,
     pub(crate) work: Work,
-    /// Where it stands in the rewritten trace; after its end for a move.
+    /// The step's row in the rewritten trace; the number of rows for a move between iterations.
     pub(crate) row: u32,
 }

@@ -21,16 +21,17 @@ use crate::error::{Error, Result, StorageOperation};
 /// Whether the operating system may cache the file in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Caching {
-    /// It may not: `O_DIRECT`.
+    /// The file is opened past the page cache: `O_DIRECT`.
     Past,
-    /// It may: for a file system without `O_DIRECT`. Swapped blocks then take memory as long as some is free.
+    /// The file is opened in the usual way: for a file system without `O_DIRECT`. Swapped blocks then take memory as
+    /// long as some is free.
     Through,
 }
 
 /// A disk. Several threads read and write it at once, at ranges that do not overlap.
 pub trait Disk: Debug + Send + Sync {
-    /// Makes the disk at least `bytes` long, so that missing space is an error before anything is written. What it holds
-    /// stays.
+    /// Makes the disk at least `bytes` long, so that missing space is an error before anything is written. What it
+    /// holds stays.
     ///
     /// # Errors
     /// As the operating system tells, here and below.
@@ -73,8 +74,8 @@ impl Storage {
     /// A file without a name in this folder.
     ///
     /// # Errors
-    /// [`Error::Storage`]. With [`StorageOperation::OpenDirect`] the file system has no `O_DIRECT`; some file systems in
-    /// memory have not.
+    /// [`Error::Storage`]. With [`StorageOperation::OpenDirect`] the file system has no `O_DIRECT`; some file systems
+    /// in memory have not.
     pub fn in_folder(folder: &Path, caching: Caching) -> Result<Self> {
         static FILES: AtomicU64 = AtomicU64::new(0);
         let (operation, flags) = match caching {

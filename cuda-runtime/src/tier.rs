@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 #[cfg(target_os = "linux")]
 use crate::{spill::Spill, storage::Storage};
 
-/// Where copies go. Offsets are planned ([`pinned`](crate::pinned)), and mean the same in each.
+/// Where copies on the host are. Their offsets are planned ([`pinned`](crate::pinned)), and mean the same in each tier.
 pub(crate) enum Tier<B: Backend> {
     /// Pinned memory; none where there are no copies.
     Pinned(Option<B::Pinned>),
@@ -68,10 +68,10 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Puts a copy there, when nothing is under way.
+    /// Writes a copy to the tier, while no other work uses it.
     ///
     /// # Safety
-    /// Nothing is.
+    /// No work uses the tier.
     pub(crate) unsafe fn store(&self, backend: &B, to: u64, content: &[u8]) -> Result<()> {
         match self {
             Self::Pinned(memory) => {
@@ -88,10 +88,10 @@ impl<B: Backend> Tier<B> {
         }
     }
 
-    /// Gets a copy from there, when nothing is under way.
+    /// Reads a copy from the tier, while no other work uses it.
     ///
     /// # Safety
-    /// Nothing is.
+    /// No work uses the tier.
     pub(crate) unsafe fn load(&self, backend: &B, from: u64, content: &mut [u8]) -> Result<()> {
         match self {
             Self::Pinned(memory) => {

@@ -194,7 +194,8 @@ mod tests {
             step(0, &[(8..16, false), (0..8, false)]),
         ];
         let lists = plan(&steps);
-        // The second iteration needs nothing else: its first step follows the last of the first, which has waited for all.
+        // The second iteration needs nothing else: its first step follows the last of the first, which has waited for
+        // all.
         assert_eq!(lists, [[vec![], vec![0], vec![1], vec![1], vec![3]]]);
     }
 

@@ -1,7 +1,7 @@
 //! An allocator that learns: it records an iteration, plans it, and serves the next ones from the plan.
 //!
-//! The handle lies at the beginning of its own bookkeeping memory, which the caller or the system lends; the ranges whose
-//! addresses it hands out are never touched, and may be another device's.
+//! The handle lies at the beginning of the allocator's bookkeeping memory, which the caller or the system lends. The
+//! ranges whose addresses the allocator hands out are never touched: they may be memory of another device.
 
 pub mod manage;
 pub mod plan;
@@ -28,16 +28,16 @@ use crate::system;
 use crate::workspace::{MOST_COUNTED, Needed, sublet_layout};
 
 /// Allocates `bytes` bytes at a multiple of `alignment`, a power of two; returns NULL if it cannot. It must return: no
-/// exception and no longjmp. If it calls the allocator that it serves, that returns SUBLET_STATUS_REENTRANT; the same
-/// holds for sublet_raw_free.
+/// exception and no longjmp. If it calls the allocator that it serves, that call returns SUBLET_STATUS_REENTRANT; the
+/// same holds for sublet_raw_free.
 pub type sublet_raw_alloc =
     Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void>;
 
 /// Frees what a sublet_raw_alloc returned.
 pub type sublet_raw_free = Option<unsafe extern "C" fn(context: *mut c_void, pointer: *mut c_void, bytes: usize)>;
 
-/// Called where there is no memory for a request of so many bytes. It may free some, and returns another value than 0
-/// to have the request tried once more. Unlike the others, it may call the allocator.
+/// Called where there is no memory for a request of `bytes` bytes. It may free blocks, and returns another value than 0
+/// to have the request tried once more. Unlike sublet_raw_alloc and sublet_raw_free, it may call the allocator.
 pub type sublet_out_of_memory = Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize) -> i32>;
 
 /// The parameters of an allocator. All 0 but `struct_size` and `capacity` is a good start.
@@ -59,20 +59,21 @@ pub struct sublet_allocator_params {
     pub live: u64,
     /// The range, if the caller has it already; otherwise NULL. It is never read or written.
     pub range: *mut c_void,
-    /// Allocates the range, and further ranges where a request or a plan does not fit: up to 64 at once. It is asked
-    /// for a quarter of the memory there is, at least 1 MiB, and if it returns NULL for as little as is needed. NULL
-    /// takes the system's memory for the first range, and there is never another.
+    /// Allocates the range, and further ranges where a request or a plan does not fit: up to 64 at once. For a request
+    /// it is asked for at least a quarter of the bytes of all ranges, and at least 1 MiB; if it then returns NULL, for
+    /// as much as the request needs. For a plan it is asked for the bytes of the arena. NULL takes the system's memory
+    /// for the first range, and there is never another.
     pub alloc: sublet_raw_alloc,
-    /// Frees ranges without live blocks: before more is asked for, after eight iterations in which they were not used,
-    /// and in sublet_allocator_destroy. To be set if and only if `alloc` is.
+    /// Frees ranges without live blocks: before another range is asked for, after eight iterations in which they were
+    /// not used, and in sublet_allocator_destroy. To be set if and only if `alloc` is.
     pub free: sublet_raw_free,
     /// Passed to `alloc`, `free` and `out_of_memory`.
     pub context: *mut c_void,
-    /// As in sublet_place_params.
+    /// As `seed` of sublet_place_params.
     pub seed: u64,
-    /// As in sublet_place_params.
+    /// As `work` of sublet_place_params.
     pub work: u64,
-    /// As in sublet_place_params.
+    /// As `nodes` of sublet_place_params.
     pub nodes: u64,
     /// Called where there is no memory for a request; or NULL.
     pub out_of_memory: sublet_out_of_memory,
@@ -106,7 +107,7 @@ pub struct sublet_statistics {
     pub plans: u64,
     /// Bytes of the largest arena so far.
     pub arena_peak: u64,
-    /// The most bytes that were live outside the arena.
+    /// The most bytes that were live at once outside the arena.
     pub fallback_peak: u64,
     /// The highest offset in the range that was in use so far, in bytes; with several ranges, the sum over them.
     pub footprint: u64,
@@ -128,19 +129,21 @@ unsafe impl Params for sublet_statistics {}
 /// use it at once, but for sublet_allocator_destroy. After a fork the child has an allocator of its own with the same
 /// blocks, in its copy of the memory; a fork waits for calls that are running.
 ///
-/// What follows one thread's iteration is one stream of requests: threads that allocate side by side in an order that
-/// changes from iteration to iteration make a stream that no plan fits; it is served all the same.
+/// The requests of all threads are one stream. If threads allocate side by side in an order that changes from iteration
+/// to iteration, no plan fits that stream; it is served all the same.
 pub struct sublet_allocator {
     inner: Lock<Inner>,
-    /// The callback for lack of memory, and its context.
+    /// The callback where there is no memory for a request.
     out_of_memory: sublet_out_of_memory,
+    /// What that callback is given.
     context: Context,
-    /// Its bookkeeping memory: its address, and whether it is the system's.
+    /// The addresses at which the bookkeeping memory begins and ends.
     memory: (usize, usize),
+    /// The bookkeeping memory, if it is the system's.
     workspace: SystemMemory,
 }
 
-/// A pointer of the user's, which is passed on.
+/// A pointer of the user's, which is passed to a callback.
 struct Context(*mut c_void);
 
 // SAFETY: nobody follows it here; the header says that all threads may call the function that it is for.
@@ -162,7 +165,8 @@ struct Inner {
     profile: Profile,
 }
 
-/// The most ranges at once: each new one is a quarter of those before it, so that they suffice for any memory.
+/// The most ranges at once: each new one has at least a quarter of the bytes of those before it, so that they suffice
+/// for any memory.
 const RANGES: usize = 64;
 
 impl sublet_allocator_params {
@@ -211,8 +215,8 @@ pub unsafe extern "C" fn sublet_allocator_workspace(
 }
 
 /// Makes an allocator without live blocks. `workspace` stays lent until sublet_allocator_destroy; NULL with the size 0
-/// takes the system's memory, where there is a system. That is touched only as it is used; of lent memory 40 bytes for
-/// each of `events` are written at once.
+/// takes the system's memory, where there is a system, whose pages are touched only as they are used. Of lent memory 40
+/// bytes for each of `events` are written at once.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_create(
@@ -269,8 +273,8 @@ pub unsafe extern "C" fn sublet_allocator_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_allocator_destroy(allocator: *mut sublet_allocator) {
     let _ = short(ptr::null_mut(), || {
-        // SAFETY: the header asks for NULL, or an allocator that nobody uses, so that it can be moved out of its memory,
-        // which goes back at the end of this block, after the ranges: what is bound first, last.
+        // SAFETY: the header asks for NULL, or an allocator that nobody uses, so that it can be moved out of its
+        // memory, which goes back at the end of this block, after the ranges: what is bound first, last.
         unsafe {
             let marked = marked(allocator, 0)?;
             unmark(marked);
@@ -386,7 +390,7 @@ impl sublet_allocator {
     }
 }
 
-/// A result that a call without arrays writes, argument `position`.
+/// Where a result is written: argument `position` of a call that has no arrays.
 ///
 /// # Safety
 /// If it is neither NULL nor misaligned, it can be written as long as `'a`, by nobody else.
@@ -484,8 +488,8 @@ pub unsafe extern "C" fn sublet_iteration_begin(
 /// Marks the end of an iteration. If there is no plan, or the iteration was not served as planned, the next one is
 /// planned within this call.
 ///
-/// A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the iteration
-/// had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the
+/// A failure tells why there is no plan; the allocator goes on without one. SUBLET_STATUS_TOO_MANY_EVENTS: the
+/// iteration had more than `events` of the parameters; SUBLET_STATUS_OUT_OF_MEMORY: no hole is large enough for the
 /// arena, and there is no other range to be had.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_iteration_end(

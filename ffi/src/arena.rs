@@ -65,7 +65,7 @@ pub unsafe extern "C" fn sublet_arena_create(
     })
 }
 
-/// Frees its memory; no work that uses it may be running. NULL does nothing.
+/// Frees the memory of an arena; no work that uses it may be running. NULL does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_arena_destroy(arena: *mut sublet_arena) {
     let _ = boundary(ptr::null_mut(), |_| {
@@ -75,10 +75,10 @@ pub unsafe extern "C" fn sublet_arena_destroy(arena: *mut sublet_arena) {
     });
 }
 
-/// Grows it to at least `size` bytes, in place; its content stays.
+/// Grows an arena to at least `size` bytes, in place; its content stays.
 ///
-/// SUBLET_STATUS_CANNOT_GROW: that exceeds its room, or the device cannot do it; SUBLET_STATUS_OUT_OF_MEMORY: the
-/// device has not `needed` bytes more. After these it is unchanged.
+/// SUBLET_STATUS_CANNOT_GROW: `size` exceeds the arena's room, or the device cannot grow it;
+/// SUBLET_STATUS_OUT_OF_MEMORY: the device has not `needed` bytes more. After these the arena is unchanged.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_arena_grow(
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn sublet_arena_grow(
     })
 }
 
-/// The address at which it begins on the device, and its size in bytes. Either may be NULL.
+/// The address at which an arena begins on the device, and its size in bytes. Either may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_arena_range(

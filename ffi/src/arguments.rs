@@ -23,9 +23,9 @@ pub(crate) unsafe trait Params: Plain {}
 
 /// The arguments of one call, as far as they have been looked at.
 pub(crate) struct Arguments<'a> {
-    /// How many have been looked at.
+    /// The position of the argument that is checked next.
     position: u32,
-    /// What memory they are.
+    /// The memory of the arguments that were checked: the first `len` of these.
     ranges: [Range; MOST],
     len: usize,
     lent: PhantomData<&'a mut ()>,
@@ -143,7 +143,8 @@ impl<'a> Arguments<'a> {
         counted(len, self.position + 1)?;
         let there = self.look(pointer, len, false)?;
         self.skip();
-        // SAFETY: `look` has found it aligned, not NULL and of a length that can be addressed; the values are the caller's promise.
+        // SAFETY: `look` has found it aligned, not NULL and of a length that can be addressed; the values are the
+        // caller's promise.
         Ok(if there { unsafe { slice::from_raw_parts(pointer, len) } } else { &[] })
     }
 
@@ -164,7 +165,8 @@ impl<'a> Arguments<'a> {
     /// As for `output`.
     pub(crate) unsafe fn output_of<T: Plain>(&mut self, pointer: *mut T, len: usize) -> Result<&'a mut [T], Failure> {
         let there = self.look(pointer, len, true)?;
-        // SAFETY: as in `input`; that nobody else looks at it is known of the other arguments, and else the caller's promise.
+        // SAFETY: as in `input`; that nobody else looks at it is known of the other arguments, and else the caller's
+        // promise.
         Ok(if there { unsafe { slice::from_raw_parts_mut(pointer, len) } } else { &mut [] })
     }
 
@@ -281,7 +283,8 @@ impl<'a> Arguments<'a> {
     /// A struct of results, written on success: as much of it as the caller knows by its first field.
     ///
     /// # Safety
-    /// If it is not NULL, as many bytes as its first field says can be read, and written as long as `'a` by nobody else.
+    /// If it is not NULL, as many bytes as its first field says can be read, and written as long as `'a` by nobody
+    /// else.
     pub(crate) unsafe fn report<T: Params>(&mut self, pointer: *mut T) -> Result<Report<'a, T>, Failure> {
         if pointer.is_null() {
             return Err(Failure::new(S::NullPointer, self.next(), 0, 0));
@@ -290,7 +293,7 @@ impl<'a> Arguments<'a> {
         unsafe { self.report_if_wanted(pointer) }
     }
 
-    /// The same if the caller wants it.
+    /// As [`report`](Self::report), if the caller wants the struct.
     ///
     /// # Safety
     /// As for `report`.
@@ -345,7 +348,7 @@ impl<'a> Arguments<'a> {
         self.holds_range(position, (range.start.addr(), range.end.addr()))
     }
 
-    /// Notes the memory between two addresses in the same way.
+    /// As [`holds`](Self::holds), for the memory between two addresses.
     pub(crate) fn holds_range(&mut self, position: u32, (begin, end): (usize, usize)) -> Result<(), Failure> {
         self.take(Range { begin, end, position, written: false })
     }
@@ -415,8 +418,8 @@ mod tests {
         }
     }
 
-    /// Every two ranges, read and written, one after the other: refused if and only if they share a word and one of them
-    /// is written. Those that touch are apart.
+    /// Every two ranges, read and written, one after the other: refused if and only if they share a word and one of
+    /// them is written. Those that touch are apart.
     #[test]
     fn what_is_written_is_no_other_arguments() {
         let mut memory = [0u64; 8];

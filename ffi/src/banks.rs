@@ -31,8 +31,8 @@ pub struct sublet_bank {
 pub struct sublet_bank_use {
     /// Bytes that are read and written while it is alive.
     pub touched: u64,
-    /// The banks that it may lie in: bit k stands for bank k. 0 is all. For a block that a DMA engine's memory must not
-    /// hold, that bank's bit is 0.
+    /// The banks that it may lie in: bit k stands for bank k. 0 is all of them. The bit of a bank that only a DMA
+    /// engine reaches is to be 0 for the blocks that must not lie there.
     pub banks: u64,
 }
 
@@ -40,9 +40,9 @@ pub struct sublet_bank_use {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_spot {
-    /// Which bank.
+    /// The number of the bank.
     pub bank: u64,
-    /// The offset in it, in bytes.
+    /// The offset in the bank, in bytes.
     pub offset: u64,
 }
 
@@ -54,9 +54,9 @@ pub struct sublet_banks_params {
     pub struct_size: u32,
     /// How many banks there are, at most 32.
     pub bank_count: u32,
-    /// The banks.
+    /// The banks, `bank_count` of them.
     pub banks: *const sublet_bank,
-    /// One for each block.
+    /// How each block is used: one for each block.
     pub uses: *const sublet_bank_use,
 }
 
@@ -66,11 +66,12 @@ pub struct sublet_banks_params {
 pub struct sublet_banks_cost {
     /// sizeof(sublet_banks_cost).
     pub struct_size: u32,
-    /// 0.
+    /// Reserved; it is 0.
     pub reserved: u32,
     /// The sum of bytes touched times the cost of their bank; UINT64_MAX stands for more too.
     pub cost: u64,
-    /// No placement costs less: it is optimal if the cost equals this. UINT64_MAX stands for more too.
+    /// A lower bound on the cost of every placement: a placement is optimal if its cost equals this. UINT64_MAX stands
+    /// for more too.
     pub lower_bound: u64,
 }
 
@@ -95,7 +96,7 @@ impl From<sublet_bank> for Bank {
 
 impl From<sublet_bank_use> for Use {
     fn from(sublet_bank_use { touched, banks }: sublet_bank_use) -> Self {
-        // There are no banks above the 32.
+        // The bits above the 32 stand for no bank.
         let low = u32::try_from(banks & u64::from(u32::MAX)).unwrap_or(0);
         Self { touched, banks: if banks == 0 { u32::MAX } else { low } }
     }

@@ -36,7 +36,7 @@ pub struct sublet_block {
 pub struct sublet_constraints {
     /// sizeof(sublet_constraints).
     pub struct_size: u32,
-    /// 0.
+    /// Reserved; set it to 0.
     pub reserved: u32,
     /// Every offset must be a multiple of this power of two, in bytes; 0 and 1 are no constraint.
     pub alignment: u64,

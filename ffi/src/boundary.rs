@@ -14,7 +14,8 @@ pub(crate) fn boundary<'a>(
     short(error, || body(&mut Arguments::beside(error)))
 }
 
-/// The same, without arguments to check: for functions that are called often and check their arguments themselves.
+/// As [`boundary`], without arguments to check: for functions that are called often and check their arguments
+/// themselves.
 #[inline]
 pub(crate) fn short(error: *mut sublet_error, body: impl FnOnce() -> Result<(), Failure>) -> sublet_status {
     if !error.is_aligned() {

@@ -61,8 +61,8 @@ pub unsafe extern "C" fn sublet_detector_create(
 }
 
 /// Takes the next event, a sublet_event, of a block of `bytes` bytes. `last` is the `position` of the block's event
-/// before this one, 0 for its first. `period` receives the period in events, from the event that proves it to the first
-/// that breaks it, or 0; it may be NULL. O(1).
+/// before this one, 0 for its first. `period` receives the period of the stream in events, from the event that proves
+/// it until an event breaks it, and otherwise 0; it may be NULL. O(1).
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_detector_push(

@@ -75,7 +75,7 @@ impl From<Device> for sublet_device {
 /// Fills in the device of this name, in a struct whose `struct_size` is set: "gtx1080ti", "h200", "k40", "nvlink-c2c",
 /// "nvme", "jetson-orin", "amd-unified".
 ///
-/// SUBLET_STATUS_UNKNOWN_NAME: there is none.
+/// SUBLET_STATUS_UNKNOWN_NAME: there is no device of this name.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_device_named(

@@ -26,7 +26,7 @@ pub unsafe extern "C" fn sublet_format_error(
         let (error, buffer, needed) =
             unsafe { (arguments.value(error)?, arguments.output(buffer, capacity)?, arguments.optional(needed)?) };
         let mut text = Text { buffer, len: 0 };
-        // A `Text` takes everything.
+        // Writing to a `Text` does not fail.
         let _ = write!(text, "{error}");
         text.finish(1, needed)
     })

@@ -26,7 +26,7 @@ pub struct sublet_error {
 
 plain!(sublet_error);
 
-/// The same, inside the library.
+/// As sublet_error, inside the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) status: S,
@@ -51,7 +51,7 @@ impl From<Failure> for sublet_error {
     }
 }
 
-/// In place of the block's index where an alignment is that of all blocks.
+/// Stands for all blocks where an error has the index of a block.
 const ALL_BLOCKS: u32 = u32::MAX;
 
 /// The statuses of faults in rows.
@@ -149,7 +149,7 @@ impl From<Violation> for Failure {
     }
 }
 
-/// A length in the form in which it crosses to C.
+/// A length as it crosses to C, in 64 bits.
 pub(crate) fn wide(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }

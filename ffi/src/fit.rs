@@ -39,7 +39,8 @@ pub enum sublet_policy {
     Swdoa = 4,
     /// A mixture of the four, found by Bayesian optimisation.
     Bayes = 5,
-    /// Copied out after the last forward reader, back one operator ahead of the next (Jin et al. 2018).
+    /// Blocks are copied out after their last reader of the forward pass, and back one operator ahead of the next
+    /// reader (Jin et al. 2018).
     Layer = 6,
 }
 
@@ -61,16 +62,17 @@ pub struct sublet_fit_params {
     pub struct_size: u32,
     /// A sublet_policy.
     pub policy: u32,
-    /// Blocks below this size are neither swapped nor recomputed, in bytes; 0 is 1 MiB.
+    /// Blocks below this size are not swapped, in bytes; 0 is the size whose copy out takes twice the link's latency.
     pub least_bytes: u64,
     /// The seed of all random choices: the same seed gives the same result everywhere.
     pub seed: u64,
-    /// The work of the search for each row, in segments and gaps looked at; 0 is a second for 5,000 rows.
+    /// The work of the search for each row, in segments and gaps looked at; 0 is 5,000, which takes about a second for
+    /// 5,000 rows.
     pub work: u64,
-    /// The means, of sublet_means, added; 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE if
+    /// The means: values of sublet_means, added. 0 is all but SUBLET_MEANS_LAYER, and without SUBLET_MEANS_RECOMPUTE if
     /// nothing is known of some operator of the rows, for it may be random.
     pub means: u32,
-    /// 0.
+    /// Reserved; set it to 0.
     pub reserved: u32,
     /// Every offset is a multiple of this power of two, in bytes, and sizes are rounded up to it; 0 is 256, which the
     /// runtime needs.
@@ -83,15 +85,16 @@ pub struct sublet_fit_params {
 pub enum sublet_means {
     /// Blocks are copied to the host and back while no operator uses them.
     Swap = 1,
-    /// Values are freed, and recomputed by the operators that made them, but not by those with SUBLET_OPERATOR_ONCE.
+    /// Values are freed, and recomputed by the operators that computed them; operators with SUBLET_OPERATOR_ONCE are
+    /// not.
     Recompute = 2,
     /// Outputs are written over inputs that nobody reads later, by operators with SUBLET_OPERATOR_IN_PLACE.
     InPlace = 4,
     /// Where only a ReLU's gradient reads a value, a bit for each element is kept in its place; for operators of a ReLU
     /// kind.
     Relu = 8,
-    /// Layrub's rule (Jin et al. 2018), to compare with: copied out after the last forward reader, back one operator
-    /// ahead of the next.
+    /// Layrub's rule (Jin et al. 2018), to compare with: blocks are copied out after their last reader of the forward
+    /// pass, and back one operator ahead of the next reader.
     Layer = 16,
     /// Operators with SUBLET_OPERATOR_UNORDERED may run at another place.
     Order = 32,
@@ -101,9 +104,9 @@ pub enum sublet_means {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_fit_lengths {
-    /// Rows and timings.
+    /// How many rows and timings there must be room for.
     pub rows: usize,
-    /// Blocks, names and offsets.
+    /// How many blocks, names and offsets there must be room for.
     pub residencies: usize,
 }
 
@@ -114,11 +117,11 @@ pub struct sublet_fit_lengths {
 pub struct sublet_fit_output {
     /// sizeof(sublet_fit_output).
     pub struct_size: u32,
-    /// 0.
+    /// Reserved; set it to 0.
     pub reserved: u32,
     /// The rewritten rows.
     pub rows: *mut sublet_row,
-    /// When each of them happens; may be NULL.
+    /// When each of the rows happens; may be NULL.
     pub timings: *mut sublet_timing,
     /// How many rows, and timings, there is room for.
     pub row_capacity: usize,
@@ -126,7 +129,7 @@ pub struct sublet_fit_output {
     pub offsets: *mut u64,
     /// The lifetime of each residency, in rewritten rows; may be NULL.
     pub blocks: *mut sublet_block,
-    /// Which residency of which block each is; may be NULL.
+    /// For each residency: its block, and which residency of that block it is; may be NULL.
     pub names: *mut sublet_residency,
     /// How many residencies there is room for.
     pub residency_capacity: usize,
@@ -148,7 +151,7 @@ pub struct sublet_fitted {
     pub peak: u64,
     /// The most bytes on the device in the original.
     pub original_peak: u64,
-    /// How it runs. It is the last field here, so that both can grow.
+    /// How the rewritten trace runs. This is the last field, so that both structs can grow.
     pub run: sublet_run,
 }
 

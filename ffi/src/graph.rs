@@ -34,7 +34,7 @@ pub struct sublet_tensor {
     pub bytes: u64,
     /// A sublet_storage.
     pub storage: u32,
-    /// 0.
+    /// Reserved; set it to 0.
     pub reserved: u32,
 }
 
@@ -49,7 +49,7 @@ pub struct sublet_node {
     pub workspace: u64,
     /// How many tensors it reads.
     pub input_count: u32,
-    /// How many it writes.
+    /// How many tensors it writes.
     pub output_count: u32,
 }
 
@@ -59,23 +59,23 @@ pub struct sublet_node {
 pub struct sublet_graph {
     /// sizeof(sublet_graph).
     pub struct_size: u32,
-    /// 0.
+    /// Reserved; set it to 0.
     pub reserved: u32,
     /// The tensors.
     pub tensors: *const sublet_tensor,
-    /// How many.
+    /// How many tensors there are.
     pub tensor_count: usize,
     /// The operators.
     pub nodes: *const sublet_node,
-    /// How many.
+    /// How many operators there are.
     pub node_count: usize,
     /// The operands of all operators: numbers of tensors.
     pub operands: *const u32,
-    /// How many.
+    /// How many operands there are.
     pub operand_count: usize,
     /// The stream of each operator, for sublet_parallel_lifetimes alone. An operator on a stream runs after those
-    /// before it there. One whose stream is not below `node_count`, and all if this is NULL, run as soon as their
-    /// inputs are there.
+    /// before it there. An operator whose stream is not below `node_count` runs as soon as its inputs are there; so do
+    /// all operators if this is NULL.
     pub streams: *const u32,
 }
 
@@ -166,7 +166,7 @@ pub(crate) struct Given<'a> {
     tensors: &'a [sublet_tensor],
     nodes: &'a [sublet_node],
     operands: &'a [u32],
-    /// None, or one for each operator.
+    /// The stream of each operator; empty if the caller gave none.
     pub(crate) streams: &'a [u32],
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn put<T: Handle>(
     put_at(place, value, to).map(drop)
 }
 
-/// The same; also returns the value in its place.
+/// As [`put`]; also returns the value in its place.
 pub(crate) fn put_at<'a, T: Handle>(
     place: Option<&'a mut MaybeUninit<Marked<T>>>,
     value: T,
@@ -104,8 +104,8 @@ impl<'a> Arguments<'a> {
     /// The value behind a handle: one argument, which no other may share memory with.
     ///
     /// # Safety
-    /// If it is neither NULL nor misaligned, it can be read; and if it has the mark, it is such a handle, its memory is still
-    /// lent, and nobody else uses it.
+    /// If it is neither NULL nor misaligned, it can be read; and if it has the mark, it is such a handle, its memory is
+    /// still lent, and nobody else uses it.
     #[inline]
     pub(crate) unsafe fn handle<T: Handle>(&mut self, handle: *mut T) -> Result<&'a mut T, Failure> {
         let position = self.next();

@@ -11,42 +11,45 @@ const OPENING: &str = "\
  *
  * Ten functions are what a framework needs, by how it works:
  * - It allocates and frees as it goes: sublet_allocator_create, then sublet_malloc and sublet_free, between
- *   sublet_iteration_begin and sublet_iteration_end. The first iteration is recorded and planned, the next are look-ups.
+ *   sublet_iteration_begin and sublet_iteration_end. The first iteration is recorded and planned, the next are
+ *   look-ups.
  * - It keeps its tensors: sublet_network_workspace and sublet_network_plan tell what to bind where before each operator
  *   and, within a limit, what to copy to the host and what to recompute.
- * - It has a graph: sublet_graph_rows makes a trace of it, sublet_lifetimes blocks of the trace, sublet_place their offsets.
+ * - It has a graph: sublet_graph_rows makes a trace of it, sublet_lifetimes blocks of the trace, sublet_place their
+ *   offsets.
  * Then sublet_fit rewrites a trace until it fits into a limit, sublet_verify and sublet_verify_schedule prove what was
  * planned, and sublet_format_error says in a sentence what was wrong.
  *
  * A trace is rows in the order of time.
- * - The reads and writes of an operator stand together, in the order in which it makes them. How long it takes follows from
- *   their times: from the access before its first one to its own last one.
- * - A rewritten trace has the same accesses in the same order. Mallocs, frees and copies stand between operators; within one
- *   stand only those of the original and of in-place reuse.
+ * - The reads and writes of an operator stand together, in the order in which it makes them. How long it takes follows
+ *   from their times: from the access before its first one to its own last one.
+ * - A rewritten trace has the same accesses in the same order, but that operators with SUBLET_OPERATOR_UNORDERED may
+ *   stand elsewhere. Mallocs, frees and copies stand between operators; within one stand only those of the original and
+ *   of in-place reuse.
  * - Accesses with SUBLET_OP_KIND_RERUN are of an operator that is recomputed. One with SUBLET_OPERATOR_ONCE never is.
- * - A block that was freed is allocated by another malloc row before it is recomputed or copied in. The operator of such a
- *   malloc, free or copy does not matter.
+ * - A block that was freed is allocated by another malloc row before it is recomputed or copied in. The operator of
+ *   such a malloc, free or copy does not matter.
  * - Offsets go by malloc rows: the n-th offset is that of the n-th malloc, and a block that has two mallocs has two.
  * - The default sublet_device is one over PCIe 3.0: 12 GB/s and 10 us for a copy, both ways at the same time.
  *
- * Every function returns a sublet_status, 0 for success. Details of a failure are written to `error`, where there is such
- * an argument and it is not NULL; sublet_format_error makes a sentence of them. Arguments come in this order: inputs, parameters,
- * workspace, outputs, error.
+ * Every function returns a sublet_status, 0 for success. Details of a failure are written to `error`, where there is
+ * such an argument and it is not NULL; sublet_format_error makes a sentence of them. Arguments come in this order:
+ * inputs, parameters, workspace, outputs, error.
  *
  * Pointers are checked: for NULL, unless the length is 0 or the text allows NULL; for the alignment of their type; and
- * that memory that is written is not part of another argument. The caller has to make sure that the memory is as long as
- * the lengths say, and that it exists and is used by nobody else until the call returns.
+ * that memory that is written is not part of another argument. The caller has to make sure that the memory is as long
+ * as the lengths say, and that it exists and is used by nobody else until the call returns.
  *
  * Structs of parameters begin with `struct_size`, which the caller sets to their sizeof. In all other fields 0 is the
  * default, so that a caller sets only what differs: sublet_place_params params = {.struct_size = sizeof params};
  * A caller that was compiled with another version may know more fields or fewer: those that the library does not know
  * must be 0. A pointer in a struct is checked as an argument is, and a fault names the struct and the field. Structs of
- * results begin with their size too: as much of one is written as the caller knows, and what the library
- * does not know is 0. sublet_error, sublet_layout and what arrays are made of never grow.
+ * results begin with their size too: as much of one is written as the caller knows, and what the library does not know
+ * is 0. sublet_error, sublet_layout and what arrays are made of never grow.
  *
- * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. How much of it
- * a function needs is told by the function of its name with _workspace; more is fine. The library takes no other memory,
- * but where a text says so.
+ * A workspace is memory that the caller lends for one call. What it holds before and after means nothing. How much of
+ * it a function needs is told by the function of its name with _workspace; more is fine. The library takes no other
+ * memory, but where a text says so.
  *
  * Single results are written on success only; arrays may be changed by a call that fails.
  *
@@ -70,8 +73,8 @@ fn after_includes() -> String {
 #define SUBLET_VERSION_NUMBER (1000000 * SUBLET_VERSION_MAJOR + 1000 * SUBLET_VERSION_MINOR + SUBLET_VERSION_PATCH)
 #define SUBLET_VERSION_STRING \"{}\"
 
-/* 1 where the library also runs plans (sublet_runtime.h, sublet_relu.h), and is PyTorch's memory (sublet_torch.h). It is set
- * when the library is installed; pkg-config has it as the variable `cuda`, CMake as a component. */
+/* 1 where the library also runs plans (sublet_runtime.h, sublet_relu.h), and is PyTorch's memory (sublet_torch.h). It
+ * is set when the library is installed; pkg-config has it as the variable `cuda`, CMake as a component. */
 #define SUBLET_HAS_CUDA 0
 
 /* A result that must be looked at. */
@@ -108,7 +111,7 @@ const RUNTIME_OPENING: &str = "\
  * Generated by cbindgen from the documentation of the Rust code: do not edit.
  */";
 
-/// The same for plans that run.
+/// The header of plans that run.
 fn runtime() -> String {
     let config = Config {
         header: Some(RUNTIME_OPENING.to_owned()),
@@ -142,7 +145,7 @@ fn relu() -> String {
     text(cbindgen::Builder::new().with_config(config).with_src(source))
 }
 
-/// So has ReLU.
+/// What sublet_relu.h has: it is a header of its own, since most libraries are built without it.
 const FOR_RELU: [&str; 7] = [
     "sublet_relu_mask_words",
     "sublet_relu_forward",
@@ -153,7 +156,7 @@ const FOR_RELU: [&str; 7] = [
     "sublet_relu_launch_backward",
 ];
 
-/// Plans that run have a header of their own too.
+/// What sublet_runtime.h has, a header of its own likewise.
 const FOR_RUNTIME: [&str; 16] = [
     "sublet_runtime_create",
     "sublet_runtime_destroy",
@@ -173,7 +176,7 @@ const FOR_RUNTIME: [&str; 16] = [
     "sublet_runtime_measured",
 ];
 
-/// They have a header of their own: most libraries are built without them.
+/// What sublet_torch.h has, a header of its own likewise.
 const FOR_PYTORCH: [&str; 10] = [
     "sublet_torch_malloc",
     "sublet_torch_free",
@@ -228,7 +231,7 @@ fn generated() -> String {
         after_includes: Some(after_includes()),
         sys_includes: ["stddef.h", "stdint.h"].map(str::to_owned).to_vec(),
         export: ExportConfig {
-            // It is there for a proof alone.
+            // sublet_panics is there for a proof alone.
             exclude: vec!["sublet_panics".to_owned()],
             include: [
                 "sublet_solver",

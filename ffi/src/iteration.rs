@@ -19,16 +19,16 @@ use crate::workspace::Room;
 pub struct sublet_trace {
     /// sizeof(sublet_trace).
     pub struct_size: u32,
-    /// 0.
+    /// Reserved; set it to 0.
     pub reserved: u32,
     /// The rows, in the order of time.
     pub rows: *const sublet_row,
-    /// How many.
+    /// How many rows there are.
     pub row_count: usize,
     /// What is known of the operators, by their numbers: which may not be recomputed, which work in place, which are
     /// ReLUs. Of operators beyond the end nothing is known; NULL, with `operator_count` 0, is none.
     pub operators: *const sublet_operator,
-    /// How many.
+    /// How many operators are described.
     pub operator_count: usize,
     /// How many block numbers the rows use: all are below this. In a rewritten trace `block_count` + b is the mask of
     /// block b.
@@ -43,15 +43,15 @@ pub struct sublet_trace {
 pub struct sublet_schedule {
     /// sizeof(sublet_schedule).
     pub struct_size: u32,
-    /// 0.
+    /// Reserved; set it to 0.
     pub reserved: u32,
     /// The rows, in the order of time.
     pub rows: *const sublet_row,
-    /// How many.
+    /// How many rows there are.
     pub row_count: usize,
     /// An offset for each malloc row, in their order.
     pub offsets: *const u64,
-    /// How many: the malloc rows.
+    /// How many offsets there are: as many as malloc rows.
     pub residency_count: usize,
 }
 

@@ -88,8 +88,8 @@ pub mod torch;
 
 /// `core` reaches no panic; the language asks for a handler all the same.
 ///
-/// `ci.sh no_panic` builds with `prove_no_panic`: then the handler calls what nobody defines, and a function that reaches
-/// a panic does not link.
+/// `ci.sh no_panic` builds with `prove_no_panic`: then the handler calls what nobody defines, and a function that
+/// reaches a panic does not link.
 #[cfg(not(any(feature = "std", test)))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

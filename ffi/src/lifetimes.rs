@@ -81,12 +81,12 @@ pub unsafe extern "C" fn sublet_lifetimes_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Writes the lifetime of every residency of a trace to `blocks`, in the order of the mallocs, and which residency it is to
-/// `names`, which may be NULL. A lifetime is [row of the malloc, row of the free); what is never freed ends one past
-/// the last row. O(rows).
+/// Writes the lifetime of every residency of a trace to `blocks`, in the order of the mallocs, and which residency it
+/// is to `names`, which may be NULL. A lifetime is [row of the malloc, row of the free); what is never freed ends one
+/// past the last row. O(rows).
 ///
-/// `blocks` and `names` have room for `capacity`, which sublet_residencies tells; `count` receives how many there are, and
-/// may be NULL.
+/// `blocks` and `names` have room for `capacity`, which sublet_residencies tells; `count` receives how many there are,
+/// and may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_lifetimes(

@@ -32,11 +32,11 @@ pub const SUBLET_MEMORY_SCRATCH: u32 = 2;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_memory {
-    /// Its size; 0 is memory that is gone when its operator ends, and has no place in the arena.
+    /// Its size in bytes; 0 is memory that is gone when its operator ends, and has no place in the arena.
     pub bytes: u64,
     /// SUBLET_MEMORY_KEEP and SUBLET_MEMORY_SCRATCH, added.
     pub flags: u32,
-    /// 0.
+    /// Reserved; set it to 0.
     pub reserved: u32,
 }
 
@@ -48,7 +48,7 @@ pub struct sublet_layer {
     pub time_ns: u64,
     /// 0, or SUBLET_OPERATOR_ONCE: it may not be recomputed, for it is random, reads data, or has an effect elsewhere.
     pub flags: u32,
-    /// 0.
+    /// Reserved; set it to 0.
     pub reserved: u32,
 }
 
@@ -56,12 +56,12 @@ pub struct sublet_layer {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum sublet_use {
-    /// It reads.
+    /// It reads the memory.
     Read = 0,
-    /// It writes, and may leave parts as they are. If the memory holds a value of this iteration, that counts as a read
-    /// too.
+    /// It writes the memory, and may leave parts as they are. If the memory holds a value of this iteration, that
+    /// counts as a read too.
     Write = 1,
-    /// It writes every byte, and reads none before.
+    /// It writes every byte of the memory, and reads none before.
     Overwrite = 2,
 }
 
@@ -77,26 +77,26 @@ pub struct sublet_access {
     pub how: u32,
 }
 
-/// One pass of a framework that keeps its tensors, as its hooks have seen it. Memories and operators are numbered from 0;
-/// operators in the order in which they run.
+/// One pass of a framework that keeps its tensors, as its hooks have seen it. Memories and operators are numbered from
+/// 0; operators in the order in which they run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct sublet_network {
     /// sizeof(sublet_network).
     pub struct_size: u32,
-    /// 0.
+    /// Reserved; set it to 0.
     pub reserved: u32,
     /// The memories.
     pub memories: *const sublet_memory,
-    /// How many.
+    /// How many memories there are.
     pub memory_count: usize,
     /// The operators.
     pub operators: *const sublet_layer,
-    /// How many.
+    /// How many operators there are.
     pub operator_count: usize,
-    /// What uses what, in the order of the operators; an operator may use a memory several times.
+    /// The accesses, in the order of the operators; an operator may use a memory several times.
     pub accesses: *const sublet_access,
-    /// How many.
+    /// How many accesses there are.
     pub access_count: usize,
     /// The device of the arena; NULL is the host's own memory, from which nothing is swapped.
     pub device: *const sublet_device,
@@ -112,7 +112,7 @@ pub struct sublet_network_params {
     pub means: u32,
     /// The most bytes of the arena; 0 is no limit, and then nothing is swapped or recomputed.
     pub limit: u64,
-    /// All offsets are multiples of this power of two; 0 is 64.
+    /// All offsets are multiples of this power of two, in bytes; 0 is 64.
     pub alignment: u64,
     /// The work of the search, as in sublet_fit_params.
     pub work: u64,
@@ -138,15 +138,15 @@ pub enum sublet_action {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_step {
-    /// To be done right before this operator.
+    /// The operator right before which this is to be done.
     pub before: u32,
     /// A sublet_action.
     pub action: u32,
-    /// A memory's number, or an operator's.
+    /// The number of a memory or of an operator.
     pub subject: u32,
-    /// 0.
+    /// Reserved; it is 0.
     pub reserved: u32,
-    /// In bytes; 0 for SUBLET_ACTION_RUN.
+    /// The offset in the arena or in the host's memory, in bytes; 0 for SUBLET_ACTION_RUN.
     pub offset: u64,
 }
 
@@ -156,7 +156,7 @@ pub struct sublet_step {
 pub struct sublet_network_planned {
     /// sizeof(sublet_network_planned).
     pub struct_size: u32,
-    /// 0.
+    /// Reserved; it is 0.
     pub reserved: u32,
     /// How many steps were written.
     pub step_count: usize,
@@ -166,11 +166,12 @@ pub struct sublet_network_planned {
     pub max_load: u64,
     /// The most bytes that would be used at once if nothing were swapped or recomputed.
     pub original_load: u64,
-    /// The bytes of all memories that are bound to the arena, as if each had its own.
+    /// The bytes of all memories that are bound to the arena, added up as if each had its own place.
     pub planned_bytes: u64,
     /// The bytes of all other memories.
     pub kept_bytes: u64,
-    /// How it runs, by the times that were told; `host_bytes` are those of the copies on the host.
+    /// How an iteration runs by the plan, given the times of the operators; `host_bytes` are the bytes of the copies on
+    /// the host.
     pub run: sublet_run,
 }
 
@@ -339,7 +340,8 @@ impl From<Planned> for sublet_network_planned {
 }
 
 /// The most steps of a plan of this network, and the workspace that sublet_network_plan needs with these parameters.
-/// Linear; without a limit far less, but for the search of placements up to 6,000 residencies.
+/// The workspace is linear. Without a limit it is far smaller, but for the search of placements, which runs up to 6,000
+/// residencies and needs a workspace that grows with the square of their number.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_network_workspace(

@@ -17,7 +17,7 @@ use crate::status::{sublet_status, sublet_status as S};
 use crate::trace::copy;
 use crate::workspace::{Needed, sublet_layout};
 
-/// Enough for either function.
+/// A workspace that is enough for either function.
 fn needed(Counts { tensors, nodes, operands }: Counts) -> Needed {
     let len = parallel::workspace(tensors, nodes, operands).max(parallel::paths_workspace(tensors, nodes, operands));
     Needed::workspace(len)
@@ -43,11 +43,11 @@ pub unsafe extern "C" fn sublet_parallel_workspace(
 }
 
 /// Writes lifetimes under which blocks may share memory in every order and overlap of operators that the dependencies
-/// of a graph and its streams allow. Steps are places in the order in which sublet_graph_rows runs the operators. Blocks
-/// have the numbers that they have there, which `names`, which may be NULL, receives. O(edges * operators / 64).
+/// of a graph and its streams allow. Steps are places in the order in which sublet_graph_rows runs the operators.
+/// Blocks have the numbers that they have there, which `names`, which may be NULL, receives. O(edges * operators / 64).
 ///
-/// `blocks` and `names` have room for `capacity`; tensor_count + node_count are always enough. `count` receives how many
-/// there are, and may be NULL.
+/// `blocks` and `names` have room for `capacity`; tensor_count + node_count are always enough. `count` receives how
+/// many there are, and may be NULL.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_parallel_lifetimes(
@@ -86,9 +86,9 @@ pub unsafe extern "C" fn sublet_parallel_lifetimes(
     })
 }
 
-/// Puts the operators of a graph on at most `path_count` streams, one number for each in `streams`: those of the longest
-/// path, by their times, on stream 0, those of the longest path of what is left on stream 1, and so on; what is left at
-/// last shares the last stream. O(path_count * edges).
+/// Puts the operators of a graph on at most `path_count` streams, one number for each in `streams`: those of the
+/// longest path, by their times, on stream 0, those of the longest path of what is left on stream 1, and so on; what is
+/// left at last shares the last stream. O(path_count * edges).
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_longest_paths(

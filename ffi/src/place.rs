@@ -23,7 +23,7 @@ pub enum sublet_solver {
     Auto = 0,
     /// The best of all heuristics.
     Portfolio = 1,
-    /// Exact.
+    /// An exact search, as far as `nodes` go.
     Search = 2,
     /// Skylines from many starts.
     Multistart = 3,
@@ -94,7 +94,7 @@ pub struct sublet_placement {
     pub solver: u32,
     /// The highest end of a block, in bytes: the size of the arena. UINT64_MAX while there is no plan.
     pub peak: u64,
-    /// No placement has a lower peak, in bytes; the plan is optimal if its peak equals this.
+    /// A lower bound on the peak of every placement, in bytes; the plan is optimal if its peak equals this.
     pub lower_bound: u64,
     /// Nodes of the search tree that were looked at.
     pub nodes: u64,

@@ -28,9 +28,9 @@ pub struct sublet_pool_usage {
     pub blocks: u32,
     /// Bytes of the live blocks, rounded up to the alignment.
     pub live: u64,
-    /// The most of it so far.
+    /// The most bytes that were live at once so far, rounded up likewise.
     pub peak: u64,
-    /// The highest end of a block so far.
+    /// The highest end of a block so far, in bytes.
     pub footprint: u64,
 }
 

@@ -69,7 +69,7 @@ mod kind {
         }
 
         pub(crate) fn write(&self, text: &mut Text<'_>) {
-            // A `Text` takes everything.
+            // Writing to a `Text` does not fail.
             let _ = writeln!(text, "time_ns,event,block,bytes,op");
             for Row { time_ns, block, event } in &self.rows {
                 let _ = match event {

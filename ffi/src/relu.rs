@@ -74,7 +74,7 @@ fn failure(error: Error, mask: u32) -> Failure {
     }
 }
 
-/// The 32-bit words of the mask of so many elements: one bit for each.
+/// How many 32-bit words the mask of so many elements has: one bit for each element.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_relu_mask_words(elements: usize) -> usize {
     mask_words(elements)
@@ -115,10 +115,10 @@ unsafe fn with_format(
     }
 }
 
-/// On the processor: `y` and the mask of `x`. The bit of element i is bit i mod 32 of word i / 32, words little-endian; it
-/// says that the gradient passes. `x` and `y`, arrays of `elements` as params says, are the same or share nothing; the mask
-/// has at least sublet_relu_mask_words(elements) words, of which those are written. Values are those of PyTorch: a NaN
-/// stays what it is, and -0.0 too.
+/// On the processor: `y` and the mask of `x`. The bit of element i is bit i mod 32 of word i / 32, words little-endian;
+/// it says that the gradient passes. `x` and `y`, arrays of `elements` as params says, are the same or share nothing;
+/// the mask has at least sublet_relu_mask_words(elements) words, of which those are written. Values are those of
+/// PyTorch: a NaN stays what it is, and -0.0 too.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_forward(
@@ -222,8 +222,8 @@ handles!(sublet_relu_kernels: b"kernels ");
 
 /// Loads the kernels for a GPU, into its primary context, which the CUDA runtime uses too.
 ///
-/// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU; SUBLET_STATUS_DRIVER and
-/// SUBLET_STATUS_DEVICE_LOST with a CUresult in `got`.
+/// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU; SUBLET_STATUS_DRIVER
+/// and SUBLET_STATUS_DEVICE_LOST with a CUresult in `got`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_relu_kernels_create(
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn sublet_relu_kernels_destroy(kernels: *mut sublet_relu_k
 pub struct sublet_relu_operands {
     /// sizeof(sublet_relu_operands).
     pub struct_size: u32,
-    /// 0.
+    /// Reserved; set it to 0.
     pub reserved: u32,
     /// `x`; for the gradient `dy`.
     pub from: u64,
@@ -309,8 +309,8 @@ unsafe fn launch(
     launched.map_err(|error| failure(error, 1))
 }
 
-/// On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_forward. Elements and the mask's words are
-/// aligned to their size.
+/// On a GPU: gives `stream`, a CUstream or cudaStream_t, the work of sublet_relu_forward. Elements and the mask's words
+/// are aligned to their size.
 ///
 /// SUBLET_STATUS_MISALIGNED_POINTER, SUBLET_STATUS_OVERLAPPING_BUFFERS: with the address in `got`.
 /// SUBLET_STATUS_BUFFER_TOO_SMALL: the mask needs `needed` words and has `got`, as where it was planned for elements of

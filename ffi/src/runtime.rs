@@ -66,7 +66,7 @@ pub struct sublet_runtime_params {
     pub struct_size: u32,
     /// 0: a GPU. 1: the host as a device, whose streams are threads.
     pub on_host: u32,
-    /// Which GPU.
+    /// The number of the GPU.
     pub gpu: u32,
     /// 0: copies begin as soon as nothing uses the bytes any more. 1: copies begin when they do in the simulation, to
     /// compare a device with it.
@@ -74,8 +74,8 @@ pub struct sublet_runtime_params {
     /// Every offset must be a multiple of this, in bytes; 0 is 256.
     pub alignment: u64,
     /// The stream to compute on, a CUstream or cudaStream_t of the GPU's primary context, which lives as long as the
-    /// runtime; NULL is one of its own. The default stream, which is PyTorch's and has the handle NULL there, is given as
-    /// CU_STREAM_LEGACY, `(void *)0x1`.
+    /// runtime; NULL is one of its own. The default stream, which is PyTorch's and has the handle NULL there, is given
+    /// as CU_STREAM_LEGACY, `(void *)0x1`.
     pub stream: *mut c_void,
     /// The folder of a file that replaces pinned memory for copies, past the page cache; NULL is none.
     pub folder: *const c_char,
@@ -87,17 +87,17 @@ pub struct sublet_runtime_params {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct sublet_operand {
-    /// Where it is on the device.
+    /// The address of the block on the device.
     pub address: u64,
-    /// How long it is, in bytes.
+    /// The length of the block, in bytes.
     pub bytes: u64,
-    /// Its number in the recorded trace.
+    /// The number of the block in the recorded trace.
     pub block: u32,
-    /// 1: it is the mask of that block.
+    /// 1: this is the mask of that block.
     pub mask: u32,
-    /// 1: it is read.
+    /// 1: the operator reads it.
     pub read: u32,
-    /// 1: it is written.
+    /// 1: the operator writes it.
     pub write: u32,
 }
 
@@ -107,19 +107,20 @@ pub struct sublet_operand {
 pub struct sublet_launch {
     /// sizeof(sublet_launch).
     pub struct_size: u32,
-    /// The operator.
+    /// The number of the operator.
     pub op: u32,
-    /// A sublet_op_kind: with SUBLET_OP_KIND_RERUN it is recomputed, and what it updates besides must stay unchanged.
+    /// A sublet_op_kind: with SUBLET_OP_KIND_RERUN the operator is recomputed, and what it updates beside its operands
+    /// must stay unchanged.
     pub op_kind: u32,
     /// 1: only the kernel that writes the mask of the block that is read.
     pub mask_only: u32,
     /// 1: the iteration is complete, and there is nothing to launch.
     pub ended: u32,
-    /// 0.
+    /// Reserved; it is 0.
     pub reserved: u32,
-    /// What it uses, until the next call.
+    /// What the operator uses; valid until the next call.
     pub operands: *const sublet_operand,
-    /// How many these are.
+    /// How many operands there are.
     pub operand_count: usize,
     /// The stream to launch on, a CUstream; NULL on the host, see sublet_runtime_call.
     pub stream: *mut c_void,
@@ -131,21 +132,22 @@ pub struct sublet_launch {
 pub struct sublet_measured {
     /// sizeof(sublet_measured).
     pub struct_size: u32,
-    /// 0.
+    /// Reserved; it is 0.
     pub reserved: u32,
-    /// From its begin until all streams were done.
+    /// The time from the begin of the iteration until all streams were done.
     pub time_ns: f64,
-    /// The same in the simulation.
+    /// The time of an iteration in the simulation.
     pub simulated_ns: f64,
     /// How long compute waited.
     pub stalled_ns: f64,
-    /// The same in the simulation.
+    /// How long compute waits in the simulation.
     pub simulated_stalled_ns: f64,
-    /// The links as measured by the copies, as in sublet_device; all 0 unless there were copies both ways.
+    /// The bandwidth of the copies to the host as measured, in bytes per second; 0 unless there were copies both ways.
     pub out_bandwidth: f64,
-    /// As above.
+    /// The bandwidth of the copies to the device as measured, in bytes per second; 0 unless there were copies both
+    /// ways.
     pub in_bandwidth: f64,
-    /// Of copies both ways.
+    /// The latency of a copy as measured, the same both ways; 0 unless there were copies both ways.
     pub latency: f64,
 }
 
@@ -157,14 +159,14 @@ unsafe impl Params for sublet_launch {}
 // SAFETY: as above.
 unsafe impl Params for sublet_measured {}
 
-/// Makes a runtime for a schedule, which is verified as by sublet_verify_schedule for iterations that repeat. The simulation
-/// of the trace's device is what sublet_runtime_measured compares with. `params` may be NULL.
+/// Makes a runtime for a schedule, which is verified as by sublet_verify_schedule for iterations that repeat. The
+/// simulation of the trace's device is what sublet_runtime_measured compares with. `params` may be NULL.
 ///
 /// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such GPU;
-/// SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: plan without
-/// copies, or name a folder; SUBLET_STATUS_STORAGE: the folder's file system does not open files past the page cache, or has
-/// no room; SUBLET_STATUS_DRIVER and, where no call will work again in this process, SUBLET_STATUS_DEVICE_LOST, with a CUresult
-/// in `got`, here and in all that follows.
+/// SUBLET_STATUS_OUT_OF_MEMORY: the device or the host has not `needed` bytes; SUBLET_STATUS_HOST_IS_DEVICE: plan
+/// without copies, or name a folder; SUBLET_STATUS_STORAGE: the folder's file system does not open files past the page
+/// cache, or has no room; SUBLET_STATUS_DRIVER and, where no call will work again in this process,
+/// SUBLET_STATUS_DEVICE_LOST, with a CUresult in `got`, here and in all that follows.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_create(
@@ -243,17 +245,17 @@ fn made<B: Backend>(
     })
 }
 
-/// Goes over to another plan between iterations, as sublet_runtime_create takes it: because the batch is another, or the
-/// network is evaluated and not trained, or a better plan was found. What persists is kept, and the next iteration is
-/// the new plan's first. The arena grows where it is; where the device cannot do that, another is taken, and the old one given
-/// back. It never shrinks, so that plans can take turns.
+/// Goes over to another plan between iterations, as sublet_runtime_create takes it: because the batch is another, or
+/// the network is evaluated and not trained, or a better plan was found. Persistent values are kept, and the next
+/// iteration is the new plan's first. The arena grows where it is; where the device cannot do that, another arena is
+/// allocated and the old one freed. It never shrinks, so that plans can take turns.
 ///
-/// `was` tells for each of the trace's blocks, if it persists, which one it was in the plan before; UINT32_MAX is
-/// none: it holds anything until it is written. NULL: all have the numbers that they had, and those that were not
-/// there hold anything.
+/// `was` tells for each of the trace's blocks, if it persists, which block it was in the plan before. UINT32_MAX is
+/// none: the block holds anything until it is written. If `was` is NULL, all blocks have the numbers that they had, and
+/// those that were not there hold anything.
 ///
-/// As sublet_runtime_create, and SUBLET_STATUS_INTERRUPTED: an iteration is under way; SUBLET_STATUS_NOT_PERSISTENT: block
-/// `index` of the old plan, which `was` tells, did not persist, or with another size. After these and
+/// As sublet_runtime_create, and SUBLET_STATUS_INTERRUPTED: an iteration is under way; SUBLET_STATUS_NOT_PERSISTENT:
+/// block `index` of the old plan, which `was` tells, did not persist, or with another size. After these and
 /// SUBLET_STATUS_OUT_OF_MEMORY the old plan goes on.
 #[must_use]
 #[unsafe(no_mangle)]
@@ -370,9 +372,9 @@ fn tell<B: Backend>(
 /// A function that is called with `data`.
 pub type sublet_host_function = Option<unsafe extern "C" fn(data: *mut c_void)>;
 
-/// Has the host call `function` in the order of the stream of the launch that sublet_runtime_next has told last: on the
-/// host as a device, that is how kernels run, on the operands' addresses. It is called from another thread, and calls no
-/// function of CUDA.
+/// Has the host call `function` in the order of the stream of the launch that sublet_runtime_next has told last. On the
+/// host as a device that is how kernels run, on the operands' addresses. `function` is called from another thread, and
+/// calls no function of CUDA.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_call(
@@ -401,8 +403,8 @@ pub unsafe extern "C" fn sublet_runtime_call(
 
 /// Writes a persistent block, between iterations. Waits for the work that is running.
 ///
-/// SUBLET_STATUS_NOT_PERSISTENT: it is none of so many bytes that the iteration uses; SUBLET_STATUS_INTERRUPTED: an iteration
-/// is under way.
+/// SUBLET_STATUS_NOT_PERSISTENT: the block is not persistent, the iteration does not use it, or its size is not `size`;
+/// SUBLET_STATUS_INTERRUPTED: an iteration is under way.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_write(
@@ -511,7 +513,7 @@ pub unsafe extern "C" fn sublet_runtime_measure(
 }
 
 /// The times of the iteration that began after sublet_runtime_measure. Waits until it is done.
-/// SUBLET_STATUS_INTERRUPTED: there was none yet.
+/// SUBLET_STATUS_INTERRUPTED: that iteration has not begun, or not all of its launches were made.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_runtime_measured(

@@ -39,13 +39,13 @@ pub struct sublet_schedule_params {
 pub struct sublet_verified {
     /// sizeof(sublet_verified).
     pub struct_size: u32,
-    /// 0.
+    /// Reserved; it is 0.
     pub reserved: u32,
     /// The bytes that the arena takes: the highest end of a block.
     pub peak: u64,
     /// The most bytes that are alive at one step: no offsets of these rows have a lower peak.
     pub max_load: u64,
-    /// How it runs. It is the last field here, so that both can grow.
+    /// How the rewritten trace runs. This is the last field, so that both structs can grow.
     pub run: sublet_run,
 }
 
@@ -106,8 +106,8 @@ pub unsafe extern "C" fn sublet_verify_schedule_workspace(
     unsafe { tell(needed, layout, error) }
 }
 
-/// Proves that `schedule` computes what `trace` computes, and that its offsets are a valid plan for its residencies; and
-/// times it.
+/// Proves that `schedule` computes what `trace` computes, and that its offsets are a valid plan for its residencies;
+/// and times it.
 ///
 /// Every read sees the value that it saw in the original, blocks are accessed and copied only while they are on the
 /// device, and persistent ones (allocated at time 0, never freed) end where the next iteration needs them. The statuses

@@ -31,9 +31,9 @@ pub struct sublet_timing {
 pub struct sublet_run {
     /// sizeof(sublet_run).
     pub struct_size: u32,
-    /// 0.
+    /// Reserved; it is 0.
     pub reserved: u32,
-    /// When compute and the copies each way are done, in ns.
+    /// When compute and the copies each way are all done, in ns.
     pub time_ns: f64,
     /// How long the original takes, in ns.
     pub original_ns: u64,

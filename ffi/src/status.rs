@@ -22,8 +22,8 @@ pub enum sublet_status {
     MisalignedPointer = 11,
     /// The length in argument `index`, `got`, is more than can be addressed or counted; `needed` is the most.
     LengthOverflow = 12,
-    /// Arguments `index` and `got` share memory, and one of them is written. UINT32_MAX stands for `error`, which is then not
-    /// written.
+    /// Arguments `index` and `got` share memory, and one of them is written. UINT32_MAX stands for `error`, which is
+    /// then not written.
     OverlappingBuffers = 13,
     /// `struct_size` of argument `index` is `got`; it is at least 4 and at most `needed`.
     StructSize = 14,
@@ -61,8 +61,8 @@ pub enum sublet_status {
     /// Block `index` has flags, `got`, that this version does not know.
     BlockFlags = 37,
 
-    /// No plan within the capacity, `got`, was found, and none is proved impossible; the best has the peak `needed` and is
-    /// in the offsets.
+    /// No plan within the capacity, `got`, was found, and none is proved impossible; the best has the peak `needed` and
+    /// is in the offsets.
     OverCapacity = 50,
     /// It is proved that no plan fits within the capacity, `got`; the best has the peak `needed` and is in the offsets.
     NoPlanFits = 51,
@@ -91,8 +91,8 @@ pub enum sublet_status {
     TwoWriters = 71,
     /// Operator `index` of a graph needs, through others, what it writes itself.
     Cycle = 72,
-    /// Operator `index` of a graph has `needed` operands, of which only `got` are left; or, after the last operator, `got`
-    /// operands are left over.
+    /// Operator `index` of a graph has `needed` operands, of which only `got` are left; or, after the last operator,
+    /// `got` operands are left over.
     Operands = 73,
     /// Tensor `index` of a graph: `got` is no storage, or a reserved field that is not 0.
     TensorUnknownValue = 74,
@@ -111,7 +111,7 @@ pub enum sublet_status {
     RowSizeChanged = 85,
     /// Row `index`: a block number at or above the number of blocks.
     RowUnknownBlock = 86,
-    /// More rows than steps can be counted.
+    /// More rows than 32 bits can count as steps.
     RowTooManyRows = 87,
     /// Row `index` of an original: a copy, a second malloc, an operator that is recomputed, or one whose accesses do
     /// not stand together.
@@ -171,7 +171,8 @@ pub enum sublet_status {
     RecordFull = 134,
     /// There is no memory for `needed` bytes of a range or of bookkeeping.
     NoRawMemory = 135,
-    /// This library was built without what the call needs, such as the standard library or CUDA.
+    /// What the call needs is missing: this library was built without it, such as the standard library or CUDA, or this
+    /// machine has none, such as a CUDA driver.
     Unavailable = 136,
     /// A request of `got` bytes is not what the plan expects next, or its place is taken.
     NotPlanned = 137,
@@ -255,7 +256,7 @@ const WORDS: [(S, &CStr); 83] = [
     (S::RowAccessWithoutMalloc, c"a row accesses a block that is not allocated"),
     (S::RowSizeChanged, c"a row allocates a block again with another size"),
     (S::RowUnknownBlock, c"a row's block is not below the number of blocks"),
-    (S::RowTooManyRows, c"more rows than steps can be counted"),
+    (S::RowTooManyRows, c"more rows than 32 bits can count as steps"),
     (S::RowNotRecorded, c"a row of the original is not as recorded"),
     (S::RowOtherAccess, c"a row is not the access that comes next in the original"),
     (S::RowInsideOperator, c"a row stands inside an operator that has none there in the original"),
@@ -283,7 +284,7 @@ const WORDS: [(S, &CStr); 83] = [
     (S::TooManyEvents, c"the iteration has more mallocs and frees than there is room for"),
     (S::RecordFull, c"the record is full"),
     (S::NoRawMemory, c"there is no memory for the range or the bookkeeping"),
-    (S::Unavailable, c"not without the standard library"),
+    (S::Unavailable, c"this library or this machine lacks what the call needs"),
     (S::NotPlanned, c"the plan does not expect this request"),
     (S::Reentrant, c"the allocator is called from within its own callback"),
     (S::NotPersistent, c"the block has no such content that outlives an iteration"),

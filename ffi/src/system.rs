@@ -47,7 +47,7 @@ pub(crate) unsafe fn free(pointer: *mut c_void, bytes: usize, _: usize) {
     unsafe { libc::munmap(pointer, bytes) };
 }
 
-/// The same where there is no mmap.
+/// As above, where there is no mmap.
 #[cfg(all(not(unix), any(feature = "std", test)))]
 pub(crate) fn alloc(bytes: usize, alignment: usize) -> Result<*mut c_void, Failure> {
     let none = Failure::new(S::NoRawMemory, 0, bytes as u64, 0);

@@ -23,19 +23,19 @@ static DEVICES: Devices<Cuda> = Devices::new(Cuda::open);
 pub struct sublet_torch_statistics {
     /// sizeof(sublet_torch_statistics).
     pub struct_size: u32,
-    /// 0.
+    /// Reserved; it is 0.
     pub reserved: u32,
     /// Requests that got their address from a plan.
     pub planned: u64,
-    /// All others.
+    /// All other requests, but for those of CUDA graphs.
     pub unplanned: u64,
     /// Plans that were made.
     pub plans: u64,
-    /// The allocation behind the plan in use; 0 without one.
+    /// The bytes of the allocation behind the plan in use; 0 without one.
     pub arena: u64,
     /// The bytes of the device's memory that are held now, live or not.
     pub held: u64,
-    /// The most that was held so far.
+    /// The most bytes that were held so far.
     pub held_peak: u64,
 }
 
@@ -94,8 +94,8 @@ impl sublet_torch_pool {
 }
 
 /// A graph is about to be captured whose memory is this pool's: what CUDAPluggableAllocator takes by
-/// `set_begin_allocate_to_pool`. What is allocated in streams that are captured is then kept for the graph, also after it
-/// is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
+/// `set_begin_allocate_to_pool`. What is allocated in streams that are captured is then kept for the graph, also after
+/// it is freed. `filter`, a std::function, is not called: the driver is asked which streams are captured.
 #[unsafe(no_mangle)]
 pub extern "C" fn sublet_torch_begin_allocate_to_pool(device: c_int, pool: sublet_torch_pool, filter: *const c_void) {
     let _ = filter;
@@ -149,9 +149,9 @@ pub unsafe extern "C" fn sublet_torch_iteration(device: c_int, error: *mut suble
 
 /// What a device's memory has done so far.
 ///
-/// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such device;
-/// SUBLET_STATUS_DRIVER and, where no call will work again, SUBLET_STATUS_DEVICE_LOST, with the driver's error, a CUresult,
-/// in `got`: it has failed.
+/// SUBLET_STATUS_UNAVAILABLE: there is no CUDA driver, or none that is new enough, or no such device.
+/// SUBLET_STATUS_DRIVER: a call of the driver failed; SUBLET_STATUS_DEVICE_LOST: no call will work again in this
+/// process; both with the driver's error, a CUresult, in `got`.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_torch_stats(

@@ -17,7 +17,7 @@ use crate::workspace::{Needed, sublet_layout};
 pub struct sublet_certificate {
     /// sizeof(sublet_certificate).
     pub struct_size: u32,
-    /// 0.
+    /// Reserved; it is 0.
     pub reserved: u32,
     /// The bytes that the arena takes: the highest end of a block.
     pub peak: u64,

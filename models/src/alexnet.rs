@@ -1,21 +1,22 @@
 //! The network of Krizhevsky, Sutskever and Hinton 2012 in one tower: five convolutions and three linear layers.
 //!
-//! The shapes are those of the paper and of Caffe's `bvlc_alexnet`: images of 227 × 227, 96, 256, 384, 384 and 256 maps,
-//! windows that are not padded where the paper's are not, local response normalization after the ReLU and before the
-//! pooling. Where the paper splits the second, fourth and fifth convolution over two GPUs, these see all maps, as
+//! The shapes are those of the paper and of Caffe's `bvlc_alexnet`: images of 227 × 227, 96, 256, 384, 384 and 256
+//! maps, windows that are not padded where the paper's are not, local response normalization after the ReLU and before
+//! the pooling. Where the paper splits the second, fourth and fifth convolution over two GPUs, these see all maps, as
 //! Krizhevsky's single tower of 2014 and Chainer's example do; that is 62,378,344 parameters in place of 60,965,224.
 
 use crate::builder::{Builder, Filter, Maps, Matrix};
 use crate::{Network, Setting, Unbuildable, check_batch};
 
-/// The side of an image: 55 windows of 11 at distances of 4.
+/// The side of an image in pixels: 55 windows of 11 pixels, 4 apart.
 const SIDE: u64 = 227;
 
 /// The network of Krizhevsky et al., which classifies `ImageNet`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct AlexNet {
-    /// Whether a framework without automatic differentiation runs it. With it, the gradient of a normalization also
-    /// reads zeros as the gradient of its scales, a sixth map beside those that it reads and writes.
+    /// Whether a framework without automatic differentiation runs the network. With automatic differentiation the
+    /// gradient of a normalization also reads zeros as the gradient of its scales, a sixth map beside those that it
+    /// reads and writes.
     pub by_layers: bool,
 }
 

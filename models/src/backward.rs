@@ -104,7 +104,7 @@ impl Builder {
                 let time_ns = self.setting.device.time_ns(0, 5 * x.bytes);
                 let mut reads = vec![gradient, x, y, scale];
                 if self.scales_get_gradients {
-                    // The kernel does not read their values.
+                    // The kernel does not read the values of the scales' gradient.
                     let zeros = self.constant(x.bytes);
                     self.emit(Kernel::backward("zeros"), &[], &[zeros], 0);
                     reads.push(zeros);

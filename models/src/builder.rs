@@ -68,7 +68,8 @@ pub(crate) struct Parameter {
     pub(crate) momentum: Value,
 }
 
-/// What a batch norm keeps for its gradient, beside its output.
+/// The parameters of a batch norm, its running statistics, and the statistics of the batch that it saves for its
+/// gradient.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Statistics {
     pub(crate) weight: Value,
@@ -91,7 +92,7 @@ pub(crate) enum Step {
         statistics: Statistics,
         y: Value,
     },
-    /// Its gradient needs the signs of `kept`, which is x or y.
+    /// The gradient of a ReLU needs the signs of `kept`, which is x or y.
     Relu {
         x: Value,
         y: Value,
@@ -125,7 +126,7 @@ pub(crate) enum Step {
         y: Value,
         flops: u64,
     },
-    /// The gradient of both inputs is that of the sum.
+    /// The gradient of either input is that of the sum.
     Add {
         a: Value,
         b: Value,
@@ -204,7 +205,7 @@ impl Kernel {
         Self { name, phase: Phase::Forward, may }
     }
 
-    /// A kernel of the backward pass or the update: it is not recomputed.
+    /// A kernel of the backward pass or of the update, which is not recomputed.
     pub(crate) const fn backward(name: &'static str) -> Self {
         let may = trace::Operator { in_place: false, rerun: false, ordered: true, kind: Kind::Other, element: 4 };
         Self { name, phase: Phase::Backward, may }
@@ -227,10 +228,10 @@ pub(crate) struct Builder {
     pub(crate) network: Network,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) steps: Vec<Step>,
-    /// By the keys of values.
+    /// By key of a value: its gradient so far; none if it has none yet.
     pub(crate) gradients: Vec<Option<Value>>,
-    /// Which of its values the gradient of a ReLU reads: its input, as in SINGA, with which Zhang et al. 2019 trained
-    /// on CIFAR, or its output, as in `PyTorch`.
+    /// Which value the gradient of a ReLU reads: its input, as in SINGA, with which Zhang et al. 2019 trained on CIFAR,
+    /// or its output, as in `PyTorch`.
     pub(crate) relu_keeps_input: bool,
     /// Whether the gradient of a normalization also reads zeros as the gradient of its scales, which are an output too:
     /// automatic differentiation makes them, Caffe does not.
@@ -266,7 +267,7 @@ impl Builder {
         Value { tensor, bytes, key: self.gradients.len() - 1, wants_gradient: wants_gradient && self.setting.training }
     }
 
-    /// The result of a kernel, which has a gradient if one of its inputs has.
+    /// The result of a kernel, which has a gradient in training.
     pub(crate) fn result(&mut self, bytes: u64) -> Value {
         self.value(bytes, Storage::Transient, true)
     }
@@ -424,7 +425,7 @@ impl Builder {
         self.max_pool_to(x, x.side.div_ceil(stride))
     }
 
-    /// The same with this many windows on a side.
+    /// As [`max_pool`](Self::max_pool), with `side` windows on a side.
     pub(crate) fn max_pool_to(&mut self, x: Maps, side: u64) -> Maps {
         let outputs = self.batch() * x.channels * side * side;
         let (y, indices) = (self.result(outputs * REAL), self.constant(outputs * INDEX));
@@ -449,12 +450,12 @@ impl Builder {
         Matrix { value: y, columns: x.channels }
     }
 
-    /// The same numbers, one row for each example.
+    /// The maps of each example as one row of a matrix, without a copy.
     pub(crate) fn flatten(x: Maps) -> Matrix {
         Matrix { value: x.value, columns: x.channels * x.side * x.side }
     }
 
-    /// Parameters of a map from `rows` columns to `columns`.
+    /// Parameters of a linear map from `rows` columns to `columns`.
     pub(crate) fn weights(&mut self, rows: u64, columns: u64, bias: bool) -> Weights {
         let weight = self.parameter(rows * columns * REAL);
         Weights { weight, bias: bias.then(|| self.parameter(columns * REAL)), columns }
@@ -517,7 +518,7 @@ impl Builder {
         y
     }
 
-    /// The same by one operator, with a mask of one byte for each element.
+    /// As [`dropout`](Self::dropout), by one operator, with a mask of one byte for each element.
     pub(crate) fn fused_dropout(&mut self, x: Value) -> Value {
         if !self.setting.training {
             return x;

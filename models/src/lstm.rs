@@ -7,13 +7,13 @@ use crate::{Network, Setting, Unbuildable, check, check_batch};
 /// An unrolled LSTM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lstm {
-    /// Layers, one above the other.
+    /// How many layers there are, one above the other.
     pub layers: u32,
-    /// Cells of a layer.
+    /// How many cells a layer has.
     pub hidden: u32,
-    /// Steps of the sequence.
+    /// How many steps the sequence has.
     pub steps: u32,
-    /// Size of the input at a step.
+    /// How many numbers the input at a step has.
     pub inputs: u32,
     /// How many classes a prediction chooses from.
     pub classes: u32,
@@ -57,7 +57,7 @@ impl Lstm {
         let labels = setting.training.then(|| b.given(b.batch() * u64::from(self.steps) * INDEX));
 
         let state = b.batch() * hidden * REAL;
-        // h and c of each layer.
+        // By layer: its states h and c.
         let mut states: Vec<[Value; 2]> = layers.iter().map(|_| [(); 2].map(|()| b.zeros(state))).collect();
         let mut loss = None;
         for _ in 0..self.steps {
@@ -84,7 +84,7 @@ impl Lstm {
     }
 }
 
-/// h and c after a step.
+/// The states h and c after a step.
 fn cell(b: &mut Builder, layer: &Layer, x: Matrix, [h, c]: [Value; 2], hidden: u64) -> [Value; 2] {
     let from_input = b.affine(x, layer.input);
     let from_state = b.affine(Matrix { value: h, columns: hidden }, layer.recurrent);

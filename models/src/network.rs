@@ -28,7 +28,7 @@ pub struct Operator {
     pub inputs: Vec<u32>,
     /// The tensors that it writes.
     pub outputs: Vec<u32>,
-    /// Scratch in bytes.
+    /// Scratch that the operator needs while it runs, in bytes.
     pub workspace: u64,
     /// How long it takes, in ns.
     pub time_ns: u64,
@@ -68,7 +68,7 @@ impl fmt::Display for Phase {
 pub struct Trace {
     /// The rows.
     pub rows: Vec<Row>,
-    /// The rows use block numbers below this.
+    /// How many block numbers the rows use: all are below this.
     pub blocks: usize,
     /// What is known of the operators, by their numbers.
     pub operators: Vec<trace::Operator>,

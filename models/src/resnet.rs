@@ -3,7 +3,8 @@
 //! A bottleneck network of depth d has (d − 2) / 3 blocks in four stages. He et al. publish the stages of 50, 101 and
 //! 152 layers, and of 200 in 2016; for other depths the papers that need them grow in two ways. Chen et al. 2016 deepen
 //! every stage, here in the proportions 3 : 4 : 6 : 3 of 50 layers. Jin et al. 2018 (Layrub) deepen the second and the
-//! third: the network files that they publish have 3, 57, 270 and 3 blocks for 1001 layers, and 3, 83, 416 and 3 for 1517.
+//! third: the network files that they publish have 3, 57, 270 and 3 blocks for 1001 layers, and 3, 83, 416 and 3 for
+//! 1517.
 
 use crate::builder::{Builder, Filter, Maps};
 use crate::{Image, Network, Setting, Unbuildable, check, check_batch};
@@ -14,7 +15,7 @@ const DEEPEST: u32 = 100_000;
 /// A residual network of He et al. 2015.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResNet {
-    /// Layers with weights: 18 and 34, or 3 n + 2.
+    /// Layers with weights: 18, 34, or 3 n + 2 from 14 on.
     pub depth: u32,
     /// What it classifies; for CIFAR it begins with a convolution of 3 × 3 and has no pooling before the stages.
     pub image: Image,
@@ -28,11 +29,12 @@ pub enum Stages {
     /// As published for 50, 101, 152 and 200 layers, otherwise `Even`.
     #[default]
     Published,
-    /// 3 : 4 : 6 : 3 at any depth.
+    /// In the proportions 3 : 4 : 6 : 3, at any depth but 18 and 34.
     Even,
-    /// 3, 4 and 3 blocks, and all others in the third stage, as He et al. deepen 50 layers to 101.
+    /// 3, 4 and 3 blocks in the first, second and fourth stage, and all others in the third, as He et al. deepen 50
+    /// layers to 101.
     Third,
-    /// So many in each stage, (depth − 2) / 3 together, and at least one.
+    /// This many blocks in each stage: (depth − 2) / 3 together, and at least one in each.
     Blocks([u32; 4]),
 }
 
@@ -80,7 +82,7 @@ impl ResNet {
         Ok(b.classify(scores))
     }
 
-    /// Blocks in each stage.
+    /// How many blocks each stage has.
     fn blocks(self) -> Result<[u32; 4], Unbuildable> {
         check("the depth", self.depth, DEEPEST)?;
         let published = self.stages == Stages::Published;
@@ -122,7 +124,7 @@ impl ResNet {
                 ))),
             };
         }
-        // The largest remainders get what rounding leaves; of equal ones the earlier stage.
+        // The stages with the largest remainders get the blocks that rounding leaves; of equal ones the earlier stage.
         let shares = [3, 4, 6, 3].map(|share| u64::from(blocks) * share);
         let mut stages = shares.map(|s| u32::try_from(s / 16).unwrap_or_default());
         let mut left = blocks - stages.iter().sum::<u32>();
@@ -171,7 +173,7 @@ fn end_of_block(b: &mut Builder, x: Maps, y: Maps, stride: u64) -> Maps {
 pub struct WideResNet {
     /// Layers with weights: 6 n + 4.
     pub depth: u32,
-    /// How many times as wide as the thinnest.
+    /// The widening factor: how many times as wide as the narrowest such network.
     pub width: u32,
 }
 

@@ -1,28 +1,29 @@
 //! The time of an operator: the roofline of Williams, Waterman and Patterson (2009), and a launch.
 
-/// A device's numbers. An operator takes `launch_ns` and the longer of its arithmetic and its traffic.
+/// A device's numbers. An operator takes `launch_ns`, and the longer of the times of its arithmetic and its memory
+/// traffic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Roofline {
     /// Floating-point operations per second that kernels reach; a multiplication and its addition are two.
     pub flops_per_s: f64,
     /// Bytes per second to and from the device's memory.
     pub bytes_per_s: f64,
-    /// The time that every operator takes besides, in ns.
+    /// The time that every operator takes besides, for its launch, in ns.
     pub launch_ns: u64,
-    /// The scratch of a convolution, in bytes; 0 is none.
+    /// The workspace of a convolution, in bytes; 0 is none.
     pub convolution_workspace: u64,
 }
 
 impl Roofline {
-    /// NVIDIA's GTX 1080 Ti by its data sheet: 11.3 teraflops in single precision, 484 GB/s; 5 µs for a launch, 8 MiB for a
-    /// convolution.
+    /// NVIDIA's GTX 1080 Ti by its data sheet: 11.3 teraflops in single precision, 484 GB/s; 5 µs for a launch, 8 MiB
+    /// for a convolution.
     ///
     /// The recorded networks for `ImageNet` and the LSTM have these times, to the nanosecond of rounding; a test holds
     /// them against the generated ones.
     pub const GTX1080TI: Self =
         Self { flops_per_s: 11.3e12, bytes_per_s: 484e9, launch_ns: 5000, convolution_workspace: 8 << 20 };
 
-    /// The time of an operator with so much arithmetic and traffic, in whole ns.
+    /// The time of an operator with so much arithmetic and memory traffic, in whole ns.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,

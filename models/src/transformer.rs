@@ -1,8 +1,8 @@
 //! Decoders of text: GPT-2 (Radford et al. 2019) and Llama (Touvron et al. 2023).
 //!
-//! GPT-2's block is layer norm, attention, layer norm and two linear maps with a GELU between them. Llama's has root mean square norms,
-//! rotated queries and keys, no biases, and a gated third map. Attention is one operator (Dao et al. 2022), which keeps a number for each
-//! token and head, or three, which keep the whole matrix of weights.
+//! GPT-2's block is layer norm, attention, layer norm and two linear maps with a GELU between them. Llama's has root
+//! mean square norms, rotated queries and keys, no biases, and a gated third map. Attention is one operator (Dao et al.
+//! 2022), which keeps a number for each token and head, or three, which keep the whole matrix of weights.
 
 use crate::builder::{Builder, INDEX, Kernel, Matrix, REAL, Value};
 use crate::{Network, Setting, Unbuildable, check, check_batch};
@@ -21,19 +21,19 @@ pub enum Block {
 pub struct Transformer {
     /// The kind of its blocks.
     pub block: Block,
-    /// How many of them there are.
+    /// How many blocks there are.
     pub layers: u32,
-    /// Numbers that represent a token.
+    /// How many numbers represent a token.
     pub width: u32,
-    /// Heads of attention; they share the width.
+    /// How many heads attention has; they share the width.
     pub heads: u32,
-    /// Tokens of an example.
+    /// How many tokens an example has.
     pub tokens: u32,
     /// How many tokens a prediction chooses from.
     pub vocabulary: u32,
     /// Whether attention is one operator.
     pub flash: bool,
-    /// Bytes of a number: 4, or 2 for bf16 and the like.
+    /// The bytes of a number: 4, or 2 for bf16 and the like.
     pub element: u32,
 }
 
@@ -41,8 +41,8 @@ impl Transformer {
     /// Builds the graph of one iteration.
     ///
     /// # Errors
-    /// A number that is 0 or too large, a width that the heads cannot share, an element of other than 2 or 4 bytes, or an empty
-    /// batch.
+    /// A number that is 0 or too large, a width that the heads cannot share, an element of other than 2 or 4 bytes, or
+    /// an empty batch.
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         check("the number of layers", self.layers, 4096)?;
@@ -74,12 +74,12 @@ impl Transformer {
 struct Decoder {
     b: Builder,
     of: Transformer,
-    /// The tokens of a batch.
+    /// How many tokens a batch has.
     count: u64,
 }
 
 impl Decoder {
-    /// Bytes of so many numbers for each token.
+    /// The bytes of `columns` numbers for each token of a batch.
     fn bytes(&self, columns: u64) -> u64 {
         self.count * columns * u64::from(self.of.element)
     }
@@ -153,7 +153,7 @@ impl Decoder {
     fn attended(&mut self, from: &[Value]) -> Value {
         let Transformer { width, heads, tokens, flash, .. } = self.of;
         let pairs = self.count * u64::from(tokens);
-        // Products of queries and keys, and of the weights and values.
+        // The flops of one product: that of queries and keys, or that of the weights and values.
         let flops = 2 * pairs * u64::from(width);
         let y = self.b.result(self.bytes(width.into()));
         if flash {
@@ -218,7 +218,7 @@ mod tests {
         of.build(&Setting { batch: 2, training, device: Roofline::GTX1080TI }).unwrap()
     }
 
-    /// Numbers of all parameters.
+    /// How many numbers all parameters have.
     fn parameters(of: Transformer) -> u64 {
         let network = build(of, false);
         let persistent = network.tensors.iter().filter(|t| t.storage == Storage::Persistent);

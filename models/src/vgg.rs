@@ -19,7 +19,7 @@ impl Vgg {
     /// Builds the graph of one iteration.
     ///
     /// # Errors
-    /// Another depth, or an empty batch.
+    /// A depth that no such network has, or an empty batch.
     pub fn build(&self, setting: &Setting) -> Result<Network, Unbuildable> {
         check_batch(setting)?;
         let groups = match self.depth {

@@ -23,9 +23,9 @@ use sublet_core::owned::Scratch;
 struct Outcome<'a> {
     input: &'a str,
     blocks: usize,
-    /// The bytes that are read and written, times the cost of their bank.
+    /// The cost of the placement: the bytes of all accesses, each times the cost of a byte in its bank.
     cost: u128,
-    /// No plan costs less.
+    /// A lower bound on the cost of every placement.
     lower_bound: u128,
     optimal: bool,
     verified: bool,
@@ -37,13 +37,14 @@ struct BankOutcome<'a> {
     bank: &'a str,
     capacity: u64,
     blocks: usize,
-    /// The highest end of a block in it.
+    /// The highest end of a block in the bank.
     peak: u64,
-    /// Bytes of its blocks that are read and written.
+    /// The bytes of all accesses to the bank's blocks.
     touched: u64,
 }
 
-/// Plans, verifies each bank, writes and prints.
+/// Places the blocks in the banks, verifies the plan of each bank, writes the files that are asked for, and prints the
+/// outcome.
 ///
 /// # Errors
 /// Blocks that fit in no bank; a file that cannot be written.
@@ -93,9 +94,9 @@ fn place(problem: &Problem, uses: &[Use], banks: &[Bank]) -> Result<(Cost, Vec<S
     Ok((cost, spots))
 }
 
-/// How many bytes of each block are read and written: every access is of the whole block, and without a trace each
-/// block is written once and read once. And where it may lie: in the bank that it names, or in all that not only a DMA
-/// engine reaches.
+/// By block: the bytes of all its accesses, and the banks that it may lie in. Every access is of the whole block;
+/// without a trace each block is written once and read once. A block may lie in the bank that it names or, if it names
+/// none, in every bank but those that only a DMA engine reaches.
 fn uses(problem: &Problem, named: &[NamedBank]) -> Result<Vec<Use>, Failure> {
     let any = (0..).zip(named).filter(|(_, b)| !b.dma).fold(0, |mask: u32, (k, _)| mask | 1 << k);
     let mut uses = Vec::new();
@@ -132,7 +133,7 @@ fn uses(problem: &Problem, named: &[NamedBank]) -> Result<Vec<Use>, Failure> {
     Ok(uses)
 }
 
-/// Proves the plan of each bank.
+/// Verifies that each block lies in a bank that it may lie in, and the plan of each bank.
 fn outcome<'a>(
     args: &'a PlanArgs,
     problem: &Problem,
@@ -162,7 +163,7 @@ fn outcome<'a>(
     Ok(Outcome { input, blocks, cost, lower_bound, optimal: cost == lower_bound, verified: true, banks })
 }
 
-/// The page of each bank, and its name.
+/// By bank: a title for its memory map, and the map as a page of HTML.
 fn maps(mut problem: Problem, found: &Outcome<'_>, spots: &[Spot]) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let (blocks, ids) = (std::mem::take(&mut problem.blocks), std::mem::take(&mut problem.ids));
     let mut maps = Vec::new();
@@ -199,7 +200,7 @@ impl Outcome<'_> {
     }
 }
 
-/// A plan with the bank of each block.
+/// Writes a plan with the bank of each block.
 fn write(problem: &Problem, named: &[NamedBank], spots: &[Spot], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "id,lower,upper,size,offset,bank")?;
     for ((id, block), spot) in problem.ids.iter().zip(&problem.blocks).zip(spots) {
@@ -210,14 +211,15 @@ fn write(problem: &Problem, named: &[NamedBank], spots: &[Spot], out: &mut impl 
     Ok(())
 }
 
-/// What planners make of banks. The cost is the bytes of all accesses times the cost of their bank.
+/// The placements of several planners in the same banks. The cost of a placement is the bytes of all accesses, each
+/// times the cost of a byte in its bank.
 #[derive(Debug, Serialize)]
 struct Comparison<'a> {
     input: &'a str,
     blocks: usize,
-    /// Bytes that are read and written.
+    /// The bytes of all accesses.
     touched: u128,
-    /// No placement costs less.
+    /// A lower bound on the cost of every placement.
     lower_bound: u128,
     planners: Vec<Row>,
 }
@@ -239,7 +241,7 @@ pub(crate) fn compare(problem: &Problem, named: &[NamedBank], json: bool) -> Res
     if named.iter().any(|b| b.dma) {
         return Err(Failure::Usage("banked_greedy knows no memory that only a DMA engine reaches".into()));
     }
-    // ExecuTorch aligns to 16 bytes.
+    // ExecuTorch aligns every tensor to 16 bytes.
     let given = given(named, 16)?;
     let uses = uses(problem, named)?;
     let (cost, spots) = place(problem, &uses, &given)?;

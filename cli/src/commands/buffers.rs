@@ -1,4 +1,4 @@
-//! The memory for fits of one trace, allocated once.
+//! The workspace and the outputs for fitting one trace, allocated once for many fits.
 
 use std::ops::ControlFlow;
 
@@ -30,7 +30,7 @@ impl Aside {
     }
 }
 
-/// The memory for fits.
+/// The workspace and the outputs for fitting one trace.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     scratch: Scratch,
@@ -55,7 +55,7 @@ impl Buffers {
         }
     }
 
-    /// Fits the trace.
+    /// Fits the trace to the limit of `options`.
     ///
     /// # Errors
     /// As [`fit::fit`].
@@ -83,8 +83,8 @@ impl Buffers {
         fit::fit_watched(&trace.recorded(), options, self.scratch.lend(), output, watch)
     }
 
-    /// Proves a schedule that was kept, within the limit of `options`. To be called last: it uses the memory of the
-    /// fits.
+    /// Verifies a schedule that was kept, for the limit of `options`. To be called last: it overwrites the results of
+    /// the fits.
     ///
     /// # Errors
     /// As the verifier's, where it is not a schedule of this trace within that limit.

@@ -13,7 +13,7 @@ use sublet_core::owned::Scratch;
 /// Verifies the plan, and then each statement of the certificate.
 ///
 /// # Errors
-/// The first of them that does not hold, or a file that cannot be read.
+/// An invalid plan, the first statement of the certificate that does not hold, or a file that cannot be read.
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let problem = input::read(&args.input)?;
     let offsets = input::plan::read(&args.plan, &problem)?;

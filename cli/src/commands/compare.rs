@@ -56,27 +56,27 @@ pub(crate) struct Comparison<'a> {
 struct Solved {
     solver: &'static str,
     peak: u64,
-    /// No plan has a lower peak than this, as far as the solver has proved.
+    /// A lower bound on the peak of every plan, as far as the solver has proved it.
     lower_bound: u64,
     /// Peak over max load.
     ratio: f64,
-    /// Whether the peak is the lower bound.
+    /// Whether the peak equals the lower bound.
     optimal: bool,
-    /// Nodes of its tree that a search has looked at.
+    /// Nodes of the search tree that the solver has looked at; 0 for a heuristic.
     nodes: u64,
-    /// Time of the placement alone.
+    /// The time of the placement alone, in seconds.
     seconds: f64,
     /// Always true: an invalid plan is an error and has no row.
     verified: bool,
 }
 
-/// The bytes that an allocator reserves, and how many of them the best plan saves.
+/// The bytes that an allocator in use today reserves for the same blocks, and how many of these the best plan saves.
 #[derive(Debug, Serialize)]
 struct Today {
     allocator: &'static str,
     peak: u64,
     ratio: f64,
-    /// Negative where the plan takes more.
+    /// The allocator's bytes less those of the best plan; negative where the plan takes more.
     saved_bytes: i128,
     saved_percent: f64,
 }
@@ -97,7 +97,7 @@ impl<'a> Comparison<'a> {
         for (allocator, mut pool) in pools::all() {
             peaks.push((allocator, pools::simulate(pool.as_mut(), blocks)?));
         }
-        // Runtimes of models that plan before they run.
+        // The planners of runtimes for models, which place all tensors before a run.
         if let Some((model, _)) = problem.model.as_deref() {
             peaks.push(("tflite-arena", pools::tflite::peak(blocks)));
             if let Some(peak) = executorch::greedy(blocks) {
@@ -178,7 +178,7 @@ fn solve(solver: Solver, blocks: &[Block]) -> Result<Solved, Error> {
     })
 }
 
-/// `bytes` over `of`; 1 where there is nothing.
+/// `bytes` over `of`; 1 where `of` is 0.
 #[expect(clippy::cast_precision_loss, reason = "a ratio to be read")]
 fn ratio(bytes: u64, of: u64) -> f64 {
     if of == 0 { 1.0 } else { bytes as f64 / of as f64 }

@@ -28,7 +28,7 @@ const ALIGNMENT: u64 = 512;
 /// How many holders are printed; the JSON has all of them.
 const SHOWN: usize = 12;
 
-/// Reads, looks and prints.
+/// Reads a snapshot, and prints its diagnosis.
 ///
 /// # Errors
 /// A file that is no snapshot with the events of one device.
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     printed.map_err(|e| Failure::printing(&e))
 }
 
-/// The memory of one device. Sizes in bytes.
+/// What a snapshot shows of the memory of one device. Sizes in bytes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Diagnosis {
     input: String,
@@ -52,8 +52,9 @@ pub(crate) struct Diagnosis {
     in_use: u64,
     /// `reserved` less `in_use`.
     lost: Option<u64>,
-    /// The peak of a plan of the same blocks, and a lower bound on it.
+    /// The peak of a plan of the same blocks.
     plan: u64,
+    /// A lower bound on the peak of every plan of these blocks.
     lower_bound: u64,
     refused: Vec<Refused>,
     /// The code that holds what is in use at the peak, the largest holder first.
@@ -65,8 +66,9 @@ pub(crate) struct Diagnosis {
 struct Refused {
     event: usize,
     bytes: u64,
-    /// Free bytes on the device; and bytes that the allocator had reserved and that were not in use.
+    /// The bytes that were free on the device.
     device_free: u64,
+    /// The bytes that the allocator had reserved and that were not in use; none where the snapshot does not say.
     reserved_free: Option<u64>,
 }
 
@@ -76,12 +78,12 @@ struct Holder {
     place: String,
     bytes: u64,
     blocks: usize,
-    /// The stack that holds most of it, innermost first.
+    /// The stack that asked for most of these bytes, its innermost frame first.
     frames: Vec<String>,
 }
 
 impl Diagnosis {
-    /// Looks at a snapshot.
+    /// The diagnosis of a snapshot.
     ///
     /// # Errors
     /// A file that is no snapshot with the events of one device.
@@ -112,7 +114,7 @@ impl Diagnosis {
         })
     }
 
-    /// Prints it for people.
+    /// Prints the diagnosis as text.
     pub(crate) fn write_page(&self, out: &mut impl Write) -> io::Result<()> {
         let unit = Unit::for_largest(self.reserved.unwrap_or(self.in_use));
         writeln!(out, "{}: device {}, {} events, {} blocks\n", self.input, self.device, self.events, self.blocks)?;
@@ -163,7 +165,7 @@ fn reserved(snapshot: &Snapshot, problem: &Problem) -> (Option<u64>, Vec<Refused
     let all: i128 = snapshot.events.iter().map(|e| change(e.action, e.bytes)).sum();
     let mut now = (i128::from(snapshot.reserved) - all).max(0);
     let is_told = snapshot.reserved > 0 || snapshot.events.iter().any(|e| change(e.action, e.bytes) != 0);
-    // Blocks from before the recording come first, all at once.
+    // The trace begins with the mallocs of the blocks from before the recording, all of which are in use at its start.
     let rows = problem.trace.as_ref().map_or(&[][..], |trace| &trace.rows);
     let recorded = snapshot.mallocs_and_frees();
     let before = rows.len() - recorded.iter().filter(|&&is| is).count().min(rows.len());

@@ -38,16 +38,17 @@ struct Outcome<'a> {
     peak_load: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     original_peak: Option<u64>,
-    /// The least load that swapping alone can reach. With other means the footprint may be lower.
+    /// The max load if every block that has a gap at the original's max load is swapped out in that gap. With means
+    /// other than swapping the footprint may be lower.
     #[serde(skip_serializing_if = "Option::is_none")]
     load_min: Option<u64>,
-    /// The lower limit for which the schedule was made, if that one is faster.
+    /// The lower limit for which the schedule was made; none where it was made for `limit` itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     fitted_to: Option<u64>,
-    /// How much longer the run takes than the original, as a fraction of it; and a lower bound on that for all
-    /// schedules within the limit.
+    /// How much longer the run takes than the original, as a fraction of the original's time.
     #[serde(skip_serializing_if = "Option::is_none")]
     overhead: Option<f64>,
+    /// A lower bound on the overhead of every schedule within the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     overhead_lower_bound: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,12 +58,13 @@ struct Outcome<'a> {
     /// The time of all recomputed operators.
     #[serde(skip_serializing_if = "Option::is_none")]
     recomputed_ns: Option<u64>,
-    /// How many masks of `ReLU`s there are, and how many blocks reuse memory in place.
+    /// How many residencies are masks of `ReLU`s.
     #[serde(skip_serializing_if = "Option::is_none")]
     masks: Option<usize>,
+    /// How many residencies reuse memory in place.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_place: Option<usize>,
-    /// How many operators run at another place than recorded.
+    /// How many operators run at another place than recorded; none where no order but the recorded one was allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     moved: Option<usize>,
     /// The policy of swapping; none where nothing is swapped.
@@ -75,12 +77,13 @@ struct Outcome<'a> {
     /// Notes on what was assumed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<&'a str>,
-    /// What was tried, with `--explain`.
+    /// The ways to combine the means that were tried, with `--explain`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tried: Vec<Way>,
-    /// The block of `--explain`, and its gaps.
+    /// The name of the block that `--explain` asks about.
     #[serde(skip_serializing_if = "Option::is_none")]
     block: Option<&'a str>,
+    /// The gaps of that block.
     #[serde(skip_serializing_if = "Option::is_none")]
     gaps: Option<Vec<ToldGap>>,
     /// The least limit that is known to work, where nothing fits.
@@ -90,10 +93,10 @@ struct Outcome<'a> {
     error: Option<String>,
 }
 
-/// Fits, writes and prints.
+/// Fits the trace, writes the files that are asked for, and prints the outcome.
 ///
 /// # Errors
-/// Nothing stays within the limit, or a file that cannot be read or written.
+/// No schedule within the limit was found, or a file that cannot be read or written.
 pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     let device = device::named(&args.common.device)?;
     let problem = input::read(&args.common.input)?;
@@ -244,8 +247,9 @@ impl Asked {
     }
 }
 
-/// The means to use: those that are asked for, or by default all that the device allows and that are known to do no
-/// harm. Where no file says which operators give the same result when recomputed, none is recomputed.
+/// The means to use: those that are asked for. By default all that the device allows and that some operator of the
+/// trace can use, but not `layer`, and not `order` unless it is asked for. Where no file says which operators give the
+/// same result when recomputed, none is recomputed by default.
 pub(crate) fn means(args: &FittingArgs, device: &Device, asked: &[Means], trace: &Trace) -> Result<Asked, Failure> {
     let name = &args.device;
     let using = asked.iter().fold(Using::NONE, |using, &means| using.with(means));
@@ -280,7 +284,7 @@ const FIXED: &str = "no operator is reordered, since no file says which may be: 
 const RECOMPUTED: &str = "it is assumed that every operator gives the same result when recomputed, random ones too: the \
                           column rerun of NAME.ops.csv beside NAME.csv would say which do";
 
-/// All means but those that no operator allows, and but order, which has to be asked for.
+/// All means but `layer`, `order`, and those that no operator of the trace can use.
 fn allowed(trace: &Trace) -> Using {
     let any = |has: fn(&Operator) -> bool| trace.operators.iter().any(has);
     let mut using = Using::ALL.without(Means::Order);

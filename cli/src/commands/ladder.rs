@@ -26,21 +26,26 @@ pub(crate) fn lower_bound(trace: &Trace, options: &Options) -> Result<Option<f64
     let mut scratch = Scratch::of(fit::lower_bound_workspace(trace.rows.len(), trace.names.len()));
     let ns = fit::least_overhead(&trace.recorded(), options, scratch.lend())?;
     let original_ns = trace.rows.last().map_or(0, |row| row.time_ns) as f64;
-    // In another order only one bound holds: an operator alone may not fit.
+    // The bound on the time is that of the recorded order. Only that no schedule fits holds in every order, since then
+    // an operator alone does not fit.
     let known = ns.is_infinite() || !options.using.has(Means::Order);
     Ok(known.then_some(ns / original_ns.max(1.0)))
 }
 
-/// The quickest schedule, what was tried for the limit that it was made for, and that limit.
+/// The quickest of the schedules for several limits.
 #[derive(Debug)]
 pub(super) struct Quickest<'b> {
+    /// The schedule.
     pub(super) fitted: Fitted<'b>,
+    /// The schedules that were tried for `limit`.
     pub(super) explained: Explained,
+    /// The limit for which the schedule was made, in bytes.
     pub(super) limit: u64,
 }
 
-/// The schedule that takes the least time of those for the limit of `options` and for every lower whole percent of `peak`, the
-/// trace's; `watch` is told the least overhead so far, in ns.
+/// The schedule that takes the least time of those for the limit of `options` and for the lower whole percents of
+/// `peak`, which are tried from high to low until a lower bound shows that no lower limit can give a faster one. `peak`
+/// is the trace's, in bytes; `watch` is told the least time over the original so far, in ns.
 ///
 /// # Errors
 /// As [`fit::fit_watched`] for the limit of `options`, where nothing fits a lower one either.

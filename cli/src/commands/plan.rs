@@ -147,7 +147,7 @@ fn check_model(args: &PlanArgs, model: Option<&Model>) -> Result<(), Failure> {
     }
 }
 
-/// Prints what has become of it, where the plan itself is not.
+/// Prints the outcome; on standard error if the plan itself is on standard output.
 fn print(args: &PlanArgs, outcome: &Outcome<'_>) -> Result<(), Failure> {
     let printed = match (args.json, args.output.as_deref()) {
         (true, _) => output::json(outcome, &mut io::stdout().lock()),

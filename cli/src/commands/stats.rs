@@ -38,8 +38,9 @@ pub(crate) struct Stats<'a> {
     input: &'a str,
     blocks: usize,
     total_bytes: u64,
-    /// First step and one past the last.
+    /// The first step.
     first_step: u64,
+    /// One past the last step.
     end_step: u64,
     max_load: u64,
     /// The first step with the max load.
@@ -49,14 +50,14 @@ pub(crate) struct Stats<'a> {
     maximal_cliques: usize,
     /// How many parts the steps fall into between which no block is alive.
     components: usize,
-    /// Blocks with an alignment above 1.
+    /// How many blocks have an alignment above 1.
     aligned: usize,
-    /// Blocks that may not be moved.
+    /// How many blocks have a given offset.
     pinned: usize,
     #[serde(flatten)]
     events: Option<Events>,
     largest_at_peak: Vec<Largest<'a>>,
-    /// The load from each step on at which it may change: step and bytes.
+    /// The load curve: each step at which the load may change, and the load from there on.
     load_curve: Vec<(u64, u64)>,
 }
 
@@ -88,7 +89,7 @@ struct Largest<'a> {
 }
 
 impl<'a> Stats<'a> {
-    /// Counts.
+    /// Counts the blocks and events of a problem.
     ///
     /// # Errors
     /// Blocks that cannot be planned.
@@ -135,7 +136,7 @@ impl<'a> Stats<'a> {
         })
     }
 
-    /// Prints it for people, with the load curve.
+    /// Prints the counts as text, with the load curve.
     pub(crate) fn write_page(&self, out: &mut impl Write) -> io::Result<()> {
         let unit = Unit::for_largest(self.max_load);
         writeln!(out, "{}\n", self.input)?;

@@ -47,7 +47,8 @@ impl Line {
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Point {
     limit: u64,
-    /// The limit for which the schedule was made. It may be lower than this one: what fits into less fits here too.
+    /// The limit for which the schedule was made. It may be below `limit`: a schedule for less memory is one for
+    /// `limit` too.
     fitted_to: u64,
     #[serde(rename = "policy", serialize_with = "line_name")]
     line: Line,
@@ -75,9 +76,9 @@ struct Curve<'a> {
     device: &'a str,
     original_peak: u64,
     load_min: u64,
-    /// The least limit that is known to work.
+    /// The least limit for which a schedule is known.
     least_limit: u64,
-    /// A lower bound: with swaps alone, a load below this costs time.
+    /// A lower bound for swapping alone: a load below this costs time.
     swap_lower_bound: u64,
     policies: Vec<&'static str>,
     least: Vec<Least>,
@@ -87,10 +88,11 @@ struct Curve<'a> {
 
 /// The overheads, as fractions of the original's time, for which the least footprints are searched.
 const WITHIN: [f64; 3] = [0.0, 0.05, 0.15];
-/// These footprints are found to within this part of the original peak.
+/// The search for these footprints ends within this part of the original peak: 1 / `NEAR`.
 const NEAR: u64 = 2048;
-/// How many lower limits are tried after the search, each this many parts further down.
+/// How many lower limits are tried after that search.
 const TRIES: u64 = 5;
+/// The distance between these limits, in units of 1 / `NEAR` of the original peak.
 const STRIDE: u64 = 4;
 
 /// Fits the trace to all limits, writes and prints.
@@ -144,8 +146,8 @@ struct Sweep<'a> {
 impl Sweep<'_> {
     fn curve<'a>(&mut self, args: &'a SweepArgs, lines: &[Line]) -> Result<Curve<'a>, Error> {
         let (trace, device, points) = (self.trace, self.device, args.points);
-        // A limit of 0 fails and tells the least one that works. All policies have the same, and the published scores
-        // fail fast.
+        // A limit of 0 fails, and the error names the least limit that works, which is the same for all policies. A
+        // published score is asked, since it fails fast.
         let alignment = args.common.alignment;
         let all = Options { alignment, using: lines[0].using, ..Options::new(u64::MAX, device) };
         let nothing = Options { policy: Policy::Doa, limit: 0, ..all };
@@ -179,7 +181,7 @@ impl Sweep<'_> {
             let point = self.least(lines[0], within, floor, (original_peak / NEAR).max(1))?;
             least.extend(point.map(|point| Least { within, point }));
         }
-        // This comes last, when most schedules are known.
+        // The points are made last: by now most schedules are known, and one may serve several limits.
         let all = limits.flat_map(|limit| lines.iter().map(move |&line| (limit, line)));
         let points: Result<_, Error> =
             all.filter_map(|(limit, line)| self.quickest(limit, line)).map(|p| self.bounded(p)).collect();
@@ -189,7 +191,8 @@ impl Sweep<'_> {
         Ok(Curve { input, device, original_peak, load_min, least_limit, swap_lower_bound, policies, least, points })
     }
 
-    /// The point of a curve at a limit; none if it cannot keep the limit.
+    /// Fits to a limit, and adds the schedule to the points of the curve; none if no schedule within the limit is
+    /// found.
     fn fit(&mut self, limit: u64, line: Line) -> Result<Option<Point>, Error> {
         let alignment = self.alignment;
         let options = Options { policy: line.policy, using: line.using, alignment, ..Options::new(limit, self.device) };
@@ -231,9 +234,10 @@ impl Sweep<'_> {
         Ok(Point { overhead_lower_bound: ladder::lower_bound(self.trace, &options)?, ..point })
     }
 
-    /// The least footprint of a curve with an overhead of at most `within`. Bisects between the least that is known and
-    /// the highest limit below it that is known to cost more, until they are within `near`. A heuristic that fails at
-    /// one limit may succeed at a lower one: some of these are tried too. No footprint is below `floor`.
+    /// The least footprint found on a curve with an overhead of at most `within`. Bisects between the least footprint
+    /// that is known and the highest limit below it that is known to cost more, until they are at most `near` bytes
+    /// apart. Then some lower limits are tried too, since a heuristic that fails at one limit may succeed at a lower
+    /// one. No footprint is below `floor`, in bytes.
     fn least(&mut self, line: Line, within: f64, floor: u64, near: u64) -> Result<Option<Point>, Error> {
         let of_line = self.points.iter().filter(|p| p.line == line);
         let (good, bad): (Vec<&Point>, Vec<&Point>) = of_line.partition(|p| p.overhead <= within);

@@ -1,9 +1,11 @@
-//! Static graphs: operators in one file, tensors in `NAME.tensors.csv` beside it, made into a trace by reference counts.
+//! Static graphs: operators in one file, tensors in `NAME.tensors.csv` beside it. Reference counts make a trace of
+//! them.
 //!
-//! Operators, `op,name,inputs,outputs` and, where they are told, `phase,inplace,rerun,element,workspace,time_ns`: numbered from 0,
-//! in any order; inputs and outputs are names of tensors with spaces between them. Tensors, `tensor,bytes` and, where it
-//! is told, `storage`: `transient`, `iteration` or `persistent`. A block of the trace has its tensor's name, and
-//! `workspace K` is the scratch of operator K.
+//! The columns of the operators are `op,name,inputs,outputs` and optionally
+//! `phase,inplace,rerun,ordered,element,workspace,time_ns`. Operators are numbered from 0, row by row; they need not
+//! stand in an order in which they can run. Inputs and outputs are names of tensors with spaces between them. The
+//! columns of the tensors are `tensor,bytes` and optionally `storage`, which is `transient`, `iteration` or
+//! `persistent`. A block of the trace has its tensor's name, and `workspace K` is the scratch of operator K.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -32,7 +34,7 @@ struct Operators {
     lines: Vec<u64>,
 }
 
-/// The names and the tensors.
+/// The names of the tensors, and the tensors.
 type Tensors = (Vec<String>, Vec<Tensor>);
 
 /// How a file of it is recognised and read.
@@ -45,11 +47,11 @@ pub(super) const FORMAT: Format = Format {
 };
 
 /// Reads what follows the header of the operators, and the tensors beside them.
-pub(super) fn read<R: BufRead>(file: &str, table: Table<R>) -> Result<Problem, InputError> {
+pub(super) fn read(file: &str, table: Table<&mut dyn BufRead>) -> Result<Problem, InputError> {
     read_with(file, table, beside)
 }
 
-/// Reads operators and tensors. Messages call the first of the two files `name`.
+/// Reads operators and tensors. Messages call the operators' file `name`.
 pub(crate) fn read_pair(name: &str, operators: impl BufRead, tensors: impl BufRead) -> Result<Problem, InputError> {
     let table = Table::open(name, operators)?;
     read_with(name, table, |name| self::tensors(Table::open(&format!("{name}, tensors"), tensors)?))
@@ -157,9 +159,9 @@ impl Operators {
     }
 }
 
-/// The trace of a graph whose operators may be reordered later. Tensors that are kept to the end of the iteration are
-/// read there, so that any means has them back by then. The operators whose results no later one reads, and these last
-/// reads, keep their order: no operator comes after them.
+/// The rows of a graph whose operators may be reordered later. Tensors that are kept to the end of the iteration are
+/// read there, so that any means has them back by then. An operator whose results no later operator reads keeps its
+/// place in the order, so that it does not come after these last reads.
 pub(crate) fn rows<'a>(
     graph: &Graph<'_>,
     operators: impl Iterator<Item = &'a mut Operator>,

@@ -1,10 +1,10 @@
 //! Instances: blocks with lifetimes, in the format of google/minimalloc.
 //!
-//! `id,lower,upper,size[,alignment]`, in any order. A column `end` in place of `upper` is inclusive. A cell of
-//! `offset` pins its block there, so that minimalloc's solutions can be read as well; one of `bank` names the memory that its
-//! block lies in, where there are several. `gaps` and `hint` have to be
-//! empty: this planner has no use for them, and ignoring them would answer another question. Times may be any
-//! 64-bit numbers; only their order matters, and beyond 32 bits they are replaced by their ranks.
+//! The columns are `id,lower,upper,size[,alignment]`, in any order. A column `end` in place of `upper` is inclusive. A
+//! cell of `offset` pins its block there, so that minimalloc's solutions can be read as well. A cell of `bank` names
+//! the memory that its block lies in, where there are several. `gaps` and `hint` have to be empty: this planner has no
+//! use for them, and ignoring them would answer another question. Times may be any 64-bit numbers; only their order
+//! matters, and beyond 32 bits they are replaced by their ranks.
 
 use std::collections::HashSet;
 use std::io::BufRead;
@@ -28,7 +28,7 @@ pub(super) const FORMAT: Format = Format {
 };
 
 /// Reads what follows the header.
-pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Problem, InputError> {
+pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Problem, InputError> {
     if let Some(unknown) = table.columns().iter().find(|c| !COLUMNS.contains(&c.as_str())) {
         return Err(table.at_line(format!("unknown column \"{unknown}\"; expected {}", COLUMNS.join(", "))));
     }
@@ -109,7 +109,7 @@ pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Proble
 
 /// The first repeated id, by its index, and the index where it stands first.
 fn duplicate(ids: &[String]) -> Option<(usize, usize)> {
-    // Ids are mostly numbers in order; then no set of them is needed.
+    // Ids are mostly numbers in ascending order. Then none is repeated, and no set of them is needed.
     if ids.is_sorted_by(|a, b| (a.len(), a) < (b.len(), b)) {
         return None;
     }

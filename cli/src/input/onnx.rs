@@ -216,7 +216,7 @@ fn inner_reads(node: &NodeProto) -> Vec<&str> {
 
 /// The bytes and the dimensions of a type; none where the file does not have all of them.
 fn shape(tensor: &TensorTypeProto) -> Option<(u64, Vec<u64>)> {
-    // In half bytes.
+    // The size of an element, in half bytes.
     let size: u64 = match tensor.elem_type {
         1 | 6 | 12 => 8,
         2 | 3 | 9 | 17..=20 | 24 => 2,
@@ -229,6 +229,6 @@ fn shape(tensor: &TensorTypeProto) -> Option<(u64, Vec<u64>)> {
     let dimension = |d: &DimensionProto| u64::try_from(d.dim_value?).ok();
     let shape: Vec<u64> = tensor.shape.as_ref()?.dim.iter().map(dimension).collect::<Option<_>>()?;
     let halves = shape.iter().try_fold(size, |halves, &d| halves.checked_mul(d))?;
-    // A bound, so that sums stay within 64 bits.
+    // An upper limit, so that sums of sizes stay within 64 bits.
     (halves < 1 << 50).then_some((halves.div_ceil(2), shape))
 }

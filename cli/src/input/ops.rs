@@ -25,7 +25,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Adds it to the trace.
+    /// Adds what the file says to the trace.
     pub(crate) fn give(self, trace: &mut Trace) {
         (trace.op_names, trace.operators, trace.tells_rerun) = (self.names, self.operators, self.rerun);
     }

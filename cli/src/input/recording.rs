@@ -13,14 +13,15 @@ use crate::problem::{BadRow, Problem};
 /// The events so far.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
-    /// The rows of blocks from after the begin of the recording, which are numbered from 0.
+    /// The rows of all events. The blocks that were allocated during the recording are numbered from 0.
     late: Vec<Row>,
+    /// How many blocks were allocated during the recording.
     late_blocks: u32,
     /// The sizes of blocks from before the recording.
     early: Vec<u64>,
-    /// The rows in `late` that free such a block: their `block` is an index into `early`.
+    /// The rows in `late` that free a block from before the recording: their `block` is an index into `early`.
     early_frees: Vec<usize>,
-    /// What each address holds now, of those that were seen.
+    /// By address that was seen: the block from the recording that lies there now, if there is one.
     at: HashMap<u64, Option<u32>>,
     begin_ns: Option<u64>,
     now_ns: u64,
@@ -33,7 +34,7 @@ pub(super) enum Fault {
     AllocatedTwice,
     /// The address was freed already.
     FreedTwice,
-    /// More events than steps can be counted.
+    /// More events than 32 bits can count as steps.
     TooMany,
 }
 

@@ -23,7 +23,7 @@ pub(super) const FORMAT: Format = Format {
 };
 
 /// Reads what follows the header.
-pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Problem, InputError> {
+pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Problem, InputError> {
     let (time, action) = (table.column("Time")?, table.column("Action")?);
     let (pointer, size) = (table.column("Pointer")?, table.column("Size")?);
     let mut recording = Recording::default();

@@ -19,9 +19,9 @@ pub(crate) struct Table<R> {
     reader: R,
     /// The line that was read last, without its end.
     text: Vec<u8>,
-    /// Its number, from 1.
+    /// The number of that line, from 1.
     line: u64,
-    /// Where its cells are in `text`.
+    /// Where the cells of that line are in `text`.
     cells: Vec<Range<usize>>,
     /// The names of the columns.
     columns: Vec<String>,

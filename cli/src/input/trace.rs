@@ -1,7 +1,7 @@
 //! Traces: what was allocated, read, written and freed in one iteration.
 //!
-//! `time_ns,event,block,bytes,op`, in any order. The step of a row is its number, counted from 0 after the header;
-//! blank lines do not count.
+//! The columns are `time_ns,event,block,bytes,op`, in any order. The step of a row is its number, counted from 0 after
+//! the header; blank lines do not count.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -24,7 +24,7 @@ pub(super) const FORMAT: Format = Format {
 };
 
 /// Reads what follows the header.
-pub(super) fn read<R: BufRead>(file: &str, mut table: Table<R>) -> Result<Problem, InputError> {
+pub(super) fn read(file: &str, mut table: Table<&mut dyn BufRead>) -> Result<Problem, InputError> {
     if let Some(unknown) = table.columns().iter().find(|c| !COLUMNS.contains(&c.as_str())) {
         return Err(table.at_line(format!("unknown column \"{unknown}\"; expected {}", COLUMNS.join(", "))));
     }

@@ -1,9 +1,10 @@
 //! What an operator may do with the memory of its inputs, and which operators ask for more.
 //!
-//! Two claims of different reach. *In place*: the output lies exactly over an input, which holds for kernels that read an
-//! element no later than they write it, as elementwise ones do whoever wrote them; and for views, which then do nothing.
-//! *Overlap*: the output begins below the input and reaches into it, as far as the kernel has read it; this holds for
-//! TFLM's reference kernels only, which go over the output row by row (Blacker et al. 2020, "diagonal memory").
+//! An operator may do two things. *In place*: the output lies exactly over an input. This holds for kernels that read
+//! an element no later than they write it, as elementwise ones do whoever wrote them; and for views, which then do
+//! nothing. *Overlap*: the output begins below the input and reaches into it, as far as the kernel has read it. This
+//! holds for TFLM's reference kernels only, which go over the output row by row (Blacker et al. 2020, "diagonal
+//! memory").
 
 use super::{Model, Operator, Tensor, Window};
 
@@ -32,7 +33,7 @@ const UNARY: [&str; 21] = [
     "QUANTIZE",
 ];
 const BINARY: [&str; 7] = ["ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE"];
-/// What an image may have to be looked at pixel by pixel, far more than a microcontroller holds.
+/// The most pixels of an output that are looked at one by one: far more than a microcontroller holds.
 const MOST_PIXELS: u64 = 1 << 20;
 
 /// Operators whose kernels may ask for memory when they are prepared: in TFLM's reference kernels and in those for
@@ -71,7 +72,7 @@ pub(crate) fn may_ask(kind: &str) -> bool {
 
 /// The pairs of an input and an output that may be one memory, in the order of preference.
 pub(crate) fn in_place(model: &Model, operator: &Operator) -> Vec<(u32, u32)> {
-    // ONNX has the same names in other letters.
+    // ONNX has the same names in mixed case.
     let kind = operator.kind.to_ascii_uppercase();
     let (&[output], kind) = (operator.outputs.as_slice(), kind.as_str()) else { return Vec::new() };
     let most = match kind {
@@ -87,7 +88,7 @@ pub(crate) fn in_place(model: &Model, operator: &Operator) -> Vec<(u32, u32)> {
     inputs.copied().filter(alike).map(|input| (input, output)).collect()
 }
 
-/// Whether an operator computes each element of its output from those at the same place.
+/// Whether an operator computes each element of its output from the elements at the same place of its inputs.
 pub(crate) fn is_elementwise(operator: &Operator) -> bool {
     UNARY.contains(&operator.kind.as_str()) || BINARY.contains(&operator.kind.as_str())
 }
@@ -117,8 +118,9 @@ fn image(tensor: &Tensor) -> Option<[u64; 3]> {
     }
 }
 
-/// For a window that moves over an image: the most, over all elements of the output in the order in which they are
-/// written, of how many have been written less the first element of the input that is still to be read.
+/// For a window that moves over an image: how far the kernel's writes run ahead of its reads, in bytes. At each element
+/// of the output, in the order in which they are written, that is how many elements have been written, less the index
+/// of the first element of the input that is still to be read; the most of these counts.
 fn windowed(kind: &str, window: Window, from: &Tensor, to: &Tensor, weights: Option<&Tensor>) -> Option<u64> {
     let ([height, width, depth], [rows, columns, channels]) = (image(from)?, image(to)?);
     let element = from.bytes / (height.checked_mul(width)?.checked_mul(depth)?).max(1);
@@ -138,21 +140,22 @@ fn windowed(kind: &str, window: Window, from: &Tensor, to: &Tensor, weights: Opt
         Some(if window.same { reach.saturating_sub(inputs) / 2 } else { 0 })
     };
     let (above, left) = (padding(rows, 0, tall, height)?, padding(columns, 1, wide, width)?);
-    // The first element that a pixel of the output reads.
+    // The index of the first element that a pixel of the output reads.
     let base = |y: u64, x: u64| {
         let row = (y * window.stride[0]).saturating_sub(above).saturating_mul(width);
         row.saturating_add((x * window.stride[1]).saturating_sub(left)).saturating_mul(depth)
     };
     let mut most = 0;
     for (y, x) in (0..rows).flat_map(|y| (0..columns).map(move |x| (y, x))) {
-        // The first element that a later pixel reads: further right, or at the begin of the next row.
+        // The first element that a later pixel reads: of the next pixel to the right, or at the begin of the next row.
         let right = (x + 1 < columns).then(|| base(y, x + 1));
         let below = (y + 1 < rows).then(|| base(y + 1, 0));
         let later = right.into_iter().chain(below).min();
         let written = (y * columns + x) * channels;
         let last = written + channels;
         most = most.max(last.saturating_sub(later.unwrap_or(elements)));
-        // The one before last: its pixel is read once more, by a depthwise kernel from its own channel on.
+        // The case before the pixel's last element is written: for that element the kernel reads the pixel's window
+        // once more, a depthwise kernel from its own channel on.
         let own = match kind {
             "DEPTHWISE_CONV_2D" => base(y, x) + (channels - 1) / (channels / depth).max(1),
             _ => base(y, x),

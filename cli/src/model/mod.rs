@@ -49,8 +49,9 @@ pub(crate) struct Tensor {
 pub(crate) struct Operator {
     /// What it computes, as the format calls it: `CONV_2D`, `Conv`.
     pub(crate) kind: String,
-    /// The tensors that it reads and writes, constants among them, each once.
+    /// The tensors that it reads, constants among them, each once.
     pub(crate) inputs: Vec<u32>,
+    /// The tensors that it writes, each once.
     pub(crate) outputs: Vec<u32>,
     /// How its window moves over an image.
     pub(crate) window: Option<Window>,
@@ -58,7 +59,7 @@ pub(crate) struct Operator {
     pub(crate) calls: Vec<u32>,
 }
 
-/// A window that moves over an image. Of two numbers the first is along the height.
+/// A window that moves over an image. The first number of each pair is along the height, the second along the width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     /// Whether the image is padded so that the output is as large as the input over the stride.
@@ -69,10 +70,10 @@ pub(crate) struct Window {
     pub(crate) size: Option<[u64; 2]>,
 }
 
-/// What may be done to need less than the file's order with a block for each tensor.
+/// The means that may be used to need less memory than the file's order with a block for each tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Means {
-    /// Operators run in the order that needs least.
+    /// Operators run in the order that needs the least memory.
     pub(crate) reorder: bool,
     /// Elementwise operators and views write over their input.
     pub(crate) in_place: bool,
@@ -81,7 +82,8 @@ pub(crate) struct Means {
 }
 
 impl Means {
-    /// Fewer means, those first that leave out an overlap, and then those that keep the order of the file.
+    /// Smaller sets of these means: at first with the same order of operators, without overlap, then also without
+    /// in-place reuse; then the same sets, if operators were reordered, with the order of the file.
     pub(crate) fn fewer(self) -> impl Iterator<Item = Self> {
         let all = [false, true].into_iter().flat_map(|file_order| {
             [(true, true), (false, true), (false, false)].map(|(overlap, in_place)| (file_order, overlap, in_place))

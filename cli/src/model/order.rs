@@ -12,20 +12,22 @@ use super::{Means, Model, kernels};
 pub(crate) struct Operators<'a> {
     model: &'a Model,
     tensors: Vec<graph::Tensor>,
-    /// The tensors that each reads and writes.
+    /// By operator: the tensors that it reads, and those that it writes.
     operands: Vec<[Vec<u32>; 2]>,
-    /// What each needs besides, in bytes.
+    /// By operator: the bytes that it needs besides its operands.
     asked: Vec<u64>,
-    /// Whether some keep their order; that is told by one more tensor, of one byte.
+    /// Whether some operators keep their order among each other: each of these reads and writes one more tensor, of one
+    /// byte.
     any_state: bool,
 }
 
 impl<'a> Operators<'a> {
-    /// `scratch` is what operators ask for besides their operands, in bytes.
+    /// `scratch` has operators, and the bytes that each asks for besides its operands.
     pub(crate) fn new(model: &'a Model, scratch: &[(u32, u64)]) -> Self {
         let graph = &model.graphs[0];
         let operators = &model.operators[graph.operators.clone()];
-        // What keeps a value from one run to the next, or runs graphs, keeps its order: as if it wrote one more tensor.
+        // An operator that keeps a value from one run to the next, or runs graphs, keeps its place among such
+        // operators: as if each of them read and wrote one more tensor.
         let state = u32::try_from(graph.tensors.len()).unwrap_or(u32::MAX);
         let stateful = |k: usize| {
             let o = &operators[k];
@@ -52,8 +54,8 @@ impl<'a> Operators<'a> {
         Self { model, tensors, operands, asked: workspaces(model, scratch), any_state }
     }
 
-    /// The order by these means that needs the least memory, searched for from `start` on, which is an order or, if it is
-    /// empty, stands for that of the file; and what is known of it, `given` being what the order of the file needs.
+    /// The order by these means that needs the least memory, and what is known of it; its `given` is the max load in
+    /// the order of the file. The search begins with the order `start`, or if that is empty with the order of the file.
     ///
     /// # Errors
     /// As [`order::least_load_reusing`].
@@ -93,7 +95,7 @@ impl<'a> Operators<'a> {
     }
 }
 
-/// What the operators of the first graph may write over, and how much that spares.
+/// By operator of the first graph: the inputs that its output may be written over, and the bytes that this saves.
 fn reuses(model: &Model, means: Means) -> Vec<Reuse> {
     let operators = &model.operators[model.graphs[0].operators.clone()];
     let mut found = Vec::new();
@@ -114,7 +116,8 @@ fn reuses(model: &Model, means: Means) -> Vec<Reuse> {
     found
 }
 
-/// What each operator of the first graph needs beside its operands: scratch, and the graphs that it runs.
+/// By operator of the first graph: the bytes that it needs besides its operands, for scratch and for the graphs that it
+/// runs.
 fn workspaces(model: &Model, scratch: &[(u32, u64)]) -> Vec<u64> {
     let own = model.graphs[0].operators.clone();
     let order: Vec<u32> = own.clone().filter_map(|i| u32::try_from(i).ok()).collect();
@@ -127,7 +130,7 @@ fn workspaces(model: &Model, scratch: &[(u32, u64)]) -> Vec<u64> {
     });
     let asked_for = schedule.scratch.iter().map(|&([first, last], bytes)| Block::new(first, last + 1, bytes));
     let blocks: Vec<Block> = blocks.chain(asked_for).collect();
-    // What begins and ends at each time.
+    // By time: the bytes of the blocks that begin there, and of those that end there.
     let mut changes = vec![[0u64; 2]; schedule.steps.len() + 2];
     for b in &blocks {
         changes[b.start as usize][0] += b.size;

@@ -26,7 +26,7 @@ pub(crate) struct Planned {
     pub(crate) solved: Solved,
     /// The operators of the first graph in their order.
     pub(crate) order: Vec<u32>,
-    /// What the search for the order has found.
+    /// The result of the search for the order; none where operators keep the order of the file.
     pub(crate) ordered: Option<Ordered>,
     /// When each tensor is alive.
     pub(crate) schedule: Schedule,
@@ -48,7 +48,7 @@ impl Planned {
 #[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) name: &'a str,
-    /// What operators ask for besides their operands, in bytes.
+    /// Operators, and the bytes that each asks for besides its operands.
     pub(crate) scratch: &'a [(u32, u64)],
     pub(crate) constraints: Constraints,
     pub(crate) solve: &'a SolveArgs,
@@ -65,11 +65,11 @@ pub(crate) fn overlaps_in_file_order(model: &Model) -> Result<Vec<Overlap>, Stri
     Ok(overlaps(model, &schedule, &sharing, &traced.residencies))
 }
 
-/// The blocks of a plan that a model holds, and their offsets: an output at the offset of the input that it may write
-/// over shares its block, and what the runtime decides is left out.
+/// The blocks of the plan that a model's file holds, and their offsets. An output shares the block of an input that it
+/// may be written over where both have the same offset. Tensors whose offset the runtime decides are left out.
 ///
 /// # Errors
-/// A trace that is none.
+/// Blocks that do not make a valid trace.
 pub(crate) fn told(
     name: &str,
     model: &Model,
@@ -95,12 +95,13 @@ pub(crate) fn told(
     Ok((problem, offsets))
 }
 
-/// The plans of a model by different means, each made once.
+/// The plans of a model by different means; each plan is made once.
 pub(crate) struct Plans<'a> {
     model: &'a Model,
     request: Request<'a>,
     made: HashMap<Means, Rc<Planned>>,
-    /// The orders of the first graph's operators, which are numbered from its first.
+    /// By means: what the search for an order has found, and the order, whose operators are numbered from the first
+    /// graph's first.
     orders: HashMap<Means, (Ordered, Vec<u32>)>,
 }
 
@@ -109,14 +110,15 @@ impl<'a> Plans<'a> {
         Self { model, request, made: HashMap::new(), orders: HashMap::new() }
     }
 
-    /// From now on plans of any size will do.
+    /// From now on a plan may exceed the capacity.
     pub(crate) fn lift_capacity(&mut self) {
         if self.request.constraints.capacity.take().is_some() {
             self.made.clear();
         }
     }
 
-    /// Plans by these means. Where a plan is above what none by its means is below, those by fewer means are tried too.
+    /// Plans by these means. Where the peak of that plan is not equal to its lower bound, smaller sets of means are
+    /// tried too, and the plan with the lowest peak counts.
     ///
     /// # Errors
     /// A model that cannot run; no plan within the capacity.
@@ -138,9 +140,10 @@ impl<'a> Plans<'a> {
         best
     }
 
-    /// Plans by all of these means together; none where it is known beforehand that the peak is not below `below`.
+    /// Plans by all of these means together; none where a lower bound shows that the peak is not below `below`, in
+    /// bytes.
     fn by(&mut self, means: Means, below: u64, bar: &ProgressBar) -> Result<Option<Rc<Planned>>, PlanError> {
-        // Outputs that reach into inputs may lie all over them.
+        // An output that may reach into an input may also lie exactly over it.
         let means = Means { in_place: means.in_place || means.overlap, ..means };
         if let Some(made) = self.made.get(&means) {
             return Ok(Some(Rc::clone(made)));
@@ -154,7 +157,8 @@ impl<'a> Plans<'a> {
         Ok(Some(planned))
     }
 
-    /// The order by these means. The search goes on from the order by fewer means, which needs no more by these.
+    /// The order by these means. The search begins with the order by fewer means: by these means that order needs no
+    /// more memory.
     fn order(&mut self, means: Means) -> Result<&(Ordered, Vec<u32>), PlanError> {
         if !self.orders.contains_key(&means) {
             let start = match means {
@@ -171,14 +175,17 @@ impl<'a> Plans<'a> {
     }
 }
 
-/// Blocks to place, and what no placement of them is below.
+/// Blocks to place, and a lower bound on their peak.
 struct Candidate {
     problem: Problem,
+    /// The block of each tensor.
     residencies: Vec<Option<u32>>,
+    /// The lower bound, in bytes.
     least: u64,
 }
 
-/// Plans a model, all means together, its operators in an order, if one is given; none where no plan can be below `below`.
+/// Plans a model by all of these means together, with its operators in the given order, or else in the order of the
+/// file. None where a lower bound shows that the peak cannot be below `below`, in bytes.
 fn by_all_means(
     model: &Model,
     request: &Request<'_>,
@@ -208,7 +215,7 @@ fn by_all_means(
         match place(&candidate.problem, request, bar) {
             Ok(solved) if solved.summary.peak < peak => best = Some((solved, candidate)),
             Ok(_) => {}
-            // The other way may still fit.
+            // The other candidate may still fit.
             Err(e @ Error::OverCapacity { .. }) => refused = Some(PlanError::Place(Box::new(candidate.problem), e)),
             Err(e) => return Err(PlanError::Place(Box::new(candidate.problem), e)),
         }
@@ -222,7 +229,8 @@ fn by_all_means(
     }
 }
 
-/// A block for each tensor, and where it is allowed before that one for an output and its input.
+/// The blocks of a schedule in one or two ways: where in-place reuse is allowed, first with one block for an output and
+/// the input that it is written over; then with a block for each tensor.
 fn candidates(
     model: &Model,
     request: &Request<'_>,
@@ -235,7 +243,8 @@ fn candidates(
     let mut made = Vec::new();
     for &share in if in_place { &[true, false][..] } else { &[false] } {
         let sharing = if share {
-            // Of elementwise operators overlaps say more.
+            // With overlaps, an output of an elementwise operator has a block of its own: it may then lie over its
+            // input in more ways.
             let outputs_of_views = |_, output| !overlap || !elementwise.contains(&output);
             Sharing::where_allowed(model, schedule, outputs_of_views)
         } else {
@@ -263,8 +272,8 @@ pub(crate) enum PlanError {
     Place(Box<Problem>, Error),
 }
 
-/// Places blocks; where some may overlap, as if none did too, if that may take less: that plan holds as well, and is found by
-/// other means.
+/// Places blocks. Where some may overlap and the peak could be lower without that, the blocks are also placed as if
+/// none might: such a plan is valid too, and other solvers make it.
 fn place(problem: &Problem, request: &Request<'_>, bar: &ProgressBar) -> Result<Solved, Error> {
     let apart = || solve::solve(&problem.blocks, request.constraints, request.solve, bar);
     if problem.overlaps.is_empty() {
@@ -292,7 +301,7 @@ fn place(problem: &Problem, request: &Request<'_>, bar: &ProgressBar) -> Result<
 
 /// The outputs that may reach into an input that dies with their operator.
 fn overlaps(model: &Model, schedule: &Schedule, sharing: &Sharing, residencies: &[Option<u32>]) -> Vec<Overlap> {
-    // The first and last time of each block.
+    // The first and the last time of each block.
     let mut lives: HashMap<u32, [u32; 2]> = HashMap::new();
     for (life, residency) in schedule.lives.iter().zip(residencies) {
         if let (&Some([first, last]), &Some(residency)) = (life, residency) {

@@ -1,9 +1,9 @@
 //! The operators of a model one after the other, and the lifetimes that this gives its tensors: those of TFLM's
 //! `MicroAllocator`.
 //!
-//! Time 0 is before the first operator, which runs at 1. An operator that calls graphs runs at its time, and their
-//! operators at the times after it; its inputs stay until all of them have run. What the model is given stays until its
-//! last reader, what it gives until the end.
+//! Time 0 is before the first operator, which runs at time 1. An operator that calls graphs runs at its time, and the
+//! operators of these graphs at the times after it; its inputs stay alive until all of them have run. The inputs of the
+//! model stay alive until their last reader, its outputs until the end.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,9 @@ use super::{Model, kernels};
 use crate::failure::InputError;
 use crate::problem::Problem;
 
-/// Graphs that call graphs, no deeper than this.
+/// How deep graphs may call graphs.
 const DEEPEST: usize = 16;
-/// Operators that run, those of graphs that are called several times counted each time.
+/// How many operators may run; those of a graph are counted at each call.
 const LONGEST: usize = 1 << 20;
 
 /// When which operator runs, and when which tensor is alive.
@@ -25,13 +25,13 @@ pub(crate) struct Schedule {
     pub(crate) steps: Vec<u32>,
     /// First and last time of each tensor that takes memory of the arena.
     pub(crate) lives: Vec<Option<[u32; 2]>>,
-    /// What operators ask for while they run: time of the first and the last of it, bytes.
+    /// The scratch that operators ask for: the first and the last time at which it is needed, and its bytes.
     pub(crate) scratch: Vec<([u32; 2], u64)>,
 }
 
 impl Schedule {
-    /// The operators of the first graph in this order; those of other graphs in that of the file. `scratch` says what an
-    /// operator asks for besides its operands, in bytes.
+    /// The schedule with the operators of the first graph in this order, and those of other graphs in the order of the
+    /// file. `scratch` has operators, and the bytes that each asks for besides its operands.
     ///
     /// # Errors
     /// Graphs that call themselves, or far too many calls.
@@ -90,7 +90,7 @@ impl Schedule {
                 self.mark(model, called as usize, &own, asked, depth + 1)?;
             }
             for &tensor in operator.inputs.iter().chain(&operator.outputs) {
-                // What nobody writes is there from the start.
+                // A tensor that no operator has written by now is there from the start.
                 if self.lives[tensor as usize].is_none() {
                     self.touch(tensor, 0);
                 }
@@ -107,7 +107,7 @@ impl Schedule {
     }
 }
 
-/// Tensors that share the block of another: the first tensor of its block for each tensor.
+/// By tensor: the first tensor of the block that it lies in, which several tensors may share.
 #[derive(Debug)]
 pub(crate) struct Sharing(pub(crate) Vec<u32>);
 
@@ -117,11 +117,11 @@ impl Sharing {
         Self((0..).zip(&model.tensors).map(|(i, _)| i).collect())
     }
 
-    /// Outputs are written over the first dying input that the operator may write over, where `allowed` takes input and
-    /// output.
+    /// Each output is written over the first dying input that its operator may write over, if `allowed(input, output)`
+    /// says so.
     pub(crate) fn where_allowed(model: &Model, schedule: &Schedule, allowed: impl Fn(u32, u32) -> bool) -> Self {
         let mut sharing = Self::none(model);
-        // The last time of each block, at its first tensor.
+        // By first tensor of a block: the last time at which the block is needed.
         let mut until: Vec<u32> = schedule.lives.iter().map(|life| life.map_or(0, |[_, last]| last)).collect();
         for (&number, time) in schedule.steps.iter().zip(1u32..) {
             let operator = &model.operators[number as usize];
@@ -177,7 +177,7 @@ pub(crate) fn trace(model: &Model, schedule: &Schedule, sharing: &Sharing) -> Tr
     let (blocks, of_tensor) = blocks(model, schedule, sharing);
     let row = |event, block, bytes, op| Row { time_ns: 0, bytes, block, op, event };
     let op = |time: u32| if time == 0 { Op::None } else { Op::First(time - 1) };
-    // What happens at each time: mallocs, accesses, frees.
+    // By time: the rows of mallocs, of accesses and of frees.
     let mut at: Vec<[Vec<Row>; 3]> = Vec::new();
     at.resize_with(schedule.steps.len() + 1, Default::default);
     for (made, block) in blocks.iter().zip(0..) {

@@ -44,7 +44,7 @@ pub(crate) fn write(problem: &Problem, capacity: u64, out: &mut impl Write) -> i
         }
     }
     for (i, j) in sweep.colliding_pairs() {
-        // How far above the begin of the lower one the other begins at least.
+        // How many bytes above the begin of the lower block the upper one begins at least.
         let apart = |lower: u32, upper: u32| {
             let reaches = problem.overlaps.iter().find(|o| (o.output, o.input) == (lower, upper));
             let size = blocks[lower as usize].size;

@@ -9,7 +9,7 @@ use crate::failure::InputError;
 use crate::input::tflite::flat::{Flat, FlatTable};
 use crate::input::tflite::{BUFFERS, GRAPHS, IDENTIFIER, METADATA, OPERATORS, PLAN};
 
-/// The fields of the table Model: the version, and distances.
+/// The number of fields of the table Model: the first is the version, the others are distances.
 const FIELDS: usize = 8;
 const ALIGNMENT: usize = 16;
 
@@ -25,7 +25,7 @@ pub(crate) fn splice(file: &str, model: &[u8], order: &[u32], offsets: &[i32]) -
     let entries = metadata(root)?;
     let buffers = root.vector(BUFFERS, 4)?;
 
-    // Distance to the table, identifier, vtable, table.
+    // The parts of the head: distance to the table, identifier, vtable, table.
     head.bytes.extend([0; 4]);
     head.bytes.extend(IDENTIFIER);
     let vtable_bytes = 4 + 2 * FIELDS;
@@ -56,7 +56,7 @@ pub(crate) fn splice(file: &str, model: &[u8], order: &[u32], offsets: &[i32]) -
     head.finish(flat, &reordered)
 }
 
-/// The entries of the metadata but an earlier plan.
+/// The entries of the metadata without an earlier plan.
 fn metadata(root: FlatTable<'_>) -> Result<Vec<usize>, InputError> {
     let mut kept = Vec::new();
     for entry in root.vector(METADATA, 4)?.tables() {

@@ -1,10 +1,10 @@
 //! `CnMem`, the pool of <https://github.com/NVIDIA/cnmem>, the baseline of Zhang et al. 2019.
 //!
-//! Modelled: sizes in granules of 512 bytes; best fit, the lowest address among equals; a range that is too
-//! large is always split; neighbours are joined, though not across what was allocated at once; when nothing
-//! fits, the pool grows by exactly the request. Not modelled: memory that the user lets it reserve up front,
-//! which counts as reserved whether it is used or not (here the pool starts empty and grows as it must), and
-//! pools for further streams, which take memory from each other.
+//! Modelled: sizes in granules of 512 bytes; best fit, the lowest address among equals; a range that is too large is
+//! always split; free neighbours are joined, but not across separate allocations of device memory; when nothing fits,
+//! the pool grows by exactly the request. Not modelled: memory that the user lets it reserve up front, which counts as
+//! reserved whether it is used or not (here the pool starts empty and grows as it must), and pools for further streams,
+//! which take memory from each other.
 
 use super::Pool;
 use super::segments::Segments;

@@ -1,10 +1,11 @@
-//! ExecuTorch's planners, as `exir/memory_planning.py` and `exir/banked_memory_planning.py` of its version 1.5.1 have them:
-//! `greedy`, and `banked_greedy` for several memories.
+//! ExecuTorch's planners, as `exir/memory_planning.py` and `exir/banked_memory_planning.py` of its version 1.5.1 have
+//! them: `greedy`, and `banked_greedy` for several memories.
 //!
-//! Both take the largest block first, and of equal ones the one that came last. A bank is a row of objects, each as large
-//! as the block that it was made for. A block goes into the first object whose members all live at other times, at its
-//! begin; else into the first in which it has room above all members that live at its time; else it gets an object of its
-//! own. `banked_greedy` asks each bank in turn, and makes an object only where the bank has room for it.
+//! Both take the largest block first, and of equal ones the one that came last. A bank is a row of objects, each as
+//! large as the block that it was made for. A block goes to the begin of the first object whose members all live at
+//! other times; else into the first object that has room for it above all members that live at its time; else it gets
+//! an object of its own. `banked_greedy` asks each bank in turn, and makes an object only where the bank has room for
+//! it.
 
 use sublet_core::Block;
 

@@ -1,5 +1,5 @@
-//! The planner of TensorFlow Lite, `ArenaPlanner`: what is alive all the time first, then the largest tensor first, of equal
-//! sizes the one that begins first, each into the smallest gap that holds it.
+//! The planner of TensorFlow Lite, `ArenaPlanner`. First come the tensors that are alive all the time, then the others,
+//! the largest first, of equal sizes the one that begins first. Each goes into the smallest gap that holds it.
 
 use sublet_core::Block;
 

@@ -4,11 +4,14 @@
 //! size; of equal sizes the later one comes first, since they are listed from the end and sorted stably. Lifetimes are
 //! inclusive on both sides.
 
-/// A buffer: bytes, first and last time, and the offset that the model tells.
+/// A buffer of TFLM's planner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Buffer {
+    /// Its size, in bytes.
     pub(crate) bytes: u64,
+    /// The first and the last time at which it is needed.
     pub(crate) life: [u32; 2],
+    /// The offset that the model tells, in bytes; none where the planner chooses it.
     pub(crate) offset: Option<u64>,
 }
 

@@ -14,14 +14,15 @@ use refute::{End, Item, prove};
 
 /// The most blocks of a proof.
 const MOST_BLOCKS: usize = 64;
-/// Conflicts of the search by default, and how many times as many with `--effort max`.
+/// The most conflicts of the search by default.
 const CONFLICTS: u64 = 50_000;
+/// How many times as many conflicts `--effort max` allows.
 const MOST_CONFLICTS: u64 = 8;
 
-/// Refuses what a proof cannot cover.
+/// Refuses a problem of which the formula cannot speak.
 ///
 /// # Errors
-/// What a proof cannot speak of.
+/// What the formula cannot speak of.
 pub(crate) fn check(args: &PlanArgs, problem: &Problem) -> Result<(), Failure> {
     let refused = |why: &str| Err(Failure::Usage(format!("--proof: {why}")));
     if args.proof.is_none() {
@@ -37,7 +38,7 @@ pub(crate) fn check(args: &PlanArgs, problem: &Problem) -> Result<(), Failure> {
     }
 }
 
-/// Writes the proof that no plan fits in `capacity`, if one is asked for; returns what came of it.
+/// Writes the proof that no plan fits in `capacity` bytes, if a proof is asked for; returns a sentence about it.
 ///
 /// # Errors
 /// Files that cannot be written, and where no proof was found.

@@ -1,20 +1,21 @@
 //! Proves that no plan of an instance fits in a capacity. `VeriPB`, a program of others, checks the proof (Gocht 2022;
 //! Bogaerts, Gocht, `McCreesh` and Nordström 2023). docs/proofs.md says which formula has no solution.
 //!
-//! Problem: is there a plan within a capacity? The search of `core` says no and shows nothing. This
-//! search is slower and writes down why.
+//! Problem: is there a plan within a capacity? The search of `core` says no and shows nothing. This search is slower
+//! and writes down why.
 //!
 //! Steps:
-//! 1. For each pair of blocks that are alive together, one variable says which of them is below. The blocks below a block
-//!    one above the other are a *chain*; it gives the block a least offset, and likewise chains above it.
-//! 2. A chain that is higher than the capacity is a clause: not all of its pairs lie like this. Where the chain below one
-//!    block and the chain above another leave no room, the other is below the one. The clause is the sum of the
+//! 1. For each pair of blocks that are alive together, one variable says which of them is below. Blocks that lie one
+//!    above the other are a *chain*. The chain below a block gives it a least offset, and likewise the chain above it a
+//!    greatest end.
+//! 2. A chain that is higher than the capacity is a clause: not all of its pairs lie like this. Where the chain below
+//!    one block and the chain above another leave no room, the other is below the one. The clause is the sum of the
 //!    inequalities of its pairs, divided by the capacity.
-//! 3. The rest is a solver for clauses (Marques-Silva and Sakallah 1999; Moskewicz et al. 2001): decisions, propagation,
-//!    a learned clause for each conflict, which follows by unit propagation and is written as such.
+//! 3. The rest is a solver for clauses (Marques-Silva and Sakallah 1999; Moskewicz et al. 2001): decisions,
+//!    propagation, a learned clause for each conflict, which follows by unit propagation and is written as such.
 //!
-//! Ties: of equally active pairs the first. Limits: chains know nothing of alignments, and like blocks are told apart, so
-//! that proofs grow quickly with the number of blocks. Cost: O(pairs) for each propagation that moves a block.
+//! Ties: of equally active pairs the first. Limits: chains know nothing of alignments, and like blocks are told apart,
+//! so that proofs grow quickly with the number of blocks. Cost: O(pairs) for each propagation that moves a block.
 
 use std::io::{self, Write};
 
@@ -31,7 +32,7 @@ pub(crate) struct Item {
 pub(crate) enum End {
     /// No plan fits; the proof is written.
     Proved,
-    /// A plan fits as far as chains can tell.
+    /// A plan fits, as far as chains can tell.
     Fits,
     /// The allowed conflicts are used up.
     GivenUp,
@@ -40,10 +41,11 @@ pub(crate) enum End {
 const NONE: usize = usize::MAX;
 /// The conflicts of the shortest run between two restarts.
 const RUN: u64 = 64;
-/// How much a conflict adds to the activity of its pairs; after each conflict it grows by one part in `GROWTH`.
+/// How much the first conflict adds to the activity of its pairs; after each conflict this step grows by one part in
+/// `GROWTH`.
 const STEP: u64 = 1 << 20;
 const GROWTH: u64 = 20;
-/// Above this, activities are divided by the step.
+/// When the step is above this, all activities and the step are scaled down by the same factor, to keep within 64 bits.
 const MOST_STEP: u64 = 1 << 50;
 
 /// Why a pair lies as it does.
@@ -58,11 +60,12 @@ enum Reason {
 /// A literal: twice the pair, plus 1 if its second block is below its first.
 type Literal = usize;
 
-/// One direction: from the ground up, or from the capacity down.
+/// What is known of the blocks in one direction: from the ground up, or from the capacity down.
 struct Side {
-    /// By block: the least bytes between it and the ground.
+    /// By block: the least bytes between the block and the ground, or the capacity.
     room: Vec<u64>,
-    /// By block: the literal of the pair with the next block towards the ground.
+    /// By block: the literal of the pair of this block and the next one of its chain towards the ground, or the
+    /// capacity.
     by: Vec<usize>,
     trail: Vec<(usize, u64, usize)>,
 }
@@ -75,7 +78,7 @@ struct Search<'a, W: Write> {
     constraints: u64,
     pairs: Vec<(usize, usize)>,
     pair_of: Vec<usize>,
-    /// By pair: 0 unknown, 1 as it stands, -1 the other way round.
+    /// By pair: 0 if unknown, 1 if the first block is below the second, -1 if the second is below the first.
     value: Vec<i8>,
     level: Vec<usize>,
     reason: Vec<Reason>,
@@ -235,7 +238,7 @@ impl<W: Write> Search<'_, W> {
 
     fn assign(&mut self, l: Literal, reason: Reason) -> io::Result<()> {
         if self.limits.is_empty() {
-            // What holds without decisions is written at once.
+            // A literal that holds without decisions is written to the proof at once.
             let with = self.clause_of(l, &reason)?.1;
             writeln!(self.proof, "rup +1 {} >= 1 ;", self.name(l))?;
             self.constraints += 1;
@@ -283,7 +286,7 @@ impl<W: Write> Search<'_, W> {
                     let used = self.below.room[i] + self.items[i].size + self.items[j].size + self.above.room[j];
                     if used > self.capacity {
                         if self.value[p] != 0 {
-                            // The other way round is impossible too: that is concluded above.
+                            // The other way round is impossible too, as was concluded above.
                             let chain = self.chains(i, j);
                             return self.chain(&chain, NONE).map(Some);
                         }
@@ -334,7 +337,8 @@ impl<W: Write> Search<'_, W> {
         Ok(failed)
     }
 
-    /// Raises the blocks above i, which lies below j; returns the pairs of a chain that is too high, if there is one.
+    /// Raises j, since i lies below it, and the blocks above j; returns the pairs of a chain that is too high, if there
+    /// is one.
     fn move_up(&mut self, i: usize, j: usize) -> Option<Vec<Literal>> {
         let mut todo = vec![(i, j)];
         while let Some((i, j)) = todo.pop() {
@@ -386,14 +390,15 @@ impl<W: Write> Search<'_, W> {
         }
     }
 
-    /// The chain from the ground to i, then j, then the chain on top of j.
+    /// The pairs of the chain from the ground to i, of i and j, and of the chain on top of j.
     fn chains(&self, i: usize, j: usize) -> Vec<Literal> {
         let below = self.below.walk(i, |l| self.blocks(l).0).unwrap_or_else(|chain| chain);
         let above = self.above.walk(j, |l| self.blocks(l).1).unwrap_or_else(|chain| chain);
         below.into_iter().rev().chain([self.literal(i, j)]).chain(above).collect()
     }
 
-    /// Writes the sum of a chain's inequalities; returns the clause that follows, and the number of its constraint.
+    /// Writes the sum of a chain's inequalities; returns the clause that follows, and the number of its constraint. An
+    /// empty chain stands for the block `only`.
     fn chain(&mut self, chain: &[Literal], only: usize) -> io::Result<(Vec<Literal>, Option<u64>)> {
         let n = self.items.len();
         let (bottom, top) = match (chain.first(), chain.last()) {
@@ -419,7 +424,7 @@ impl<W: Write> Search<'_, W> {
         Ok((clause, Some(self.constraints)))
     }
 
-    /// The clause that implies `l`, and its constraint if it was written for this.
+    /// The clause that implies `l`, and the number of its constraint if it was written for this.
     fn clause_of(&mut self, l: Literal, reason: &Reason) -> io::Result<(Vec<Literal>, Option<u64>)> {
         match reason {
             Reason::Decision => Ok((vec![l], None)),
@@ -459,7 +464,7 @@ impl<W: Write> Search<'_, W> {
                 }
             }
             if open == 0 {
-                // The conflict is older than the last decision.
+                // The conflict does not depend on the last decision.
                 break None;
             }
             at = (0..at).rev().find(|&k| marked[self.trail[k] / 2]).unwrap_or(0);
@@ -513,7 +518,7 @@ impl Side {
         }
     }
 
-    /// The pairs from a block towards the ground of this side; Err with the way to the end, or Ok with the ring if the
+    /// The pairs from a block along its chain to the end of this side, as `Err`; or as `Ok` the pairs of a ring, if the
     /// way returns to a block.
     fn walk(&self, from: usize, next: impl Fn(usize) -> usize) -> Result<Vec<Literal>, Vec<Literal>> {
         let (mut way, mut blocks) = (Vec::new(), vec![from]);
@@ -530,7 +535,7 @@ impl Side {
     }
 }
 
-/// 1, 1, 2, 1, 1, 2, 4, …
+/// The i-th number, from 1 on, of Luby's sequence: 1, 1, 2, 1, 1, 2, 4, …
 fn luby(mut i: u64) -> u64 {
     loop {
         let k = u64::BITS - i.leading_zeros();

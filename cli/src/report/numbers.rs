@@ -23,7 +23,7 @@ pub(super) fn byte_tick(range: u64, most: u64) -> u64 {
     range.div_ceil(most).checked_next_power_of_two().unwrap_or(1 << 63)
 }
 
-/// The same for steps and times: 1, 2 or 5 times a power of ten.
+/// A distance between the marks of an axis of steps or times: 1, 2 or 5 times a power of ten; at most `most` marks.
 pub(super) fn round_tick(range: u64, most: u64) -> u64 {
     let least = range.div_ceil(most).max(1);
     let ten = 10u64.pow(least.ilog10());

@@ -17,7 +17,7 @@ pub(super) struct Ops<'a> {
 struct NamedOp<'a> {
     /// The name, by which ops are coloured.
     name: &'a str,
-    /// Number and name.
+    /// The op's number and name, as they are shown.
     told: String,
 }
 

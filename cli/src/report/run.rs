@@ -21,10 +21,11 @@ pub(super) struct Run<'a> {
     pub(super) time_ns: u64,
     pub(super) swapped_bytes: u64,
     pub(super) recomputed_ns: u64,
-    /// When each step happens; the last entry is the end of the run.
+    /// By step: when it happens; the last entry is the end of the run.
     pub(super) clock: Vec<u64>,
-    /// The steps at which the load without swaps changes.
+    /// The steps at which the load without copies changes.
     pub(super) before_step: Vec<u32>,
+    /// The load without copies, from each of these steps on.
     pub(super) before_load: Vec<u64>,
     pub(super) operators: Operators,
     pub(super) stalls: Stalls,
@@ -39,7 +40,7 @@ pub(super) struct Operators {
     pub(super) end: Vec<u64>,
     /// By operator: its index in the scene's ops.
     pub(super) op: Vec<Option<usize>>,
-    /// Whether it is recomputed.
+    /// By operator: whether it is recomputed.
     pub(super) rerun: Vec<bool>,
 }
 
@@ -57,29 +58,32 @@ pub(super) struct Stalls {
 pub(super) struct Copies {
     pub(super) begin: Vec<u64>,
     pub(super) end: Vec<u64>,
-    /// Whether it goes to the host.
+    /// By copy: whether it goes to the host.
     pub(super) out: Vec<bool>,
-    /// The block of the scene that is copied.
+    /// By copy: the block of the scene that is copied.
     pub(super) residency: Vec<usize>,
-    /// How long compute waits for it; 0 for a copy that is hidden behind compute.
+    /// By copy: how long compute waits for it; 0 for a copy that is hidden behind compute.
     pub(super) waited: Vec<u64>,
 }
 
 /// The gaps between two uses of a block: what was done, and what the alternatives would have cost.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Gaps {
-    /// The block of the scene that was there before the gap.
+    /// By gap: the block of the scene that was there before the gap.
     pub(super) residency: Vec<usize>,
-    /// The scene's ops that use it before and after.
+    /// By gap: the scene's op that uses the block last before it.
     pub(super) after: Vec<Option<usize>>,
+    /// By gap: the scene's op that uses the block first after it.
     pub(super) before: Vec<Option<usize>>,
     pub(super) idle: Vec<u64>,
     pub(super) choice: Vec<&'static str>,
-    /// The time that it costs; that of its copies; that of its recomputation, if it may be recomputed.
+    /// By gap: the time that it costs.
     pub(super) cost: Vec<u64>,
+    /// By gap: the time of the two copies.
     pub(super) swap: Vec<u64>,
+    /// By gap: the time of the recomputation; none where the value may not be recomputed.
     pub(super) recompute: Vec<Option<u64>>,
-    /// The most bytes on the device in the gap if the block stayed.
+    /// By gap: the most bytes on the device in the gap if the block stayed.
     pub(super) load_if_kept: Vec<u64>,
 }
 
@@ -135,7 +139,7 @@ impl<'a> Run<'a> {
             time_ns,
             swapped_bytes: run.swapped_bytes,
             recomputed_ns: run.recomputed_ns,
-            // A malloc and a free take no time, and so only these steps matter here.
+            // The begin of each step is enough: blocks begin and end at mallocs and frees, which take no time.
             clock: fitted.schedule.timings().iter().map(|t| nearest(t.begin)).chain([time_ns]).collect(),
             before_step,
             before_load,

@@ -40,13 +40,13 @@ pub(super) struct Scene<'a> {
     pub(super) end: Vec<u32>,
     pub(super) size: Vec<u64>,
     pub(super) offset: &'a [u64],
-    /// The op that allocates each block in the recording, none for persistent blocks and inputs; empty where there is no
-    /// trace.
+    /// The op that allocates each block in the recording, none for persistent blocks and inputs; empty where there is
+    /// no trace.
     pub(super) op: Vec<Option<usize>>,
     /// By block: the next residency of the same block; empty where no block has two.
     pub(super) next: Vec<Option<usize>>,
-    /// For a fitted trace, by block: how it came about, as bits: 1 recomputed, 2 a mask, 4 written over its input in
-    /// place.
+    /// For a fitted trace, by block: how the residency came about, as bits: 1 recomputed, 2 a mask, 4 written over an
+    /// input in place.
     pub(super) mark: &'a [u8],
     /// The load from `curve_step[i]` to `curve_step[i + 1]` is `curve_load[i]`.
     pub(super) curve_step: Vec<u32>,
@@ -157,9 +157,9 @@ impl<'a> Scene<'a> {
 /// Which blocks of a plan are residencies of one block of the trace.
 #[derive(Default)]
 struct Residencies {
-    /// The first residency of each.
+    /// By block of the plan: the first residency of the same block of the trace.
     first: Vec<usize>,
-    /// The one after each; empty where nothing has a second.
+    /// By block of the plan: the next residency of the same block of the trace; empty where no block has two.
     next: Vec<Option<usize>>,
 }
 

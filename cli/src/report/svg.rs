@@ -16,7 +16,7 @@ use super::scene::Scene;
 
 /// Up to this many blocks each is drawn, however small.
 const EXACT: usize = 4000;
-/// Grid of the rounded edges, in parts of a pixel.
+/// The grid of the rounded edges: how many of its lines there are to a pixel.
 const GRID: f64 = 2.0;
 /// The most labels inside blocks: more would be noise.
 const LABELS: usize = 150;
@@ -26,24 +26,26 @@ const LEFT: f64 = 84.0;
 const RIGHT: f64 = 1176.0;
 const MAP: [f64; 2] = [84.0, 524.0];
 const LOAD: [f64; 2] = [556.0, 636.0];
-/// The lanes of a fitted trace: the first, and how far each is below the one before.
+/// The upper and the lower end of the first lane of a fitted trace, in pixels.
 const LANE: [f64; 2] = [648.0, 664.0];
 const LANES: [&str; 3] = ["compute", "out", "in"];
+/// How far each lane is below the one before, in pixels.
 const LANE_PITCH: f64 = 20.0;
-/// From the lower end of the time axis to the legend.
+/// The pixels from the lower end of the time axis to the legend.
 const LEGEND_GAP: f64 = 56.0;
 const LEGEND_COLUMNS: usize = 4;
 const LEGEND_ROW: f64 = 22.0;
 
-/// Light is written into the elements, for readers that know no style sheets; dark is a style.
+/// The colours for light pages are written into the elements, for readers that know no style sheets; those for dark
+/// pages are a style.
 const STYLE: &str = "text{font-family:system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif;font-size:11px}\
 @media(prefers-color-scheme:dark){.paper{fill:#14161a}.ink{fill:#e8eaed}.soft{fill:#9aa1ab}.grid{stroke:#2a2e35}\
 .frame{stroke:#3a3f48}.bound{stroke:#e8eaed}.halo{stroke:#14161a}.load{fill:#33415c;stroke:#7ea6e8}.lane{fill:#1d2126}.before{stroke:#9aa1ab}}";
-/// Compute waits.
+/// The colour of stalls.
 const STALL: &str = "#d4202e";
-/// The limit of a fitted trace.
+/// The colour of the limit of a fitted trace.
 const LIMIT: &str = "#b3261e";
-/// Operators that allocate nothing have no colour of their own.
+/// The colour of operators that allocate nothing.
 const PLAIN: &str = "#9ea5b0";
 
 /// A part of the picture over the time axis.
@@ -56,7 +58,7 @@ struct Part {
 
 #[expect(clippy::cast_precision_loss, reason = "pixels")]
 impl Part {
-    /// High enough for a little more than `most`.
+    /// A part that is high enough for a little more than `most` bytes.
     fn new([top, bottom]: [f64; 2], most: u64) -> Self {
         Self { top, bottom, bytes: most.max(1) as f64 * 1.07 }
     }
@@ -66,7 +68,7 @@ impl Part {
     }
 }
 
-/// Data to pixels.
+/// Turns steps or times, addresses and loads into pixels.
 struct Scale {
     first: f64,
     span: f64,

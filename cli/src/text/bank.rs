@@ -6,7 +6,7 @@ use super::size;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedBank {
     pub(crate) name: String,
-    /// Bytes.
+    /// The size of the bank, in bytes.
     pub(crate) capacity: u64,
     /// The cost of a byte that is read or written.
     pub(crate) cost: u64,

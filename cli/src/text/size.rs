@@ -51,7 +51,7 @@ pub(crate) fn parse_alignment(text: &str) -> Result<u64, String> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Limit {
     Bytes(u64),
-    /// Of the peak as it was recorded.
+    /// In percent of the peak as it was recorded.
     Percent(f64),
 }
 
@@ -72,7 +72,7 @@ impl Limit {
         }
     }
 
-    /// In bytes, where this is the peak.
+    /// The limit in bytes; `peak` is that of the trace, in bytes.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part")]
     pub(crate) fn of(self, peak: u64) -> u64 {
         match self {

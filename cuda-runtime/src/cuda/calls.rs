@@ -30,7 +30,7 @@ pub(super) fn keep(backend: u64, call: Call) -> *mut c_void {
     std::ptr::without_provenance_mut(number)
 }
 
-/// Takes back what was kept.
+/// Takes a call that was kept, by its number.
 pub(super) fn take(number: *mut c_void) -> Option<Call> {
     pending().calls.as_mut()?.remove(&number.addr()).map(|(_, call)| call)
 }

@@ -1,6 +1,6 @@
 //! The functions of the CUDA driver that the runtime calls, looked up at run time.
 //!
-//! They are looked up once. One that is missing is an error, or means that the driver is too old for one of two ways to
+//! They are looked up once. If a function is missing, that is an error, or the driver is too old for one of two ways to
 //! do something. `cudarc`'s own functions look up each symbol when it is first called, and panic without it; and their
 //! results are a Rust enum, which an unknown error of a newer driver is not a value of. Here a result is a number.
 
@@ -83,7 +83,8 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// The driver of this machine, initialised, for the GPU of this number. A failure is not kept: the next call tries again.
+    /// The driver of this machine, initialised; `ordinal` is the GPU that an error names. A failure is not kept: the
+    /// next call tries again.
     ///
     /// # Errors
     /// [`Error::NoDriver`]; [`Error::MissingSymbol`]; [`Error::NoDevice`]; what else `cuInit` says.
@@ -109,7 +110,7 @@ impl Driver {
     }
 }
 
-/// The same for a call that takes memory.
+/// As [`check`], for a call that allocates `bytes` bytes of this memory.
 pub(super) fn check_memory(call: &'static str, code: Code, memory: crate::error::Memory, bytes: u64) -> Result<()> {
     if code == 2 { Err(Error::OutOfMemory { memory, bytes }) } else { check(call, code) }
 }

@@ -44,7 +44,7 @@ struct Shared {
     context: CUcontext,
     attributes: Attributes,
     virtual_memory: Option<(VirtualMemory, u64)>,
-    /// Other devices, such as network cards, can read and write arenas directly.
+    /// Whether other devices, such as network cards, can read and write arenas directly.
     rdma: bool,
     number: u64,
 }
@@ -85,7 +85,7 @@ pub struct Arena {
 enum ArenaKind {
     /// Memory that was allocated whole.
     Plain,
-    /// Addresses, and the pieces of memory behind them, by where they begin and how long they are.
+    /// Reserved addresses, and the pieces of memory mapped to them: where each begins, and its bytes.
     Virtual { memory: VirtualMemory, room: u64, pieces: Vec<(u64, u64)> },
 }
 
@@ -159,8 +159,8 @@ impl CudaBackend {
         Ok(work())
     }
 
-    /// Another's stream, such as a framework's, to compute on. NULL is the legacy default stream, which is PyTorch's
-    /// own unless it is told otherwise; `CU_STREAM_LEGACY` (0x1) is the same stream.
+    /// A stream of the caller's, such as a framework's, to compute on. NULL is the legacy default stream, which is
+    /// PyTorch's own unless it is told otherwise; `CU_STREAM_LEGACY` (0x1) is the same stream.
     ///
     /// # Safety
     /// It is a stream of this device's primary context, and lives as long as what is returned.
@@ -171,7 +171,7 @@ impl CudaBackend {
 }
 
 impl Stream {
-    /// The driver's handle of it, to launch kernels on.
+    /// The driver's handle of the stream, to launch kernels on.
     #[must_use]
     pub const fn raw(&self) -> CUstream {
         self.raw
@@ -229,7 +229,7 @@ impl Shared {
         CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: self.device }
     }
 
-    /// Memory of this device that is not shared with other processes.
+    /// The properties of memory of this device that is not shared with other processes.
     fn properties(&self) -> CUmemAllocationProp {
         // SAFETY: zero is a value of every field: numbers, a pointer, and enums whose first value is 0.
         let mut properties: CUmemAllocationProp = unsafe { std::mem::zeroed() };
@@ -275,7 +275,7 @@ impl Drop for Shared {
     }
 }
 
-/// As many bytes as addresses can tell.
+/// A number of bytes as the driver takes it; out of memory where addresses cannot count so many.
 fn size(bytes: u64, memory: Memory) -> Result<usize> {
     usize::try_from(bytes).map_err(|_| Error::OutOfMemory { memory, bytes })
 }

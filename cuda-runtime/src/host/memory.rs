@@ -15,10 +15,10 @@ const POISON: u8 = 0xdb;
 pub(super) struct Allocation {
     start: NonNull<u8>,
     bytes: usize,
-    /// The allocation: it is longer, so that the bytes can begin at a page.
+    /// The whole allocation, which is longer, so that the bytes can begin at a page.
     whole: NonNull<u8>,
     layout: Layout,
-    /// Whether its owner has freed it. It is freed for real when all work that has it is done.
+    /// Whether its owner has freed it. The memory is freed when all work that uses it is done.
     is_given_back: AtomicBool,
 }
 
@@ -28,7 +28,7 @@ unsafe impl Send for Allocation {}
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    /// `None` if the host has not so much.
+    /// Memory of `bytes` bytes; `None` if the host has not so much.
     pub(super) fn new(bytes: u64) -> Option<Self> {
         let bytes = usize::try_from(bytes).ok()?.max(1);
         // Allocated at a page, the allocator would write the zeros itself, and so touch memory that nobody uses. Pages
@@ -42,7 +42,8 @@ impl Allocation {
         Some(Self { start, bytes, whole, layout, is_given_back: AtomicBool::new(false) })
     }
 
-    /// Frees it for its owner: poisons the first `used` bytes, and from here on work on it is a fault.
+    /// Frees it for its owner: fills the first `used` bytes with [`POISON`]. From here on work on this memory is a
+    /// fault.
     pub(super) fn give_back(&self, used: u64) {
         self.is_given_back.store(true, Ordering::SeqCst);
         let used = usize::try_from(used).map_or(self.bytes, |used| used.min(self.bytes));
@@ -88,7 +89,7 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// `None` where the bytes are not all there.
+    /// The `bytes` bytes from `at` on; `None` where not all of them are there.
     pub(super) fn new(memory: &std::sync::Arc<Allocation>, at: u64, bytes: u64) -> Option<Self> {
         let (at, bytes) = (usize::try_from(at).ok()?, usize::try_from(bytes).ok()?);
         (at.checked_add(bytes)? <= memory.len()).then(|| Self { memory: memory.clone(), at, bytes })

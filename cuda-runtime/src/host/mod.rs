@@ -182,7 +182,7 @@ impl HostBackend {
     }
 }
 
-/// The fault of work on freed memory: an illegal address.
+/// The fault of work on freed memory, with the CUDA error of an illegal address.
 const GIVEN_BACK: Fault = Fault { call: "work on memory that was given back", code: 700 };
 
 fn span(range: &Range) -> std::ops::Range<u64> {
@@ -204,7 +204,7 @@ impl Shared {
         Range::new(memory, address - memory.address(), bytes).ok_or(outside)
     }
 
-    /// The error of a device that is lost.
+    /// The error of a device that is lost, if it is.
     fn refuse(state: &State) -> Result<()> {
         state.fault.map_or(Ok(()), |Fault { call, code }| Err(Error::Lost { call, code }))
     }

@@ -11,7 +11,7 @@ pub enum Mode {
     Threads {
         /// Copies take as long as the links say, and kernels as long as their launch says.
         paced: bool,
-        /// Before each piece of work a thread waits, at random from this seed on, up to so long.
+        /// The seed and the longest of the delays: before each piece of work a thread waits for a random time.
         delays: Option<(u64, Duration)>,
     },
     /// Everything is done by the thread that waits, in this order.
@@ -21,11 +21,12 @@ pub enum Mode {
 /// Which of several streams goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The one that has worked the least time; of equals the one that was made first.
+    /// The one that has worked the least time; of equal ones the one that was made first.
     Time,
-    /// A random one, by this seed.
+    /// A random one; this is the seed.
     Random(u64),
-    /// This one, by the order in which they were made, only when no other can go on.
+    /// The stream of this number only when no other can go on. Streams are numbered in the order in which they were
+    /// made.
     Last(usize),
 }
 
@@ -36,7 +37,7 @@ pub struct Options {
     pub mode: Mode,
     /// The memory of the device, in bytes.
     pub memory: u64,
-    /// The links; their host capacity is what can be pinned.
+    /// The links; its host capacity is how many bytes can be pinned.
     pub device: Device,
     /// Whether uses without an order are searched for, for `HostBackend::races`.
     pub races: bool,

@@ -26,9 +26,9 @@ pub(super) type Run = Box<dyn FnOnce() -> Result<(), Fault> + Send>;
 
 /// A piece of a stream's work.
 pub(super) enum Task {
-    /// Something that takes so many ns.
+    /// Work that takes so many ns.
     Work(Run, f64),
-    /// The stream has reached this point.
+    /// Notes that the stream has reached this point.
     Record(Arc<Point>),
     /// Waits until another stream has reached this point.
     Wait(Arc<Point>),
@@ -36,9 +36,9 @@ pub(super) enum Task {
 
 /// A point in a stream: what an event is recorded to.
 pub(super) struct Point {
-    /// When the stream came to it, in ns.
+    /// The time at which the stream reached it, in ns; none before.
     pub(super) reached: Mutex<Option<f64>>,
-    /// What was done by then.
+    /// What is done when the stream reaches it, by the vector clock of [`races`](super::races).
     pub(super) clock: Clock,
 }
 
@@ -51,9 +51,9 @@ impl Point {
 /// One stream.
 pub(super) struct Lane {
     pub(super) tasks: VecDeque<(Task, f64)>,
-    /// The time until which it has worked, in ns.
+    /// The time until which the stream has worked, in ns.
     pub(super) clock: f64,
-    /// Nothing more is given to it.
+    /// Whether it was dropped: it is given no more work.
     pub(super) closed: bool,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct State {
     pub(super) races: Option<Races>,
     /// The latest time for which the host has waited, in ns; work that is given then does not begin before.
     pub(super) host_clock: f64,
-    /// How many more pieces of work succeed; none if all do.
+    /// How many more pieces of work succeed before the device fails; none if it does not fail.
     pub(super) until_fault: Option<u64>,
     pub(super) rng: Option<SplitMix64>,
     /// How many streams are working, where they are threads.
@@ -76,7 +76,7 @@ pub(super) struct State {
 pub(super) enum Next {
     /// It is out of work.
     Nothing,
-    /// It waits.
+    /// The work at the front is a wait for an event that has not happened.
     Blocked,
     /// This work, which begins at this time at the earliest, in ns.
     Task(Task, f64),
@@ -135,7 +135,7 @@ impl State {
         }
     }
 
-    /// Whether the next piece of work is to fail; counts it.
+    /// Whether the next piece of work is to fail; counts that piece.
     pub(super) fn fails_now(&mut self) -> bool {
         match &mut self.until_fault {
             None => false,

@@ -6,8 +6,8 @@
 //! clock of its stream, and a wait takes the maximum of both. This is known when work is given, whatever order it then
 //! runs in.
 //!
-//! If one stream uses the same range several times in the same way, the last use is kept: what follows it follows all.
-//! Cost: for each piece of work, the number of ranges known.
+//! If one stream uses the same range several times in the same way, only the last use is kept: what follows it follows
+//! all. Cost: O(known ranges) for each piece of work.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -28,11 +28,11 @@ pub struct Race {
 
 #[derive(Debug, Default)]
 pub(super) struct Races {
-    /// Per stream: what is done before its next work.
+    /// By stream: what is done before its next work.
     clocks: Vec<Clock>,
-    /// What the host has seen done.
+    /// What is done as far as the host knows, since it has waited for it.
     host: Clock,
-    /// By range, stream, and whether it is written: the last piece of work.
+    /// By range, stream, and whether the range is written: the number of the last piece of work that uses it so.
     used: HashMap<(u64, u64, usize, bool), u64>,
     found: Vec<Race>,
 }

@@ -5,33 +5,34 @@
 //! multiplication. The last, shorter block is filled up with zeros, whose bits are 0. On x86 the same code is compiled
 //! for AVX2 and F16C too, and taken where the processor has them.
 //!
-//! Leaky ReLU in 16 bits is a product of numbers of 32. F16C converts; elsewhere the conversions are integer arithmetic and
-//! one product or sum of reals that rounds, with both answers computed where they differ, so that they become vectors too.
+//! Leaky ReLU in 16 bits is a product of numbers of 32. F16C converts; elsewhere the conversions are integer arithmetic
+//! and one product or sum of reals that rounds, with both answers computed where they differ, so that they become
+//! vectors too.
 
 use half::{bf16, f16};
 
 use super::{Activation, Error, Format, mask_words};
 
-/// Elements of a word.
+/// Elements of a block: one for each bit of a word of the mask.
 const BLOCK: usize = 32;
 
 mod sealed {
-    /// What a block is made of.
+    /// A number that a block is made of.
     pub trait Bits: Copy {
         const ZERO: Self;
 
         /// Whether the number is below 0.
         fn is_negative(self) -> bool;
-        /// Not below 0, not 0: above it, or no number.
+        /// Whether the number is neither below 0 nor 0: it is above 0, or a NaN.
         fn passes(self) -> bool;
-        /// Above 0.
+        /// Whether the number is above 0.
         fn is_positive(self) -> bool;
-        /// All times a slope.
+        /// Each number of the block times the slope.
         ///
         /// # Safety
-        /// If `wide` is said, the processor has AVX2 and F16C.
+        /// `wide` only if the processor has AVX2 and F16C.
         unsafe fn scaled(block: &[Self; super::BLOCK], slope: f32, wide: bool) -> [Self; super::BLOCK];
-        /// Where the bit of `word` is 1 the first, where it is 0 the second.
+        /// By place: the number of `set` where the bit of `word` is 1, and of `unset` where it is 0.
         fn selected(word: u32, set: &[Self; super::BLOCK], unset: &[Self; super::BLOCK]) -> [Self; super::BLOCK];
     }
 }
@@ -40,7 +41,7 @@ use sealed::Bits;
 
 /// A number that the activations are made for.
 pub trait Element: Bits + 'static {
-    /// How it is stored.
+    /// How the number is stored.
     const FORMAT: Format;
 }
 
@@ -86,7 +87,8 @@ impl Element for f32 {
 #[inline]
 const fn f16_to_f32(bits: u16) -> f32 {
     let (sign, magnitude) = ((bits as u32 & 0x8000) << 16, (bits as u32 & 0x7fff) << 13);
-    // In place of its own the exponent is taken for one that is 112 more; what is subnormal becomes normal.
+    // Read as a binary32 the bits are a number too small by 2^112. The product corrects that, and makes a subnormal
+    // number a normal one.
     let finite = (f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23)).to_bits();
     let is_finite = magnitude < 0x7c00 << 13;
     f32::from_bits(sign | if is_finite { finite } else { magnitude | 0x7f80_0000 })
@@ -174,7 +176,7 @@ two_bytes!(f16, Format::F16, 0x7c00, scaled_f16);
 two_bytes!(bf16, Format::Bf16, 0x7f80, scaled_bf16);
 
 /// # Safety
-/// If `wide` is said, the processor has AVX2 and F16C.
+/// `wide` only if the processor has AVX2 and F16C.
 #[inline]
 unsafe fn scaled_f16(block: &[f16; BLOCK], slope: f32, wide: bool) -> [f16; BLOCK] {
     #[cfg(target_arch = "x86_64")]
@@ -199,7 +201,7 @@ unsafe fn scaled_bf16(block: &[bf16; BLOCK], slope: f32, wide: bool) -> [bf16; B
     block.map(|x| bf16::from_bits(f32_to_bf16(bf16_to_f32(x.to_bits()) * slope)))
 }
 
-/// What `f32_to_bf16` says, eight at a time, and packed as the compiler does not.
+/// What `f32_to_bf16` says, for eight numbers at a time, packed as the compiler does not do it.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 #[inline]
@@ -226,7 +228,7 @@ fn scaled_in_halves(block: &[bf16; BLOCK], slope: f32) -> [bf16; BLOCK] {
     let mut scaled = [bf16::ZERO; BLOCK];
     let pairs = block.as_chunks::<8>().0.as_chunks::<2>().0;
     for (to, [low, high]) in scaled.as_chunks_mut::<16>().0.iter_mut().zip(pairs) {
-        // It packs within halves of a vector: the middle quarters change places.
+        // The instruction packs within halves of a vector: the middle quarters change places.
         let packed = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(eight(low), eight(high)));
         // SAFETY: sixteen elements are as long as a vector, as above.
         unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), packed) };
@@ -234,7 +236,7 @@ fn scaled_in_halves(block: &[bf16; BLOCK], slope: f32) -> [bf16; BLOCK] {
     scaled
 }
 
-/// The processor's own conversions, which yield the same.
+/// The conversions by the processor's own instructions, which yield the same.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 #[inline]
@@ -255,15 +257,15 @@ fn scaled_by_f16c(block: &[f16; BLOCK], slope: f32) -> [f16; BLOCK] {
     scaled
 }
 
-/// One activation, as the compiler sees it: without a branch on which it is.
+/// One of the two activations, chosen when the program is compiled, so that no loop has a branch on it.
 trait Kind {
     fn bit<E: Bits>(x: E) -> bool;
-    /// What becomes of those that do not pass.
+    /// The results for the elements that do not pass.
     ///
     /// # Safety
     /// As `Bits::scaled`.
     unsafe fn stopped<E: Bits>(block: &[E; BLOCK], slope: f32, wide: bool) -> [E; BLOCK];
-    /// Whether forward gives the element itself.
+    /// Whether the forward pass gives the element itself.
     fn is_kept<E: Bits>(x: E) -> bool;
 }
 
@@ -305,7 +307,7 @@ impl Kind for Leaky {
     }
 }
 
-/// The word whose bit i is the i-th of these.
+/// The word whose bit i is the i-th of these bits.
 #[inline]
 fn word(bits: &[bool; BLOCK]) -> u32 {
     let mut word = 0;
@@ -340,14 +342,14 @@ unsafe fn backward_block<K: Kind, E: Bits>(dy: &[E; BLOCK], word: u32, slope: f3
     E::selected(word, dy, &unsafe { K::stopped(dy, slope, wide) })
 }
 
-/// The elements of a last block, and zeros.
+/// The elements of a last, shorter block, filled up with zeros.
 fn filled<E: Bits>(rest: &[E]) -> [E; BLOCK] {
     let mut block = [E::ZERO; BLOCK];
     block[..rest.len()].copy_from_slice(rest);
     block
 }
 
-/// A loop over blocks, and the same with AVX2 and F16C. The block is told which it is.
+/// A loop over blocks, once plain and once compiled for AVX2 and F16C. The block is told which of the two runs it.
 macro_rules! in_vectors {
     ($name:ident, $plain:ident($($argument:ident: $type:ty),*)) => {
         fn $name<E: Bits, W>(
@@ -397,7 +399,7 @@ fn between_plain<E: Bits, W>(
     }
 }
 
-/// As [`between_plain`], where both are the same.
+/// As [`between_plain`], where `x` and `y` are the same memory.
 #[inline]
 fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: impl Fn(&[E; BLOCK], W) -> [E; BLOCK]) {
     let (whole, rest) = x.as_chunks_mut();
@@ -411,7 +413,7 @@ fn within_plain<E: Bits, W>(x: &mut [E], words: impl Iterator<Item = W>, block: 
     }
 }
 
-/// The words of a mask for so many elements.
+/// The number of words of a mask for so many elements; fails if the mask is shorter.
 fn check(elements: usize, words: usize) -> Result<usize, Error> {
     let needed = mask_words(elements);
     if words < needed { Err(Error::Mask { needed, got: words }) } else { Ok(needed) }
@@ -425,7 +427,7 @@ fn check_length(needed: usize, got: usize) -> Result<(), Error> {
 macro_rules! forward_as {
     ($kind:ty, $slope:expr) => {
         |x: &[E; BLOCK], word: &mut u32, wide: bool| {
-            // SAFETY: it is said where the processor has been asked.
+            // SAFETY: `wide` is said only where the processor has been asked.
             let (y, bits) = unsafe { forward_block::<$kind, E>(x, $slope, wide) };
             *word = bits.to_le();
             y
@@ -436,7 +438,7 @@ macro_rules! forward_as {
 macro_rules! backward_as {
     ($kind:ty, $slope:expr) => {
         |dy: &[E; BLOCK], word: &u32, wide: bool| {
-            // SAFETY: it is said where the processor has been asked.
+            // SAFETY: `wide` is said only where the processor has been asked.
             unsafe { backward_block::<$kind, E>(dy, u32::from_le(*word), $slope, wide) }
         }
     };

@@ -1,6 +1,6 @@
 //! ReLU with a mask on a GPU: launches of the kernels in `kernels/relu.cu`.
 //!
-//! The committed PTX is compiled for the GPU by its driver when it is loaded. A launch is work in a stream, as all such.
+//! The committed PTX is compiled for the GPU by its driver when it is loaded. A launch is work of a stream.
 
 use std::ffi::{c_char, c_uint, c_void};
 use std::ptr;
@@ -19,7 +19,7 @@ const THREADS: u32 = 256;
 const BLOCK_BYTES: u64 = 8 * 32 * 4 * 16;
 
 driver::functions! {
-    /// What loading and launching takes.
+    /// The functions of the driver that loading and launching take.
     Functions {
         current: "cuCtxGetCurrent" (*mut CUcontext);
         push: "cuCtxPushCurrent_v2" (CUcontext);
@@ -89,7 +89,7 @@ pub struct Operands {
 }
 
 impl Operands {
-    /// Whether the kernels can take them; how many blocks they take.
+    /// Checks that the kernels can take these operands; returns how many blocks of threads that takes.
     fn check(&self) -> Result<u32, Error> {
         let width = self.format.bytes() as u64;
         for (address, alignment) in [(self.from, width), (self.to, width), (self.mask, 4)] {
@@ -125,7 +125,7 @@ impl Kernels {
     /// Loads the kernels into the context that is current for this thread. It must outlive them.
     ///
     /// # Errors
-    /// [`Error::Driver`]; it is so too where no context is current.
+    /// [`Error::Driver`], also where no context is current.
     pub fn load() -> Result<Self, Error> {
         let functions = Functions::load()?;
         let mut context = ptr::null_mut();
@@ -213,8 +213,8 @@ impl Drop for Kernels {
         // SAFETY: the context outlives this.
         if unsafe { push(self.context) } == 0 {
             let mut popped = ptr::null_mut();
-            // SAFETY: it was loaded there, and is unloaded once; then what was pushed is popped. A failure leaves nothing
-            // to do.
+            // SAFETY: it was loaded there, and is unloaded once; then what was pushed is popped. A failure leaves
+            // nothing to do.
             let _ = unsafe { (unload_module(self.module), pop(&raw mut popped)) };
         }
     }

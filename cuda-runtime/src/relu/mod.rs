@@ -17,14 +17,14 @@
 //! | leaky | `x > 0 ? x : x * slope` | `x > 0` | `bit ? dy : dy * slope` |
 //!
 //! - `relu` is `clamp_min(x, 0)`: a NaN stays the NaN that it is, and −0.0 stays −0.0
-//!   (`aten/src/ATen/native/cuda/TensorCompare.cu`, `launch_clamp_scalar`, and the CPU kernels; before it compared first,
-//!   PyTorch's CUDA kernel took a maximum, and gave +0.0).
+//!   (`aten/src/ATen/native/cuda/TensorCompare.cu`, `launch_clamp_scalar`, and the CPU kernels; PyTorch's older CUDA
+//!   kernel took a maximum, and gave +0.0).
 //! - Its gradient is `threshold_backward(dy, y, 0)`, `y <= 0 ? 0 : dy`: a NaN lets it through, both zeros stop it, and
 //!   what is stopped is +0.0 whatever `dy` is, NaN and infinity too (`ActivationThresholdKernel.cu`).
 //! - `leaky_relu` multiplies everything that is not above 0 (`ActivationLeakyReluKernel.cu`): −0.0 gives −0.0 where the
 //!   slope is positive, −∞ with the slope 0 gives NaN, so that a slope of 0 is not ReLU, and the gradient of a NaN is
 //!   `dy * slope`. The product of 16-bit formats is rounded twice, to f32 and then to the format.
-//! - A NaN that has been multiplied is a NaN; which one is left to the processor, as it is there.
+//! - A NaN that has been multiplied is a NaN; which one is left to the processor, as in PyTorch.
 //!
 //! In place PyTorch finds the side in `y`, and refuses negative slopes for that; with the bit of `x` they are fine.
 //!
@@ -35,7 +35,7 @@ pub mod gpu;
 
 pub use half::{bf16, f16};
 
-/// Which of the two.
+/// An activation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// What is below 0 becomes 0.

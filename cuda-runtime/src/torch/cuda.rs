@@ -59,7 +59,7 @@ driver::functions! {
 // Numbers of the driver's documentation.
 const CAPTURE_NONE: c_uint = 0;
 const CAPTURE_RELAXED: c_uint = 2;
-/// A stream is captured that waits for the default stream, about which is asked.
+/// The driver's answer about the default stream while another stream is captured that waits for it.
 const CAPTURE_IMPLICIT: driver::Code = 906;
 const EVENT_WITHOUT_TIME: c_uint = 2;
 
@@ -75,14 +75,14 @@ pub struct Cuda {
     context: CUcontext,
     pool: Option<Pool>,
     capture: Option<Capture>,
-    /// For plain allocations: the bytes of each, of all, and the most so far.
+    /// For plain allocations: the bytes of each by its address, the bytes of all, and the most bytes of all so far.
     plain: (std::collections::HashMap<u64, u64>, u64, u64),
 }
 
 // SAFETY: handles of the driver, which any thread may use.
 unsafe impl Send for Cuda {}
 
-/// The stream as a handle.
+/// The driver's handle of a stream.
 const fn stream_of(stream: Stream) -> CUstream {
     ptr::without_provenance_mut(stream)
 }
@@ -150,7 +150,7 @@ impl Cuda {
 }
 
 impl Cuda {
-    /// Counts a plain allocation.
+    /// Counts a plain allocation, of these bytes at this address.
     fn note(&mut self, address: u64, bytes: u64) {
         let (each, all, most) = &mut self.plain;
         each.insert(address, bytes);

@@ -9,19 +9,20 @@ use super::driver::{Driver, Stream};
 use super::graphs::{Graphs, PoolId};
 use crate::{Error, Memory as Kind, Result};
 
-/// The alignment of PyTorch's own allocator.
+/// The alignment of PyTorch's own allocator, in bytes.
 const ALIGNMENT: u64 = 512;
-/// Events of an iteration; the bookkeeping takes about 300 bytes for each.
+/// The most mallocs and frees of an iteration that is planned; the bookkeeping takes about 300 bytes for each.
 const EVENTS: usize = 1 << 16;
 const LIVE: usize = 1 << 15;
-/// More than any memory: the range of numbers that the allocator hands out.
+/// The range of numbers that the allocator hands out, in bytes: more than any memory has.
 const RANGE: u64 = 1 << 60;
 /// Another name of the default stream (`CU_STREAM_LEGACY`).
 const LEGACY: Stream = 1;
 
 /// An allocation of the driver that backs an arena.
 struct Backing {
-    /// The number of the block at its first byte; a block's number is that plus its distance from there, in bytes.
+    /// The allocator's number of the allocation's first byte. A block's number is that plus the block's distance from
+    /// there, in bytes.
     start: u64,
     bytes: u64,
     address: u64,
@@ -30,26 +31,27 @@ struct Backing {
 }
 
 impl Backing {
-    /// The number of the block at this address.
+    /// The allocator's number of the block at this address; none if it lies elsewhere.
     const fn number(&self, address: u64) -> Option<u64> {
         let offset = address.wrapping_sub(self.address);
         if offset < self.bytes { Some(self.start + offset) } else { None }
     }
 }
 
-/// For how long an arena that the driver refused is not asked for: each time for twice as many requests of the plan.
+/// How long an arena that the driver has refused is not asked for, in requests of the plan. Each refusal lasts twice as
+/// long as the one before.
 #[derive(Clone, Copy, Default)]
 struct Refused {
-    /// How many plans there were when it was refused.
+    /// How many plans were made when the arena was refused.
     plans: u64,
-    /// How many requests are left to wait.
+    /// How many requests are left until the arena is asked for again.
     left: u64,
     /// How many requests this refusal lasts in all.
     waited: u64,
 }
 
 impl Refused {
-    /// How many requests the first refusal lasts: asking costs as much as all of them.
+    /// How many requests the first refusal lasts. To ask costs about as much as to serve so many requests.
     const FIRST: u64 = 1 << 10;
 
     /// Whether to ask for the arena of this plan now.
@@ -73,18 +75,19 @@ pub struct Statistics {
     pub unplanned: u64,
     /// Plans that were made.
     pub plans: u64,
-    /// The allocation behind the arena, 0 without one.
+    /// The bytes of the allocation behind the arena; 0 without one.
     pub arena: u64,
-    /// What is held of the device's memory now, live or not.
+    /// The bytes of the device's memory that are held now, live or not.
     pub reserved: u64,
-    /// The most that was.
+    /// The most bytes that were held so far.
     pub reserved_peak: u64,
 }
 
 /// The memory of a device.
 pub struct Device<D> {
     driver: D,
-    /// Its memory is never given back: a device lives as long as the process.
+    /// Hands out numbers of blocks, and plans them. Its bookkeeping memory is never given back: a device lives as long
+    /// as the process.
     allocator: Allocator<'static>,
     /// The stream that is planned: the first one that allocates.
     stream: Option<Stream>,
@@ -92,7 +95,7 @@ pub struct Device<D> {
     backing: Option<Backing>,
     /// Allocations that backed earlier arenas, and have live blocks.
     retired: Vec<Backing>,
-    /// When the driver has refused an arena.
+    /// For how long the driver is not asked for the arena, after it has refused it.
     refused: Refused,
     /// Blocks that the driver allocated one by one, by address; with their numbers if the allocator knows them.
     apart: HashMap<u64, Option<u64>>,
@@ -101,9 +104,10 @@ pub struct Device<D> {
     streams: BTreeSet<Stream>,
     /// By address of a live block: streams that use it besides its own.
     users: HashMap<u64, Vec<Stream>>,
-    /// Blocks that were freed while one of their streams was captured: addresses, and the streams of the call.
+    /// Blocks that were freed while one of their streams was captured: their addresses, and the streams in which they
+    /// were freed.
     deferred: Vec<(u64, Stream)>,
-    /// The most bytes that may be held.
+    /// The most bytes that may be held; none without a limit.
     limit: Option<u64>,
     planned: u64,
     unplanned: u64,
@@ -164,7 +168,7 @@ impl<D: Driver> Device<D> {
         if self.driver.is_capturing(stream)? {
             return self.malloc_captured(bytes, stream);
         }
-        // A failure there is told by what comes next.
+        // A failure of this is told by the next call of the driver.
         let _ = self.free_deferred();
         if *self.stream.get_or_insert(stream) != stream {
             return self.malloc_apart(bytes, stream, None);
@@ -248,8 +252,8 @@ impl<D: Driver> Device<D> {
         self.free_surplus()
     }
 
-    /// A graph that allocates in this pool is no more. After as many of these calls as there were begins, the memory goes
-    /// back to the driver, block by block as it is freed.
+    /// A graph that allocates in this pool is no more. After as many of these calls as there were begins, the memory
+    /// goes back to the driver, block by block as it is freed.
     ///
     /// # Errors
     /// Those of the driver.
@@ -336,7 +340,7 @@ impl<D: Driver> Device<D> {
         self.backing.as_mut()
     }
 
-    /// Whether so many bytes more are below the limit.
+    /// Fails if so many bytes more would exceed the limit.
     fn within_limit(&mut self, bytes: u64) -> Result<()> {
         let Some(limit) = self.limit else { return Ok(()) };
         let (held, _) = self.driver.reserved()?;
@@ -398,7 +402,7 @@ impl<D: Driver> Device<D> {
         Ok(address)
     }
 
-    /// Whether a block is live and belongs to no graph.
+    /// Whether a block is live, and its memory is not a graph's.
     fn is_live(&self, address: u64) -> bool {
         let backed = || self.backing.iter().chain(&self.retired).any(|b| b.number(address).is_some());
         (self.apart.contains_key(&address) || backed()) && self.deferred.iter().all(|(freed, _)| *freed != address)
@@ -429,7 +433,7 @@ impl<D: Driver> Device<D> {
         };
         self.allocator.free(number).map_err(|_| Error::OutOfRange { address, bytes: 0 })?;
         backing.live -= 1;
-        // The next block at this place belongs to the planned stream.
+        // The memory is reused in the order of the planned stream.
         let owner = self.stream.unwrap_or(stream);
         let followed = self.follow(owner, users.into_iter().chain([stream]));
         followed.and(self.release_retired())
@@ -444,7 +448,7 @@ impl<D: Driver> Device<D> {
         followed
     }
 
-    /// Frees a block that the driver served.
+    /// Frees a block that is an allocation of the driver of its own.
     fn free_apart(&mut self, address: u64, stream: Stream, users: &[Stream]) -> Result<()> {
         let number = self.apart.remove(&address).ok_or(Error::OutOfRange { address, bytes: 0 })?;
         let noted = number.map_or(Ok(()), |number| self.allocator.free(number));
@@ -479,11 +483,12 @@ impl<D: Driver> Device<D> {
         self.graphs.surplus().into_iter().fold(waited, |freed, address| freed.and(self.driver.free_unordered(address)))
     }
 
-    /// Retires the allocation that backs the arena, unless it is as wanted.
+    /// Retires the allocation that backs the arena, unless it is as wanted: it is freed as soon as no live block lies
+    /// in it.
     fn retire_unless(&mut self, wanted: impl Fn(&Backing) -> bool) {
         if let Some(backing) = self.backing.take_if(|backing| !wanted(backing)) {
             self.retired.push(backing);
-            // A failure is told by what comes next.
+            // A failure of this is told by the next call of the driver.
             let _ = self.release_retired();
         }
     }
@@ -502,7 +507,7 @@ impl<D: Driver> Device<D> {
     }
 }
 
-/// The name by which a stream is known here.
+/// The one name of a stream here: the default stream has two.
 const fn canonical(stream: Stream) -> Stream {
     if stream == LEGACY { 0 } else { stream }
 }

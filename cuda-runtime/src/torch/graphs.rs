@@ -1,15 +1,15 @@
 //! Memory of CUDA graphs.
 //!
-//! Problem: what is allocated while a stream is captured belongs to the graph. The graph uses the same addresses each time
-//! it is launched, also after PyTorch has freed them, and until PyTorch destroys it.
+//! Problem: what is allocated while a stream is captured belongs to the graph. The graph uses the same addresses each
+//! time it is launched, also after PyTorch has freed them, and until PyTorch destroys it.
 //!
-//! Steps. Such memory is never planned. It comes from the driver block by block, and belongs to a pool, as PyTorch calls
-//! it: one for each graph, or for several that are never launched at the same time. What is freed is given out again in
-//! the same pool and stream only; it goes back to the driver when PyTorch has released the pool as often as it has begun
-//! to allocate there, and while no pool is open.
+//! Steps. Such memory is never planned. It comes from the driver block by block, and belongs to a pool, as PyTorch
+//! calls it: one for each graph, or for several that are never launched at the same time. What is freed is given out
+//! again in the same pool and stream only; it goes back to the driver when PyTorch has released the pool as often as it
+//! has begun to allocate there, and while no pool is open.
 //!
-//! A capture of which nobody has told, or that is one of several at the same time, has its memory in a pool that is never
-//! released.
+//! A capture of which nobody has told, or that is one of several at the same time, has its memory in a pool that is
+//! never released.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,19 +21,22 @@ pub type PoolId = (u64, u64);
 /// The pool of captures whose pool is not known.
 const UNKNOWN: PoolId = (u64::MAX, u64::MAX);
 
-/// A live block: its pool, its bytes, and its stream, if only one uses it.
+/// A live block of a graph.
 #[derive(Clone, Copy, Debug)]
 struct Live {
+    /// The pool that the block's memory belongs to.
     pool: PoolId,
+    /// The size of the block, in bytes.
     bytes: u64,
+    /// The stream that uses the block; none if several do.
     stream: Option<Stream>,
 }
 
 #[derive(Debug, Default)]
 struct Pool {
-    /// How often it was begun and not yet released.
+    /// How often the pool was begun and not yet released.
     users: usize,
-    /// Free memory: its address and bytes, and the only stream that may reuse it.
+    /// Free memory: its address, its bytes, and the only stream that may reuse it, if one may.
     free: Vec<(u64, u64, Option<Stream>)>,
 }
 
@@ -76,7 +79,7 @@ impl Graphs {
         }
     }
 
-    /// A free block of the current pool for this stream: the smallest that is long enough, and not twice as long.
+    /// A free block of the current pool for this stream: the smallest that is long enough, and at most twice as long.
     pub(super) fn take(&mut self, bytes: u64, stream: Stream) -> Option<u64> {
         let id = self.current();
         let pool = self.pools.get_mut(&id)?;
@@ -108,13 +111,13 @@ impl Graphs {
         true
     }
 
-    /// Whether there are blocks that no graph uses any more.
+    /// Whether there is memory that no graph uses any more.
     pub(super) fn has_surplus(&self) -> bool {
         let unused = |(id, pool): (&PoolId, &Pool)| pool.users == 0 && *id != UNKNOWN && !pool.free.is_empty();
         self.pools.iter().any(unused)
     }
 
-    /// Removes these blocks, and returns them.
+    /// Takes the memory that no graph uses any more: the addresses of its blocks.
     pub(super) fn surplus(&mut self) -> Vec<u64> {
         let mut addresses = Vec::new();
         for (_, pool) in self.pools.iter_mut().filter(|(id, pool)| pool.users == 0 && **id != UNKNOWN) {

@@ -5,22 +5,24 @@
 //!
 //! Paper: Sekiyama et al. 2018 (profile, plan, replay), Zhang et al. 2019, section V (the iteration is found).
 //!
-//! Steps. Each device has an [`Allocator`](sublet_core::replay::Allocator) over a range of numbers, which is larger than
-//! any memory, so that it always has room: it records, finds the iteration, plans, and follows the plan. Its arena is
-//! backed by one allocation of the driver, made at the first request that is planned; a request whose number is in the
-//! arena gets its address there. All others, those of the profile too, are the driver's own: stream-ordered allocations
-//! from a pool that the device has for this alone.
+//! Steps. Each device has an [`Allocator`](sublet_core::replay::Allocator) over a range of numbers, which is larger
+//! than any memory, so that it always has room: it records, finds the iteration, plans, and follows the plan. Its arena
+//! is backed by one allocation of the driver, made at the first request that is planned; a request whose number is in
+//! the arena gets its address there. All others, those of the profile too, are the driver's own: stream-ordered
+//! allocations from a pool that the device has for this alone.
 //!
-//! - *Streams.* The plan orders memory as its stream orders work, so that it has one stream, the first that asks;
-//!   requests of others are the driver's, which knows how to order streams. What another stream uses too, as
-//!   `Tensor.record_stream` tells, or is freed in, is given out again after that stream's work.
-//! - *Graphs.* Before anything else a request asks whether its stream is captured. What is then allocated is the graph's
-//!   (`graphs.rs`), and never planned; what is then freed is taken back when the capture is over. No call is made that
-//!   capture forbids.
-//! - *A new plan.* The allocation behind the one before stays until its last block is freed, or goes at once.
-//! - *No memory.* What the driver holds for nobody is given back, an arena without live blocks too, and it is asked again.
-//!   An arena that it refuses is done without, request by request, and asked for again ever more seldom.
-//! - *Failures* of the driver are errors; what is free and what is live is right after each of them.
+//! - *Streams.* The plan reuses memory in the order of one stream's work: that of the first stream that asks. Requests
+//!   of other streams are served by the driver, which knows how to order streams. A block that another stream uses too,
+//!   as `Tensor.record_stream` tells, or that is freed in another stream, is given out again after that stream's work.
+//! - *Graphs.* Before anything else a request asks whether its stream is captured. Memory that is allocated during a
+//!   capture belongs to the graph (`graphs.rs`), and is never planned; blocks that are freed during a capture are taken
+//!   back when it is over. No call is made that a capture forbids.
+//! - *A new plan.* The allocation behind the plan before stays until its last block is freed; if it has no live block
+//!   it is freed at once.
+//! - *No memory.* Where the driver has no memory for a request, memory that nothing uses is given back to the device,
+//!   an arena without live blocks too, and the request is made again. Where the driver refuses an arena, the planned
+//!   requests are served one by one; the arena is asked for again ever more seldom.
+//! - *Failures* of the driver are errors; after each of them it is still known which memory is free and which is live.
 //!
 //! Limits: a pool of PyTorch's (`torch.cuda.use_mem_pool`) that is no graph's changes nothing. Two captures at the same
 //! time on one device have memory that is never given back.

@@ -45,8 +45,8 @@ pub unsafe extern "C" fn sublet_stats(
     })
 }
 
-/// From here on `arena_peak`, `fallback_peak` and `footprint` of the statistics are those of what is live now and of
-/// what comes.
+/// Begins `arena_peak`, `fallback_peak` and `footprint` of the statistics anew: they count the blocks that are live
+/// now, and those that come.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_reset_peaks(
     allocator: *mut sublet_allocator,

@@ -44,8 +44,8 @@ pub unsafe extern "C" fn sublet_adopt(
     })
 }
 
-/// Writes the plan that is followed as CSV, `id,lower,upper,size,offset`, ended by a zero: what sublet_plan_read reads, in
-/// another process too. Without a plan it is the header alone.
+/// Writes the plan that is followed as CSV, `id,lower,upper,size,offset`, ended by a zero: what sublet_plan_read reads,
+/// in another process too. Without a plan it is the header alone.
 ///
 /// `needed`, `capacity` and cutting are those of sublet_export_trace.
 #[must_use]
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn sublet_export_plan(
         let mut text = Text { buffer, len: 0 };
         handle.inner.with(|inner| {
             let (blocks, offsets) = inner.allocator.plan();
-            // A `Text` takes everything.
+            // Writing to a `Text` does not fail.
             let _ = writeln!(text, "{HEADER}");
             for (id, (Block { start, end, size, .. }, offset)) in blocks.iter().zip(offsets).enumerate() {
                 let _ = writeln!(text, "{id},{start},{end},{size},{offset}");
@@ -83,7 +83,8 @@ const HEADER: &str = "id,lower,upper,size,offset";
 /// order of the lines, and an offset for each. `count` receives how many there are; with a capacity of 0 only that is
 /// written.
 ///
-/// SUBLET_STATUS_PLAN_TEXT: a line is not as it has to be. Whether the plan is a valid one, sublet_verify and sublet_adopt find.
+/// SUBLET_STATUS_PLAN_TEXT: a line is not as it has to be. Whether the plan is valid is not checked here, but by
+/// sublet_verify and sublet_adopt.
 #[must_use]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sublet_plan_read(

@@ -14,14 +14,15 @@ use crate::system;
 
 /// Where the ranges come from.
 pub(super) struct Raw {
-    /// The caller's own range, and whether it is in use.
+    /// The caller's own range, if there is one.
     lent: Option<Range>,
+    /// Whether the caller's own range is in use.
     lent_in_use: bool,
-    /// A power of two.
+    /// Every range begins at a multiple of this power of two, in bytes.
     alignment: usize,
     /// The caller's functions; none takes the system's memory.
     callbacks: Option<Callbacks>,
-    /// Knows which thread is in one of them.
+    /// Knows which thread is in one of the caller's functions.
     caller: &'static Caller,
 }
 

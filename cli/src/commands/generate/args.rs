@@ -6,16 +6,19 @@ use sublet_models::{Block, Image, Roofline, Setting, Stages, Transformer};
 use crate::text::size;
 
 const EXAMPLES: &str = "\
-NAME.csv gets the trace of one iteration, forward, backward and the update by SGD with momentum; NAME.ops.csv its
-operators. An operator takes the launch, and the longer of its arithmetic and its traffic, on a device whose numbers are
-those of a GTX 1080 Ti unless they are given.
+NAME.csv gets the trace of one iteration, forward, backward and the update by SGD with momentum;
+NAME.ops.csv its operators. An operator takes the time of its launch, and the longer of those of its
+arithmetic and its memory traffic, on a device whose numbers are those of a GTX 1080 Ti unless they
+are given.
 
 Examples:
   sublet generate resnet --depth 1001 --batch 32 --output resnet1001.csv
   sublet generate lstm --steps 2048 --batch 64 --output lstm2048.csv
   sublet generate vgg --depth 16 --batch 1 --infer --output vgg16.csv
-  sublet generate gpt --layers 48 --width 1600 --heads 25 --seq 1024 --batch 4 --flash --output gpt2xl.csv
-  sublet generate llama --layers 16 --width 2048 --heads 32 --seq 2048 --batch 1 --flash --bf16 --output llama1b.csv";
+  sublet generate gpt --layers 48 --width 1600 --heads 25 --seq 1024 --batch 4 --flash \\
+    --output gpt2xl.csv
+  sublet generate llama --layers 16 --width 2048 --heads 32 --seq 2048 --batch 1 --flash --bf16 \\
+    --output llama1b.csv";
 
 /// Which network, and where it is written.
 #[derive(Debug, Args)]
@@ -52,7 +55,7 @@ pub(super) enum Model {
 
 #[derive(Debug, Args)]
 pub(super) struct ResNetArgs {
-    /// Layers with weights: 18, 34, or 3 n + 2
+    /// Layers with weights: 18, 34, or 3 n + 2 from 14 on
     #[arg(long, value_name = "N")]
     pub(super) depth: u32,
     /// The images: their size and number of classes
@@ -73,7 +76,7 @@ pub(super) struct WrnArgs {
     /// Layers with weights: 6 n + 4
     #[arg(long, value_name = "N")]
     pub(super) depth: u32,
-    /// How many times as wide as the narrowest
+    /// The widening factor: how many times as wide as the narrowest such network
     #[arg(long, value_name = "K", default_value_t = 10)]
     pub(super) width: u32,
     #[command(flatten)]
@@ -213,10 +216,10 @@ pub(super) struct CommonArgs {
     /// Bytes per second to and from its memory
     #[arg(long, value_name = "N", default_value_t = Roofline::GTX1080TI.bytes_per_s, value_parser = positive)]
     bandwidth: f64,
-    /// Time that every operator takes besides, in ns
+    /// Time that every operator takes besides its arithmetic or its memory traffic, in ns
     #[arg(long, value_name = "NS", default_value_t = Roofline::GTX1080TI.launch_ns)]
     launch: u64,
-    /// The scratch of a convolution
+    /// The workspace of a convolution
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = size::parse)]
     workspace: u64,
     /// Prints one JSON object
@@ -272,9 +275,9 @@ impl From<ImageArg> for Image {
 pub(super) enum StagesArg {
     /// As published for 50, 101, 152 and 200 layers, otherwise even
     Published,
-    /// 3 : 4 : 6 : 3, as Chen et al. 2016 deepen every stage
+    /// In the ratio 3 : 4 : 6 : 3, as Chen et al. 2016 deepen every stage
     Even,
-    /// 3, 4 and 3, and all others in the third
+    /// 3, 4 and 3 blocks in the first, second and fourth stage, and all others in the third
     Third,
 }
 

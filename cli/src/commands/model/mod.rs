@@ -29,18 +29,22 @@ pub(crate) struct ModelOutcome {
     /// The result of the search for an order, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     order: Option<OrderOutcome>,
-    /// What each means would give.
+    /// The peaks by other combinations of means.
     means: Vec<MeansOutcome>,
-    /// Operators whose kernels may ask for scratch that nobody has told of.
+    /// Kinds of operators whose kernels may ask for scratch; empty where an option tells how much they ask for.
     may_ask: Vec<String>,
 }
 
-/// The max load of the file's order and of the best one found, and a lower bound for all orders.
+/// The result of the search for an order. Sizes in bytes.
 #[derive(Debug, Serialize)]
 struct OrderOutcome {
+    /// The max load in the order of the file.
     file: u64,
+    /// The max load in the best order that was found.
     found: u64,
+    /// A lower bound on the max load of every order.
     lower_bound: u64,
+    /// How many sets of operators the search has looked at.
     states: u32,
 }
 
@@ -51,7 +55,7 @@ struct MeansOutcome {
     lower_bound: u64,
 }
 
-/// Combinations of means that are worth knowing.
+/// The combinations of means whose peaks are printed beside that of the plan, and their options.
 const CHOICES: [(&str, Means); 4] = [
     ("--in-place", Means { reorder: false, in_place: true, overlap: false }),
     ("--reorder", Means { reorder: true, in_place: false, overlap: false }),
@@ -81,7 +85,7 @@ pub(super) fn constraints(args: &PlanArgs, model: &Model) -> Constraints {
     Constraints { alignment: given.alignment.max(model.alignment), ..given }
 }
 
-/// The scratch of kernels, from the options.
+/// The scratch of kernels, from the options: operators, and the bytes that each asks for.
 pub(crate) fn scratch(args: &PlanArgs, model: &Model) -> Result<Vec<(u32, u64)>, Failure> {
     match (&args.model.tflm_log, &args.model.workspace) {
         (Some(file), _) => Ok(crate::input::scratch::of_log(file, model)?),
@@ -113,8 +117,8 @@ impl ModelOutcome {
         let unplanned =
             in_file_order(model, scratch).map_or_else(|_| Vec::new(), |schedule| buffers(model, &schedule, None));
         let offsets = planned.offsets();
-        // For graphs that operators run, the search counts the memory without in-place reuse. Where there is reuse, its
-        // figures are not those of the plan.
+        // Where operators run graphs, the search counts the memory of these graphs without in-place reuse: with reuse
+        // its figures are not those of the plan.
         let runs_graphs = model.operators.iter().any(|o| !o.calls.is_empty());
         let counted = planned.ordered.filter(|_| !runs_graphs || !(own.in_place || own.overlap));
         let order = counted.map(|o| OrderOutcome {
@@ -138,7 +142,7 @@ impl ModelOutcome {
         }
     }
 
-    /// Aligned lines.
+    /// Prints the outcome as aligned lines.
     pub(crate) fn text(&self, out: &mut impl Write) -> io::Result<()> {
         let unit = Unit::for_largest(self.means.iter().map(|row| row.peak).max().unwrap_or(0));
         let size = |bytes: u64| format!("{} ({bytes} bytes)", unit.size(bytes));

@@ -2,10 +2,10 @@
 //!
 //! `device_traces` has a list of events for each device: `alloc` is a malloc, `free_completed` a free, and so is a
 //! `free_requested` that nothing completed. `segments` has what is in use at the end: blocks that the events do not
-//! mention were there before the recording, as were those that are freed without an `alloc`. Sizes are what the
-//! program asked for, before the allocator rounds them. The events of one device make the problem: a snapshot with
-//! events of several is refused, since nothing says which is meant. No two lists of events or of blocks are one object.
-//! The file may be of any length: it is never held.
+//! mention were there before the recording, as were those that are freed without an `alloc`. Sizes are what the program
+//! asked for, before the allocator rounds them. The events of one device make the problem: a snapshot with events of
+//! several is refused, since nothing says which is meant. A list of events, or of blocks, that the pickle refers to
+//! twice is refused as well. The file may be of any length: it is read in parts, and never held as a whole.
 
 mod objects;
 pub(super) mod pickle;
@@ -24,7 +24,7 @@ use objects::{Object, Objects, Part};
 /// What a snapshot has of the one device with events.
 pub(crate) struct Snapshot {
     pub(crate) device: usize,
-    /// In their order.
+    /// The events, in their order.
     pub(crate) events: Vec<Event>,
     /// The bytes that the allocator has reserved at the end.
     pub(crate) reserved: u64,

@@ -18,7 +18,7 @@ const MOST_BYTES: usize = 4 << 30;
 const MOST_TEXT: usize = 1 << 26;
 /// Of a deeper stack the innermost frames are kept.
 const MOST_FRAMES: usize = 1000;
-/// Stands for no time.
+/// Stands for the time of an event that has none.
 const NO_TIME: u64 = u64::MAX;
 
 /// An object: containers and text as their numbers.
@@ -72,7 +72,7 @@ impl Event {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Stack(u32);
 
-/// A place in the program.
+/// A frame of a stack: a place in the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Frame {
     name: Object,
@@ -80,7 +80,7 @@ pub(super) struct Frame {
     line: u64,
 }
 
-/// A part of the device that the allocator has reserved.
+/// A part of the device's memory that the allocator has reserved.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
     pub(super) address: Option<u64>,
@@ -107,7 +107,7 @@ enum Record {
     Segment(u32),
     Part(u32),
     Frame(u32),
-    /// The whole: `device_traces` and `segments`.
+    /// The outermost dict, with `device_traces` and `segments`.
     Snapshot,
     /// None of these.
     Plain,
@@ -116,7 +116,7 @@ enum Record {
 /// What a list holds.
 #[derive(Debug)]
 enum List {
-    /// Frames, or still empty.
+    /// A list of frames, kept as a stack; or one that is still empty.
     Stack(Stack),
     #[expect(clippy::box_collection, reason = "a list takes 16 bytes, and most lists are stacks")]
     Items(Box<Vec<Object>>),
@@ -140,7 +140,7 @@ pub(super) struct Objects {
     snapshot: (Object, Object),
 }
 
-/// Values by their numbers, each once.
+/// Values, each once, and the number of each.
 struct Numbered<T> {
     values: Vec<T>,
     numbers: HashMap<T, u32>,

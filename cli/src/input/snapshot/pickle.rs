@@ -13,9 +13,10 @@ use std::io::Read;
 /// The first byte of a pickle.
 pub(in super::super) const PROTO: u8 = 0x80;
 
-/// The most objects that may be referred to later: 1 GiB.
+/// The most objects that the pickle may refer to later; to remember so many takes 1 GiB.
 const MOST_OBJECTS: usize = 1 << 27;
-/// The most values that may wait on the stack: 64 MiB. `pickle.dump` lets a thousand wait at each level.
+/// The most values that may wait on the stack; so many take 64 MiB. `pickle.dump` lets a thousand wait at each level of
+/// nesting.
 const MOST_WAITING: usize = 1 << 22;
 /// Of longer texts only this many bytes are kept.
 const LONGEST_TEXT: usize = 4096;
@@ -111,7 +112,7 @@ impl<R: Read> Source<R> {
         usize::try_from(number).map_err(|_| CUT.into())
     }
 
-    /// Reads `len` bytes; returns them, or the first of them if they are too many.
+    /// Reads `len` bytes; returns the first [`LONGEST_TEXT`] of them.
     fn text(&mut self, len: usize) -> Result<Vec<u8>, String> {
         let mut text = Vec::new();
         let mut left = len;
@@ -140,7 +141,7 @@ struct Machine<'a, R, B: Build> {
     source: Source<R>,
     build: &'a mut B,
     stack: Vec<Value<B::Object>>,
-    /// Heights of the stack.
+    /// The marks that are set: how high the stack was at each.
     marks: Vec<usize>,
     memo: Vec<B::Object>,
 }

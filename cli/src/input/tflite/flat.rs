@@ -9,20 +9,25 @@ pub(crate) struct Flat<'a> {
     file: &'a str,
 }
 
-/// A table: where it begins, where its vtable begins, and how long that is.
+/// A table of the format.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlatTable<'a> {
     flat: Flat<'a>,
+    /// Where the table begins in the file.
     pub(crate) at: usize,
+    /// Where the table's vtable begins in the file.
     vtable: usize,
+    /// How long the vtable is, in bytes.
     vtable_len: usize,
 }
 
-/// A vector: where its elements begin, and how many there are.
+/// A vector of the format.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlatVector<'a> {
     flat: Flat<'a>,
+    /// Where its elements begin in the file.
     pub(crate) at: usize,
+    /// How many elements it has.
     pub(crate) len: usize,
 }
 

@@ -16,7 +16,7 @@ use crate::model::{Graph, Model, Operator, Tensor, Window, cell_name};
 use crate::problem::Problem;
 use flat::{Flat, FlatTable, FlatVector};
 
-/// The fifth to the eighth byte of such a file.
+/// The fifth to the eighth byte of a model's file.
 pub(crate) const IDENTIFIER: &[u8; 4] = b"TFL3";
 /// The metadata that holds a plan.
 pub(crate) const PLAN: &[u8] = b"OfflineMemoryAllocation";
@@ -72,7 +72,8 @@ struct Reader<'a> {
     buffers: FlatVector<'a>,
     /// The operators' names by the codes' numbers.
     codes: Vec<String>,
-    /// The operands and dimensions so far. Many tables may share one vector, but not more of them than a file can hold.
+    /// How many operands and dimensions were read so far. Many tables may share one vector; what is read is bounded by
+    /// the bytes of the file.
     operands: usize,
     model: Model,
 }
@@ -119,14 +120,15 @@ impl<'a> Reader<'a> {
                 .fault(table.at, format!("tensor {name} has the buffer {buffer} of {}", self.buffers.len)));
         }
         let data = self.buffers.table(buffer)?;
-        // Data may also lie behind the tables; then its size is not 0.
+        // Data may also lie behind the tables; then the field of its size is above 1.
         let constant = data.vector(0, 1)?.len > 0 || data.u64(2)? > 1;
         let shape: Vec<i32> = dimensions.ints().collect::<Result<_, _>>()?;
         let shape: Option<Vec<u64>> = shape.into_iter().map(|d| u64::try_from(d).ok()).collect();
         let bytes = shape.as_ref().and_then(|shape| bytes(table.u8(1).ok()?, shape));
         let bytes = match bytes {
             _ if constant || variable => 0,
-            // A bound, so that sums of rounded sizes stay within 64 bits; offsets in a plan are signed.
+            // An upper limit, so that sums of rounded sizes stay within 64 bits; offsets in a plan are signed numbers
+            // of 32 bits.
             Some(bytes) if bytes <= u64::from(u32::MAX >> 1) => bytes,
             Some(bytes) => {
                 return Err(self.flat.fault(
@@ -174,7 +176,8 @@ impl<'a> Reader<'a> {
         Ok(operands)
     }
 
-    /// The offsets of a plan: version, a graph, how many, and then as many.
+    /// The offsets of the plan in the file, if it holds one. The words of a plan are a version, a graph, the number of
+    /// offsets, and the offsets.
     fn plan(&self, root: FlatTable<'a>) -> Result<Option<Vec<i32>>, InputError> {
         for entry in root.vector(METADATA, 4)?.tables() {
             let entry = entry?;
@@ -221,7 +224,7 @@ fn calls(kind: &str, options: FlatTable<'_>) -> Result<Vec<u32>, InputError> {
 
 /// The bytes of a tensor of this type and shape.
 fn bytes(kind: u8, shape: &[u64]) -> Option<u64> {
-    // In half bytes.
+    // The size of an element, in half bytes.
     let size = match kind {
         0 | 2 | 13 | 15 => 8,
         1 | 7 | 16 | 18 => 4,
