@@ -5,7 +5,8 @@
 #                                                      from DummyData; BATCH: one that fits, 16 if not told
 #
 # A run of BATCH tells what the process takes beside the arena. Batches are then planned only, in what is left; the largest that
-# fits is trained, and where the process takes more than MIB after all, the rest of the search has that much less.
+# fits is trained, and where the process takes more than MIB after all, the rest of the search goes by what it took beside the
+# arena then.
 set -euo pipefail
 train=$1 net=$2 most=$3 fits=${4:-16}
 export OPENBLAS_NUM_THREADS=1 LC_ALL=C
@@ -21,9 +22,16 @@ plans() {
     awk -v arena="$(value '->' "$said")" -v limit="$limit" 'BEGIN { exit !(arena <= limit + 0.05) }'
 }
 
-said=$(trains "$fits" 1)
-beside=$(awk -v all="$(value VmHWM "$said")" -v arena="$(value '->' "$said")" 'BEGIN { print all - arena }')
-echo "batch $fits: $(value VmHWM "$said") MiB, $beside of them beside the arena"
+# Trains a batch within a limit, and tells what the process took.
+try() {
+    local said arena
+    said=$(trains "$1" "$2")
+    all=$(value VmHWM "$said") arena=$(value '->' "$said")
+    beside=$(awk -v all="$all" -v arena="$arena" 'BEGIN { print all - arena }')
+    echo "batch $1: $all MiB, the arena $arena, beside it $beside"
+}
+
+try "$fits" 1
 too_large=0
 while :; do
     limit=$(awk -v most="$most" -v beside="$beside" 'BEGIN { print most - beside }')
@@ -31,10 +39,7 @@ while :; do
         batch=$((too_large ? (fits + too_large) / 2 : 2 * fits))
         if plans "$batch"; then fits=$batch; else too_large=$batch; fi
     done
-    said=$(trains "$fits" "$limit")
-    over=$(awk -v all="$(value VmHWM "$said")" -v most="$most" 'BEGIN { print all - most }')
-    echo "batch $fits: $(value VmHWM "$said") MiB, the arena $(value '->' "$said")"
-    case "$over" in -* | 0) break ;; esac
-    beside=$(awk -v beside="$beside" -v over="$over" 'BEGIN { print beside + over }')
+    try "$fits" "$limit"
+    awk -v all="$all" -v most="$most" 'BEGIN { exit !(all > most) }' || break
     too_large=$((fits + 1)) fits=$((fits / 2))
 done

@@ -120,7 +120,7 @@ images() {
         return
     fi
     build -DUSE_OPENCV -I"$opencv" -DCV_LOAD_IMAGE_COLOR=cv::IMREAD_COLOR -DCV_LOAD_IMAGE_GRAYSCALE=cv::IMREAD_GRAYSCALE
-    net "$here/nets/opencv/images.prototxt" 20 200 1 200
+    net "$here/nets/opencv/images.prototxt" 20 102 1 90
 }
 
 options=()
@@ -131,10 +131,10 @@ if [ "$what" = time ]; then
     time_of "$caffe/nets/lenet_b64.prototxt" 60 7
     time_of "$caffe/nets/cifar_quick_b100.prototxt" 20 5
     time_of "$caffe/nets/cifar_full_sig_b100.prototxt" 16 5 27
-    time_of "$caffe/nets/googlenet_b4.prototxt" 9 3 1
-    time_of "$caffe/nets/googlenet_b16.prototxt" 9 1 1
-    time_of "$caffe/nets/alexnet_b32.prototxt" 9 1 1
-    time_of "$here/nets/large/resnet50_b4.prototxt" 9 1 400
+    time_of "$caffe/nets/googlenet_b4.prototxt" 7 3 1
+    time_of "$caffe/nets/googlenet_b16.prototxt" 7 3 1
+    time_of "$caffe/nets/alexnet_b32.prototxt" 7 3 1
+    time_of "$here/nets/large/resnet50_b4.prototxt" 7 3 400
     exit
 fi
 if [ "$what" = large ]; then
