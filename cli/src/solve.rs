@@ -130,8 +130,8 @@ pub(crate) fn options(args: &SolveArgs, blocks: &[Block], constraints: Constrain
 /// The most nodes at the default effort, so that search and beam take the better part of a second together. The cost of
 /// a node grows with the number of blocks, and with how many are alive together.
 fn default_nodes(blocks: &[Block]) -> u64 {
-    const WORK: u64 = 2_000_000_000;
-    const WORK_OF_NODE: u64 = 10_000;
+    const WORK: u64 = 2_250_000_000;
+    const WORK_OF_NODE: u64 = 13_000;
     const WORK_OF_BLOCK: u64 = 20;
     let mut starts: Vec<u32> = blocks.iter().map(|b| b.start).collect();
     starts.sort_unstable();

@@ -5,7 +5,8 @@
 //! [`search::MOST_BLOCKS`] blocks, the search goes on from its plan, and may prove that none is better; above
 //! that, ejection chains lower the plan. Heuristics, search and a beam along time take turns, because which of them gets
 //! there first cannot be known: a short round, one of the default size, and then each of twice the size of the one
-//! before it, with other seeds, until the budgets are used up.
+//! before it, with other seeds, until the budgets are used up. Of the later rounds most goes to the one that leads. Where
+//! every step is full, the beam's part of the short round is the search's.
 //!
 //! A capacity that is given is enough: within it nothing better is looked for.
 //!
@@ -29,7 +30,7 @@ const PART_OF_FIRST: u64 = 2;
 const PART_OF_BEAM: u64 = 3;
 /// or for so many where the best plan is the search's.
 const PART_WHERE_SEARCH_LEADS: u64 = 24;
-/// Where the best plan is the beam's, it has all nodes but one in so many, and the search half as many as those left out.
+/// Where the best plan is the beam's, it has all nodes but one in so many, of which the search has half.
 const PART_WHERE_BEAM_LEADS: u64 = 4;
 /// Where every step is full, plans without waste are looked for with this part of all nodes.
 const PART_OF_TILING: u64 = 4;
@@ -95,14 +96,7 @@ pub fn place(
             let found = portfolio::place(blocks, &round, scratch.reborrow(), offsets, &mut |now| told.tell(now))?;
             told.keep(found);
         } else if round.work > 0 {
-            let mut scratch = scratch.reborrow();
-            let trial = scratch.words(blocks.len()).into_slice();
-            // The fixed starts have been made.
-            let found = multistart::build(blocks, &round, 0, scratch, trial, &mut |now| told.tell(now))?;
-            if found.peak < told.best.peak {
-                copy(trial, offsets);
-            }
-            told.keep(found);
+            start_again(blocks, &round, scratch.reborrow(), offsets, &mut told)?;
         }
         if number == 0 && round.nodes > 0 && !told.done() {
             let share = Options { nodes: options.nodes / PART_OF_TILING, ..round };
@@ -148,6 +142,23 @@ pub fn place(
         }
     }
     finish(Summary { nodes: told.nodes, ..told.best }, options)
+}
+
+/// More starts of the skyline; the fixed ones have been made.
+fn start_again(
+    blocks: &[Block],
+    round: &Options,
+    mut scratch: Workspace<'_>,
+    offsets: &mut [u64],
+    told: &mut Told<'_>,
+) -> Result<(), Error> {
+    let trial = scratch.words(blocks.len()).into_slice();
+    let found = multistart::build(blocks, round, 0, scratch, trial, &mut |now| told.tell(now))?;
+    if found.peak < told.best.peak {
+        copy(trial, offsets);
+    }
+    told.keep(found);
+    Ok(())
 }
 
 /// What the first round may do, in blocks placed and in nodes: most instances are solved by a few starts or a few nodes.

@@ -37,7 +37,7 @@ const CELLS: usize = 64;
 /// Ways on that are kept for each arrangement until the best are taken.
 const WAYS: usize = 3;
 /// The width of the first passes.
-const NARROW: u32 = 64;
+const NARROW: u32 = 128;
 /// The least part of the gap that is tried at once is 2 to the minus this.
 const MOST_HALVINGS: u32 = 4;
 /// Floor and ceiling end so many sections after everything.
