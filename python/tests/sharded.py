@@ -1,9 +1,9 @@
 """Ranks on gloo that hold parts of a network, each part under a plan; prints what each rank tells, as lines of JSON.
 
-    LD_PRELOAD=libheap.so python sharded.py fsdp|pipeline|retained
+    LD_PRELOAD=libheap.so python sharded.py fsdp|killed|pipeline|retained
 
 `fsdp`: two ranks, FSDP2 around each block of a GPT; each has a plan, and its limit counts
-what all of them keep. `pipeline`: two stages, 1F1B with four microbatches; the first has two passes alive at once, the second one, and
+what all of them keep. `killed`: the same with four ranks, of which one ends in the second step. `pipeline`: two stages, 1F1B with four microbatches; the first has two passes alive at once, the second one, and
 each has its limit, which counts what its schedule holds. `retained`: the same with losses that hold their graphs.
 """
 
@@ -27,6 +27,8 @@ from sublet.torch._measure import HEAP
 from train import digest
 
 RANKS = 2
+KILLED = 4
+"""How many ranks there are where one is killed."""
 BLOCKS = 6
 MICROBATCHES = 4
 LIMITS = ["75%", "88%"]
@@ -55,16 +57,16 @@ def gpt() -> networks.Loss:
     return networks.Loss(networks.GPT(BLOCKS, 64, 4, 500, 64, 0.0))
 
 
-def fsdp(rank: int) -> dict[str, Any]:
+def fsdp(rank: int, ranks: int) -> dict[str, Any]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    tokens = torch.randint(0, 500, (2, 4 * RANKS, 64), generator=torch.Generator().manual_seed(1))
-    shares = [(x, y.flatten()) for x, y in zip(tokens[0].chunk(RANKS), tokens[1].chunk(RANKS))]
+    tokens = torch.randint(0, 500, (2, 4 * ranks, 64), generator=torch.Generator().manual_seed(1))
+    shares = [(x, y.flatten()) for x, y in zip(tokens[0].chunk(ranks), tokens[1].chunk(ranks))]
     whole, network = gpt(), gpt()
     for share in shares:
-        (whole(*share) / RANKS).backward()
-    mesh = init_device_mesh("cpu", (RANKS,))
+        (whole(*share) / ranks).backward()
+    mesh = init_device_mesh("cpu", (ranks,))
     body = network.network.body
     cuts = []
     for i in range(BLOCKS):
@@ -74,6 +76,10 @@ def fsdp(rank: int) -> dict[str, Any]:
         cuts.append(cut)
     fully_shard(network, mesh=mesh)
     network(*shares[rank]).backward()
+    if ranks == KILLED:
+        if rank == ranks - 1:
+            os._exit(1)
+        network(*shares[rank]).backward()
     pairs = zip(network.parameters(), whole.parameters(), strict=True)
     far = max(float((a.grad.full_tensor() - b.grad).abs().max() / b.grad.abs().max()) for a, b in pairs)
     return told_of(cuts[0]) | {"all_plans": sum(len(cut.reports) for cut in cuts), "far": far}
@@ -114,13 +120,13 @@ def pipeline(rank: int, what: str) -> dict[str, Any]:
     return told_of(cut) | {"peak": peak, "equal": gradients == expected}
 
 
-def rank_main(rank: int, what: str, port: int, told: Any) -> None:
+def rank_main(rank: int, ranks: int, what: str, port: int, told: Any) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=RANKS, timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", rank=rank, world_size=ranks, timeout=timedelta(seconds=60))
     try:
         with Together():
-            result = fsdp(rank) if what == "fsdp" else pipeline(rank, what)
+            result = fsdp(rank, ranks) if what in ("fsdp", "killed") else pipeline(rank, what)
     except PlanError as e:
         result = {"error": str(e), "cause": repr(e.__cause__ and e.__cause__.__cause__)}
     told.put({"rank": rank} | result)
@@ -133,10 +139,11 @@ def main(what: str) -> None:
     context = mp.get_context("spawn")
     told = context.Queue()
     port = 20000 + os.getpid() % 20000
-    ranks = [context.Process(target=rank_main, args=(rank, what, port, told), daemon=True) for rank in range(RANKS)]
+    count = KILLED if what == "killed" else RANKS
+    ranks = [context.Process(target=rank_main, args=(rank, count, what, port, told), daemon=True) for rank in range(count)]
     for each in ranks:
         each.start()
-    for _ in ranks:
+    for _ in range(count - (what == "killed")):
         print(json.dumps(told.get(timeout=900)), flush=True)
     for each in ranks:
         each.join()

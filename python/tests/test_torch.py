@@ -12,6 +12,7 @@ import os
 import pathlib
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -38,7 +39,9 @@ def lines(script: str, *args: str) -> list[dict[str, Any]]:
     command = [sys.executable, "-W", "ignore", str(HERE / script), *args]
     # What PyTorch's compiler has kept of earlier runs would be run without a new cut.
     with tempfile.TemporaryDirectory() as kept:
-        done = ran(command, SECONDS, {"LD_PRELOAD": HEAP, "TORCHINDUCTOR_CACHE_DIR": kept})
+        # One thread compiles: its helpers would begin as processes of their own, each of which reads PyTorch anew.
+        environment = {"LD_PRELOAD": HEAP, "TORCHINDUCTOR_CACHE_DIR": kept, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        done = ran(command, SECONDS, environment)
     printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert done.returncode == 0 and printed, done.stderr[-2000:]
     return printed
@@ -151,10 +154,18 @@ def test_ranks_that_cannot_agree_all_get_one_error(ranks: dict[str, Any], case: 
 
 
 def test_where_one_of_two_ranks_leaves_both_know_which() -> None:
-    late = [line.get("error", "none") for line in lines("ranks.py", "2", "late")]
+    # Both at once, for they wait for each other most of the time.
+    with ThreadPoolExecutor() as pool:
+        told = list(pool.map(lambda case: lines("ranks.py", "2", case), ("late", "ended")))
+    late, ended = ([line.get("error", "none") for line in each] for each in told)
     assert len(late) == 2 and len(set(late)) == 1 and late[0].startswith("rank 1 has left: rank 1 plans alone"), late
-    ended = lines("ranks.py", "2", "ended")
-    assert [line.get("error") for line in ended] == ["rank 1 left without a word"]
+    assert ended == ["rank 1 left without a word"]
+
+
+@long
+def test_where_one_of_four_ranks_with_sharded_blocks_is_killed_the_others_know_which() -> None:
+    errors = [rank.get("error") for rank in lines("sharded.py", "killed")]
+    assert errors == 3 * ["rank 3 left without a word"]
 
 
 def test_blocks_of_fsdp_have_plans_under_one_limit() -> None:

@@ -8,6 +8,7 @@ the forward pass returns and gives the tangents; the end reads the gradients.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch._functorch import partitioners
 
 from .. import Graph
 from .._problem import PERSISTENT, TRANSIENT
-from ._measure import Cost, cost_of
+from ._measure import Cost, copy_ns, cost_of
 
 aten = torch.ops.aten
 BATCH_NORM = aten._native_batch_norm_legit_functional.default
@@ -76,6 +77,44 @@ def keeps_its_place(node: fx.Node) -> bool:
     return is_random(target, node.args) or target._schema.is_mutable
 
 
+def written_by(node: fx.Node) -> list[Any]:
+    """What an operator writes over."""
+    arguments = node.target._schema.arguments if isinstance(node.target, torch._ops.OpOverload) else []
+    given = zip(arguments, [*node.args, *(node.kwargs.get(a.name) for a in arguments[len(node.args) :])])
+    return [value for argument, value in given if argument.alias_info is not None and argument.alias_info.is_write]
+
+
+POINTWISE = {"aten.select_scatter.default", "prims.inductor_random.default"}
+"""Operators that PyTorch's compiler computes point by point, and that have no tag for it."""
+KERNELS = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default, aten.convolution.default}
+"""Operators that it leaves to libraries, though it could write them."""
+
+
+def is_fusible(node: fx.Node) -> bool:
+    """Whether PyTorch's compiler computes it in one loop with its readers, or with what it reads."""
+    return is_pointwise(node) or torch.Tag.reduction in getattr(node.target, "tags", ())
+
+
+def is_loop(node: fx.Node) -> bool:
+    """Whether PyTorch's compiler writes its loops itself: what it takes beside its outputs when it runs alone is not taken."""
+    from torch._inductor import lowering
+
+    return node.target in lowering.lowerings and node.target not in lowering.fallbacks and node.target not in KERNELS
+
+
+def is_pointwise(node: fx.Node) -> bool:
+    """Whether each element that it makes is computed by itself."""
+    return str(node.target) in POINTWISE or torch.Tag.pointwise in getattr(node.target, "tags", ())
+
+
+def readers(node: fx.Node) -> list[fx.Node]:
+    """The operators that read a value, or a view of it; the output of the graph too."""
+    found: list[fx.Node] = []
+    for user in node.users:
+        found += readers(user) if is_view(user) or is_item(user) else [user]
+    return found
+
+
 class Joint:
     """Operators, the blocks that they read and make, and where forward ends."""
 
@@ -85,6 +124,7 @@ class Joint:
         num_fwd_outputs: int,
         agree: Callable[[list[Cost]], list[Cost]] = lambda costs: costs,
         static: Sequence[int] = (),
+        fuses: bool = False,
     ) -> None:
         self.module = module
         nodes = list(module.graph.nodes)
@@ -104,11 +144,26 @@ class Joint:
         self.graph = Graph()
         self.blocks: list[fx.Node | None] = []
         """What each tensor of `graph` is; None for what only keeps an operator alive."""
-        self._build(agree([cost_of(op) for op in body]))
+        self._build(agree([self._compiled(op) for op in body] if fuses else [cost_of(op) for op in body]))
 
     def reads(self, nodes: list[Any]) -> list[fx.Node]:
         """The blocks of these nodes, each once."""
         return list(dict.fromkeys(r for r in (root(n) for n in nodes if isinstance(n, fx.Node)) if bytes_of(r)))
+
+    def _compiled(self, op: fx.Node) -> Cost:
+        """What an operator takes within a loop of PyTorch's compiler: its traffic, and what it takes alone beside that. Where all
+        its readers are fused with it, it is not written, and they read what it reads in its place."""
+        alone = cost_of(op)
+        if not is_loop(op):
+            return alone
+        if not is_fusible(op):
+            return replace(alone, scratch=0)
+        reads, makes = (sum(map(bytes_of, nodes)) for nodes in (self.reads(op.all_input_nodes), self.makes(op)))
+        traffic = max(reads - makes, 0) if all(map(is_fusible, readers(op))) else reads + makes
+        device = next(a.meta["val"].device for a in (op, *op.all_input_nodes) if isinstance(a.meta["val"], torch.Tensor))
+        begins = copy_ns(0, device)
+        beside = max(alone.time_ns - copy_ns(reads + makes, device), 0)
+        return Cost(max(copy_ns(traffic, device) - begins, 0) + beside, 0)
 
     def makes(self, node: fx.Node) -> list[fx.Node]:
         """The blocks that an operator makes and somebody reads."""
@@ -128,8 +183,8 @@ class Joint:
     def _build(self, costs: list[Cost]) -> None:
         number: dict[fx.Node, int] = {}
         measured = iter(costs)
-        # Who reads what is written over has to come before: nothing here tells.
-        mutable = any(isinstance(op.target, torch._ops.OpOverload) and op.target._schema.is_mutable for op in self.ops if op)
+        # Who reads what is written over has to come before, and cannot run again.
+        written = {r for op in self.ops if op for r in self.reads(written_by(op))}
 
         # Who called the network holds what it returns: that is not dropped.
         returned = set(self.reads(self.fwd_outputs))
@@ -149,8 +204,8 @@ class Joint:
                 reads, makes = self.reads(op.all_input_nodes), self.makes(op)
                 cost = next(measured)
                 time_ns, scratch = cost.time_ns, cost.scratch + self._unread(op)
-                ordered = mutable or keeps_its_place(op)
-                again = k < self.loss and not keeps_its_place(op) and returned.isdisjoint(_anew(op, makes))
+                ordered = keeps_its_place(op) or not written.isdisjoint(reads)
+                again = k < self.loss and not ordered and returned.isdisjoint(_anew(op, makes))
             elif k == self.loss:
                 reads, makes = self.reads(self.fwd_outputs), [t for t in self.tangents if bytes_of(t)]
             else:

@@ -6,6 +6,7 @@ Each is run alone on made-up inputs, so that nothing has to fit first. Equal ope
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -101,6 +102,18 @@ def cost_of(node: fx.Node) -> Cost:
         with torch.utils._mode_utils.no_dispatch(), torch.no_grad():
             _costs[key] = _measured(node)
     return _costs[key]
+
+
+@functools.cache
+def copy_ns(size: int, device: torch.device) -> int:
+    """What a copy takes that reads and writes so many bytes together, in ns."""
+    source = torch.zeros(size // 2, dtype=torch.uint8, device=device)
+    target, best = torch.empty_like(source), math.inf
+    for _ in range(REPEAT + 1):
+        begin = clock(device)
+        target.copy_(source)
+        best = min(best, clock(device) - begin)
+    return int(best)
 
 
 def _shape(value: Any) -> Any:

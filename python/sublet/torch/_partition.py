@@ -207,7 +207,8 @@ class Partitioner(CustomPartitionerFn):
         joint_module.graph.eliminate_dead_code()
         # Marks what may be saved without a check of its version.
         partitioners.classify_nodes(joint_module, static_lifetime_input_indices or [], num_fwd_outputs)
-        joint = Joint(joint_module, num_fwd_outputs, self._agree, static_lifetime_input_indices or [])
+        fuses = options.get("compiler") == "inductor"
+        joint = Joint(joint_module, num_fwd_outputs, self._agree, static_lifetime_input_indices or [], fuses)
         fitted = self._fit(joint)
         steps = steps_of(fitted)
         if self.ranks is not None:
