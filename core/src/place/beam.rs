@@ -170,14 +170,16 @@ struct Beam<'a> {
     sections: u32,
     low: Table<'a, u32>,
     high: Table<'a, u32>,
-    /// The blocks as they come, and the first of those that are like each.
+    /// The blocks in the order in which they are placed.
     order: Table<'a, u32>,
+    /// By block: the index in `order` of the first block that has the same lifetime and size.
     kind: Table<'a, u32>,
     aside: Table<'a, u32>,
     forward: bool,
     capacity: u64,
-    /// Cells of an arrangement, and arrangements at once.
+    /// How many cells an arrangement may have.
     row: u32,
+    /// How many arrangements are kept at once.
     width: u32,
     now: Arrangements<'a>,
     next: Arrangements<'a>,
@@ -243,7 +245,8 @@ impl<'a> Beam<'a> {
         })
     }
 
-    /// One pass within `capacity`; whether an arrangement has come through. It gives up above `most` cells.
+    /// One pass within `capacity`, in bytes; returns whether an arrangement holds all blocks in the end. Gives up when
+    /// more than `most` cells have been looked at.
     fn pass(&mut self, forward: bool, capacity: u64, round: u32, most: u64) -> bool {
         self.capacity = capacity;
         self.turn(forward);
@@ -271,7 +274,8 @@ impl<'a> Beam<'a> {
         true
     }
 
-    /// Begins a direction of time.
+    /// Prepares a pass in a direction of time, `forward` or backward: sorts the blocks by when they begin in it, and
+    /// finds those that are alike.
     fn turn(&mut self, forward: bool) {
         self.forward = forward;
         sort::identity(&mut self.order, self.n);

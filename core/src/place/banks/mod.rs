@@ -40,7 +40,7 @@ use crate::{Block, Error, Workspace, WorkspaceLen, block, sort};
 pub struct Bank {
     /// Where it ends, in bytes.
     pub capacity: u64,
-    /// What a byte costs that is read from it or written to it.
+    /// The cost of a byte that is read from it or written to it, in any unit.
     pub cost: u64,
     /// Every offset in it is a multiple of this power of two, in bytes.
     pub alignment: u64,
@@ -67,9 +67,9 @@ pub struct Spot {
 /// What a placement costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// The sum of bytes touched times the cost of their bank.
+    /// The sum over the blocks of bytes touched times the cost of a byte in their bank.
     pub cost: u128,
-    /// No placement costs less.
+    /// A lower bound on the cost of all placements, in the same unit.
     pub lower_bound: u128,
 }
 
@@ -276,7 +276,7 @@ impl Packing<'_> {
         (0..n).all(|i| self.bank[i] != NOWHERE).then_some(())
     }
 
-    /// Each block, in this order, to the cheapest of its banks that can then be placed.
+    /// Puts each block, in this order, into the cheapest of its banks in which all blocks can then be placed.
     fn admit_all(&mut self, order: &Table<'_, u32>) -> Result<(), Error> {
         for &i in order.first(count(self.blocks)) {
             if !self.move_below(i, u128::MAX) {
@@ -287,13 +287,15 @@ impl Packing<'_> {
         Ok(())
     }
 
-    /// Puts a block into a cheaper bank than it lies in, if that can be placed.
+    /// Moves a block to a cheaper bank than it lies in, if all blocks there can then be placed. Whether it has moved.
     fn promote(&mut self, i: u32) -> bool {
         let now = self.price(i, self.bank[i]);
         self.move_below(i, now)
     }
 
-    /// Tries the banks whose price is below `most`, the cheapest first, of equal ones the first.
+    /// Moves block `i` to the cheapest of its banks whose price for it is below `most` and in which all blocks can then
+    /// be placed; of equal prices to the first bank. False if there is none: the block stays. A price is bytes touched
+    /// times the cost of a byte.
     fn move_below(&mut self, i: u32, most: u128) -> bool {
         let before = self.bank[i];
         let mut last: Option<(u128, u32)> = None;
@@ -320,7 +322,7 @@ impl Packing<'_> {
         beside().all(|o| load(o.start.max(b.start)) <= bank(self.banks, k).capacity)
     }
 
-    /// Places the blocks of a bank; or a block that was left.
+    /// Places the blocks of bank `k`. The error is a block that did not fit.
     fn pack(&mut self, k: u32) -> Result<(), u32> {
         let (mut members, blocks) = (0, self.blocks);
         for i in 0..count(blocks) {
@@ -352,7 +354,8 @@ impl Packing<'_> {
         left.map_err(|place| self.order[place])
     }
 
-    /// Places blocks in their order; or the place of one that was left.
+    /// Places the first `members` blocks of `order` in bank `k`, one after the other. The error is the index in `order`
+    /// of the first that did not fit.
     fn first_fit(&mut self, k: u32, members: u32) -> Result<(), u32> {
         let Bank { capacity, alignment, .. } = bank(self.banks, k);
         for placed in 0..members {

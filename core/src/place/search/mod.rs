@@ -143,19 +143,19 @@ struct Search<'a> {
     windows: Windows<'a>,
     tree: Tree<'a>,
     key: Table<'a, u64>,
-    /// The search's numbers of blocks to those of the caller.
+    /// By block of the search: the caller's index of it.
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     random: Xoshiro256PlusPlus,
-    /// Bytes to the unit of the search.
+    /// The unit of the search, in bytes: all offsets are multiples of it.
     unit: NonZeroU64,
-    /// What no plan can be below, in units.
+    /// The lower bound on the peak, in units.
     lower: u64,
-    /// Whether every maximal clique has as many bytes as the largest.
+    /// Whether every maximal clique has the same load.
     full: bool,
-    /// A peak that is low enough, in units.
+    /// The capacity of the constraints, in units: a peak within it ends the search.
     capacity: Option<u64>,
-    /// The peak of the best plan so far, in bytes, and who made it.
+    /// The peak of the incumbent, in bytes, and the solver that made it.
     best: Option<(u64, Solver)>,
 }
 

@@ -26,7 +26,7 @@ pub(super) enum End {
     Stopped,
 }
 
-/// The decisions on the way from the root, and the sections that they are about.
+/// The decisions on the way from the root: by depth, the block, and the range of sections of its component.
 pub(super) struct Tree<'a> {
     block: Table<'a, u32>,
     block_mark: Table<'a, u32>,
@@ -36,19 +36,21 @@ pub(super) struct Tree<'a> {
     /// What `block_mark` and `section_mark` were when a node of this depth was first entered: before anything was refused
     /// there.
     entry: Table<'a, [u32; 2]>,
-    /// The nodes before it.
+    /// By depth: how many nodes there were when a node of this depth was first entered.
     since: Table<'a, u64>,
     nogoods: Nogoods<'a>,
     depth: u32,
-    /// The component that is worked on: sections that open blocks tie together.
+    /// The component that is searched, as a range of sections: no open block crosses its ends.
     part: (u32, u32),
-    /// How many ranks a side is worth that keeps the ground level.
+    /// How many ranks a block gains for each end of the level ground that it reaches, and again where its top is level
+    /// with what lies beyond (`choose`); 0 where that does not count. The level ground is the run of sections around
+    /// the chosen one that have the same floor.
     pub fit: u32,
     /// Nodes since the beginning.
     pub nodes: u64,
-    /// What may be spent: nodes, and what they look at.
+    /// How much may be spent, in nodes (see `spent`).
     pub budget: u64,
-    /// What has been spent when the caller is asked next.
+    /// How much will have been spent when the caller is asked next, in nodes.
     next_watch: u64,
 }
 
@@ -206,7 +208,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The longest component within a range of sections, the first of equals.
+/// The component with the most sections in the range `low..high`, as a range of sections; of equals the first. A
+/// component is a run of sections whose ends no open block crosses. None if no block is open there.
 fn longest(state: &State<'_>, (low, high): (u32, u32)) -> Option<(u32, u32)> {
     let mut best = None;
     let mut longest = 0;

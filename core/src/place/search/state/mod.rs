@@ -10,14 +10,18 @@ use crate::{Workspace, WorkspaceLen, sort};
 /// No block.
 pub(super) const NONE: u32 = u32::MAX;
 
-// What a section's record holds.
-/// The bytes that are still open.
+// The fields of a section's record. Open blocks are those that are not placed yet.
+/// The bytes of the open blocks, in units.
 pub(super) const REST: usize = 0;
 /// The least offset of an open block.
 pub(super) const FLOOR: usize = 1;
+/// The least end of an open block.
 const END: usize = 2;
+/// The second least end of an open block.
 const SECOND: usize = 3;
+/// The open block with the least end, or [`NONE`].
 const ENDER: usize = 4;
+/// How many open blocks have the least offset.
 pub(super) const CHOICES: usize = 5;
 /// The least end of an open block that can be the next one.
 const NEXT: usize = 6;
@@ -25,13 +29,15 @@ const NEXT: usize = 6;
 const BLOCKED: usize = 7;
 pub(super) type Section = [u64; 8];
 
-/// Instances of at most so many blocks have edges found. Larger ones are rarely refuted, and nodes cost more.
+/// The most blocks of an instance in which edges are found: blocks that must lie below a set of others
+/// (`State::find_edges`). Larger instances are rarely refuted, and edges would only make their nodes slower.
 pub(super) const SMALL: usize = 64;
 
 /// A capacity within which nothing fails, and therefore nothing has to be taken back.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
 
-/// A block in units of the search, before it has a number there.
+/// A block as a [`State`] is made of it: its sections `low..high`; size, alignment and pin in units of the search. Its
+/// number in the state is its place in the order of the items.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Item {
     pub low: u32,
@@ -68,9 +74,10 @@ pub(super) struct State<'a> {
     pin_count: u32,
     /// Any block may lie at any offset.
     pub movable: bool,
-    /// The least offset that the block can still have; the offset once it is placed.
+    /// The least offset that the block can still have, and the end there, in units; once it is placed, its offset and
+    /// end.
     pub span: Table<'a, [u64; 2]>,
-    /// 1 if the block cannot lie on what is placed already, only on a block that is still open.
+    /// Bit set: the block cannot lie on what is placed already, only on a block that is still open.
     lifted: Table<'a, u64>,
     /// Bit set: not placed yet.
     open: Table<'a, u64>,
@@ -87,9 +94,10 @@ pub(super) struct State<'a> {
     pub crossing: Table<'a, u32>,
     dirty: Table<'a, u64>,
     dirty_from: u32,
-    /// Sections whose ends have changed since their blocks were last lifted, and what the end was then.
+    /// Bit set: sections whose ends have changed since their blocks were last lifted.
     moved: Table<'a, u64>,
     moved_from: u32,
+    /// By section: its least end when its blocks were last lifted.
     settled: Table<'a, u64>,
     reached: Table<'a, u64>,
 
@@ -109,7 +117,7 @@ pub(super) struct State<'a> {
     jobs: Table<'a, [u64; 2]>,
     job_of: Table<'a, u32>,
     pub rank: Table<'a, u32>,
-    /// The most bytes that are alive together with the block, and itself, at one step.
+    /// By block: the highest load of its sections, itself included, in units.
     pub load: Table<'a, u64>,
 }
 
