@@ -241,7 +241,8 @@ impl<'a> Values<'a> {
         r.owner == Owner::Recorded && self.version.get(r.version).until < before
     }
 
-    /// Whether an operator may be recomputed before operator `now`: the blocks that live as recorded still hold its inputs.
+    /// Whether an operator may be recomputed before operator `now`: the blocks that live as recorded still hold its
+    /// inputs.
     pub(super) fn may_recompute(&self, operator: u32, now: u32) -> bool {
         self.is_recomputable(operator) && !self.references(operator).any(|r| !r.updated && self.is_gone(&r, now))
     }

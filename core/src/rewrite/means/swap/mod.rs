@@ -27,8 +27,8 @@ use crate::{Block, Error, Workspace};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {
-    /// The best schedule of the four scores below, of their mixture, and of using all gaps, improved by a search over
-    /// positions.
+    /// A search over positions that starts from the best schedule of the four scores below, of their mixture, and of
+    /// using all gaps. [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the best.
     Auto,
     /// The gaps with the highest duration of absence first: their time less that of their copies (Zhang et al. 2019).
     Doa,
