@@ -105,7 +105,7 @@ record! {
         pub(super) block: u32,
         /// The first boundary at which it can be copied out; none if it is a value that nobody has written.
         pub(super) release: Option<u32>,
-        /// Its last gap; the others follow by [`Gap::previous`].
+        /// Its last gap; the others follow by their `previous`.
         last_gap: Option<u32>,
         /// For the initial version of a persistent block: its final version, which may be the same.
         pub(super) last: Option<u32>,

@@ -17,9 +17,9 @@ use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// The nodes of its tree that the search for a placement may look at for a thousand blocks, where the heuristics miss
-/// the limit. For fewer blocks it may look at more, by the cube of their number down to 100: each node takes less time
-/// too.
+/// The nodes of its tree that the search for a placement may look at, where the heuristics miss the limit, for a
+/// thousand blocks. For fewer blocks the number grows with the cube of their ratio, down to 100 blocks: each node takes
+/// less time too.
 const NODES: u64 = 160;
 /// Looking at a node takes as long as placing so many blocks.
 const BLOCKS_PER_NODE: u64 = 8;
@@ -60,7 +60,7 @@ pub(super) struct Stage<'a, 'w> {
 
 /// A rewritten trace, and where its residencies lie.
 pub(super) struct Placed<'a, 'w> {
-    /// Room for the rows; the first [`Self::len`] are in use.
+    /// Room for the rows, of which the first `len` are in use.
     rows: &'a mut [Row],
     timings: &'a mut [Timing],
     blocks: &'a mut [Block],

@@ -47,8 +47,8 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// them.
 ///
 /// # Errors
-/// [`Error::Row`] for a row that cannot follow the rows before it, or a recording whose operators do not stand together;
-/// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is too short.
+/// [`Error::Row`] for a row that cannot follow the rows before it, or a recording whose operators do not stand
+/// together; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::means::in_place;

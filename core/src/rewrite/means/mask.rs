@@ -48,8 +48,8 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// the new rows to `out` and returns how many they are. Added rows have the time of the row above them.
 ///
 /// # Errors
-/// [`Error::Row`] for a row that cannot follow the rows before it; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if
-/// `out` or the workspace is too short.
+/// [`Error::Row`] for a row that cannot follow the rows before it; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`]
+/// if `out` or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::means::mask;

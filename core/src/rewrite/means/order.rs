@@ -2,7 +2,7 @@
 //!
 //! It helps because the order decides when values can be freed. Recordings update parameters at the end of a step, and
 //! all gradients live until then. If each parameter is updated as soon as its gradient is complete, the gradient is
-//! freed before the next is made. Then less is alive in the backward pass, and the other means have less to do.
+//! freed before the next is made. Then less is alive in the backward pass, and the other means reach lower limits.
 //!
 //! Steps:
 //! 1. An operator waits for the last writer of what it reads, and for all readers of what it overwrites. Operators that

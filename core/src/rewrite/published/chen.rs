@@ -10,8 +10,8 @@
 //! budget: with B = 0 it finds the kept bytes x and the largest segment y; then it tries six points in geometric
 //! progression from √(xy)/√2 to √2·√(xy), at a cost that the caller computes. [`Plan::Cheap`] drops the results of
 //! cheap operators alone (section 4.2). [`Plan::Recursive`] cuts each segment again (section 4.4),
-//! `g(n) = k + g(n / (k + 1))`, down to O(log n) memory for O(n log n) time. `mirror` has the order of the runs, and what
-//! is never recomputed.
+//! `g(n) = k + g(n / (k + 1))`, down to O(log n) memory for O(n log n) time. `mirror` has the order of the runs, and
+//! what is never recomputed.
 //!
 //! Two faults of the paper and of its code are corrected. The last segment, which no candidate ends, counts in y too.
 //! And it is not dropped, since the backward pass begins with it.
@@ -86,8 +86,8 @@ pub(in crate::rewrite) const fn planner_workspace(rows: usize, blocks: usize, de
     Mirror::workspace(rows, blocks, mirror::clamp(depth) as usize).and(Planner::workspace(rows))
 }
 
-/// The most rows that come out of a recording of `rows` rows if no operator is recomputed more than `depth` times: for each
-/// access of an operator that is recomputed, itself, its workspaces, a malloc and a free.
+/// The most rows that come out of a recording of `rows` rows if no operator is recomputed more than `depth` times: for
+/// each access of an operator that is recomputed, itself, its workspaces, a malloc and a free.
 #[must_use]
 pub const fn most_rows(rows: usize, depth: u32) -> usize {
     rows + 3 * mirror::clamp(depth) as usize * rows
@@ -96,8 +96,8 @@ pub const fn most_rows(rows: usize, depth: u32) -> usize {
 /// Rewrites a recording by a plan; writes the rows to `out`. Added rows have the time of the row above them.
 ///
 /// # Errors
-/// [`Error::Row`] for a trace that is not as recorded; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the
-/// workspace is too short. Counts of a recursion that would be larger than `depth` are cut off there.
+/// [`Error::Row`] for a trace that is not as recorded; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or
+/// the workspace is too short. Counts of a recursion that would be larger than `depth` are cut off there.
 ///
 /// ```
 /// use sublet_core::rewrite::published::chen::{self, Cuts, Plan};

@@ -6,7 +6,7 @@
 //!
 //! Steps: the gap with the highest score among those over the max load is used first, until the max load is within the
 //! limit. Where the published candidates, those over the first max load, are used up, the max load has moved and the
-//! gaps over it follow: blocks leave more than once below `load_min`. The scores:
+//! gaps over it follow: so blocks may be swapped more than once for limits below `load_min`. The scores:
 //!
 //! - DOA, duration of absence: the gap's time less that of the copies out and in. Negative where the copies take longer
 //!   than the gap.

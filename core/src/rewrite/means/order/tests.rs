@@ -6,8 +6,8 @@ use crate::verify::schedule::{self, Room};
 use crate::{Block, Constraints};
 use std::vec::Vec;
 
-/// A recording drawn at random: weights, activations that die after their last use or never, workspaces inside operators,
-/// updates in place, blocks that nobody writes or touches, accesses without an operator.
+/// A recording drawn at random: weights, activations that die after their last use or never, workspaces inside
+/// operators, updates in place, blocks that nobody writes or touches, accesses without an operator.
 struct Random {
     rows: Vec<Row>,
     operators: Vec<Operator>,

@@ -51,8 +51,8 @@ const DISTURBED: usize = 4;
 /// The temperature at the start of the annealing, as a part of the original's time.
 const HEAT: f64 = 0.0005;
 
-/// The annealing is divided by its work into at least this many parts. It ends where one part has not lowered the delay
-/// by a `PROGRESS`-th.
+/// The annealing is divided by its work into at least this many parts. It ends where one part has neither lowered the
+/// excess nor lowered the delay by a `PROGRESS`-th.
 const PATIENCE: u64 = 6;
 /// The rows for each part in a large trace, so that it has more than `PATIENCE` parts: a few blocks make little
 /// difference there.
@@ -63,7 +63,8 @@ const PROGRESS: u64 = 300;
 /// The most gaps that one move changes.
 const MOVED: usize = 8;
 
-/// One move in so many changes the virtual uses; the others change weights, or offloads where they may be chosen.
+/// On average one move in so many changes the virtual uses; the others change weights, or offloads where they may be
+/// chosen.
 const REMEMBERS: u64 = 16;
 /// A move sets a weight to e to the power of a random number between -`STEP` and `STEP`.
 const STEP: f64 = 3.0;

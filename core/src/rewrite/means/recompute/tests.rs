@@ -85,7 +85,8 @@ fn planned(layers: &[(u64, u64)], limit: u64, work: u64) -> Option<u64> {
     planned_for(&rows, blocks, limit, work)
 }
 
-/// The same for any rows, whose rewritten rows are checked too.
+/// The time that the script of [`Recomputer::plan`] recomputes for any rows, in ns; none if it is above the limit. The
+/// rewritten rows are checked too.
 fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64> {
     let len = Program::workspace(rows.len(), blocks)
         .and(Values::workspace(rows.len(), blocks))

@@ -113,7 +113,7 @@ workspace! {
             passed: u32 = 0,
             /// How many closures' costs were counted.
             count: u32 = 0,
-            /// Where compute is now, in ns.
+            /// The time at which compute stands, in ns.
             clock: f64 = 0.0,
             /// The time of all recomputation in this walk, in ns.
             recomputed: f64 = 0.0,

@@ -142,7 +142,7 @@ impl<'a> Swapper<'a> {
     }
 
     /// Zhang et al.'s `load_min`, in bytes: the max load if every gap within the iteration that lies over the
-    /// original's max load is used. It leaves the schedule with these gaps in use.
+    /// original's max load is used. Afterwards these gaps are in use.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -291,9 +291,9 @@ impl<'a> Swapper<'a> {
         self.schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// Makes the best schedule of the four scores, of their mixture, and of those that use all gaps, improved by the
-    /// search. Returns how much longer it takes than the original, in ns; none if no gaps in these scopes bring the
-    /// load within the limit.
+    /// Makes the best schedule of the four scores, of their mixture, and of those that use all gaps, and improves it by
+    /// the search. Returns how much longer it takes than the original, in ns; none if none of these schedules is within
+    /// the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let mut least = None;
         let mut best = Start::All(Scope::Inside);
