@@ -2,7 +2,7 @@
 //!
 //! Each live range of a block becomes a block of its own, and each run of an operator an operator of its own. Both are
 //! numbered in the order in which they begin; tables lead back to the old numbers. Rows get the times of a run that
-//! waits for no copy. O(rows).
+//! waits for no copy. Cost: O(rows).
 
 use crate::simulate::{self, Device, Timing};
 use crate::trace::{Event, Op, Recorded, Row};
@@ -10,7 +10,7 @@ use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen};
 
 workspace! {
-    /// What leads back from a flat trace of at most `rows` rows.
+    /// The numbers of the original trace for those of a flat trace of at most `rows` rows.
     pub(super) struct Flat<'a>(rows) {
         tables {
             /// By row: the operator of the original trace to which the row belongs, or before which it stands.
@@ -19,7 +19,7 @@ workspace! {
         lists {
             /// By block of the flat trace: the block of which it is a live range.
             block: u32[rows],
-            /// By operator of the flat trace: 2 · its number in the original, plus 1 if this run recomputes it.
+            /// By operator of the flat trace: 2 · its number in the original, plus 1 if it is a recomputation.
             op: u32[rows],
         }
     }
@@ -32,7 +32,8 @@ pub(super) const fn making_workspace(recorded_rows: usize, recorded_blocks: usiz
 }
 
 impl<'a> Flat<'a> {
-    /// Makes `rows` flat, in place. They are a rewriting of `recorded` without copies.
+    /// Makes `rows`, which were made from `recorded` and hold no copies, flat in place. `timings` is room for a time of
+    /// each row.
     ///
     /// # Errors
     /// As [`simulate::simulate`].
@@ -47,13 +48,13 @@ impl<'a> Flat<'a> {
     ) -> Result<Self, Error> {
         let run = simulate::simulate(recorded, rows, device, scratch.reborrow(), timings)?;
         let mut flat = Self::lend(rows.len(), tables);
-        // By block: 1 + its latest live range.
+        // By block, masks too: 1 + its latest live range.
         let mut range = scratch.indices(2 * recorded.blocks);
         let (mut previous, mut begun) = (Op::None, 0u32);
         let last = rows.len().saturating_sub(1);
         for (i, (row, r)) in (0u32..).zip(rows.iter_mut().enumerate()) {
             let end = timings.get(row).map_or(0.0, |t| t.end).max(if row == last { run.time_ns } else { 0.0 });
-            // Only what is allocated at time 0 counts as there from the start: other rows must not get that time.
+            // A block counts as there from the start if it is allocated at time 0: other rows must not get that time.
             let time_ns = (end as u64).max(u64::from(r.time_ns > 0));
             if r.event == Event::Malloc {
                 flat.block.push(r.block);
@@ -72,7 +73,7 @@ impl<'a> Flat<'a> {
                     op = Op::First(flat.op.len() - 1);
                 }
             }
-            // A recomputed operator counts as a part of the operator that follows.
+            // A recomputation counts as a part of the operator that follows it.
             flat.operator[i] = begun - u32::from(begun > 0 && !matches!(r.op, Op::Rerun(_)) && r.event.is_access());
             *r = Row { time_ns, bytes: r.bytes, block: range[r.block].saturating_sub(1), op, event: r.event };
         }

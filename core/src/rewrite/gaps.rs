@@ -1,15 +1,16 @@
-//! Gaps: where a block could leave the device, because no operator accesses it.
+//! Gaps: where a block could be swapped out, because no operator accesses it.
 //!
 //! A *gap* is a run of operators in which a block is not accessed. While the block is on the host, its bytes are free
 //! in all of them. Copies happen at the boundaries between operators. A *version* is the value that a block holds from
 //! one write to the next: one copy on the host serves all gaps of a version.
 //!
 //! A persistent block has a gap before its first access, the *head*, and, where iterations repeat, one after its last,
-//! the *tail*. In its head a block may leave as in any other gap. It may also be on the host when the iteration begins.
-//! Then its final version has to be on the host at the end, and in exchange the host has its initial version from the
-//! start, for all gaps of it. A block may stay away over the tail only if it is away at the start too.
+//! the *tail*. In its head a block may be swapped as in any other gap. It may also be on the host when the iteration
+//! begins. Then its final version has to be on the host at the end, and in exchange the host has its initial version
+//! from the start, for all gaps of that version. A block may be on the host in the tail only if it is there at the
+//! start too.
 //!
-//! Blocks below the least size are left alone. No gap ends in a free. O(rows).
+//! Blocks below the least size have no gaps. No gap ends in a free. Cost: O(rows).
 
 use super::program::Program;
 use crate::Workspace;
@@ -17,36 +18,39 @@ use crate::table::{Field, record};
 use crate::trace::{Event, Row};
 use crate::workspace::workspace;
 
-/// Stands for no version, no gap, no operator.
+/// Stands for no version, no gap, or no operator.
 pub(super) const NONE: u32 = u32::MAX;
 
 record! {
     /// A run of operators in which a block is not accessed.
     pub(super) struct Gap {
         pub(super) block: u32,
-        /// The first idle operator.
+        /// The first operator of the gap.
         pub(super) begin: u32,
         /// The operator that accesses the block next; the number of operators for a tail.
         pub(super) end: u32,
+        /// The version that the block holds in the gap.
         pub(super) version: u32,
-        /// The gap before it of the same version.
+        /// The gap of the same version that comes before this one.
         pub(super) previous: Option<u32>,
         /// For a tail: the head of the same block. For a head: the tail.
         pub(super) other_end: Option<u32>,
         pub(super) kind: GapKind,
-        /// Whether the block is persistent and never written: the host then has it from the start.
+        /// Whether the block is persistent and never written in the iteration: the host then has its value from the
+        /// start.
         pub(super) clean: bool,
     }
 }
 
 impl Gap {
-    /// Whether the gap needs a copy out, unless the block is away at the start.
+    /// Whether the version has to be copied out for the gap. Where the block is away at the start, the host has it
+    /// without that.
     pub(super) fn is_copied_out(&self) -> bool {
         self.kind.is_read() && !self.clean
     }
 
-    /// Whether the block's value at the end of the iteration differs from that in the gap. Asked of blocks that are
-    /// away at the start or the end.
+    /// Whether the gap is a head or a tail of a block that is written in the iteration. If the block is away at the
+    /// start or the end, its final value has to be on the host at the end.
     pub(super) fn crosses_end(&self) -> bool {
         (self.kind.is_head() || self.kind == GapKind::Tail) && !self.clean
     }
@@ -57,7 +61,7 @@ impl Gap {
 pub(super) enum GapKind {
     /// A copy out before it and a copy in after it.
     Middle,
-    /// None: the value is never read again.
+    /// No copy: the value is never read again.
     Dead,
     /// Before the first access of a persistent block. A copy in after it, and a copy out before it unless the block is
     /// away at the start.
@@ -99,9 +103,9 @@ record! {
     /// The value of a block from one write to the next.
     pub(super) struct Version {
         pub(super) block: u32,
-        /// The first boundary at which it can be copied out; none if it holds nothing.
+        /// The first boundary at which it can be copied out; none if it is a value that nobody has written.
         pub(super) release: Option<u32>,
-        /// Its last gap, from which the others are reached.
+        /// Its last gap; the others follow by their `previous`.
         last_gap: Option<u32>,
         /// For the initial version of a persistent block: its final version, which may be the same.
         pub(super) last: Option<u32>,
@@ -109,13 +113,15 @@ record! {
 }
 
 record! {
-    /// What is known of a block while gaps are searched.
+    /// What is known of a block while the gaps are found.
     struct Seen {
         /// The operator that accessed it last.
         access: Option<u32>,
+        /// The version that it holds.
         version: Option<u32>,
         /// Its version at the start of the iteration.
         initial: Option<u32>,
+        /// Its head.
         head: Option<u32>,
     }
 }
@@ -124,7 +130,8 @@ workspace! {
     /// The gaps of a program, and the versions of its blocks.
     pub(super) struct Gaps<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// By boundary: the first of the versions that can be copied out from it on.
+            /// By boundary: the first of the versions that can be copied out there or later. Versions are numbered in
+            /// the order of these boundaries.
             first_version: u32[rows + 2],
         }
         records {
@@ -146,8 +153,8 @@ impl<'a> Gaps<'a> {
     /// Finds the gaps of all blocks of at least `least` bytes.
     pub(super) fn new(program: &'a Program<'a>, least: u64, scratch: &mut Workspace<'a>) -> Self {
         let mut gaps = Self::lend(program.rows.len(), program.size.len(), program, scratch);
-        // Versions are numbered by the boundary at which they can be copied out first; those of persistent blocks come
-        // first.
+        // Versions are numbered in the order of the boundaries at which they can be copied out first. Those of
+        // persistent blocks come first.
         for b in (0..program.blocks()).filter(|&b| program.is_persistent(b) && program.size[b] >= least) {
             let version = Some(gaps.add_version(b, Some(1)));
             gaps.seen.set(b, Seen { version, initial: version, ..gaps.seen.get(b) });
@@ -180,7 +187,7 @@ impl<'a> Gaps<'a> {
         low
     }
 
-    /// The versions that can be copied out at this boundary and not before.
+    /// The versions that can be copied out from this boundary on and not before.
     pub(super) fn released(&self, boundary: u32) -> impl Iterator<Item = u32> + '_ {
         let versions = self.first_version[boundary]..self.first_version[boundary + 1];
         versions.filter(move |&version| self.version(version).release == Some(boundary))
@@ -197,6 +204,7 @@ impl<'a> Gaps<'a> {
         })
     }
 
+    /// Adds the gap that an access ends, and the version that a write begins.
     fn access(&mut self, operator: u32, r: &Row) {
         let reads = r.event == Event::Read;
         let mut seen = self.seen.get(r.block);
@@ -248,7 +256,7 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// Fills `first_version`. Versions that hold nothing have no boundary and stand among the others.
+    /// Fills `first_version`. Versions that nobody has written have no boundary and stand among the others.
     fn list_releases(&mut self) {
         let mut version = 0;
         for boundary in 0..=self.program.operators {
@@ -260,6 +268,7 @@ impl<'a> Gaps<'a> {
         self.first_version[self.program.operators + 1] = version;
     }
 
+    /// Adds a version; returns its number.
     fn add_version(&mut self, block: u32, release: Option<u32>) -> u32 {
         let version = self.versions;
         self.version.set(version, Version { block, release, last_gap: None, last: None });
@@ -267,6 +276,7 @@ impl<'a> Gaps<'a> {
         version
     }
 
+    /// Adds a gap of the version that the block holds; returns its number.
     fn add(&mut self, seen: &Seen, block: u32, (begin, end): (u32, u32), kind: GapKind) -> u32 {
         let gap = self.len;
         let version = seen.version.unwrap_or(NONE);

@@ -1,18 +1,19 @@
 //! A lower bound on the load: no schedule of a given overhead has a lower peak.
 //!
 //! It is a relaxation: blocks move in parts and without latency, and each row is looked at on its own. At the time of a
-//! row, the link out can have moved only what was ready early enough, and the link in must bring it back before it is
-//! needed. So each block that is away has a window of time on each link. The windows begin or end together; taking the
-//! shortest first gives the most bytes that the link can move.
+//! row, the link out can have moved only bytes that were ready early enough, and the link in must bring them back
+//! before they are needed. So each block that is away has a window of time on each link. On the link out the windows
+//! end together, on the link in they begin together; taking the shortest first gives the most bytes that the link can
+//! move.
 //!
-//! Blocks of any size may move, and the gaps of persistent blocks cross the end of the iteration. One copy out serves
-//! all gaps until the next write. What is read before it is written may be on the host from the start. In a gap that
-//! ends in a write nothing is copied: the block is just absent. Before their first access and after their last, blocks
-//! are alive as in the original. Every window gets longer by the whole overhead, since nobody knows where the overhead
-//! will lie.
+//! Blocks of any size may move, and the gaps of blocks that are never freed cross the end of the iteration. One copy
+//! out serves all gaps until the next write. A block that is read before it is written may be on the host from the
+//! start. In a gap that ends in a write nothing is copied: the block takes no memory there. Blocks that are freed are
+//! alive before their first access and after their last as in the original. Every window gets longer by the whole
+//! overhead, since nobody knows where the overhead will lie.
 //!
-//! Rows are looked at by falling load, until the load is below the bound that was found. O(rows · gaps) at worst, in
-//! practice over few rows; linear workspace.
+//! Rows are looked at by falling load, until the load is below the bound that was found. Cost: O(rows · gaps) at worst,
+//! in practice over few rows; linear workspace.
 
 use super::program::Program;
 use crate::simulate::Device;
@@ -62,6 +63,7 @@ pub fn least_load(
     rows: &[Row],
     block_count: usize,
     device: &Device,
+    /// How much longer a schedule may take than the trace, in ns.
     overhead_ns: u64,
     scratch: Workspace<'_>,
 ) -> Result<u64, Error> {
@@ -69,8 +71,8 @@ pub fn least_load(
     answer(rows, block_count, device, &question, scratch)
 }
 
-/// Whether every schedule within `limit` bytes is proved to take more than `overhead_ns` longer than the trace. It
-/// looks only at the rows with the highest loads, so false proves nothing.
+/// Whether every schedule within `limit` bytes is proved to take more than `overhead_ns` longer than the trace. Only
+/// the rows with the highest loads are looked at, so that false proves nothing.
 pub(crate) fn takes_longer(
     recorded: &Recorded<'_>,
     device: &Device,
@@ -82,13 +84,13 @@ pub(crate) fn takes_longer(
     answer(recorded.rows, recorded.blocks, device, &question, scratch).map(|load| load > limit)
 }
 
-/// How many rows are looked at to see whether a limit is out of reach.
+/// How many rows [`takes_longer`] looks at.
 const FEW: u32 = 256;
 
-/// What is asked for.
+/// The question that [`answer`] answers.
 struct Question {
     overhead_ns: u64,
-    /// A lower bound above this is good enough: the search for a higher one ends.
+    /// A lower bound above this is good enough, in bytes: the search for a higher one ends.
     cutoff: u64,
     /// At most so many rows are looked at.
     rows: u32,
@@ -120,13 +122,16 @@ fn answer(
 #[derive(Clone, Copy)]
 struct Pause {
     block: u32,
-    /// The rows of the accesses before and after it.
+    /// The row of the access before it.
     begin: u32,
+    /// The row of the access after it.
     end: u32,
-    /// The time from which it can be copied out, and that by which it must be back, in ns.
+    /// The time from which the block can be away, in ns: when the operator of the access before has ended.
     release: u64,
+    /// The time by which the block must be back, in ns.
     deadline: u64,
-    /// When the value was written, in ns; none if the host has it from the start.
+    /// When the block's value was written, from when on it can be copied out, in ns; none if the host has it from the
+    /// start.
     written: Option<u64>,
 }
 
@@ -143,6 +148,7 @@ impl Record for Pause {
     }
 }
 
+/// Stands for no time of writing: the host has the value from the start.
 const ON_HOST: u64 = u64::MAX;
 
 record! {
@@ -158,28 +164,31 @@ record! {
         operator: u32,
         /// The operator that wrote it last.
         writer: Option<u32>,
+        /// Whether it has been freed.
         freed: bool,
     }
 }
 
 workspace! {
-    /// When blocks are not accessed, and the load without blocks whose value nobody reads any more.
+    /// The pauses of all blocks, and the load without blocks whose value nobody reads any more.
     struct Idle<'a>(rows, blocks) {
         tables {
-            /// By row, in bytes.
+            /// By row: this load, in bytes.
             load: u64[rows],
         }
         records {
-            /// By block.
+            /// What is known of each block.
             seen: Seen[blocks],
         }
         lists {
+            /// The pauses that end in a read.
             pauses: Pause[rows + blocks],
         }
     }
 }
 
 impl Idle<'_> {
+    /// Finds the loads and the pauses.
     fn find(&mut self, program: &Program<'_>) {
         let mut present = 0u64;
         for o in 0..program.operators {
@@ -214,6 +223,7 @@ impl Idle<'_> {
         }
     }
 
+    /// Notes an access, and the pause or the unused bytes before it.
     fn access(&mut self, program: &Program<'_>, operator: u32, (row, r): (u32, &Row)) {
         let seen = self.seen.get(r.block);
         let writes = r.event == Event::Write;
@@ -229,6 +239,7 @@ impl Idle<'_> {
         self.seen.set(r.block, Seen { first, last: row, operator, writer: by, ..seen });
     }
 
+    /// Adds the pause of a block that ends in this row, at this time in ns.
     fn pause(&mut self, program: &Program<'_>, block: u32, (end, deadline): (u32, u64)) {
         let seen = self.seen.get(block);
         let released = |operator: u32| program.time[operator + 1];
@@ -236,7 +247,7 @@ impl Idle<'_> {
         self.pauses.push(Pause { block, begin: seen.last, end, release, deadline, written });
     }
 
-    /// A block is not needed in these rows: its bytes do not count there.
+    /// Takes the bytes of a block off the load of rows in which nobody needs its value.
     fn leave_out(&mut self, rows: core::ops::Range<u32>, size: u64) {
         for row in rows {
             self.load[row] = self.load[row].saturating_sub(size);
@@ -248,15 +259,20 @@ workspace! {
     /// The rows by falling load; and for one row, the blocks that may be on the host then, with their windows of time.
     struct Order<'a>(rows, blocks) {
         tables {
+            /// The rows, the one with the highest load first.
             by_load: u32[rows],
+            /// Scratch memory of that sort.
             rows_aside: u32[rows],
             /// By block that may be on the host: its bytes.
             size: u64[rows + blocks],
-            /// By block that may be on the host: the time since it could first be copied out, in ns.
+            /// By block that may be on the host: the time since its value was written, in ns; `u64::MAX` if the host
+            /// has it from the start.
             since: u64[rows + blocks],
             /// By block that may be on the host: the time until it must be back, in ns.
             until: u64[rows + blocks],
+            /// These blocks, by one of these times, the shortest first.
             by_time: u32[rows + blocks],
+            /// Scratch memory of that sort.
             aside: u32[rows + blocks],
         }
     }
@@ -293,7 +309,7 @@ fn over_rows(
         for pause in idle.pauses.iter() {
             let crosses_end = pause.end <= pause.begin;
             let (after, before) = (row > pause.begin && time >= pause.release, row < pause.end);
-            // In this iteration, or left in the one before.
+            // The time of the row, from the start of the iteration in which the pause begins.
             let then = if after && (before || crosses_end) {
                 Some(time)
             } else if crosses_end && before {
@@ -338,7 +354,7 @@ mod tests {
     fn bound(rows: &[Row]) -> u64 {
         let len = workspace(rows.len(), 2);
         let (mut words, mut indices) = (vec![7; len.words], vec![7; len.indices]);
-        // 12 bytes a nanosecond.
+        // 12 bytes per ns.
         let device = Device::symmetric(12e9);
         least_load(rows, 2, &device, 0, Workspace::new(&mut words, &mut indices)).unwrap()
     }
@@ -391,13 +407,13 @@ mod tests {
             ]
         };
         assert_eq!(bound(&rows(Event::Read)), 8000);
-        // With that copy on the host, it takes no time to leave.
+        // Its copy is on the host by then, so that the block takes no time to leave.
         let mut at_once = rows(Event::Read);
         for r in &mut at_once[4..7] {
             r.time_ns = 3000;
         }
         assert_eq!(bound(&at_once), 8000);
-        // Where it is written once more before, there are 100 ns for its copy out.
+        // Where the block is written once more before, there are 100 ns for its copy out.
         assert_eq!(bound(&rows(Event::Write)), 16_000 - 1200);
     }
 }

@@ -7,11 +7,13 @@ workspace! {
     /// A set of numbers, empty at first.
     pub(super) struct Members<'a>(n) {
         tables {
+            /// The members, and room for the others.
             list: u32[n],
-            /// By number: 1 + its place in the list, 0 if it is not a member.
+            /// By number: 1 + its index in the list; 0 if it is not a member.
             place: u32[n],
         }
         state {
+            /// How many members there are.
             len: u32 = 0,
         }
     }

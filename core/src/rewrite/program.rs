@@ -1,9 +1,9 @@
 //! The program: its operators in the order in which they run, the blocks that they access, and when.
 //!
-//! An *operator* is its accesses, with the mallocs before them and the frees after them. The last operator may have no
-//! accesses. Between two operators lies a *boundary*: boundary o is before operator o. Every means reads this:
-//! [`Gaps`](super::gaps::Gaps) has what may be swapped, [`Values`](super::values::Values) which operator makes and
-//! which reads each value. O(rows).
+//! An *operator* is a group of rows: its accesses, with the mallocs before them and the frees after them. The last
+//! operator may have no accesses. Between two operators lies a *boundary*: boundary o is before operator o. Every means
+//! reads this: [`Gaps`](super::gaps::Gaps) has the gaps in which blocks may be swapped,
+//! [`Values`](super::values::Values) which operator makes each value and which operators read it. Cost: O(rows).
 
 use crate::error::RowFault;
 use crate::table::at;
@@ -19,15 +19,18 @@ workspace! {
             pub(super) first_row: u32[rows + 2],
             /// The row of each operator's first access, and the row after its last.
             accesses: [u32; 2][rows + 1],
-            /// When compute reaches each boundary if it never waits, in ns; one more than operators.
+            /// By boundary: when compute reaches it if it never waits, in ns. There is one boundary more than
+            /// operators.
             pub(super) time: u64[rows + 2],
-            /// When the first access of each operator begins if compute never waits, in ns.
+            /// By operator: when its first access begins if compute never waits, in ns.
             pub(super) access_time: u64[rows + 1],
-            /// By block: its bytes, and whether it is persistent.
+            /// By block: its bytes.
             pub(super) size: u64[blocks],
+            /// By block: whether it is persistent: allocated at time 0 and never freed.
             persistent: u32[blocks],
         }
         state {
+            /// The rows of the trace.
             pub(super) rows: &'a [Row] = trace,
             /// How many operators there are. Rows that are left after the last operator's frees count
             /// as one more, which has no accesses.
@@ -52,6 +55,7 @@ impl<'a> Program<'a> {
         Ok(program)
     }
 
+    /// Finds the bytes of each block, and whether it is persistent; refuses rows that a program cannot have.
     fn find_blocks(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.rows) {
             let refuse = |fault| Err(Error::Row { row, fault });
@@ -73,6 +77,7 @@ impl<'a> Program<'a> {
         Ok(())
     }
 
+    /// Finds the rows and the times of each operator.
     fn find_operators(&mut self) {
         let number = |row: usize| u32::try_from(row).unwrap_or(u32::MAX);
         let mut row = 0;
@@ -82,7 +87,7 @@ impl<'a> Program<'a> {
             self.first_row[o] = number(row);
             self.accesses[o] = [number(first), number(last)];
             let accesses = self.rows.get(first..last).unwrap_or_default();
-            // Where nothing is accessed any more, what is allocated and freed takes no time.
+            // Rows that have no access after them take no time.
             self.access_time[o] = accesses.first().map_or(self.time[o], |r| r.time_ns);
             self.time[o + 1] = accesses.last().map_or(self.time[o], |r| r.time_ns);
             self.operators += 1;
@@ -92,7 +97,7 @@ impl<'a> Program<'a> {
         self.first_row[self.operators] = number(self.rows.len());
     }
 
-    /// How many block numbers there are.
+    /// How many block numbers there are: blocks are numbered from 0.
     pub(super) fn blocks(&self) -> u32 {
         u32::try_from(self.size.len()).unwrap_or(u32::MAX)
     }
@@ -107,7 +112,7 @@ impl<'a> Program<'a> {
         self.time[operator + 1].saturating_sub(self.access_time[operator])
     }
 
-    /// What the recording calls an operator.
+    /// The number of an operator in the recording; [`Op::None`] if it has none.
     pub(super) fn op(&self, operator: u32) -> Op {
         let [first, end] = self.accesses[operator];
         if first < end { at(self.rows, first).op } else { Op::None }

@@ -1,6 +1,6 @@
-//! A tournament tree: it knows the number with the least key while keys change (Knuth 1973, volume 3, 5.4.1). Each
-//! inner node holds the number with the least key below it. Setting a key is O(log n), and often less; asking for the
-//! least is O(1).
+//! A tournament tree: finds the number with the least key, while keys change (Knuth 1973, volume 3, 5.4.1). Each inner
+//! node holds the number with the least key below it. Setting a key is O(log n), and often less; asking for the least
+//! is O(1).
 //!
 //! Of equal keys the least number wins.
 
@@ -26,7 +26,7 @@ workspace! {
 }
 
 impl Tournament<'_> {
-    /// Has every node name one of the numbers below it.
+    /// Removes all numbers, and gives every inner node one of the numbers below it.
     fn begin(&mut self) {
         self.clear();
         for node in (1..self.n).rev() {
@@ -34,12 +34,12 @@ impl Tournament<'_> {
         }
     }
 
-    /// Removes all numbers. Which of them a node names does not matter, as long as it is one below it.
+    /// Removes all numbers. Inner nodes keep the numbers that they hold: without keys any number below a node will do.
     pub(super) fn clear(&mut self) {
         self.key.fill(ABSENT);
     }
 
-    /// The least key and its number.
+    /// The least key and its number; none if there is no number.
     pub(super) fn first(&self) -> Option<(u64, u32)> {
         let number = if self.n > 0 { self.at(1) } else { return None };
         let key = self.key[number];

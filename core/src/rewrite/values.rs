@@ -17,7 +17,7 @@ use crate::table::{Field, Record, Records, record};
 use crate::trace::{Event, Op, Recorded};
 use crate::workspace::workspace;
 
-/// Stands for no operator, no use.
+/// Stands for no operator, or no use.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Who decides when the memory of a block is allocated and freed.
@@ -27,9 +27,10 @@ pub(super) enum Owner {
     Recorded,
     /// One operator: it is allocated and freed there.
     Local,
-    /// The means: it is allocated where it is written and freed where its value is not needed.
+    /// Recomputation: it is allocated where it is written and freed where its value is not needed.
     Managed,
-    /// The means as well, but its value is never recomputed.
+    /// Recomputation too, but its value is never recomputed: it is allocated at its first write and freed after its
+    /// last access.
     Lasting,
 }
 
@@ -56,8 +57,9 @@ pub(super) struct Reference {
     pub(super) block: u32,
     /// The version that is read or written.
     pub(super) version: u32,
+    /// Whether the operator writes the block; else it reads it.
     pub(super) writes: bool,
-    /// The block is persistent, and the operator updates it: a recomputation leaves it out.
+    /// Whether the block is persistent and the operator reads and writes it: a recomputation leaves such a block out.
     pub(super) updated: bool,
     owner: Owner,
 }
@@ -68,7 +70,7 @@ impl Reference {
     }
 }
 
-/// The owner and the flags share one number: references are read more often than anything else.
+/// The owner and the flags are kept in one number, as references are read more often than anything else.
 impl Record for Reference {
     type Kept = [u32; 3];
     fn keep(self) -> [u32; 3] {
@@ -93,8 +95,9 @@ record! {
 record! {
     /// Where an operator may write its output over its input.
     pub(super) struct InPlace {
-        /// The managed block that is read, if there is one, and its version.
+        /// The managed block that is read; none if the operator has no such pair of blocks.
         input: Option<u32>,
+        /// The version of the input that is read.
         pub(super) version: u32,
         /// The managed block that is written, of the same size.
         pub(super) output: u32,
@@ -102,14 +105,17 @@ record! {
 }
 
 record! {
-    /// What is known of a block while values are searched.
+    /// What is known of a block while the values are found.
     struct Seen {
+        /// The version that it holds.
         version: Option<u32>,
-        /// The operator that read it last, and the one that wrote it last.
+        /// The operator that read it last.
         read: Option<u32>,
+        /// The operator that wrote it last.
         written: Option<u32>,
-        /// The operators at its malloc and its free.
+        /// The operator at its malloc.
         allocated: Option<u32>,
+        /// The operator at its free.
         freed: Option<u32>,
     }
 }
@@ -118,30 +124,35 @@ workspace! {
     /// The values of a program.
     pub(super) struct Values<'a>(rows, blocks; program: &'a Program<'a>) {
         tables {
-            /// By operator, of blocks that are not managed: the most bytes that it adds while it runs, and the bytes
-            /// that it leaves allocated (in two's complement, as it may free more than it allocates); and the most
-            /// bytes of its local blocks.
+            /// By operator, of blocks that are not managed: the most bytes that it adds to the load while it runs.
             pub(super) most: u64[rows + 1],
+            /// By operator, of blocks that are not managed: the bytes that it leaves allocated; in two's complement, as
+            /// it may free more than it allocates.
             pub(super) left: u64[rows + 1],
+            /// By operator: the most bytes of its local blocks at once.
             pub(super) local: u64[rows + 1],
-            /// By operator: whether it may be recomputed, the first of its references, and the first of the values in
-            /// `made`.
+            /// By operator: whether it may be recomputed.
             recomputable: u32[rows + 1],
+            /// By operator: the index of its first reference.
             first_reference: u32[rows + 2],
+            /// By operator: the index of its first value in `made`.
             first_made: u32[rows + 2],
             /// The values that operators write and that can be recomputed: block and version.
             made: [u32; 2][rows],
-            /// The operators that read each version, ascending, and by version the first of them.
+            /// By version: the index of its first use in `uses`.
             first_use: u32[rows + blocks + 1],
+            /// The operators that read each version: by version, and ascending for each.
             uses: u32[rows],
+            /// By block: 1 + the last operator that may work in place and allocates or frees it between its accesses.
             inside: u32[blocks],
         }
         records {
             owner: Owner[blocks],
+            /// The references of all operators, by operator.
             reference: Reference[rows],
             version: Version[rows + blocks],
             in_place: InPlace[rows + 1],
-            /// By block, while the values are found.
+            /// What is known of each block, while the values are found.
             seen: Seen[blocks],
         }
         state {
@@ -153,7 +164,7 @@ workspace! {
 }
 
 impl<'a> Values<'a> {
-    /// Finds the values of a program that was made from `recorded`, without copies and recomputation.
+    /// Finds the values of a program that was made from `recorded`. Nothing is copied or recomputed in it.
     pub(super) fn new(recorded: &Recorded<'_>, program: &'a Program<'a>, scratch: &mut Workspace<'a>) -> Self {
         let mut values = Self::lend(program.rows.len(), program.size.len(), program, scratch);
         values.find_references(recorded);
@@ -165,7 +176,8 @@ impl<'a> Values<'a> {
         values
     }
 
-    /// The blocks that an operator accesses, in the order of its rows: each once for reading and once for writing.
+    /// The references of an operator: the blocks that it accesses, in the order of its rows, each once for reading and
+    /// once for writing.
     pub(super) fn references(&self, operator: u32) -> impl Iterator<Item = Reference> + '_ {
         let (first, end) = self.range(operator);
         self.reference.range(first, end)
@@ -176,7 +188,7 @@ impl<'a> Values<'a> {
         self.made.range(self.first_made[operator], self.first_made[operator + 1])
     }
 
-    /// The first reference of an operator and the one after its last.
+    /// The index of an operator's first reference, and that after its last.
     pub(super) fn range(&self, operator: u32) -> (u32, u32) {
         (self.first_reference[operator], self.first_reference[operator + 1])
     }
@@ -195,11 +207,12 @@ impl<'a> Values<'a> {
         self.version.get(version).writer.filter(|&operator| self.is_recomputable(operator))
     }
 
-    /// The operators that read a version, ascending: the first of their places in `uses`, and the one after the last.
+    /// The uses of a version, which [`user`](Self::user) tells: the index of the first, and that after the last.
     pub(super) fn uses(&self, version: u32) -> (u32, u32) {
         (self.first_use[version], self.first_use[version + 1])
     }
 
+    /// The operator of a use by its index; those of a version ascend.
     pub(super) fn user(&self, i: u32) -> u32 {
         self.uses[i]
     }
@@ -228,13 +241,14 @@ impl<'a> Values<'a> {
         r.owner == Owner::Recorded && self.version.get(r.version).until < before
     }
 
-    /// Whether an operator may be recomputed before operator `now`: the blocks that live as recorded still hold its inputs.
+    /// Whether an operator may be recomputed before operator `now`: the blocks that live as recorded still hold its
+    /// inputs.
     pub(super) fn may_recompute(&self, operator: u32, now: u32) -> bool {
         self.is_recomputable(operator) && !self.references(operator).any(|r| !r.updated && self.is_gone(&r, now))
     }
 
-    /// By block: the recompute cost of its values in ns per byte, if all that is read for them is there. Infinite where
-    /// they cannot be recomputed.
+    /// By block: the recompute cost of all its values together in ns per byte, if all that is read for them is there.
+    /// Infinite where they cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     pub(super) fn recompute_costs(&self, costs: &mut Records<'_, f64>) {
         for b in 0..self.program.blocks() {
@@ -249,13 +263,13 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Where an operator may write its output over its input: the input's block, and the rest.
+    /// Where an operator may write its output over its input: the input's block and the rest; none if it may not.
     pub(super) fn in_place(&self, operator: u32) -> Option<(u32, InPlace)> {
         let found = self.in_place.get(operator);
         Some((found.input?, found))
     }
 
-    /// Finds versions and references.
+    /// Finds the versions, the references, and which operators may be recomputed.
     fn find_references(&mut self, recorded: &Recorded<'_>) {
         let program = self.program;
         let mut references = 0;
@@ -271,7 +285,8 @@ impl<'a> Values<'a> {
                         seen.freed = Some(o);
                         self.end(seen.version, o);
                     }
-                    // The operator reads what it has written itself, or reads it a second time.
+                    // The operator accesses a block again that it has written, or reads it a second time: that is no
+                    // reference of its own.
                     _ if seen.written == Some(o) || reads && seen.read == Some(o) => continue,
                     _ => {
                         let version = seen.version.filter(|_| reads).unwrap_or_else(|| {
@@ -314,6 +329,7 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// Finds the owner of each block.
     fn find_owners(&mut self) {
         for b in (0..self.program.blocks()).filter(|&b| !self.program.is_persistent(b)) {
             let seen = self.seen.get(b);
@@ -377,6 +393,7 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// Adds up the bytes of blocks that are not managed, by operator.
     fn weigh(&mut self) {
         let program = self.program;
         for o in 0..program.operators {
@@ -393,7 +410,8 @@ impl<'a> Values<'a> {
                     Owner::Recorded => {}
                 }
                 present = present.wrapping_add(size);
-                // The sum may be negative, in two's complement, where the operator frees blocks of before.
+                // The sum may be negative, in two's complement, where the operator frees blocks that were allocated
+                // before it.
                 if present.cast_signed() > most.cast_signed() {
                     most = present;
                 }
@@ -403,6 +421,7 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// Lists the operators that read each version.
     fn list_uses(&mut self) {
         let reads = |values: &Self, i: u32| Some(values.reference(i).version).filter(|_| !values.reference(i).writes);
         for i in 0..self.first_reference[self.program.operators] {

@@ -4,10 +4,13 @@ use crate::Error;
 use crate::error::Buffer;
 use crate::trace::{Event, Op, Row};
 
-/// Where the memory is too short it only counts, so that the error can tell how many rows are needed.
+/// Writes rows to `out`. Where `out` is too short the rows are only counted, so that the error can tell how many are
+/// needed.
 pub(super) struct Writer<'a> {
     out: &'a mut [Row],
+    /// How many rows were written, or would have been.
     len: usize,
+    /// The time of the last row, in ns.
     time_ns: u64,
 }
 

@@ -1,4 +1,5 @@
-//! The traces to begin with: in each order of the operators that is tried, with masks and in place, and as they are.
+//! The traces with which swaps and recomputation begin: for each order of the operators that is tried, one with masks
+//! and in-place reuse, and one without.
 
 use super::pass::Pass;
 use super::stage::{Base, Stage};
@@ -13,24 +14,26 @@ use crate::rewrite::values::Values;
 use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// The orders that are tried, one after the other; none is as recorded.
+/// The orders that are tried, one after the other; `None` is the recorded one.
 const ORDERS: [Option<Reordering>; 3] = [None, Some(Reordering::Early), Some(Reordering::LeastLoad)];
 
-/// How often what lies below the least footprint that was made is halved, to find a limit that works; and the part of its
-/// work that the search may do each time.
+/// How often the interval below the least footprint that was made is halved, to find a lower limit that works.
 const PROBES: u32 = 7;
+/// The work of the search for each of these limits, as a part of the whole: one in so many.
 const PROBE: u64 = 16;
 
 /// Blocks that are smaller than the original peak over 2 to the power of this are not recomputed.
 const LEAST: u32 = 14;
 
-/// Where the traces to begin with are made.
+/// The memory in which these traces are made.
 pub(super) struct Orders<'s> {
     pub(super) recorded: &'s Recorded<'s>,
     pub(super) options: &'s Options,
-    /// The trace in one order, aligned; the same with masks; the same with operators that work in place.
+    /// The recorded trace in one order, with sizes rounded up to the alignment.
     pub(super) rows: &'s mut [Row],
+    /// That trace with masks.
     pub(super) masked: &'s mut [Row],
+    /// That trace with masks and operators that work in place.
     pub(super) shared: &'s mut [Row],
 }
 
@@ -49,6 +52,7 @@ pub(super) const fn workspace(rows: usize, blocks: usize) -> WorkspaceLen {
 }
 
 impl<'s> Orders<'s> {
+    /// The recording, with its rows in this order.
     pub(super) fn new(recorded: &'s Recorded<'s>, options: &'s Options, out: &'s mut [Row]) -> Self {
         let (rows, out) = out.split_at_mut_checked(recorded.rows.len()).unwrap_or_default();
         let (masked, shared) = out.split_at_mut_checked(means::most_rows(rows.len())).unwrap_or_default();
@@ -85,7 +89,8 @@ impl<'s> Orders<'s> {
         Ok(stage)
     }
 
-    /// Makes the rows in an order, aligned; whether there is one.
+    /// Makes the rows in an order, with sizes rounded up to the alignment. Returns false if there is no such order, or
+    /// the means do not allow it.
     fn make(
         &mut self,
         reordering: Option<Reordering>,
@@ -105,7 +110,7 @@ impl<'s> Orders<'s> {
                 }
             }
         }
-        // What the passes count is what the placement takes.
+        // Sizes are rounded up so that the passes count the bytes that the placement takes.
         for r in &mut *self.rows {
             let bytes = r.bytes.checked_next_multiple_of(self.options.alignment);
             r.bytes = bytes.ok_or(Error::SizeOverflow { block: r.block })?;
@@ -114,7 +119,7 @@ impl<'s> Orders<'s> {
     }
 }
 
-/// The most bytes that are live at once, and `load_min` of Zhang et al. 2019, in bytes.
+/// The max load, and `load_min` of Zhang et al. 2019, both in bytes.
 fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>) -> Result<(u64, u64), Error> {
     let mut scratch = scratch.reborrow();
     let program = Program::new(recorded.rows, recorded.blocks, &mut scratch)?;
@@ -129,16 +134,17 @@ fn loads(recorded: &Recorded<'_>, options: &Options, mut scratch: Workspace<'_>)
 pub(super) struct Bases<'s> {
     recorded: &'s Recorded<'s>,
     options: &'s Options,
+    /// The trace with masks and in-place reuse, if that differs from the recorded one; and the recorded one.
     starts: [Option<Base<'s>>; 2],
-    /// The most bytes that are live at once.
+    /// The max load of the recording in this order, in bytes.
     pub(super) peak: u64,
     /// `load_min` of Zhang et al. 2019 for this order, in bytes.
     pub(super) load_min: u64,
 }
 
 impl Bases<'_> {
-    /// Tries the arrangements of the means on each of them, until one takes no more than `enough` ns longer than the original;
-    /// none where the lower bound says that nothing fits in this order.
+    /// Tries the combinations of the means on each trace, until the best schedule takes no more than `enough` ns longer
+    /// than the original. Tries none where the lower bound says that no schedule in this order is within the limit.
     pub(super) fn fit<'a, 'w>(
         &self,
         options: &Options,
@@ -173,7 +179,7 @@ impl Bases<'_> {
             if base.trace.in_place {
                 recomputer.work_in_place();
             }
-            // No trace spares another anything.
+            // The schedules of one trace do not bound those of another.
             stage.forget();
             let mut pass = Pass::new(recorded, options, base, recomputer, scratch, stage);
             then(&mut pass)?;
@@ -198,14 +204,14 @@ impl Bases<'_> {
         let options = self.options;
         let mut low = least / 2;
         for _ in 0..PROBES {
-            // What was found for one limit may take less than another limit that failed.
+            // The footprint for one limit may be below another limit that failed.
             let Some(between) = least.checked_sub(low).filter(|&bytes| bytes > 0) else { break };
             let limit = low + between / 2;
             let probe = Options { limit, work: options.work / PROBE, ..*options };
             stage = self.fit(&probe, f64::MAX, stage, scratch.reborrow())?;
             match stage.kept.footprint() {
                 None => low = limit,
-                // What was made for this limit is found again by whoever asks for no more than it takes.
+                // A fit to this footprint probes the same limits, and so finds this schedule again.
                 Some(footprint) => {
                     least = footprint;
                     if footprint <= options.limit {

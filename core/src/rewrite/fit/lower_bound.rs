@@ -1,21 +1,24 @@
-//! A lower bound on the overhead of every schedule within a limit, by swaps, recomputation, in-place reuse and masks together.
+//! A lower bound on the overhead of every schedule within a limit, by swaps, recomputation, in-place reuse and masks
+//! together.
 //!
-//! A relaxation: each operator is looked at by itself. While it runs, what it touches is on the device. Of what is idle then
-//! and needed later, as many bytes are elsewhere as are above the limit, and each of them has to come back:
-//! - by a copy, which left after its value was made, and is back before its next use: no link moves more in the time between,
-//!   and the overhead makes that time longer by all of it;
-//! - by recomputation, which costs the time of the operator that made it, shared out among the bytes that this writes. What
-//!   that operator reads is taken to be there.
+//! It is a relaxation: each operator is looked at by itself. While it runs, the blocks that it touches are on the
+//! device. Of the blocks that are idle then and needed later, as many bytes are elsewhere as are above the limit, and
+//! each of these bytes has to come back:
+//! - by a copy, which leaves after the value was made, and is back before the next use. No link moves more than its
+//!   bandwidth allows in the time between, and the overhead makes that time longer by its whole length;
+//! - by recomputation, which costs the time of the operator that made the value, shared out among the bytes that this
+//!   operator writes. The blocks that it reads are taken to be there.
 //!
-//! The least overhead at which both together bring back enough, whatever is cheapest per byte first, is the bound (a fractional
-//! knapsack, Dantzig 1957). Blocks move in parts and without latency, outputs that may be written over an input of their size take no
-//! memory, a mask takes none, and what only gradients of `ReLU`s read next may be away for nothing.
+//! The bound is the least overhead at which both together bring back enough bytes, those that are cheapest per byte
+//! first (a fractional knapsack, Dantzig 1957). Blocks move in parts and without latency, outputs that may be written
+//! over an input of their size take no memory, a mask takes none, and blocks that only gradients of `ReLU`s read next
+//! may be away for nothing.
 //!
-//! Where operators may run in another order ([`Means::Order`]), nothing is known of when a block is idle: what an operator touches
-//! has to be there all the same, and the bound says no more than whether it is within the limit.
+//! Where operators may run in another order ([`Means::Order`]), nothing is known of when a block is idle. The blocks
+//! that an operator touches have to be there all the same, and the bound says only whether they are within the limit.
 //!
-//! The obvious alternative, a linear program over all operators at once, would see that a copy takes the link from others and
-//! that what is recomputed needs its own inputs; it takes minutes where this takes milliseconds.
+//! The obvious alternative, a linear program over all operators at once, would see that copies share the link with
+//! others and that a recomputed operator needs its own inputs; it takes minutes where this takes milliseconds.
 //!
 //! Cost: O(rows), and for each of the [`FEW`] operators that are most above the limit O(idle blocks · bisections).
 
@@ -26,13 +29,13 @@ use crate::trace::{Event, Kind, Op, Recorded};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block, sort};
 
-/// So many operators are looked at, those that are most above the limit first.
+/// The most operators that are looked at: those that are most above the limit.
 const FEW: u32 = 256;
 /// How often the least overhead of an operator is bisected.
 const BISECTIONS: u32 = 48;
-/// No overhead is as long, in ns.
+/// Longer than any overhead, in ns.
 const FOREVER: f64 = 1e18;
-/// What is left of the bound after the rounding of its sums.
+/// A factor that lowers the bound by more than the rounding of its sums can have raised it.
 const SAFE: f64 = 1.0 - 1e-9;
 
 /// Length of the workspace that [`least_overhead`] needs.
@@ -41,8 +44,8 @@ pub const fn lower_bound_workspace(rows: usize, blocks: usize) -> WorkspaceLen {
     Program::workspace(rows, blocks).and(Needs::workspace(rows, blocks)).and(Away::workspace(rows, blocks))
 }
 
-/// A lower bound on what any schedule within `options.limit` takes longer than the trace by the means that `options` allow, in ns.
-/// Infinite where no schedule is within the limit.
+/// A lower bound on how much longer than the trace any schedule within `options.limit` takes, by the means that
+/// `options` allow, in ns. Infinite where no schedule is within the limit.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if the workspace is too short; [`Error::Row`] for a trace that is not as recorded;
@@ -101,15 +104,16 @@ pub fn least_overhead(recorded: &Recorded<'_>, options: &Options, mut scratch: W
     Ok(if bound < FOREVER { bound * SAFE } else { f64::INFINITY })
 }
 
-/// A block holds a value that is read later, while other operators run; across the end of the iteration where the later one comes
-/// first.
+/// The operators between two accesses of a block that holds a value which is read later. Where `end` is not after
+/// `begin`, they cross the end of the iteration.
 #[derive(Clone, Copy)]
 struct Idle {
     block: u32,
-    /// The operators before and after.
+    /// The operator of the access before.
     begin: u32,
+    /// The operator of the access after.
     end: u32,
-    /// The operator that wrote what it holds; none if that is there from the start.
+    /// The operator that wrote the block's value; none if the value is there from the start.
     writer: Option<u32>,
     /// Recompute cost in ns per byte; infinite if it cannot be recomputed.
     cost: f64,
@@ -132,40 +136,49 @@ impl Record for Idle {
 record! {
     /// What is known of a block while the rows are read.
     struct Seen {
-        /// The operators of its first access, its last, and the last that wrote it.
+        /// The operator of its first access.
         first: Option<u32>,
+        /// The operator of its last access.
         last: Option<u32>,
+        /// The operator that wrote it last.
         writer: Option<u32>,
-        /// Whether its first access is a read, and that of a gradient of a `ReLU`.
+        /// Whether its first access is a read.
         read_first: bool,
+        /// Whether its first access is by the gradient of a `ReLU`, which can read a mask instead.
         masked: bool,
     }
 }
 
 workspace! {
-    /// What has to be on the device.
+    /// The bytes that have to be on the device or come back to it, and the blocks that are idle.
     struct Needs<'a>(rows, blocks) {
         tables {
-            /// By operator: bytes that it touches, and of what is idle while it runs; the operators by that, the most first.
+            /// By operator: the bytes that it touches, plus those of the blocks that are idle while it runs.
             need: u64[rows + 1],
+            /// The operators, the one with the most such bytes first.
             by_need: u32[rows + 1],
+            /// Scratch memory of that sort.
             aside: u32[rows + 1],
             /// By operator: the bytes that it writes.
             written: u64[rows + 1],
-            /// By block: 1 + the operator that counted it last, and 1 + the last that allocates it between its accesses.
+            /// By block: 1 + the operator that counted it last.
             counted: u32[blocks],
+            /// By block: 1 + the last operator that allocates it between its accesses.
             own: u32[blocks],
         }
         records {
+            /// What is known of each block.
             seen: Seen[blocks],
         }
         lists {
+            /// When blocks are idle.
             idle: Idle[rows + blocks],
         }
     }
 }
 
 impl Needs<'_> {
+    /// Finds when blocks are idle, and the bytes that each operator needs.
     fn find(&mut self, recorded: &Recorded<'_>, options: &Options, program: &Program<'_>) {
         let using = options.using.on(&options.device);
         for o in 0..program.accessing {
@@ -203,6 +216,7 @@ impl Needs<'_> {
         sort::by_key(&mut self.by_need, program.accessing, &mut self.aside, |o| !self.need[o]);
     }
 
+    /// Notes that an operator accesses a block.
     fn access(
         &mut self,
         recorded: &Recorded<'_>,
@@ -228,10 +242,10 @@ impl Needs<'_> {
         );
     }
 
-    /// A block is idle from its last access to this operator's.
+    /// Notes that a block is idle from its last access to that of operator `end`.
     fn rest(&mut self, recorded: &Recorded<'_>, options: &Options, program: &Program<'_>, (block, end): (u32, u32)) {
         let Seen { last: Some(begin), writer, .. } = self.seen.get(block) else { return };
-        // What nobody has written holds nothing that could be lost.
+        // A block that nobody has written holds no value that could be lost.
         if writer.is_none() && !program.is_persistent(block) {
             return;
         }
@@ -243,7 +257,7 @@ impl Needs<'_> {
         self.idle.push(Idle { block, begin, end, writer, cost });
     }
 
-    /// Adds up what is idle, by operator: differences first.
+    /// Adds up the bytes that are idle, by operator: first the changes from one operator to the next.
     fn add_idle(&mut self, program: &Program<'_>) {
         self.need.fill(0);
         let last = program.accessing;
@@ -267,7 +281,7 @@ impl Needs<'_> {
         }
     }
 
-    /// The most bytes on the device of what an operator touches and allocates.
+    /// The most bytes on the device at once of the blocks that an operator touches or allocates.
     fn touched(&mut self, recorded: &Recorded<'_>, options: &Options, program: &Program<'_>, o: u32) -> u64 {
         let operator = recorded.operator(program.op(o));
         let masked = operator.kind == Kind::ReluBackward && options.using.has(Means::Relu);
@@ -303,28 +317,39 @@ impl Needs<'_> {
 }
 
 workspace! {
-    /// What is idle while one operator runs, and how it comes back.
+    /// The blocks that are idle while one operator runs, and how they come back.
     struct Away<'a>(rows, blocks) {
         tables {
+            /// By block that is idle: its bytes.
             size: u64[rows + blocks],
-            /// Since the value was made until the operator begins, and from its end to the next use, in ns.
+            /// By block that is idle: the time since its value was made until the operator begins, in ns; `u64::MAX` if
+            /// the value is there from the start.
             since: u64[rows + blocks],
+            /// By block that is idle: the time from the operator's end to the block's next use, in ns.
             until: u64[rows + blocks],
-            /// Recompute cost, as the bits of a number that is not below 0: they have its order.
+            /// By block that is idle: its recompute cost in ns per byte, as the bits of an `f64`. These have the order
+            /// of the numbers, as none is below 0.
             cost: u64[rows + blocks],
+            /// The idle blocks by `since`, the shortest time first.
             by_since: u32[rows + blocks],
+            /// The idle blocks by `until`, the shortest time first.
             by_until: u32[rows + blocks],
+            /// The idle blocks by recompute cost, the least first.
             by_cost: u32[rows + blocks],
+            /// Scratch memory of these sorts.
             aside: u32[rows + blocks],
         }
         state {
+            /// How many blocks are idle.
             len: u32 = 0,
+            /// Whether blocks may be swapped.
             swaps: bool = false,
         }
     }
 }
 
 impl Away<'_> {
+    /// Finds the blocks that are idle while an operator runs.
     fn find(&mut self, needs: &Needs<'_>, program: &Program<'_>, options: &Options, o: u32) {
         let using = options.using.on(&options.device);
         self.swaps = using.has(Means::Swap) || using.has(Means::Layer);
@@ -336,7 +361,8 @@ impl Away<'_> {
             if !(if crosses_end { after || before } else { after && before }) {
                 continue;
             }
-            // In this iteration, or as what began to leave in the one before.
+            // The block is idle between two accesses of this iteration, or across its end: then its value may be made
+            // in the iteration before, or used in the next.
             let wraps_out = crosses_end && before;
             let wraps_in = crosses_end && after && !before;
             let made = writer.map(|w| program.time[w + 1]);
@@ -384,7 +410,8 @@ impl Away<'_> {
         low
     }
 
-    /// The most bytes that a link moves, each in its time.
+    /// The most bytes that a link moves, each block within its time in ns, which the overhead makes longer. `order` has
+    /// the shortest time first; the bandwidth is in bytes per second.
     fn copied(&self, order: &Table<'_, u32>, time: &Table<'_, u64>, overhead: f64, bandwidth: f64) -> f64 {
         order.first(self.len).iter().fold(0.0, |moved: f64, &k| {
             let link = if time[k] == u64::MAX { f64::INFINITY } else { (bytes(time[k]) + overhead) * bandwidth / 1e9 };
@@ -392,7 +419,7 @@ impl Away<'_> {
         })
     }
 
-    /// The most bytes that are recomputed in this time.
+    /// The most bytes that are recomputed in `overhead` ns.
     fn recomputed(&self, overhead: f64) -> f64 {
         let (mut left, mut sum) = (overhead, 0.0);
         for &k in self.by_cost.first(self.len) {

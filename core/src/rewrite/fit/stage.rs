@@ -1,4 +1,5 @@
-//! Where schedules are made: the trace between two passes, what was written and placed last, and the best so far.
+//! The memory in which schedules are made: the trace between two passes, the schedule that was written and placed last,
+//! and the best one so far.
 
 use core::ops::ControlFlow;
 
@@ -16,30 +17,34 @@ use crate::trace::{Event, Op, Recorded, Row, liveness, liveness::Residency};
 use crate::verify::schedule::{self as verify, Room, VerifiedSchedule};
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// Where the heuristics miss the limit, the search for a placement may look at this many nodes of its tree for a thousand
-/// blocks, and at fewer with the cube of their number: a node costs more too.
+/// The nodes of its tree that the search for a placement may look at, where the heuristics miss the limit, for a
+/// thousand blocks. For fewer blocks the number grows with the cube of their ratio, down to 100 blocks: each node takes
+/// less time too.
 const NODES: u64 = 160;
-/// A node takes as long as so many blocks that are placed.
+/// Looking at a node takes as long as placing so many blocks.
 const BLOCKS_PER_NODE: u64 = 8;
-/// With more residencies than these the search finds nothing in so few nodes.
+/// The most blocks for which the search for a placement runs: for more it finds nothing in so few nodes.
 const MOST_SEARCHED: u64 = 600;
-/// Where heuristics that have placed so many blocks are above the limit by more than one part in `FAR` of it, they give
-/// up: it takes another schedule.
+/// Heuristics that have placed enough blocks give up a placement whose peak is above the limit by more than one part in
+/// `FAR` of it: another schedule is needed then.
 const FAR: u64 = 64;
-/// What the heuristics may do each time, in blocks placed: many placements are made, and most of them fit or do not
-/// within a few starts; and how often they begin at least, before they give up.
+/// The work of the heuristics for one placement, in blocks placed: many placements are made, and most of them fit or do
+/// not within a few starts.
 const WORK: u64 = 50_000;
+/// How often the heuristics begin at least, before they give up.
 const STARTS: u64 = 9;
-/// The same where operators are recomputed: more blocks live for a short time there, and it takes more to place them well.
+/// [`WORK`] where operators are recomputed: more blocks live for a short time there, and it takes more to place them
+/// well.
 pub(super) const WORK_RECOMPUTING: u64 = 150_000;
+/// [`STARTS`] where operators are recomputed.
 const STARTS_RECOMPUTING: u64 = 64;
 
 /// The trace that swaps and recomputation begin with.
 #[derive(Clone, Copy)]
 pub(super) struct Base<'s> {
-    /// What means have made of it before.
+    /// The recording, or what masks and in-place reuse have made of it.
     pub(super) trace: Rewritten<'s>,
-    /// In which order they run, if not as recorded.
+    /// The order in which its operators run, if not as recorded.
     pub(super) reordering: Option<Reordering>,
 }
 
@@ -47,12 +52,15 @@ pub(super) struct Base<'s> {
 pub(super) struct Stage<'a, 'w> {
     /// The trace between two passes.
     pub(super) interim: &'a mut [Row],
+    /// The schedule that was written and placed last.
     pub(super) made: Placed<'a, 'w>,
+    /// The best schedule so far.
     pub(super) kept: Kept<'a, 'w>,
 }
 
 /// A rewritten trace, and where its residencies lie.
 pub(super) struct Placed<'a, 'w> {
+    /// Room for the rows, of which the first `len` are in use.
     rows: &'a mut [Row],
     timings: &'a mut [Timing],
     blocks: &'a mut [Block],
@@ -60,7 +68,9 @@ pub(super) struct Placed<'a, 'w> {
     offsets: &'a mut [u64],
     /// The block of which each residency is a part: where operators write in place, several are one for the placement.
     part_of: &'w mut [u32],
+    /// Whether operators write in place, so that several residencies may be one block for the placement.
     in_place: bool,
+    /// The alignment of all offsets, in bytes.
     alignment: u64,
     /// How many rows are in use.
     len: usize,
@@ -81,29 +91,35 @@ pub(super) struct Kept<'a, 'w> {
     /// The least overhead of the schedules that fit since [`Kept::forget`], in ns: one that takes as long is not worth
     /// making. Infinite if there is none.
     enough: f64,
-    /// What was spent on plans and placements since [`Kept::begin`], in blocks placed.
+    /// The work spent on plans and placements since [`Kept::begin`], in blocks placed.
     spent: u64,
-    /// How much may be spent while nothing fits, in blocks placed.
+    /// The work that may be spent while nothing fits, in blocks placed.
     patience: u64,
     pub(super) watched: Watched<'w>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
+/// The figures of the best schedule.
 struct Best {
     /// Its time less the original's, in ns.
     overhead: f64,
+    /// The policy that decided which blocks are swapped.
     policy: Policy,
     /// Its footprint, in bytes.
     footprint: u64,
+    /// How many rows it has.
     rows: usize,
+    /// How many residencies it has.
     residencies: usize,
 }
 
-/// When a placement gives up: `few` blocks have been placed, and the peak is above `limit`, in bytes, by more than one
-/// part in [`FAR`].
+/// When a placement gives up: enough blocks have been placed, and the peak is above the limit by more than one part in
+/// [`FAR`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Within {
+    /// The limit, in bytes.
     pub(super) limit: u64,
+    /// The blocks that are placed at least, in all starts together.
     pub(super) few: u64,
 }
 
@@ -167,8 +183,8 @@ impl<'a, 'w> Stage<'a, 'w> {
         self.kept.forget();
     }
 
-    /// Writes the trace in which swaps are then planned: the one to begin with, or the same with recomputation. Returns
-    /// how many rows it has.
+    /// Writes the trace in which swaps are then planned: the one to begin with, or if `rerun` that with the
+    /// recomputer's best script. Returns how many rows it has.
     pub(super) fn between(
         &mut self,
         recorded: &Recorded<'_>,
@@ -177,7 +193,7 @@ impl<'a, 'w> Stage<'a, 'w> {
         rerun: bool,
         mut scratch: Workspace<'_>,
     ) -> Result<usize, Error> {
-        // What comes later makes rows where those before operators work in place are now.
+        // The rows before in-place reuse are written to `made`, whose rows are overwritten by the next schedule anyway.
         let Self { interim, made: Placed { rows: aside, in_place, .. }, .. } = self;
         *in_place = base.trace.in_place;
         if !rerun {
@@ -193,7 +209,8 @@ impl<'a, 'w> Stage<'a, 'w> {
         in_place::rewrite(recorded, aside.get(..rows).unwrap_or_default(), scratch, interim)
     }
 
-    /// Has the best verified, and gives its rows their times; the policy that made it. To be called if there is one.
+    /// Gives the rows of the best schedule their times, and has it verified. Returns it with the policy that made it.
+    /// To be called if there is a schedule.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
     pub(super) fn prove(
         self,
@@ -267,12 +284,12 @@ impl<'a> Kept<'a, '_> {
         (self.spent, self.patience) = (0, patience);
     }
 
-    /// Counts what was spent, in blocks placed.
+    /// Counts work that was spent, in blocks placed.
     pub(super) const fn spend(&mut self, blocks: u64) {
         self.spent = self.spent.saturating_add(blocks);
     }
 
-    /// Whether nothing fits, and all is spent that may be on finding something that does.
+    /// Whether nothing fits, and more work was spent on finding a schedule that fits than may be.
     pub(super) const fn is_in_vain(&self) -> bool {
         self.best.is_none() && self.spent > self.patience
     }
@@ -288,8 +305,8 @@ impl<'a> Kept<'a, '_> {
         self.enough = self.enough.min(bound);
     }
 
-    /// Keeps the schedule in `made`, if it takes less time than the best. What was kept before becomes the room for the
-    /// next. Overhead in ns, footprint in bytes.
+    /// Keeps the schedule in `made`, if it takes less time than the best. The rows that were kept before become the
+    /// room for the next schedule. Overhead in ns, footprint in bytes.
     pub(super) fn offer(&mut self, made: &mut Placed<'a, '_>, (overhead, footprint): (f64, u64), policy: Policy) {
         self.recall(overhead);
         if self.best.is_some_and(|best| best.overhead <= overhead) {
@@ -328,7 +345,8 @@ impl Placed<'_, '_> {
         self.cost
     }
 
-    /// Writes the rows of a schedule and places its residencies: the footprint, or none if there is no room for them.
+    /// Writes the rows of the swapper's schedule and places its residencies. Returns the peak in bytes, which may be
+    /// above the limit; none if there is no room for the rows or residencies.
     pub(super) fn place(
         &mut self,
         recorded: &Recorded<'_>,
@@ -367,7 +385,7 @@ impl Placed<'_, '_> {
         let starts = starts * residencies;
         let (far, few) = within.map_or((u64::MAX, 0), |Within { limit, few }| (limit.saturating_add(limit / FAR), few));
         let mut cost = 0u64;
-        // Told of each start.
+        // Is told of each start of a heuristic.
         let mut watch = |now: &place::Summary| {
             cost = residencies.saturating_add(cost);
             watched.tell(&Progress::Working)?;
@@ -375,7 +393,7 @@ impl Placed<'_, '_> {
         };
         let options = place::Options { constraints, seed, work: work.max(starts), nodes, ..place::Options::default() };
         let placed = place::place_watched(Solver::Auto, blocks, &options, scratch, offsets, &mut watch);
-        // Where nothing fits, the search has looked at all that it may.
+        // Where no placement fits, the search has looked at all nodes that it may.
         let nodes = placed.as_ref().map_or(nodes, |placed| placed.nodes);
         self.cost = self.cost.saturating_add(cost).saturating_add(nodes * BLOCKS_PER_NODE);
         match placed {

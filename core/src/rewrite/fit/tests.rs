@@ -16,7 +16,9 @@ use std::vec::Vec;
 const MIB: u64 = 1 << 20;
 const SWAP: Using = Using::NONE.with(Means::Swap);
 
-/// Operators that each read some blocks and write one, in a chain; blocks are freed after their last access.
+/// The rows of a chain of operators that each read some blocks and write one, and how many blocks they have. The first
+/// blocks are the weights. By operator: the MiB of the block that it writes, the blocks that it reads, whether it
+/// updates a weight, and its time in units of 20 µs. Blocks are freed after their last access.
 fn trace(weights: u32, operators: &[(u32, Vec<u32>, bool, u64)]) -> (Vec<Row>, usize) {
     let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op, event };
     let mut rows: Vec<Row> =
@@ -101,7 +103,8 @@ fn operators() -> impl Strategy<Value = Vec<(u32, Vec<u32>, bool, u64)>> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
-    /// Whatever a policy makes is accepted by the verifier, within the limit, or the least limit works.
+    /// Every schedule that a policy makes is accepted by the verifier and within the limit. If it makes none, the least
+    /// limit that the refusal names works.
     #[test]
     fn every_schedule_is_proved_and_the_least_limit_works(
         weights in 0u32..5, operators in operators(), percent in 20u64..110, policy in 0usize..7,
@@ -127,7 +130,7 @@ proptest! {
         }
     }
 
-    /// The search's own clock, which skips from boundary to boundary, against the one that goes row by row.
+    /// The overhead that the search finds, from stop to stop, is that of the simulator, which goes row by row.
     #[test]
     fn the_search_tells_the_time_that_the_rows_take(
         weights in 0u32..5, operators in operators(), percent in 30u64..100, policy in 0usize..7,
@@ -151,7 +154,7 @@ proptest! {
             let original = f64::from(u32::try_from(run.original_ns).unwrap());
             prop_assert!((run.time_ns - original - overhead).abs() < 0.01, "{run:?} {overhead}");
             prop_assert!(run.peak_load <= limit);
-            // And no overhead buys more than the relaxation says.
+            // The max load is not below the lower bound for its overhead.
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
             let overhead_ns = overhead.ceil() as u64;
             let mut scratch = Workspace::new(&mut words, &mut indices);
@@ -165,7 +168,7 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
-    /// No schedule takes less than the lower bound, and what it calls out of reach is.
+    /// No schedule takes less time than the lower bound, and where the bound is infinite, there is none.
     #[test]
     fn no_schedule_is_below_the_lower_bound(
         weights in 0u32..5, operators in operators(), percent in 20u64..100, means in 0usize..4, flags in any::<u64>(),
@@ -243,7 +246,7 @@ fn what_is_not_as_recorded_is_refused() {
     }
 }
 
-/// Who decides what is recomputed knows that an output is written over its input: the second block of 8 MiB takes none.
+/// Recomputation is decided with in-place reuse counted in: the second block of 8 MiB is written over the first.
 #[test]
 fn second_runs_and_work_in_place_go_together() {
     let operators: [(u32, Vec<u32>, bool, u64); 5] = [
@@ -307,7 +310,7 @@ fn more_block_numbers_than_can_be_counted_are_refused() {
     assert!(matches!(judged, Err(Error::TooManyBlocks { .. })));
 }
 
-/// Two blocks of 8 MiB and one of 1 MiB; where the first cannot leave, 17 MiB are the least.
+/// Two blocks of 8 MiB and one of 1 MiB. Where the first block cannot be swapped, at least 16 MiB are needed.
 #[test]
 fn no_more_leaves_than_the_host_can_hold() {
     let (rows, blocks) = trace(0, &[(8, vec![], false, 50), (8, vec![], false, 50), (1, vec![0], false, 50)]);
@@ -326,7 +329,8 @@ fn no_more_leaves_than_the_host_can_hold() {
     }
 }
 
-/// What is said of operators: in place, rerun, what they compute, of what elements, and ordered, by a number.
+/// The descriptions of operators, drawn from a number for each: whether they may work in place, be recomputed and move,
+/// what they compute, and the bytes of an element.
 fn said(operators: &[u32]) -> Vec<Operator> {
     let kinds = [Kind::Other, Kind::Relu, Kind::ReluBackward];
     let said = operators.iter().map(|&n| Operator {
@@ -339,7 +343,8 @@ fn said(operators: &[u32]) -> Vec<Operator> {
     said.collect()
 }
 
-/// What a fit with these means comes to, or the least limit that it names.
+/// The footprint in bytes and the overhead of a fit with these means, or the least limit in bytes that its refusal
+/// names.
 fn with(recorded: &Recorded<'_>, limit: u64, using: Using) -> Result<(u64, f64), u64> {
     let options = Options { using, work: 500, ..Options::new(limit, Device::symmetric(12e9)) };
     match run_recorded(recorded, &options) {
@@ -351,8 +356,8 @@ fn with(recorded: &Recorded<'_>, limit: u64, using: Using) -> Result<(u64, f64),
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
-    /// Whatever the means make of a trace is accepted by the verifier; all together are never worse than one or two of
-    /// them; and the least limit that a refusal names works.
+    /// Every schedule that means make is accepted by the verifier; all means together are never worse than one of them
+    /// alone; and the least limit that a refusal names works.
     #[test]
     fn all_means_are_proved_and_never_worse_than_fewer(
         weights in 0u32..4, operators in operators(), flags in prop::collection::vec(0u32..192, 24),
@@ -386,7 +391,7 @@ proptest! {
     }
 }
 
-/// What is copied adds up to more than 64 bits hold: that is no reason to panic.
+/// The bytes that are copied add up to more than 64 bits can hold: the fit fails, but does not panic.
 #[test]
 fn bytes_on_the_links_may_add_up_to_more_than_can_be_counted() {
     let size = u64::MAX / 3;

@@ -1,4 +1,5 @@
-//! What a fit tells while it works: every schedule that is tried, and a sign of life in between, at which it may be stopped.
+//! What a fit tells its caller while it works: every schedule that is tried, and between these, that work goes on. At
+//! each of these calls the caller may stop the fit.
 
 use core::ops::ControlFlow;
 
@@ -31,7 +32,7 @@ impl Strategy {
     pub const ALL: [Self; 6] =
         [Self::Free, Self::Swap, Self::Recompute, Self::RecomputeThenSwap, Self::SwapThenRecompute, Self::Together];
 
-    /// What it is called.
+    /// Its name, for people.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,13 +51,13 @@ impl Strategy {
 pub struct Tried {
     /// How its means are combined.
     pub strategy: Strategy,
-    /// Who decided what is swapped; means nothing where nothing is.
+    /// The policy that decided which blocks are swapped; without meaning where none is.
     pub policy: Policy,
     /// Whether it begins with the trace as it was recorded, without masks and in-place reuse.
     pub as_recorded: bool,
-    /// In which order the operators run; none is the recorded one.
+    /// The order in which the operators run; none is the recorded one.
     pub reordering: Option<Reordering>,
-    /// What it takes longer than the original, in ns, simulated.
+    /// How much longer it takes than the original, simulated, in ns.
     pub overhead_ns: f64,
     /// The highest end of a block, in bytes; where that is above the limit, the schedule is refused.
     pub footprint: u64,
@@ -85,18 +86,18 @@ impl<'w> Watched<'w> {
         Self { watch, stopped: false }
     }
 
-    /// Tells something, and whether work goes on.
+    /// Tells the watch of progress, unless the watch has ended the work; returns whether work goes on.
     pub(super) fn tell(&mut self, progress: &Progress) -> ControlFlow<()> {
         self.stopped = self.stopped || (self.watch)(progress).is_break();
         if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Gives a sign of life; whether the work is to end.
+    /// Tells the watch that work goes on; returns whether the work is to end.
     pub(super) fn stops(&mut self) -> bool {
         self.tell(&Progress::Working).is_break()
     }
 
-    /// Whether the work has been ended.
+    /// Whether the watch has ended the work.
     pub(super) const fn stopped(&self) -> bool {
         self.stopped
     }

@@ -1,9 +1,9 @@
-//! In-place reuse: outputs over inputs.
+//! In-place reuse: operators write their outputs over their inputs.
 //!
 //! Problem: some kernels may write their first output over their first input. Where nobody needs the input after that,
 //! the output takes no memory of its own.
 //!
-//! Papers: Chen et al. 2016 (section 3) and `MXNet`'s note on memory. Their trap is an input that another operator
+//! Papers: Chen et al. 2016 (section 3) and `MXNet`'s note on memory. The pitfall is an input that another operator
 //! still reads; the rule below excludes it.
 //!
 //! Steps:
@@ -17,8 +17,9 @@
 //!    nowhere else. Both live ranges have to lie at the same address: [`liveness::merge`] makes them one block for the
 //!    placement.
 //!
-//! This pass runs last, over whatever the others wrote: they look for the free of a block, and a block whose memory is
-//! reused has none of its own. No load rises. There are no ties. Cost: O(rows log rows), linear workspace.
+//! This pass runs last, over the rows that the others wrote: they look for the free of a block, and a block whose
+//! memory is reused has none of its own. The load rises nowhere. There are no ties. Cost: O(rows log rows), linear
+//! workspace.
 
 use crate::error::RowFault;
 use crate::rewrite::writer::Writer;
@@ -46,8 +47,8 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// them.
 ///
 /// # Errors
-/// [`Error::Row`] for a row that cannot follow the rows before it, or a recording whose operators do not stand together;
-/// [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is too short.
+/// [`Error::Row`] for a row that cannot follow the rows before it, or a recording whose operators do not stand
+/// together; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::means::in_place;
@@ -92,30 +93,34 @@ pub fn rewrite(
 }
 
 record! {
-    /// What is known of a live range. Rows are counted from 1, 0 is none.
+    /// What is known of a live range. Rows are counted from 1; 0 is none.
     struct Range {
         /// The row of its malloc.
         begin: u32,
-        /// The first and the last row that need it.
+        /// The first row that needs it.
         first: u32,
+        /// The last row that needs it; `u32::MAX` if its memory cannot be reused.
         last: u32,
-        /// Whether its free is written elsewhere because its memory is reused, and its malloc because it reuses memory.
+        /// Whether its free is written elsewhere, because its memory is reused.
         free_moved: bool,
+        /// Whether its malloc is written elsewhere, because it reuses memory.
         malloc_moved: bool,
     }
 }
 
 workspace! {
+    /// The live ranges of a trace, and where their memory is reused.
     struct Pass<'a>(rows, blocks; recorded: Recorded<'a>, operators: Operators<'a>) {
         tables {
-            /// By block.
+            /// By block: its bytes.
             size: u64[blocks],
             /// By block: 1 + the first recorded row of the operator that last had it as a workspace.
             own: u32[blocks],
-            /// By row: 1 + the block whose memory is reused after this row, and the block that reuses it.
+            /// By row: 1 + the block whose memory is reused after this row, or 0; and the block that reuses it.
             reuses: [u32; 2][rows],
         }
         records {
+            /// The live ranges, in the order in which they begin.
             range: Range[rows],
             /// By block: the live range that has begun and not ended.
             open: Option<u32>[blocks],
@@ -166,7 +171,8 @@ impl Pass<'_> {
                 (None, None, _) => return refuse(RowFault::AccessWithoutMalloc),
                 (None, Some(range), Event::Free) => {
                     self.open.set(block, None);
-                    // The operator frees its workspace, or the block's memory is reused already: it is freed there.
+                    // It is freed inside an operator: as its workspace, or because its memory is reused there already.
+                    // Its memory is not reused again.
                     if row < operator {
                         self.range.set(range, Range { last: u32::MAX, ..self.range.get(range) });
                     }
@@ -210,7 +216,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Decides whether the operator of the recording that stands in these rows, from `begin` on, works in place.
+    /// Decides whether an operator works in place. Its accesses are `rows`, of which the first is row number `begin`.
     fn reuse(&mut self, recorded: Progress, rows: &[Row], (begin, op): (u32, Op)) {
         if !self.recorded.operator(op).in_place {
             return;
@@ -221,7 +227,7 @@ impl Pass<'_> {
         let Some(last_read) = reads.last().map(|(_, row)| row) else { return };
         let (from, to) = (self.range.get(input), self.range.get(output));
         let persistent = self.operators.is_persistent(x) || self.operators.is_persistent(y);
-        // Where a mask is read in place of the input, the input's memory is not needed.
+        // An operator that reads a mask in place of the input does not read the input itself, and reuses nothing.
         let over_after_reads = from.last > begin && from.last <= last_read + 1;
         let begins_after_reads = to.first > last_read + 1 && to.begin <= begin;
         if x != y && !persistent && self.size[x] == self.size[y] && over_after_reads && begins_after_reads {
@@ -231,7 +237,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The first input and the first output of a recorded operator.
+    /// The blocks that are the first input and the first output of a recorded operator, its workspaces left out.
     fn ends(&mut self, operator: Progress) -> Option<(u32, u32)> {
         let rows = self.recorded.rows.get(operator.first..operator.end).unwrap_or_default();
         let mark = u32::try_from(operator.first).map_or(u32::MAX, |row| row.saturating_add(1));
@@ -242,6 +248,7 @@ impl Pass<'_> {
         first(Event::Read).zip(first(Event::Write))
     }
 
+    /// Writes the rows with the moved frees and mallocs.
     fn write(&mut self, rows: &[Row], writer: &mut Writer<'_>) {
         self.open.fill(None);
         let mut count = 0;

@@ -48,8 +48,8 @@ pub fn most_rows(rows: &[Row]) -> usize {
 /// the new rows to `out` and returns how many they are. Added rows have the time of the row above them.
 ///
 /// # Errors
-/// [`Error::Row`] for a row that cannot follow the rows before it; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if
-/// `out` or the workspace is too short.
+/// [`Error::Row`] for a row that cannot follow the rows before it; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`]
+/// if `out` or the workspace is too short.
 ///
 /// ```
 /// use sublet_core::rewrite::means::mask;
@@ -105,27 +105,31 @@ record! {
         reads: u32,
         /// The row of its free, or the number of rows.
         end: u32,
-        /// What of this has been written so far: its mask, its free.
+        /// What has been written so far: 0 nothing, 1 its mask, 2 its mask and the early free of the block.
         written: u32,
     }
 }
 
 workspace! {
+    /// The live ranges of a trace, and the masks of its blocks.
     struct Ranges<'a>(rows, blocks; recorded: Recorded<'a>) {
         tables {
-            /// By block number, masks too: its bytes.
+            /// By block: its bytes.
             size: u64[blocks],
+            /// By block: the bytes of its mask; 0 if no ReLU accesses it.
             mask: u64[blocks],
         }
         records {
+            /// The live ranges, in the order in which they begin.
             range: Range[rows],
-            /// By block: the live range that has begun and not ended; and whether it gets no mask, because it is
-            /// persistent or has one already.
+            /// By block: the live range that has begun and not ended.
             open: Option<u32>[blocks],
+            /// By block: whether it gets no mask, because it is persistent or has one already.
             excluded: bool[blocks],
         }
         state {
             recorded: Recorded<'a> = recorded,
+            /// How many live ranges have begun.
             count: u32 = 0,
             /// 1 + the last row of the forward pass.
             turn: u32 = u32::MAX,
@@ -134,7 +138,7 @@ workspace! {
 }
 
 impl Ranges<'_> {
-    /// Finds which blocks get no mask in any case, and how long the masks of the others are.
+    /// Finds which blocks get no mask because they are persistent, and how many bytes the masks of the others have.
     fn know_blocks(&mut self) -> Result<(), Error> {
         for (row, r) in (0u32..).zip(self.recorded.rows) {
             if usize::try_from(r.block).map_or(true, |b| b >= self.recorded.blocks) {
@@ -157,6 +161,7 @@ impl Ranges<'_> {
         Ok(())
     }
 
+    /// Finds the live ranges, and the end of the forward pass.
     fn collect(&mut self, rows: &[Row]) -> Result<(), Error> {
         let end_of_trace = u32::try_from(rows.len());
         let end_of_trace = end_of_trace.map_err(|_| Error::Row { row: u32::MAX, fault: RowFault::TooManyRows })?;
@@ -220,7 +225,7 @@ impl Ranges<'_> {
         Ok(())
     }
 
-    /// The range of this block that has begun, if a mask takes its place.
+    /// The live range of this block that has begun and its number, if a mask takes its place.
     fn masked(&self, block: u32) -> Option<(u32, Range)> {
         let range = self.open.get(block)?;
         let s = self.range.get(range);
@@ -232,6 +237,7 @@ impl Ranges<'_> {
         (may && s.needed <= self.turn && saved > taken).then_some((range, s))
     }
 
+    /// Writes the rows with the masks.
     fn write(&mut self, rows: &[Row], writer: &mut Writer<'_>) {
         self.count = 0;
         self.open.fill(None);

@@ -1,9 +1,9 @@
 //! The means of saving memory: their list, and a file or a folder for each.
 //!
 //! There are two kinds:
-//! - what changes the trace that all else begins with: [`order`], [`mask`], [`in_place`]. [`rewrite`] applies the last two,
-//!   in this order, since masks change what is alive, and in-place reuse needs to know what is;
-//! - what is decided for a limit: [`swap`], [`recompute`]. [`fit`](super::fit) combines them.
+//! - means that change the trace with which all others begin: [`order`], [`mask`], [`in_place`]. [`rewrite`] applies
+//!   the last two, masks first: they change which blocks are alive, and in-place reuse has to know that;
+//! - means that are decided for a limit: [`swap`], [`recompute`]. [`fit`](super::fit) combines them.
 
 pub mod in_place;
 pub mod mask;
@@ -16,7 +16,7 @@ use crate::simulate::Device;
 use crate::trace::{Recorded, Row};
 use crate::{Error, Workspace, WorkspaceLen};
 
-/// Declares the means: what each is, its name on the command line, and its bit in a set and in C.
+/// Declares the means: the comment, the bit in a set and in C, and the name on the command line of each.
 macro_rules! means {
     ($($(#[$about:meta])* $means:ident = $bit:literal $name:literal,)*) => {
         /// A means of saving memory.
@@ -27,10 +27,10 @@ macro_rules! means {
         }
 
         impl Means {
-            /// All of them.
+            /// All means.
             pub const ALL: &'static [Self] = &[$(Self::$means),*];
 
-            /// What people call it.
+            /// Its name, for people and on the command line.
             ///
             /// ```
             /// use sublet_core::rewrite::fit::Means;
@@ -47,16 +47,16 @@ macro_rules! means {
 }
 
 means! {
-    /// Blocks leave for the host while they are idle.
+    /// Blocks are copied to the host and freed while they are idle, and copied back ([`swap`]).
     Swap = 1 "swap",
-    /// Values are freed, and recomputed by the operators that made them.
+    /// Values are freed, and recomputed before they are read again ([`recompute`]).
     Recompute = 2 "recompute",
     /// Outputs are written over inputs that nobody needs any more, where the operator can ([`in_place`]).
     InPlace = 4 "in-place",
-    /// Of what a rectifier reads or writes a bit for each element is kept ([`mask`]).
+    /// Of a block that a ReLU reads or writes, one bit for each element is kept for the gradient ([`mask`]).
     Relu = 8 "relu",
-    /// Activations leave after their last forward reader and are back one operator ahead: the layers' rule of Jin et al.
-    /// 2018, to compare with.
+    /// Activations are swapped by the layers' rule of Jin et al. 2018, to compare with: out after their last forward
+    /// reader, and back one operator ahead of the next reader.
     Layer = 16 "layer",
     /// Operators run in another order, where they do not [keep their place](crate::trace::Operator::ordered)
     /// ([`order`]).
@@ -88,9 +88,9 @@ impl Means {
 pub struct Using(u32);
 
 impl Using {
-    /// None.
+    /// No means.
     pub const NONE: Self = Self(0);
-    /// All that one would use together: each but [`Means::Layer`], which swapping is better than.
+    /// All means but [`Means::Layer`], which is there to compare with: swapping is better.
     pub const ALL: Self = Self(Self::EVERY).without(Means::Layer);
 
     /// The bits of all means.
@@ -103,37 +103,38 @@ impl Using {
         bits
     };
 
-    /// The means whose bits are added; none if a bit is no means.
+    /// The set with these bits; none if a bit is no means.
     #[must_use]
     pub const fn of_bits(bits: u32) -> Option<Self> {
         if bits & !Self::EVERY == 0 { Some(Self(bits)) } else { None }
     }
 
-    /// With a means.
+    /// This set with a means.
     #[must_use]
     pub const fn with(self, means: Means) -> Self {
         Self(self.0 | means as u32)
     }
 
-    /// Without a means.
+    /// This set without a means.
     #[must_use]
     pub const fn without(self, means: Means) -> Self {
         Self(self.0 & !(means as u32))
     }
 
-    /// Whether a means is among them.
+    /// Whether a means is in this set.
     #[must_use]
     pub const fn has(self, means: Means) -> bool {
         self.0 & means as u32 > 0
     }
 
-    /// Whether all of these are among them.
+    /// Whether all means of another set are in this one.
     #[must_use]
     pub const fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0
     }
 
-    /// Those that save memory on a device: nothing leaves one that has no host beside it.
+    /// The means of this set that save memory on a device. Where there is no host memory beside the device's, blocks
+    /// cannot be swapped.
     #[must_use]
     pub fn on(self, device: &Device) -> Self {
         let stays = device.integrated || device.host_capacity == Some(0);
@@ -141,19 +142,19 @@ impl Using {
     }
 }
 
-/// A trace that means have rewritten, before anything is swapped or recomputed.
+/// A trace that masks and in-place reuse have rewritten, before anything is swapped or recomputed.
 #[derive(Clone, Copy)]
 pub(in crate::rewrite) struct Rewritten<'s> {
-    /// As recorded, or with masks.
+    /// The rows as recorded, or with masks.
     pub(in crate::rewrite) rows: &'s [Row],
-    /// The same, where operators work in place if they shall.
+    /// These rows with operators that work in place, or the same rows where they do not.
     pub(in crate::rewrite) shared: &'s [Row],
     /// Whether operators work in place.
     pub(in crate::rewrite) in_place: bool,
 }
 
-/// The most rows that [`rewrite`] makes of a trace: three for each mask, and no network has more rectifiers than every
-/// sixth row. Where more come, there are none.
+/// The most rows that [`rewrite`] makes of a trace. A mask adds three rows, so that this is enough if there is no more
+/// than a mask for every sixth row; a trace with more gets no masks.
 pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     rows + rows / 2
 }
@@ -163,8 +164,8 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
     mask::workspace(rows, blocks).max(in_place::workspace(rows, most_rows(rows), blocks))
 }
 
-/// Rewrites a recording by those of these means that change the trace which all else begins with. What they make is
-/// written to `out`, two slices of [`most_rows`].
+/// Rewrites a recording by masks and in-place reuse, as far as these means are in `using`. Sizes of masks are rounded
+/// up to `alignment`, in bytes. The rows are written to `out`, two slices of [`most_rows`].
 ///
 /// # Errors
 /// As [`mask::rewrite`] and [`in_place::rewrite`].

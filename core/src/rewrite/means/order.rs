@@ -1,8 +1,8 @@
-//! Reordering: operators run in another order, in which each reads the values that it read.
+//! Reordering: operators run in another order, in which each reads the same values as in the recording.
 //!
-//! It helps because the order decides when values die. Recordings update parameters at the end of a step, and all
-//! gradients live until then. If each parameter is updated as soon as its gradient is complete, the gradient is freed
-//! before the next is made. The backward pass then has less alive, and the other means get further.
+//! It helps because the order decides when values can be freed. Recordings update parameters at the end of a step, and
+//! all gradients live until then. If each parameter is updated as soon as its gradient is complete, the gradient is
+//! freed before the next is made. Then less is alive in the backward pass, and the other means reach lower limits.
 //!
 //! Steps:
 //! 1. An operator waits for the last writer of what it reads, and for all readers of what it overwrites. Operators that
@@ -13,9 +13,10 @@
 //! 3. Rows are written in this order. A block is allocated before the first operator that accesses it and freed after
 //!    the last. Between the accesses of an operator stand only the mallocs and frees that stood there.
 //!
-//! The result serves the other means as their recording. It has the same rows as the recorded one, in another order.
+//! The other means take the result as their recording. It has the same rows as the recorded one, in another order.
 //!
-//! Cost: O(rows · operators that are ready) for the first; the second takes fewer steps of search for longer traces.
+//! Cost: O(rows · operators that are ready) for [`Reordering::Early`]. The search of [`Reordering::LeastLoad`] does
+//! less for longer traces.
 
 use crate::rewrite::program::Program;
 use crate::rewrite::writer::Writer;
@@ -57,21 +58,26 @@ const fn effort(rows: usize) -> Options {
     Options { states: states as u32, width: width as u32 }
 }
 
+/// The states that the search may keep, times the rows of the trace.
 const REMEMBERED: usize = 100_000_000;
+/// The width of the search's beam, times the rows of the trace squared.
 const WORK: usize = 1_000_000_000;
 
 workspace! {
+    /// What is known of the blocks and rows of a recording.
     struct Pass<'a>(rows, blocks) {
         tables {
-            /// By block: the row of its recorded malloc, how many operators have still to access it, and whether it is
-            /// allocated.
+            /// By block: the row of its recorded malloc.
             malloc_row: u32[blocks],
+            /// By block: how many operators have still to access it.
             users: u32[blocks],
+            /// By block: whether it is allocated.
             resident: u32[blocks],
-            /// By block: 1 if its first access is a read, 2 if it is a write; and whether the recording frees it.
+            /// By block: 1 if its first access is a read, 2 if it is a write, 0 if it has none.
             begins: u32[blocks],
+            /// By block: whether the recording frees it.
             freed: u32[blocks],
-            /// By row: 1 + the next row that accesses its block, and 1 + the next that writes it.
+            /// By row: 1 + the next row that accesses its block, and 1 + the next row that writes it; 0 is none.
             next: [u32; 2][rows],
             /// By row: the operator to which it belongs.
             operator: u32[rows],
@@ -79,6 +85,7 @@ workspace! {
             order: u32[rows],
         }
         state {
+            /// How many operators have accesses.
             operators: u32 = 0,
         }
     }
@@ -97,9 +104,9 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
         .and(order::search_workspace(blocks, rows, effort(rows)))
 }
 
-/// Writes the rows of a recording in another order to `out`, which is as long. Returns false, and no order, where every
-/// operator is ordered or the recorded order is as good. The search ends when `stops` returns true, with the best order
-/// so far.
+/// Writes the rows of a recording in another order to `out`, which is as long. Returns false where every operator is
+/// ordered, where the order is the recorded one, or where [`Reordering::LeastLoad`] finds no lower max load; then `out`
+/// means nothing. The search ends when `stops` returns true, with the best order so far.
 ///
 /// # Errors
 /// As [`Program::new`] of a trace that is not as recorded.
@@ -156,7 +163,8 @@ impl Pass<'_> {
                 _ => {}
             }
         }
-        // By block, the last values of `next`. These tables are free until the rows are written.
+        // By block: `next` for an access that would come before all rows looked at so far. These tables are free until
+        // the rows are written.
         let (next, next_write) = (&mut self.users, &mut self.resident);
         for row in (0..count(program.rows)).rev() {
             let r = at(program.rows, row);
@@ -176,7 +184,7 @@ impl Pass<'_> {
         let rows = program.rows.len();
         let mut model = Model::new(self.freed.len(), rows, rows, edges(rows), scratch);
         for block in 0..program.blocks() {
-            // A persistent block adds the same to every order.
+            // A persistent block adds the same bytes to the load in every order.
             let persistent = program.is_persistent(block);
             model.tensor(block, program.size[block], persistent, self.freed[block] == 0);
         }
@@ -233,7 +241,7 @@ impl Pass<'_> {
         for operator in 0..self.operators {
             model.touched(operator).iter().for_each(|&block| self.users[block] += 1);
         }
-        // Only what is allocated at time 0 counts as there from the start: other rows must not get that time.
+        // A block counts as there from the start if it is allocated at time 0: other rows must not get that time.
         let soonest = program.end_time.min(1);
         let mut time_ns = 0;
         for place in 0..self.operators {
@@ -277,11 +285,13 @@ impl Pass<'_> {
         writer.end_at(program.end_time);
     }
 
+    /// Writes the malloc of a block.
     fn allocate(&mut self, program: &Program<'_>, block: u32, time_ns: u64, writer: &mut Writer<'_>) {
         self.resident[block] = 1;
         writer.push(Row { time_ns, ..at(program.rows, self.malloc_row[block]) });
     }
 
+    /// Writes the free of a block.
     fn free(&mut self, block: u32, time_ns: u64, writer: &mut Writer<'_>) {
         self.resident[block] = 0;
         writer.push(Row { time_ns, bytes: 0, block, op: Op::None, event: Event::Free });

@@ -5,7 +5,7 @@
 //! random. The four single scores are the first weights, so that the result is never worse than the best of them.
 //! Overheads are standardised before each fit; weights that give no schedule count as the worst seen.
 //!
-//! Cost: 30 schedules, a Cholesky factor of at most 30 × 30 for each; 12 KiB of stack.
+//! Cost: 30 schedules, and a row of a Cholesky factor of at most 30 × 30 for each; 12 KiB of stack.
 
 use libm::{erf, exp, sqrt};
 use rand_xoshiro::SplitMix64;
@@ -15,14 +15,15 @@ use super::zhang::Weights;
 
 /// How many schedules are tried.
 const TRIALS: usize = 30;
-/// How many weights are drawn at random for each.
+/// How many weights are drawn at random for each schedule after the first four.
 const DRAWS: usize = 128;
-/// The kernel's length, and the noise on its diagonal.
+/// The length scale of the kernel.
 const LENGTH: f64 = 0.7;
+/// The noise that is added to the diagonal of the kernel matrix.
 const NOISE: f64 = 1e-4;
 
-/// The weights with the least overhead that was found. `overhead` makes the schedule of some weights; it returns none
-/// if there is none.
+/// The weights with the least overhead that was found. `overhead` makes the schedule of some weights and returns its
+/// overhead in ns, or none if these weights give no schedule.
 pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) -> Option<f64>) -> Weights {
     let mut random = SplitMix64::seed_from_u64(seed);
     let mut model = Process::new();
@@ -48,11 +49,15 @@ pub(in crate::rewrite) fn search(seed: u64, mut overhead: impl FnMut(Weights) ->
 
 /// The weights tried so far, and the posterior of the Gaussian process.
 struct Process {
+    /// The weights that were tried.
     weights: [[f64; 4]; TRIALS],
+    /// The overhead of each, in ns.
     overheads: [f64; TRIALS],
+    /// How many weights were tried.
     len: usize,
-    /// The lower Cholesky factor of the kernel, and the kernel's inverse times the standardised overheads.
+    /// The lower Cholesky factor of the kernel matrix.
     factor: [[f64; TRIALS]; TRIALS],
+    /// The inverse of that factor times the standardised overheads.
     inverse: [f64; TRIALS],
 }
 
@@ -67,6 +72,7 @@ impl Process {
         }
     }
 
+    /// Adds weights that were tried, and their overhead in ns.
     fn add(&mut self, Weights(weights): Weights, overhead: f64) {
         if let (Some(w), Some(o)) = (self.weights.get_mut(self.len), self.overheads.get_mut(self.len)) {
             *w = weights;
@@ -76,7 +82,7 @@ impl Process {
         }
     }
 
-    /// Appends a row to the Cholesky factor.
+    /// Appends the row of the weights that were added last to the Cholesky factor.
     fn factorise(&mut self) {
         let i = self.len - 1;
         let mut row = [0.0; TRIALS];
@@ -111,6 +117,7 @@ impl Process {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a small count")]
+    /// The weights to try next: those with the largest expected improvement, of [`DRAWS`] drawn at random.
     fn propose(&mut self, random: &mut SplitMix64) -> Weights {
         let known = self.overheads.get(..self.len).unwrap_or_default();
         let n = known.len().max(1) as f64;
@@ -141,11 +148,14 @@ impl Process {
     }
 }
 
+/// The squared exponential kernel.
 fn kernel(a: &[f64; 4], b: &[f64; 4]) -> f64 {
     let squares: f64 = a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum();
     exp(-squares / (2.0 * LENGTH * LENGTH))
 }
 
+/// The expected improvement over the least overhead, for weights whose overhead is expected to be `gain` below the
+/// least, with this standard deviation; all standardised.
 fn expected_improvement(gain: f64, deviation: f64) -> f64 {
     let z = gain / deviation;
     let density = exp(-z * z / 2.0) / sqrt(2.0 * core::f64::consts::PI);

@@ -10,18 +10,18 @@
 //! budget: with B = 0 it finds the kept bytes x and the largest segment y; then it tries six points in geometric
 //! progression from √(xy)/√2 to √2·√(xy), at a cost that the caller computes. [`Plan::Cheap`] drops the results of
 //! cheap operators alone (section 4.2). [`Plan::Recursive`] cuts each segment again (section 4.4),
-//! `g(n) = k + g(n / (k + 1))`, down to O(log n) memory for O(n log n) time. `mirror` has the order of the runs, and what
-//! is never recomputed.
+//! `g(n) = k + g(n / (k + 1))`, down to O(log n) memory for O(n log n) time. `mirror` has the order of the runs, and
+//! what is never recomputed.
 //!
 //! Two faults of the paper and of its code are corrected. The last segment, which no candidate ends, counts in y too.
 //! And it is not dropped, since the backward pass begins with it.
 //!
 //! The paper leaves open what the candidates are. Here a cut is a step of the forward pass. [`Cuts::One`] has those
-//! after which the forward pass reads only one earlier block, blocks below 1/256 of the largest left aside.
+//! after which the forward pass reads only one earlier block, blocks of at most 1/256 of the largest left aside.
 //! [`Cuts::Narrow`] adds the valleys of the bytes that live across a step, as they occur in recurrent networks: between
-//! two of them the bytes rise by a quarter at least. A valley's first step counts.
+//! two of them the bytes rise by a quarter at least. Of the lowest steps of a valley the first is the candidate.
 //!
-//! Ties: of plans with equal cost the first. Cost: as `mirror`, for each plan.
+//! Of plans with equal cost the first is taken. Cost: as `mirror`, for each plan.
 
 use super::mirror::{self, Mirror};
 use crate::rewrite::program::Program;
@@ -35,28 +35,31 @@ use crate::{Error, Workspace, WorkspaceLen, block};
 /// Which results are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
-    /// Everything that does not live across cuts. Each segment gathers little more than these bytes.
+    /// Everything that does not live across cuts. A segment ends at the first candidate at which its results have more
+    /// than so many bytes.
     Budget(u64, Cuts),
-    /// The results of operators that take less time for each byte than the average of the forward pass.
+    /// The results of operators that take less time for each byte that they make than the average of the forward pass.
     Cheap,
-    /// Everything that does not live across cuts. Each level of the recursion makes so many cuts, at least 1.
+    /// Everything that does not live across cuts. Each level of the recursion makes so many cuts in each part; 0 counts
+    /// as 1.
     Recursive(u32, Cuts),
 }
 
 /// After which operators the forward pass may be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cuts {
-    /// Those after which the forward pass still reads just one earlier block; small blocks do not count.
+    /// Those after which the forward pass still reads just one earlier block; blocks of at most 1/256 of the largest do
+    /// not count.
     One,
-    /// These, and those after which the bytes that the forward pass still reads have a valley: they rise by a quarter
-    /// at least between two valleys.
+    /// Those of [`Cuts::One`], and those after which the bytes that the forward pass still reads have a valley: they
+    /// rise by a quarter at least between two valleys.
     Narrow,
 }
 
 /// How a recording was rewritten: the rows and the figures of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mirrored {
-    /// How many rows it has.
+    /// How many rows the rewritten trace has.
     pub rows: usize,
     /// The paper's x: the bytes that live across a cut, summed over the cuts; 0 for [`Plan::Cheap`].
     pub stored: u64,
@@ -83,8 +86,8 @@ pub(in crate::rewrite) const fn planner_workspace(rows: usize, blocks: usize, de
     Mirror::workspace(rows, blocks, mirror::clamp(depth) as usize).and(Planner::workspace(rows))
 }
 
-/// The most rows that come out of a recording of `rows` rows if no operator is recomputed more than `depth` times: for each
-/// access of an operator that is recomputed, itself, its workspaces, a malloc and a free.
+/// The most rows that come out of a recording of `rows` rows if no operator is recomputed more than `depth` times: for
+/// each access of an operator that is recomputed, itself, its workspaces, a malloc and a free.
 #[must_use]
 pub const fn most_rows(rows: usize, depth: u32) -> usize {
     rows + 3 * mirror::clamp(depth) as usize * rows
@@ -93,8 +96,8 @@ pub const fn most_rows(rows: usize, depth: u32) -> usize {
 /// Rewrites a recording by a plan; writes the rows to `out`. Added rows have the time of the row above them.
 ///
 /// # Errors
-/// [`Error::Row`] for a trace that is not as recorded; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or the
-/// workspace is too short. Counts of a recursion that would be larger than `depth` are cut off there.
+/// [`Error::Row`] for a trace that is not as recorded; [`Error::TooManyBlocks`]; [`Error::BufferTooSmall`] if `out` or
+/// the workspace is too short. Counts of a recursion that would be larger than `depth` are cut off there.
 ///
 /// ```
 /// use sublet_core::rewrite::published::chen::{self, Cuts, Plan};
@@ -192,7 +195,7 @@ fn program<'a>(recorded: &Recorded<'a>, depth: u32, scratch: &mut Workspace<'a>)
 /// The counts of cuts at each level of the recursion that are tried.
 const AT_ONCE: [u32; 3] = [1, 2, 4];
 
-/// √(xy) · 2^(step/5 − 1/2).
+/// The budget of a step of the paper's search, in bytes: √(xy) · 2^(step/5 − 1/2), where x is `stored` and y `segment`.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -205,12 +208,14 @@ fn budget(stored: u64, segment: u64, step: u8) -> u64 {
 }
 
 workspace! {
+    /// Makes the plans of one recording.
     pub(in crate::rewrite) struct Planner<'a>(rows; mirror: Mirror<'a>, depth: u32) {
         tables {
-            /// By operator of the forward pass: the bytes that live across the step after it, how many larger blocks
-            /// those are, and the bytes that it makes for the backward pass.
+            /// By operator of the forward pass: the bytes that live across the step after it.
             across: u64[rows],
+            /// By operator of the forward pass: how many blocks live across the step after it, small ones left aside.
             blocks_across: u32[rows],
+            /// By operator of the forward pass: the bytes that it makes for the backward pass.
             made: u64[rows],
             /// By operator: 1 + the level of the cut after it, or 0.
             cut: u32[rows],
@@ -219,6 +224,7 @@ workspace! {
         }
         state {
             pub(in crate::rewrite) mirror: Mirror<'a> = mirror,
+            /// The most times that an operator is recomputed.
             depth: u32 = depth,
         }
     }
@@ -263,7 +269,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Makes the runs of a plan and writes their rows.
+    /// Makes the runs of a plan and writes their rows; returns the figures of the plan.
     fn write(&mut self, plan: Plan, mut scratch: Workspace<'_>, out: &mut [Row]) -> Result<Mirrored, Error> {
         let mirrored = self.arrange(plan);
         let values = self.mirror.values;
@@ -294,7 +300,7 @@ impl<'a> Planner<'a> {
         see(&self.mirror);
     }
 
-    /// Makes the order of runs of a plan.
+    /// Makes the order of runs of a plan, and returns its figures, without the rows.
     fn arrange(&mut self, plan: Plan) -> Mirrored {
         let mut mirrored = Mirrored { rows: 0, stored: 0, segment: 0, cuts: 0 };
         match plan {
@@ -350,7 +356,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Algorithm 3: a cut at each candidate where the segment has gathered more than the budget.
+    /// Marks the cuts of Algorithm 3: one at each candidate where the segment has gathered more than `budget` bytes.
     fn gather(&mut self, budget: u64, mirrored: &mut Mirrored) {
         let mut gathered = 0u64;
         for operator in 0..self.mirror.forward {
@@ -367,8 +373,8 @@ impl<'a> Planner<'a> {
         mirrored.segment = mirrored.segment.max(gathered);
     }
 
-    /// The recursion: every candidate is a cut. Those of the first level cut the candidates into equal parts, and so on
-    /// in each part.
+    /// Marks the cuts of the recursion with their levels: every candidate is a cut. Those of the first level cut the
+    /// candidates into equal parts, and so on in each part.
     fn nest(&mut self, at_once: u32, candidates: u32, mirrored: &mut Mirrored) {
         let (mut candidate, mut gathered) = (0, 0u64);
         for operator in 0..self.mirror.forward {
@@ -388,8 +394,8 @@ impl<'a> Planner<'a> {
         mirrored.segment = mirrored.segment.max(gathered);
     }
 
-    /// Sets how often operators between two cuts are recomputed: once more than the values that live across the deeper
-    /// of the cuts.
+    /// Sets the mirror counts: operators between two cuts are recomputed once more than the values that live across the
+    /// deeper of these cuts; those after the last cut are not recomputed.
     fn count_by_cuts(&mut self) {
         let forward = self.mirror.forward;
         self.next_cut[forward] = 0;
@@ -422,6 +428,7 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Sets the mirror counts of [`Plan::Cheap`].
     fn drop_cheap(&mut self) {
         let forward = self.mirror.forward;
         let sum = |of: &dyn Fn(u32) -> u64| (0..forward).fold(0u64, |sum, o| sum.saturating_add(of(o)));
@@ -434,11 +441,12 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The level at which the recursion cuts at a candidate, of `n`, if each level makes `at_once` cuts in each part.
+/// The level at which the recursion cuts at a candidate, counted from 0, of `n` candidates, if each level makes
+/// `at_once` cuts in each part.
 fn level(candidate: u32, n: u32, at_once: u32) -> u32 {
     let (mut low, mut high) = (0, n);
     let mut level = 0;
-    // Each round leaves the part of the candidate, which gets shorter.
+    // Each round leaves the part in which the candidate lies, which gets shorter.
     while high - low > at_once {
         let cut = |k: u32| {
             let part = u64::from(high - low - at_once) * u64::from(k) / (u64::from(at_once) + 1);

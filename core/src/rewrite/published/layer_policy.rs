@@ -4,9 +4,9 @@
 use crate::rewrite::gaps::GapKind;
 use crate::rewrite::means::swap::schedule::Schedule;
 
-/// Layrub's rule (Jin et al. 2018): every block is copied out after the last reader before its longest gap, and copied
-/// back one operator ahead of the next reader; compute waits for each copy out. It does not look at the limit; false if
-/// the limit is missed.
+/// Layrub's rule (Jin et al. 2018): every block that is idle at the max load, for more than one operator, is copied out
+/// after its last access before that, and copied back one operator ahead of its next reader; compute waits for each
+/// copy out. Makes this schedule without regard to the limit; false if its load is above `limit` bytes.
 pub(in crate::rewrite) fn by_layer(schedule: &mut Schedule<'_>, limit: u64) -> bool {
     schedule.clear();
     let gaps = schedule.gaps();

@@ -1,27 +1,28 @@
 //! Layrub: memory managed by whole layers.
 //!
-//! Problem: how much memory do a network's activations and their gradients take if it is managed by whole layers, as in
-//! Caffe?
+//! Problem: how many bytes do a network's activations and their gradients take, if memory is managed by whole layers,
+//! as in Caffe?
 //!
 //! Paper: Jin et al. 2018, Layrub. Its means, on a recorded trace:
 //!
 //! - the *Tracer* counts how many layers still have to read an activation. Here a reference is a forward operator that
 //!   reads it, and the count is 0 after the last one.
 //! - *intra-layer*: the gradient of an activation is written over it. A layer computes the gradient of its parameters
-//!   first, then that of its data (the coordinated order); after that nothing needs the activation. Operators are
-//!   excluded that need it while the gradient is written: local response normalization, batch norm, scale, product,
-//!   maximum. The trace shows that: the backward operator reads the activation and writes a block of its size. It is
-//!   not excluded if it also makes the gradient of a parameter, which explains why it reads the activation, or if it is
-//!   the gradient of a ReLU, for which a mask is kept.
-//! - *inter-layer*: copied out after the last forward reader, back one operator ahead: [`Policy::Layer`].
-//! - *hybrid*: both.
+//!   first, then that of its data (the coordinated order); after that nothing needs the activation. Excluded are
+//!   operators that need the activation while the gradient is written: local response normalization, batch norm, scale,
+//!   product, maximum. The trace shows them: the backward operator reads the activation and writes a block of its size.
+//!   It is not excluded if it also makes the gradient of a parameter, which explains why it reads the activation, or if
+//!   it is the gradient of a ReLU, for which a mask is kept.
+//! - *inter-layer*: activations are copied out after their last forward reader, and back one operator ahead of the next
+//!   reader: [`Policy::Layer`].
+//! - *hybrid*: both of these.
 //!
 //! The rows of the inter-layer means are a trace that can run. The intra-layer means is arithmetic: a recorded operator
 //! computes both gradients at once, and no row stands between them. Where an operator may write over its input,
 //! [`in_place`](crate::rewrite::means::in_place) makes it do so.
 //!
-//! Blocks count that one operator makes and another reads, without parameters and their gradients. Masks have a bit for
-//! each element of 4 bytes; the paper keeps a byte. Cost: that of the policy, and O(rows).
+//! The blocks that count are those that one operator makes and another reads, without parameters and their gradients.
+//! Masks have a bit for each element of 4 bytes; the paper keeps a byte. Cost: that of the policy, and O(rows).
 
 use super::mirror::Mirror;
 use crate::rewrite::gaps::Gaps;
@@ -33,10 +34,11 @@ use crate::trace::{Event, Kind, Op, Recorded, Row, liveness};
 use crate::workspace::workspace;
 use crate::{Error, Workspace, WorkspaceLen, block};
 
-/// A mask has a bit for each element of 4 bytes.
+/// The bytes of activations for each byte of their masks: a mask has a bit for each element of 4 bytes.
 const MASKED: u64 = 32;
 
-/// The bytes that activations and their gradients take.
+/// The bytes that activations and their gradients take: sums over all of them for `separate` and `intra`, and the most
+/// that are alive at once for `inter` and `hybrid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes {
     /// Every activation and every gradient has memory of its own, as in Caffe; a ReLU works in place.
@@ -63,8 +65,8 @@ pub fn most_rows(rows: &[Row]) -> usize {
     rows.len() + 4 * rows.iter().filter(|r| r.event.is_access()).count()
 }
 
-/// Writes the rows of the inter-layer means to `out`; returns how many they are, and what each of the means takes.
-/// Blocks below `least_bytes` are not swapped.
+/// Writes the rows of the inter-layer means to `out`. Returns how many rows there are, and the bytes that each of the
+/// means takes. Blocks below `least_bytes` are not swapped.
 ///
 /// # Errors
 /// [`Error::Row`] for a trace that is not as recorded; [`Error::Device`]; [`Error::TooManyBlocks`];
@@ -125,7 +127,7 @@ pub fn reuse(
     Ok((n, Bytes { separate, intra, inter: layers.peak(rows, false), hybrid: layers.peak(rows, true) }))
 }
 
-/// The rows of [`Policy::Layer`] without a limit.
+/// Writes the rows of [`Policy::Layer`] without a limit, and returns how many there are.
 fn inter(
     program: &Program<'_>,
     device: &Device,
@@ -141,26 +143,27 @@ fn inter(
     swapper.rows(out)
 }
 
-/// What is known of a block, as bits. More than one operator accesses it: it is an activation or a gradient.
+/// A bit of what is known of a block: more than one operator accesses it, so that it is an activation or a gradient.
 const SHARED: u32 = 1;
-/// It is a parameter, or belongs to the update of one.
+/// A bit of what is known of a block: it is a parameter, or belongs to the update of one.
 const PARAMETER: u32 = 2;
-/// An operator needs it while its gradient is written.
+/// A bit of what is known of a block: an operator needs it while its gradient is written.
 const NEEDED: u32 = 4;
-/// The gradient of a ReLU reads its sign.
+/// A bit of what is known of a block: the gradient of a ReLU reads its signs.
 const SIGNED: u32 = 8;
 
 workspace! {
-    /// What is known of the blocks.
+    /// What is known of the blocks of a recording.
     struct Layers<'a>(blocks; recorded: Recorded<'a>, mirror: Mirror<'a>) {
         tables {
+            /// By block: the bits above.
             known: u32[blocks],
-            /// By block, as bits: 1 a gradient is written over it; 2 it is written over an activation, and its first
-            /// live range has ended.
+            /// By block, as bits: 1 if a gradient is written over it; 2 if it is written over an activation itself, and
+            /// its first live range has ended.
             over: u32[blocks],
-            /// 1 + the activation that it is written over.
+            /// By block: 1 + the activation that it is written over; 0 if there is none.
             taken: u32[blocks],
-            /// 1 + the row of its last free.
+            /// By block: 1 + the row of its last free; 0 if there is none.
             last_free: u32[blocks],
             /// By block: the first operator that accesses it, and the last that is not the gradient of a ReLU; counted
             /// from 1.
@@ -174,7 +177,8 @@ workspace! {
 }
 
 impl Layers<'_> {
-    /// Finds activations, gradients, parameters and the outputs of ReLU operators.
+    /// Finds which blocks are activations or gradients, which are parameters, which an operator needs while it writes a
+    /// gradient, and of which the gradient of a ReLU reads the signs.
     fn classify(&mut self) {
         let mirror = &self.mirror;
         for operator in 0..mirror.operators {
@@ -212,6 +216,7 @@ impl Layers<'_> {
         self.recorded.operator(self.mirror.program.op(operator)).kind
     }
 
+    /// Whether an operator writes a parameter, its gradient, or another block of its update.
     fn makes_gradient_of_parameter(&self, operator: u32) -> bool {
         let gradient = |r: Row| r.event == Event::Write && self.known[r.block] & PARAMETER > 0;
         self.mirror.program.accesses(operator).any(gradient)
@@ -249,12 +254,13 @@ impl Layers<'_> {
         self.known[block] & (SHARED | PARAMETER) == SHARED
     }
 
-    /// The bytes of the mask that is needed if the block is written over.
+    /// The bytes of the mask that is kept if the block is written over; 0 if no gradient of a ReLU reads the block.
     fn mask(&self, block: u32) -> u64 {
         if self.known[block] & SIGNED > 0 { self.mirror.program.size[block].div_ceil(MASKED) } else { 0 }
     }
 
-    /// The sum of all bytes as in Caffe, and with gradients over activations.
+    /// The bytes of all activations and their gradients, each with memory of its own, and with gradients over
+    /// activations.
     fn sums(&self) -> [u64; 2] {
         let mirror = &self.mirror;
         let [mut separate, mut intra] = [0u64; 2];
@@ -287,7 +293,7 @@ impl Layers<'_> {
             let under = self.taken[r.block].checked_sub(1).filter(|_| first);
             let mask = under.map_or(0, |activation| self.mask(activation));
             match r.event {
-                // The activation's memory is there, and is freed with the gradient.
+                // The gradient takes over the activation's memory, which is freed with the gradient.
                 Event::Malloc => load = load.saturating_add(if under.is_some() { mask } else { size }),
                 // Of an activation that was written over only the mask is left to free.
                 Event::Free if over && self.over[r.block] & 1 > 0 && self.last_free[r.block] == row + 1 => {

@@ -1,15 +1,15 @@
 //! Recomputation by mirror counts: each operator is recomputed as often as its count says.
 //!
-//! Problem: given for each operator of the forward pass how often it may be recomputed, make the order of runs in which
-//! the backward pass finds all that it reads.
+//! Problem: given for each operator of the forward pass how often it may be recomputed (its *mirror count*), make the
+//! order of runs in which the backward pass finds all that it reads.
 //!
 //! Paper: Chen et al. 2016, Algorithm 2. The paper builds a graph; here the graph is the recorded trace. The k-th run
 //! of an operator reads the values of the k-th runs of those before it, or of their last runs if they have fewer. A
 //! gradient reads those of the last runs.
 //!
 //! Steps: the forward pass runs as recorded. Before each operator of the backward pass come the runs that its inputs
-//! need and that have not been made: lower runs first, in the order of the recording among themselves.
-//! [`follow`](crate::rewrite::script::follow) makes the script of these runs.
+//! need and that have not been made: runs with a lower number first, and those with the same number in the order of the
+//! recording. [`follow`](crate::rewrite::script::follow) makes the script of these runs.
 //!
 //! These are never recomputed: operators that [`Values`] does not let; those whose inputs are changed or freed before
 //! the last backward reader, or overwritten in place by another operator; those that make a block which the backward
@@ -34,10 +34,11 @@ use crate::{Error, Workspace, sort};
 /// The largest mirror count.
 pub(in crate::rewrite) const DEEPEST: u32 = 31;
 
-/// The bits that hold the number of a run; the operator is in the bits above.
+/// A run is kept as a number: its lowest bits, so many, hold which run of its operator it is, and the bits above the
+/// operator.
 const RUN_BITS: u32 = 5;
 
-/// A mirror count within the limits.
+/// The nearest mirror count to `depth` from 1 to [`DEEPEST`].
 pub(in crate::rewrite) const fn clamp(depth: u32) -> u32 {
     if depth == 0 {
         1
@@ -49,7 +50,7 @@ pub(in crate::rewrite) const fn clamp(depth: u32) -> u32 {
 }
 
 record! {
-    /// What is known of a block. Operators are counted from 1, 0 is none.
+    /// What is known of a block. Operators are counted from 1; 0 is none.
     pub(in crate::rewrite) struct Value {
         /// Whether it is a result: the forward pass makes it, nothing else writes it, and it is freed in the end.
         pub(in crate::rewrite) is_result: bool,
@@ -59,28 +60,30 @@ record! {
         pub(in crate::rewrite) last_forward: u32,
         /// Whether the backward pass reads it.
         pub(in crate::rewrite) kept: bool,
-        /// What it holds at the end of the forward pass.
+        /// The version that it holds at the end of the forward pass.
         last_version: Option<u32>,
     }
 }
 
 workspace! {
+    /// The mirror counts of a program, and the order of runs that follows from them.
     pub(in crate::rewrite) struct Mirror<'a>(rows, blocks, depth; values: &'a Values<'a>) then begin {
         tables {
             /// By operator: whether it cannot be recomputed.
             fixed: u32[rows],
-            /// By operator: how often it is recomputed.
+            /// By operator: its mirror count.
             count: u32[rows],
-            /// By block: the least count of the operators that write it.
+            /// By block: the least mirror count of the operators that write it.
             least: u32[blocks],
-            /// By operator: a bit for each run that has been made.
+            /// By operator: a bit for each recomputation that has been added to the runs.
             made: u64[rows],
-            /// The runs before an operator of the backward pass.
+            /// The runs to add before an operator of the backward pass, as numbers.
             batch: u32[(1 + depth) * rows],
+            /// Scratch memory of the sort.
             aside: u32[(1 + depth) * rows],
         }
         records {
-            /// By block.
+            /// What is known of each block.
             value: Value[blocks],
         }
         lists {
@@ -90,15 +93,16 @@ workspace! {
         state {
             pub(in crate::rewrite) values: &'a Values<'a> = values,
             pub(in crate::rewrite) program: &'a Program<'a> = values.program,
-            /// How many operators there are, and how many of them are in the forward pass.
+            /// How many operators have accesses.
             pub(in crate::rewrite) operators: u32 = values.program.accessing,
+            /// How many of these are in the forward pass.
             pub(in crate::rewrite) forward: u32 = 0,
         }
     }
 }
 
 impl<'a> Mirror<'a> {
-    /// Finds the forward pass and its results.
+    /// Finds the forward pass and its results. All mirror counts are 0; the largest that may be set is `depth`.
     ///
     /// # Errors
     /// [`RowFault::TooManyRows`].
@@ -136,19 +140,19 @@ impl<'a> Mirror<'a> {
         value.is_result && value.maker == operator + 1
     }
 
-    /// Sets how often an operator may be recomputed.
+    /// Sets the mirror count of an operator, if it can be recomputed.
     pub(in crate::rewrite) fn set_count(&mut self, operator: u32, count: u32) {
         self.count[operator] = if self.fixed[operator] > 0 { 0 } else { count.min(DEEPEST) };
     }
 
-    /// Whether a result is never recomputed.
+    /// Whether a block is a result that is kept: its mirror count is 0.
     pub(in crate::rewrite) fn is_kept(&self, block: u32) -> bool {
         let value = self.value(block);
         value.is_result && self.count[value.maker - 1] == 0
     }
 
-    /// Lowers the mirror count of the operator that makes a result to `most`; [`settle`](Self::settle) lowers those that
-    /// write to it later.
+    /// Lowers the mirror count of the operator that makes a result to at most `most`. Then [`settle`](Self::settle)
+    /// lowers the counts of the operators that write to the result later.
     pub(in crate::rewrite) fn lower_count(&mut self, block: u32, most: u32) {
         let maker = self.value(block).maker - 1;
         self.count[maker] = self.count[maker].min(most);
@@ -178,8 +182,8 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Finds the operators that do not give the same result, without changing anything else, up to the last operator
-    /// that reads a result.
+    /// Finds the operators that cannot be recomputed up to the last operator that reads a result: they would not give
+    /// the same result, or would change something else.
     fn find_fixed(&mut self) {
         let values = self.values;
         let reads = |&operator: &u32| values.references(operator).any(|r| !r.writes && self.value(r.block).is_result);
@@ -188,7 +192,7 @@ impl<'a> Mirror<'a> {
             let writes = |block| values.references(operator).any(|r| r.writes && r.block == block);
             let changed = |r: Reference| {
                 let value = self.value(r.block);
-                // All writers of a block run together, but no other operator may read what it held in between.
+                // All writers of a block run together, but no other operator may read what the block held in between.
                 r.is_managed() && !(value.is_result && (writes(r.block) || value.last_version == Some(r.version)))
             };
             let may = values.may_recompute(operator, quiet) && !values.references(operator).any(changed);
@@ -224,11 +228,11 @@ impl<'a> Mirror<'a> {
             }
             self.run.push(Step::Run(operator));
         }
-        // What comes after the last access has no operator that could be recomputed.
+        // The rows after the last access are an operator that is never recomputed.
         (self.operators..self.program.operators).for_each(|operator| _ = self.run.push(Step::Run(operator)));
     }
 
-    /// Adds the runs that an operator of the backward pass needs.
+    /// Adds the recomputations that an operator of the backward pass needs.
     fn runs_before(&mut self, operator: u32) {
         let mut batch = self.ask(operator, u32::MAX, 0);
         let mut asked = 0;
@@ -244,8 +248,8 @@ impl<'a> Mirror<'a> {
         }
     }
 
-    /// Adds to the batch the runs that make what an operator touches, for its run of this number: all that write to a
-    /// result run together.
+    /// Adds to the batch the runs that make what run number `run` of an operator touches, unless they have been made:
+    /// all operators that write to a result run together. Returns the length of the batch.
     fn ask(&mut self, operator: u32, run: u32, mut batch: u32) -> u32 {
         let values = self.values;
         let versions = |r: Reference| [Some(r.version), self.value.get(r.block).last_version];

@@ -4,21 +4,23 @@
 //!
 //! Paper: Zhang et al. 2019, "Efficient Memory Management for GPU-based Deep Learning Systems", section 4.
 //!
-//! Steps: the gap with the highest score among those over the load's peak goes first, until the peak is within the limit.
-//! Where the published candidates, those over the first peak, are used up, the peak has moved and the gaps over it follow:
-//! blocks leave more than once below `load_min`. The scores:
+//! Steps: the gap with the highest score among those over the max load is used first, until the max load is within the
+//! limit. Where the published candidates, those over the first max load, are used up, the max load has moved and the
+//! gaps over it follow: so blocks may be swapped more than once for limits below `load_min`. The scores:
 //!
-//! - DOA, duration of absence: the gap's time less the copies out and in. Negative where they do not fit.
-//! - AOA, area of absence: DOA times the size; divided by the size where DOA is negative, so that the small ones, which
-//!   delay least, come first.
+//! - DOA, duration of absence: the gap's time less that of the copies out and in. Negative where the copies take longer
+//!   than the gap.
+//! - AOA, area of absence: DOA times the size. Where DOA is negative it is divided by the size: of gaps that last
+//!   equally long, the one of the smaller block, which delays less, then has the higher score.
 //! - WDOA, weighted: the area under the load curve over the gap.
-//! - SWDOA, submodular: WDOA over the load that is left after the gaps already chosen.
+//! - SWDOA, submodular: the area under the curve of the load that is left after the gaps already chosen.
 //!
-//! A mixture weighs all four, each divided by its standard deviation over the gaps.
+//! A mixture is the weighted sum of all four, each divided by its standard deviation over the gaps.
 //!
-//! Positions: from the front, memory is given back only where an operator would not fit, the gaps that begin first first;
-//! from the back, every copy in is scheduled as late as the link allows without delay and is moved later where memory
-//! is not free so early. Ties go by the gap's number. O(picks · (operators + gaps)).
+//! Positions: from the first operator to the last, memory is freed only where the load would be above the limit, by the
+//! gaps that begin first. From the last gap to the first, every copy in begins as late as the link allows without
+//! delay, and later where memory is not free so early. Of equals the gap with the least number is taken. Cost: O(picks
+//! · (operators + gaps)).
 
 use crate::rewrite::gaps::{Gap, GapKind};
 use crate::rewrite::means::swap::schedule::Schedule;
@@ -26,15 +28,15 @@ use crate::sort;
 use crate::table::Records;
 use crate::workspace::workspace;
 
-/// So many gaps are looked at here while the search looks at one.
+/// Looking at so many gaps here counts as much work as looking at one in the search.
 const LOOKS: u64 = 16;
 
 /// Which gaps may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rewrite) enum Scope {
-    /// Those that are paid for within the iteration.
+    /// Gaps that need no final value of a persistent block on the host at the end of the iteration.
     Inside,
-    /// Those too that need the final value of a persistent block on the host at the end.
+    /// These, and the gaps that need the final value of a persistent block on the host at the end.
     Across,
 }
 
@@ -46,13 +48,14 @@ workspace! {
             worth: u64[rows + blocks],
             /// The gaps, the one with the highest score first.
             ranked: u32[rows + blocks],
-            /// The gaps to be positioned.
+            /// The gaps to be positioned; while gaps are chosen by rank, the next rank to look at from each.
             chosen: u32[rows + blocks],
         }
         records {
             /// By boundary: the area under the load curve before it, in byte nanoseconds, when no gap is chosen.
             area: f64[rows + 2],
-            /// By boundary: the same, without the bytes that the gaps chosen so far have on the host.
+            /// By boundary: the area under the load curve before it, in byte nanoseconds, when the gaps chosen so far
+            /// are in use.
             area_left: f64[rows + 2],
         }
         state {
@@ -63,12 +66,13 @@ workspace! {
 }
 
 impl Selection<'_> {
-    /// How much was done so far, as the search counts it.
+    /// The work done so far, in the units of the search.
     pub(in crate::rewrite) const fn work_done(&self) -> u64 {
         self.looks / LOOKS
     }
 
-    /// Makes the published schedule; false if the chosen gaps do not bring the load within the limit.
+    /// Makes the published schedule for these weights; false if the chosen gaps do not bring the load within `limit`
+    /// bytes.
     pub(in crate::rewrite) fn by_score(
         &mut self,
         schedule: &mut Schedule<'_>,
@@ -78,7 +82,7 @@ impl Selection<'_> {
     ) -> bool {
         schedule.clear();
         let scale = self.scale(schedule, weights);
-        // The other scores do not change while gaps are chosen.
+        // All scores but the submodular one stay as they are while gaps are chosen.
         let submodular = scale[3] != 0.0;
         if !submodular {
             for gap in 0..schedule.gaps().len {
@@ -90,7 +94,7 @@ impl Selection<'_> {
         self.choose(schedule, limit, submodular.then_some(scale), scope)
     }
 
-    /// The same, with each gap scored by `worth` of its block.
+    /// Makes a schedule as [`by_score`](Self::by_score), with each gap scored by the `worth` of its block.
     pub(in crate::rewrite) fn by_block(
         &mut self,
         schedule: &mut Schedule<'_>,
@@ -107,17 +111,18 @@ impl Selection<'_> {
         self.choose(schedule, limit, None, scope)
     }
 
-    /// Chooses gaps until the limit holds: as they are ranked, or by the submodular score of this scale.
+    /// Chooses gaps until the load is within `limit` bytes, and positions them: as they are ranked, or by a submodular
+    /// score with this scale. False if no gap is left before.
     fn choose(&mut self, schedule: &mut Schedule<'_>, limit: u64, scale: Option<[f64; 4]>, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         if let Some(scale) = scale {
-            // What does not change while gaps are chosen.
+            // The part of each gap's score that does not change while gaps are chosen.
             for gap in 0..gaps.len {
                 let [doa, aoa, wdoa, _] = scores(schedule, &gaps.gap(gap), &self.area, &self.area_left);
                 self.worth[gap] = worth([doa, aoa, wdoa, 0.0], scale).to_bits();
             }
         } else {
-            // Where to look on from each rank.
+            // For each rank, the next to look at: itself.
             sort::identity(&mut self.chosen, gaps.len);
         }
         loop {
@@ -154,8 +159,8 @@ impl Selection<'_> {
         true
     }
 
-    /// The first by rank that may be chosen. It is passed over from then on: `chosen` leads from each rank to the next that
-    /// is left, by a union of disjoint sets.
+    /// The first gap by rank that may be chosen. It is passed over from then on: `chosen` leads from each rank to the
+    /// next that is left, by a union of disjoint sets.
     fn first_ranked(&mut self, gaps: u32, over: impl Fn(u32) -> bool) -> Option<u32> {
         let mut rank = 0;
         loop {
@@ -179,11 +184,11 @@ impl Selection<'_> {
         }
     }
 
-    /// All gaps, those that are worth most first.
+    /// Ranks all gaps, the one of highest worth first.
     fn rank(&mut self, gaps: u32) {
         for gap in 0..gaps {
             let worth = f64::from_bits(self.worth[gap]);
-            // Bits that are ordered as the numbers are, the highest first.
+            // Bits that are ordered as the numbers are, the highest number first.
             let bits = worth.to_bits();
             self.worth[gap] = if worth < 0.0 { bits } else { !(bits | 1 << 63) };
         }
@@ -191,7 +196,7 @@ impl Selection<'_> {
         sort::by_key(&mut self.ranked, gaps, &mut self.chosen, |gap| self.worth[gap]);
     }
 
-    /// Chooses every gap; false if even that does not bring the load within the limit.
+    /// Chooses every gap in the scope; false if even that does not bring the load within `limit` bytes.
     pub(in crate::rewrite) fn all(&mut self, schedule: &mut Schedule<'_>, limit: u64, scope: Scope) -> bool {
         let gaps = schedule.gaps();
         schedule.clear();
@@ -208,7 +213,7 @@ impl Selection<'_> {
         fits
     }
 
-    /// The weights over the scores' standard deviations.
+    /// The weights, each divided by the standard deviation of its score over the gaps.
     fn scale(&mut self, schedule: &Schedule<'_>, Weights(weights): Weights) -> [f64; 4] {
         let gaps = schedule.gaps();
         areas(schedule, &mut self.area);
@@ -230,7 +235,8 @@ impl Selection<'_> {
         scale
     }
 
-    /// Gives back late and takes early, among the gaps in use.
+    /// Positions the gaps in use: memory is freed as late as the limit in bytes allows, and allocated as early as the
+    /// copies in need it, as far as the limit allows.
     pub(in crate::rewrite) fn position(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let mut n = 0;
@@ -267,7 +273,7 @@ impl Selection<'_> {
 }
 
 /// Moves the take of a gap back to where its copy in can end in time and before `link`, as far as memory is free;
-/// returns when the copy begins.
+/// returns when the copy should begin. Times in ns.
 #[expect(clippy::cast_precision_loss, reason = "times")]
 fn take_early(schedule: &mut Schedule<'_>, gap: u32, limit: u64, link: f64) -> f64 {
     let gaps = schedule.gaps();
@@ -315,8 +321,8 @@ impl Weights {
     pub(in crate::rewrite) const SINGLE: [Self; 4] = [Self::DOA, Self::AOA, Self::WDOA, Self::SWDOA];
 }
 
-/// The four scores of a gap. By boundary, `area` has the area under the load curve before it when no gap is chosen, and
-/// `area_left` when those chosen so far are, in byte nanoseconds.
+/// The four scores of a gap: DOA, AOA, WDOA, SWDOA. By boundary, `area` has the area under the load curve before it
+/// when no gap is chosen, and `area_left` when those chosen so far are, in byte nanoseconds.
 #[expect(clippy::cast_precision_loss, reason = "scores")]
 pub(in crate::rewrite) fn scores(
     schedule: &Schedule<'_>,

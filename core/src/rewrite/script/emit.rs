@@ -11,22 +11,24 @@ use crate::{Error, Workspace};
 workspace! {
     pub(in crate::rewrite) struct Emitter<'a>(steps, blocks) {
         tables {
-            /// By step of the script: 1 + the first of the frees that come right after it; and for a free, 1 + the next
-            /// of them.
+            /// By step of the script: 1 + the step of the first free that comes right after it; and for a free, 1 + the
+            /// step of the next free there. 0 is none.
             freed: [u32; 2][steps],
-            /// By block: 1 + the last step that accessed it, whether it is on the device, and whether a recomputation
-            /// leaves it out.
+            /// By block: 1 + the last step that accessed it.
             touched: u32[blocks],
+            /// By block: whether it is on the device.
             there: u32[blocks],
+            /// By block: whether the present step leaves it out, since it is a recomputation of an operator that
+            /// updates it.
             left_out: u32[blocks],
         }
     }
 }
 
 /// Writes the rows of a script of at most `steps` steps and returns how many rows there are. Rows of a recomputation
-/// have the time of the row above them. A value that was evicted is freed directly after its last access before that:
-/// the walk evicts when memory runs out, but nobody reads the value in between, and the sooner it is freed, the better
-/// the rest can be placed.
+/// have the time of the row above them. A value is freed directly after the last access before its free in the script:
+/// the walk evicts only when memory runs out, but nobody reads the value in between, and the sooner it is freed, the
+/// better the rest can be placed.
 ///
 /// # Errors
 /// [`Error::BufferTooSmall`] if `out` is too short.
@@ -80,7 +82,7 @@ pub(in crate::rewrite) fn write(
 }
 
 impl Emitter<'_> {
-    /// Lists the frees that come right after each step.
+    /// Lists the frees that come right after each step: each free moves up to the last step that accesses its block.
     fn list_frees(&mut self, values: &Values<'_>, script: &List<'_, Step>) {
         let Self { freed, touched, .. } = self;
         for (i, step) in (0..).zip(script.iter()) {

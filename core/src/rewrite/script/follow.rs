@@ -1,10 +1,10 @@
 //! Makes the script of runs whose order is given.
 //!
-//! Steps. Backwards over the runs, each value's last reader is found; a value begins where an operator writes it
-//! without reading it. Then forwards: a value is freed directly after its last reader, and the load is added up. Runs
-//! that read a missing value make no script.
+//! Steps. Backwards over the runs, the last run that accesses each value is found; a value begins where an operator
+//! writes its block without reading it. Then forwards: a value is freed directly after that run, and the load is added
+//! up. Runs that read a missing value make no script.
 //!
-//! O(references of the runs), and as much workspace.
+//! Cost: O(references of the runs), and as much workspace.
 
 use super::{Cost, Step};
 use crate::list::List;
@@ -21,13 +21,15 @@ workspace! {
             holds: u32[blocks],
         }
         lists {
-            /// By value: 1 + the last run that accesses it; the value that begins last comes first.
+            /// By value: 1 + the last run that accesses it. The values that begin last come first.
             until: u32[steps],
+            /// The steps so far.
             script: Step[steps],
         }
         state {
+            /// The most rows that a script may make.
             steps: usize = steps,
-            /// At least as many rows as the script makes.
+            /// An upper bound on the rows that the script makes.
             rows: u32 = 0,
             /// The bytes on the device, in two's complement.
             load: u64 = 0,
@@ -41,9 +43,9 @@ impl<'a> Follower<'a> {
         &self.script
     }
 
-    /// Makes the script of these runs and tells what it costs; none if one reads a missing value, or the script is full.
-    /// `held_back` tells the headroom before each operator, in bytes; `in_place` whether operators that may work in
-    /// place do.
+    /// Makes the script of these runs and returns its cost; none if a run reads a missing value, or the script is full.
+    /// The limit is in bytes. `held_back` tells the headroom before each operator, in bytes; `in_place` whether
+    /// operators that may work in place do.
     pub(in crate::rewrite) fn follow(
         &mut self,
         values: &Values<'_>,
@@ -92,11 +94,11 @@ impl<'a> Follower<'a> {
                 }
             }
         }
-        // Without accesses there are no runs, but the rows still have to be valid.
+        // A script is complete once all operators have run.
         (now == values.program.operators).then_some(cost)
     }
 
-    /// Finds the last run that accesses each value; none if the list is too short.
+    /// Finds the last run that accesses each value; none if the list of values is too short.
     fn find_last_uses(&mut self, values: &Values<'_>, runs: &List<'_, Step>) -> Option<()> {
         self.last.fill(0);
         self.until.clear();
@@ -119,7 +121,7 @@ impl<'a> Follower<'a> {
 
     /// Notes the last uses of the values that begin with an operator; returns their bytes.
     fn begin(&mut self, values: &Values<'_>, g: u32) -> u64 {
-        // They stand in the order of the operator's references.
+        // The last uses in `until` stand in the order of the operator's references.
         let beginning = || values.references(g).filter(|r| begins(values, g, r));
         let first = beginning().fold(self.until.len(), |first, _| first.saturating_sub(1));
         let mut bytes = 0u64;
@@ -131,7 +133,7 @@ impl<'a> Follower<'a> {
         bytes
     }
 
-    /// A managed block gets the value that is written here.
+    /// Gives a managed block the value that is written here, and memory if it has none.
     fn put(&mut self, values: &Values<'_>, &Reference { block, version, .. }: &Reference) {
         if self.holds[block] == 0 {
             self.load = self.load.wrapping_add(values.program.size[block]);
@@ -139,6 +141,7 @@ impl<'a> Follower<'a> {
         self.holds[block] = version + 1;
     }
 
+    /// Frees a block; none if the script is full.
     fn drop_block(&mut self, values: &Values<'_>, block: u32) -> Option<()> {
         self.holds[block] = 0;
         self.load = self.load.wrapping_sub(values.program.size[block]);

@@ -1,7 +1,7 @@
-//! The script of a recomputation: which operators run, are recomputed, and which blocks are freed, in order.
+//! The script of a recomputation: which operators run, which are recomputed, and which blocks are freed, in order.
 //!
-//! Whatever decides what is recomputed makes a script: the walk, an exact search, or [`follow`] where the runs are given.
-//! [`emit`] writes the rows of any script.
+//! Every method that decides what is recomputed makes a script: the walk, an exact search, or [`follow`] where the runs
+//! are given. [`emit`] writes the rows of any script.
 
 pub(super) mod emit;
 pub(super) mod follow;
@@ -20,11 +20,14 @@ pub(super) enum Step {
     Free(u32),
 }
 
+/// A bit of a [`Step`] as a number: the operator is recomputed.
 const RECOMPUTE: u32 = 1 << 30;
+/// A bit of a [`Step`] as a number: a block is freed.
 const FREE: u32 = 2 << 30;
+/// The bits of a [`Step`] as a number that hold the operator or the block.
 const WHICH: u32 = RECOMPUTE - 1;
 
-/// What a script costs; the less, the better.
+/// What a script costs. Of two costs the one with less excess is less; with equal excess, the one with less delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Cost {
     /// The most bytes by which the load exceeds the limit.
@@ -34,24 +37,24 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// More than any script costs.
+    /// The highest cost that there is: every script is within it.
     pub(super) const MOST: Self = Self { excess: u64::MAX, delay: u64::MAX };
 }
 
 impl Step {
-    /// At least as many rows as the step makes.
+    /// An upper bound on the rows that the step makes.
     pub(super) fn most_rows(self, values: &Values<'_>) -> u32 {
         let Some((g, _)) = self.run() else { return 1 };
         let (first, end) = values.range(g);
         values.program.first_row[g + 1] - values.program.first_row[g] + end - first
     }
 
-    /// An operator that runs, or is recomputed.
+    /// The step in which an operator runs, or is recomputed.
     pub(super) const fn of(operator: u32, recomputed: bool) -> Self {
         if recomputed { Self::Recompute(operator) } else { Self::Run(operator) }
     }
 
-    /// The operator that runs, and whether it is recomputed.
+    /// The operator that runs, and whether it is recomputed; none where a block is freed.
     pub(super) const fn run(self) -> Option<(u32, bool)> {
         match self {
             Self::Run(operator) => Some((operator, false)),

@@ -13,7 +13,7 @@ fn row(time_ns: u64, event: Event, block: u32, op: u32) -> Row {
     Row { time_ns, bytes, block, op, event }
 }
 
-/// Two values, the first of which is needed after the second.
+/// Two values of 12 kB, the first of which is read after the second was made and freed.
 fn rows() -> Vec<Row> {
     vec![
         row(0, Event::Malloc, 0, 0),
@@ -52,12 +52,12 @@ fn near(a: f64, b: f64) -> bool {
 fn the_cheaper_means_per_byte_comes_first() {
     let rows = with_weight();
     let limit = 12 * KB + 1;
-    // Out: 1,000 ns, of which 300 are there.
+    // The copy out takes 1,000 ns, of which 300 pass before the second operator begins.
     let swapped = bound(&rows, &[], SWAP, limit);
-    // The first operator takes 300 ns.
+    // The operator that is recomputed takes 300 ns.
     let recomputed = bound(&rows, &[], RECOMPUTE, limit);
     assert!(near(swapped, 700.0) && near(recomputed, 300.0), "{swapped} {recomputed}");
-    // In t ns 12 bytes of each are copied and 40 recomputed, and 3,600 bytes are copied without delay.
+    // Each ns of overhead copies 12 bytes and recomputes 40, and 3,600 bytes are copied without overhead.
     let both = bound(&rows, &[], SWAP.with(Means::Recompute), limit);
     assert!(near(both, 8400.0 / 52.0), "{both}");
 }
@@ -67,7 +67,7 @@ fn what_is_not_over_the_limit_costs_nothing_and_what_can_never_fit_everything() 
     let rows = with_weight();
     assert!(bound(&rows, &[], SWAP, 24 * KB + 1) <= 0.0);
     assert!(bound(&rows, &[], SWAP, 12 * KB - 1).is_infinite());
-    // An operator that must not be recomputed.
+    // The first operator must not be recomputed.
     let once = [Operator { rerun: false, ..Operator::default() }];
     assert!(bound(&rows, &once, RECOMPUTE, 12 * KB + 1).is_infinite());
 }
@@ -83,7 +83,8 @@ fn where_operators_may_move_only_what_they_touch_is_known() {
 
 #[test]
 fn a_mask_and_an_output_over_its_input_take_nothing() {
-    // An operator that reads one block and writes another; a third is idle, and a gradient reads that.
+    // An operator reads one block and writes another of the same size. A third block is idle then, and is read by a
+    // gradient.
     let rows = [
         row(0, Event::Malloc, 2, 0),
         row(0, Event::Malloc, 0, 0),

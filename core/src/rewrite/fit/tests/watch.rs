@@ -1,8 +1,9 @@
-//! What a fit tells, and how it ends when it is stopped.
+//! What a fit tells its caller, and how it ends when the caller stops it.
 
 use super::*;
 
-/// A chain of 12 operators, forward and back.
+/// A recording of 12 operators in a chain and the 12 gradients, of which the first 12 may be recomputed; with its
+/// number of blocks.
 fn recorded() -> (Vec<Row>, usize, Vec<Operator>) {
     let forward = (0..12u32).map(|k| (6, if k == 0 { vec![] } else { vec![k - 1] }, false, 20));
     let back = (0..12u32).map(|k| (6, vec![11 - k, 11 + k], false, 40));
@@ -81,7 +82,7 @@ fn what_is_stopped_gives_the_best_so_far() {
     assert!(stopped > 0 && worse > 0, "{stopped} ended with nothing, {worse} with less than the best");
 }
 
-/// While nothing fits, what is spent is counted; once something does, this is no reason to end.
+/// While nothing fits, work beyond the patience ends the fit; once something fits, it does not.
 #[test]
 fn patience_ends_while_nothing_fits() {
     let lengths = Lengths::of(&[], 0);
@@ -108,7 +109,8 @@ fn patience_ends_while_nothing_fits() {
     assert!(!kept.is_in_vain());
 }
 
-/// Without patience a refusal comes after what is tried once, and the least limit that it names is one that works.
+/// Without patience a refusal comes after the schedules that are tried in any case, and the least limit that it names
+/// works.
 #[test]
 fn a_refusal_without_patience_names_a_limit_that_works() {
     let (rows, blocks, operators) = recorded();

@@ -6,8 +6,8 @@ use crate::verify::schedule::{self, Room};
 use crate::{Block, Constraints};
 use std::vec::Vec;
 
-/// A recording drawn at random: weights, activations that die after their last use or never, workspaces inside operators,
-/// updates in place, blocks that nobody writes or touches, accesses without an operator.
+/// A recording drawn at random: weights, activations that die after their last use or never, workspaces inside
+/// operators, updates in place, blocks that nobody writes or touches, accesses without an operator.
 struct Random {
     rows: Vec<Row>,
     operators: Vec<Operator>,
@@ -43,7 +43,8 @@ impl Random {
                 rows.push(row(time, Event::Read, known, 0, op));
             }
             time += u64::from(draw(5));
-            // It is written, or stays undefined for who reads it; or a workspace comes first.
+            // Its operator writes the block, or leaves it undefined for its readers; or the operator allocates a
+            // workspace first.
             let wrote = draw(6) > 0;
             if wrote && op != Op::None && draw(4) == 0 {
                 rows.push(row(time, Event::Write, out, 0, op));
@@ -90,7 +91,7 @@ impl Random {
         rewrite(&self.recorded(), goal, scratch, &mut out, stops).unwrap().then_some(out)
     }
 
-    /// What the verifier says of rows: how long they take.
+    /// The time that rows take, in ns, as the verifier tells it; its error if it refuses the rows.
     fn time(&self, rows: &[Row]) -> Result<f64, Error> {
         let residencies = liveness::residencies(rows);
         let mut offsets = Vec::new();
@@ -116,7 +117,8 @@ impl Random {
         accesses.chunk_by(|a, b| a.op == b.op && a.op != Op::None).map(<[Row]>::to_vec).collect()
     }
 
-    /// The rows of operators in this order, where all that each touches is there while it runs; and the most that is.
+    /// The rows of operators in this order, with all blocks that an operator touches allocated while it runs; and the
+    /// max load of these rows, in bytes.
     fn naive(&self, order: &[usize]) -> (Vec<Row>, u64) {
         let operators = self.accesses();
         let malloc = |b: u32| *self.rows.iter().find(|r| r.event == Event::Malloc && r.block == b).unwrap();
@@ -144,7 +146,7 @@ impl Random {
                 }
             }
         }
-        // Nobody looks at their times, but that they do not go back.
+        // The times of these rows are not used; they only must not go back.
         for r in &mut rows {
             r.time_ns = 0;
         }
@@ -189,7 +191,7 @@ fn another_order_computes_the_same_in_the_same_time() {
     assert!(changed > 60, "{changed}");
 }
 
-/// Of all orders that the verifier accepts, none needs less.
+/// Of all orders that the verifier accepts, none has a lower max load than the one that is found.
 #[test]
 fn the_search_finds_the_least_load_of_all_orders_that_are_accepted() {
     fn each(order: &mut Vec<usize>, n: usize, then: &mut impl FnMut(&[usize])) {
@@ -207,7 +209,7 @@ fn the_search_finds_the_least_load_of_all_orders_that_are_accepted() {
     let mut better = 0;
     for seed in 0..60 {
         let random = Random::new(seed, 5);
-        // Workspaces are there only inside an operator, and what nobody accesses is not there at all in the naive rows.
+        // In the naive rows, workspaces are allocated only inside an operator, and blocks that nobody accesses never.
         let accessed = |b: u32| random.rows.iter().any(|r| r.event.is_access() && r.block == b);
         let begins_written = |b: u32| {
             let first = random.rows.iter().find(|r| r.event.is_access() && r.block == b);
@@ -228,7 +230,7 @@ fn the_search_finds_the_least_load_of_all_orders_that_are_accepted() {
         assert!(least < u64::MAX, "{seed}: not even the recorded order is accepted");
         let (_, given) = random.naive(&(0..n).collect::<Vec<_>>());
         let reordered = [Reordering::Early, Reordering::LeastLoad].map(|goal| random.reordered(goal));
-        // Inside an operator less may be there than all that it touches.
+        // Inside an operator, fewer bytes may be alive than all that it touches.
         let found = reordered.iter().flatten().map(|rows| max_load(rows)).min().unwrap_or(given);
         assert!(found <= least, "{seed}: {found} where {least} is possible, as recorded {given}");
         better += u32::from(least < given);
@@ -236,7 +238,7 @@ fn the_search_finds_the_least_load_of_all_orders_that_are_accepted() {
     assert!(better > 0, "{better}");
 }
 
-/// What keeps its place stays there, and with it all.
+/// Where every operator keeps its place, nothing moves.
 #[test]
 fn where_all_keep_their_place_there_is_no_other_order() {
     for seed in 0..20 {

@@ -25,12 +25,14 @@ use crate::rewrite::values::{Owner, Reference};
 use crate::workspace::workspace;
 use crate::{Workspace, WorkspaceLen};
 
-/// A set of values is the bits of one word.
+/// The most values that a program may have: a set of values is the bits of one word.
 const MOST_VALUES: u32 = u64::BITS;
-/// The most states that are kept; and the most blocks of a program, for larger ones get no memory for states.
+/// The most states that are kept.
 const MOST_STATES: u32 = 1 << 14;
+/// The most blocks that a program may have: larger ones get no memory for states.
 const MOST_BLOCKS: usize = 256;
-/// How many entries of the heap each state has room for. Of a state's entries the one with the least key counts.
+/// The entries of the heap for each state for which there is room. A state may have several entries; the one with the
+/// least key counts.
 const WAITING: usize = 2;
 
 /// How many states a program of so many blocks gets memory for.
@@ -49,23 +51,29 @@ workspace! {
     /// A program, as sets of values.
     struct Problem<'a>(rows, blocks) {
         tables {
-            /// By operator: the values that it reads, those that it writes, and those that may be needed from it on.
+            /// By operator: the values that it reads.
             reads: u64[rows + 1],
+            /// By operator: the values that it writes.
             writes: u64[rows + 1],
+            /// By operator: the values that may be needed from it on: it or a later operator reads them when it runs
+            /// for the first time, or they may be read to recompute such a value.
             useful: u64[rows + 2],
-            /// By operator: the values that it or a later operator reads when it runs, not counting recomputation.
+            /// By operator: the values that it or a later operator reads when it runs for the first time; recomputation
+            /// is not counted.
             wanted: u64[rows + 2],
             /// By operator: the values that the operators before it write.
             made: u64[rows + 2],
-            /// By operator: the bytes of blocks that are not managed, before it.
+            /// By operator: the bytes of blocks that are not managed, before it runs; in two's complement.
             fixed: u64[rows + 2],
-            /// By value: its size, and 1 + the operator that may be recomputed for it.
+            /// By value: its size in bytes.
             size: u64[MOST_VALUES as usize],
+            /// By value: 1 + the operator that writes it, or 0 if that may not be recomputed.
             maker: u32[MOST_VALUES as usize],
             /// By block: 1 + its value.
             value: u32[blocks],
         }
         state {
+            /// How many values there are.
             values: u32 = 0,
             /// The values that may be evicted.
             movable: u64 = 0,
@@ -77,32 +85,40 @@ workspace! {
     /// The states found so far.
     struct States<'a>(n) {
         tables {
+            /// The values on the device.
             set: u64[n],
-            /// The time recomputed so far, and the same plus the lower bound on what is still to recompute, in ns.
+            /// The time recomputed so far, in ns.
             cost: u64[n],
+            /// That time plus the lower bound on the time still to recompute, in ns.
             key: u64[n],
             /// How many operators have run.
             at: u32[n],
-            /// 1 + the state before it, and 1 + the operator that led to this one; 0 where a value was evicted.
+            /// 1 + the state before it; 0 for the first state.
             parent: u32[n],
+            /// 1 + the operator that led to it; 0 where a value was evicted.
             ran: u32[n],
-            /// 1 + the state, by the hash of its set and place.
+            /// A hash table of the states by their operators that have run and their sets: 1 + the state, or 0.
             slots: u32[2 * n.next_power_of_two()],
         }
         parts {
+            /// The states whose successors are still to be found, by their keys.
             waiting: Heap(WAITING * n),
         }
         state {
+            /// How many states there are.
             len: u32 = 0,
         }
     }
 }
 
-/// A state: how many operators have run, the values on the device, and the time recomputed so far in ns.
+/// A state of a program's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct State {
+    /// How many operators have run.
     at: u32,
+    /// The values on the device.
     set: u64,
+    /// The time recomputed so far, in ns.
     cost: u64,
 }
 
@@ -114,7 +130,7 @@ impl States<'_> {
         State { at: self.at[i], set: self.set[i], cost: self.cost[i] }
     }
 
-    /// Keeps a state that `ran` led to, if it is new or costs less than before.
+    /// Keeps a state, if it is new or costs less than before. `parent` and `ran` are as in [`States`].
     fn reach(&mut self, state: State, key: u64, [parent, ran]: [u32; 2]) -> Result<(), Full> {
         let State { at, set, cost } = state;
         let mask = u32::try_from(self.slots.len()).unwrap_or(u32::MAX).saturating_sub(1);
@@ -138,12 +154,12 @@ impl States<'_> {
         }
         (self.set[i], self.at[i], self.cost[i], self.key[i]) = (set, at, cost, key);
         (self.parent[i], self.ran[i]) = (parent, ran);
-        // The heap takes equal keys by number, the least first. Inverted numbers make it take the newest state first.
+        // Of equal keys the heap takes the least number first. Inverted numbers make it take the newest state first.
         self.waiting.push(key, u32::MAX - i);
         Ok(())
     }
 
-    /// Takes the state with the least key.
+    /// Takes the waiting state with the least key.
     fn take(&mut self) -> Option<u32> {
         while let Some((key, number)) = self.waiting.pop() {
             let i = u32::MAX - number;
@@ -163,8 +179,8 @@ fn each(set: u64) -> impl Iterator<Item = u32> {
 }
 
 impl Recomputer<'_> {
-    /// Makes the script that recomputes least within the limit, if the program has few enough values and the script is
-    /// better than `least`, the best one found before. Returns what the script comes to, or `least`.
+    /// Makes the script that recomputes least within the limit in bytes, if the program has few enough values and the
+    /// script is better than `least`, the cost of the best one found before. Returns the new script's cost, or `least`.
     pub(in crate::rewrite) fn exactly(
         &mut self,
         limit: u64,
@@ -181,7 +197,7 @@ impl Recomputer<'_> {
         if self.describe(&mut problem).is_none() {
             return least;
         }
-        // What takes as long is not better.
+        // A script that recomputes as long as `least` is not better.
         let most = least.filter(|least| least.excess == 0).map_or(u64::MAX, |least| least.delay);
         let mut states = States::lend(states, &mut scratch);
         let Ok(end) = self.search(&problem, &mut states, limit, most) else { return least };
@@ -198,7 +214,8 @@ impl Recomputer<'_> {
         found.or(least)
     }
 
-    /// Fills in the sets of the program; none if it has too many values, or a block that is written twice.
+    /// Fills in the sets of the program; none if it has too many values, a block that is written twice, or one that is
+    /// read before it is written.
     fn describe(&self, problem: &mut Problem<'_>) -> Option<()> {
         let values = self.values;
         let program = values.program;
@@ -207,7 +224,7 @@ impl Recomputer<'_> {
             problem.fixed[g + 1] = problem.fixed[g].wrapping_add(values.left[g]);
             for r in values.references(g).filter(Reference::is_managed) {
                 if r.writes {
-                    // The block is written a second time.
+                    // The block is written a second time, or there are too many values.
                     if problem.value[r.block] > 0 || problem.values == MOST_VALUES {
                         return None;
                     }
@@ -284,8 +301,8 @@ impl Recomputer<'_> {
         Ok(None)
     }
 
-    /// Whether an operator may run in this state: its inputs are there, and it is the next one, or it may be recomputed
-    /// and one of its outputs is missing.
+    /// Whether an operator may run in this state: its inputs are on the device, and it is the next one, or it may be
+    /// recomputed and one of its outputs is missing and may be needed.
     fn may_run(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32) -> bool {
         let values = self.values;
         let there = problem.reads[g] & !set == 0;
@@ -293,7 +310,7 @@ impl Recomputer<'_> {
         there && (g == at || missing() && values.may_recompute(g, at))
     }
 
-    /// Whether the outputs of an operator fit, and what it needs while it runs.
+    /// Whether an operator's missing outputs, and what it needs besides while it runs, fit within the limit.
     fn fits(&self, problem: &Problem<'_>, State { at, set, .. }: State, g: u32, limit: u64) -> bool {
         let values = self.values;
         let size = |set: u64| each(set).fold(0u64, |sum, value| sum.saturating_add(problem.size[value]));
@@ -322,7 +339,7 @@ impl Recomputer<'_> {
     }
 }
 
-/// The runs that lead to a state, at most `steps`; none if they are more.
+/// The runs that lead to a state, in their order; none if they are more than `steps`.
 fn runs_to<'s>(states: &States<'_>, end: u32, steps: usize, scratch: &mut Workspace<'s>) -> Option<List<'s, Step>> {
     let (mut back, mut runs) = (List::lend(steps, scratch), List::lend(steps, scratch));
     let mut state = end;

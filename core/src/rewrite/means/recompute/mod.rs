@@ -1,4 +1,4 @@
-//! Recomputation: values are freed, and recomputed by the operators that made them before they are read.
+//! Recomputation: a value is freed, and the operator that made it runs a second time before the value is read again.
 
 pub(in crate::rewrite) mod exact;
 mod offload;
@@ -22,13 +22,12 @@ use crate::workspace::workspace;
 use crate::{Error, Workspace};
 use walk::{Preference, Walk};
 
-/// The most rows that a rewritten trace has.
+/// The most rows that a rewritten trace may have, if the recorded one has `rows`.
 pub(in crate::rewrite) const fn most_rows(rows: usize) -> usize {
     4 * rows
 }
 
-/// The parameters of the score that are tried: the power of the distance, and the part that counts of work that is
-/// owed.
+/// The parameters of the eviction score that are tried, in this order.
 const PREFERENCES: [Preference; 9] = {
     const fn preference(distance: u32, owed: f64) -> Preference {
         Preference { distance, owed }
@@ -52,27 +51,31 @@ const DISTURBED: usize = 4;
 /// The temperature at the start of the annealing, as a part of the original's time.
 const HEAT: f64 = 0.0005;
 
-/// The annealing ends where a `PATIENCE`-th of its work has not lowered the delay by one part in `PROGRESS`. In a large
-/// network it is one part for each `PATIENCE_ROWS` rows instead: a few blocks make little difference there.
+/// The annealing is divided by its work into at least this many parts. It ends where one part has neither lowered the
+/// excess nor lowered the delay by a `PROGRESS`-th.
 const PATIENCE: u64 = 6;
+/// The rows for each part in a large trace, so that it has more than `PATIENCE` parts: a few blocks make little
+/// difference there.
 const PATIENCE_ROWS: usize = 2500;
+/// See [`PATIENCE`].
 const PROGRESS: u64 = 300;
 
 /// The most gaps that one move changes.
 const MOVED: usize = 8;
 
-/// One move in `REMEMBERS` changes the virtual uses. The others change weights, by a factor of up to e to the power of
-/// `STEP`.
+/// On average one move in so many changes the virtual uses; the others change weights, or offloads where they may be
+/// chosen.
 const REMEMBERS: u64 = 16;
+/// A move sets a weight to e to the power of a random number between -`STEP` and `STEP`.
 const STEP: f64 = 3.0;
 
-/// How often a walk is repeated with the virtual uses of the one before.
+/// The most walks with the same parameters and the same limit; each learns from the one before.
 const ROUNDS: u32 = 6;
 
-/// The least limit is found to within the original peak over 2 to the power of this.
+/// The least limit is found to within the largest one divided by 2 to the power of this.
 const NEAR: u32 = 9;
 
-/// A block and its weight.
+/// A block and its weight, which is a factor of its eviction score.
 #[derive(Clone, Copy)]
 struct Weight {
     block: u32,
@@ -95,13 +98,14 @@ workspace! {
         lists {
             /// The best script for the latest limit.
             best: Step[most_rows(rows)],
-            /// The offloads of the best script: block, give, take.
+            /// The offloads of the best script: the block, the boundary at which its memory is freed (give), and the
+            /// boundary at which it is allocated again (take).
             absent: [u32; 3][rows + blocks],
             /// The blocks that may be evicted.
             movable: u32[blocks],
             /// The blocks whose weights the last move changed, and the weights before.
             disturbed: Weight[DISTURBED],
-            /// The gaps whose positions the last move changed, and the positions before.
+            /// The gaps whose positions the last move changed, each with its give and take before.
             moved: [u32; 3][MOVED],
         }
         parts {
@@ -118,7 +122,7 @@ workspace! {
             excess: u64 = 0,
             /// Whether the best script is proved to recompute least.
             optimum: bool = false,
-            /// The parameters of the last script's score.
+            /// The parameters of the eviction score with which the best walk so far was made.
             preference: Preference = PREFERENCES[0],
             random: Random = Random::new(seed),
         }
@@ -126,7 +130,7 @@ workspace! {
 }
 
 impl<'a> Recomputer<'a> {
-    /// A search over the managed blocks of at least `least` bytes.
+    /// A search that may evict the blocks of at least `least` bytes whose values can be recomputed.
     pub(in crate::rewrite) fn new(
         values: &'a Values<'a>,
         device: &Device,
@@ -172,7 +176,7 @@ impl<'a> Recomputer<'a> {
         self.walk.held_back(operator)
     }
 
-    /// The headroom of each operator.
+    /// The headroom of each operator, in bytes; the caller may change it.
     pub(in crate::rewrite) fn held(&mut self) -> &mut Table<'a, u64> {
         self.walk.hold()
     }
@@ -182,12 +186,13 @@ impl<'a> Recomputer<'a> {
         self.alone = alone;
     }
 
-    /// Adds a gap that may become an offload. Gaps are numbered as swapping does.
+    /// Adds a gap that may become an offload. Gaps are numbered from 0 in the order in which they are added, which has
+    /// to be that of their numbers for swapping.
     pub(in crate::rewrite) fn know(&mut self, gap: Gap) {
         self.walk.offloads.know(gap);
     }
 
-    /// Forgets all offloads.
+    /// Takes all offloads out of use.
     pub(in crate::rewrite) fn clear_offloads(&mut self) {
         self.walk.offloads.clear();
     }
@@ -202,8 +207,9 @@ impl<'a> Recomputer<'a> {
         self.absent.as_slice()
     }
 
-    /// Makes the best script for a limit, by about `work`: first with every preference, then by annealing over weights.
-    /// If `swaps`, it also chooses offloads among the gaps.
+    /// Makes the best script for a limit in bytes, by about `work`: first with every preference, then by annealing over
+    /// weights. If `swaps`, it also chooses offloads among the gaps. Returns the script's cost; none if no walk came to
+    /// its end.
     pub(in crate::rewrite) fn plan(&mut self, limit: u64, work: u64, swaps: bool) -> Option<Cost> {
         (self.swaps, self.walk.waits) = (swaps, swaps);
         let mut least: Option<Cost> = None;
@@ -213,7 +219,8 @@ impl<'a> Recomputer<'a> {
             self.begin();
             let mut before = None;
             for round in 0..ROUNDS {
-                // What is learnt from a walk that takes twice as long is of no use.
+                // A walk is ended once its delay is over twice that of the best script: nothing useful is learnt from
+                // it.
                 let most = match least {
                     Some(Cost { excess: 0, delay }) => Cost { delay: delay.saturating_mul(2), ..Cost::MOST },
                     _ => Cost::MOST,
@@ -296,7 +303,7 @@ impl<'a> Recomputer<'a> {
         while self.walk.work < work && least > Cost::default() && (!self.movable.is_empty() || self.swaps) {
             if self.walk.work - since > patience.get() {
                 let stands = least.excess == before.excess && least.delay > before.delay - before.delay / PROGRESS;
-                // At this pace it will not get within the limit.
+                // At this pace the script will not get within the limit.
                 let left = (work - self.walk.work) / patience;
                 let late = self.alone && least.excess > (before.excess - least.excess).saturating_mul(left);
                 if stands || late {
@@ -337,7 +344,8 @@ impl<'a> Recomputer<'a> {
         least
     }
 
-    /// Makes the script of the least limit below `most` that one preference reaches, by bisection down to a byte.
+    /// Makes the script of the least limit below `most` that walks with the first preference keep, and returns this
+    /// limit; none if they keep no limit that was tried. Found by bisection, to within `most` / 2^[`NEAR`] bytes.
     pub(in crate::rewrite) fn least(&mut self, most: u64) -> Option<u64> {
         let (mut low, mut high) = (0, most);
         let mut least = None;
@@ -377,13 +385,14 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// Keeps a script that no offload belongs to as the best.
+    /// Keeps a script without offloads as the best.
     fn keep_script(&mut self, script: &List<'_, Step>) {
         self.best.copy_from(script);
         self.absent.clear();
     }
 
-    /// Makes the script of these runs, with the headroom that is held back; none if they make none.
+    /// Makes the script of these runs and returns its cost, with the headroom counted; none where [`Follower::follow`]
+    /// has none.
     fn follow(&self, follower: &mut Follower<'_>, runs: &List<'_, Step>, limit: u64) -> Option<Cost> {
         follower.follow(self.values, runs, limit, &|operator| self.held_back(operator), self.walk.in_place)
     }
@@ -434,7 +443,7 @@ impl<'a> Recomputer<'a> {
         let [give, take] = self.walk.offloads.at(gap);
         if kind < 7 {
             self.remove(gap, g);
-            // Every other time, another gap becomes an offload in its place.
+            // One time in three, another gap becomes an offload in its place.
             let instead = self.random.below(gaps);
             if kind < 5 && instead != gap && !self.walk.offloads.is_used(instead) {
                 self.insert(instead);
@@ -453,7 +462,8 @@ impl<'a> Recomputer<'a> {
         if positions[0] < positions[1] { self.place(gap, positions) } else { self.remove(gap, g) }
     }
 
-    /// Makes a gap an offload: from where its copy out can be done to where its copy in has to begin.
+    /// Makes a gap an offload: its memory is freed at the first boundary at which its copy out can be done, and
+    /// allocated at the last one at which its copy in can still be in time.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn insert(&mut self, gap: u32) {
         let values = self.values;
@@ -489,13 +499,14 @@ impl<'a> Recomputer<'a> {
         }
     }
 
-    /// Makes the head an offload that a tail needs.
+    /// Makes a head an offload from the start of the iteration on, which its tail needs.
     fn insert_head(&mut self, gap: u32) {
         let g = self.walk.offloads.gap(gap);
         let [_, take] = self.walk.offloads.at(gap);
         self.place(gap, [0, if take > 0 { take } else { g.end }]);
     }
 
+    /// Takes an offload out of use; with a head, its tail too.
     fn remove(&mut self, gap: u32, g: Gap) {
         if let (true, Some(tail)) = (g.kind.is_head(), g.other_end)
             && self.walk.offloads.is_used(tail)
@@ -505,6 +516,8 @@ impl<'a> Recomputer<'a> {
         self.place(gap, [0, 0]);
     }
 
+    /// Sets the positions of a gap and notes those before, so that the move can be undone; does nothing if there is no
+    /// room for the note.
     fn place(&mut self, gap: u32, positions: [u32; 2]) {
         let [give, take] = self.walk.offloads.at(gap);
         if self.moved.push([gap, give, take]) {

@@ -4,8 +4,8 @@
 //!
 //! They are used in two ways. As they are: of those within the limit, the one that takes least time is kept. And as
 //! advice to the walk: the values that a plan keeps across its cuts get a higher weight, so that the walk evicts others
-//! first. Where there is memory left, the walk evicts nothing, which a plan cannot do. Of equals the first. O(plans ·
-//! references of their runs), and a walk for each.
+//! first. Where memory is left, the walk evicts nothing, while a plan drops its values all the same. Of equal scripts
+//! the first is kept. Cost: O(plans · references of their runs), and a walk for each plan.
 
 use super::walk::Preference;
 use super::{Recomputer, most_rows};
@@ -18,8 +18,9 @@ use crate::{Error, Workspace, WorkspaceLen};
 /// The most times that an operator is recomputed: more does not fit into a script.
 const DEPTH: u32 = 8;
 
-/// The weight of values that are kept across cuts, and the walk's preference with it.
+/// The weight of values that a plan keeps across its cuts; all others have weight 1.
 const KEPT: f64 = 1000.0;
+/// The preference of walks with these weights.
 const PREFERENCE: Preference = Preference { distance: 2, owed: 1.0 };
 
 /// Length of the workspace of [`Recomputer::segments`] and [`Recomputer::advised`].
@@ -30,7 +31,8 @@ pub(in crate::rewrite) const fn workspace(rows: usize, blocks: usize) -> Workspa
 
 impl Recomputer<'_> {
     /// Makes the best script that the walk finds with the advice of a plan, by about `work`, if it is better than
-    /// `least`, the best one found before. Returns what it comes to, or `least`.
+    /// `least`, the cost of the best one found before. Returns the new script's cost, or `least`. The limit is in
+    /// bytes.
     ///
     /// # Errors
     /// As [`chen::rewrite`].
@@ -79,8 +81,8 @@ impl Recomputer<'_> {
         Ok(found.map(|found| self.improve(found, limit, work)))
     }
 
-    /// Keeps the fastest script of a plan within the limit as the best, and returns the plan's number. Plans that take
-    /// `most` ns or more do not count, nor those whose bit in `tried` is set.
+    /// Keeps the fastest script of a plan within the limit in bytes as the best, and returns the plan's number. Plans
+    /// that take `most` ns or more longer than the original do not count, nor those whose bit in `tried` is set.
     ///
     /// # Errors
     /// As [`chen::rewrite`].

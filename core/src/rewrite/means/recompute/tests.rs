@@ -6,8 +6,9 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::collections::BTreeSet;
 use std::vec::Vec;
 
-/// A chain of which every value is read by the operator after it and, on the way back, by its own gradient: sizes and
-/// times by layer. Block k is layer k's value; the gradients follow.
+/// The rows of a chain of operators, given each layer's size in bytes and time in ns, and how many blocks they have.
+/// The next layer reads each layer's value, and so does the layer's gradient on the way back. Block k is layer k's
+/// value; the gradients follow.
 fn chain(layers: &[(u64, u64)]) -> (Vec<Row>, usize) {
     let n = u32::try_from(layers.len()).unwrap();
     let row = |time_ns, event, block, bytes, op| Row { time_ns, bytes, block, op: Op::First(op), event };
@@ -17,7 +18,7 @@ fn chain(layers: &[(u64, u64)]) -> (Vec<Row>, usize) {
         if k > 0 {
             rows.push(row(time, Event::Read, k - 1, 0, k));
         } else {
-            // Its time passes between two accesses.
+            // The operator's time passes between its first access and its last.
             rows.push(row(time, Event::Write, k, 0, k));
         }
         time += duration;
@@ -52,7 +53,7 @@ fn over_orders(layers: &[(u64, u64)], limit: u64) -> Option<u64> {
         if at == 2 * n {
             return Some(cost);
         }
-        // The gradient that the next one reads counts too.
+        // The gradient that the next gradient reads takes a byte too.
         let values = (0..n).filter(|k| there >> k & 1 > 0).map(|k| layers[k].0);
         let load = values.sum::<u64>() + u64::from(at > n);
         let mut reach = |cost: u64, at: usize, there: usize| {
@@ -78,11 +79,14 @@ fn over_orders(layers: &[(u64, u64)], limit: u64) -> Option<u64> {
     None
 }
 
+/// The time that the script of [`Recomputer::plan`] recomputes for a chain, in ns; none if it is above the limit.
 fn planned(layers: &[(u64, u64)], limit: u64, work: u64) -> Option<u64> {
     let (rows, blocks) = chain(layers);
     planned_for(&rows, blocks, limit, work)
 }
 
+/// The time that the script of [`Recomputer::plan`] recomputes for any rows, in ns; none if it is above the limit. The
+/// rewritten rows are checked too.
 fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64> {
     let len = Program::workspace(rows.len(), blocks)
         .and(Values::workspace(rows.len(), blocks))
@@ -100,7 +104,7 @@ fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64
     let (mut load, mut peak) = (0u64, 0u64);
     for (i, r) in out[..written].iter().enumerate() {
         match r.event {
-            // No values are made between the last access and the free.
+            // Nothing is allocated between a value's last access and its free.
             Event::Free if values.is_managed(r.block) => {
                 let mut since = out[..i].iter().rev().take_while(|other| other.event != Event::Malloc);
                 assert!(since.any(|other| other.event.is_access() && other.block == r.block), "block {}", r.block);
@@ -118,7 +122,8 @@ fn planned_for(rows: &[Row], blocks: usize, limit: u64, work: u64) -> Option<u64
     (walked.excess == 0).then_some(walked.delay)
 }
 
-/// The walk reaches what the best order reaches, at hardly more time in all.
+/// Wherever some order keeps the limit, the walk does too. It recomputes hardly longer than the best orders, summed
+/// over all chains.
 #[test]
 fn chains_are_near_the_best_order() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
@@ -151,7 +156,7 @@ fn equal_layers() {
     }
 }
 
-/// An operator: its time, what it reads, and what it writes, with sizes.
+/// An operator: its time in ns, the blocks that it reads, and the blocks that it writes with their sizes in bytes.
 type Made = (u64, Vec<u32>, Vec<(u32, u64)>);
 
 /// The rows of operators whose blocks are freed after their last reader.
@@ -208,7 +213,8 @@ fn what_is_made_together_is_evicted_together() {
     let mut operators: Vec<Made> = (0..8).map(|k| (100, vec![], vec![(2 * k, 1), (2 * k + 1, 4)])).collect();
     operators.extend((0..8).rev().map(|k| (1, vec![2 * k, 2 * k + 1], vec![(16 + k, 1)])));
     let (rows, blocks) = network(&operators);
-    // 20 bytes remain without four of the pairs, and without the larger results of five alone.
+    // Evicting four of the pairs leaves 20 bytes. Evicting the larger results of five pairs does so too, and takes
+    // longer.
     assert_eq!(planned_for(&rows, blocks, 25, 100_000), Some(400));
 }
 

@@ -17,12 +17,12 @@
 //! 5. Where memory is too small for a closure, its outputs should not have been evicted: their weights are raised for
 //!    the next walk.
 //! 6. An operator that works in place over an input that nobody reads after it needs no memory for its output.
-//! 7. *Offloads* are operators in which a block is on the host. It takes no memory there, and comes back at once where
-//!    a closure reads it.
-//! 8. A walk that takes longer than its caller can use is ended.
+//! 7. In an *offload*, a run of operators, a block is on the host. It takes no memory on the device then, and comes
+//!    back at once where a closure reads it.
+//! 8. A walk is ended once its cost is above what its caller has use for.
 //!
-//! Of equals the block with the least number is evicted. Cost: O(references of all runs), and for each eviction a few
-//! closures and logarithms of the number of blocks. Linear workspace.
+//! Of blocks with equal scores the one with the least number is evicted. Cost: O(references of all runs), and for each
+//! eviction a few closures and logarithms of the number of blocks. Linear workspace.
 
 mod evict;
 
@@ -38,12 +38,12 @@ use crate::simulate::Device;
 use crate::table::{Records, Table};
 use crate::workspace::workspace;
 
-/// The parameters of the score.
+/// The parameters of the score by which values are evicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::rewrite) struct Preference {
-    /// Twice the power of the distance.
+    /// Twice the power b of the distance to the next use in the score: from 0 to 4.
     pub(in crate::rewrite) distance: u32,
-    /// The part that counts of the cost of operators that are owed.
+    /// The factor with which the cost of operators that are owed counts, at most 1.
     pub(in crate::rewrite) owed: f64,
 }
 
@@ -59,66 +59,83 @@ workspace! {
         tables {
             /// By operator: the headroom, in bytes.
             held: u64[rows + 2],
-            /// By version, its virtual uses, ascending; and what is noted for the next walk, as version and operator.
+            /// By version: the index of its first virtual use in `virtual_use`.
             first_virtual: u32[rows + blocks + 1],
+            /// The operators of the virtual uses: by version, and ascending for each.
             virtual_use: u32[rows],
-            /// By block: 1 + the version that it holds, how many running operators need it, and 1 + the gap in which it
-            /// is on the host.
+            /// By block: 1 + the version that it holds; 0 if it has no memory.
             holds: u32[blocks],
+            /// By block: how many accesses of operators that run or are to be recomputed need it. It is not evicted
+            /// meanwhile.
             pinned: u32[blocks],
+            /// By block: 1 + the gap in which it is on the host; 0 if it is not.
             away: u32[blocks],
-            /// By version: its next use and its next virtual use.
+            /// By version: the index of its next use among its uses, and that of its next virtual use in `virtual_use`.
             next: [u32; 2][rows + blocks],
-            /// By block: whether memory was too small to recompute it.
+            /// By block: whether memory was too small for a closure that recomputes it, in this walk.
             blamed: u32[blocks],
+            /// By operator: the number of the last closure in whose cost it was counted.
             counted: u32[rows + 2],
         }
         records {
-            /// By block: a factor of its score.
+            /// By block: a factor of its score; blocks with lower scores are evicted first.
             weight: f64[blocks],
-            /// When compute reaches each operator, and where it is now.
+            /// By operator: when compute reaches it, in ns.
             clock_at: f64[rows + 2],
         }
         lists {
+            /// The reads by closures in this walk: the version, and the operator before which it was read.
             noted: [u32; 2][rows],
+            /// The virtual uses in this walk: the version, and the operator.
             remembered: [u32; 2][rows],
+            /// The virtual uses that were saved.
             kept: [u32; 2][rows],
-            /// Operators that are to be recomputed: which, and the next of its references.
+            /// The operators that are to be recomputed, each with the index of its reference that is looked at next.
             stack: [u32; 2][rows + 1],
-            /// For the cost of a closure: versions still to be looked at, twice, whether they are owed, and when each
-            /// operator was last counted.
+            /// Versions of a closure that are still to be looked at. For the cost of a closure: 2 · version, plus 1 if
+            /// its operator is owed.
             closure: u32[2 * CLOSURE as usize],
+            /// The steps of this walk so far.
             script: Step[most_rows(rows)],
         }
         parts {
             pub(in crate::rewrite) offloads: Offloads(rows, blocks; device),
-            /// The blocks that may be evicted, by lower bounds on their scores; and the blocks whose score may have
-            /// fallen.
+            /// The blocks that may be evicted, by lower bounds on their scores.
             queue: Tournament(blocks),
+            /// The blocks whose score may have fallen.
             stale: Members(blocks),
         }
         state {
             values: &'a Values<'a> = values,
             /// The least bytes of a block that may be evicted.
             least: u64 = least,
-            /// How many of the virtual uses are of operators that have run.
+            /// How many of the virtual uses in `remembered` are of operators that have run.
             passed: u32 = 0,
+            /// How many closures' costs were counted.
             count: u32 = 0,
+            /// The time at which compute stands, in ns.
             clock: f64 = 0.0,
-            /// The time of all recomputation in ns, and whether waits for copies count too.
+            /// The time of all recomputation in this walk, in ns.
             recomputed: f64 = 0.0,
+            /// Whether waits for copies count in a script's delay, and not the recomputation alone.
             pub(in crate::rewrite) waits: bool = false,
             /// Whether operators work in place.
             pub(in crate::rewrite) in_place: bool = false,
+            /// The bytes on the device; in two's complement.
             load: u64 = 0,
-            /// At least as many rows as the script makes.
+            /// An upper bound on the rows that the script makes.
             rows: u32 = 0,
+            /// The operator that runs for the first time now, or next.
             now: u32 = 0,
+            /// The parameters of the score in this walk.
             preference: Preference = Preference { distance: 0, owed: 1.0 },
+            /// The limit, in bytes, headroom not deducted.
             limit: u64 = 0,
+            /// The cost of the script so far; its delay is set at the end.
             cost: Cost = Cost::default(),
-            /// A walk that exceeds one of these is ended.
+            /// A walk is ended once its excess or its delay is above that of this cost.
             most: Cost = Cost::MOST,
+            /// The work done, in references and closures looked at.
             pub(in crate::rewrite) work: u64 = 0,
         }
     }
@@ -134,7 +151,7 @@ impl<'a> Walk<'a> {
         &self.script
     }
 
-    /// Factors of the blocks' scores.
+    /// The factors of the blocks' scores, which the caller may change.
     pub(in crate::rewrite) fn weight(&mut self) -> &mut Records<'a, f64> {
         &mut self.weight
     }
@@ -153,6 +170,7 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// The headroom of each operator, in bytes, which the caller may change.
     pub(in crate::rewrite) fn hold(&mut self) -> &mut Table<'a, u64> {
         &mut self.held
     }
@@ -180,6 +198,7 @@ impl<'a> Walk<'a> {
         self.list_virtual();
     }
 
+    /// Sorts the virtual uses by version.
     fn list_virtual(&mut self) {
         let versions = self.values.versions;
         for v in 0..=versions {
@@ -199,8 +218,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Runs all operators. None if a value that is read cannot be recomputed, the script is full, or the walk exceeds
-    /// `most`.
+    /// Makes a script of all operators and returns its cost. None if a value that is read cannot be recomputed, the
+    /// script is full, or the walk exceeds `most`. The limit is in bytes.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -225,10 +244,10 @@ impl<'a> Walk<'a> {
             self.run_first(g)?;
             before = values.program.access_time[g] + values.program.duration(g);
         }
-        // Offloads that last to the end.
+        // Frees the memory of offloads that begin at the end, and ends those that last to the end.
         self.clock_at.set(values.program.operators, self.clock);
         self.come_and_go(values.program.operators);
-        // Values that were kept for an operator that did not read them in the end.
+        // Frees the values that were kept for an operator that did not read them in the end.
         for block in (0..).take(values.program.size.len()).filter(|&block| values.is_managed(block)) {
             if self.holds[block] > 0 {
                 self.drop_block(block)?;
@@ -239,7 +258,7 @@ impl<'a> Walk<'a> {
         Some(self.cost)
     }
 
-    /// Nothing has run yet.
+    /// Prepares for a walk: nothing has run yet.
     fn restart(&mut self, limit: u64, most: Cost) {
         (self.limit, self.most, self.cost) = (limit.min(u64::MAX / 2), most, Cost::default());
         (self.load, self.rows, self.now, self.passed) = (0, 0, 0, 0);
@@ -257,7 +276,8 @@ impl<'a> Walk<'a> {
             u64::from(values.versions) + u64::from(values.program.operators) + values.program.size.len() as u64;
     }
 
-    /// Frees the offloads that begin before an operator, and brings those back that end there.
+    /// Frees the memory of the offloads that begin before an operator, and brings the blocks back whose offloads end
+    /// there.
     fn come_and_go(&mut self, g: u32) {
         let mut next = self.offloads.taken(g);
         while next > 0 {
@@ -284,7 +304,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Brings a block back from the host.
+    /// Brings a block back from the host, if it is there.
     fn come_home(&mut self, block: u32) {
         if self.away[block] > 0 {
             let size = self.values.program.size[block];
@@ -306,6 +326,8 @@ impl<'a> Walk<'a> {
         self.clock += self.values.program.duration(g) as f64;
     }
 
+    /// Runs an operator for the first time: recomputes its missing inputs, makes room for its outputs, and frees what
+    /// nobody needs after it.
     fn run_first(&mut self, g: u32) -> Option<()> {
         let values = self.values;
         let managed = Reference::is_managed;
@@ -338,7 +360,7 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// The bytes that an operator saves by writing over an input that nobody reads after it.
+    /// The bytes that an operator saves by writing over an input that nobody reads after it, if it works in place.
     fn reused(&mut self, g: u32) -> u64 {
         let Some((input, InPlace { version, output, .. })) = self.values.in_place(g).filter(|_| self.in_place) else {
             return 0;
@@ -352,7 +374,7 @@ impl<'a> Walk<'a> {
         if last { self.values.program.size[output] } else { 0 }
     }
 
-    /// Recomputes a version if it is missing.
+    /// Recomputes a version with its closure, if it is missing.
     fn make(&mut self, version: u32) -> Option<()> {
         let values = self.values;
         if self.holds[values.block(version)] == version + 1 {
@@ -388,7 +410,7 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
-    /// Puts the writer of a version on the stack, and pins what it accesses.
+    /// Puts the writer of a version on the stack, and pins the blocks that it accesses.
     fn enter(&mut self, version: u32) -> Option<()> {
         let values = self.values;
         self.work += 1;
@@ -400,7 +422,7 @@ impl<'a> Walk<'a> {
             if !r.writes {
                 self.note(r.version);
             }
-            // The block holds a later version. That is evicted, and recomputed when it is needed.
+            // The block holds a later version. The later version is evicted, and recomputed when it is needed.
             if self.holds[r.block] > r.version + 1 {
                 let own = values.references(maker).filter(|other| other.block == r.block).map(|_| 1).sum();
                 if self.pinned[r.block] > own {
@@ -438,6 +460,7 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
+    /// Adds a step to the script; none if the script is full or the walk exceeds `most`.
     fn push(&mut self, step: Step) -> Option<()> {
         self.rows += step.most_rows(self.values);
         if let Some((g, _)) = step.run() {
@@ -448,7 +471,7 @@ impl<'a> Walk<'a> {
         (room && self.is_worth_it(step) && self.script.push(step)).then_some(())
     }
 
-    /// Whether the walk may still end within `most`: both of its figures only grow.
+    /// Whether the walk may still end within `most`. Both figures of its cost only grow.
     #[expect(clippy::cast_precision_loss, reason = "a time")]
     fn is_worth_it(&self, step: Step) -> bool {
         let values = self.values;
@@ -460,7 +483,7 @@ impl<'a> Walk<'a> {
         self.cost.excess <= self.most.excess && delay <= self.most.delay as f64
     }
 
-    /// Marks blocks whose virtual use has passed, since their next use may be later now.
+    /// Marks the blocks whose virtual use has passed as stale, since their next use may be later now.
     fn virtual_uses_pass(&mut self) {
         while let Some([version, _]) = self.remembered.at(self.passed).filter(|&[_, at]| at < self.now) {
             self.stale.insert(self.values.block(version));
@@ -473,7 +496,7 @@ impl<'a> Walk<'a> {
         self.noted.push([version, self.now]);
     }
 
-    /// The operator that reads a version next, virtual uses included.
+    /// The operator that reads a version next, virtual uses included; [`NONE`] if there is none.
     fn next_use(&mut self, version: u32) -> u32 {
         let end = self.values.uses(version).1;
         let [mut real, mut noted] = self.next[version];
@@ -490,7 +513,7 @@ impl<'a> Walk<'a> {
         of_real.min(of_noted)
     }
 
-    /// A managed block gets a value.
+    /// Gives a managed block a value, and memory if it has none.
     fn put(&mut self, block: u32, version: u32) {
         if self.holds[block] == 0 {
             self.load = self.load.wrapping_add(self.values.program.size[block]);
@@ -498,7 +521,7 @@ impl<'a> Walk<'a> {
         self.holds[block] = version + 1;
     }
 
-    /// Frees a block if no operator needs it any more.
+    /// Frees a block that is not pinned if no operator needs its value any more, and marks it as stale if one does.
     fn free_if_done(&mut self, block: u32) -> Option<()> {
         let holds = self.holds[block];
         if holds > 0 && self.pinned[block] == 0 {
@@ -510,6 +533,7 @@ impl<'a> Walk<'a> {
         Some(())
     }
 
+    /// Frees a block, or drops its copy on the host; none if the script is full or the walk exceeds `most`.
     fn drop_block(&mut self, block: u32) -> Option<()> {
         self.queue.remove(block);
         let holds = self.holds[block];

@@ -7,10 +7,12 @@
 use crate::workspace::workspace;
 
 workspace! {
-    /// By boundary: how many things there are to do; none at first.
+    /// A count for each of so many boundaries; all 0 at first.
     pub(in crate::rewrite) struct Agenda<'a>(boundaries) {
         tables {
+            /// By boundary: how many things there are to do.
             counts: u32[boundaries],
+            /// A bit for each boundary: whether its count is not 0.
             bits: u64[boundaries / 64 + 1],
         }
     }
@@ -23,7 +25,7 @@ impl Agenda<'_> {
         self.bits[boundary / 64] |= 1 << (boundary % 64);
     }
 
-    /// Removes one that was added.
+    /// Removes one thing that was added at a boundary.
     pub(in crate::rewrite) fn remove(&mut self, boundary: u32) {
         self.counts[boundary] -= 1;
         if self.counts[boundary] == 0 {

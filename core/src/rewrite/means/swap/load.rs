@@ -1,7 +1,8 @@
-//! Bytes on the device in each operator, where many gaps are set and unset.
+//! The load of each operator, in bytes, for use where many gaps are set and unset.
 //!
-//! Operators stand in runs of [`RUN`]. What is added to a whole run is kept beside it, with the highest load in it. So
-//! a change over n operators costs O(n / RUN + RUN), as does a search for an operator above a load.
+//! Operators are divided into runs of [`RUN`] neighbours. Bytes that are added to a whole run are kept beside the run,
+//! with the highest load in it. So a change over n operators costs O(n / RUN + RUN), as does a search for an operator
+//! above a load.
 
 use crate::workspace::workspace;
 
@@ -12,11 +13,12 @@ workspace! {
     /// The load of so many operators, at most `room`; 0 at first.
     pub(in crate::rewrite) struct Load<'a>(room; operators: u32) {
         tables {
-            /// By operator: its load without what its run has. The sum of both wraps, so that this part may be
-            /// negative.
+            /// By operator: its load less the bytes of its run in `whole`. The sum of both wraps, so that this part may
+            /// be negative.
             own: u64[room],
-            /// By run: the bytes added to all of it, and the highest load in it.
+            /// By run: the bytes that are added to all of its operators.
             whole: u64[room / RUN as usize + 1],
+            /// By run: the highest load in it.
             most: u64[room / RUN as usize + 1],
         }
         state {
@@ -26,6 +28,7 @@ workspace! {
 }
 
 impl Load<'_> {
+    /// The load of an operator, in bytes.
     pub(in crate::rewrite) fn get(&self, operator: u32) -> u64 {
         self.own[operator].wrapping_add(self.whole[operator / RUN])
     }
@@ -41,7 +44,7 @@ impl Load<'_> {
         }
     }
 
-    /// Adds `bytes` to the operators in `from..to`; to subtract, in two's complement.
+    /// Adds `bytes` to the load of the operators in `from..to`; to subtract, in two's complement.
     pub(in crate::rewrite) fn add(&mut self, from: u32, to: u32, bytes: u64) {
         let mut operator = from;
         while operator < to {

@@ -1,9 +1,9 @@
 //! Swapping: blocks are copied to the host and back while no operator accesses them.
 //!
-//! The pass holds the gaps of a program and makes, by the [`Policy`] that is asked for, a schedule whose load stays
-//! within a limit: which gaps are used, where their memory is freed, where it is allocated again. `schedule` (over
-//! `load` and `agenda`) finds the time that follows from these positions, and `search` improves them. It starts from
-//! the schedules of `published`, each of which can also be asked for alone.
+//! [`Swapper`] holds the gaps of a program and makes, by the [`Policy`] that is asked for, a schedule whose load stays
+//! within a limit: which gaps are used, where their memory is freed, and where it is allocated again. `schedule` (over
+//! `load` and `agenda`) finds the time that follows from these positions, and `search` improves them. The search starts
+//! from the best schedule of the scores in `published`, each of which can also be asked for alone.
 
 mod agenda;
 mod load;
@@ -27,19 +27,23 @@ use crate::{Block, Error, Workspace};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Policy {
-    /// The best of a search over positions and of all other policies.
+    /// A search over positions that starts from the best schedule of the four scores below, of their mixture, and of
+    /// using all gaps. [`fit`](crate::rewrite::fit::fit) tries every other policy too, and takes the best.
     Auto,
-    /// Duration of absence (Zhang et al. 2019).
+    /// The gaps with the highest duration of absence first: their time less that of their copies (Zhang et al. 2019).
     Doa,
-    /// Area of absence.
+    /// The gaps with the highest area of absence first: the duration of absence times the bytes (Zhang et al. 2019).
     Aoa,
-    /// Weighted duration of absence.
+    /// The gaps with the highest weighted duration of absence first: the area under the load curve over the gap (Zhang
+    /// et al. 2019).
     Wdoa,
-    /// Submodular weighted duration of absence.
+    /// The gaps with the highest submodular weighted duration of absence first: the area under the load curve that is
+    /// left after the gaps already chosen (Zhang et al. 2019).
     Swdoa,
-    /// A mixture of the four, found by Bayesian optimisation.
+    /// A weighted sum of these four scores, whose weights are found by Bayesian optimisation (Zhang et al. 2019).
     Bayes,
-    /// Copied out after the last forward reader, back one operator ahead of the next (Jin et al. 2018, Layrub).
+    /// Blocks are copied out after their last forward reader, and back one operator ahead of the next reader (Jin et
+    /// al. 2018, Layrub).
     Layer,
 }
 
@@ -76,41 +80,48 @@ impl Policy {
     }
 }
 
-/// Where the search may start.
+/// A schedule from which the search may start.
 #[derive(Clone, Copy)]
 enum Start {
+    /// All gaps of the scope are used.
     All(Scope),
+    /// Gaps are used by their scores, with these weights.
     Score(Weights),
 }
 
-/// The mixture of scores is looked for by so many times the work of the search: only very large networks need more.
+/// The work for finding the mixture of scores may be so many times that of the search: only very large networks need
+/// more.
 const MIXTURE: u64 = 4;
 
 workspace! {
     /// Makes schedules that swap.
     pub(in crate::rewrite) struct Swapper<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device, seed: u64) {
         tables {
+            /// By operator: the headroom that was saved, in bytes.
             remembered_held: u64[rows + 2],
             /// The first row of each operator in the rows that were written last; after the last operator, the number
             /// of rows.
             emitted: u32[rows + 2],
-            /// By block: whether it is away at the start.
+            /// By block: whether it is on the host at the start, so that it is not allocated there.
             away_at_start: u32[blocks],
             /// The gaps sorted by the block of another trace, while a schedule is made from offloads of that.
             by_block: u32[rows + blocks],
+            /// Scratch memory of the sort.
             aside: u32[rows + blocks],
         }
         parts {
             schedule: Schedule(rows, blocks; gaps, device),
             selection: Selection(rows, blocks),
             search: Search(rows, blocks; seed),
+            /// The best schedule of a policy so far.
             kept: Positions(rows, blocks),
-            /// A saved schedule, and the headroom that belongs to it.
+            /// The schedule that was saved.
             remembered: Positions(rows, blocks),
         }
         state {
-            /// The mixture of scores, and the limit for which it was found.
+            /// The limit for which the mixture of scores was found, in bytes, and its weights.
             mixture: Option<(u64, Weights)> = None,
+            /// The seed of the Bayesian optimisation.
             seed: u64 = seed,
         }
     }
@@ -123,13 +134,15 @@ impl<'a> Swapper<'a> {
         Self::lend(program.rows.len(), program.size.len(), gaps, device, seed, scratch)
     }
 
-    /// Makes the schedule of least load: every gap away for as long as it lasts, as far as the host has room.
+    /// Makes the schedule of least load, without headroom: every gap is used for as long as it lasts, as far as the
+    /// host has room.
     pub(in crate::rewrite) fn least_load(&mut self) {
         self.hold_nothing();
         self.selection.all(&mut self.schedule, 0, Scope::Across);
     }
 
-    /// Zhang et al.'s `load_min`: the load where all gaps over the peak are away that lie within the iteration.
+    /// Zhang et al.'s `load_min`, in bytes: the max load if every gap within the iteration that lies over the
+    /// original's max load is used. Afterwards these gaps are in use.
     pub(in crate::rewrite) fn load_min(&mut self) -> u64 {
         self.schedule.clear();
         let (_, peak) = self.schedule.peak();
@@ -143,12 +156,13 @@ impl<'a> Swapper<'a> {
         self.schedule.peak().0
     }
 
+    /// The max load of the schedule with the headroom, in bytes.
     pub(in crate::rewrite) fn peak(&self) -> u64 {
         self.schedule.peak().0
     }
 
-    /// Makes the schedule of a policy within a limit. Returns how much longer it takes than the original, in ns; none
-    /// if it misses the limit.
+    /// Makes the schedule of a policy within a limit in bytes. Returns how much longer it takes than the original, in
+    /// ns; none if it misses the limit.
     pub(in crate::rewrite) fn plan(&mut self, policy: Policy, limit: u64, work: u64) -> Option<f64> {
         match policy {
             Policy::Auto => self.direct(limit, work),
@@ -164,12 +178,13 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// How much the selections did so far, as the search counts it.
+    /// The work of all selections so far, in the units of the search.
     pub(in crate::rewrite) const fn selected(&self) -> u64 {
         self.selection.work_done()
     }
 
-    /// The mixture of scores for a limit, by Bayesian optimisation that may do `work`.
+    /// The weights of the mixture of scores for a limit in bytes, found by Bayesian optimisation within [`MIXTURE`]
+    /// times `work`.
     fn mixture(&mut self, limit: u64, work: u64) -> Weights {
         match self.mixture {
             Some((known, weights)) if known == limit => weights,
@@ -184,17 +199,20 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Makes the published schedule, with gaps within the iteration or across its end, whichever takes less time.
+    /// Makes the published schedule for these weights: with gaps within the iteration or across its end, whichever
+    /// takes less time.
     fn by_score(&mut self, limit: u64, weights: Weights) -> Option<f64> {
         self.in_best_scope(|selection, schedule, scope| selection.by_score(schedule, limit, weights, scope))
     }
 
-    /// Makes a schedule within a limit that swaps the blocks of highest worth. Returns how much longer it takes than
-    /// the original, in ns.
+    /// Makes a schedule within a limit in bytes that swaps the blocks of highest worth; `worth` tells that of a block.
+    /// Returns how much longer it takes than the original, in ns; none if it misses the limit.
     pub(in crate::rewrite) fn plan_by(&mut self, limit: u64, worth: &dyn Fn(u32) -> f64) -> Option<f64> {
         self.in_best_scope(|selection, schedule, scope| selection.by_block(schedule, limit, worth, scope))
     }
 
+    /// Makes a schedule with `select` in each scope and keeps the one that takes less time. Returns how much longer it
+    /// takes than the original, in ns; none if `select` fails in both.
     fn in_best_scope(
         &mut self,
         mut select: impl FnMut(&mut Selection<'a>, &mut Schedule<'a>, Scope) -> bool,
@@ -220,8 +238,9 @@ impl<'a> Swapper<'a> {
         self.schedule.used().iter().map(|&gap| (gap, self.schedule.at(gap)))
     }
 
-    /// Makes a schedule from the offloads of another trace, given as block, give and take. `operator` tells to which
-    /// operator of that trace a row of this one belongs, and `block` which of its blocks a block is.
+    /// Makes a schedule from the offloads of another trace, given as block, give and take, and takes over its headroom.
+    /// `held` tells the headroom of an operator of that trace, in bytes; `operator` to which of its operators a row of
+    /// this trace belongs; and `block` which of its blocks a block is.
     pub(in crate::rewrite) fn start(
         &mut self,
         offloads: &[[u32; 3]],
@@ -267,11 +286,14 @@ impl<'a> Swapper<'a> {
         (0..gaps.len).map(|gap| gaps.gap(gap))
     }
 
+    /// How much longer the schedule takes than the original, in ns.
     fn overhead(&mut self) -> f64 {
         self.schedule.run(f64::INFINITY, |_| ())
     }
 
-    /// The best schedule of all other policies and of those with all gaps, improved by the search.
+    /// Makes the best schedule of the four scores, of their mixture, and of those that use all gaps, and improves it by
+    /// the search. Returns how much longer it takes than the original, in ns; none if none of these schedules is within
+    /// the limit.
     fn direct(&mut self, limit: u64, work: u64) -> Option<f64> {
         let mut least = None;
         let mut best = Start::All(Scope::Inside);
@@ -292,6 +314,8 @@ impl<'a> Swapper<'a> {
         Some(self.search.improve(&mut self.schedule, limit, work))
     }
 
+    /// Makes the schedule of a start. Returns how much longer it takes than the original, in ns; none if it misses the
+    /// limit.
     fn begin(&mut self, start: Start, limit: u64) -> Option<f64> {
         match start {
             Start::All(scope) => self.selection.all(&mut self.schedule, limit, scope).then(|| self.overhead()),
@@ -304,8 +328,8 @@ impl<'a> Swapper<'a> {
         self.schedule.hold_nothing();
     }
 
-    /// Adds headroom in the operators where a placement of the rows written last exceeds the limit: `part` of the
-    /// excess, as numerator and denominator.
+    /// Adds headroom in the operators where a placement of the rows written last is above the limit: `part` of the
+    /// excess, as numerator and denominator, and at least 1/512 of the limit. `offsets` and `limit` are in bytes.
     pub(in crate::rewrite) fn hold(&mut self, blocks: &[Block], offsets: &[u64], limit: u64, part: (u32, u32)) {
         for (block, offset) in blocks.iter().zip(offsets) {
             let excess = offset.saturating_add(block.size).saturating_sub(limit);
@@ -346,7 +370,7 @@ impl<'a> Swapper<'a> {
         }
     }
 
-    /// Shortens the absence of blocks where that takes no more time.
+    /// Shortens the time for which blocks are on the device, if the schedule takes no longer then.
     pub(in crate::rewrite) fn tighten(&mut self) {
         let before = self.overhead();
         self.kept.keep(&self.schedule);
@@ -357,8 +381,8 @@ impl<'a> Swapper<'a> {
     }
 
     /// Writes the rewritten trace to `out` and returns how many rows it has. The rows of the original stay in their
-    /// order. Copies, frees and mallocs come at the boundaries, with the time of the row above them until the trace is
-    /// simulated. A block that is away at the start is not allocated there.
+    /// order. Copies, and the frees and mallocs around them, come at the boundaries; they have the time of the row
+    /// above them until the trace is simulated. A block that is away at the start is not allocated there.
     ///
     /// # Errors
     /// [`Error::BufferTooSmall`] if `out` is too short.

@@ -1,17 +1,17 @@
 //! A swap schedule: the positions of all gaps, and the time that follows from them.
 //!
 //! The positions of a gap are two boundaries: its block's memory is freed at *give* and allocated again at *take*. If
-//! they are equal, the gap is not used. How much memory each operator has depends on the positions alone, and so does
-//! the time, which one pass over the operators finds:
+//! they are equal, the gap is not used. The load of each operator depends on the positions alone, and so does the time,
+//! which one pass over the operators finds:
 //!
 //! Copies wait for the two links, and go in the order in which they are due: a copy out when its memory is freed, a
 //! copy in when the operator reads. A link gets its next copy only when it would otherwise be idle before the next
 //! boundary, so that an urgent copy never waits long behind one that is not. A copy that is due is handed to the link
-//! at once. Ties go by the gap's number.
+//! at once. Of copies that are due at the same time, the one with the least number of its version or gap goes first.
 //!
-//! The pass stops only where something happens: where a gap in use gives, takes or ends, where a version can be copied
-//! out, and where a link becomes idle while copies wait. Cost: O(gaps in use · log(operators)) a pass, with heaps for
-//! what waits.
+//! The pass stops only at these boundaries: where a gap in use gives, takes or ends, where a version can be copied out,
+//! and where a link becomes idle while copies wait. Cost: O(gaps in use · log(operators)) a pass, with heaps for the
+//! copies that wait.
 
 mod pass;
 
@@ -39,41 +39,50 @@ pub(in crate::rewrite) enum Action {
 }
 
 workspace! {
-    /// The positions of all gaps, and the loads that follow from them.
+    /// The positions of all gaps, and the load of each operator that follows from them.
     pub(in crate::rewrite) struct Schedule<'a>(rows, blocks; gaps: &'a Gaps<'a>, device: &Device) then begin {
         tables {
-            /// By gap: where its memory is freed, and where it is allocated again.
+            /// By gap: the boundary at which its memory is freed (give), and that at which it is allocated again
+            /// (take).
             positions: [u32; 2][rows + blocks],
-            /// The gaps in use, listed by the boundary where they give and by that where they take: by boundary, 1 +
-            /// the first of its list; by gap, 1 + the one before it and 1 + the one after it.
+            /// By boundary: 1 + the first gap in use that gives there, and 1 + the first that takes there; 0 is none.
+            /// The others follow in two lists.
             first: [u32; 2][rows + 2],
+            /// By gap: 1 + the gap before it in each of these lists; 0 is none.
             before: [u32; 2][rows + blocks],
+            /// By gap: 1 + the gap after it in each of these lists; 0 is none.
             after: [u32; 2][rows + blocks],
             /// By version: the boundary at which its copy out is due, [`NONE`] if it is not needed.
             due: u32[rows + blocks],
-            /// By final version: how many gaps need it on the host at the end, because the block is away at the start.
+            /// By final version: 1 if it has to be on the host at the end, because the block is away at the start; else
+            /// 0.
             owed: u32[rows + blocks],
+            /// By operator: the headroom, in bytes.
             held: u64[rows + 2],
+            /// By operator: the most bytes by which a placement exceeded the limit since the headroom was raised.
             excess: u64[rows + 2],
-            /// By block: how many of its gaps in use need a copy on the host; and the bytes of all such blocks.
+            /// By block: how many of its gaps in use need a copy on the host.
             on_host: u32[blocks],
         }
         records {
-            /// By version: when its copy out is done; 0 before it is handed to the link.
+            /// By version: when its copy out is done, in ns; 0 before it is handed to the link.
             copied: f64[rows + blocks],
-            /// By operator: when the last of the copies in is done for which it waits.
+            /// By operator: when the last of the copies in is done for which it waits, in ns.
             arrival: f64[rows + 2],
+            /// By boundary: when compute reached it in the last pass, in ns; only at stops.
             clock: f64[rows + 2],
+            /// By operator: when compute was ready for its first access in the last pass, copies in not waited for, in
+            /// ns; only at stops.
             ready: f64[rows + 2],
         }
         lists {
-            /// The versions in the order of their copies out.
+            /// The versions in the order of their copies out in the last pass.
             sent: u32[rows + blocks],
-            /// Where the last pass stopped; when compute came there, and when it was ready for the next access.
+            /// The boundaries at which the last pass stopped.
             stops: u32[rows + 2],
-            /// The gaps in the order of their copies in.
+            /// The gaps in the order of their copies in in the last pass.
             returned: u32[rows + blocks],
-            /// The operators that had to wait in the last pass.
+            /// The operators for which compute had to wait in the last pass.
             stalls: u32[rows + 2],
         }
         parts {
@@ -81,16 +90,17 @@ workspace! {
             used: Members(rows + blocks),
             /// The boundaries at which a gap in use gives, takes or ends, or a version that is due can be copied out.
             agenda: Agenda(rows + 2),
-            /// By operator: the bytes on the device with the headroom, the headroom, and by how much a placement
-            /// exceeded the limit.
+            /// By operator: its load plus the headroom, in bytes.
             load: Load(rows + 2; gaps.program.operators),
-            /// The versions and the gaps that wait for the links, by when they are due.
+            /// The versions that wait for the link out, by the boundary at which they are due.
             waiting_out: Heap(rows + blocks),
+            /// The gaps whose copies in wait for the link, by the operator that reads them.
             waiting_in: Heap(rows + blocks),
         }
         state {
             gaps: &'a Gaps<'a> = gaps,
             device: Device = *device,
+            /// The bytes of all blocks that need a copy on the host.
             host_bytes: u64 = 0,
         }
     }
@@ -100,12 +110,14 @@ workspace! {
     /// Saved positions of a schedule.
     pub(in crate::rewrite) struct Positions<'a>(rows, blocks) {
         lists {
+            /// The gaps in use, each with its give and take.
             gaps: [u32; 3][rows + blocks],
         }
     }
 }
 
 impl Positions<'_> {
+    /// Saves the positions of a schedule.
     pub(in crate::rewrite) fn keep(&mut self, schedule: &Schedule<'_>) {
         self.gaps.clear();
         for &gap in schedule.used() {
@@ -114,6 +126,7 @@ impl Positions<'_> {
         }
     }
 
+    /// Gives a schedule the saved positions.
     pub(in crate::rewrite) fn restore(&self, schedule: &mut Schedule<'_>) {
         schedule.clear();
         for [gap, give, take] in self.gaps.iter() {
@@ -123,7 +136,7 @@ impl Positions<'_> {
 }
 
 impl<'a> Schedule<'a> {
-    /// No gap is in use.
+    /// Finds the load of each operator while no gap is in use.
     fn begin(&mut self) {
         let program = self.gaps.program;
         let mut present = 0u64;
@@ -150,7 +163,7 @@ impl<'a> Schedule<'a> {
         &self.device
     }
 
-    /// Where the memory of a gap is freed and allocated again; equal if it is not in use.
+    /// The boundaries at which the memory of a gap is freed and allocated again; equal if it is not in use.
     pub(in crate::rewrite) fn at(&self, gap: u32) -> [u32; 2] {
         self.positions[gap]
     }
@@ -164,22 +177,23 @@ impl<'a> Schedule<'a> {
         self.used.as_slice()
     }
 
-    /// The operators that had to wait in the last pass, ascending.
+    /// The operators for which compute had to wait in the last pass, ascending.
     pub(in crate::rewrite) fn stalls(&self) -> &[u32] {
         self.stalls.as_slice()
     }
 
-    /// The bytes on the device in an operator, and the headroom.
+    /// The load of an operator plus its headroom, in bytes.
     pub(in crate::rewrite) fn load(&self, operator: u32) -> u64 {
         self.load.get(operator)
     }
 
-    /// The first operator in `from..to` with more than `most` bytes; `to` if there is none.
+    /// The first operator in `from..to` whose load plus headroom is above `most` bytes; `to` if there is none.
     pub(in crate::rewrite) fn first_above(&self, most: u64, from: u32, to: u32) -> u32 {
         self.load.first_above(most, from, to)
     }
 
-    /// The operator after the last one in `from..to` with more than `most` bytes; `from` if there is none.
+    /// The operator after the last one in `from..to` whose load plus headroom is above `most` bytes; `from` if there is
+    /// none.
     pub(in crate::rewrite) fn after_last_above(&self, most: u64, from: u32, to: u32) -> u32 {
         self.load.after_last_above(most, from, to)
     }
@@ -191,12 +205,12 @@ impl<'a> Schedule<'a> {
         self.excess.fill(0);
     }
 
-    /// Copies the headroom of each operator to a table.
+    /// Copies the headroom of each operator, in bytes, to a table.
     pub(in crate::rewrite) fn copy_held(&self, to: &mut Table<'_, u64>) {
         to.copy_from(&self.held);
     }
 
-    /// Sets the headroom of each operator from a table.
+    /// Sets the headroom of each operator, in bytes, from a table.
     pub(in crate::rewrite) fn hold_as(&mut self, held: &Table<'_, u64>) {
         self.hold_nothing();
         self.load.change(|operator, load| {
@@ -205,7 +219,7 @@ impl<'a> Schedule<'a> {
         });
     }
 
-    /// Notes that a placement exceeds its limit by `excess` bytes in the rows `from..to`. `begin` has the first row of
+    /// Notes that a placement exceeds its limit by `excess` bytes in the rows `from..to`. `begin` is the first row of
     /// each operator.
     pub(in crate::rewrite) fn exceed(&mut self, begin: &Table<'_, u32>, (from, to): (u32, u32), excess: u64) {
         let operators = self.gaps.program.operators;
@@ -219,7 +233,8 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Adds a part of the noted excess to the headroom, at least `least` bytes.
+    /// Adds a part of the noted excess to the headroom: `part / whole` of it, and at least `least` bytes where there is
+    /// any.
     pub(in crate::rewrite) fn hold(&mut self, least: u64, (part, whole): (u32, u32)) {
         self.load.change(|operator, load| {
             let excess = self.excess[operator];
@@ -240,7 +255,8 @@ impl<'a> Schedule<'a> {
         });
     }
 
-    /// Whether a gap may be used: a tail needs its head away at the start, and the host needs room.
+    /// Whether a gap that is not in use may be used: a tail needs a head that is away at the start, and the host needs
+    /// room for a copy.
     pub(in crate::rewrite) fn may_use(&self, gap: u32, g: &Gap) -> bool {
         let gaps = self.gaps;
         let head =
@@ -252,7 +268,7 @@ impl<'a> Schedule<'a> {
         head && room && !self.is_used(gap)
     }
 
-    /// The most bytes on the device at once, and the first operator that has them.
+    /// The highest load plus headroom of an operator, in bytes, and the first operator that has it.
     pub(in crate::rewrite) fn peak(&self) -> (u64, u32) {
         self.load.peak()
     }
@@ -264,12 +280,12 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Whether the gap's block is away at the start.
+    /// Whether a gap is a head in use whose block is on the host when the iteration begins.
     pub(in crate::rewrite) fn is_away_at_start(&self, gap: u32, g: &Gap) -> bool {
         g.kind.is_head() && self.is_used(gap) && self.at(gap)[0] == 0
     }
 
-    /// The nearest positions that the gap may have: a tail is away to the end.
+    /// The nearest positions that a gap may have, where a tail lasts to the end; both 0 if there are none.
     pub(in crate::rewrite) fn clamp(&self, gap: u32, [give, take]: [u32; 2]) -> [u32; 2] {
         let g = self.gaps.gap(gap);
         let give = give.max(g.begin);
@@ -332,12 +348,13 @@ impl<'a> Schedule<'a> {
         self.set_due(g.version);
     }
 
-    /// Whether the host has the version from the start.
+    /// Whether the host has the value of a version from the start, so that the version is never copied out.
     pub(in crate::rewrite) fn is_clean(&self, version: u32) -> bool {
         let last = self.gaps.version(version).last;
         last.is_some_and(|last| last == version || self.owed[last] > 0)
     }
 
+    /// Finds the boundary at which a version's copy out is due, after its gaps have changed.
     fn set_due(&mut self, version: u32) {
         let at_end = if self.owed[version] > 0 { self.gaps.program.operators } else { NONE };
         let due = if self.is_clean(version) {
@@ -354,7 +371,8 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Lists ascend, so that the rows depend on the positions alone and not on the way to them.
+    /// Adds a gap to the list of those that give (0) or take (1) at a boundary. Lists ascend by the gaps' numbers, so
+    /// that the rows depend on the positions alone and not on the order in which these were set.
     fn link(&mut self, list: usize, boundary: u32, gap: u32) {
         // There are two lists; a third index would panic.
         let list = list & 1;
@@ -375,6 +393,7 @@ impl<'a> Schedule<'a> {
         }
     }
 
+    /// Removes a gap from the list of those that give (0) or take (1) at a boundary.
     fn unlink(&mut self, list: usize, boundary: u32, gap: u32) {
         let list = list & 1;
         self.agenda.remove(boundary);

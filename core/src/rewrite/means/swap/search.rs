@@ -1,12 +1,12 @@
 //! Local search over the positions of gaps, with the simulated time as the cost.
 //!
 //! A state is a schedule whose load is within the limit. A move changes one gap: it frees later or allocates earlier,
-//! or the gap is widened, dropped or newly used. *Repair* then widens or uses other gaps until every operator fits,
-//! each drawn with a chance that falls with the time its copies are likely to cost. *Trim* narrows the gaps around
-//! wherever memory allows, in random order, so that copies get more time. The result is kept if it takes no longer, or
-//! by the rule of simulated annealing if it takes a little longer; else it is undone. Half of the moves begin at gaps
-//! near an operator that had to wait. The best state seen is the result. The search ends early when nothing waits any
-//! more.
+//! or the gap is widened, dropped or newly used. *Repair* then widens or uses other gaps until the load is within the
+//! limit in every operator, each drawn with a chance that falls with the time its copies are likely to cost. *Trim*
+//! narrows the gaps around wherever memory allows, in random order, so that copies get more time. The result is kept if
+//! it takes no longer, or by the rule of simulated annealing if it takes a little longer; else it is undone. Half of
+//! the moves that change a gap in use begin at a gap near an operator that had to wait. The best state seen is the
+//! result. The search ends early when compute waits for no copy any more.
 //!
 //! All random choices come from one seeded generator. Work is counted in operators and gaps looked at. Scratch: a log
 //! of the positions before the move, and a copy of the best.
@@ -20,14 +20,17 @@ workspace! {
     /// The tables of a search.
     pub(in crate::rewrite) struct Search<'a>(rows, blocks; seed: u64) {
         lists {
-            /// The gaps that the move changed, each with its positions before, in order.
+            /// The gaps that the move changed, each with its give and take before, in the order of the changes.
             log: [u32; 3][LOG],
         }
         parts {
+            /// The positions of the best state.
             best: Positions(rows, blocks),
         }
         state {
+            /// The generator of all random choices.
             random: Random = Random::new(seed),
+            /// The work done, in operators and gaps looked at.
             work: u64 = 0,
         }
     }
@@ -35,16 +38,17 @@ workspace! {
 
 /// The most positions that one move may change; a move that changes more is undone.
 const LOG: usize = 512;
+/// [`LOG`] as a `u32`.
 const LOG_U32: u32 = 512;
 
-/// The most gaps that are compared for widening; more only while none of them will do.
+/// The most gaps that are compared when one is drawn to free memory; more only while none of them will do.
 const RUN: u32 = 1024;
 
 /// The temperature at the start of the annealing, as a part of the original's time.
 const HEAT: f64 = 0.002;
 
 impl Search<'_> {
-    /// Widens gaps until the load is within `limit`; false if that fails.
+    /// Widens and uses gaps until the load is within `limit` bytes; false if that fails.
     pub(in crate::rewrite) fn lower(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let operators = schedule.gaps().program.operators;
         for operator in 0..operators {
@@ -58,8 +62,8 @@ impl Search<'_> {
         true
     }
 
-    /// Improves a schedule whose load is within `limit`, by `work`. Returns how much longer it takes than the original,
-    /// in ns.
+    /// Improves a schedule whose load is within `limit` bytes, by `work`. Returns how much longer it takes than the
+    /// original, in ns.
     #[expect(clippy::cast_precision_loss, reason = "a temperature")]
     pub(in crate::rewrite) fn improve(&mut self, schedule: &mut Schedule<'_>, limit: u64, work: u64) -> f64 {
         let gaps = schedule.gaps();
@@ -96,6 +100,8 @@ impl Search<'_> {
         schedule.run(f64::INFINITY, |_| ())
     }
 
+    /// Sets the positions of a gap and logs those before; does nothing if the log is full. A head that is not away at
+    /// the start any more takes its tail out of use.
     fn set(&mut self, schedule: &mut Schedule<'_>, gap: u32, positions: [u32; 2]) {
         let [give, take] = schedule.at(gap);
         if [give, take] == positions {
@@ -112,6 +118,7 @@ impl Search<'_> {
         }
     }
 
+    /// Undoes all changes in the log.
     fn undo(&mut self, schedule: &mut Schedule<'_>) {
         while let Some([gap, give, take]) = self.log.pop() {
             schedule.set(gap, [give, take]);
@@ -148,8 +155,8 @@ impl Search<'_> {
             self.drop_gap(schedule, gap, &g);
             return true;
         }
-        // The head's block is away at the start: its copy out then comes after its last write of the iteration before,
-        // where the link may be idle.
+        // Makes the head's block away at the start. Its copy out then comes after its last write of the iteration
+        // before, where the link may be idle.
         if g.kind.is_head() && give > 0 && self.random.below(12) == 0 {
             self.set(schedule, gap, [0, take]);
             return true;
@@ -174,7 +181,7 @@ impl Search<'_> {
         true
     }
 
-    /// Uses a random gap that is not in use.
+    /// Uses a random gap that is not in use; false if none is found in a few attempts.
     fn insert(&mut self, schedule: &mut Schedule<'_>) -> bool {
         let gaps = schedule.gaps();
         for _ in 0..8 {
@@ -216,10 +223,11 @@ impl Search<'_> {
             .fold(first, |near, gap| if distance(gap) < distance(near) { gap } else { near })
     }
 
-    /// Widens and uses gaps until every operator that the move changed fits; false if that fails.
+    /// Widens and uses gaps until the load is within `limit` bytes in every operator where the move raised it; false if
+    /// that fails.
     fn repair(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let mut i = 0;
-        // The log grows meanwhile; widened gaps need no repair.
+        // The log grows meanwhile. Gaps that were widened raise no load.
         while let Some([gap, old_give, old_take]) = self.log.at(i) {
             let [give, take] = schedule.at(gap);
             i += 1;
@@ -241,8 +249,8 @@ impl Search<'_> {
         true
     }
 
-    /// Widens or uses one gap, so that its bytes are away in `operator`, and towards `to` as far as the load is above
-    /// the limit.
+    /// Widens or uses one gap other than `not`, so that its bytes are on the host in `operator`, and in those after it
+    /// up to `to` as far as the load is above `limit` bytes. False if there is no such gap, or the log is full.
     #[expect(clippy::cast_precision_loss, reason = "a chance")]
     fn free_memory(&mut self, schedule: &mut Schedule<'_>, operator: u32, to: u32, not: u32, limit: u64) -> bool {
         let gaps = schedule.gaps();
@@ -275,7 +283,7 @@ impl Search<'_> {
                 crowded += 1;
             }
             let until = crowded.min(g.end);
-            // A head may be away from the start on.
+            // A head may be used from the start of the iteration on.
             let from = if !used && g.kind.is_head() && self.random.below(4) > 0 { 0 } else { operator };
             let [new_give, new_take] =
                 schedule.clamp(gap, if used { [give.min(from), take.max(until)] } else { [from, until] });
@@ -314,7 +322,8 @@ impl Search<'_> {
         true
     }
 
-    /// Narrows gaps that overlap with what was moved, wherever memory allows, in random order.
+    /// Narrows the gaps in use that overlap with those that were moved, as far as the load stays within `limit` bytes,
+    /// in random order.
     fn trim(&mut self, schedule: &mut Schedule<'_>, limit: u64) {
         let gaps = schedule.gaps();
         let (mut low, mut high) = (NONE, 0);

@@ -12,11 +12,11 @@
 //!   followed for [`REACH`] values;
 //! - another output of its operator is missing now, so that the operator is owed.
 //!
-//! This may overlook a bound that is too large, until the block is accessed. On training traces fewer than one eviction
-//! in five hundred differs from a search over all blocks.
+//! So a bound may be too high until the block is accessed again. On training traces fewer than one eviction in five
+//! hundred differs from a search over all blocks.
 //!
-//! Of equals the block with the least number. Cost: for each eviction and each stale block a few closures of at most
-//! [`CLOSURE`] operators, and O(log blocks).
+//! Of blocks with equal scores the one with the least number is evicted. Cost: for each eviction and each stale block a
+//! few closures of at most [`CLOSURE`] operators, and O(log blocks).
 
 use super::{CLOSURE, Walk};
 use crate::rewrite::values::NONE;
@@ -24,12 +24,12 @@ use crate::rewrite::values::NONE;
 /// The most missing values that are followed from a recomputed one.
 const REACH: u32 = 32;
 
-/// Counting a closure's cost ends where the score is this many times the least one. With a smaller factor it would end
-/// sooner, but the block would have to be scored anew soon.
+/// Counting a closure's cost ends where the score is more than this many times the least one. With a smaller factor
+/// counting would end sooner, but the block would have to be scored anew soon.
 const SLACK: f64 = 4.0;
 
 impl Walk<'_> {
-    /// Takes the block to evict out of the queue.
+    /// Takes the block with the least score, which is to be evicted, out of the queue; none if no block may be evicted.
     pub(in crate::rewrite) fn least_worth(&mut self) -> Option<u32> {
         while let Some(block) = self.stale.last() {
             self.stale.remove(block);
@@ -41,7 +41,7 @@ impl Walk<'_> {
         }
         while let Some((_, block)) = self.queue.first() {
             self.queue.remove(block);
-            // A block that is needed becomes stale when the operator has read it.
+            // A block that an operator needs becomes stale when the operator has run.
             if self.pinned[block] > 0 {
                 continue;
             }
@@ -88,8 +88,8 @@ impl Walk<'_> {
         self.cost(version, at, least / scale).map_or(f64::INFINITY, |cost| cost * scale)
     }
 
-    /// The time to recompute a version before operator `at`, in ns, or any number from `bound` up if it is more; none
-    /// if the version cannot be recomputed.
+    /// The time to recompute a version before operator `at`, in ns, where operators that are owed count in part; or any
+    /// number from `bound` up if that time is more. None if the version cannot be recomputed.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn cost(&mut self, version: u32, at: u32, bound: f64) -> Option<f64> {
         let values = self.values;
@@ -128,7 +128,8 @@ impl Walk<'_> {
         Some(sum)
     }
 
-    /// The next operator that reads a version, or that reads a value which is recomputed from it.
+    /// The next operator that reads a version, or that reads a missing value which is recomputed from it; [`NONE`] if
+    /// there is none.
     pub(in crate::rewrite) fn wanted(&mut self, version: u32) -> u32 {
         let values = self.values;
         let mut at = self.next_use(version);
@@ -157,7 +158,7 @@ impl Walk<'_> {
             .any(|&[block, version]| self.holds[block] != version + 1 && self.next_use(version) != NONE)
     }
 
-    /// Marks the values that are made from this one, directly or from missing ones, as stale.
+    /// Marks the blocks of the values that are made from this one, directly or by way of missing values, as stale.
     pub(in crate::rewrite) fn closures_shrink(&mut self, version: u32) {
         let values = self.values;
         self.closure.clear();
@@ -183,7 +184,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Marks the other outputs of this value's operator as stale, as the operator may be owed now.
+    /// Marks the other outputs of this value's operator as stale, since the operator may be owed now.
     pub(in crate::rewrite) fn siblings_are_owed(&mut self, version: u32) {
         let values = self.values;
         let Some(maker) = values.maker(version) else { return };

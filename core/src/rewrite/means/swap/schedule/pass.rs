@@ -6,8 +6,8 @@ use crate::table::Records;
 use crate::timing::links::Links;
 
 impl Schedule<'_> {
-    /// Runs the schedule. Returns how many ns longer it takes than the original; infinite, and the run is given up, as
-    /// soon as that is known to be more than `cutoff`.
+    /// Runs the schedule, and calls `emit` with what it does. Returns how many ns longer it takes than the original.
+    /// Ends early and returns infinity as soon as that is known to be more than `cutoff`.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     pub(in crate::rewrite) fn run(&mut self, cutoff: f64, mut emit: impl FnMut(Action)) -> f64 {
         let gaps = self.gaps;
@@ -64,7 +64,7 @@ impl Schedule<'_> {
         links.idle_after(clock) - gaps.program.end_time as f64
     }
 
-    /// Forgets the last pass: nothing has been copied, and nothing waits.
+    /// Forgets the last pass: nothing has been copied, and no copy waits.
     fn forget_last(&mut self) {
         while let Some(version) = self.sent.pop() {
             self.copied.set(version, 0.0);
@@ -78,15 +78,16 @@ impl Schedule<'_> {
         self.waiting_in.clear();
     }
 
-    /// The next boundary from `boundary` on at which something happens, if compute reaches `boundary` at `clock`: the
-    /// agenda has it, or a link becomes idle before the boundary after it while copies wait.
+    /// The next boundary from `boundary` on at which the pass has to stop, if compute reaches `boundary` at `clock`
+    /// (ns): one that is on the agenda, or one where a link becomes idle before the boundary after it while copies
+    /// wait.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn next_stop(&self, links: &Links, clock: f64, boundary: u32) -> u32 {
         let gaps = self.gaps;
         let mut stop = self.agenda.next(boundary, gaps.program.operators);
         for (waiting, free) in [(self.waiting_out.len(), links.out_free()), (self.waiting_in.len(), links.in_free())] {
             if waiting > 0 {
-                // While compute does not wait, it reaches each boundary by the same time later than it was recorded.
+                // While compute does not wait, it reaches each boundary later than recorded by the same time.
                 let late = clock - gaps.program.time[boundary] as f64;
                 let (mut low, mut high) = (boundary, stop);
                 while low < high {
@@ -99,7 +100,8 @@ impl Schedule<'_> {
         stop
     }
 
-    /// Frees the memory that is due at a boundary. Compute waits for the copies out; the link in goes on meanwhile.
+    /// Frees the memory of the gaps that give at a boundary. Compute waits for their copies out; the link in goes on
+    /// meanwhile.
     fn give(&mut self, links: &mut Links, clock: &mut f64, boundary: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         let mut done = *clock;
@@ -127,7 +129,8 @@ impl Schedule<'_> {
         }
     }
 
-    /// Allocates the memory that is due at a boundary.
+    /// Allocates the memory of the gaps that take at a boundary; those that need a copy in are allocated when the copy
+    /// is handed to the link.
     fn take(&mut self, boundary: u32, emit: &mut impl FnMut(Action)) {
         let mut next = self.first[boundary][1];
         while next > 0 {
@@ -142,7 +145,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// Hands the most urgent copy out to its link.
+    /// Hands the copy out that is due first to its link.
     fn hand_out(&mut self, links: &mut Links, clock: f64, emit: &mut impl FnMut(Action)) {
         let Some((_, version)) = self.waiting_out.pop() else { return };
         let Version { block, .. } = self.gaps.version(version);
@@ -153,7 +156,8 @@ impl Schedule<'_> {
         emit(Action::Out(version));
     }
 
-    /// Hands the most urgent copies in to their link, while it would be idle before `until` or the operator needs them.
+    /// Hands copies in to their link, those that are due first before the others: as long as the link would be idle
+    /// before `until` (ns), and all that `operator` needs.
     fn hand_in(&mut self, links: &mut Links, clock: f64, until: f64, operator: u32, emit: &mut impl FnMut(Action)) {
         let gaps = self.gaps;
         while let Some((_, gap)) = self.waiting_in.first() {
@@ -170,7 +174,7 @@ impl Schedule<'_> {
         }
     }
 
-    /// Finds when compute reaches each boundary between the stops of the last pass.
+    /// Finds when compute reached each boundary between the stops of the last pass.
     #[expect(clippy::cast_precision_loss, reason = "times")]
     fn time_all_boundaries(&mut self) {
         let gaps = self.gaps;
@@ -183,8 +187,8 @@ impl Schedule<'_> {
     }
 
     /// Shortens the time for which blocks are on the device, as far as the last pass takes no longer: memory is freed
-    /// where the copy out is done, and allocated as late as the link allows. So less is alive at the same time, which
-    /// is easier to place. To be called after a [`run`](Self::run) that was not given up.
+    /// where the copy out is done, and allocated as late as the link allows. So fewer blocks are alive at the same
+    /// time, which are easier to place. To be called after a [`run`](Self::run) that did not end early.
     pub(in crate::rewrite) fn tighten(&mut self) {
         let gaps = self.gaps;
         self.time_all_boundaries();
