@@ -4,8 +4,8 @@
 
 The peak is the heap's in a step's forward and backward pass, and time what the thread took for them, the least of several steps,
 as a part of that of the compiler's own cut. `sublet=50` has a limit of 50 % of what the operators take one by one, above what
-persists; `planned_bytes` is what the plan then says. `equal` says whether the first loss and the gradients have the bits of the compiler's own cut. At the end stands for each
-budget the fastest cut of sublet's that takes no more memory, on standard error.
+persists; `planned_bytes` is what the plan then says. `equal` says whether the first loss and the gradients have the bits of the
+compiler's own cut. At the end stands for each budget the fastest cut of sublet's that takes no more memory, on standard error.
 """
 
 from __future__ import annotations
