@@ -63,7 +63,6 @@ pub fn least_load(
     rows: &[Row],
     block_count: usize,
     device: &Device,
-    /// How much longer a schedule may take than the trace, in ns.
     overhead_ns: u64,
     scratch: Workspace<'_>,
 ) -> Result<u64, Error> {
