@@ -30,8 +30,10 @@ const PART_OF_FIRST: u64 = 2;
 const PART_OF_BEAM: u64 = 3;
 /// or for so many where the best plan is the search's.
 const PART_WHERE_SEARCH_LEADS: u64 = 24;
-/// Where the best plan is the beam's, it has all nodes but one in so many, of which the search has half.
+/// Where the best plan is the beam's, and there are many blocks, it has all nodes but one in so many, of which the search has half.
 const PART_WHERE_BEAM_LEADS: u64 = 4;
+/// Up to so many blocks the search may still win where the beam leads.
+const FEW_BLOCKS: usize = 512;
 /// Where every step is full, plans without waste are looked for with this part of all nodes.
 const PART_OF_TILING: u64 = 4;
 
@@ -109,7 +111,7 @@ pub fn place(
             nodes = left - round.nodes;
             tiled = found.nodes > 0;
         }
-        let (of_search, mut of_beam) = shares(number, round.nodes, told.best.solver);
+        let (of_search, mut of_beam) = shares(number, blocks.len(), round.nodes, told.best.solver);
         if number == 0 && tiled {
             // A beam that may waste finds nothing where one that may not has failed.
             nodes += of_beam;
@@ -170,11 +172,13 @@ fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
 
 /// What search and beam may do in a round, in nodes, by who has made the best plan. In the first both have all of them,
 /// because nobody knows yet.
-fn shares(number: u32, nodes: u64, best: Solver) -> (u64, u64) {
+fn shares(number: u32, blocks: usize, nodes: u64, best: Solver) -> (u64, u64) {
     match best {
         _ if number == 0 => (nodes, nodes),
         Solver::Search => (nodes, nodes / PART_WHERE_SEARCH_LEADS),
-        Solver::Beam => (nodes.div_ceil(2 * PART_WHERE_BEAM_LEADS), nodes - nodes / PART_WHERE_BEAM_LEADS),
+        Solver::Beam if blocks > FEW_BLOCKS => {
+            (nodes.div_ceil(2 * PART_WHERE_BEAM_LEADS), nodes - nodes / PART_WHERE_BEAM_LEADS)
+        }
         _ => (nodes, nodes / PART_OF_BEAM),
     }
 }
