@@ -1,7 +1,7 @@
 //! The means of saving memory: their list, and a file or a folder for each.
 //!
 //! There are two kinds:
-//! - means that change the trace with which all others begin: [`order`], [`mask`], [`in_place`]. [`rewrite`] applies
+//! - means that change the trace with which all others begin: [`order`], [`mask`], [`in_place`]. `rewrite` applies
 //!   the last two, masks first: they change which blocks are alive, and in-place reuse has to know that;
 //! - means that are decided for a limit: [`swap`], [`recompute`]. [`fit`](super::fit) combines them.
 

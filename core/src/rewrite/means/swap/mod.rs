@@ -1,6 +1,6 @@
 //! Swapping: blocks are copied to the host and back while no operator accesses them.
 //!
-//! [`Swapper`] holds the gaps of a program and makes, by the [`Policy`] that is asked for, a schedule whose load stays
+//! `Swapper` holds the gaps of a program and makes, by the [`Policy`] that is asked for, a schedule whose load stays
 //! within a limit: which gaps are used, where their memory is freed, and where it is allocated again. `schedule` (over
 //! `load` and `agenda`) finds the time that follows from these positions, and `search` improves them. The search starts
 //! from the best schedule of the scores in `published`, each of which can also be asked for alone.
