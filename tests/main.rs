@@ -7,6 +7,7 @@ mod embedded;
 mod graph;
 mod imports;
 mod invariance;
+mod joint;
 mod judge;
 mod minimalloc;
 mod mip;

@@ -13,12 +13,12 @@ use sublet_core::trace::{Event, Op, Operator, Recorded, Row};
 use sublet_tests::fitted::Fitter;
 
 /// An operator that writes one value.
-struct Made {
-    reads: Vec<usize>,
-    size: u64,
-    ns: u64,
+pub(crate) struct Made {
+    pub(crate) reads: Vec<usize>,
+    pub(crate) size: u64,
+    pub(crate) ns: u64,
     /// Whether it may be recomputed.
-    forward: bool,
+    pub(crate) forward: bool,
 }
 
 /// A network with branches, and the gradients of its values in reverse: each reads the gradients of the operators that
@@ -42,7 +42,8 @@ fn network(forward: usize, below: &mut impl FnMut(u64) -> u64) -> Vec<Made> {
     made
 }
 
-fn rows(made: &[Made]) -> Vec<Row> {
+/// The rows of one iteration; it begins at 1 ns.
+pub(crate) fn rows(made: &[Made]) -> Vec<Row> {
     let number = |n: usize| u32::try_from(n).unwrap();
     let (mut rows, mut time_ns) = (Vec::new(), 1);
     for (k, m) in made.iter().enumerate() {
