@@ -26,8 +26,7 @@
 //!    bound says that nothing fits is left out, and while nothing fits, what may be spent on arrangements is bounded over all orders.
 //!
 //! The least time wins. Each means alone is tried as it would be if nothing else were, and all of them on the trace as it was
-//! recorded where that is not hopeless, so that more means are not worse than fewer: swaps that come last and still take half
-//! as much again as the best after a quarter of what they may do are given up. What comes out has been accepted by
+//! recorded where that is not hopeless, so that more means are not worse than fewer. What comes out has been accepted by
 //! [`verify::schedule`](crate::verify::schedule::schedule), over iterations that repeat: persistent blocks may be on the
 //! host at both ends.
 
@@ -402,7 +401,7 @@ fn joint(pass: &mut Pass<'_, '_, '_>, recorded: &Recorded<'_>, options: &Options
         }
     }
     if !hidden && (pass.is_as_recorded() || pass.bound().is_infinite()) && !pass.is_too_slow_swapped()? {
-        pass.fit(&swapping)?;
+        pass.fit_alone(&swapping)?;
     }
     if swap && using.has(Means::Layer) {
         pass.fit(&Arrangement { swaps: Swaps::By(&[Policy::Layer]), ..nothing })?;
