@@ -29,7 +29,8 @@ pub(crate) struct Home {
     /// The offset on the device where the value lies when the iteration begins; none if the iteration needs it on the
     /// host alone.
     pub(crate) on_device: Option<u64>,
-    /// The place of the copy that is on the host when the iteration begins; none if the iteration reads no such copy.
+    /// The offset in the host's memory of the copy that is there when the iteration begins, in bytes; none if the
+    /// iteration reads no such copy.
     pub(crate) on_host: Option<u64>,
     /// Where the value is after an iteration.
     pub(crate) after: Residence,

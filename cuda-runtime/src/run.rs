@@ -306,7 +306,7 @@ impl<B: Backend> Runtime<B> {
         self.backend.record(event, &self.streams[self.program.steps[step].lane])
     }
 
-    /// Records an event of the iteration, if it is timed.
+    /// Has the device note the time at a mark of this iteration, if the iteration is one that is timed.
     fn time(&self, mark: Mark) -> Result<()> {
         let Some(timers) = self.timers.as_ref().filter(|timers| timers.iteration == self.iteration) else {
             return Ok(());

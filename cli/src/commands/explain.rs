@@ -34,7 +34,7 @@ pub(crate) struct Way {
     won: bool,
 }
 
-/// The ways that were tried, in order.
+/// The ways to combine the means that a fit has tried, in the order in which they were tried first.
 #[derive(Debug, Default)]
 pub(crate) struct Explained {
     ways: Vec<Way>,

@@ -2,11 +2,12 @@
 //!
 //! Two passes over the accesses, which stand in the order of execution.
 //!
-//! 1. Which memories are kept: those that the caller says are, that have no bytes, or whose first access is a read. Of
-//!    the others, the last operator that uses each; of the kept ones, the last that writes each. And which scratch
-//!    memories are so in fact: each operator writes the memory before it reads it. A kept memory that is written after
-//!    it was read gets a block of a few bytes that is always alive, so that the operators that read this memory are not
-//!    recomputed after the write.
+//! 1. Some memories are *kept*: they hold a value from one iteration to the next, and are always alive. These are the
+//!    memories that the caller says are kept, those without bytes, since nothing is saved there, and those whose first
+//!    access is a read. Of each kept memory the last operator that writes it is noted, of each other one the last that
+//!    uses it. A memory that the caller says is scratch counts as scratch only if each operator writes it before it
+//!    reads it. A kept memory that is written after it was read gets a block of a few bytes that is always alive, so
+//!    that the operators that read this memory are not recomputed after the write.
 //! 2. By operator: the mallocs of the residencies that begin, its reads, its writes, and the frees of those that end.
 //!    Of several uses of a memory by one operator, one read and one write remain. A read that comes after a write of
 //!    the same operator is left out.

@@ -195,8 +195,9 @@ impl<'a> Operators<'a> {
         self.persistent[block] > 0
     }
 
-    /// Begins an operator of a rewritten trace: the recorded operator of this number, or the next access without an
-    /// operator. None if there is no such operator.
+    /// Begins an operator of a rewritten trace, and returns which recorded rows it has still to match: those of the
+    /// operator of this number, or for [`Op::None`] the next recorded access that belongs to no operator. None if the
+    /// recording has no such operator.
     pub(crate) fn begin(&mut self, op: Op) -> Option<Progress> {
         let (first, rerun) = match op {
             Op::Rerun(k) => (self.first_access(k)?, true),

@@ -40,7 +40,7 @@ struct Pool {
     free: Vec<(u64, u64, Option<Stream>)>,
 }
 
-/// The graphs of a device.
+/// The memory of the CUDA graphs that PyTorch captures on a device: its pools, and the allocations in them.
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
     pools: BTreeMap<PoolId, Pool>,

@@ -188,7 +188,8 @@ pub(crate) fn buffers(model: &Model, schedule: &Schedule, offsets: Option<&[i32]
     tensors.chain(scratch).collect()
 }
 
-/// Writes the files that only models have: the model with the plan, and the header.
+/// Writes the files that only models have: the model with the plan, made of the `bytes` of its file, and a C header with
+/// the offsets.
 pub(crate) fn write(args: &PlanArgs, model: &Model, bytes: &[u8], planned: &Planned) -> Result<(), Failure> {
     if let Some(file) = args.output.as_ref().filter(|file| is_model(file)) {
         let first = u32::try_from(model.graphs[0].operators.start).unwrap_or(0);

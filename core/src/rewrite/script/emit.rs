@@ -1,4 +1,4 @@
-//! Writes a script as the rows of a trace.
+//! Writes a script (the order in which operators run and are recomputed, and blocks are freed) as the rows of a trace.
 
 use super::Step;
 use crate::list::List;

@@ -223,8 +223,9 @@ impl Search<'_> {
             .fold(first, |near, gap| if distance(gap) < distance(near) { gap } else { near })
     }
 
-    /// Widens and uses gaps until the load is within `limit` bytes in every operator where the move raised it; false if
-    /// that fails.
+    /// After a move, which has changed the positions of some gaps: has blocks leave earlier or come back later in the gaps
+    /// that are used, and uses more gaps, until the load is within `limit` bytes in every operator where the move raised
+    /// it. False if that fails.
     fn repair(&mut self, schedule: &mut Schedule<'_>, limit: u64) -> bool {
         let mut i = 0;
         // The log grows meanwhile. Gaps that were widened raise no load.
