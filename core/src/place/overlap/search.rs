@@ -13,8 +13,9 @@
 //! 3. In a section, the open blocks take their bytes less what overlaps may spare, above the lowest of them. What does not leave
 //!    room for that cannot be the lowest, and is above one that can. Of two blocks of which one cannot be the lower one, the
 //!    other is.
-//! 4. The section comes first that has the least room to spare for its failures so far; in it the lowest block, of equals
-//!    the largest. From there on down, to one that nothing can be below.
+//! 4. The next block is of the section with the least slack for its failures so far: its lowest open block, of equals
+//!    the largest. If an open block can lie below that one, it is taken instead, and so on, down to one that none can
+//!    be below.
 //!
 //! To find the least peak, capacities are tried: the bound, half of the gap, and just below the incumbent, each round with
 //! twice the nodes, until bound and incumbent meet. Failures are remembered.
