@@ -169,6 +169,7 @@ struct Arrangements<'a> {
     len: Table<'a, u32>,
     /// By arrangement: its cost as fixed point, and a hash of which kind of block lies at which offset.
     value: Table<'a, [u64; 2]>,
+    /// How many arrangements there are.
     count: u32,
 }
 
@@ -202,7 +203,9 @@ struct Beam<'a> {
     /// By index: the hash of the arrangement that the way makes; the arrangement that it extends (upper half) and the
     /// number of cells below the block (lower half); the offset, in bytes.
     rest: Table<'a, [u64; 3]>,
+    /// How many ways there are.
     ways: u32,
+    /// The most ways that are kept.
     most_ways: u32,
     /// The cost above which no way is needed.
     limit: u64,

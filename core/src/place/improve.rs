@@ -7,16 +7,16 @@
 //! 1. Take the first block of the queue. Its neighbours, the placed blocks that are alive with it, occupy
 //!    ranges of addresses. Looked at are the offsets from which it ends or begins exactly where a neighbour
 //!    begins or ends, below the limit.
-//! 2. Put it where what is in the way weighs least, and those blocks at the end of the queue. The weight of a
-//!    block is its area, size times width, times the number of its ejections so far plus one: large blocks are
-//!    hard to place again, and what has been ejected often is left in peace, so that no two blocks chase
-//!    each other forever. (Ejection chains: Glover 1996; weights that grow: Morris 1993, *breakout*.)
+//! 2. Put it where the blocks in the way weigh least, and those at the end of the queue: they are *ejected*. The weight
+//!    of a block is its area, size times width, times the number of its ejections so far plus one: large blocks are
+//!    hard to place again, and a block that was ejected often is seldom ejected again, so that no two blocks eject each
+//!    other forever. (Ejection chains: Glover 1996; weights that grow: Morris 1993, *breakout*.)
 //!
-//! When the queue is empty the plan is better. At first the limit is half way to the lower bound; after a success the
-//! next part of the gap is twice as large, after a failure, an attempt that has used up its part of the work, half
-//! as large. The plan from before a failure is the one that counts: the peak never rises. When the smallest part of
-//! the gap has failed, each attempt gets twice the work, unless none has ever succeeded: then it ends. The ejections
-//! are remembered throughout, so that no attempt repeats another.
+//! When the queue is empty the plan is better. At first the limit is half way to the lower bound. After a success the
+//! next attempt lowers the peak by twice the part of its distance to the bound; after a failure, an attempt that has
+//! used up its part of the work, by half the part. A failed attempt leaves the plan as it was before: the peak never
+//! rises. When the smallest part has failed, each attempt gets twice the work; but if none has ever succeeded, all
+//! ends. The numbers of ejections are kept from attempt to attempt, so that none repeats another.
 //!
 //! It is good where few blocks are above the limit and what is alive with them is not much: long iterations that
 //! are full for a moment. Where thousands are alive together and the plan is full everywhere, it finds nothing and

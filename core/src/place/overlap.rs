@@ -1,7 +1,8 @@
 //! Placement where an output may reach into an input that dies with its operator.
 //!
-//! Problem: as everywhere in this room, but of the pairs that `overlaps` name the output may begin `distance` below the
-//! input (Blacker et al. 2020). It is a directed constraint: which of the two lies lower is not free as with others.
+//! Problem: as for other placements, but of a pair that `overlaps` names the output may begin `distance` bytes below
+//! the input, and reach into it (Blacker et al. 2020). It is a directed constraint: which of the two lies lower is not
+//! free as with others.
 //!
 //! Steps:
 //! 1. First fit in a fixed order: each block at the lowest offset that all placed blocks around it leave. A placed block
@@ -10,8 +11,8 @@
 //! 3. From the best of them on, a few blocks at a time move to other places of the order, at random; what is no worse
 //!    stays, and rarely what is worse.
 //!
-//! 4. Where that leaves a gap to the lower bound, the load less what overlaps may spare, an exact search lowers the plan, lifts
-//!    the bound, or both: `search`.
+//! 4. Where the peak stays above the lower bound (the max load less the bytes that overlaps may spare), an exact search
+//!    lowers the peak, raises the lower bound, or both: `search`.
 //!
 //! Cost: O(n²) an order, linear memory; the search looks at 1,024 blocks at most.
 

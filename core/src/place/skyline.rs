@@ -26,9 +26,9 @@
 //!
 //! Cost: a few steps to find and split a line, O(log n) to see whether any block fits, a visit of the
 //! lifetime tree (a few dozen nodes, O(√n) at worst) to find the best; with p pins, O(p) more for each
-//! block. Lines are a list over *sections*: stretches of time that are numbered from 0 and between which
-//! nothing begins or ends. Blocks are numbered anew in the order of their begins, so that what happens at
-//! one time lies side by side in memory.
+//! block. Lines are a list over *sections*: stretches of time that are numbered from 0, and at whose borders alone
+//! blocks begin and end. Blocks are numbered anew in the order of their begins, so that what happens at one time lies
+//! side by side in memory.
 
 use super::align_up;
 use super::earliest_end::EarliestEnd;

@@ -1,24 +1,27 @@
 //! Exact search where outputs may reach into dying inputs.
 //!
-//! Problem: is there a placement within a capacity, where of two blocks that are alive together one begins a distance above the
-//! other, and the distance depends on which is the lower one? [`search`](crate::place::search) rests on one distance, the
-//! size, and on sums of bytes that no two blocks share.
+//! Problem: is there a placement within a capacity, where of two blocks that are alive together one begins a distance
+//! above the other, and the distance depends on which is the lower one? [`search`](crate::place::search) relies on one
+//! distance, the size, and on sums of bytes that no two blocks share.
 //!
 //! Steps:
-//! 1. Only placements are looked at in which every block lies on 0, on another one, or at its pin. A block has a *least*
-//!    offset, which the placed ones leave it. It is *lifted* if they do not hold it there: it lies on an open one.
-//! 2. A node is branched on a block b that no open block can be below while b is at its least offset. Left: b lies there, and
-//!    all open blocks that are alive with it are above. Right: it lies on an open block; its least offset becomes the least
-//!    that one of those leaves it. As no two blocks can be each other's input, there always is such a block.
-//! 3. In a section, the open blocks take their bytes less what overlaps may spare, above the lowest of them. What does not leave
-//!    room for that cannot be the lowest, and is above one that can. Of two blocks of which one cannot be the lower one, the
-//!    other is.
+//! 1. Only placements are looked at in which every block lies on 0, on another one, or at its pin. A block that is not
+//!    placed yet is *open*. It has a *least* offset: the lowest that the placed blocks leave it. It is *lifted* if it
+//!    lies on none of them there: then it lies on an open block.
+//! 2. A node is branched on a block b that no open block can be below while b is at its least offset. Left: b lies
+//!    there, and all open blocks that are alive with it are above. Right: b lies on an open block, and its least offset
+//!    becomes the least that one of those leaves it. As no two blocks can be each other's input, there always is such a
+//!    block b.
+//! 3. In a section, the open blocks take their bytes, less those that overlaps may spare, above the lowest of them. A
+//!    block whose least offset does not leave room for that cannot be the lowest, and is above one that can. Of two
+//!    blocks of which one cannot be the lower one, the other is.
 //! 4. The next block is of the section with the least slack for its failures so far: its lowest open block, of equals
 //!    the largest. If an open block can lie below that one, it is taken instead, and so on, down to one that none can
 //!    be below.
 //!
-//! To find the least peak, capacities are tried: the bound, half of the gap, and just below the incumbent, each round with
-//! twice the nodes, until bound and incumbent meet. Failures are remembered.
+//! To find the least peak, capacities are tried: the lower bound, half way from there to the incumbent, and just below
+//! the incumbent, each round with twice the nodes, until lower bound and incumbent meet. The number of failures of each
+//! section is kept throughout.
 //!
 //! Cost: O(n) a look at what supports a block, O(alive²) a section that has changed. Scratch: n²/64 words for who is alive
 //! where, and a trail of 64 n entries; a run that needs a longer one is given up.

@@ -147,7 +147,7 @@ struct Search<'a> {
     windows: Windows<'a>,
     tree: Tree<'a>,
     key: Table<'a, u64>,
-    /// By block of the search: the caller's index of it.
+    /// By block of the search: its index in the caller's slice.
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     random: Xoshiro256PlusPlus,

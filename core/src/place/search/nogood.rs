@@ -27,7 +27,8 @@ const HEAD: u64 = 2;
 pub(super) struct Nogoods<'a> {
     ring: Table<'a, u64>,
     ring_len: u64,
-    /// Where the latest state with these bits of the hash begins: 1 + the number of words written before it.
+    /// By remainder of the hash: where the latest such state begins, as 1 + the number of words written before it; 0 if
+    /// there is none.
     index: Table<'a, u64>,
     index_len: u64,
     /// Words written since the beginning.
