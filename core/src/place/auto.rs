@@ -1,17 +1,18 @@
-//! The one to use: heuristics first, and where they leave a gap the search or the improvement, as long as the
-//! budget lasts.
+//! The default solver: heuristics first; where their peak is above the lower bound, then the exact search, beams or
+//! ejection chains, as long as the budgets last.
 //!
 //! The portfolio reaches the lower bound on most networks. Where it does not, and there are at most
-//! [`search::MOST_BLOCKS`] blocks, the search goes on from its plan, and may prove that none is better; above
-//! that, ejection chains lower the plan. Heuristics, search and a beam along time take turns, because which of them gets
-//! there first cannot be known: a short round, one of the default size, and then each of twice the size of the one
-//! before it, with other seeds, until the budgets are used up. Of the later rounds most goes to the one that leads. Where
-//! every step is full, the beam's part of the short round is the search's.
+//! [`search::MOST_BLOCKS`] blocks, the exact search goes on from its plan, and may prove that no plan is better. With
+//! more blocks, ejection chains lower the peak. Heuristics, search and a beam along time take turns, because which of
+//! them is the first to find a better plan cannot be known: a short round, then a round with the default budgets, and
+//! then rounds with twice the budgets of the round before, each with another seed, until the budgets are used up. After
+//! the first round, most nodes go to the method that made the best plan. Where the load is the max load at every step,
+//! the first round looks for plans without unused bytes (`tiling`) before the search, and the beam has no turn in it.
 //!
-//! A capacity that is given is enough: within it nothing better is looked for.
+//! If the constraints have a capacity, a plan within it is good enough: no better one is looked for.
 //!
-//! Never worse than the heuristics of its first round. With nodes to spend that round is short, so that many starts
-//! with the whole budget and one seed may find more. Cost: that of its parts.
+//! The peak is never above that of the heuristics of the first round. If there are nodes to spend, that round is short,
+//! so that the many starts alone, with the whole budget and one seed, may find a better plan. Cost: that of the parts.
 
 use core::ops::ControlFlow;
 
@@ -20,21 +21,25 @@ use super::{
 };
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen};
 
-/// In the first round each block is placed that often,
+/// The first round has the work of this number of starts, each of which places all blocks, or the default work divided
+/// by [`FEW_NODES`] if that is more.
 const FEW_STARTS: u64 = 48;
-/// and the search has this part of its default budget,
+/// The first round has the default nodes divided by this,
 const FEW_NODES: u64 = 16;
-/// but at most one part in so many of all its nodes.
+/// but at most the nodes of the whole budget divided by this.
 const PART_OF_FIRST: u64 = 2;
-/// After the first round the search has all nodes, and the beam one for so many of them,
+/// After the first round the search has all nodes of a round. Besides, the beam has that number of nodes divided by
+/// this,
 const PART_OF_BEAM: u64 = 3;
-/// or for so many where the best plan is the search's.
+/// or divided by this where the best plan is the search's.
 const PART_WHERE_SEARCH_LEADS: u64 = 24;
-/// Where the best plan is the beam's, and there are many blocks, it has all nodes but one in so many, of which the search has half.
+/// Where the best plan is the beam's and there are more than [`FEW_BLOCKS`] blocks, the nodes of a round divided by
+/// this are taken from the beam; the search has half of them.
 const PART_WHERE_BEAM_LEADS: u64 = 4;
-/// Up to so many blocks the search may still win where the beam leads.
+/// Up to this number of blocks the search has all nodes even where the best plan is the beam's.
 const FEW_BLOCKS: usize = 512;
-/// Where every step is full, plans without waste are looked for with this part of all nodes.
+/// Where the load is the max load at every step, plans without unused bytes are looked for with the nodes of the whole
+/// budget divided by this.
 const PART_OF_TILING: u64 = 4;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -81,7 +86,7 @@ pub fn place(
     }
     let few = first_round(blocks.len(), work, nodes);
     let mut round = *options;
-    // To the heuristics a plan above the capacity still counts: the search may begin with it.
+    // The heuristics also keep plans above the capacity: the search may begin with one.
     let without_capacity = Constraints { capacity: None, ..options.constraints };
     let best = Summary { peak: u64::MAX, lower_bound, solver: Solver::Auto, nodes: 0 };
     let mut tiled = false;
@@ -113,7 +118,7 @@ pub fn place(
         }
         let (of_search, mut of_beam) = shares(number, blocks.len(), round.nodes, told.best.solver);
         if number == 0 && tiled {
-            // A beam that may waste finds nothing where one that may not has failed.
+            // Where no plan without unused bytes was found, a beam along time does not find one either.
             nodes += of_beam;
             of_beam = 0;
         }
@@ -146,7 +151,7 @@ pub fn place(
     finish(Summary { nodes: told.nodes, ..told.best }, options)
 }
 
-/// More starts of the skyline; the fixed ones have been made.
+/// Builds more skylines from random starts; the fixed starts were made in the first round.
 fn start_again(
     blocks: &[Block],
     round: &Options,
@@ -163,15 +168,16 @@ fn start_again(
     Ok(())
 }
 
-/// What the first round may do, in blocks placed and in nodes: most instances are solved by a few starts or a few nodes.
+/// The budgets of the first round: work in blocks placed, and nodes. Most instances are solved by a few starts or a few
+/// nodes.
 fn first_round(blocks: usize, work: u64, nodes: u64) -> (u64, u64) {
     let few_starts = (FEW_STARTS * blocks as u64).max(Options::DEFAULT_WORK / FEW_NODES);
     let few_nodes = (Options::DEFAULT_NODES / FEW_NODES).min(nodes.div_ceil(PART_OF_FIRST));
     (if nodes > 0 { few_starts } else { work }, few_nodes)
 }
 
-/// What search and beam may do in a round, in nodes, by who has made the best plan. In the first both have all of them,
-/// because nobody knows yet.
+/// The nodes of the search and of the beam in a round, by the solver that made the best plan. In the first round both
+/// have all of them, because it is not known yet which is better.
 fn shares(number: u32, blocks: usize, nodes: u64, best: Solver) -> (u64, u64) {
     match best {
         _ if number == 0 => (nodes, nodes),
@@ -183,15 +189,16 @@ fn shares(number: u32, blocks: usize, nodes: u64, best: Solver) -> (u64, u64) {
     }
 }
 
-/// Puts together what the parts tell, each of which knows only itself.
+/// Combines the results that the methods report, each of which knows only its own, and passes them on to the watch.
 struct Told<'a> {
     watch: Watch<'a>,
-    /// The best plan and the best bound so far.
+    /// The peak and the solver of the best plan so far, and the highest lower bound so far.
     best: Summary,
-    /// A peak that is good enough, in bytes.
+    /// The capacity of the constraints, in bytes: a peak within it is good enough. 0 if there is none.
     enough: u64,
-    /// Nodes of the searches that are over.
+    /// The nodes of the searches and beams that have ended.
     nodes: u64,
+    /// Whether the watch has broken.
     stopped: bool,
 }
 

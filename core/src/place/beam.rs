@@ -1,19 +1,22 @@
-//! A beam along time: many arrangements of what is alive, side by side, of which the best go on.
+//! Beam search along time (Ow and Morton 1988): many arrangements of the blocks that are alive are kept side by side,
+//! and at each step the best of them go on.
 //!
-//! Problem: is there a plan within a capacity? Heuristics see one plan, and so does the search, which comes to its first
-//! dead end late where hundreds of blocks fill the memory at every step. Beam search is by Ow and Morton 1988.
+//! Problem: is there a plan within a capacity? Heuristics build one plan at a time, and so does the exact search, which
+//! comes to its first dead end late where hundreds of blocks fill the memory at every step.
 //!
 //! Steps:
 //! 1. Blocks come in the order in which they begin; of those that begin together the largest first, then the one that
-//!    ends last. Every pass is made in both directions of time.
+//!    ends last. A pass forward in time that fails is followed by one backward.
 //! 2. An *arrangement* is the list of the blocks that are alive, from the bottom up, with their offsets. The next block
 //!    goes to the lower or the upper end of each hole that is large enough.
-//! 3. An arrangement costs, for each border between two neighbours, the logarithm of the time between their ends; a
-//!    hole ends now, floor and ceiling after everything else. Neighbours that end together leave one hole, not two.
-//! 4. The `width` cheapest arrangements go on. Of those that differ in nothing but in blocks of one kind, one goes on.
-//! 5. Capacities are tried from the bound up to one unit below the incumbent: all of the gap, a half, a quarter and so
-//!    on. A plan that is found is the next incumbent. Where no capacity succeeds, the width doubles, and costs are off
-//!    at random by some part of a logarithm.
+//! 3. The cost of an arrangement is a sum over the borders between two neighbours: the logarithm of the time between
+//!    their ends. A hole counts as a block that ends now, floor and ceiling as blocks that end after all others.
+//!    Neighbours that end together leave one hole, not two.
+//! 4. The `width` cheapest arrangements go on. Of those that differ only in which of several blocks of equal size and
+//!    lifetime lies where, one goes on.
+//! 5. Capacities are tried from the lower bound up to one unit below the incumbent: the peak is to fall by all of the
+//!    difference between the two, by a half, a quarter and so on. A plan that is found is the next incumbent. Where no
+//!    capacity succeeds, the width doubles, and random numbers are added to the costs.
 //!
 //! Instances with pinned blocks are left as they are. Ties: the arrangement and the hole that come first. Cost of a pass:
 //! O(n · width · alive). Memory: a word for each block and arrangement, at most 2²¹, and 64 n cells.
@@ -27,28 +30,32 @@ use crate::hash;
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// Arrangements at once, at most; the way back keeps 10 bits for each.
+/// The most arrangements that are kept at once.
 const MOST_WIDTH: usize = 1 << WIDTH_BITS;
+/// The bits that the number of an arrangement takes in an entry of `back`.
 const WIDTH_BITS: u32 = 10;
-/// Words for the way back, at most.
+/// The most words of `back`, which leads from the last arrangement to the first.
 const MOST_STEPS: usize = 1 << 21;
-/// Cells for each block; a cell is a block in an arrangement.
+/// Cells of all arrangements of a step, for each block of the instance; a cell is a block in an arrangement.
 const CELLS: usize = 64;
-/// Ways on that are kept for each arrangement until the best are taken.
+/// Ways that are kept for each arrangement until the best are taken; a *way* is a place for the next block in an
+/// arrangement.
 const WAYS: usize = 3;
 /// The width of the first passes.
 const NARROW: u32 = 128;
-/// The least part of the gap that is tried at once is 2 to the minus this.
+/// A capacity is below the incumbent by a part of its distance to the lower bound; the least part is 2 to the minus
+/// this.
 const MOST_HALVINGS: u32 = 4;
-/// Floor and ceiling end so many sections after everything.
+/// In the costs, floor and ceiling end this number of sections after all blocks.
 const BEYOND: u32 = 50;
-/// Bits behind the point of a logarithm.
+/// The fraction bits of a logarithm, and of the costs.
 const FRACTION: u32 = 8;
-/// The noise of a round, in parts of 256: from the first up, in equal steps, over and over.
+/// Random numbers below this are added to the costs; 256 is 1. The first round has the first, the later ones the others
+/// in turn, over and over.
 const NOISE: [u32; 9] = [0, 40, 130, 220, 310, 400, 490, 580, 670];
-/// What a way on costs, in cells.
+/// The time that a way takes, in cells looked at.
 const CELLS_OF_A_WAY: u64 = 8;
-/// So many cells, for each block of the instance, take the time of a node of the search.
+/// The time that a node of the exact search takes, in cells looked at for each block of the instance.
 const CELLS_OF_A_NODE: u64 = 5;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -72,7 +79,7 @@ const fn most_width(n: usize) -> usize {
     }
 }
 
-/// At least one arrangement in which everything is alive.
+/// Cells of all arrangements of a step: enough for at least one in which all blocks are alive.
 const fn cells(n: usize) -> usize {
     CELLS * n + 1
 }
@@ -108,8 +115,8 @@ pub fn place(
     finish(improve(blocks, options, built, 0, scratch, offsets, watch)?, options)
 }
 
-/// Looks below the peak of the plan in `offsets`, whose summary is `incumbent`; the result is never worse. Each round
-/// that came before makes the first passes twice as wide.
+/// Looks for a plan with a lower peak than that in `offsets`, whose summary is `incumbent`; the result is never worse.
+/// The first passes are [`NARROW`] wide, doubled `first_round` times.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -150,16 +157,19 @@ pub(super) fn improve(
     Ok(best)
 }
 
-/// A cell: where the block begins and ends in memory; when it ends, and its number.
+/// A cell: the block's begin and end in memory, in bytes; then the section in which its lifetime ends (upper half of a
+/// word) and its index (lower half).
 type Cell = [u64; 3];
 
-/// Arrangements of one length, side by side.
+/// The arrangements after a step. Each has a row of [`Beam::row`] cells.
 struct Arrangements<'a> {
+    /// The cells of all arrangements, from the bottom up.
     cell: Table<'a, Cell>,
-    /// How many cells each has.
+    /// By arrangement: how many cells it has.
     len: Table<'a, u32>,
-    /// Cost, and a hash of what lies where.
+    /// By arrangement: its cost as fixed point, and a hash of which kind of block lies at which offset.
     value: Table<'a, [u64; 2]>,
+    /// How many arrangements there are.
     count: u32,
 }
 
@@ -168,14 +178,18 @@ struct Beam<'a> {
     alignment: u64,
     n: u32,
     sections: u32,
+    /// By block: its first section.
     low: Table<'a, u32>,
+    /// By block: one past its last section.
     high: Table<'a, u32>,
     /// The blocks in the order in which they are placed.
     order: Table<'a, u32>,
     /// By block: the index in `order` of the first block that has the same lifetime and size.
     kind: Table<'a, u32>,
     aside: Table<'a, u32>,
+    /// Whether the pass goes forward in time.
     forward: bool,
+    /// The capacity of the pass, in bytes.
     capacity: u64,
     /// How many cells an arrangement may have.
     row: u32,
@@ -183,18 +197,25 @@ struct Beam<'a> {
     width: u32,
     now: Arrangements<'a>,
     next: Arrangements<'a>,
-    /// Ways on: cost and where the rest is, which is hash, arrangement and cell, offset. Behind them, what is free.
+    /// The ways: the cost (upper half), and the index in `rest` of what else a way is (lower half). Behind the first
+    /// `ways` entries, the indices that are free.
     way: Table<'a, u64>,
+    /// By index: the hash of the arrangement that the way makes; the arrangement that it extends (upper half) and the
+    /// number of cells below the block (lower half); the offset, in bytes.
     rest: Table<'a, [u64; 3]>,
+    /// How many ways there are.
     ways: u32,
+    /// The most ways that are kept.
     most_ways: u32,
     /// The cost above which no way is needed.
     limit: u64,
+    /// The hashes of the next arrangements, as a hash table.
     seen: Table<'a, u64>,
-    /// By step and arrangement: the offset, and the arrangement that it was made of.
+    /// By step and arrangement: the offset of the block of that step, and, in the lowest 10 bits, the arrangement that
+    /// was extended.
     back: Table<'a, u64>,
     random: Xoshiro256PlusPlus,
-    /// Cells that were looked at.
+    /// The work so far, in cells looked at.
     looked: u64,
 }
 
@@ -307,7 +328,7 @@ impl<'a> Beam<'a> {
         if self.forward { self.high[b] } else { self.sections - self.low[b] }
     }
 
-    /// Takes out what has ended, and adds up costs anew.
+    /// Takes the blocks that have ended by section `now` out of all arrangements, and computes the costs anew.
     fn drop_ended(&mut self, now: u32) {
         let beyond = self.sections + BEYOND;
         for i in 0..self.now.count {
@@ -350,7 +371,9 @@ impl<'a> Beam<'a> {
         }
     }
 
-    /// Adds the ways to put block `b` into a hole between two cells that end `below` and `above`.
+    /// Adds the ways to put block `b` into the hole between the addresses `low` and `high` of arrangement `i`, where
+    /// its cell `c` comes next. The lifetimes of the blocks below and above the hole end in the sections `below` and
+    /// `above`.
     fn fill(
         &mut self,
         [low, high]: [u64; 2],
@@ -407,7 +430,7 @@ impl<'a> Beam<'a> {
             self.seen[slot] = 0;
         }
         self.next.count = 0;
-        // As many as are missing, over and over: some are like others.
+        // In each turn, as many ways are taken as arrangements are missing: some ways make arrangements that are alike.
         let mut taken = 0;
         while taken < self.ways && self.next.count < self.width {
             let until = self.ways.min(taken + self.width - self.next.count);
@@ -493,7 +516,8 @@ const fn parts(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, word as u32)
 }
 
-/// The logarithm to the base 2 of one more than the sections between two ends, in parts of 256; straight between powers.
+/// The logarithm to the base 2 of 1 plus the number of sections between two ends, as fixed point with 8 fraction bits;
+/// linear between powers of two.
 fn apart(a: u32, b: u32) -> u64 {
     let x = u64::from(a.abs_diff(b)) + 1;
     let whole = x.ilog2();

@@ -5,7 +5,7 @@
 //! neighbour. Equal lifetimes, which the paper leaves open: the larger block, then the smaller index.
 //!
 //! The paper's algorithm is quadratic; the structures of the skyline make it O(n log n) in practice
-//! without moving a single offset. Lifetimes are compared in steps, and lines end where steps do.
+//! without moving a single offset. Lifetimes are compared in steps, and a line may end at any step.
 
 use super::skyline::{Rule, Skyline};
 use super::{Options, Solver, Summary, finish, interval, prepare};
@@ -82,7 +82,7 @@ fn published<'a>(blocks: &'a [Block], options: &Options, scratch: &mut Workspace
     })
 }
 
-/// The published preference.
+/// Ranks the blocks by the published preference: the longest first, of equal ones the largest, then by index.
 fn rank_longest_first(skyline: &mut Skyline<'_>) {
     skyline.rank_by_index();
     skyline.rank_by(|_, b| !b.size);

@@ -1,8 +1,8 @@
-//! What no placement can be below.
+//! A lower bound on the peak of all placements.
 //!
 //! Problem: a lower bound on the peak, which proves a placement optimal when it is reached. The max load
 //! (the weighted clique number ω of the interval graph; Sekiyama et al. 2018; Zhang et al. 2019) is one.
-//! Two things lift it:
+//! Two things raise it:
 //!
 //! - Alignment. Let A be an alignment that all blocks share. The blocks of a clique lie one above the
 //!   other; from the offset of each to the offset of the next it is at least its size, and a multiple of A.
@@ -10,10 +10,11 @@
 //!   less the largest round-up among them, which the topmost may save.
 //! - Pins. No placement ends below a pinned block.
 //!
-//! What the search refutes lifts it further (`search/window.rs`).
+//! Windows of time in which the search finds no placement raise it further (`search/window.rs`).
 //!
-//! The sizes in a clique are summed from what begins and ends there. The largest round-ups are painted: the
-//! block with the largest first, over the cliques of its lifetime that have no colour yet.
+//! The load of a clique is summed from the sizes of the blocks that begin and end there. To find the largest round-up
+//! of each clique, blocks are taken in the order of their round-ups, the largest first: the round-up of a block is
+//! subtracted from each clique of its lifetime from which none was subtracted before.
 //!
 //! Cost: O(n log n) time, 2 n words and 5 n indices.
 
@@ -74,7 +75,8 @@ pub fn lower_bound(blocks: &[Block], constraints: &Constraints, mut scratch: Wor
     let mut aside = scratch.indices(n);
     sort::identity(&mut order, count(blocks));
     sort::by_key(&mut order, count(blocks), &mut aside, |b| !saving(b));
-    // From each clique on the first one without colour: itself, or one that is nearer to it.
+    // By clique: itself, as long as no round-up was subtracted from it; then a later clique that is no farther than the
+    // next such one.
     let mut bare = scratch.indices(n);
     sort::identity(&mut bare, cliques);
     for i in 0..count(blocks) {
@@ -89,7 +91,8 @@ pub fn lower_bound(blocks: &[Block], constraints: &Constraints, mut scratch: Wor
     Ok((0..cliques).map(|s| load[s]).fold(pinned, u64::max))
 }
 
-/// The first clique at or after `s` without colour. The way there becomes half as long.
+/// The first clique at or after `s` from which no round-up was subtracted; `cliques` if there is none. Shortens the way
+/// there for the next call.
 fn first_bare(bare: &mut Table<'_, u32>, mut s: u32, cliques: u32) -> u32 {
     while s < cliques && bare[s] != s {
         let next = bare[s];

@@ -1,17 +1,20 @@
-//! Whether any block at all fits on a line.
+//! A tree over lifetimes that answers: does any member lie within a range of sections?
 //!
-//! A block lies within `[low, high)` exactly when the earliest end among the blocks that begin there is at most
-//! `high`. A segment tree over the blocks in the order of their begins holds the earliest end of each node; the question
-//! is a walk up from both ends of them, short where few begin. O(log n); 2 n indices, one a section.
+//! A block lies within `[low, high)` exactly when the earliest end among the blocks that begin there is at most `high`.
+//! A segment tree over the blocks, in the order of their begins, holds the earliest end of the blocks below each node.
+//! A query climbs from both ends of the range of those blocks; where few begin, the way is short. O(log n); 2 n
+//! indices, and one for each section.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
 pub(crate) struct EarliestEnd<'a> {
+    /// The number of blocks.
     n: u32,
-    /// Per section, the first block that begins there or later.
+    /// By section: the first block that begins there or later; `n` if there is none.
     first: Table<'a, u32>,
-    /// Node i has the children 2i and 2i + 1; the blocks are the leaves `n..2n`.
+    /// By node: the earliest end of the members below it; `u32::MAX` if there are none. Node i has the children 2i and
+    /// 2i + 1; the blocks are the leaves `n..2n`.
     earliest: Table<'a, u32>,
 }
 

@@ -29,33 +29,40 @@ pub enum Fit {
 pub(crate) struct Gaps<'a> {
     blocks: &'a [Block],
     alignment: u64,
+    /// By block: its first section.
     low: Table<'a, u32>,
+    /// By block: one past its last section.
     high: Table<'a, u32>,
+    /// The lifetimes of the placed blocks; none where `stacked` is used.
     placed: LifetimeTree<'a>,
-    /// Begin and end of each placed neighbour of the block in hand.
+    /// The begin and the end, in bytes, of each placed neighbour of the block in hand.
     neighbours: Table<'a, [u64; 2]>,
-    /// Where it is not the tree that is asked: begin and end of each placed block, lowest first, and its sections.
+    /// The placed blocks, where most blocks collide.
     stacked: Option<Stack<'a>>,
 }
 
 /// The placed blocks, lowest first.
 struct Stack<'a> {
+    /// By placed block: its begin and its end, in bytes.
     spans: Table<'a, [u64; 2]>,
+    /// By placed block: its first section, and one past its last.
     lifetimes: Table<'a, [u32; 2]>,
     len: u32,
 }
 
-/// The hole for a block, found from below.
+/// The search for the hole of a block; it passes the placed neighbours from below.
 struct Search {
     size: u64,
     alignment: u64,
     fit: Fit,
+    /// The lowest aligned offset above all neighbours that were passed, in bytes.
     top: u64,
+    /// The best hole so far: the bytes that the block would leave unused in it, and its offset.
     best: Option<(u64, u64)>,
 }
 
 impl Search {
-    /// The next neighbour; true if no other hole needs to be looked at.
+    /// Passes the next neighbour, at `[begin, end)`; true if no other hole needs to be looked at.
     #[inline]
     fn pass(&mut self, begin: u64, end: u64) -> bool {
         // The hole begins at `top` and ends at `begin`.

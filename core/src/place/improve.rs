@@ -1,21 +1,22 @@
 //! Improvement of a plan by ejection: room is made for the blocks on top, by moving those that are in their way.
 //!
-//! The plan is asked for a lower peak, the *limit*. Blocks that end above it are taken out and put in a queue.
+//! An attempt has a *limit*, in bytes, below the plan's peak. Blocks that end above it are taken out and put in a
+//! queue.
 //! Steps, until the queue is empty:
 //!
 //! 1. Take the first block of the queue. Its neighbours, the placed blocks that are alive with it, occupy
 //!    ranges of addresses. Looked at are the offsets from which it ends or begins exactly where a neighbour
 //!    begins or ends, below the limit.
-//! 2. Put it where what is in the way weighs least, and those blocks at the end of the queue. The weight of a
-//!    block is its area, size times width, times the number of its ejections so far plus one: large blocks are
-//!    hard to place again, and what has been ejected often is left in peace, so that no two blocks chase
-//!    each other forever. (Ejection chains: Glover 1996; weights that grow: Morris 1993, *breakout*.)
+//! 2. Put it where the blocks in the way weigh least, and those at the end of the queue: they are *ejected*. The weight
+//!    of a block is its area, size times width, times the number of its ejections so far plus one: large blocks are
+//!    hard to place again, and a block that was ejected often is seldom ejected again, so that no two blocks eject each
+//!    other forever. (Ejection chains: Glover 1996; weights that grow: Morris 1993, *breakout*.)
 //!
-//! When the queue is empty the plan is better. At first the limit is half way to the lower bound; after a success the
-//! next part of the gap is twice as large, after a failure, an attempt that has used up its part of the work, half
-//! as large. The plan from before a failure is the one that counts: the peak never rises. When the smallest part of
-//! the gap has failed, each attempt gets twice the work, unless none has ever succeeded: then it ends. The ejections
-//! are remembered throughout, so that no attempt repeats another.
+//! When the queue is empty the plan is better. At first the limit is half way to the lower bound. After a success the
+//! next attempt lowers the peak by twice the part of its distance to the bound; after a failure, an attempt that has
+//! used up its part of the work, by half the part. A failed attempt leaves the plan as it was before: the peak never
+//! rises. When the smallest part has failed, each attempt gets twice the work; but if none has ever succeeded, all
+//! ends. The numbers of ejections are kept from attempt to attempt, so that none repeats another.
 //!
 //! It is good where few blocks are above the limit and what is alive with them is not much: long iterations that
 //! are full for a moment. Where thousands are alive together and the plan is full everywhere, it finds nothing and
@@ -32,17 +33,18 @@ use super::{Options, Solver, Summary, Watch, align_up, finish, multistart, prepa
 use crate::table::{Table, at, count};
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// An attempt at a limit may use this part of the work; then the next limit is a higher one.
+/// An attempt may use all work divided by this, and a little for each block; then it is given up, and the next limit is
+/// higher.
 const ATTEMPTS: u64 = 512;
-/// The least part of the gap that is tried at once is 2 to the minus this.
+/// A limit is below the peak by a part of its distance to the lower bound; the least part is 2 to the minus this.
 const MOST_HALVINGS: u32 = 4;
 /// How many neighbours cost as much as one block placed by the skyline.
 const NEIGHBOURS_PER_BLOCK: u64 = 32;
-/// What a step costs beside its neighbours, in neighbours.
+/// The time of a step beside that for its neighbours, in neighbours looked at.
 const STEP: u64 = 16;
 /// The weight of the block of the largest area; that of others in proportion, at least 1.
 const MOST_WEIGHT: u64 = 1 << 20;
-/// The weight of a pinned block, more than all others together.
+/// The weight of a pinned block. Blocks that together weigh this or more are never ejected; no other block alone does.
 const IMMOVABLE: u64 = 1 << 60;
 /// Steps between two calls of the watch.
 const STEPS_PER_WATCH: u64 = 256;
@@ -132,8 +134,9 @@ pub(super) fn improve(
 enum End {
     /// Every block ends at or below the limit.
     Lowered,
-    /// Not within the work, or a block has no place at all.
+    /// The work was used up, or a block has no offset to go to.
     GivenUp,
+    /// The watch has broken.
     Stopped,
 }
 
@@ -142,21 +145,29 @@ struct Plan<'a> {
     blocks: &'a [Block],
     alignment: u64,
     n: u32,
+    /// By block: its first section.
     low: Table<'a, u32>,
+    /// By block: one past its last section.
     high: Table<'a, u32>,
     /// The blocks that have an offset, by their indices.
     placed: LifetimeTree<'a>,
+    /// By block: its offset, in bytes.
     offset: Table<'a, u64>,
-    /// By block, the cost of ejecting it, before the times that it was ejected are added.
+    /// By block: its weight before its first ejection, in proportion to its area.
     weight: Table<'a, u32>,
+    /// By block: how many times it was ejected.
     ejections: Table<'a, u32>,
     /// The blocks that wait for an offset: a ring.
     queue: Table<'a, u32>,
+    /// The index in `queue` of the block that comes next.
     first: u32,
+    /// How many blocks are in the queue.
     waiting: u32,
-    /// The neighbours of the block in hand: begin, end, weight; and end and weight alone, by end.
+    /// The neighbours of the block in hand, by begin: begin and end in bytes, weight.
     by_begin: Table<'a, [u64; 3]>,
+    /// The neighbours of the block in hand, by end: end in bytes, weight.
     by_end: Table<'a, [u64; 2]>,
+    /// The neighbours of the block in hand: their indices.
     neighbours: Table<'a, u32>,
 }
 
@@ -195,7 +206,8 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// Tries to bring all blocks of the plan `from` below `limit`; returns the work used, in neighbours.
+    /// Tries to make a plan, from the plan `from`, in which all blocks end at or below `limit`. Returns how the attempt
+    /// ended, and the work that it used, in neighbours.
     fn lower(
         &mut self,
         from: &Table<'_, u64>,
@@ -252,8 +264,8 @@ impl<'a> Plan<'a> {
         if place < self.n { place } else { place - self.n }
     }
 
-    /// Gives block i the offset where what is in the way weighs least, and ejects that; returns the number of its
-    /// neighbours, or nothing if only pinned blocks are in the way everywhere.
+    /// Gives block i the offset at which the blocks in the way weigh least, and ejects these. Returns the number of its
+    /// neighbours; none if it is larger than the limit, or pinned blocks are in the way everywhere.
     fn put(&mut self, i: u32, limit: u64) -> Option<u32> {
         let b = at(self.blocks, i);
         let k = self.look_around(i);

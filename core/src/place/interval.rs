@@ -1,4 +1,4 @@
-//! The interval graph of a set of lifetimes: who is alive with whom.
+//! The interval graph of a set of lifetimes: which blocks are alive together.
 //!
 //! Two blocks are adjacent when their lifetimes share a step. The graph is never stored: a [`Sweep`] is the
 //! blocks sorted by first and by last step, from which load curve, maximal cliques, components and edges
@@ -57,7 +57,8 @@ impl<'a> Sweep<'a> {
     /// # Ok::<(), sublet_core::Error>(())
     /// ```
     pub fn new(blocks: &'a [Block], mut scratch: Workspace<'a>) -> Result<Self, Error> {
-        // A lifetime that ends before it begins would be left before it is entered, and loads could overflow.
+        // Of a lifetime that ends before it begins, the size would be subtracted before it is added; and loads could
+        // overflow.
         block::check(blocks, 1)?;
         scratch.check(workspace(blocks.len()))?;
         let n = count(blocks);
@@ -110,8 +111,8 @@ impl<'a> Sweep<'a> {
         self.cliques().all(|clique| clique.load == max_load)
     }
 
-    /// The maximal cliques in the order of their steps: one before each step at which, since a block last
-    /// began, the first block ends.
+    /// The maximal cliques in the order of their steps: the blocks that are alive just before a block ends, if another
+    /// block has begun since the last end.
     pub fn cliques(&self) -> impl Iterator<Item = Clique> + use<'a> {
         let Self { blocks, by_start, by_end } = *self;
         let (mut started, mut ended) = (0, 0);
@@ -135,8 +136,8 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// Sets of blocks, each as indices in the order of their first steps, between steps that no block
-    /// crosses. They can be placed one by one.
+    /// The components: sets of blocks that share no step with the blocks of other sets, each as indices in the order of
+    /// their first steps. They can be placed one by one.
     pub fn components(&self) -> impl Iterator<Item = &'a [u32]> + use<'a> {
         let Self { blocks, by_start, .. } = *self;
         let mut rest = by_start;
@@ -157,7 +158,7 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// The size of E, in O(n) and without looking at the pairs.
+    /// The number of pairs of blocks whose lifetimes share a step, |E|, in O(n) and without looking at the pairs.
     ///
     /// ```
     /// # use sublet_core::place::interval::Sweep;
@@ -281,7 +282,7 @@ mod tests {
             for (k, c) in components.iter().enumerate() {
                 let other = components.iter().skip(k + 1).flatten();
                 prop_assert!(other.clone().all(|&j| c.iter().all(|&i| blocks[i as usize].end <= blocks[j as usize].start)));
-                // Inside one, no step is crossed by nobody.
+                // Within a component, every block begins before the ones before it have all ended.
                 let mut reach = blocks[c[0] as usize].end;
                 for &i in &c[1..] {
                     prop_assert!(blocks[i as usize].start < reach);

@@ -1,12 +1,14 @@
-//! A tree over lifetimes that answers: which is the best block that fits here, and who is alive with this one?
+//! A tree over lifetimes that answers: which is the best block that lies within this range, and which blocks are alive
+//! with this one?
 //!
-//! A lifetime `[low, high)` is a point in the plane. The points are sorted along a Z-order curve, which
-//! keeps neighbours together, and cut into leaves of eight; over them stands a balanced tree whose nodes
-//! hold the box around their points and the best rank among their members. A query descends into the
-//! boxes that it touches, best rank first, and stops at what cannot be better than what it has.
+//! A lifetime `[low, high)` is a point in the plane. The points are sorted along a Z-order curve, which keeps
+//! neighbours together, and cut into leaves of eight; over them stands a balanced tree. Some points are *members*, each
+//! with a rank, of which lower is better; a node holds the box around its members and their best rank. A query goes
+//! down into the boxes that it touches, best rank first, and leaves out those that cannot be better than what it has
+//! found.
 //!
 //! Cost: O(n log n) to build; a query visits O(√n) nodes at worst, a few dozen in practice; entering or
-//! leaving the set is O(log n). 4 n + 7 ⌈n/8⌉ ⋅ 2 indices.
+//! leaving the set is O(log n). 4 n + 10 ⌈n/8⌉ indices.
 
 use core::ops::Range;
 
@@ -19,11 +21,13 @@ const LEAF: u32 = 8;
 pub(crate) const ABSENT: u32 = u32::MAX;
 
 pub(crate) struct LifetimeTree<'a> {
+    /// The number of blocks.
     len: u32,
+    /// The number of leaves.
     leaves: u32,
     /// The blocks along the curve.
     points: Table<'a, Point>,
-    /// Where along the curve each block is.
+    /// By block: its index in `points`.
     position: Table<'a, u32>,
     /// The children of node i are 2i and 2i + 1, the leaves are `leaves..2 * leaves`.
     nodes: Table<'a, Node>,
@@ -35,7 +39,7 @@ const LOW: usize = 0;
 const HIGH: usize = 1;
 const RANK: usize = 2;
 
-/// The box around the points of a node, and the best rank among its members.
+/// The box around the members below a node, and their best rank.
 type Node = [u32; 5];
 const LOW_MIN: usize = 0;
 const LOW_MAX: usize = 1;
@@ -200,8 +204,8 @@ impl<'a> LifetimeTree<'a> {
         });
     }
 
-    /// Calls `member` with members that have such a lifetime. It returns the limit from then on: members of
-    /// that rank or worse are passed over.
+    /// Calls `member` with the ranks of members that have such a lifetime. `member` returns the limit from then on:
+    /// members of that rank or worse are passed over.
     fn visit(&self, of: &Lifetimes, mut member: impl FnMut(u32) -> u32) {
         // A tree of at most 2^25 leaves keeps at most one sibling a level waiting.
         let mut waiting = [0; 32];

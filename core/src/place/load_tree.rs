@@ -1,11 +1,14 @@
-//! The load that is still to be placed at each section, with the busiest section of a range.
+//! A tree over the sections of time: the load that is still to be placed in each section, in bytes, and the busiest
+//! section of a range.
 //!
-//! A segment tree with sixteen children to a node. A node knows the most load among its sections and the first of
-//! them that has it, so that no answer needs a descent: where loads are nearly level, one would lead past many sections
-//! that are almost as busy. What was subtracted from all sections of a node only the node knows. The levels stand one
-//! after the other from the sections up, so that siblings lie together; 60,000 sections take four levels.
+//! A segment tree in which each node has sixteen children. A node holds the highest load among its sections and the
+//! first of them that has it, so that no query goes down the tree: where loads are nearly equal, it would have to look
+//! at many sections that are almost as busy. What is subtracted from all sections of a node is noted in that node
+//! alone. The levels are stored one after the other from the sections up, so that siblings lie together; 60,000
+//! sections take four levels.
 //!
-//! Both ends of a range climb at once, and at each level the siblings between them count as a whole. O(log m) each.
+//! A query or a subtraction climbs from both ends of its range at once; at each level, it takes the siblings between
+//! them as a whole. O(log m) each for m sections.
 
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
@@ -14,21 +17,26 @@ use crate::{Workspace, WorkspaceLen};
 const CHILDREN: u32 = 16;
 
 pub(crate) struct LoadTree<'a> {
+    /// The lowest level.
     sections: Level,
-    /// Of the sections and then of the nodes, level by level: the most load.
+    /// By section, then by node, level by level: the highest load below, in bytes, without what was subtracted at the
+    /// nodes above.
     most: Table<'a, u64>,
-    /// Of the nodes: what was subtracted from all that is below, and the first section with the most load.
+    /// By node: the bytes that were subtracted from all sections below.
     subtracted: Table<'a, u64>,
+    /// By node: the first section below that has the highest load.
     first: Table<'a, u32>,
 }
 
-/// The sections, or the nodes of one height. The last siblings are made complete by some that have no load.
+/// A level of the tree: the sections, or the nodes of one height. It is filled up to a multiple of sixteen with entries
+/// that have no load.
 #[derive(Clone, Copy)]
 struct Level {
-    /// How many they are.
+    /// How many sections or nodes it has.
     len: u32,
-    /// Where they stand among all, and among the nodes.
+    /// The index of its first entry in `most`.
     begin: u32,
+    /// The index of its first node in `subtracted` and `first`; 0 for the sections.
     node: u32,
 }
 
@@ -40,13 +48,13 @@ impl Level {
         Self { len, begin: below + here, node: if below > 0 { self.node + here } else { 0 } }
     }
 
-    /// Whether all are siblings, whose parent is not kept.
+    /// Whether it is the highest level: all entries are siblings, and there is no node for their parent.
     const fn is_top(self) -> bool {
         self.len <= CHILDREN
     }
 }
 
-/// Load, and the first section that has it.
+/// A load in bytes, and the first section that has it.
 type Busiest = (u64, u32);
 
 impl<'a> LoadTree<'a> {
@@ -71,7 +79,7 @@ impl<'a> LoadTree<'a> {
         }
     }
 
-    /// Begins anew with `load` of each section.
+    /// Begins anew with the load `load(s)`, in bytes, in each section s.
     pub(crate) fn fill(&mut self, load: impl Fn(u32) -> u64) {
         for section in 0..self.sections.len {
             self.most[section] = load(section);
@@ -87,10 +95,11 @@ impl<'a> LoadTree<'a> {
         }
     }
 
-    /// Takes `size` off every section of `[from, to)`.
+    /// Subtracts `size` bytes from the load of every section of `[from, to)`.
     pub(crate) fn subtract(&mut self, from: u32, to: u32, size: u64) {
         let mut level = self.sections;
-        // What counts as a whole, and the ends, or what they are below.
+        // `low..high`: the entries of this level that lie in the range and are to be changed here. `first` and `last`:
+        // the entries that the ends of the range lie in.
         let (mut low, mut high) = (from, to);
         let (mut first, mut last) = (from, to - 1);
         while first / CHILDREN < last / CHILDREN {
@@ -104,7 +113,7 @@ impl<'a> LoadTree<'a> {
             level = up;
         }
         self.subtract_each(level, low, high, size);
-        // Above what has not changed nothing changes.
+        // Where a node does not change, no node above it changes.
         while !level.is_top() {
             first /= CHILDREN;
             let up = level.up();
@@ -126,7 +135,8 @@ impl<'a> LoadTree<'a> {
         }
     }
 
-    /// What a node of the level above this one knows of its children; whether that is something else than before.
+    /// Computes the highest load of a node of level `up`, and the first section that has it, from its children in
+    /// `level`; returns whether one of the two has changed.
     fn renew(&mut self, level: Level, up: Level, node: u32) -> bool {
         let (load, first) = self.busiest_of(level, node * CHILDREN, (node + 1) * CHILDREN);
         let (node, place) = (up.node + node, up.begin + node);
@@ -159,8 +169,8 @@ impl<'a> LoadTree<'a> {
         (best.1, best.0)
     }
 
-    /// The busiest section below a range of a level, the first of equals. An empty range has no load; whatever section it
-    /// names, no other has less.
+    /// The busiest section below the entries `low..high` of a level, the first of equals. An empty range has load 0;
+    /// the section that it names is never the answer of [`Self::busiest`].
     fn busiest_of(&self, level: Level, low: u32, high: u32) -> Busiest {
         let most = self.most.range(level.begin + low, level.begin + high);
         let best = (low..).zip(most).fold((low, 0), |best, (i, &load)| if load > best.1 { (i, load) } else { best });

@@ -36,18 +36,19 @@ use crate::error::Buffer;
 use crate::table::at;
 use crate::{Block, Constraints, Error, Workspace, WorkspaceLen, block, sort};
 
-/// What a placement is asked for.
+/// The settings of a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Alignment and capacity.
     pub constraints: Constraints,
-    /// Where the random choices begin; the same seed gives the same plan everywhere.
+    /// The seed of the random choices; the same seed gives the same plan everywhere.
     pub seed: u64,
-    /// How much the many starts may do, in blocks placed; the first is always finished.
+    /// The budget of the heuristics that could go on without end ([`multistart`], [`improve`] and the orders of
+    /// [`overlap`]), in blocks placed. The first start of [`multistart`] is always finished.
     pub work: u64,
-    /// How many nodes of its tree the search may look at.
+    /// The budget of the exact search, in nodes of its tree. The beams have one too, in nodes that take as long.
     pub nodes: u64,
-    /// What the search makes use of.
+    /// The techniques that the exact search uses.
     pub techniques: search::Techniques,
 }
 
@@ -70,35 +71,38 @@ impl Default for Options {
     }
 }
 
-/// What a placement has reached.
+/// The result of a placement, so far or at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The highest end of a block, in bytes; `u64::MAX` as long as there is no plan.
     pub peak: u64,
-    /// What no placement can be below, in bytes; the plan is optimal when the peak is that.
+    /// A lower bound on the peak of all plans, in bytes; a plan with this peak is optimal.
     pub lower_bound: u64,
     /// The method that made the placement; for a portfolio the member that won.
     pub solver: Solver,
-    /// Nodes that the search has looked at.
+    /// The nodes of its tree that the exact search has looked at; the work of the beams counts as the nodes that take
+    /// as long.
     pub nodes: u64,
 }
 
-/// Who is told of progress, and may end a method that could go on: it then returns the best it has.
+/// A function that is called with the result so far. If it breaks, a method that could go on ends, and returns the best
+/// result that it has.
 pub type Watch<'a> = &'a mut dyn FnMut(&Summary) -> ControlFlow<()>;
 
 /// A method of placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Solver {
-    /// [`auto`]: the portfolio, and where it leaves a gap the search.
+    /// [`auto`]: the portfolio; where its peak is above the lower bound, then the exact search, beams or ejection
+    /// chains.
     Auto,
-    /// [`portfolio`]: the heuristics, the best of them.
+    /// [`portfolio`]: the best plan of several heuristics.
     Portfolio,
     /// [`search`]: exact.
     Search,
-    /// [`improve`]: a skyline, and ejection chains for what is on top.
+    /// [`improve`]: a skyline, then ejection chains that bring the highest blocks down.
     Improve,
-    /// [`beam`]: a skyline, and many arrangements side by side along time.
+    /// [`beam`]: a skyline, then beam search along time.
     Beam,
     /// [`multistart`]: the skyline from many starts.
     Multistart,
@@ -139,7 +143,7 @@ impl Solver {
         [Self::Auto, Self::Portfolio, Self::Search, Self::Improve, Self::Beam].into_iter().chain(Self::HEURISTICS)
     }
 
-    /// What people call it: lower case, words joined by dashes.
+    /// The name of the method: lower case, words joined by dashes.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -223,7 +227,8 @@ pub fn place(
     place_watched(solver, blocks, options, scratch, offsets, &mut |_| ControlFlow::Continue(()))
 }
 
-/// As [`place`], and tells `watch` of every improvement and of progress between them; it may end the work.
+/// As [`place`]; a method that could go on calls `watch` at every improvement, and for progress in between. If `watch`
+/// breaks, the method ends.
 ///
 /// # Errors
 /// As [`place`].
@@ -267,7 +272,8 @@ pub fn place_watched(
     }
 }
 
-/// What every placer does first: checks its arguments and finds the lower bound.
+/// The first step of every placer: checks its arguments. Returns a lower bound on the peak, in bytes: the max load, or
+/// the highest end of a pinned block if that is higher.
 fn prepare(
     blocks: &[Block],
     options: &Options,
@@ -310,7 +316,7 @@ fn check_pins(blocks: &[Block], scratch: &mut Workspace<'_>) -> Result<(), Error
     Ok(())
 }
 
-/// What every placer does last: compares the peak with the capacity.
+/// The last step of every placer: compares the peak with the capacity.
 fn finish(summary: Summary, options: &Options) -> Result<Summary, Error> {
     let Summary { peak, lower_bound, .. } = summary;
     match options.constraints.capacity {
@@ -324,7 +330,7 @@ fn copy(from: &[u64], to: &mut [u64]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
 }
 
-/// The next multiple of a power of two.
+/// The least multiple of `alignment`, a power of two, that is not below `offset`; 0 if it does not fit 64 bits.
 pub(crate) fn align_up(offset: u64, alignment: u64) -> u64 {
     offset.wrapping_add(alignment - 1) & !(alignment - 1)
 }

@@ -1,15 +1,17 @@
-//! The skyline built many times, each time with another preference, and the best kept.
+//! Builds the skyline many times, each time with another order of preference, and keeps the best plan.
 //!
-//! How ties are broken and what counts as large moves the peak of best fit by several percent, and no one
-//! preference is best everywhere. Here a block is worth `width^α ⋅ size^β`, with (α, β) on a quarter circle
-//! from longest first over largest area first to largest size first; before that counts, blocks may be
-//! ordered by size classes, powers of some base, so that the small ones wait for the holes that the large
-//! ones leave. Some starts look at the busiest step first, some do not, some look for blocks that fill their line.
+//! How ties are broken and which blocks count as large changes the peak of best fit by several percent, and no one
+//! preference is best everywhere. Here a block is worth `width^α ⋅ size^β`, and of the blocks that fit the one of
+//! greatest worth is placed. (α, β) lies on a quarter circle that leads from longest first through largest area first
+//! to largest size first. Some starts first order the blocks by size classes, which are powers of some base, so that
+//! the small blocks wait for the holes that the large ones leave. Starts also differ in their rule: some look at the
+//! busiest step first, some do not, some look for blocks that fill their line.
 //!
-//! The first starts are fixed. Half of the later ones draw all of this, and noise on width and size, from a
-//! seeded generator. The other half change the best start so far: one block in twenty gets other noise (iterated
-//! local search; a change that is not worse is kept). A start ends as soon as it cannot get below the best so far,
-//! or for a change to it: when a line and the load over its busiest step reach it. The lower bound ends everything.
+//! The first starts are fixed. Half of the later ones draw all of this, and noise on width and size, from a seeded
+//! generator. The other half change the best start so far: one block in twenty gets other noise (iterated local search;
+//! a change that is not worse is kept). A start ends as soon as its peak cannot be below the best so far: when a block
+//! ends there, or when the height of a line and the load still to be placed over its busiest step reach it. A change
+//! ends only when its peak must be above the best. All starts end when the peak is the lower bound.
 //!
 //! Ties: equal worth goes by index. Cost: a start places n blocks at O(log n) each in practice; work is
 //! counted in blocks placed, and more for rules that look at more.
@@ -27,12 +29,14 @@ use crate::{Block, Error, Workspace, WorkspaceLen};
 /// One way to build the skyline.
 #[derive(Clone, Copy, Debug)]
 struct Start {
+    /// How the next block is picked.
     rule: Rule,
-    /// 0 is longest first, 1 is largest first.
+    /// Where (α, β) lies on the quarter circle: 0 is longest first, 1 is largest first.
     angle: f64,
-    /// Size classes: how many powers of two each holds, and where they begin, in classes.
+    /// Size classes, if there are any: how many powers of two each holds, and by which part of a class they are
+    /// shifted, in [0, 1).
     class: Option<(f64, f64)>,
-    /// Up to so many powers of two more or less on width and size.
+    /// The most by which width and size are off, up or down, in powers of two.
     noise: f64,
 }
 
@@ -56,9 +60,9 @@ const FIXED: [Start; 10] = [
     Start::fixed(Rule::Rank, 1.0, None),
 ];
 
-/// Noise on width and size, in powers of two: up to a third more or less.
+/// Noise on width and size, in powers of two: up to a third more, or a quarter less.
 const NOISE: f64 = 0.4;
-/// One block in so many gets other noise when a start is changed.
+/// When a start is changed, one block in this number gets other noise.
 const CHANGED: u64 = 20;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -98,7 +102,7 @@ pub fn place(
     finish(build(blocks, options, fixed, scratch, offsets, watch)?, options)
 }
 
-/// As [`place`], but with `fixed` of the fixed starts, and whatever the capacity is.
+/// As [`place`], but with the first `fixed` of the fixed starts, and without regard to the capacity.
 pub(super) fn build(
     blocks: &[Block],
     options: &Options,
@@ -119,7 +123,7 @@ pub(super) fn build(
     let mut offsets = Table::new(offsets);
     let mut random = SplitMix64::seed_from_u64(options.seed);
     let mut fixed = FIXED.into_iter().take(fixed);
-    // The best start, and what the blocks were worth to it.
+    // The best start so far, and by block its worth in that start.
     let (mut best, mut best_worth) = (None, scratch.words(blocks.len()));
     let summary = |peak| Summary { peak, lower_bound, solver: Solver::Multistart, nodes: 0 };
     let (mut peak, mut work) = (u64::MAX, 0u64);
@@ -162,13 +166,13 @@ fn draw(random: &mut SplitMix64) -> Start {
         3 => Rule::Flush,
         _ => Rule::BusiestFirst,
     };
-    // From half a power of two to sixteen, all scales alike.
+    // The powers of two in a class: from a half to sixteen, evenly spread on a logarithmic scale.
     let class = random.next_u64().is_multiple_of(2).then(|| (exp2(5.0 * unit(random) - 1.0), unit(random)));
     Start { rule, angle: unit(random), class, noise: NOISE }
 }
 
 impl Start {
-    /// What it costs to place that many blocks: some rules ask more questions.
+    /// The work of a start that places this number of blocks, in blocks placed: some rules take longer for each.
     fn cost(&self, placed: u32) -> u64 {
         let each = match self.rule {
             Rule::Rank | Rule::BusiestFirst => 1,
@@ -178,7 +182,8 @@ impl Start {
         each * u64::from(placed)
     }
 
-    /// What a block is worth: the class, and in it the logarithm of `width^α ⋅ size^β`, in units of 2^-40, not negative.
+    /// A function that gives the worth of a block, as fixed point with 40 fraction bits: 128 times its size class, plus
+    /// the logarithm to the base 2 of `width^α ⋅ size^β`, with noise, plus 1 so that it is not negative.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a score")]
     fn worth(self) -> impl Fn(&Block, &mut SplitMix64) -> u64 {
         let turn = self.angle * core::f64::consts::FRAC_PI_2;
@@ -190,7 +195,7 @@ impl Start {
                 worth += self.noise * (alpha * (2.0 * unit(random) - 1.0) + beta * (2.0 * unit(random) - 1.0));
             }
             if let Some((powers, begin)) = self.class {
-                // No worth reaches 128: width has 32 powers of two, size 64.
+                // Within a class, no worth reaches 128: width has 32 powers of two, size 64.
                 worth += 128.0 * floor(size / powers + begin);
             }
             (worth * (1u64 << 40) as f64) as u64

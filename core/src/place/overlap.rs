@@ -1,17 +1,18 @@
 //! Placement where an output may reach into an input that dies with its operator.
 //!
-//! Problem: as everywhere in this room, but of the pairs that `overlaps` name the output may begin `distance` below the
-//! input (Blacker et al. 2020). It is a directed constraint: which of the two lies lower is not free as with others.
+//! Problem: as for other placements, but of a pair that `overlaps` names the output may begin `distance` bytes below
+//! the input, and reach into it (Blacker et al. 2020). It is a directed constraint: which of the two lies lower is not
+//! free as with others.
 //!
 //! Steps:
 //! 1. First fit in a fixed order: each block at the lowest offset that all placed blocks around it leave. A placed block
 //!    forbids an open interval of offsets, whatever its kind.
-//! 2. The orders are by size, by begin in both directions, and by size and begin.
+//! 2. The orders are by begin, and by size with ties by begin, each in both directions of time.
 //! 3. From the best of them on, a few blocks at a time move to other places of the order, at random; what is no worse
 //!    stays, and rarely what is worse.
 //!
-//! 4. Where that leaves a gap to the lower bound, the load less what overlaps may spare, an exact search lowers the plan, lifts
-//!    the bound, or both: `search`.
+//! 4. Where the peak stays above the lower bound (the max load less the bytes that overlaps may spare), an exact search
+//!    lowers the peak, raises the lower bound, or both: `search`.
 //!
 //! Cost: O(n²) an order, linear memory; the search looks at 1,024 blocks at most.
 
@@ -28,7 +29,7 @@ use crate::{Block, Error, Overlap, Workspace, WorkspaceLen, block, sort};
 
 /// Pairs that are looked at for each unit of `work`.
 const PAIRS_PER_WORK: u64 = 20;
-/// Of so many tries that are worse one stays.
+/// Of this number of orders that are worse, one is kept on average.
 const KEEP_WORSE: u64 = 500;
 
 /// Length of the workspace that [`place`] needs for `n` blocks.
@@ -83,7 +84,7 @@ pub fn place(
     finish(best, options)
 }
 
-/// First fit, in orders that are better and better.
+/// Places the blocks by first fit in one order after the other, and keeps the best plan.
 fn by_order(
     pairs: &Pairs<'_>,
     options: &Options,
@@ -137,7 +138,8 @@ fn by_order(
     }
 }
 
-/// What no placement is below: the load less what overlaps may spare. In bytes; O(n²).
+/// A lower bound on the peak, in bytes: the most, over all steps, of the load less the bytes that overlaps may spare
+/// there, or the highest end of a pinned block. O(n (n + overlaps)).
 ///
 /// # Errors
 /// As [`place`], but for those of offsets and scratch.
@@ -165,8 +167,9 @@ fn least(blocks: &[Block], overlaps: &[Overlap]) -> u64 {
     blocks.iter().map(|b| load(b.start)).fold(pinned, u64::max)
 }
 
-/// What overlaps may spare at a step: of each output what is above the least of its distances, and no more than its inputs
-/// have. Those of an output that do not stand together count as those of two.
+/// The bytes that overlaps may spare at a step: for each output, its bytes above the least of its distances, but no
+/// more than its inputs have. Overlaps of one output that are not neighbours in the slice count as those of two
+/// outputs.
 fn spared(blocks: &[Block], overlaps: &[Overlap], step: u32) -> u64 {
     let alive = |o: &&Overlap| at(blocks, o.output).start <= step && step < at(blocks, o.input).end;
     let of_output = |group: &[Overlap]| {
@@ -195,9 +198,11 @@ fn shift(order: &mut Table<'_, u32>, from: u32, to: u32) {
 struct FirstFit<'a, 'b> {
     pairs: &'a Pairs<'a>,
     alignment: u64,
+    /// By block: its offset, in bytes.
     offset: Table<'b, u64>,
     /// The forbidden intervals of the block in hand.
     forbidden: Table<'b, [u64; 2]>,
+    /// The placed blocks.
     aside: Table<'b, u32>,
 }
 
@@ -242,7 +247,7 @@ impl<'a, 'b> FirstFit<'a, 'b> {
         let alignment = b.alignment.max(self.alignment);
         let mut offset = 0;
         for p in 0..k {
-            // One more than the offset, so that an interval may begin below 0; both ends are allowed.
+            // The first offset that is forbidden, and the first above it that is not.
             let [begin, end] = self.forbidden[p];
             if begin > offset {
                 break;
@@ -305,7 +310,7 @@ mod tests {
         (blocks, (0u32..).zip(links).skip(1).map(overlap).collect())
     }
 
-    /// The constraints, one by one, as they are written.
+    /// Whether the offsets keep the constraints, pair by pair.
     fn holds(blocks: &[Block], overlaps: &[Overlap], offsets: &[u64]) -> bool {
         let pairs = (0..blocks.len()).flat_map(|i| (0..i).map(move |j| (i, j)));
         pairs.filter(|&(i, j)| blocks[i].collides(&blocks[j])).all(|(i, j)| {
@@ -358,7 +363,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
 
-        /// Blocks anywhere, some of them pinned, and overlaps of those of which one begins and ends before the other.
+        /// Blocks anywhere, and overlaps of those of which one begins and ends before the other.
         #[test]
         fn what_the_search_proves_is_the_least_of_all_placements(
             lives in prop::collection::vec((0u32..4, 1u32..4, 1u64..5), 1..6),

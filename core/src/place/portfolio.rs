@@ -1,10 +1,10 @@
-//! The portfolio: every heuristic as long as one may still do better, and the best plan of all.
+//! The portfolio: one heuristic after the other until the peak is the lower bound; the best plan is kept.
 //!
-//! Members, in this order: the skyline from many starts, which is best on almost everything and costs
-//! least; published best fit; colouring; the greedy orders. It stops as soon as the peak is the lower bound.
-//! Work is counted in blocks placed: the many starts get `options.work`, and the members whose cost grows
-//! with the number of colliding pairs run only where that is of the same size, so that instances of 100,000
-//! blocks stay quick. Never worse than the best member that ran; of equal peaks the first wins.
+//! Members, in this order: the skyline from many starts, which is best on almost everything and costs least; published
+//! best fit; colouring; the greedy orders. Work is counted in blocks placed: the many starts get `options.work`, and
+//! the members whose cost grows with the number of colliding pairs run only where that cost is within `options.work`
+//! too, so that instances of 100,000 blocks stay quick. The plan is never worse than that of the best member that ran;
+//! of equal peaks the first wins.
 //!
 //! Cost: O(n log n + work) in practice, O(|E| log n) for the members that run only when |E| is small.
 
@@ -57,7 +57,7 @@ pub fn place(
     let few_pairs = pairs / PAIRS_PER_BLOCK <= options.work;
     let mut scratch = scratch.reborrow();
     let trial = scratch.words(blocks.len()).into_slice();
-    // A member that misses the capacity still counts: only the best peak is compared with it, at the end.
+    // A plan above the capacity is kept too: only the best peak is compared with the capacity, at the end.
     let mut unlimited = *options;
     unlimited.constraints.capacity = None;
     let mut best = Summary { peak: u64::MAX, lower_bound, solver: Solver::Portfolio, nodes: 0 };

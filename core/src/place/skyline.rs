@@ -17,18 +17,18 @@
 //! The height of the line and that load together are a lower bound on the peak, so that a hole over this
 //! step is the only one that may cost anything. If no block fits over it, go on in the parts beside it.
 //!
-//! Small holes over busy steps come from walls: a block beside them that ends higher, so that nothing wide fits
-//! any more. *Level* gives up room over a step where there is plenty, so that the line beside it stays wide.
-//! *Flush* looks at the best few of these and takes the one that leaves the least waste beside it.
+//! Small holes over busy steps come from walls: a block beside them that ends higher, so that nothing wide fits any
+//! more. *Level* leaves room unused over a step where there is plenty, so that the line beside it stays wide. *Flush*
+//! does the same, and of the few blocks of best rank takes the one that leaves the least unused room beside it.
 //!
 //! Alignment rounds the line up under the block. Pinned blocks are obstacles: a block that would hit one
 //! goes on top of it.
 //!
 //! Cost: a few steps to find and split a line, O(log n) to see whether any block fits, a visit of the
 //! lifetime tree (a few dozen nodes, O(√n) at worst) to find the best; with p pins, O(p) more for each
-//! block. Lines are a list over *sections*: stretches of time that are numbered from 0 and between which
-//! nothing begins or ends. Blocks are numbered anew in the order of their begins, so that what happens at
-//! one time lies side by side in memory.
+//! block. Lines are a list over *sections*: stretches of time that are numbered from 0, and at whose borders alone
+//! blocks begin and end. Blocks are numbered anew in the order of their begins, so that what happens at one time lies
+//! side by side in memory.
 
 use super::align_up;
 use super::earliest_end::EarliestEnd;
@@ -45,26 +45,33 @@ pub(crate) struct Skyline<'a> {
     sections: u32,
     /// The index of each block in the caller's slice, in the order of begins, in which the tables below count.
     original: Table<'a, u32>,
-    /// Per block, its sections: `[low, high)`.
+    /// By block: its first section.
     low: Table<'a, u32>,
+    /// By block: one past its last section.
     high: Table<'a, u32>,
-    /// The unplaced blocks by their ranks; the block of each rank.
+    /// The lifetimes and ranks of the unplaced blocks.
     unplaced: LifetimeTree<'a>,
+    /// The ends of the unplaced blocks.
     earliest_end: EarliestEnd<'a>,
+    /// By rank: the block.
     by_rank: Table<'a, u32>,
     /// Scratch for sorting; then the rank of each block.
     rank: Table<'a, u32>,
-    /// Pinned blocks by offset, and how many they are.
+    /// The pinned blocks, lowest first, as indices in the caller's slice.
     pins: Table<'a, u32>,
+    /// How many blocks are pinned.
     pin_count: u32,
-    /// Per section where a line begins: where it ends, where the one before it begins, how high it is.
+    /// By section where a line begins: one past its last section.
     end: Table<'a, u32>,
+    /// By section where a line begins: the section where the line before it begins.
     previous: Table<'a, u32>,
+    /// By section where a line begins: its height, in bytes.
     height: Table<'a, u64>,
+    /// By section: the load that is still to be placed, in bytes.
     remaining: LoadTree<'a>,
-    /// The load of each section without the pinned blocks.
+    /// By section: the load without the pinned blocks, in bytes.
     load: Table<'a, u64>,
-    /// The most of it.
+    /// The highest load of a section without the pinned blocks, in bytes.
     max_load: u64,
 }
 
@@ -75,31 +82,33 @@ pub(crate) enum Rule {
     Rank,
     /// The best rank among those over the busiest step.
     BusiestFirst,
-    /// The same; but rather than with a block that would rise above a far fuller neighbour, the line goes level
-    /// with it, see [`Skyline::goes_level`].
+    /// As [`BusiestFirst`](Self::BusiestFirst); but where the block would rise above a neighbouring line that is far
+    /// fuller, the line is lifted to that neighbour instead, see [`Skyline::goes_level`].
     Level,
-    /// The same as that; of the best few ranks the one that leaves the least beside it, see [`Skyline::flush`].
+    /// As [`Level`](Self::Level); of the few blocks of best rank, the one that leaves the least unused room beside it,
+    /// see [`Skyline::flush`].
     Flush,
 }
 
-/// How many bytes fuller than its neighbour a line must be for each byte by which the neighbour is lifted to it,
-/// as a shift: 128.
+/// [`Rule::Level`] lifts a line by one byte at most for each 128 bytes by which the neighbour is fuller; 128 as a
+/// shift.
 const LEVEL: u32 = 7;
 /// How many blocks [`Rule::Flush`] chooses from.
 const FLUSH_CHOICE: usize = 8;
-/// What [`Rule::Flush`] adds to every slack: the bound shifted right by this many bits, 0.8 percent.
+/// [`Rule::Flush`] adds to every slack the max load shifted right by this many bits: 0.8 percent.
 const FLUSH_SLACK: u32 = 7;
 
-/// What goes on a line.
+/// What happens next at a line.
 enum Pick {
+    /// This block goes on it.
     Block(u32),
     /// No unplaced block lies within the line.
     NoneFits,
-    /// Over the busiest step the blocks will reach the limit.
+    /// Its height and the load still to be placed over its busiest step reach the limit.
     AtLimit,
 }
 
-/// What is beside the first and the last line: higher than any line.
+/// The height beside the first and the last line: above that of any line.
 const NO_LINE: u64 = u64::MAX;
 
 impl<'a> Skyline<'a> {
@@ -111,8 +120,8 @@ impl<'a> Skyline<'a> {
         own.and(trees)
     }
 
-    /// Lays out the board. `number_sections` writes the sections of each block and returns how many there
-    /// are, at most `most_sections`; it may use the last table as scratch.
+    /// Makes a skyline in which no block is placed. `number_sections` writes to its two tables the first section of
+    /// each block, and one past the last; it returns how many sections there are, at most `most_sections`.
     pub(crate) fn new(
         blocks: &'a [Block],
         alignment: u64,
@@ -128,7 +137,7 @@ impl<'a> Skyline<'a> {
         let mut by_rank = scratch.indices(len);
         let mut rank = scratch.indices(len);
         let mut pins = scratch.indices(len);
-        // The sections in the caller's order first, then sorted.
+        // The sections of the blocks in the caller's order; they are put in the order of begins below.
         let sections = number_sections(&mut by_rank, &mut rank);
         sort::identity(&mut original, n);
         sort::by_key(&mut original, n, &mut pins, |i| by_rank[i].into());
@@ -148,7 +157,7 @@ impl<'a> Skyline<'a> {
         for i in 0..n {
             let b = at(blocks, original[i]);
             if b.pin.is_none() {
-                // First what is added at each section, and taken away; the sum makes the load of it.
+                // At first, the change of the load at each section; the sums below make it the load.
                 load[low[i]] = load[low[i]].wrapping_add(b.size);
                 if high[i] < sections {
                     load[high[i]] = load[high[i]].wrapping_sub(b.size);
@@ -195,8 +204,8 @@ impl<'a> Skyline<'a> {
         sort::by_key(&mut self.by_rank, self.n, &mut self.rank, |i| key(original[i], &at(blocks, original[i])));
     }
 
-    /// Builds one placement, as long as its peak stays below `limit`; returns the peak, and how many blocks
-    /// were placed until then.
+    /// Builds one placement, as long as its peak stays below `limit`, in bytes. Returns the peak, or none if it does
+    /// not; and how many blocks were placed until then.
     pub(crate) fn build(&mut self, rule: Rule, limit: u64, offsets: &mut Table<'_, u64>) -> (Option<u64>, u32) {
         if self.n == 0 {
             return (Some(0), 0);
@@ -269,9 +278,10 @@ impl<'a> Skyline<'a> {
         Pick::Block(self.by_rank[if best == ABSENT { choose(&within) } else { best }])
     }
 
-    /// Whether the line had better be lifted to its lower neighbour than take a block of this size: it would wall in
-    /// the neighbour, and over that one's busiest step, where more stands and is to come, no byte may stay empty.
-    /// Over the line itself there is room for that.
+    /// Whether the line is lifted to its lower neighbour instead of taking a block of `size` bytes. On the line, the
+    /// block would rise above the neighbour, so that no block could cross from the neighbour to the line any more. The
+    /// neighbour is fuller: over its busiest step, its height and the load still to be placed are more than over the
+    /// line, so that unused bytes cost more there.
     fn goes_level(&self, line: u32, size: u64) -> bool {
         let (before, after) = (self.height_before(line), self.height_after(line));
         let level = before.min(after);
@@ -285,10 +295,10 @@ impl<'a> Skyline<'a> {
         rise <= left.max(right).saturating_sub(fullness(line)) >> LEVEL
     }
 
-    /// Of the blocks that rank best on the line, the one that spoils least: the parts of the line to its left
-    /// and right are too narrow for most others, and up to the block's top or to that of the neighbouring line
-    /// they may stay empty. That costs more the less slack the busiest step of such a part has, the room between
-    /// the load and what stands and is still to be placed there. The cost is per byte of the block's size.
+    /// Of the few blocks of best rank, the one that leaves the least unused room; returns its rank. The parts of the
+    /// line to its left and right are too narrow for most others, and may stay empty up to the top of the block or of
+    /// the neighbouring line. An empty part costs more the less slack its busiest step has: the max load, less the
+    /// height of the line and the load still to be placed there. The cost is per byte of the block's size.
     #[expect(clippy::cast_precision_loss, reason = "a score")]
     fn flush(&self, line: u32, of: &Lifetimes) -> u32 {
         let (end, height) = (self.end[line], self.height[line]);
@@ -387,8 +397,8 @@ impl<'a> Skyline<'a> {
         self.height[low] = top;
     }
 
-    /// Lifts a line to its lowest neighbour and merges them; returns what has become of it. A line that
-    /// spans everything is never lifted: every block that is left fits on it.
+    /// Lifts a line to its lowest neighbour and merges them; returns the merged line. A line that spans everything is
+    /// never lifted: every block that is left fits on it.
     fn lift(&mut self, line: u32) -> u32 {
         let (before, after) = (self.height_before(line), self.height_after(line));
         self.height[line] = before.min(after);

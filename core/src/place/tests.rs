@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use std::vec::Vec;
 
-/// Places and has the verifier judge; the summary and the offsets.
+/// Places the blocks, and checks the plan with the verifier; returns the summary and the offsets.
 fn run(solver: Solver, blocks: &[Block], options: &Options) -> (Summary, Vec<u64>) {
     let len = workspace_of(solver, blocks.len()).max(verify::workspace(blocks.len()));
     // What the workspace and the offsets hold before must not matter.
@@ -152,7 +152,7 @@ fn extreme_sizes_and_steps_are_placed() {
     ];
     for solver in Solver::all() {
         assert_eq!(run(solver, &blocks, &Options::default()).0.peak, (1 << 63) + 1, "{}", solver.name());
-        // The highest peak that is not the one of no plan.
+        // The highest peak that a plan can have: `u64::MAX` stands for no plan.
         assert_eq!(run(solver, &[Block::new(0, 1, u64::MAX - 1)], &Options::default()).0.peak, u64::MAX - 1);
     }
 }

@@ -1,13 +1,15 @@
 //! Plans without waste: where every step is full, a plan is a rectangle cut into the blocks.
 //!
-//! Problem: at every step as many bytes are alive as at the fullest. Is there a plan of that peak? Then the bytes of blocks
-//! that end between two steps are those of the blocks that begin there, and everything else stays where it is. So a
-//! plan is a row of *events*: blocks that lie side by side end, and others take their place, in any order. Every event is
-//! a vertex, every block an edge from its first event to its last: the plan is a planar drawing of that graph.
+//! Problem: the load is the max load at every step. Is there a plan with that peak? In such a plan, the bytes of the
+//! blocks that end between two steps are those of the blocks that begin there, and all other blocks stay where they
+//! are. So a plan is a row of *events*: blocks that lie side by side end, and others take their place, in any order.
+//! Every event is a vertex, every block an edge from its first event to its last: the plan is a planar drawing of that
+//! graph.
 //!
 //! Steps:
-//! 1. A state is all that can lie where at one step: a PQ-tree ([`pq_tree`]), in the way of Booth and Lueker's test of
-//!    planarity (1976). Blocks that end together must be consecutive; what begins takes their place.
+//! 1. A *state* is the set of orders in which the blocks that are alive at a step can lie, as a PQ-tree ([`pq_tree`]),
+//!    in the way of Booth and Lueker's test of planarity (1976). Blocks that end together must be consecutive; the
+//!    blocks that begin take their place.
 //! 2. Where several blocks end and several begin between two steps, they may be more than one event: every group of
 //!    blocks that end with one of equal size that begins. A state has a successor for each such partition, up to
 //!    a share of [`MOST_ITEMS`], one event first.
@@ -17,10 +19,10 @@
 //! 4. When the last state is reached, offsets are read off it, and events are undone one by one: the blocks that
 //!    end get the place of those that begin, in an order that the tree before allows.
 //!
-//! Most instances have hardly a choice in 2, so that a narrow beam solves a thousand blocks in a tenth of a second, where
-//! searches that decide each offset find no such plan. Left alone are instances with a step that is not full, with pins, or with sizes that
-//! are no multiples of the alignments. Ties: the state and the partition that come first. Cost: O(blocks · alive · width).
-//! Memory: linear, at most 1,000 n indices.
+//! Most instances have hardly a choice in 2, so that a narrow beam solves a thousand blocks in a tenth of a second,
+//! where searches that decide each offset find no such plan. Instances are left alone in which a step has less than the
+//! max load, with pins, or with sizes that are no multiples of the alignments. Ties: the state and the partition that
+//! come first. Cost: O(blocks · alive · width). Memory: linear, at most 1,000 n indices.
 
 mod layout;
 mod partition;
@@ -39,27 +41,31 @@ use crate::table::{Table, at, count};
 use crate::workspace::workspace;
 use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 
-/// Successors of all states in one section, at most, those included of which only some events are known.
+/// The most items of all states in one section. An *item* is a successor of a state, or one of which only the first
+/// events are known.
 const MOST_ITEMS: usize = 4096;
-/// Tokens for each block of all states, of all successors, and of the trees on the way to the plan.
+/// Tokens of all states, for each block of the instance.
 const STATES: usize = 40;
+/// Tokens of all items, for each block of the instance.
 const ITEMS: usize = 480;
+/// Tokens of all trees on the way to the plan, for each block of the instance.
 const WAY: usize = 160;
-/// Groups of equal size that are tried for blocks that end, at most.
+/// The most groups of blocks that begin that are tried for one group of as many bytes that ends.
 const MOST_SUMS: u32 = 8;
 /// The most states side by side.
 const MOST_WIDTH: usize = 256;
-/// Each is twice as wide as the one before it.
+/// The most rounds, of two passes each; every second round is twice as wide as the one before it.
 const MOST_ROUNDS: u32 = 16;
 /// The width of the first passes.
 const NARROW: u32 = 4;
-/// In later rounds noise lowers the number of orders that a tree leaves open by up to three powers of two.
+/// In later rounds, random numbers below this are added to the costs: up to three powers of two, with 8 fraction bits.
 const NOISE: u64 = 3 * 256;
-/// Every other round looks so many sections ahead; blocks that end together there and cannot be consecutive cost
-/// two powers of two.
+/// Every other round looks this number of sections ahead.
 const AHEAD: u32 = 5;
+/// What each of these sections adds to the cost if the blocks that end together there cannot be consecutive: two powers
+/// of two, with 8 fraction bits.
 const SCATTERED: u64 = 2 * 256;
-/// So many tokens, for each block of the instance, take the time of a node of the search.
+/// The time that a node of the exact search takes, in tokens looked at for each block of the instance.
 const TOKENS_OF_A_NODE: u64 = 2;
 /// The source of an item that comes from the state itself.
 const STATE: u32 = u32::MAX;
@@ -75,8 +81,8 @@ const fn most_width(n: usize) -> usize {
     if n < MOST_WIDTH { n } else { MOST_WIDTH }
 }
 
-/// Where every step is full and no plan without waste is known, looks for one, for the time of `options.nodes` nodes of
-/// the search; anything else is left as it is.
+/// Where the load is the max load at every step and the plan has a higher peak, looks for a plan without unused bytes,
+/// for the time of `options.nodes` nodes of the exact search. Any other instance is left as it is.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -112,42 +118,55 @@ pub(super) fn improve(
 }
 
 workspace! {
-    /// Blocks that fill every step, and what is known of how they can lie.
+    /// The blocks, of which the load is the max load at every step, and the states that a pass has reached.
     struct Tiling<'a>(
         n, width;
         blocks: &'a [Block], ranges: [Table<'a, u32>; 2], sections: u32, seed: u64
     ) then prepare {
         tables {
-            /// The blocks by begin and by end in the direction of time, and where those of each section begin.
+            /// The blocks, by begin in the direction of time.
             by_begin: u32[n],
+            /// The blocks, by end in the direction of time.
             by_end: u32[n],
+            /// By section: the index in `by_begin` of the first block that begins there or later.
             first_begin: u32[n + 2],
+            /// By section: the index in `by_end` of the first block that ends there or later.
             first_end: u32[n + 2],
             aside: u32[n],
-            /// The first of the blocks that are alike from now on: in size and end.
+            /// By block: the first block that has the same size and end, so that the two are alike once they are alive.
             kind: u32[n],
-            /// The last group of blocks in which each was.
+            /// By block: the number of the last group that it was marked for.
             mark: u32[n],
-            /// By number, the logarithm of its factorial.
+            /// By number: the logarithm of its factorial to the base 2, with 8 fraction bits.
             orders: u64[n + 1],
-            /// The tokens of the states, and how many each has.
+            /// The tokens of the states, `row` for each.
             state: u32[STATES * n],
+            /// By state: how many tokens it has.
             state_len: u32[width],
-            /// By section and state: the state before it, and which of its items it was.
+            /// By section and state: the item that it was. Each state before it had `share` items, so that the item
+            /// divided by `share` is the state that it came from.
             back: u32[n * width],
-            /// Cost and number of the successors; hashes of what goes on.
+            /// The successors: the cost (upper half of a word), and the item (lower half).
             rank: u64[items(n)],
+            /// The hashes of the next states, as a hash table.
             seen: u64[4 * width],
+            /// By token of an item: the hash of its subtree.
             token_hash: u64[row(n)],
-            /// By section, the successors that each state before it could have.
+            /// By section: the most items that each state before it may have.
             share: u32[n + 1],
-            /// The way from the first state to the last: the number of the item at each section, and the events.
+            /// By section, on the way to the plan: which of the items of the state was taken.
             taken: u32[n + 1],
+            /// The trees before the events on the way, one after the other.
             way: u32[WAY * n],
+            /// By event: where its tree begins in `way`, its blocks in `ended`, and its blocks in `begun`.
             event: [u32; 3][n + 1],
+            /// The blocks that end in the events, event by event.
             ended: u32[n],
+            /// The blocks that begin in the events, event by event.
             begun: u32[n],
+            /// By token of a tree: the lowest and the highest offset of the blocks below it, in bytes.
             nearest: [u64; 2][row(n)],
+            /// The children of a node: lowest offset, highest offset, token.
             sorted: [u64; 3][row(n)],
         }
         parts {
@@ -156,13 +175,16 @@ workspace! {
         }
         state {
             blocks: &'a [Block] = blocks,
+            /// By block: its first section; and one past its last section.
             ranges: [Table<'a, u32>; 2] = ranges,
             sections: u32 = sections,
             random: u64 = next(seed),
             forward: bool = true,
-            /// States side by side, and the most tokens of one.
+            /// How many states there are.
             count: u32 = 0,
+            /// The most tokens of a state.
             row: u32 = 0,
+            /// How many groups have been marked.
             marks: u32 = 0,
             /// Tokens that have been looked at.
             looked: u64 = 0,
@@ -171,16 +193,20 @@ workspace! {
 }
 
 workspace! {
-    /// What comes of states in one section, each with its events so far.
+    /// The items of all states in one section.
     struct Items<'a>(n, items) {
         tables {
+            /// The tokens of the items, a row for each.
             token: u32[ITEMS * n],
+            /// By item: how many tokens it has; 0 if there is no such item.
             len: u32[items],
-            /// Of the blocks that end and that begin, those that are in no event yet, and those of the last event.
+            /// By item: the blocks that end, and those that begin, that are in no event yet.
             rest: [u64; 2][items],
+            /// By item: the blocks that end, and those that begin, in its last event.
             group: [u64; 2][items],
-            /// The item of which it was made.
+            /// By item: the item of which it was made by its last event, or [`STATE`].
             source: u32[items],
+            /// By item: the hash of its tree.
             hash: u64[items],
         }
     }
@@ -204,7 +230,7 @@ impl Tiling<'_> {
         }
     }
 
-    /// Begins a direction of time.
+    /// Begins a direction of time: sorts the blocks by begin and by end, and finds those that are alike.
     fn turn(&mut self, forward: bool) {
         self.forward = forward;
         let n = count(self.blocks);
@@ -246,7 +272,8 @@ impl Tiling<'_> {
         self.row = 2 * most + 1;
     }
 
-    /// One pass; whether a state has come through. It gives up above `most` tokens.
+    /// One pass over all sections; returns whether a state is left at its end. Gives up when more than `most` tokens
+    /// have been looked at.
     fn pass(&mut self, forward: bool, round: u32, most: u64) -> bool {
         self.turn(forward);
         let room = u32::try_from(self.state.len()).unwrap_or(u32::MAX).checked_div(self.row).unwrap_or(0);
@@ -418,7 +445,8 @@ impl Tiling<'_> {
         scattered
     }
 
-    /// The logarithm of how many orders an item leaves open; and its hash, which blocks that are alike do not change.
+    /// The logarithm of how many orders an item leaves open, to the base 2 with 8 fraction bits. Writes its hash, too,
+    /// which does not tell blocks apart that are alike.
     fn judge(&mut self, item: u32) -> u64 {
         let Self { items, token_hash, kind, orders, .. } = self;
         let len = items.len[item];
@@ -449,7 +477,7 @@ impl Tiling<'_> {
     }
 }
 
-/// A logarithm with 8 bits behind the point.
+/// A logarithm as fixed point with 8 fraction bits.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 2³² times 32")]
 fn fixed(x: f64) -> u64 {
     (x * 256.0) as u64

@@ -10,8 +10,8 @@
 //! comes out is more than any choice can gain (restricted and relaxed decision diagrams, Bergman et al. 2016). Which are
 //! worst: what a block gains counts for the part of its life that has passed.
 //!
-//! A state tells 64 blocks that are alive apart. One more is left where a choice is made, and taken without any bytes where
-//! none may gain more.
+//! A state has bits for 64 blocks that are alive together. One more block is left out where a choice is made; where an
+//! upper bound on the gain is wanted, it is taken without its bytes.
 //!
 //! Cost: O(n (WIDTH² + WIDTH n / 64)), most of it where more states are left than are kept.
 
@@ -26,12 +26,15 @@ const SLOTS: u32 = 64;
 /// A block that may lie in the bank.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Candidate {
+    /// The first step at which it is alive.
     pub(super) start: u32,
+    /// The first step at which it is not alive any more.
     pub(super) end: u32,
+    /// Its bytes in the bank.
     pub(super) size: u64,
     /// What is gained if it is taken; the sum of all is below 2⁶⁴.
     pub(super) gain: u64,
-    /// It has to be taken.
+    /// Whether it has to be taken.
     pub(super) forced: bool,
 }
 
@@ -44,10 +47,11 @@ pub(super) enum Excess {
     Merged,
 }
 
-/// What came out.
+/// The result of [`choose`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chosen {
-    /// None where what has to be taken does not fit.
+    /// The gain: of the choice, or an upper bound on that of all choices. None if the blocks that have to be taken do
+    /// not fit.
     pub(super) gain: Option<u64>,
     /// Whether there never were too many states: then the gain is the most of all choices.
     pub(super) exact: bool,
@@ -61,8 +65,8 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     }
 }
 
-/// Chooses among `candidates`, told by number, in the order of `by_start`; sets in `taken` a bit for each place of that
-/// order whose block is taken.
+/// Chooses among the blocks of `by_start`, which are in the order of their begins; `candidate(i)` is block i. Sets in
+/// `taken` the bit p if the block at index p of `by_start` is taken.
 pub(super) fn choose(
     by_start: &[u32],
     candidate: impl Fn(u32) -> Candidate,
@@ -103,23 +107,32 @@ pub(super) fn choose(
 struct States<'a> {
     capacity: u64,
     excess: Excess,
+    /// How many states there are.
     len: u32,
-    /// Words of what a state has taken.
+    /// Words of `taken` for each state.
     words: u32,
-    /// Of each state: the slots that it holds, their bytes, its gain, how good it is, what it has taken.
+    /// By state: the slots of the blocks that it holds, as bits.
     mask: Table<'a, u64>,
+    /// By state: the bytes of these blocks.
     load: Table<'a, u64>,
+    /// By state: its gain.
     gain: Table<'a, u64>,
+    /// By state: its gain, of which a block that is alive counts for the part of its life that has passed.
     score: Table<'a, u64>,
+    /// By state: what it has taken, as bits for the places of `by_start`; `words` for each.
     taken: Table<'a, u64>,
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     kept: Table<'a, u32>,
-    /// The slots in use, and of each the block in it.
+    /// The slots in use, as bits.
     used: u64,
+    /// By slot: the bytes of its block.
     size: Table<'a, u64>,
+    /// By slot: the gain of its block.
     slot_gain: Table<'a, u64>,
+    /// By slot: the first step of its block.
     start: Table<'a, u32>,
+    /// By slot: the step at which its block ends.
     end: Table<'a, u32>,
 }
 
@@ -147,7 +160,7 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Leaves out what is no longer alive.
+    /// Takes the blocks that have ended at `step` out of all states.
     fn expire(&mut self, step: u32) {
         let gone = slots(self.used).filter(|&slot| self.end[slot] <= step).fold(0, |gone, slot| gone | 1 << slot);
         if gone == 0 {
@@ -175,12 +188,12 @@ impl<'a> States<'a> {
         Some(slot)
     }
 
-    /// Each state without the block, and with it where it fits.
+    /// Replaces each state by two: one without the block, unless it is forced, and one with it, if it fits.
     fn branch(&mut self, place: u32, slot: u32, c: &Candidate) {
         let mut len = if c.forced { 0 } else { self.len };
         for s in 0..self.len {
             let Some(load) = self.load[s].checked_add(c.size).filter(|&load| load <= self.capacity) else { continue };
-            // What is forced leaves no state as it was: the list is written over from its begin.
+            // With a forced block no state stays as it was: the list is written over from its begin.
             self.copy(s, len);
             self.load[len] = load;
             self.mask[len] |= 1 << slot;
@@ -191,7 +204,7 @@ impl<'a> States<'a> {
         self.len = len;
     }
 
-    /// A gain that takes no bytes.
+    /// Adds a gain to each state, without any bytes.
     fn give(&mut self, gain: u64) {
         for s in 0..self.len {
             self.gain[s] += gain;
@@ -210,7 +223,8 @@ impl<'a> States<'a> {
         }
     }
 
-    /// Drops what is no better than another state, then the worst; whether only what is no better was dropped.
+    /// Drops the states that are no better than another; then, of more than [`WIDTH`], drops or merges the worst.
+    /// Returns whether there were no more than that.
     fn narrow(&mut self, step: u32) -> bool {
         // Every state that holds no more and gains no less comes before.
         sort::identity(&mut self.order, self.len);
@@ -354,7 +368,7 @@ mod tests {
         }
     }
 
-    /// More than a state tells apart, all alive together: none of those is more than the slots hold.
+    /// More blocks alive together than a state has slots: no choice takes more of them than that.
     #[test]
     fn more_than_there_are_slots() {
         let all: Vec<_> = (0..80).map(|_| Candidate { start: 0, end: 9, size: 1, gain: 5, forced: false }).collect();

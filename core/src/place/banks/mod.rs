@@ -14,16 +14,16 @@
 //! 2. The other way: in order of what is lost for each byte and step if it does not lie in its cheapest bank, each block
 //!    goes to the cheapest of its banks in which it can be placed beside those that are there; what may lie in one bank
 //!    alone comes first. And the same with the largest first.
-//! 3. Each block is tried in cheaper banks again, until none moves: what has come since may lie better. The cheapest
-//!    way stays; one that reaches the bound ends it.
+//! 3. Each block is tried in cheaper banks again, until none moves: there may be room for it now. The cheapest of these
+//!    placements is kept; one whose cost is the lower bound ends the search.
 //!
-//! Whether a bank can be placed within its capacity is asked of first fit by begin and by size; then what was left goes
-//! first, a few times.
+//! Whether the blocks of a bank can be placed within its capacity is found by first fit, by begin and by size; then, a
+//! few times, with the block that did not fit moved to the front.
 //!
-//! Lower bound: no block costs less than in its cheapest bank. What lies in none of the banks that are cheapest of all
-//! costs more; no choice that their capacity has room for spares more of that than `choice` finds. And at one step: the
-//! bytes above that capacity are in more costly ones, those whose price rises least for a byte first, a fractional knapsack.
-//! The higher of both is the bound.
+//! Lower bound: the sum of the least prices of all blocks, and the higher of two figures. Both are about the *fast*
+//! banks, those of least cost, taken as one. First, blocks that lie in other banks cost more; `choice` finds the most
+//! of that which any choice within the capacity of the fast banks can save. Second, at one step, the bytes above that
+//! capacity lie in other banks, those first whose price rises least for a byte: a fractional knapsack.
 //!
 //! Cost: O(n² banks) in the third step for each placement that is tried; linear workspace.
 
@@ -38,7 +38,7 @@ use crate::{Block, Error, Workspace, WorkspaceLen, block, sort};
 /// One of several memories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bank {
-    /// Where it ends, in bytes.
+    /// Its bytes: no block ends above it.
     pub capacity: u64,
     /// The cost of a byte that is read from it or written to it, in any unit.
     pub cost: u64,
@@ -58,9 +58,9 @@ pub struct Use {
 /// Where a block lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Spot {
-    /// Which bank.
+    /// The index of the bank.
     pub bank: u32,
-    /// Where in it, in bytes.
+    /// The offset in the bank, in bytes.
     pub offset: u64,
 }
 
@@ -76,12 +76,13 @@ pub struct Cost {
 /// The most banks.
 pub const MOST_BANKS: usize = 32;
 
+/// The bank of a block that has none yet.
 const NOWHERE: u32 = u32::MAX;
 
 /// How blocks come to their banks.
 #[derive(Clone, Copy)]
 enum Way {
-    /// Step 1, of the blocks that are at least this part of a bank; 0 is all.
+    /// Step 1, of the blocks of at least the capacity of the bank divided by this; 0 stands for all blocks.
     Choice(u64),
     /// Step 2, by what is lost.
     Loss,
@@ -89,10 +90,11 @@ enum Way {
     Size,
 }
 
-/// What is tried. Where many small blocks live together, all of them fill the states of a choice with what differs little.
+/// The ways that are tried. Where many small blocks are alive together, a choice among all blocks has too many states
+/// that differ little; so large blocks are tried alone.
 const WAYS: [Way; 5] = [Way::Choice(0), Way::Choice(64), Way::Choice(16), Way::Loss, Way::Size];
 
-/// What was left is put first so many times, where blocks do not fit a bank.
+/// How many times a block that did not fit a bank is moved to the front.
 const TRIES: u32 = 32;
 
 /// Length of the workspace of [`place`] for `n` blocks.
@@ -191,10 +193,14 @@ struct Packing<'a> {
     blocks: &'a [Block],
     uses: &'a [Use],
     banks: &'a [Bank],
+    /// By block: its bank, or [`NOWHERE`].
     bank: Table<'a, u32>,
+    /// By block: its offset, in bytes.
     offset: Table<'a, u64>,
+    /// The blocks of the bank in hand.
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
+    /// Begin and end, in bytes, of the placed blocks that are alive with the block in hand.
     forbidden: Table<'a, [u64; 2]>,
 }
 
@@ -203,7 +209,8 @@ impl Packing<'_> {
         price(self.uses, self.banks, i, bank)
     }
 
-    /// Gives every block a bank, one way; what it costs. No error is that of another way.
+    /// Gives every block a bank in one way; returns the cost. The error is a block that fits in none of its banks; none
+    /// for step 1.
     fn fill(
         &mut self,
         way: Way,
@@ -216,7 +223,7 @@ impl Packing<'_> {
             Way::Loss => self.admit_all(by_loss).map_err(Some)?,
             Way::Size => self.admit_all(by_size).map_err(Some)?,
         }
-        // What came late may have found its bank taken by what could go elsewhere: all are tried again.
+        // A bank may have been full of blocks that have left it since: all blocks are tried again.
         let mut again = true;
         while again {
             again = false;
@@ -227,7 +234,8 @@ impl Packing<'_> {
         Ok((0..count(self.blocks)).map(|i| self.price(i, self.bank[i])).sum())
     }
 
-    /// Bank by bank, the cheapest first, of the blocks that are at least one of so many parts of it; whether all fit.
+    /// Step 1, of the blocks of at least the bank's capacity divided by `parts`; none if a block has no bank in the
+    /// end.
     fn by_choice(&mut self, parts: u64, scratch: &mut Workspace<'_>) -> Option<()> {
         let (n, blocks, uses, banks) = (count(self.blocks), self.blocks, self.uses, self.banks);
         let most: u128 =
@@ -392,12 +400,12 @@ impl Packing<'_> {
     }
 }
 
-/// The places by which numbers up to this are shifted, so that 63 bits hold them.
+/// The bits by which numbers up to `most` are shifted right, so that 63 bits hold them.
 fn shift(most: u128) -> u32 {
     (u128::BITS - most.leading_zeros()).saturating_sub(63)
 }
 
-/// What is lost for each byte and step if a block does not lie in its cheapest bank, in 2⁻¹⁶.
+/// The price that is lost for each byte and step if a block does not lie in its cheapest bank, with 16 fraction bits.
 fn loss(blocks: &[Block], uses: &[Use], banks: &[Bank], i: u32) -> u64 {
     let prices = || allowed(uses, banks, i).map(|k| price(uses, banks, i, k));
     let least = prices().min().unwrap_or(0);
@@ -454,7 +462,7 @@ impl<'a> Fast<'a> {
         bank(self.banks, k).cost == self.cost
     }
 
-    /// What a block takes there.
+    /// The size of a block in these banks, in bytes: rounded up to their alignment.
     fn size(&self, i: u32) -> u64 {
         align_up(at(self.blocks, i).size, self.alignment)
     }
@@ -470,13 +478,14 @@ impl<'a> Fast<'a> {
         self.price(i, true).is_some()
     }
 
-    /// What it costs more, at least, if a block lies elsewhere; none if it cannot.
+    /// By how much, at least, the price of a block is higher in the other banks; none if it may lie only here or only
+    /// there.
     fn more(&self, i: u32) -> Option<u128> {
         Some(self.price(i, false)? - self.price(i, true)?)
     }
 }
 
-/// The cost that no placement is below.
+/// A lower bound on the cost of all placements.
 fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Workspace<'_>) -> u128 {
     let n = count(blocks);
     let least = |i: u32| allowed(uses, banks, i).map(|k| price(uses, banks, i, k)).min().unwrap_or(0);
@@ -486,7 +495,7 @@ fn lower_bound(blocks: &[Block], uses: &[Use], banks: &[Bank], scratch: &mut Wor
     alone + chosen.max(bound_by_step(&fast, scratch))
 }
 
-/// What all choices of blocks for the fast banks leave to be paid elsewhere.
+/// The least that blocks outside the fast banks cost more, over all choices of blocks within the capacity of these.
 fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = fast.blocks.len();
     let (mut order, mut aside, mut taken) = (scratch.indices(n), scratch.indices(n), scratch.words(n.div_ceil(64)));
@@ -514,7 +523,8 @@ fn bound_by_choice(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     sum.saturating_sub(u128::from(found.gain.unwrap_or(0)) << shift)
 }
 
-/// What the bytes above the capacity cost elsewhere at the step at which that is most.
+/// The least that the bytes above the capacity of the fast banks cost more in other banks, at the step where that is
+/// most.
 fn bound_by_step(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
     let n = count(fast.blocks);
     let (mut by_rate, mut aside) = (scratch.indices(fast.blocks.len()), scratch.indices(fast.blocks.len()));
@@ -532,7 +542,7 @@ fn bound_by_step(fast: &Fast<'_>, scratch: &mut Workspace<'_>) -> u128 {
         let load: u64 = (0..n).filter(alive).map(|i| fast.size(i)).sum();
         let (mut over, mut cost) = (load.saturating_sub(fast.capacity), 0u128);
         for i in by_rate.first(n).iter().copied().filter(alive) {
-            // One that may lie in nothing else stays, and is no part of what leaves.
+            // A block that may lie in no other bank stays.
             let Some(more) = fast.more(i) else { continue };
             let part = over.min(fast.size(i));
             cost += (more * u128::from(part)).checked_div(fast.size(i).into()).unwrap_or(0);

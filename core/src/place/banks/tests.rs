@@ -80,7 +80,7 @@ fn pins_hold_in_the_bank_that_a_block_lies_in() {
     let (cost, spots) = run(&pinned(8), &uses, &banks).unwrap();
     assert_eq!((spots[0], spots[1]), (Spot { bank: 0, offset: 8 }, Spot { bank: 0, offset: 0 }));
     assert_eq!((cost.cost, spots[2].bank), (70, 1));
-    // No offset of the fast bank, and none of either.
+    // An offset that the fast bank does not allow, then one that neither bank allows.
     assert_eq!(run(&pinned(9), &uses, &banks).unwrap().1[0], Spot { bank: 1, offset: 9 });
     let refused = run(&pinned(96), &uses, &banks).unwrap_err();
     assert_eq!(refused, Error::NoBank { block: 0, size: 8, most: 99 });
@@ -89,7 +89,8 @@ fn pins_hold_in_the_bank_that_a_block_lies_in() {
 #[test]
 fn what_is_touched_most_for_its_room_is_fast() {
     let banks = [Bank { capacity: 10, cost: 1, alignment: 1 }, Bank { capacity: 100, cost: 5, alignment: 1 }];
-    // A large one that is touched a little more than two small ones together need room for.
+    // The long block is touched more than each of the short ones, which take its room one after the other, but less
+    // than both.
     let blocks = [Block::new(0, 4, 10), Block::new(0, 2, 10), Block::new(2, 4, 10)];
     let touched = |touched| Use { touched, banks: 3 };
     let (cost, spots) = run(&blocks, &[touched(15), touched(10), touched(10)], &banks).unwrap();

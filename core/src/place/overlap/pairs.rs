@@ -4,16 +4,17 @@ use crate::table::{Table, at, count};
 use crate::workspace::Cell;
 use crate::{Block, Overlap, Workspace, WorkspaceLen};
 
-/// Inputs of an output that count.
+/// The most inputs of an output that are used.
 const INPUTS: usize = 2;
 
 /// Overlaps by output.
 pub(super) struct Pairs<'a> {
     pub(super) blocks: &'a [Block],
-    /// 1 + the inputs, and the distances.
+    /// By output: 1 + the index of each of its inputs; 0 for none.
     inputs: Table<'a, [u32; INPUTS]>,
+    /// By output: the distance to each of these inputs, in bytes.
     distances: Table<'a, [u64; INPUTS]>,
-    /// Whether every overlap counts.
+    /// Whether all overlaps are used: no output has more than two inputs.
     pub(super) complete: bool,
 }
 
@@ -32,7 +33,7 @@ impl<'a> Pairs<'a> {
         pairs
     }
 
-    /// Where the same two blocks are told more than once, the least distance counts.
+    /// Adds an overlap. Of overlaps that name the same two blocks, the least distance is kept.
     fn add(&mut self, &Overlap { output, input, distance }: &Overlap) {
         let reach = distance.min(at(self.blocks, output).size);
         let known = self.inputs[output].iter().position(|&other| other == input + 1);
@@ -51,7 +52,7 @@ impl<'a> Pairs<'a> {
         count(self.blocks)
     }
 
-    /// How far above the begin of the lower one the other begins at least.
+    /// The least distance, in bytes, from the offset of block `lower` to that of block `upper`.
     pub(super) fn apart(&self, lower: u32, upper: u32) -> u64 {
         self.of(lower).find(|&(input, _)| input == upper).map_or(at(self.blocks, lower).size, |(_, distance)| distance)
     }
@@ -62,8 +63,8 @@ impl<'a> Pairs<'a> {
         all.filter(|&(input, _)| input > 0).map(|(input, distance)| (input - 1, distance))
     }
 
-    /// What an output may spare beside those of its inputs of which `beside` is true: what is above the least of its
-    /// distances, and no more than they have.
+    /// The bytes that an output may spare over those of its inputs for which `beside` is true: its bytes above the
+    /// least of their distances, but no more than they have.
     pub(super) fn spared(&self, output: u32, beside: impl Fn(u32) -> bool) -> u64 {
         let size = at(self.blocks, output).size;
         let (mut most, mut sum) = (0, 0);

@@ -1,23 +1,27 @@
 //! Exact search where outputs may reach into dying inputs.
 //!
-//! Problem: is there a placement within a capacity, where of two blocks that are alive together one begins a distance above the
-//! other, and the distance depends on which is the lower one? [`search`](crate::place::search) rests on one distance, the
-//! size, and on sums of bytes that no two blocks share.
+//! Problem: is there a placement within a capacity, where of two blocks that are alive together one begins a distance
+//! above the other, and the distance depends on which is the lower one? [`search`](crate::place::search) relies on one
+//! distance, the size, and on sums of bytes that no two blocks share.
 //!
 //! Steps:
-//! 1. Only placements are looked at in which every block lies on 0, on another one, or at its pin. A block has a *least*
-//!    offset, which the placed ones leave it. It is *lifted* if they do not hold it there: it lies on an open one.
-//! 2. A node is branched on a block b that no open block can be below while b is at its least offset. Left: b lies there, and
-//!    all open blocks that are alive with it are above. Right: it lies on an open block; its least offset becomes the least
-//!    that one of those leaves it. As no two blocks can be each other's input, there always is such a block.
-//! 3. In a section, the open blocks take their bytes less what overlaps may spare, above the lowest of them. What does not leave
-//!    room for that cannot be the lowest, and is above one that can. Of two blocks of which one cannot be the lower one, the
-//!    other is.
-//! 4. The section comes first that has the least room to spare for its failures so far; in it the lowest block, of equals
-//!    the largest. From there on down, to one that nothing can be below.
+//! 1. Only placements are looked at in which every block lies on 0, on another one, or at its pin. A block that is not
+//!    placed yet is *open*. It has a *least* offset: the lowest that the placed blocks leave it. It is *lifted* if it
+//!    lies on none of them there: then it lies on an open block.
+//! 2. A node is branched on a block b that no open block can be below while b is at its least offset. Left: b lies
+//!    there, and all open blocks that are alive with it are above. Right: b lies on an open block, and its least offset
+//!    becomes the least that one of those leaves it. As no two blocks can be each other's input, there always is such a
+//!    block b.
+//! 3. In a section, the open blocks take their bytes, less those that overlaps may spare, above the lowest of them. A
+//!    block whose least offset does not leave room for that cannot be the lowest, and is above one that can. Of two
+//!    blocks of which one cannot be the lower one, the other is.
+//! 4. The next block is of the section with the least slack for its failures so far: its lowest open block, of equals
+//!    the largest. If an open block can lie below that one, it is taken instead, and so on, down to one that none can
+//!    be below.
 //!
-//! To find the least peak, capacities are tried: the bound, half of the gap, and just below the incumbent, each round with
-//! twice the nodes, until bound and incumbent meet. Failures are remembered.
+//! To find the least peak, capacities are tried: the lower bound, half way from there to the incumbent, and just below
+//! the incumbent, each round with twice the nodes, until lower bound and incumbent meet. The number of failures of each
+//! section is kept throughout.
 //!
 //! Cost: O(n) a look at what supports a block, O(alive²) a section that has changed. Scratch: n²/64 words for who is alive
 //! where, and a trail of 64 n entries; a run that needs a longer one is given up.
@@ -34,11 +38,13 @@ use crate::{Constraints, Error, Workspace, WorkspaceLen};
 pub(super) const MOST_BLOCKS: usize = 1024;
 /// Nodes of the first try.
 const FIRST: u64 = 256;
-/// So many sections are looked at for a node of the caller's budget.
+/// Sections that may be looked at for each node of the caller's budget.
 const SECTIONS_PER_NODE: u64 = 2;
 /// To compare so many sections or blocks takes as long as to look at one section.
 const AT_ONCE: u32 = 16;
+/// The pin of a block that is not pinned.
 const NO_PIN: u64 = u64::MAX;
+/// Entries of the trail for each block.
 const TRAIL: usize = 64;
 
 pub(super) const fn workspace(n: usize) -> WorkspaceLen {
@@ -48,7 +54,7 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
     own.and(interval::workspace(n))
 }
 
-/// No placement is below the node.
+/// There is no placement below the node of the search tree.
 struct Conflict;
 
 type Outcome = Result<(), Conflict>;
@@ -56,14 +62,18 @@ type Outcome = Result<(), Conflict>;
 /// How a run has ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
+    /// Every block has a place.
     Found,
+    /// There is no placement within the capacity.
     Infeasible,
+    /// The nodes, the budget or the trail are used up.
     Limit,
+    /// The watch has broken.
     Stopped,
 }
 
-/// Lowers the peak of `best`, whose plan is `offsets`, or lifts its bound, until it is at most `enough`, or all it may look
-/// at has been looked at.
+/// Lowers the peak of `best`, whose plan is `offsets`, or raises its lower bound, until the peak is the bound or within
+/// the capacity, or `options.nodes` are used up, or `watch` breaks.
 pub(super) fn improve(
     pairs: &Pairs<'_>,
     options: &Options,
@@ -115,33 +125,44 @@ struct Search<'a, 'b> {
     /// Words in a row of `alive`.
     row: u32,
     capacity: u64,
-    /// All offsets are multiples of it, and so are all ends.
+    /// The unit, in bytes: all offsets and all ends are multiples of it.
     unit: NonZeroU64,
+    /// By block: its first section.
     low: Table<'b, u32>,
+    /// By block: one past its last section.
     high: Table<'b, u32>,
     size: Table<'b, u64>,
     alignment: Table<'b, u64>,
     pin: Table<'b, u64>,
     /// The least offset that the block can still have; the offset once it is placed.
     least: Table<'b, u64>,
-    /// Bit sets of blocks.
+    /// Bit set: blocks that lie on an open block if they lie at their least offset.
     lifted: Table<'b, u64>,
+    /// Bit set: blocks that are not placed yet.
     open: Table<'b, u64>,
+    /// By section: the bit set of the blocks that are alive in it.
     alive: Table<'b, u64>,
     /// Bit set: sections in which something has changed.
     dirty: Table<'b, u64>,
+    /// By section: how many times it has failed.
     weight: Table<'b, u64>,
-    /// By section: its lowest open block, and how much higher that might be; bit set: sections where that is to be found anew.
+    /// By section: its lowest open block; `u32::MAX` if there is none.
     lowest: Table<'b, u32>,
+    /// By section: by how many bytes its lowest open block could be higher.
     slack: Table<'b, u64>,
+    /// Bit set: sections whose `lowest` and `slack` are to be found anew.
     stale: Table<'b, u64>,
-    /// What the least offsets were, and of which blocks, with a bit for what was lifted.
+    /// The changes that can be taken back: the least offset of a block before the change.
     trail: Table<'b, u64>,
+    /// By change: twice the block, plus 1 if it was lifted before.
     trail_of: Table<'b, u32>,
+    /// How many changes there are in the trail.
     mark: u32,
+    /// Whether the run is given up, since the trail has no room.
     full: bool,
-    /// The decisions on the way from the root, and the marks before them.
+    /// By depth: the block that was decided about.
     placed: Table<'b, u32>,
+    /// By depth: `mark` before the decision.
     marks: Table<'b, u32>,
     depth: u32,
     nodes: u64,
@@ -208,7 +229,7 @@ impl<'a, 'b> Search<'a, 'b> {
         self.unit = NonZeroU64::new(unit).unwrap_or(NonZeroU64::MIN);
     }
 
-    /// The least end above a capacity.
+    /// The least multiple of the unit above a capacity, in bytes.
     fn next(&self, capacity: u64) -> u64 {
         (capacity / self.unit + 1) * self.unit.get()
     }
@@ -303,7 +324,7 @@ impl<'a, 'b> Search<'a, 'b> {
         *word = *word & !(1 << (b % 64)) | u64::from(lifted) << (b % 64);
     }
 
-    /// The block is not below `v`, which is above its least offset.
+    /// Raises the least offset of a block to `v`.
     fn raise(&mut self, b: u32, v: u64, lifted: bool) -> Outcome {
         if self.latest(b).is_none_or(|latest| v > latest) {
             return Err(Conflict);
@@ -315,12 +336,12 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// Where a block lies, at least, that lies on another one.
+    /// The least offset of block `upper` if it lies on block `lower`.
     fn on(&self, lower: u32, upper: u32) -> u64 {
         align_up(self.least[lower] + self.pairs.apart(lower, upper), self.alignment[upper])
     }
 
-    /// The least offset that an open block leaves to another one that lies on it.
+    /// The least offset of block `b` if it lies on an open block; `u64::MAX` if no open block is alive with it.
     fn support(&self, b: u32) -> u64 {
         let mut least = u64::MAX;
         for c in bits(&self.open, self.row).filter(|&c| c != b && self.collide(b, c)) {
@@ -348,7 +369,7 @@ impl<'a, 'b> Search<'a, 'b> {
         self.propagate()
     }
 
-    /// The block does not lie at its least offset.
+    /// Decides that the block does not lie at its least offset.
     fn refuse(&mut self, b: u32) -> Outcome {
         let v = self.support(b);
         if self.pin[b] != NO_PIN || v <= self.least[b] {
@@ -422,7 +443,7 @@ impl<'a, 'b> Search<'a, 'b> {
         self.capacity.checked_sub(bytes - spared)
     }
 
-    /// What follows from what is open in a section.
+    /// Raises the least offsets of the open blocks of a section that cannot lie there.
     fn section(&mut self, s: u32) -> Outcome {
         self.looks += 1 + u64::from(self.n / (4 * AT_ONCE));
         let room = self.room(s).ok_or(Conflict)?;
@@ -441,7 +462,8 @@ impl<'a, 'b> Search<'a, 'b> {
         Ok(())
     }
 
-    /// What the others of a section leave to a block, where `room` is how high the lowest of them may begin.
+    /// The least offset that the other open blocks of a section leave to a block; `room` is the highest offset that the
+    /// lowest of them may have.
     fn least_in(&self, s: u32, b: u32, room: u64) -> u64 {
         let others = self.members(s).filter(|&c| c != b);
         let mut v = 0;

@@ -30,7 +30,8 @@
 //! 8. Above the bound, where something may be wasted, three runs of four keep the ground level, as heuristics for
 //!    packing strips do (Burke, Kendall and Whitwell 2004): in 5 a block gains ranks for each end of the level ground
 //!    that it reaches, and again if its top is level with what lies beyond (`Tree::choose`, `level`).
-//! 9. What was refuted is kept, and fails at once where other decisions lead to it again (`Nogoods`, `nogoods`).
+//! 9. States that were refuted are kept, and fail at once where other decisions lead to them again (`Nogoods`,
+//!    `nogoods`).
 //! 10. Where the bound is not reached, a part of the nodes goes to windows of time, which may lift it (`Windows::lift`,
 //!     `windows`).
 //!
@@ -70,17 +71,19 @@ use crate::{Block, Error, Workspace, WorkspaceLen, sort};
 /// The most blocks that [`Solver::Auto`] searches: what is alive where takes n²/64 words.
 pub const MOST_BLOCKS: usize = 6000;
 
-/// The least part of the gap that is tried at once is 2 to the minus this.
+/// A capacity is below the incumbent by a part of its distance to the lower bound; the least part is 2 to the minus
+/// this.
 const MOST_HALVINGS: u32 = 3;
 /// How long a capacity is tried in the first round, in runs of the least length.
 const RUNS: u64 = 8;
-/// The same for the bound, which most instances reach, in every round.
+/// How long the lower bound, which most instances reach, is tried as the capacity in each round, at least, in runs of
+/// the least length.
 const RUNS_AT_BOUND: u64 = 32;
-/// Windows are asked with one node for so many of the others,
+/// Windows have one node for this number of nodes of the search,
 const PART_OF_WINDOWS: u64 = 16;
-/// of which each is worth so many of theirs: they have few blocks.
+/// and for each such node they may look at this number of their own nodes: they have few blocks.
 const NODES_OF_WINDOWS: u64 = 4;
-/// One run in so many does not keep the ground level.
+/// One run in this number does not prefer blocks that keep the ground level.
 const UNLEVELLED: u64 = 4;
 
 /// Length of the workspace of [`place`] for `n` blocks.
@@ -124,7 +127,8 @@ pub fn place(
     finish(improve(blocks, options, None, scratch, offsets, watch)?, options)
 }
 
-/// Looks below the peak of a plan that is given in `offsets`, if one is; the result is never worse.
+/// Looks for a plan with a lower peak than `incumbent`, if there is one, whose plan is in `offsets`; the result is
+/// never worse.
 pub(super) fn improve(
     blocks: &[Block],
     options: &Options,
@@ -143,7 +147,7 @@ struct Search<'a> {
     windows: Windows<'a>,
     tree: Tree<'a>,
     key: Table<'a, u64>,
-    /// By block of the search: the caller's index of it.
+    /// By block of the search: its index in the caller's slice.
     order: Table<'a, u32>,
     aside: Table<'a, u32>,
     random: Xoshiro256PlusPlus,
@@ -220,10 +224,12 @@ impl<'a> Search<'a> {
 
     fn minimise(&mut self, nodes: u64, offsets: &mut [u64], watch: Watch<'_>) {
         self.tree.budget = nodes;
-        // The gap is halved that often for the next try; and how often all its parts have been tried. Where the
-        // incumbent comes from a search, that search has begun with the bound.
+        // `halvings`: the next capacity is below the incumbent by the gap, its distance to the bound, divided by 2 to
+        // this. `round`: how often all parts of the gap have been tried. An incumbent of the search comes after a try
+        // at the bound.
         let searched = self.best.is_some_and(|(_, solver)| solver == Solver::Search);
-        // Where every step is full, and the bound alone would take all nodes, it begins close to the incumbent.
+        // Where the load is the max load at every step, and the tries at the bound would take all nodes, the first
+        // capacity is close to the incumbent.
         let near = self.full && self.best.is_some() && RUNS_AT_BOUND * self.base() >= nodes;
         let (mut halvings, mut round) = (if near { MOST_HALVINGS } else { u32::from(searched) }, 0);
         while !self.satisfied() {
@@ -272,7 +278,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Lifts the bound by windows until there are `limit` nodes, those of windows included.
+    /// Raises the lower bound by windows until there are `limit` nodes, those of windows included.
     fn lift(&mut self, limit: u64, watch: Watch<'_>) -> End {
         let enough = self.capacity.or_else(|| Some(units(self.best?.0, self.unit) - 1)).unwrap_or(0);
         let (mut progress, before) = (self.summary(), self.tree.nodes);
@@ -389,7 +395,7 @@ fn unit(blocks: &[Block], alignment: impl Fn(&Block) -> u64) -> NonZeroU64 {
     NonZeroU64::new(unit).unwrap_or(NonZeroU64::MIN)
 }
 
-/// So many units hold these bytes.
+/// The number of units that hold these bytes, rounded up.
 fn units(bytes: u64, unit: NonZeroU64) -> u64 {
     bytes / unit + u64::from(bytes % unit != 0)
 }

@@ -12,20 +12,23 @@ use super::state::State;
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen};
 
-/// Words of the ring for each block, beside some for any number of blocks, up to a most.
+/// Words of the ring for each block,
 const FOR_EACH: usize = 1 << 11;
+/// beside this number for any number of blocks;
 const FOR_ANY: usize = 1 << 17;
+/// but at most this number of words.
 const MOST: usize = 1 << 20;
-/// A state in the index for so many words of the ring.
+/// Words of the ring for each entry of the index.
 const WORDS_PER_STATE: usize = 16;
-/// A state begins with the range of its sections and the capacity at which it was refuted.
+/// Words at the begin of a state: the range of its sections, and the capacity at which it was refuted.
 const HEAD: u64 = 2;
 
 /// Refuted states.
 pub(super) struct Nogoods<'a> {
     ring: Table<'a, u64>,
     ring_len: u64,
-    /// Where the latest state with these bits of the hash begins: 1 + the number of words written before it.
+    /// By remainder of the hash: where the latest such state begins, as 1 + the number of words written before it; 0 if
+    /// there is none.
     index: Table<'a, u64>,
     index_len: u64,
     /// Words written since the beginning.
@@ -56,7 +59,7 @@ impl<'a> Nogoods<'a> {
     /// Whether a component of the state has been refuted, at its capacity or at a higher one.
     pub(super) fn has(&self, state: &State<'_>, part: (u32, u32)) -> bool {
         let begin = self.index[self.slot(state, part)];
-        // What was written since then has not come round to it.
+        // There is no such state, or what was written later has overwritten it.
         if begin == 0 || self.written - (begin - 1) > self.ring_len {
             return false;
         }

@@ -1,4 +1,4 @@
-//! Which of the blocks that could lie lowest is tried first.
+//! The order in which blocks that could lie lowest are tried.
 
 use rand_xoshiro::rand_core::Rng;
 
@@ -6,9 +6,8 @@ use super::state::State;
 use crate::sort;
 use crate::table::Table;
 
-/// Ranks the blocks: those with the largest load beside them first, then the longest, then the largest
-/// area. With `noise`, length and size are each off by up to so
-/// many thousandths, and the load does not count.
+/// Ranks the blocks: those with the largest load beside them first, then the longest, then the largest area. With
+/// `noise`, length and size are each off by up to this many thousandths, and the load does not count.
 pub(super) fn rank(
     state: &mut State<'_>,
     key: &mut Table<'_, u64>,

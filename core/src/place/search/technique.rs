@@ -7,7 +7,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Technique {
-    /// Of like blocks the lower number lies lower.
+    /// Of blocks with equal lifetime, size and alignment, the one with the lower number lies lower.
     Twins,
     /// Components that no open block ties together are searched one by one.
     Components,
@@ -41,7 +41,7 @@ impl Technique {
         Self::Windows,
     ];
 
-    /// What people call it: one word in lower case.
+    /// The name of the technique: one word in lower case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

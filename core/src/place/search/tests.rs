@@ -23,7 +23,7 @@ fn solve(blocks: &[Block], alignment: u64, nodes: u64) -> Summary {
     search(blocks, &options, None, &mut vec![0; blocks.len()])
 }
 
-/// Whether the blocks from `next` on fit below `capacity`, every offset tried for every block.
+/// Whether the blocks that have no entry in `offsets` yet fit below `capacity`, every offset tried for every block.
 fn fits(blocks: &[Block], alignment: u64, capacity: u64, offsets: &mut Vec<u64>) -> bool {
     let Some(b) = blocks.get(offsets.len()) else { return true };
     let step = b.alignment.max(alignment);

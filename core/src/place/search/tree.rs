@@ -10,7 +10,7 @@ use crate::{Workspace, WorkspaceLen};
 
 /// Looking at so many blocks and sections costs as much as a node.
 const WORK_OF_NODE: u64 = 32_768;
-/// The caller is asked each time that so many nodes have been spent.
+/// `watch` is called each time that this number of nodes has been spent.
 const NODES_OF_WATCH: u64 = 256;
 
 /// How a run has ended.
@@ -22,16 +22,21 @@ pub(super) enum End {
     Infeasible,
     /// The run's nodes are used up.
     Limit,
-    /// The caller wants no more.
+    /// The watch has broken.
     Stopped,
 }
 
-/// The decisions on the way from the root: by depth, the block, and the range of sections of its component.
+/// The decisions on the way from the root of the search tree.
 pub(super) struct Tree<'a> {
+    /// By depth: the block that was decided about.
     block: Table<'a, u32>,
+    /// By depth: the length of the trail of blocks before the decision.
     block_mark: Table<'a, u32>,
+    /// By depth: the length of the trail of sections before the decision.
     section_mark: Table<'a, u32>,
+    /// By depth: the first section of the block's component.
     low: Table<'a, u32>,
+    /// By depth: one past the last section of the block's component.
     high: Table<'a, u32>,
     /// What `block_mark` and `section_mark` were when a node of this depth was first entered: before anything was refused
     /// there.
@@ -39,6 +44,7 @@ pub(super) struct Tree<'a> {
     /// By depth: how many nodes there were when a node of this depth was first entered.
     since: Table<'a, u64>,
     nogoods: Nogoods<'a>,
+    /// How many decisions there are.
     depth: u32,
     /// The component that is searched, as a range of sections: no open block crosses its ends.
     part: (u32, u32),
@@ -50,7 +56,7 @@ pub(super) struct Tree<'a> {
     pub nodes: u64,
     /// How much may be spent, in nodes (see `spent`).
     pub budget: u64,
-    /// How much will have been spent when the caller is asked next, in nodes.
+    /// `watch` is called when this has been spent, in nodes.
     next_watch: u64,
 }
 

@@ -6,14 +6,16 @@
 //! search itself.
 //!
 //! Steps:
-//! 1. Windows of two sections, then of four, eight and so on, each begins a quarter of that after the one before it, as long as some window
-//!    has no more blocks than have edges found. Where the load stays well below the capacity, nothing is asked.
-//! 2. Blocks that are alive in all of a window lie at its bottom: in any placement they can be taken out,
-//!    what is above them moves down, and they fit below. So they are left out, and the capacity is lower by as much;
-//!    not where something is pinned or aligned.
-//! 3. A window that is refuted is asked again, with capacities that grow in steps that double, until it holds.
+//! 1. Windows have two sections, then four, eight and so on; each begins a quarter of its length after the one before
+//!    it. Lengths end when no window has as few blocks as have edges found. A window whose load stays well below the
+//!    capacity is not searched.
+//! 2. Blocks that are alive in all of a window lie at its bottom: in any placement they can be taken out, what is above
+//!    them moves down, and they fit below. So they are left out, and the capacity is lower by as much; not where
+//!    something is pinned or aligned.
+//! 3. A window that is refuted is searched again, with capacities that grow in steps that double, until it has a
+//!    placement.
 //!
-//! When all windows have been asked, those that may still have no placement are asked again with four times the nodes.
+//! When all windows have been searched, those that may still have no placement are searched again with four times the nodes.
 //! Ties: windows come by their length, then by their beginning. Cost: a window costs its blocks in nodes, beside
 //! those of its search. Memory for one window of few blocks.
 
@@ -27,40 +29,46 @@ use super::tree::{self, End, Tree};
 use crate::table::Table;
 use crate::{Workspace, WorkspaceLen, sort};
 
-/// The load of a window comes so near to the capacity: all but one part of so many.
+/// A window is searched only if its load comes within the capacity divided by this of the capacity.
 const NEAR: u64 = 8;
 /// Nodes for a window at first, for each of its blocks.
 const NODES_PER_BLOCK: u64 = 8;
-/// Each time four times as many, until so many passes.
+/// Each pass over the windows has four times the nodes of the one before, up to this number of passes.
 const MOST_PASSES: u32 = 16;
 
-/// Which window comes next.
+/// The windows, of which one is next.
 pub(super) struct Windows<'a> {
     scratch: Workspace<'a>,
-    /// The bytes that are alive in each section.
+    /// By section of the whole: its load, in units of the search.
     load: Table<'a, u64>,
-    /// The blocks of the window, by the whole's numbers.
+    /// The blocks of the window, by their numbers in the whole.
     members: Table<'a, u32>,
     aside: Table<'a, u32>,
+    /// The first section of the next window.
     begin: u32,
+    /// The sections of the next window; `u32::MAX` if none is left.
     length: u32,
     /// How many windows come before it.
     number: u32,
     /// Bit set: windows that have a placement at the bound.
     decided: Table<'a, u64>,
-    /// What they have taken, in nodes of the whole.
+    /// The nodes that the windows have taken, in nodes of the whole search.
     pub nodes: u64,
-    /// All windows have been asked that often.
+    /// How many times all windows have been searched.
     passes: u32,
-    /// Whether a window of this length was small enough, and whether one of this pass was not searched to the end.
+    /// Whether a window of this length was small enough, or need not be searched.
     small: bool,
+    /// Whether a window of this pass was not searched to the end.
     undecided: bool,
 }
 
-/// What a search may look at, and who may end it.
+/// The budget of the searches of windows.
 pub(super) struct Budget<'a> {
+    /// The nodes that were looked at so far.
     pub nodes: u64,
+    /// The most nodes that may be looked at.
     pub limit: u64,
+    /// A function that is called with the nodes so far; if it breaks, the search ends.
     pub watch: &'a mut dyn FnMut(u64) -> ControlFlow<()>,
 }
 
@@ -82,7 +90,7 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 impl<'a> Windows<'a> {
-    /// `whole` is as it has been made.
+    /// `whole` is the state of the whole search, in which no block is placed yet.
     pub(super) fn new(n: usize, whole: &State<'_>, scratch: &mut Workspace<'a>) -> Self {
         let mut scratch = scratch.split(workspace(n));
         let mut load = scratch.words(n);
@@ -107,9 +115,9 @@ impl<'a> Windows<'a> {
         }
     }
 
-    /// Lifts `lower`, up to one more than `enough`, until the budget is used up or nothing is left to ask.
+    /// Raises `lower`, in units, to one more than `enough` at most, until the budget is used up or no window is left.
     pub(super) fn lift(&mut self, whole: &State<'_>, lower: &mut u64, enough: u64, budget: &mut Budget<'_>) -> End {
-        // The whole is no window: the search itself looks at that.
+        // A window of all sections is left out: it is the whole search.
         while self.length < whole.sections {
             if *lower > enough {
                 return End::Infeasible;
@@ -136,7 +144,7 @@ impl<'a> Windows<'a> {
         End::Found
     }
 
-    /// All windows of this length have been asked.
+    /// Goes on to the next length when all windows of this one have been searched, or to the next pass.
     fn lengthen(&mut self, sections: u32) {
         self.begin = 0;
         self.length *= 2;
@@ -176,7 +184,8 @@ impl<'a> Windows<'a> {
         Some(k)
     }
 
-    /// Lifts `lower` to what the window needs, as far as some nodes show it. Found: it needs no more.
+    /// Raises `lower` as far as the search of a window proves. [`End::Found`]: the window has a placement within
+    /// `lower`.
     fn ask(
         &mut self,
         whole: &State<'_>,

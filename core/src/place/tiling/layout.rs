@@ -1,4 +1,5 @@
-//! Offsets from the states that came through: the way to the last one is made again, and then undone event by event.
+//! Offsets from the last state: the states on the way to it are made again, and then their events are undone one by
+//! one.
 
 use super::pq_tree::{children, copy, is_free, leaf};
 use super::{STATE, Tiling};
@@ -6,7 +7,8 @@ use crate::sort;
 use crate::table::{Table, at, count};
 
 impl Tiling<'_> {
-    /// Writes the plan of the first of the last states; false if its way takes too many tokens.
+    /// Writes the plan of the first of the last states to `offsets`; false if the trees on the way to it have more
+    /// tokens than there is room for.
     pub(super) fn lay_out(&mut self, offsets: &mut [u64]) -> bool {
         let mut offset = Table::new(offsets);
         let Some(events) = self.retrace() else { return false };
@@ -21,7 +23,8 @@ impl Tiling<'_> {
         true
     }
 
-    /// Makes the states on the way to the last one, and keeps the events and the tree before each; how many they are.
+    /// Makes the states on the way to the last one, and keeps the events and the tree before each. Returns the number
+    /// of events; none if there is no room for the trees.
     fn retrace(&mut self) -> Option<u32> {
         let mut state = 0;
         for section in (1..self.sections).rev() {
@@ -81,8 +84,8 @@ impl Tiling<'_> {
         Some(())
     }
 
-    /// Gives the blocks that end in an event the place of those that begin, in an order that the tree before it has
-    /// where everything else lies as it does.
+    /// Undoes an event: gives the blocks that end in it the place of those that begin, in an order that the tree before
+    /// the event allows if all other blocks lie as they do.
     fn undo(&mut self, event: u32, offset: &mut Table<'_, u64>) {
         let ([from, ended, begun], [to, ended_to, begun_to]) = (self.event[event], self.event[event + 1]);
         let base = (begun..begun_to).map(|i| offset[self.begun[i]]).min().unwrap_or(0);
@@ -93,7 +96,7 @@ impl Tiling<'_> {
         }
         let Self { way, nearest, sorted, aside, mark, marks, blocks, .. } = self;
         let tokens = way.range(from, to);
-        // The lowest and the highest offset below each token. All that ends is at `base`, and nothing else.
+        // The lowest and the highest offset below each token. Only the blocks that end in the event are at `base`.
         for i in (0..to - from).rev() {
             nearest[i] = match leaf(at(tokens, i)) {
                 Some(b) => [offset[b]; 2],

@@ -1,11 +1,13 @@
 //! Groups of blocks that end or begin together, and how they are divided into events.
 
-/// So many blocks beside the first are divided in all ways; of more, one is taken, or all but one.
+/// Up to this number of blocks beside the first, a group has all parts that have the first. A larger group has these:
+/// the first alone or with one other, and all blocks but one other.
 const MOST_DIVIDED: u32 = 10;
-/// Looks for a sum end after so many steps.
+/// A search for parts of a given sum ends when more than this number of blocks have been looked at.
 const MOST_STEPS: u32 = 500;
 
-/// Blocks of one section, by their places in it, a bit each. Of more than 63 there is only the group of all.
+/// Some of the blocks that end in a section, or of those that begin there: bit i stands for the i-th of them. Of more
+/// than 63 there is only the group of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group(pub u64);
 
@@ -55,9 +57,11 @@ impl Group {
 /// The parts of a group whose sizes add up to a sum.
 pub(super) struct Sums {
     group: Group,
+    /// The blocks that are taken, a bit for each.
     taken: u64,
-    /// What is missing, and the place that is looked at next.
+    /// The bytes that are missing from the sum.
     missing: u64,
+    /// The block that is looked at next.
     place: u32,
     /// Blocks that have been looked at.
     pub steps: u32,
@@ -72,7 +76,8 @@ impl Sums {
     /// The next part; of several that differ in nothing but blocks of one kind, which stand side by side, one.
     pub(super) fn next(&mut self, size: impl Fn(u32) -> u64, kind: impl Fn(u32) -> u32) -> Option<Group> {
         loop {
-            // Nothing is missing where the last part has been told: then its last block is given up first.
+            // A part that is found gives up its last block before it is returned: so bytes are missing at the next
+            // call.
             while self.missing > 0 && self.place < u64::BITS - self.group.0.leading_zeros() {
                 if self.group.has(self.place) && size(self.place) <= self.missing {
                     self.taken |= 1 << self.place;

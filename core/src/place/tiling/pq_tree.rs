@@ -29,18 +29,21 @@ workspace! {
     pub(super) struct PqTree<'a>(row) {
         tables {
             token: u32[row],
-            /// What [`PqTree::replace`] makes.
+            /// The tree that [`PqTree::begin`] or [`PqTree::replace`] makes.
             next: u32[row],
-            /// Leaves before each token, and how many of them are to be replaced.
+            /// By token: the leaves before it.
             leaves: u32[row + 1],
+            /// By token: the leaves before it that are to be replaced.
             marked: u32[row + 1],
-            /// Children of one node, and nodes one below the other, of which each has some leaves to be replaced.
+            /// The children of one node.
             child: u32[row],
+            /// Nodes one below the other, each with some leaves to be replaced.
             chain: u32[row],
         }
         state {
             /// Tokens that are loaded.
             pub(super) len: u32 = 0,
+            /// Tokens of `next`.
             next_len: u32 = 0,
         }
     }
@@ -150,7 +153,7 @@ impl PqTree<'_> {
         }
     }
 
-    /// Collects the children of a node; how many they are.
+    /// Writes the children of a node to `child`; returns how many they are.
     fn open(&mut self, node: u32) -> u32 {
         let mut n = 0;
         for c in children(self.token.range(0, self.len), node) {
@@ -160,7 +163,8 @@ impl PqTree<'_> {
         n
     }
 
-    /// The children that keep all leaves go beside the rest, which is new leaves between what at most two children keep.
+    /// Replaces leaves below a P node. The children that keep all leaves stay; the others become one child, the new
+    /// leaves between what at most two children keep. False if that is not possible.
     fn replace_in_free(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let (mut kept, mut ends, mut end) = (0, 0, [0; 2]);
@@ -196,7 +200,8 @@ impl PqTree<'_> {
         true
     }
 
-    /// What is replaced must be a run of children, of which the first and the last may keep some leaves.
+    /// Replaces leaves below a Q node: those of a run of children, of which only the first and the last may keep some
+    /// leaves. False if that is not possible.
     fn replace_in_row(&mut self, root: u32, new: impl Iterator<Item = u32> + Clone) -> bool {
         let n = self.open(root);
         let kept = |tree: &Self, i: u32| tree.part(tree.child[i]) == Part::None;
@@ -221,8 +226,8 @@ impl PqTree<'_> {
         true
     }
 
-    /// Puts what a node keeps that has the leaves to be replaced at one of its ends: what is farthest from them first, or
-    /// last. False if they cannot all be at one end.
+    /// Writes what the node `top` keeps, if its leaves to be replaced are at one of its ends: with `nearest_first`,
+    /// what is nearest to these leaves comes first, else last. False if they cannot all be at one end.
     fn put_chain(&mut self, top: u32, nearest_first: bool) -> bool {
         let (mut node, mut nodes) = (Some(top), 0);
         while let Some(i) = node {

@@ -50,7 +50,8 @@ fn permutations(n: usize) -> Vec<Vec<usize>> {
     all
 }
 
-/// The order in which the leaves for which `replaced` holds, if consecutive, have become `new`, in all its orders.
+/// The orders that `order` becomes if the leaves for which `replaced` holds become `new`, in all orders of these; none
+/// if those leaves are not consecutive.
 fn exchanged(order: &[u32], replaced: impl Fn(u32) -> bool, new: &[u32]) -> Vec<Vec<u32>> {
     let first = order.iter().position(|&b| replaced(b)).unwrap();
     let count = order.iter().filter(|&&b| replaced(b)).count();
@@ -95,7 +96,7 @@ proptest! {
     }
 }
 
-/// The peaks of a skyline and of what is made of it.
+/// The peak of a skyline, and the peak after [`improve`].
 fn run(blocks: &[Block], options: &Options) -> [u64; 2] {
     let n = blocks.len();
     let len = workspace(n).max(verify::workspace(n)).max(multistart::workspace(n));

@@ -36,14 +36,18 @@ pub(super) const SMALL: usize = 64;
 /// A capacity within which nothing fails, and therefore nothing has to be taken back.
 pub(super) const UNBOUNDED: u64 = u64::MAX;
 
-/// A block as a [`State`] is made of it: its sections `low..high`; size, alignment and pin in units of the search. Its
-/// number in the state is its place in the order of the items.
+/// A block of which a [`State`] is made. Its number in the state is its place in the order of the items.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Item {
+    /// The first section.
     pub low: u32,
+    /// One past the last section.
     pub high: u32,
+    /// The size, in units of the search.
     pub size: u64,
+    /// The alignment, in units.
     pub alignment: u64,
+    /// The pinned offset, in units, if there is one.
     pub pin: Option<u64>,
 }
 
@@ -58,21 +62,27 @@ pub(super) struct State<'a> {
     pub sections: u32,
     /// Words in a row of `alive`.
     row: u32,
+    /// The capacity, in units.
     pub capacity: u64,
     pub techniques: Techniques,
 
     // Blocks.
+    /// By block: its first section.
     pub low: Table<'a, u32>,
+    /// By block: one past its last section.
     pub high: Table<'a, u32>,
+    /// By block: its size, in units.
     pub size: Table<'a, u64>,
+    /// By block: its alignment less 1, in units.
     mask: Table<'a, u64>,
+    /// By block: its pinned offset, in units; `u64::MAX` if it has none.
     pin: Table<'a, u64>,
     /// 1 if the block is like the one before it; then it lies above that one.
     twin: Table<'a, u32>,
     /// The pinned blocks, lowest first.
     pins: Table<'a, u32>,
     pin_count: u32,
-    /// Any block may lie at any offset.
+    /// Whether any block may lie at any offset: none is pinned, and no alignment is above one unit.
     pub movable: bool,
     /// The least offset that the block can still have, and the end there, in units; once it is placed, its offset and
     /// end.
@@ -88,34 +98,53 @@ pub(super) struct State<'a> {
     alive: Table<'a, u64>,
     /// The number of the first block that begins in the section or later.
     pub first: Table<'a, u32>,
+    /// By section: its record.
     pub section: Table<'a, Section>,
+    /// By section: how many times it has failed.
     pub weight: Table<'a, u64>,
     /// Open blocks that are alive in this section and the next.
     pub crossing: Table<'a, u32>,
+    /// Bit set: sections whose records are to be computed anew.
     dirty: Table<'a, u64>,
+    /// No word of `dirty` before this one has a member.
     dirty_from: u32,
     /// Bit set: sections whose ends have changed since their blocks were last lifted.
     moved: Table<'a, u64>,
+    /// No word of `moved` before this one has a member.
     moved_from: u32,
     /// By section: its least end when its blocks were last lifted.
     settled: Table<'a, u64>,
+    /// Bit set: sections that [`State::settle`] has reached.
     reached: Table<'a, u64>,
 
+    /// The changes of blocks that can be taken back: the least offset before the change.
     block_trail: Table<'a, u64>,
+    /// By change: the block, with the highest bit set if it was lifted before.
     block_trail_of: Table<'a, u32>,
+    /// How many changes of blocks there are in the trail.
     pub block_mark: u32,
+    /// The changes of sections that can be taken back: the record before the change.
     section_trail: Table<'a, Section>,
+    /// By change: the section.
     section_trail_of: Table<'a, u32>,
+    /// How many changes of sections there are in the trail.
     pub section_mark: u32,
+    /// The most changes that either trail has room for.
     trail_len: u32,
+    /// Whether a trail had no room: the descent is given up.
     pub full: bool,
+    /// How many least offsets were raised since the last conclusions began.
     raises: u32,
     /// Blocks and sections that were looked at since the beginning.
     pub looked: u64,
     heap: Heap<'a>,
+    /// By block: the least offset that [`State::settle`] has found; `u64::MAX` if none yet.
     settling: Table<'a, u64>,
+    /// The blocks of a section, for [`State::find_edges`]: least offset and size, in units.
     jobs: Table<'a, [u64; 2]>,
+    /// The indices of these blocks.
     job_of: Table<'a, u32>,
+    /// By block: its place in the order of trying; the lowest comes first.
     pub rank: Table<'a, u32>,
     /// By block: the highest load of its sections, itself included, in units.
     pub load: Table<'a, u64>,
@@ -132,7 +161,8 @@ pub(super) const fn workspace(n: usize) -> WorkspaceLen {
 }
 
 impl<'a> State<'a> {
-    /// `items` must be sorted.
+    /// A state of the blocks `item(0)` to `item(n - 1)`, which must be sorted by first section, then by last section,
+    /// then by size.
     pub(super) fn new(
         n: usize,
         sections: u32,
@@ -237,7 +267,7 @@ impl<'a> State<'a> {
         sort::by_key(&mut self.pins, self.pin_count, aside, |b| pin[b]);
     }
 
-    /// What the block was made of.
+    /// The item of which block `b` was made.
     pub(super) fn item(&self, b: u32) -> Item {
         Item {
             low: self.low[b],
@@ -248,7 +278,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Nothing placed, and a new capacity; weights stay.
+    /// Takes all blocks out and sets a new capacity, in units. The weights stay.
     pub(super) fn reset(&mut self, capacity: u64) -> Outcome {
         self.capacity = capacity;
         self.block_mark = 0;
@@ -317,7 +347,8 @@ impl<'a> State<'a> {
         self.dirty_from = self.dirty_from.min(s / 64);
     }
 
-    /// `v` lifted to a multiple of the block's alignment, out of the way of pinned blocks.
+    /// The least offset not below `v`, in units, that is a multiple of the alignment of `b`, and at which `b` hits no
+    /// pinned block.
     #[inline]
     fn above_pins(&self, b: u32, v: u64) -> u64 {
         let mask = self.mask[b];
@@ -365,7 +396,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The least offset of `b` is at least `v`, and it lies on an open block.
+    /// Raises the least offset of `b` to `v`, or more where `v` is not possible, since it lies on an open block.
     fn raise(&mut self, b: u32, v: u64) -> Outcome {
         self.set_least(b, v, true)?;
         // Twins lie one above the other.

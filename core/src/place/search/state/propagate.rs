@@ -1,11 +1,12 @@
-//! What follows from a change: which blocks cannot lie where they could, until nothing moves.
+//! The conclusions from a change: blocks that cannot lie at their least offsets are raised, until nothing moves.
 
 use super::super::technique::Technique;
 use super::{BLOCKED, Conflict, END, ENDER, NEXT, NONE, Outcome, REST, SECOND, SMALL, State, UNBOUNDED};
 use crate::table::{Table, at};
 
 impl State<'_> {
-    /// What a least offset of `v` implies for `b` itself.
+    /// The least offset of `b`, where it is `v` at least, and whether `b` lies on an open block. It rises above a
+    /// section in which `b` cannot be the next one, and above the least end of an open block if `b` lies on one.
     #[inline]
     pub(super) fn tighten(&self, b: u32, v: u64, lifted: bool) -> (u64, bool) {
         let (mut v, mut lifted) = (v, lifted);
@@ -15,7 +16,7 @@ impl State<'_> {
             let bound = if section[ENDER] == u64::from(b) { section[SECOND] } else { section[END] };
             support = support.min(bound);
             if v < section[NEXT] && v > self.capacity - section[REST] {
-                // Not the next one there.
+                // `b` cannot be the next one in this section.
                 if section[NEXT] > self.capacity {
                     return (section[NEXT], true);
                 }
@@ -151,7 +152,7 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Lifts the blocks in `s` that the ends there do not let lie where they are.
+    /// Raises the blocks in section `s` that cannot lie at their least offsets, because of the least ends there.
     fn lift(&mut self, s: u32) -> Outcome {
         let section = self.section[s];
         let (end, second, ender, next) = (section[END], section[SECOND], section[ENDER], section[NEXT]);
@@ -186,7 +187,7 @@ impl State<'_> {
     /// least offset on, all done by the capacity. Jobs fail that do not fit between the first of their beginnings and
     /// the capacity; and one that begins earlier and does not fit there beside them lies below them all.
     fn find_edges(&mut self, s: u32) -> Outcome {
-        // Beginning and size, the latest first.
+        // Least offset and size, the highest offset first.
         let (jobs, job_of) = (&mut self.jobs, &mut self.job_of);
         let mut n = 0;
         let words = self.first[s + 1].div_ceil(64);
